@@ -30,11 +30,12 @@ def test_the_owner_of_a_socket_is_found() -> None:
 
 
 def test_a_master_stands_before_its_workers_whatever_its_pid(tmp_path: Path) -> None:
-    for pid, ppid in [(661, 32740), (662, 32740), (32740, 1)]:
+    """Also where a service manager has the socket too."""
+    for pid, ppid in [(1, 0), (661, 32740), (662, 32740), (32740, 1)]:
         write(tmp_path / str(pid), {"comm": "a) b\n", "stat": f"{pid} (a) b) S {ppid} 1 1"})
         (tmp_path / str(pid) / "fd").mkdir()
         (tmp_path / str(pid) / "fd" / "5").symlink_to("socket:[7]")
-    assert [owner.pid for owner in processes.Owners(tmp_path).of(7)] == [32740, 661, 662]
+    assert [owner.pid for owner in processes.Owners(tmp_path).of(7)] == [1, 32740, 661, 662]
 
 
 def test_nobody_owns_what_nobody_has_open() -> None:

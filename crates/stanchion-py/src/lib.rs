@@ -26,7 +26,7 @@ mod wsgi;
 use pyo3::prelude::*;
 use stanchion_sys::charge::Charging;
 
-/// The acceptor charges its memory to clients; in other processes it does nothing but pass on.
+/// The acceptor charges its memory to clients. Other processes count nothing, and each of their blocks is eight bytes longer.
 #[global_allocator]
 static ALLOCATOR: Charging = Charging;
 

@@ -69,9 +69,9 @@ pub fn all() -> usize {
 }
 
 /// From now on this process counts, for [`Payer::NOBODY`] and for payers 1 to `payers_max`. False if [`Charging`] is not its allocator:
-/// then it counts nothing.
+/// then it counts nothing. The first call decides how many payers there are.
 pub fn open(payers_max: u32) -> bool {
-    // A block of the program's own tells who allocates.
+    // A block that this allocates shows whether the allocator counts.
     let probe = Payer(1);
     let rows = (0..=payers_max.max(1)).map(|_| AtomicIsize::new(0));
     let _opened = ROWS.set(rows.collect());
@@ -84,6 +84,11 @@ pub fn open(payers_max: u32) -> bool {
     drop(block);
     HAS_HEADERS.store(counts, Ordering::Relaxed);
     counts
+}
+
+/// Whether this process counts.
+pub fn is_open() -> bool {
+    HAS_HEADERS.load(Ordering::Relaxed)
 }
 
 /// The payer of all that this thread allocates now.
@@ -114,11 +119,11 @@ impl Drop for Charged {
 }
 
 /// The present payer of this thread takes a buffer over, such as one from a store of spare ones.
-pub fn adopt<T>(buffer: &mut Vec<T>) {
+pub fn take_over<T>(buffer: &mut Vec<T>) {
     let Ok(layout) = Layout::array::<T>(buffer.capacity()) else {
         return;
     };
-    if layout.size() == 0 || !HAS_HEADERS.load(Ordering::Relaxed) {
+    if layout.size() == 0 || !is_open() {
         return;
     }
     let block = buffer.as_mut_ptr().cast::<u8>();
@@ -131,6 +136,12 @@ pub fn adopt<T>(buffer: &mut Vec<T>) {
     CURRENT.get().pays(len);
 }
 
+/// [`Payer::NOBODY`] takes a buffer over, such as one that goes to a store of spare ones.
+pub fn give_back<T>(buffer: &mut Vec<T>) {
+    let _charged = to(Payer::NOBODY);
+    take_over(buffer);
+}
+
 /// Memory that C code has allocated. The present payer pays for it when it is set.
 #[derive(Debug, Default)]
 pub struct Foreign {
@@ -139,7 +150,7 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// It is so much now.
+    /// C code has allocated so much by now.
     pub fn set(&mut self, bytes: usize) {
         self.payer.pays(-self.bytes);
         self.payer = CURRENT.get();

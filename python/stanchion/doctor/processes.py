@@ -66,12 +66,19 @@ class Owners:
                 self._by_inode.setdefault(int(target[8:-1]), []).append(pid)
 
     def of(self, inode: int) -> tuple[Owner, ...]:
-        """Parents before their children, so a master before its workers, whose pids may be lower: the
-        kernel counts to pid_max and begins again (proc_sys_kernel(5))."""
-        holders = self._by_inode.get(inode, [])
-        in_order = sorted(holders, key=lambda pid: (parent(self._proc, pid) in holders, pid))
+        """Parents before their children: workers may have lower pids than their master, since the kernel counts to
+        pid_max and begins again (proc_sys_kernel(5))."""
+        holders = set(self._by_inode.get(inode, ()))
+        in_order = sorted(holders, key=lambda pid: (self._depth(pid, holders), pid))
         found = (self._owner(pid) for pid in in_order)
         return tuple(owner for owner in found if owner is not None)
+
+    def _depth(self, pid: int, holders: set[int]) -> int:
+        """How many holders are above it in the tree of processes."""
+        depth, above = 0, _parent(self._proc, pid)
+        while above in holders and depth < len(holders):
+            depth, above = depth + 1, _parent(self._proc, above)
+        return depth
 
     def _owner(self, pid: int) -> Owner | None:
         if pid not in self._known:
@@ -79,7 +86,7 @@ class Owners:
         return self._known[pid]
 
 
-def parent(proc: Path, pid: int) -> int | None:
+def _parent(proc: Path, pid: int | None) -> int | None:
     """The fourth field of /proc/PID/stat; the second, a name, may hold anything (proc_pid_stat(5))."""
     _, _, fields = (read(proc / str(pid) / "stat") or "").rpartition(") ")
     return int(fields.split()[1]) if fields else None

@@ -42,6 +42,7 @@ use connections::{Audience, Connections, Doing, after};
 use dispatch::PortNumber;
 use doors::lent::Sought;
 use doors::{Doors, Inside, Porter};
+use lifecycle::Lifecycle;
 use orders::Farewell;
 use poller::{Poller, Source};
 use requests::Requests;
@@ -208,6 +209,7 @@ impl Acceptor {
         let poller = Poller::new()?;
         let master = Rc::new(master);
         poller.watch(Source::Master, &*master)?;
+        let payers = Payers::open(connections_max, settings.max_connections as usize);
         let mut requests = Requests::new(common, &master, now_us)?;
         requests.connection_shares = ConnectionShares::new(settings, connections_max);
         // Never read: each ring ends a wait, and each turn looks at what it may have been for.
@@ -235,7 +237,7 @@ impl Acceptor {
             poller,
             doors,
             sought: Sought::default(),
-            clients: Connections::new(Audience::Clients, Payers::open(connections_max)),
+            clients: Connections::new(Audience::Clients, payers),
             operators: Connections::new(Audience::Operators, Rc::default()),
             requests,
             certificates: Certificates::default(),
@@ -331,7 +333,6 @@ impl Acceptor {
         requests.later.wake(requests.now_us, &requests.woken);
         self.requests.dispatch.sweep(self.requests.now_us);
         self.drive_woken();
-        self.clients.relieve(&mut self.requests, &self.poller);
         self.look_at_the_clock();
         self.requests.dispatch.end_turn(self.requests.now_us);
         self.requests.tell_observers();
@@ -459,10 +460,11 @@ impl Acceptor {
     fn is_over(&mut self) -> Option<Farewell> {
         let ending = self.ending?;
         let now_us = self.requests.now_us;
-        // An operator that has just come is about to ask, and nothing but an answer tells it to ask the next acceptor.
-        let asks = |doing| matches!(doing, Doing::New | Doing::Reading);
-        let is_empty =
-            self.clients.len() == 0 && self.doors.are_closed() && !self.operators.doing().any(asks);
+        // An operator that has just come is about to ask, and only an answer tells it to ask the next acceptor.
+        let asks = |doing| matches!(doing, Doing::New | Doing::Reading | Doing::Busy);
+        let is_retiring = self.requests.lifecycle == Lifecycle::Retiring;
+        let is_awaited = is_retiring && self.operators.doing().any(asks);
+        let is_empty = self.clients.len() == 0 && self.doors.are_closed() && !is_awaited;
         if is_empty || (ending.is_last && now_us >= ending.until_us) {
             return Some(ending.farewell);
         }

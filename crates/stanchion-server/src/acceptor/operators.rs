@@ -47,7 +47,10 @@ impl Acceptor {
                     not_ready_because: requests.verdict_ready().reason(),
                     listeners: listener_statuses(&common.settings, doors.listeners()),
                     connections: admin::Connections::of(clients.doing(), doors.connections_max()),
-                    memory: admin::Memory::of(clients.memory(), common.settings.max_client_memory),
+                    memory: admin::AcceptorMemory::of(
+                        clients.heaviest(requests),
+                        common.settings.max_client_memory,
+                    ),
                     certificates: &self.certificates.served,
                 };
                 sources.status()

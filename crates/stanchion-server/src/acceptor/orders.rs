@@ -445,7 +445,7 @@ mod tests {
             peer: peer(),
             claim: None,
             is_turned_away: false,
-            memory: Rc::new(Payers::default()).account(),
+            paying: Rc::new(Payers::default()).take(),
         };
         (theirs, newcomer)
     }
@@ -469,6 +469,8 @@ mod tests {
     fn a_retired_acceptor_answers_an_operator_that_has_just_come_and_leaves() {
         let (mut acceptor, master) = serving();
         let (mut operator, newcomer) = newcomer();
+        let patience = Some(Duration::from_secs(20));
+        operator.set_read_timeout(patience).expect("set");
         let (requests, poller) = (&mut acceptor.requests, &acceptor.poller);
         let added = acceptor.operators.add(newcomer, requests, poller);
         added.expect("it is watched");
@@ -483,6 +485,23 @@ mod tests {
         operator.read_exact(&mut answer).expect("answered");
         assert_eq!(&answer, b"HTTP/1.1 200");
         assert!(matches!(acceptor.is_over(), Some(Farewell::Retire(_))));
+    }
+
+    #[test]
+    fn a_retired_acceptor_waits_a_second_for_an_operator_that_asks_nothing() {
+        let (mut acceptor, master) = serving();
+        let (_operator, newcomer) = newcomer();
+        let (requests, poller) = (&mut acceptor.requests, &acceptor.poller);
+        let added = acceptor.operators.add(newcomer, requests, poller);
+        added.expect("it is watched");
+        messages::send(&master, &ToAcceptor::Retire { timeout_ms: 5_000 }).expect("sent");
+        acceptor.obey().expect("heard");
+        acceptor.requests.now_us += 999_999;
+        acceptor.watch();
+        assert_eq!(acceptor.is_over(), None);
+        acceptor.requests.now_us += 5_000_000;
+        acceptor.watch();
+        assert_eq!(acceptor.operators.len(), 0);
     }
 
     /// Of an answer that has begun, nobody else tells its app that its client is gone.

@@ -1,7 +1,7 @@
 //! What `/metrics` says, made from the same [`Status`] as everything else.
 
 use super::exposition::{Exposition, Flavour, seconds};
-use super::status::Status;
+use super::status::{AcceptorMemory, Status};
 use crate::acceptor::dispatch::status::Lags;
 use crate::tally::Traffic;
 
@@ -13,6 +13,9 @@ pub(super) fn metrics(status: &Status, flavour: Flavour) -> String {
     about_requests(&mut page, status);
     about_seats(&mut page, status);
     about_connections(&mut page, status);
+    if let Some(memory) = &status.memory {
+        about_memory(&mut page, memory);
+    }
     about_certificates(&mut page, status);
     page.finish()
 }
@@ -205,6 +208,34 @@ fn about_event_loops(page: &mut Exposition, status: &Status) {
     );
 }
 
+fn about_memory(page: &mut Exposition, memory: &AcceptorMemory) {
+    let most = memory.most.first().map_or(0, |most| most.bytes);
+    for (name, help, bytes) in [
+        (
+            "stanchion_client_memory_bytes",
+            "Memory that the acceptor has allocated for clients.",
+            memory.bytes,
+        ),
+        (
+            "stanchion_client_memory_max_bytes",
+            "The limit, max_client_memory; 0: any.",
+            memory.max_bytes,
+        ),
+        (
+            "stanchion_client_memory_largest_bytes",
+            "Memory of the client that has most.",
+            most,
+        ),
+        (
+            "stanchion_acceptor_memory_bytes",
+            "Memory that the acceptor has allocated for itself since it began to count.",
+            memory.own_bytes,
+        ),
+    ] {
+        page.gauge(name, help).sample(&[], bytes);
+    }
+}
+
 fn about_connections(page: &mut Exposition, status: &Status) {
     let connections = &status.connections;
     page.gauge("stanchion_connections", "Connections, by what they do.")
@@ -213,23 +244,6 @@ fn about_connections(page: &mut Exposition, status: &Status) {
         .sample(&[("state", "busy")], connections.busy)
         .sample(&[("state", "idle")], connections.idle)
         .sample(&[("state", "leaving")], connections.leaving);
-    let memory = &status.memory;
-    let most = memory.most.first().map_or(0, |most| most.bytes);
-    page.gauge(
-        "stanchion_client_memory_bytes",
-        "Memory that the acceptor has allocated for clients.",
-    )
-    .sample(&[], memory.bytes);
-    page.gauge(
-        "stanchion_client_memory_max_bytes",
-        "The limit, max_client_memory; 0: any.",
-    )
-    .sample(&[], memory.max_bytes);
-    page.gauge(
-        "stanchion_client_memory_largest_bytes",
-        "Memory of the client that has most.",
-    )
-    .sample(&[], most);
     page.gauge("stanchion_connections_max", "Most there may be.")
         .sample(&[], connections.max);
     for (traffic, name, help) in [

@@ -19,7 +19,7 @@ use crate::settings::Settings;
 use exposition::Flavour;
 use hosts::AllowedHosts;
 pub(crate) use snapshot::{Sources, listener_statuses};
-pub(crate) use status::{Connections, Memory, State, Status};
+pub(crate) use status::{AcceptorMemory, Connections, State, Status};
 use told::Telling;
 
 const PAGE: &str = include_str!("page.html");

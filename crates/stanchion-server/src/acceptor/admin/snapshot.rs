@@ -7,7 +7,8 @@ use stanchion_sys::{memory, process, sock_diag};
 use tracing::debug;
 
 use super::status::{
-    Attempts, Connections, ListenerStatus, Memory, ServerStatus, State, Status, WorkerStatus,
+    AcceptorMemory, Attempts, Connections, ListenerStatus, ServerStatus, State, Status,
+    WorkerStatus,
 };
 use crate::acceptor::dispatch::Dispatch;
 use crate::expiry::ServedCertificate;
@@ -25,7 +26,7 @@ pub(crate) struct Sources<'s> {
     pub(crate) not_ready_because: Option<String>,
     pub(crate) listeners: Vec<ListenerStatus>,
     pub(crate) connections: Connections,
-    pub(crate) memory: Memory,
+    pub(crate) memory: Option<AcceptorMemory>,
     pub(crate) certificates: &'s [ServedCertificate],
 }
 

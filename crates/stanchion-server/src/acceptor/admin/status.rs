@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use stanchion_sys::charge::{self, Payer};
 
-use crate::acceptor::connections::{Doing, Held};
+use crate::acceptor::connections::{ClientMemory, Doing};
 use crate::acceptor::dispatch::durations::Histogram;
 use crate::acceptor::dispatch::status::{LineStatus, LoopStatus, SeatCounts, SeatStatus};
 use crate::acceptor::lifecycle::Lifecycle;
@@ -35,7 +35,8 @@ pub(crate) struct Status {
     pub(crate) workers: Vec<WorkerStatus>,
     pub(crate) listeners: Vec<ListenerStatus>,
     pub(crate) connections: Connections,
-    pub(crate) memory: Memory,
+    /// `None` if it is not counted.
+    pub(crate) memory: Option<AcceptorMemory>,
     /// Those of TLS, in the order of the settings.
     pub(crate) certificates: Vec<ServedCertificate>,
     /// How many arrived, how many are in flight, and how the others ended.
@@ -129,8 +130,8 @@ impl Connections {
 }
 
 /// The memory that the acceptor has allocated.
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct Memory {
+#[derive(Debug, Serialize)]
+pub(crate) struct AcceptorMemory {
     /// For all clients.
     pub(crate) bytes: usize,
     /// For itself, since it has begun to count.
@@ -141,29 +142,15 @@ pub(crate) struct Memory {
     pub(crate) most: Vec<ClientMemory>,
 }
 
-/// The memory of one client.
-#[derive(Debug, Serialize)]
-pub(crate) struct ClientMemory {
-    /// An address of the client.
-    pub(crate) client: String,
-    pub(crate) bytes: usize,
-    /// Its connections and streams.
-    pub(crate) connections: usize,
-}
-
-impl Memory {
-    pub(crate) fn of(held: Vec<Held>, max_bytes: usize) -> Self {
-        let most = held.into_iter().map(|held| ClientMemory {
-            client: held.address,
-            bytes: held.bytes,
-            connections: held.connections,
-        });
-        Self {
+impl AcceptorMemory {
+    /// `None` if it is not counted.
+    pub(crate) fn of(most: Vec<ClientMemory>, max_bytes: usize) -> Option<Self> {
+        charge::is_open().then(|| Self {
             bytes: charge::all(),
             own_bytes: Payer::NOBODY.bytes(),
             max_bytes,
-            most: most.collect(),
-        }
+            most,
+        })
     }
 }
 

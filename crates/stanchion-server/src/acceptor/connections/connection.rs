@@ -20,7 +20,7 @@ use crate::acceptor::poller::{Poller, Ready};
 use crate::acceptor::requests::static_files::Looking;
 use crate::acceptor::requests::{Account, Requests};
 use crate::acceptor::storage::clients::Share;
-use crate::acceptor::storage::payers::MemoryAccount;
+use crate::acceptor::storage::payers::Paying;
 use stanchion_http::Head;
 
 /// Requests that one connection may have begun in one go, when they come all at once, before others have their turn.
@@ -49,8 +49,8 @@ pub(crate) struct Connection {
     pub(super) unread: bool,
     /// What it counts for among its client's connections.
     pub(super) claim: Option<Share>,
-    /// The account that pays for its memory.
-    pub(super) memory: MemoryAccount,
+    /// Its payer pays for its memory.
+    pub(super) paying: Paying,
 }
 
 /// Who asks on a connection.
@@ -135,7 +135,7 @@ impl Connection {
         peer: Rc<Peer>,
         audience: Audience,
         claim: Option<Share>,
-        memory: MemoryAccount,
+        paying: Paying,
         now_us: u64,
     ) -> Self {
         Self {
@@ -151,7 +151,7 @@ impl Connection {
             closing: false,
             unread: false,
             claim,
-            memory,
+            paying,
         }
     }
 
@@ -163,7 +163,7 @@ impl Connection {
         requests: &mut Requests,
         poller: &Poller,
     ) -> Fate {
-        let _charged = self.memory.charged();
+        let _charged = self.paying.charged();
         if let Some(ready) = ready {
             self.transport.told(ready);
         }
@@ -250,7 +250,7 @@ impl Connection {
         requests: &mut Requests,
         poller: &Poller,
     ) -> Fate {
-        let _charged = self.memory.charged();
+        let _charged = self.paying.charged();
         if self.awaits_handshake() {
             // What could be said it would not understand.
             requests.refused_unread(refusal, &self.peer.address);
@@ -281,7 +281,7 @@ impl Connection {
 
     /// Has it end with its present request; at once if it has none.
     pub(crate) fn close_soon(&mut self, requests: &mut Requests, poller: &Poller) -> Fate {
-        let _charged = self.memory.charged();
+        let _charged = self.paying.charged();
         // What has come by now is a request like any other.
         self.closing = true;
         self.transport.glance();

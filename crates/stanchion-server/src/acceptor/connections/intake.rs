@@ -45,8 +45,8 @@ pub(super) enum CutOff {
     TookTooSlowly,
     /// It took it hardly faster than that, and others wait for a place.
     MadeRoom,
-    /// All clients together have more memory than they may, and its client most of it.
-    HeldMemory,
+    /// All clients together have more memory than they may, and its client has most.
+    Memory,
 }
 
 impl CutOff {
@@ -56,7 +56,7 @@ impl CutOff {
             Self::TookNothing => Event::CutOff,
             Self::TookTooSlowly => Event::TooSlow,
             Self::MadeRoom => Event::Shed,
-            Self::HeldMemory => Event::CutForMemory,
+            Self::Memory => Event::CutForMemory,
         }
     }
 
@@ -66,8 +66,8 @@ impl CutOff {
             Self::TookNothing => "it took nothing of its answer in time",
             Self::TookTooSlowly => "it took its answer too slowly",
             Self::MadeRoom => "it hardly took any of its answer, and others waited for a place",
-            Self::HeldMemory => {
-                "clients held more than max_client_memory, its client most of all, and it was the slowest of that"
+            Self::Memory => {
+                "clients have more memory than max_client_memory, and it was the slowest connection of the client that has most"
             }
         }
     }
@@ -79,9 +79,9 @@ impl Intake {
         self.stall().is_some()
     }
 
-    /// How much longer it may take if it takes nothing more; `None` if nothing waits for it.
-    pub(super) fn in_hand_us(&self, now_us: u64) -> Option<u64> {
-        self.stall()?.pace.in_hand_us(now_us)
+    /// The client is too slow then, if it takes nothing more; `None` if nothing waits for it.
+    pub(super) fn due_us(&self) -> Option<u64> {
+        Some(self.stall()?.pace.due_us())
     }
 
     fn stall(&self) -> Option<Stall> {

@@ -66,7 +66,7 @@ impl Connection {
         requests: &mut Requests,
         poller: &Poller,
     ) -> Looked {
-        let _charged = self.memory.charged();
+        let _charged = self.paying.charged();
         let now_us = requests.now_us;
         let mut look = self.judge(wanted, requests);
         let mut fate = Fate::Stays;
@@ -146,7 +146,8 @@ impl Connection {
         };
         let is_closing = requests.lifecycle.is_closing();
         if self.audience == Audience::Operators {
-            let newcomer = if is_closing { NEWCOMER } else { OPERATORS_IDLE };
+            let is_leaving = requests.lifecycle.is_leaving();
+            let newcomer = if is_leaving { NEWCOMER } else { OPERATORS_IDLE };
             return match &self.phase {
                 Phase::New { since_us } => past(*since_us, Some(newcomer), Look::Drop),
                 Phase::Idle { since_us } => past(*since_us, Some(OPERATORS_IDLE), Look::Drop),

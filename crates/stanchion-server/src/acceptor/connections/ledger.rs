@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::task::Waker;
 
 use bytes::{Buf, Bytes};
+use stanchion_sys::charge::{self, Charged, Payer};
 
 use crate::acceptor::storage::memory::{Memory, Piece};
 
@@ -24,6 +25,8 @@ pub(super) struct Ledger {
     waiting: RefCell<Vec<Waker>>,
     /// Where these bytes count, like those that the streams have.
     memory: Rc<Memory>,
+    /// The connection's payer pays for all that h2 has, since streams may be over before h2 has sent their answers.
+    payer: Payer,
 }
 
 /// The part of one stream's answer that h2 has.
@@ -92,7 +95,13 @@ impl Ledger {
             answers_bytes: Cell::default(),
             waiting: RefCell::default(),
             memory: Rc::clone(memory),
+            payer: charge::current(),
         })
+    }
+
+    /// The connection pays for all that is allocated until the guard is dropped.
+    pub(super) fn charged(&self) -> Charged {
+        charge::to(self.payer)
     }
 
     /// Whether the client waits for answers.

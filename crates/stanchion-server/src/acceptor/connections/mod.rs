@@ -16,11 +16,11 @@ mod judging;
 mod leaving;
 mod ledger;
 mod outward;
+mod overweight;
 mod pace;
 mod pings;
 mod proxied;
 mod reading;
-mod relieving;
 mod roll;
 mod sending;
 mod session;
@@ -43,15 +43,15 @@ use super::dispatch::request::Peer;
 use super::poller::{Poller, Ready, Source};
 use super::requests::Requests;
 use super::storage::clients::Share;
-use super::storage::payers::{MemoryAccount, Payers};
+use super::storage::payers::{Payers, Paying};
 use crate::settings::Seconds;
 use crate::tally::Event;
 use connection::Connection;
 pub(crate) use connection::{Audience, Doing, Fate};
 use judging::Wanted;
 pub(crate) use judging::after;
+pub(crate) use overweight::ClientMemory;
 use pace::{GRACE, PaceLimits};
-pub(crate) use relieving::Held;
 use roll::Roll;
 use stanchion_http::Head;
 use transport::Transport;
@@ -72,6 +72,8 @@ pub(crate) struct Connections {
     streams: usize,
     /// A stream was refused since there are as many as may be.
     streams_wait: bool,
+    /// Clients had so much memory after the last look at all of them.
+    looked_at_bytes: usize,
     due: Vec<u32>,
 }
 
@@ -83,8 +85,8 @@ pub(crate) struct Newcomer {
     pub(crate) claim: Option<Share>,
     /// It is only told that its client has too many.
     pub(crate) is_turned_away: bool,
-    /// The account that pays for its memory.
-    pub(crate) memory: MemoryAccount,
+    /// Its payer pays for its memory.
+    pub(crate) paying: Paying,
 }
 
 impl Connections {
@@ -95,13 +97,14 @@ impl Connections {
             roll: Roll::default(),
             streams: 0,
             streams_wait: false,
+            looked_at_bytes: 0,
             due: Vec::new(),
         }
     }
 
-    /// An account for one that is about to be added.
-    pub(crate) fn account(&self) -> MemoryAccount {
-        self.payers.account()
+    /// The payer of a connection that is about to be added.
+    pub(crate) fn take_payer(&self) -> Paying {
+        self.payers.take()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -130,8 +133,8 @@ impl Connections {
         requests: &mut Requests,
         poller: &Poller,
     ) -> io::Result<()> {
-        let memory = newcomer.memory;
-        let charged = memory.charged();
+        let paying = newcomer.paying;
+        let charged = paying.charged();
         let number = self.roll.next_number();
         let (source, tally) = match self.audience {
             Audience::Clients => (Source::Client(number), Some(&*requests.common.tally)),
@@ -144,7 +147,7 @@ impl Connections {
             Rc::new(newcomer.peer),
             self.audience,
             newcomer.claim,
-            memory,
+            paying,
             requests.now_us,
         ));
         drop(charged);
@@ -176,6 +179,7 @@ impl Connections {
         };
         let fate = connection.drive(ready, requests, poller);
         self.settle(number, fate, requests, poller);
+        self.cut_overweight(requests, poller);
         fate
     }
 

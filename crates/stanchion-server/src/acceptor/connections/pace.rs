@@ -142,11 +142,6 @@ impl Pace {
         self.last_us.saturating_add(pause_us).min(rate_us)
     }
 
-    /// How much longer it may take if nothing comes any more; `None` if nothing is waited for.
-    pub(super) fn in_hand_us(&self, now_us: u64) -> Option<u64> {
-        (!self.is_held()).then(|| self.until_us.saturating_sub(now_us))
-    }
-
     /// Whether it makes do with about the least rate, or less: who does better soon has all the time in hand
     /// that one may have.
     pub(super) fn drips(&self, now_us: u64) -> bool {

@@ -101,7 +101,7 @@ impl<'b> Came<'b> {
             return None;
         }
         let mut taken = std::mem::take(*buffer);
-        charge::adopt(&mut taken);
+        charge::take_over(&mut taken);
         let mut piece = Bytes::from(taken).split_off(*from);
         let behind = piece.split_off(len);
         *self = Self::Before(behind);

@@ -119,6 +119,11 @@ impl Session {
         due_us.min(self.restarts_us.unwrap_or(u64::MAX))
     }
 
+    /// When the rest of a message comes too late, if nothing more comes.
+    pub(super) fn message_due_us(&self) -> u64 {
+        self.unfinished.due_us()
+    }
+
     /// Closes it in its time when the server leaves, whatever its client does.
     pub(super) fn retire(&mut self, number: u32, requests: &mut Requests) {
         if self.end.is_some() {

@@ -191,6 +191,7 @@ impl Stream {
         if response.status().is_informational() {
             return respond.send_informational(response).is_ok();
         }
+        let _charged = self.ledger.charged();
         let Ok(send) = respond.send_response(response, is_all) else {
             return false;
         };
@@ -225,6 +226,7 @@ impl Stream {
             };
         }
         let part = &bytes[..room.min(left)];
+        let _charged = self.ledger.charged();
         let is_all = is_last && part.len() == bytes.len();
         let part = Part::new(Bytes::copy_from_slice(part), &self.sent, &self.ledger);
         let len = part.remaining();

@@ -63,11 +63,11 @@ impl Connections {
         if stream.is_reset() {
             return;
         }
-        let memory = self.payers.account();
-        let charged = memory.charged();
+        let paying = self.payers.take();
+        let charged = paying.charged();
         let transport = Transport::of_stream(stream, Source::Client(number));
         let (audience, now_us) = (self.audience, requests.now_us);
-        let connection = Connection::new(number, transport, peer, audience, claim, memory, now_us);
+        let connection = Connection::new(number, transport, peer, audience, claim, paying, now_us);
         let connection = Box::new(connection);
         drop(charged);
         self.roll.add(connection);
@@ -104,7 +104,7 @@ impl Connection {
         requests: &mut Requests,
         poller: &Poller,
     ) -> Fate {
-        let _charged = self.memory.charged();
+        let _charged = self.paying.charged();
         let path = parts
             .uri
             .path_and_query()

@@ -50,7 +50,7 @@ impl Stage {
             peer: peer(),
             claim: None,
             is_turned_away,
-            memory: self.clients.account(),
+            paying: self.clients.take_payer(),
         };
         let added = self.clients.add(newcomer, &mut self.requests, &self.poller);
         added.expect("it is watched");

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use stanchion_line::{Discipline, Full, LaneId, LaneLimits, Line, LineLimits, Place, Reserve};
+use stanchion_sys::charge::{self, Payer};
 
 use super::Dispatch;
 use crate::acceptor::dispatch::refusal::Refusal;
@@ -155,7 +156,10 @@ impl Dispatch {
             let retry_after_s = self.retry_after_s(ticket, now_us);
             return Err(Refusal::WorkerAbsent { retry_after_s });
         };
+        // No client pays for a lane of all.
+        let charged = charge::to(Payer::NOBODY);
         let joined = line.join(now_us, lane, Rc::clone(ticket));
+        drop(charged);
         let place =
             joined.map_err(|(_, Full { retry_after_s })| Refusal::LineFull { retry_after_s })?;
         ticket.client_share.set(share);

@@ -48,7 +48,7 @@ use sessions::Sessions;
 use stanchion_exchange::{AcceptorSide, Exchange, SlotState, Submitted, Tenant, Unwanted};
 use stanchion_line::{Ahead, Line, LineLimits, Pulled, Reserve};
 use stanchion_sys::channel::Channel;
-use stanchion_sys::charge::{self, Payer};
+use stanchion_sys::charge;
 use ticket::{Answer, Stage, Ticket};
 
 /// Sleeping seats are woken once per turn of the event loop; within a long turn, this long after they might have been
@@ -292,7 +292,7 @@ impl Dispatch {
     /// A buffer for an answer.
     pub(crate) fn spare(&mut self) -> Vec<u8> {
         let mut bytes = self.spare.pop().unwrap_or_default();
-        charge::adopt(&mut bytes);
+        charge::take_over(&mut bytes);
         bytes
     }
 
@@ -300,8 +300,7 @@ impl Dispatch {
     pub(crate) fn recycle(&mut self, mut bytes: Vec<u8>) {
         if self.spare.len() < SPARE_MAX && bytes.capacity() <= SPARE_BYTES_MAX {
             bytes.clear();
-            let _charged = charge::to(Payer::NOBODY);
-            charge::adopt(&mut bytes);
+            charge::give_back(&mut bytes);
             self.spare.push(bytes);
         }
     }

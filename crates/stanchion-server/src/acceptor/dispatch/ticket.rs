@@ -44,7 +44,7 @@ pub(crate) struct Ticket {
     trailed: RefCell<Option<Box<Trailed>>>,
     /// Bytes of it that the head promises and that have not come, if it does.
     owed: Cell<Option<u64>>,
-    /// The connection pays by it for all that the worker brings.
+    /// The payer of the connection that asks, which pays for all that the worker brings.
     payer: Payer,
     /// Who waits, and where a note is left for it.
     connection: u32,

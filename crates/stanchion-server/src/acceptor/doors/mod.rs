@@ -321,8 +321,8 @@ impl Doors {
 
     fn welcome(&mut self, guest: Guest, door: &Door, inside: &mut Inside<'_>) {
         let settings = &inside.requests.common.settings;
-        let memory = inside.clients.account();
-        let charged = memory.charged();
+        let paying = inside.clients.take_payer();
+        let charged = paying.charged();
         let peer = door.peer_of(guest.peer, settings);
         drop(charged);
         let (claim, is_turned_away) =
@@ -343,7 +343,7 @@ impl Doors {
             peer,
             claim,
             is_turned_away,
-            memory,
+            paying,
         };
         let added = inside.clients.add(newcomer, inside.requests, inside.poller);
         if let Err(error) = added {
@@ -381,7 +381,7 @@ fn welcome_operator(guest: Guest, door: &Door, inside: &mut Inside<'_>) {
         peer,
         claim: None,
         is_turned_away: false,
-        memory: inside.operators.account(),
+        paying: inside.operators.take_payer(),
     };
     let added = inside
         .operators

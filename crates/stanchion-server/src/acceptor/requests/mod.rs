@@ -182,7 +182,7 @@ impl Requests {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         if scratch.capacity() < SCRATCH_BYTES {
-            // It is lent to all.
+            // All connections share it.
             let _charged = charge::to(Payer::NOBODY);
             scratch.reserve_exact(SCRATCH_BYTES);
         }
@@ -201,14 +201,13 @@ impl Requests {
     pub(crate) fn take_out(&mut self) -> Vec<u8> {
         let mut out = std::mem::take(&mut self.out);
         out.clear();
-        charge::adopt(&mut out);
+        charge::take_over(&mut out);
         out
     }
 
     pub(crate) fn give_out(&mut self, mut out: Vec<u8>) {
         if out.capacity() <= SPARE_BYTES_MAX {
-            let _charged = charge::to(Payer::NOBODY);
-            charge::adopt(&mut out);
+            charge::give_back(&mut out);
             self.out = out;
         }
     }
@@ -227,9 +226,14 @@ impl Requests {
         }
     }
 
+    /// The client that a request is of, if a proxy says so where there is one.
+    pub(crate) fn client_of(&self, peer: &Peer, head: &Head) -> Option<Client> {
+        Client::behind_proxies(peer.ip, peer.said(head), &self.believed)
+    }
+
     /// Where a body goes that is about to come.
     pub(crate) fn sink(&self, peer: &Peer, head: &Head, framing: Framing, connection: u32) -> Sink {
-        let owner = Client::behind_proxies(peer.ip, peer.said(head), &self.believed);
+        let owner = self.client_of(peer, head);
         Sink::new(&self.body_memory, owner, framing, connection)
     }
 

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use stanchion_http::Head;
-use stanchion_sys::charge::{self, Payer};
+use stanchion_sys::charge;
 
 use crate::acceptor::dispatch::ticket::Ticket;
 
@@ -19,7 +19,9 @@ impl SpareHeads {
     /// An empty head, with the memory of one before it if there is any.
     pub(crate) fn take(&mut self) -> Head {
         let mut head = self.0.pop().unwrap_or_default();
-        adopt(&mut head);
+        let (bytes, fields) = head.buffers();
+        charge::take_over(bytes);
+        charge::take_over(fields);
         head
     }
 
@@ -31,16 +33,10 @@ impl SpareHeads {
         {
             let mut head = ticket.request.head;
             head.clear();
-            let _charged = charge::to(Payer::NOBODY);
-            adopt(&mut head);
+            let (bytes, fields) = head.buffers();
+            charge::give_back(bytes);
+            charge::give_back(fields);
             self.0.push(head);
         }
     }
-}
-
-/// Its memory is charged to who pays now.
-fn adopt(head: &mut Head) {
-    let (bytes, fields) = head.buffers();
-    charge::adopt(bytes);
-    charge::adopt(fields);
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::fs::fstatfs;
-use stanchion_sys::charge;
+use stanchion_sys::charge::{self, Payer};
 use stanchion_sys::eventfd::EventFd;
 use tracing::warn;
 
@@ -146,7 +146,7 @@ impl Disk {
         &self.0.pool.bell
     }
 
-    /// Begins `work` for a connection, which is woken once it is done.
+    /// Begins `work` for a connection, which is woken once it is done. The present payer pays for what the thread allocates.
     pub(crate) fn start<T: Send + 'static>(
         &self,
         file_system: FileSystem,
@@ -268,6 +268,8 @@ impl Pool {
         task: Work,
         waiting_max: usize,
     ) -> io::Result<()> {
+        // No client pays for the queue of all, nor for threads.
+        let _charged = charge::to(Payer::NOBODY);
         let mut state = self.state();
         if state.is_over {
             return Err(io::Error::other("the server leaves"));

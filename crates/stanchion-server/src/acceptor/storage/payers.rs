@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use stanchion_sys::charge::{self, Charged, Payer};
-use tracing::warn;
+use tracing::error;
 
 /// There are so many payers for each connection and stream: a connection that is gone may have left bytes behind, which a
 /// worker still reads.
@@ -17,39 +17,41 @@ const LOOKED_AT_MAX: usize = 8;
 #[derive(Default)]
 pub(crate) struct Payers {
     max: u32,
-    /// So many were ever needed.
+    /// Connections have had payers 1 to this one so far.
     used: Cell<u32>,
     /// The payers of connections that are gone, in the order in which they went.
     idle: RefCell<VecDeque<Payer>>,
 }
 
-/// A connection's payer, which is another one's when this is dropped.
-pub(crate) struct MemoryAccount {
+/// The payer of a connection. When this is dropped, another connection may have the payer.
+pub(crate) struct Paying {
     payer: Payer,
     payers: Rc<Payers>,
 }
 
 impl Payers {
-    /// For so many connections, and as many streams of theirs.
-    pub(crate) fn open(connections_max: usize) -> Rc<Self> {
-        let max = u32::try_from(2 * PAYERS_EACH * connections_max).unwrap_or(u32::MAX);
-        let max = if charge::open(max) {
-            max
-        } else {
-            warn!(
-                "the memory of clients is not counted, and max_client_memory bounds nothing: our fault"
+    /// For so many connections and streams.
+    pub(crate) fn open(connections_max: usize, streams_max: usize) -> Rc<Self> {
+        let needed = PAYERS_EACH * (connections_max + streams_max);
+        let max = u32::try_from(needed).unwrap_or(u32::MAX);
+        if !charge::open(max) {
+            error!(
+                "the acceptor does not count the memory of clients, and max_client_memory bounds nothing: our fault"
             );
-            0
-        };
+        }
+        Self::of(max)
+    }
+
+    fn of(max: u32) -> Rc<Self> {
         Rc::new(Self {
             max,
             ..Self::default()
         })
     }
 
-    /// An account for a connection.
-    pub(crate) fn account(self: &Rc<Self>) -> MemoryAccount {
-        MemoryAccount {
+    /// A payer for a connection.
+    pub(crate) fn take(self: &Rc<Self>) -> Paying {
+        Paying {
             payer: self.next(),
             payers: Rc::clone(self),
         }
@@ -71,26 +73,47 @@ impl Payers {
             self.used.set(used + 1);
             return Payer::new(used + 1);
         }
-        // There are more left-overs than connections.
-        idle.pop_front().unwrap_or(Payer::NOBODY)
+        // No connection pays for the bytes that another one has left behind.
+        Payer::NOBODY
     }
 }
 
-impl MemoryAccount {
-    /// The account pays for all that is allocated until the guard is dropped.
+impl Paying {
+    /// The payer pays for all that is allocated until the guard is dropped.
     pub(crate) fn charged(&self) -> Charged {
         charge::to(self.payer)
     }
 
+    /// The memory of the connection; 0 if no payer was left for it.
     pub(crate) fn bytes(&self) -> usize {
+        if self.payer == Payer::NOBODY {
+            return 0;
+        }
         self.payer.bytes()
     }
 }
 
-impl Drop for MemoryAccount {
+impl Drop for Paying {
     fn drop(&mut self) {
         if self.payer != Payer::NOBODY {
             self.payers.idle.borrow_mut().push_back(self.payer);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_connection_has_a_payer_of_its_own_as_long_as_there_are_any() {
+        let payers = Payers::of(2);
+        let [first, second, third] = [payers.take(), payers.take(), payers.take()];
+        assert_eq!(first.payer, Payer::new(1));
+        assert_eq!(second.payer, Payer::new(2));
+        assert_eq!(third.payer, Payer::NOBODY);
+        drop((third, second));
+        assert_eq!(payers.take().payer, Payer::new(2));
+        assert_eq!(Rc::new(Payers::default()).take().payer, Payer::NOBODY);
     }
 }

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
+use stanchion_sys::charge::{self, Payer};
+
 /// Their numbers; whoever brings them something leaves a note here.
 #[derive(Default)]
 pub(crate) struct Woken {
@@ -33,12 +35,15 @@ impl Wake for Caller {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
+        let _charged = charge::to(Payer::NOBODY);
         self.called.numbers().push(self.connection);
     }
 }
 
 impl Woken {
     pub(crate) fn add(&self, connection: u32) {
+        // No client pays for a table of all.
+        let _charged = charge::to(Payer::NOBODY);
         self.notes.borrow_mut().push(connection);
     }
 
@@ -72,6 +77,7 @@ pub(crate) struct Later(VecDeque<(u64, u32)>);
 impl Later {
     /// The last to ask is the last to be due.
     pub(crate) fn add(&mut self, connection: u32, due_us: u64) {
+        let _charged = charge::to(Payer::NOBODY);
         self.0.push_back((due_us, connection));
     }
 

@@ -8,6 +8,7 @@ use stanchion_sys::charge;
 
 use super::connection::{Connection, Fate, Phase};
 use super::intake::CutOff;
+use super::pace::Pace;
 use super::{Audience, Connections, after};
 use crate::acceptor::poller::Poller;
 use crate::acceptor::requests::Requests;
@@ -119,12 +120,12 @@ impl Connection {
             Phase::New { .. } | Phase::Handshaking(_) => header_due_us(self.new_since_us()),
             Phase::Head(head) => header_due_us(head.since_us),
             Phase::Body(body) if !body.pace.is_held() => body.pace.due_us(),
-            Phase::Session(session) => session.message_due_us(),
+            Phase::Session(session) => session.unfinished.due_us(),
             _ => u64::MAX,
         };
         let upload = self.upload.as_ref().map(|upload| &upload.pace);
         let upload = upload.filter(|pace| !pace.is_held());
-        let uploads_by_us = upload.map_or(u64::MAX, |pace| pace.due_us());
+        let uploads_by_us = upload.map_or(u64::MAX, Pace::due_us);
         let takes_by_us = self.intake.due_us().unwrap_or(u64::MAX);
         sends_by_us.min(uploads_by_us).min(takes_by_us)
     }

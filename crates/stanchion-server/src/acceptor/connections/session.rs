@@ -53,7 +53,7 @@ pub(super) struct Session {
     pub(super) inward: Inward,
     /// What is in memory of what the client has sent.
     held: Held,
-    unfinished: Unfinished,
+    pub(super) unfinished: Unfinished,
     /// The worker writes no more.
     is_worker_done: bool,
     /// Who closed it, once somebody has.
@@ -117,11 +117,6 @@ impl Session {
         }
         let due_us = self.pings.due_us().min(self.unfinished.due_us());
         due_us.min(self.restarts_us.unwrap_or(u64::MAX))
-    }
-
-    /// When the rest of a message comes too late, if nothing more comes.
-    pub(super) fn message_due_us(&self) -> u64 {
-        self.unfinished.due_us()
     }
 
     /// Closes it in its time when the server leaves, whatever its client does.

@@ -277,12 +277,13 @@ until it is written.",
             on_reload: OnReload::Applies,
             help: "Memory for all clients, in bytes (0: any)",
             long_help: "\
-The acceptor counts what it allocates for each connection: heads, bodies, \
-answers, TLS, HTTP/2, WebSocket messages, compressors. While all connections \
-together have more than this, it cuts connections off: the slowest one of the \
-client that has most first. A client is an address (a /64 network of IPv6); \
-each connection of a peer in forwarded_allow_ips counts by itself. Buffers of \
-the kernel and workers do not count. /status shows the clients that have most.",
+The acceptor counts the memory that it allocates for each connection: heads, \
+bodies, answers, TLS, HTTP/2, WebSocket messages, compressors. When all \
+connections together have more than this, it cuts connections off until they \
+have an eighth less: of the client that has most the slowest one first. A \
+client is an address (a /64 network of IPv6), behind a trusted proxy the client \
+that the proxy names. Buffers of the kernel and workers do not count. /status \
+shows the clients that have most.",
         },
         Setting {
             name: "response_buffer",

@@ -2,11 +2,9 @@
 each time. In the end each request has one outcome, no account has bytes, and the acceptor sleeps."""
 
 import contextlib
-import json
 import socket
 import ssl
 import struct
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,8 +14,9 @@ from typing import Any
 import pytest
 
 from support.address import Address
+from support.client_memory import SMALL_BYTES, memory
 from support.counts import Counts
-from support.http2 import frame
+from support.http2 import PREFACE, frame, setting
 from support.patience import eventually
 from support.processes import sleeps
 from support.server import Serve, Server
@@ -31,23 +30,17 @@ MIB = 1 << 20
 CONNECTIONS = 8
 ROUNDS = 40
 """Turns that each attacker takes; the honest client asks after each."""
-SMALL_BYTES = 100 << 10
-"""Tables grow with the first connections, and keep their memory."""
+BYTES_MAX = 16 * MIB
+"""All attackers together take less."""
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 END_STREAM, END_HEADERS = 1, 4
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0)
+BEGINNING = PREFACE + frame(SETTINGS, 0, 0)
 GET = b"\x82\x84\x86\x41\x01a"
 POST = b"\x83\x84\x86\x41\x01a"
 """Of / at the authority a, in HPACK's static table (RFC 7541 appendix A)."""
-
-
 FIELDS = b"\x00\x01a\x01b" * 100
 """Literal ones, of a name and a value of a byte."""
-
-
-def setting(name: int, value: int) -> bytes:
-    return frame(SETTINGS, 0, 0, struct.pack(">HI", name, value))
 
 
 def streams() -> Iterator[int]:
@@ -58,29 +51,20 @@ Turns = Iterator[bytes]
 """The bytes of each turn, without end."""
 
 
-def rapid_resets() -> Turns:
-    """CVE-2023-44487."""
+def ended_streams(frame_behind: Callable[[int], bytes]) -> Turns:
+    """A frame behind each request resets its stream (CVE-2023-44487), or has the server do so (CVE-2025-8671)."""
     numbers = streams()
-    yield PREFACE
+    yield BEGINNING
     while True:
         turn = b""
         for _ in range(100):
             number = next(numbers)
-            turn += frame(HEADERS, END_HEADERS | END_STREAM, number, GET)
-            turn += frame(RST_STREAM, 0, number, struct.pack(">I", 8))
+            turn += frame(HEADERS, END_HEADERS | END_STREAM, number, GET) + frame_behind(number)
         yield turn
 
 
-def made_resets(fault: Callable[[int], bytes]) -> Turns:
-    """CVE-2025-8671: the client breaks a rule of a stream, so that the server resets it."""
-    numbers = streams()
-    yield PREFACE
-    while True:
-        turn = b""
-        for _ in range(50):
-            number = next(numbers)
-            turn += frame(HEADERS, END_HEADERS | END_STREAM, number, GET) + fault(number)
-        yield turn
+def reset(number: int) -> bytes:
+    return frame(RST_STREAM, 0, number, struct.pack(">I", 8))
 
 
 def window_of_none(number: int) -> bytes:
@@ -100,7 +84,7 @@ def priority_on_itself(number: int) -> bytes:
 
 
 def repeated(first: bytes, again: bytes, times: int = 500) -> Turns:
-    yield PREFACE + first
+    yield BEGINNING + first
     while True:
         yield again * times
 
@@ -109,7 +93,7 @@ def hpack_bombs() -> Turns:
     """One field of 4,000 bytes goes into the table, and each byte of later heads stands for it."""
     numbers = streams()
     big = b"\x40\x01x\x7f" + bytes([0xA1, 0x1E]) + b"y" * 4000
-    yield PREFACE + frame(HEADERS, END_HEADERS | END_STREAM, next(numbers), GET + big)
+    yield BEGINNING + frame(HEADERS, END_HEADERS | END_STREAM, next(numbers), GET + big)
     while True:
         head = GET + b"\xbe" * 15_000
         yield b"".join(frame(HEADERS, END_HEADERS | END_STREAM, next(numbers), head) for _ in range(10))
@@ -118,27 +102,25 @@ def hpack_bombs() -> Turns:
 def one_byte_windows() -> Turns:
     """Each turn lets the server send a byte of each answer."""
     numbers = list(range(1, 40, 2))
-    yield PREFACE + setting(4, 0) + b"".join(frame(HEADERS, END_HEADERS | END_STREAM, n, GET) for n in numbers)
+    yield BEGINNING + setting(4, 0) + b"".join(frame(HEADERS, END_HEADERS | END_STREAM, n, GET) for n in numbers)
     while True:
         yield b"".join(frame(WINDOW_UPDATE, 0, n, struct.pack(">I", 1)) for n in numbers)
 
 
 def dripped_body() -> Turns:
-    yield PREFACE + frame(HEADERS, END_HEADERS, 1, POST)
+    yield BEGINNING + frame(HEADERS, END_HEADERS, 1, POST)
     while True:
         yield frame(DATA, 0, 1, b"x")
 
 
 HTTP2: dict[str, Callable[[], Turns]] = {
-    "rapid resets": rapid_resets,
-    "resets by windows of 0": lambda: made_resets(window_of_none),
-    "resets by windows past all": lambda: made_resets(window_past_all),
-    "resets by data behind the end": lambda: made_resets(data_behind_the_end),
-    "resets by a priority on itself": lambda: made_resets(priority_on_itself),
+    "rapid resets": lambda: ended_streams(reset),
+    "resets by windows of 0": lambda: ended_streams(window_of_none),
+    "resets by windows past all": lambda: ended_streams(window_past_all),
+    "resets by data behind the end": lambda: ended_streams(data_behind_the_end),
+    "resets by a priority on itself": lambda: ended_streams(priority_on_itself),
     # A head of no end (CVE-2024-27316), empty and not.
-    "continuations": lambda: repeated(
-        frame(HEADERS, 0, 1, GET), frame(CONTINUATION, 0, 1, b"\x00\x01a\x01b" * 100), 20
-    ),
+    "continuations": lambda: repeated(frame(HEADERS, 0, 1, GET), frame(CONTINUATION, 0, 1, FIELDS), 20),
     "empty continuations": lambda: repeated(frame(HEADERS, 0, 1, GET), frame(CONTINUATION, 0, 1)),
     # CVE-2019-9512, 9515, 9518 and 9511.
     "pings": lambda: repeated(b"", frame(PING, 0, 0, bytes(8))),
@@ -204,9 +186,9 @@ def masked(first: int, payload: bytes = b"") -> bytes:
     return bytes([first, 0x80 | len(payload)]) + bytes(4) + payload
 
 
-def websocket(again: bytes, times: int) -> Turns:
+def websocket(again: bytes, times: int, first: bytes = b"") -> Turns:
     fields = ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="]
-    yield request("GET", "/echo", [*fields, "Sec-WebSocket-Version: 13"])
+    yield request("GET", "/echo", [*fields, "Sec-WebSocket-Version: 13"]) + first
     while True:
         yield again * times
 
@@ -214,9 +196,9 @@ def websocket(again: bytes, times: int) -> Turns:
 WEBSOCKETS: dict[str, Callable[[], Turns]] = {
     "pings": lambda: websocket(masked(0x89, bytes(100)), 100),
     "pongs": lambda: websocket(masked(0x8A), 500),
-    "empty fragments": lambda: websocket(masked(0x01) + masked(0x00) * 200, 1),
+    "empty fragments": lambda: websocket(masked(0x00), 200, masked(0x01)),
     "empty messages": lambda: websocket(masked(0x81), 300),
-    "a message that drips": lambda: websocket(masked(0x01, b"x"), 1),
+    "a message that drips": lambda: websocket(masked(0x00, b"x"), 1, masked(0x01, b"x")),
     "broken frames": lambda: websocket(masked(0xFF), 10),
 }
 
@@ -234,30 +216,26 @@ class Target:
         sock = self.server.address.connect()
         return speak(sock, self.authority.context()) if self.authority else sock
 
-    def memory(self) -> int:
-        now_us = time.monotonic_ns() // 1000
-
-        def fresh() -> list[int]:
-            with Wire(self.admin.connect()) as wire:
-                status = json.loads(wire.get("/status").body)
-            return [status["memory"]["bytes"]] if status["now_us"] >= now_us else []
-
-        return eventually(fresh, "the status is told anew")[0]
-
     def is_itself_again(self) -> None:
         eventually(lambda: self.counts.open_connections() == 0, "all connections end")
         self.counts.settled()
         acceptor = self.server.acceptor_by_name()
         eventually(lambda: sleeps(acceptor.pid), "the acceptor rests")
-        eventually(lambda: self.memory() < SMALL_BYTES, "no account has bytes")
+        eventually(lambda: memory(self.admin)["bytes"] < SMALL_BYTES, "no account has bytes")
 
 
-def survive(target: Target, attack: Callable[[], Turns], bytes_max: int, path: str = "/text/plain?len=5") -> None:
+def survive(
+    target: Target,
+    attack: Callable[[], Turns],
+    path: str = "/text/plain?len=5",
+    connect: Callable[[], Any] | None = None,
+) -> None:
+    """The attackers connect as others do, or by `connect`."""
     most = 0
     with ExitStack() as stack:
         attackers = []
         for _ in range(CONNECTIONS):
-            sock = stack.enter_context(target.connect())
+            sock = stack.enter_context((connect or target.connect)())
             sock.settimeout(0)
             attackers.append((sock, attack()))
         for number in range(ROUNDS):
@@ -265,16 +243,20 @@ def survive(target: Target, attack: Callable[[], Turns], bytes_max: int, path: s
                 try:
                     sock.sendall(next(turns))
                 except (BlockingIOError, ssl.SSLWantWriteError):
-                    # The server has enough for now, which is as well.
+                    # The server reads no more for now.
                     pass
                 except OSError:
                     attackers.remove((sock, turns))
             with Wire(target.connect()) as honest:
                 assert honest.get(path).status == 200
             if number % 10 == 9:
-                most = max(most, target.memory())
+                most = max(most, memory(target.admin)["bytes"])
+        # The other direction goes on as if nothing were.
+        for sock, _ in attackers:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_WR)
     target.is_itself_again()
-    assert most < bytes_max, f"{most / MIB:.1f} MiB"
+    assert most < BYTES_MAX, f"{most / MIB:.1f} MiB"
 
 
 def launch(serve: Serve, home: Path, app: str, *arguments: str) -> Target:
@@ -306,30 +288,27 @@ def secret(shared_serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Tar
 
 @pytest.mark.parametrize("attack", HTTP2.values(), ids=HTTP2)
 def test_over_http2(shop: Target, attack: Callable[[], Turns]) -> None:
-    survive(shop, attack, 16 * MIB)
+    survive(shop, attack)
 
 
 @pytest.mark.parametrize("attack", HTTP1.values(), ids=HTTP1)
 def test_over_http1(shop: Target, attack: Callable[[], Turns]) -> None:
-    survive(shop, attack, 16 * MIB)
+    survive(shop, attack)
 
 
 @pytest.mark.parametrize("attack", HTTP1.values(), ids=HTTP1)
 def test_over_tls(secret: Target, attack: Callable[[], Turns]) -> None:
-    survive(secret, attack, 16 * MIB)
+    survive(secret, attack)
 
 
 @pytest.mark.parametrize("attack", WEBSOCKETS.values(), ids=WEBSOCKETS)
 def test_over_websockets(sockets: Target, attack: Callable[[], Turns]) -> None:
-    survive(sockets, attack, 16 * MIB, "/seen")
+    survive(sockets, attack, "/seen")
 
 
-def hello(version: ssl.TLSVersion) -> bytes:
+def hello() -> bytes:
     """The first flight of a client."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = context.maximum_version = version
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
     inward, outward = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = context.wrap_bio(inward, outward, server_hostname=NAME)
     with contextlib.suppress(ssl.SSLWantReadError):
@@ -337,7 +316,7 @@ def hello(version: ssl.TLSVersion) -> bytes:
     return outward.read()
 
 
-HELLO = hello(ssl.TLSVersion.TLSv1_3)
+HELLO = hello()
 
 
 def bytes_of_a_hello() -> Turns:
@@ -400,27 +379,7 @@ HANDSHAKES = [
 
 @pytest.mark.parametrize("attack", HANDSHAKES)
 def test_in_handshakes(secret: Target, attack: Callable[[], Turns]) -> None:
-    with ExitStack() as stack:
-        attackers = []
-        for _ in range(CONNECTIONS):
-            sock = stack.enter_context(secret.server.address.connect())
-            sock.settimeout(0)
-            attackers.append((sock, attack()))
-        for _ in range(ROUNDS):
-            for sock, turns in list(attackers):
-                try:
-                    sock.sendall(next(turns))
-                except BlockingIOError:
-                    pass
-                except OSError:
-                    attackers.remove((sock, turns))
-            with Wire(secret.connect()) as honest:
-                assert honest.get("/text/plain?len=5").status == 200
-        # The other direction goes on as if nothing were.
-        for sock, _ in attackers:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_WR)
-    secret.is_itself_again()
+    survive(secret, attack, connect=secret.server.address.connect)
 
 
 @pytest.mark.parametrize("version", [TLS_1_2, TLS_1_3], ids=["1.2", "1.3"])

@@ -11,7 +11,7 @@ import pytest
 from support.clock import Clock
 from support.counts import Counts
 from support.gate import Gate
-from support.http2 import Talk, frame
+from support.http2 import PREFACE, Talk, frame, setting
 from support.patience import PATIENCE_S, eventually
 from support.processes import sleeps
 from support.server import Serve, Server
@@ -20,8 +20,7 @@ pytestmark = pytest.mark.own("only peers that it trusts may speak HTTP/2 without
 
 HTTP2 = ("--http-protocols", "h2,h1", "--http2-cleartext", "prior-knowledge")
 NOBODY_TRUSTED = ("--forwarded-allow-ips", "")
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, SETTINGS, WINDOW_UPDATE = 0, 1, 4, 8
+DATA, HEADERS, WINDOW_UPDATE = 0, 1, 8
 END_STREAM, END_HEADERS = 1, 4
 INITIAL_WINDOW_SIZE = 4
 REFUSED_STREAM = 7
@@ -29,10 +28,6 @@ STREAMS = range(1, 200, 2)
 POST = b"\x83\x84\x86\x41\x01a"
 """Of / at the authority a, in HPACK's static table (RFC 7541 appendix A). 82 is GET, and another path is behind 04."""
 MIB = 1 << 20
-
-
-def setting(name: int, value: int) -> bytes:
-    return frame(SETTINGS, 0, 0, struct.pack(">HI", name, value))
 
 
 @contextmanager

@@ -34,6 +34,15 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
 
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+"""A client begins with it, and with its settings (RFC 9113 section 3.4)."""
+
+
+def setting(name: int, value: int) -> bytes:
+    """A frame of settings with one of them (RFC 9113 section 6.5)."""
+    return frame(4, 0, 0, struct.pack(">HI", name, value))
+
+
 @dataclass
 class Answer:
     """What has come on one stream."""

@@ -1,23 +1,21 @@
 """The accounts of clients have nearly all memory that the acceptor grows by. They end with the client, and the slowest
 connection of the client that has most goes when there is too much."""
 
-import json
 import re
 import socket
 import ssl
 import struct
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.address import Address
+from support.client_memory import SMALL_BYTES, memory
 from support.clock import Clock
 from support.counts import Counts
-from support.http2 import Talk, frame
+from support.http2 import PREFACE, Talk, frame, setting
 from support.patience import PATIENCE_S, eventually
 from support.processes import sleeps
 from support.server import UNHURRIED, Serve, Server
@@ -28,29 +26,12 @@ from support.wire import Wire, request
 pytestmark = pytest.mark.own("no other server counts the memory of its clients")
 
 MIB = 1 << 20
-SMALL_BYTES = 100 << 10
-"""Tables grow with the first connections, and keep their memory."""
 ACCOUNTED = 0.9
 SLACK_BYTES = 50 * MIB
 """The C library keeps freed memory for the next blocks, in an arena for each thread (malloc(3))."""
 HTTP2 = ("--http-protocols", "h2,h1", "--http2-cleartext", "prior-knowledge")
-
-
-WIDE = frame(4, 0, 0, struct.pack(">HI", 4, 0x7FFFFFFF)) + frame(8, 0, 0, struct.pack(">I", 0x7FFF0000))
+WIDE = setting(4, 0x7FFFFFFF) + frame(8, 0, 0, struct.pack(">I", 0x7FFF0000))
 """The client lets the server send as much as it likes (RFC 9113 section 6.9)."""
-
-
-def memory(admin: Address) -> dict[str, Any]:
-    """The memory of this moment: to frequent questions the server tells an older status."""
-    now_us = time.monotonic_ns() // 1000
-
-    def fresh() -> dict[str, Any] | None:
-        with Wire(admin.connect()) as wire:
-            status = json.loads(wire.get("/status").body)
-        said: dict[str, Any] = status["memory"]
-        return said if status["now_us"] >= now_us else None
-
-    return eventually(fresh, "the status is told anew")
 
 
 def anonymous_bytes(pid: int) -> int:
@@ -124,7 +105,7 @@ def http2_bodies(stack: ExitStack, server: Server, number: int) -> None:
 
 def http2_unread_answers(stack: ExitStack, server: Server, number: int) -> None:
     sock = stack.enter_context(server.address.connect(receive_buffer_bytes=4096))
-    sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + WIDE)
+    sock.sendall(PREFACE + WIDE)
     for stream in range(1, 8, 2):
         sock.sendall(frame(1, 5, stream, b"\x82\x86\x41\x01a\x04\x0d/told?9000000"))
 
@@ -312,7 +293,7 @@ def test_answers_of_streams_that_are_over_are_on_the_account_of_their_connection
     with ExitStack() as stack:
         for _ in range(8):
             sock = stack.enter_context(server.address.connect(receive_buffer_bytes=4096))
-            sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + WIDE)
+            sock.sendall(PREFACE + WIDE)
             # The socket does not take the first answer. A hundred small ones are over when the library has them.
             sock.sendall(frame(1, 5, 1, b"\x82\x86\x41\x01a\x04\x0d/told?9000000"))
             for stream in range(3, 200, 2):

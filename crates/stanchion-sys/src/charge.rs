@@ -105,6 +105,11 @@ pub fn to(payer: Payer) -> Charged {
     }
 }
 
+/// No payer pays for what this thread allocates until the guard is dropped, such as an entry of a table that all share.
+pub fn to_nobody() -> Charged {
+    to(Payer::NOBODY)
+}
+
 /// See [`to`].
 #[must_use]
 pub struct Charged {
@@ -138,7 +143,7 @@ pub fn take_over<T>(buffer: &mut Vec<T>) {
 
 /// [`Payer::NOBODY`] takes a buffer over, such as one that goes to a store of spare ones.
 pub fn give_back<T>(buffer: &mut Vec<T>) {
-    let _charged = to(Payer::NOBODY);
+    let _charged = to_nobody();
     take_over(buffer);
 }
 

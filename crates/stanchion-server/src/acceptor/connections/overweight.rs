@@ -88,12 +88,15 @@ fn overweight(weights: &[Weight], bytes_max: usize) -> Vec<u32> {
 }
 
 impl Connection {
-    fn weight(&self, requests: &Requests) -> Weight {
+    fn sharer(&self, requests: &Requests) -> Sharer {
         let ip = self.peer.limited_ip();
         let client = ip.map(Client::at).or_else(|| self.client(requests));
-        let sharer = client.map_or(Sharer::Connection(self.number), Sharer::Client);
+        client.map_or(Sharer::Connection(self.number), Sharer::Client)
+    }
+
+    fn weight(&self, requests: &Requests) -> Weight {
         Weight {
-            sharer,
+            sharer: self.sharer(requests),
             bytes: self.paying.bytes(),
             due_us: self.due_us(requests),
             number: self.number,
@@ -109,7 +112,7 @@ impl Connection {
             Phase::Session(session) => &session.ticket.request.head,
             _ => return None,
         };
-        requests.client_of(&self.peer, head)
+        self.peer.client(head, requests.believed())
     }
 
     /// The client is too slow then, if it does not move.
@@ -136,9 +139,9 @@ impl Connections {
     pub(crate) fn heaviest(&self, requests: &Requests) -> Vec<ClientMemory> {
         let mut clients: HashMap<Sharer, ClientMemory> = HashMap::new();
         for connection in self.roll.iter() {
-            let weight = connection.weight(requests);
-            let client = clients.entry(weight.sharer).or_default();
-            client.bytes += weight.bytes;
+            let sharer = connection.sharer(requests);
+            let client = clients.entry(sharer).or_default();
+            client.bytes += connection.paying.bytes();
             client.connections += 1;
             if client.client.is_empty() {
                 client.client.clone_from(&connection.peer.address);

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use stanchion_line::{Discipline, Full, LaneId, LaneLimits, Line, LineLimits, Place, Reserve};
-use stanchion_sys::charge::{self, Payer};
+use stanchion_sys::charge;
 
 use super::Dispatch;
 use crate::acceptor::dispatch::refusal::Refusal;
@@ -157,7 +157,7 @@ impl Dispatch {
             return Err(Refusal::WorkerAbsent { retry_after_s });
         };
         // No client pays for a lane of all.
-        let charged = charge::to(Payer::NOBODY);
+        let charged = charge::to_nobody();
         let joined = line.join(now_us, lane, Rc::clone(ticket));
         drop(charged);
         let place =

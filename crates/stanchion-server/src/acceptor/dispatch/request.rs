@@ -12,11 +12,12 @@ use stanchion_websocket::Deflate;
 use super::PortNumber;
 use super::request_id::RequestId;
 use super::trailers::takes_trailers;
+use crate::acceptor::storage::clients::Client;
 use crate::acceptor::storage::memory::Held;
 use crate::acceptor::storage::spool::SpooledBody;
 use crate::log::describe;
 use crate::record::{BodySource, RequestFacts, write_request};
-use crate::settings::AllowedPeers;
+use crate::settings::{AllowedPeers, Believed};
 
 /// What a connection knows about where it comes from, once for all its requests.
 #[derive(Clone)]
@@ -110,6 +111,11 @@ impl Peer {
     pub(crate) fn limited_ip(&self) -> Option<IpAddr> {
         self.ip
             .filter(|_| !self.trusted && !self.sends_proxy_header && !self.sends_packets)
+    }
+
+    /// The client that a request is of, if a proxy says so where there is one.
+    pub(crate) fn client(&self, head: &Head, believed: &Believed) -> Option<Client> {
+        Client::behind_proxies(self.ip, self.said(head), believed)
     }
 
     /// What its requests say of others, if it is believed.

@@ -82,8 +82,7 @@ impl Sessions {
 
     /// The client that a request asks for a session for, if it is known.
     pub(super) fn client_of(&self, request: &Request) -> Option<Client> {
-        let peer = &request.peer;
-        Client::behind_proxies(peer.ip, peer.said(&request.head), &self.believed)
+        request.peer.client(&request.head, &self.believed)
     }
 
     /// One more for this client, if there may be; `None` is no client whose sessions are limited.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use stanchion_http::Head;
 use stanchion_sys::channel::Channel;
-use stanchion_sys::charge::{self, Payer};
+use stanchion_sys::charge;
 
 use crate::acceptor::dispatch::over::Over;
 use crate::acceptor::dispatch::ticket::Ticket;
@@ -93,7 +93,7 @@ impl Observers {
     /// A request is over: [`Self::tell`] says so.
     pub(crate) fn over(&mut self, over: Over) {
         // No client pays for what is kept of all requests.
-        let _charged = charge::to(Payer::NOBODY);
+        let _charged = charge::to_nobody();
         self.over.push(over);
         if self.over.len() == OVER_MAX {
             self.tell(drop);

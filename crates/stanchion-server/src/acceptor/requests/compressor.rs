@@ -224,7 +224,7 @@ impl Requests {
         if let Some(coding) = coding {
             let has_body = facts.length != BodyLength::Nothing;
             let peer = &ticket.request.peer;
-            let client = Client::behind_proxies(peer.ip, peer.said(request), &self.believed);
+            let client = peer.client(request, &self.believed);
             let begin = || Some((Rc::clone(compressor), compressor.begin(coding, client)?));
             plan.encoder = has_body.then(begin).flatten();
             if plan.encoder.is_some() || !has_body {

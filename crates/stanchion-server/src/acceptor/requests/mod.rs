@@ -25,7 +25,7 @@ use stanchion_http::{
     ClientField, Fault, FieldRules, Framing, Head, HeadRules, SchemeFields, forwarded,
 };
 use stanchion_sys::channel::Channel;
-use stanchion_sys::charge::{self, Payer};
+use stanchion_sys::charge;
 
 use super::dispatch::Dispatch;
 use super::dispatch::hints::takes_hints;
@@ -38,7 +38,6 @@ use super::dispatch::request_id::RequestIds;
 use super::dispatch::ticket::{Answer, Ticket};
 use super::lifecycle::Lifecycle;
 use super::observers::{Observers, Repeats};
-use super::storage::clients::Client;
 use super::storage::connection_shares::ConnectionShares;
 use super::storage::disk::Disk;
 use super::storage::memory::Memory;
@@ -183,7 +182,7 @@ impl Requests {
         scratch.clear();
         if scratch.capacity() < SCRATCH_BYTES {
             // All connections share it.
-            let _charged = charge::to(Payer::NOBODY);
+            let _charged = charge::to_nobody();
             scratch.reserve_exact(SCRATCH_BYTES);
         }
         let done = act(&mut scratch, self);
@@ -226,14 +225,14 @@ impl Requests {
         }
     }
 
-    /// The client that a request is of, if a proxy says so where there is one.
-    pub(crate) fn client_of(&self, peer: &Peer, head: &Head) -> Option<Client> {
-        Client::behind_proxies(peer.ip, peer.said(head), &self.believed)
+    /// Which proxies say who their clients are.
+    pub(crate) fn believed(&self) -> &Believed {
+        &self.believed
     }
 
     /// Where a body goes that is about to come.
     pub(crate) fn sink(&self, peer: &Peer, head: &Head, framing: Framing, connection: u32) -> Sink {
-        let owner = self.client_of(peer, head);
+        let owner = peer.client(head, &self.believed);
         Sink::new(&self.body_memory, owner, framing, connection)
     }
 

@@ -9,7 +9,6 @@ use super::body::{Means, Noted, Sink, SinkState};
 use super::spooler::{Spooler, Turn};
 use crate::acceptor::dispatch::outflow::Outflow;
 use crate::acceptor::dispatch::ticket::Ticket;
-use crate::acceptor::storage::clients::Client;
 use crate::tally::Event;
 
 impl Requests {
@@ -51,8 +50,7 @@ impl Requests {
     pub(crate) fn spool(&mut self, spooler: &mut Spooler, ticket: &Ticket) -> bool {
         let believed = &*Rc::clone(&self.believed);
         let request = &ticket.request;
-        let owner =
-            || Client::behind_proxies(request.peer.ip, request.peer.said(&request.head), believed);
+        let owner = || request.peer.client(&request.head, believed);
         let (mut changed, mut looked) = (false, false);
         loop {
             let advance =

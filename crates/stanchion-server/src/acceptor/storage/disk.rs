@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::fs::fstatfs;
-use stanchion_sys::charge::{self, Payer};
+use stanchion_sys::charge;
 use stanchion_sys::eventfd::EventFd;
 use tracing::warn;
 
@@ -269,7 +269,7 @@ impl Pool {
         waiting_max: usize,
     ) -> io::Result<()> {
         // No client pays for the queue of all, nor for threads.
-        let _charged = charge::to(Payer::NOBODY);
+        let _charged = charge::to_nobody();
         let mut state = self.state();
         if state.is_over {
             return Err(io::Error::other("the server leaves"));

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
-use stanchion_sys::charge::{self, Payer};
+use stanchion_sys::charge;
 
 /// Their numbers; whoever brings them something leaves a note here.
 #[derive(Default)]
@@ -35,7 +35,7 @@ impl Wake for Caller {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let _charged = charge::to(Payer::NOBODY);
+        let _charged = charge::to_nobody();
         self.called.numbers().push(self.connection);
     }
 }
@@ -43,7 +43,7 @@ impl Wake for Caller {
 impl Woken {
     pub(crate) fn add(&self, connection: u32) {
         // No client pays for a table of all.
-        let _charged = charge::to(Payer::NOBODY);
+        let _charged = charge::to_nobody();
         self.notes.borrow_mut().push(connection);
     }
 
@@ -77,7 +77,7 @@ pub(crate) struct Later(VecDeque<(u64, u32)>);
 impl Later {
     /// The last to ask is the last to be due.
     pub(crate) fn add(&mut self, connection: u32, due_us: u64) {
-        let _charged = charge::to(Payer::NOBODY);
+        let _charged = charge::to_nobody();
         self.0.push_back((due_us, connection));
     }
 

@@ -1,12 +1,13 @@
 """The accounts of clients have nearly all memory that the acceptor grows by. They end with the client, and the slowest
 connection of the client that has most goes when there is too much."""
 
+import errno
 import re
 import socket
 import ssl
 import struct
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,10 @@ def anonymous_bytes(pid: int) -> int:
     found = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found
     return int(found[1]) << 10
+
+
+PART_OF_A_MESSAGE = b"\x02\xff" + (500_000).to_bytes(8, "big") + bytes(4) + bytes(400_000)
+"""Binary, not the last frame, masked with zeroes, 400,000 bytes of 500,000 (RFC 6455 section 5.2)."""
 
 
 class Watched:
@@ -139,8 +144,7 @@ def idle_websockets(stack: ExitStack, server: Server, number: int) -> None:
 def parts_of_messages(stack: ExitStack, server: Server, number: int) -> None:
     websocket = WebSocket(server, "/echo")
     stack.callback(websocket.drop)
-    # Binary, not the last frame, masked with zeroes, 400,000 bytes of 500,000 (RFC 6455 section 5.2).
-    websocket.wire.send(b"\x02\xff" + (500_000).to_bytes(8, "big") + bytes(4) + bytes(400_000))
+    websocket.wire.send(PART_OF_A_MESSAGE)
 
 
 PLAIN = ("flowing:app",)
@@ -200,9 +204,12 @@ def test_an_idle_connection_is_on_an_account(serve: Serve, admin: Address) -> No
     eventually(lambda: memory(admin)["bytes"] < SMALL_BYTES, "nothing is left")
 
 
+def connect_from(source: str, server: Server) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.address.port), PATIENCE_S, source_address=(source, 0))
+
+
 def upload(server: Server, source: str, sent: int) -> socket.socket:
-    address = ("127.0.0.1", server.address.port)
-    sock = socket.create_connection(address, PATIENCE_S, source_address=(source, 0))
+    sock = connect_from(source, server)
     sock.sendall(request("POST", "/echo", ["Content-Length: 60000"]) + bytes(sent))
     return sock
 
@@ -258,6 +265,73 @@ def is_cut(sock: socket.socket) -> bool:
         return True
 
 
+def test_websockets_with_half_a_message_are_cut_off(serve: Serve, admin: Address, counts: Counts) -> None:
+    limits = ("--max-client-memory", "4M", "--forwarded-allow-ips", "", *UNHURRIED)
+    arguments = (*limits, *counts.arguments, "--admin", f"unix:{admin.path}")
+    server = serve(*SESSIONS, *arguments, bind="0.0.0.0:0")
+    watched = Watched(server, admin)
+    with ExitStack() as stack:
+
+        def session(source: str) -> WebSocket:
+            websocket = WebSocket(server, "/echo", wire=Wire(connect_from(source, server)))
+            stack.callback(websocket.drop)
+            return websocket
+
+        other = session("127.0.0.2")
+        greedy = [session("127.0.0.3") for _ in range(20)]
+        for websocket in greedy:
+            # The limit may cut it off before all is sent.
+            with suppress(ConnectionError):
+                websocket.wire.send(PART_OF_A_MESSAGE)
+        server.log.wait_for("clients have more memory than max_client_memory", 1)
+        watched.rests()
+        assert memory(admin)["bytes"] <= 4 * MIB
+        cut = counts.events()["connections_cut_for_memory"]
+        assert sum(is_cut(websocket.wire.sock) for websocket in greedy) == cut > 0
+        other.text("still here")
+        assert other.hear() == "still here"
+    requests = counts.settled()
+    assert requests["arrived"] == 21
+    eventually(lambda: counts.open_connections() == 0, "all connections end")
+
+
+def test_http2_connections_are_cut_off_for_what_their_ended_streams_left(
+    serve: Serve, admin: Address, counts: Counts
+) -> None:
+    limits = ("--max-client-memory", "1M", "--forwarded-allow-ips", "", *HTTP2)
+    server = serve("flowing:app", *limits, "--admin", f"unix:{admin.path}", *counts.arguments, bind="0.0.0.0:0")
+    watched = Watched(server, admin)
+    with ExitStack() as stack:
+        other = stack.enter_context(Wire(connect_from("127.0.0.2", server)))
+        assert other.get("/told?1").status == 200
+        greedy = []
+        for _ in range(12):
+            greedy.append(stack.enter_context(connect_from("127.0.0.3", server)))
+            # The client opens all windows and reads nothing, so that ended answers wait in the library of HTTP/2.
+            with suppress(ConnectionError):
+                leave_ended_streams(greedy[-1])
+        server.log.wait_for("clients have more memory than max_client_memory", 1)
+        watched.rests()
+        assert memory(admin)["bytes"] <= MIB
+        eventually(lambda: sum(map(has_been_reset, greedy)) > 0, "whole connections are cut off")
+        assert other.get("/told?1").status == 200
+    counts.settled()
+    eventually(lambda: counts.open_connections() == 0, "all connections end")
+
+
+def leave_ended_streams(sock: socket.socket) -> None:
+    """The socket does not take the first answer. A hundred small ones are over when the library has them."""
+    sock.sendall(PREFACE + WIDE)
+    sock.sendall(frame(1, 5, 1, b"\x82\x86\x41\x01a\x04\x0d/told?9000000"))
+    for stream in range(3, 200, 2):
+        sock.sendall(frame(1, 5, stream, b"\x82\x86\x41\x01a\x04\x0a/told?2500"))
+
+
+def has_been_reset(sock: socket.socket) -> bool:
+    """Whether the server has reset the connection; what it sent before stays unread."""
+    return sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNRESET
+
+
 def test_behind_a_proxy_it_is_the_client_that_counts(serve: Serve, admin: Address, counts: Counts) -> None:
     arguments = ("--max-client-memory", "4M", *counts.arguments, "--admin", f"unix:{admin.path}")
     server = serve("echo:app", *arguments, "--body-memory", "1M", *UNHURRIED)
@@ -293,11 +367,7 @@ def test_answers_of_streams_that_are_over_are_on_the_account_of_their_connection
     with ExitStack() as stack:
         for _ in range(8):
             sock = stack.enter_context(server.address.connect(receive_buffer_bytes=4096))
-            sock.sendall(PREFACE + WIDE)
-            # The socket does not take the first answer. A hundred small ones are over when the library has them.
-            sock.sendall(frame(1, 5, 1, b"\x82\x86\x41\x01a\x04\x0d/told?9000000"))
-            for stream in range(3, 200, 2):
-                sock.sendall(frame(1, 5, stream, b"\x82\x86\x41\x01a\x04\x0a/told?2500"))
+            leave_ended_streams(sock)
         answered = 8 * 99
         eventually(lambda: counts.requests()["answered"] == answered, "only the long ones are not over")
         watched.rests()

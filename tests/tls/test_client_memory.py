@@ -6,8 +6,8 @@ import re
 import socket
 import ssl
 import struct
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ import pytest
 from support.address import Address
 from support.client_memory import SMALL_BYTES, memory
 from support.clock import Clock
+from support.control_group import NEEDS_CONTROL_GROUPS, MemoryGroup
 from support.counts import Counts
 from support.http2 import PREFACE, Talk, frame, setting
 from support.patience import PATIENCE_S, eventually
@@ -373,3 +374,25 @@ def test_answers_of_streams_that_are_over_are_on_the_account_of_their_connection
         watched.rests()
         said = memory(admin)
         assert said["most"][0]["bytes"] >= ACCOUNTED * said["bytes"]
+
+
+@pytest.fixture
+def container() -> Iterator[MemoryGroup]:
+    with closing(MemoryGroup("clients", 400 * MIB)) as group:
+        yield group
+
+
+@NEEDS_CONTROL_GROUPS
+def test_in_a_container_clients_have_a_quarter_of_its_memory(
+    container: MemoryGroup, build: Serve, admin: Address
+) -> None:
+    arguments = ("hello:app", "--admin", f"unix:{admin.path}")
+    server = build(*arguments, prefix=container.prefix).start()
+    assert memory(admin)["max_bytes"] == 100 * MIB
+    server.log.only("the control group may have 400 MiB of memory, so clients may have 100 MiB")
+    server.stop()
+    server = build(*arguments, "--max-client-memory", "300M", prefix=container.prefix).start()
+    assert memory(admin)["max_bytes"] == 300 * MIB
+    server.stop()
+    build(*arguments).start()
+    assert memory(admin)["max_bytes"] == 1024 * MIB

@@ -17,6 +17,7 @@ pub mod charge;
 pub mod child;
 pub mod clock;
 pub mod code;
+pub mod control_group;
 pub mod counts;
 pub mod descriptors;
 pub mod environment;

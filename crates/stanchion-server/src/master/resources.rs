@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use stanchion_exchange::{Exchange, Geometry, Word};
 use stanchion_sys::channel::Channel;
+use stanchion_sys::control_group::memory_limit_bytes;
 use stanchion_sys::listener::Listener;
 use stanchion_sys::memory::AppendFile;
 use stanchion_sys::process;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::event::Plan;
 use super::lent::Lent;
@@ -42,17 +43,26 @@ const AHEAD_PER_SEAT_MAX: usize = 31;
 const AHEAD_PER_LOOP: usize = 8;
 /// How much of what comes in behind the head of a request is there for an event loop before the socket is read no further.
 const INFLOW_BYTES: usize = 128 * 1024;
+const MIB: u64 = 1 << 20;
 /// How long what a scribe has left is written to the error log, while nothing else goes on in the master.
 const LEFT_LINES_WAIT: Duration = Duration::from_secs(1);
 
 /// What every process of the house shares.
 fn common(
     generation: u32,
-    (settings, has_scribe): (Settings, bool),
+    (mut settings, has_scribe): (Settings, bool),
     spool: &SpoolDir,
     identities: Identities,
     before: &Before,
 ) -> io::Result<Common> {
+    let limit_bytes = memory_limit_bytes();
+    if let Some(bytes) = settings.heed_memory_limit(limit_bytes) {
+        info!(
+            "the control group may have {} MiB of memory, so clients may have {} MiB in each acceptor; max_client_memory sets another limit",
+            limit_bytes.unwrap_or_default() / MIB,
+            bytes as u64 / MIB
+        );
+    }
     let seats_per_worker = settings.seats_per_worker();
     let seated_max = Word::SEATS_MAX / seats_per_worker;
     let event_loops = settings.is_event_loop();

@@ -18,6 +18,9 @@ use super::{
     SettingsError, StaticDir, StaticMissing, StatsdAddress, SyslogAddress,
 };
 
+/// Of the memory limit of a control group, all clients of one acceptor have one part in so many, if no setting says otherwise.
+const CLIENTS_SHARE: u64 = 4;
+
 /// The effective value of each setting, under the setting's own name. What each one does is told
 /// once, in [`super::table`]; here stand the units.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -155,6 +158,9 @@ pub struct Settings {
     pub max_ws_memory: usize,
     /// Bytes that all clients together may take in the acceptor; 0 = no limit.
     pub max_client_memory: usize,
+    /// Whether that is the default, which a control group's limit may lower.
+    #[serde(skip)]
+    pub(crate) bounds_clients_by_default: bool,
     /// Bytes of a response held in memory for one slow reader.
     pub response_buffer: usize,
     /// Bytes of all responses together that are held in memory for slow readers.
@@ -353,6 +359,7 @@ impl Settings {
         }
         let preload = &resolution.values["preload_app"];
         let is_preload_asked_for = !preload.is_default() && preload.value == Value::Bool(true);
+        let bounds_clients_by_default = resolution.values["max_client_memory"].is_default();
         let values = resolution
             .values
             .into_iter()
@@ -360,8 +367,20 @@ impl Settings {
         let settings: Self = serde_json::from_value(Value::Object(values.collect()))?;
         Ok(Self {
             is_preload_asked_for,
+            bounds_clients_by_default,
             ..settings
         })
+    }
+
+    /// Lowers the default of `max_client_memory` where the control group may have no more than `limit_bytes`: two acceptors, while
+    /// a reload goes on, take no more than half of it, and the rest is for workers. Returns the new limit if it is lower.
+    pub(crate) fn heed_memory_limit(&mut self, limit_bytes: Option<u64>) -> Option<usize> {
+        let share = usize::try_from(limit_bytes? / CLIENTS_SHARE).ok()?;
+        if !self.bounds_clients_by_default || share >= self.max_client_memory {
+            return None;
+        }
+        self.max_client_memory = share;
+        Some(share)
     }
 
     /// What the server is called in the titles of its processes: as `proc_name` says, or else by its app. All users of
@@ -472,6 +491,21 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn a_control_group_lowers_only_the_default_memory_of_clients() {
+        const GIB: usize = 1 << 30;
+        for (set, limit_bytes, lowered) in [
+            ("{}", None, None),
+            ("{}", Some(8 << 30), None),
+            ("{}", Some(512 << 20), Some(128 << 20)),
+            (r#"{"max_client_memory": "1G"}"#, Some(512 << 20), None),
+        ] {
+            let mut settings = Settings::from_json(set).unwrap();
+            assert_eq!(settings.heed_memory_limit(limit_bytes), lowered);
+            assert_eq!(settings.max_client_memory, lowered.unwrap_or(GIB));
+        }
+    }
 
     /// Every field must be in the table and every setting a field: serde refuses both a missing
     /// and an unknown one.

@@ -283,7 +283,8 @@ connections together have more than this, it cuts connections off until they \
 have an eighth less: of the client that has most the slowest one first. A \
 client is an address (a /64 network of IPv6), behind a trusted proxy the client \
 that the proxy names. Buffers of the kernel and workers do not count. /status \
-shows the clients that have most.",
+shows the clients that have most. In a control group with a memory limit, such \
+as a container, the default is a quarter of that limit, if that is less.",
         },
         Setting {
             name: "response_buffer",

@@ -1,0 +1,58 @@
+"""A control group of a test's own, with a memory limit. Only root can make one."""
+
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+
+from support import missing
+from support.patience import eventually
+
+HIERARCHIES = Path("/sys/fs/cgroup")
+JOIN = 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"'
+
+
+def _place() -> tuple[Path, str] | None:
+    """Where groups are made, and which file has the limit: by version 1, or 2 (cgroups(7))."""
+    if (HIERARCHIES / "memory/cgroup.procs").exists():
+        return HIERARCHIES / "memory", "memory.limit_in_bytes"
+    controllers = HIERARCHIES / "cgroup.subtree_control"
+    if controllers.exists():
+        # Only a group whose children are to have limits gives them the controller's files.
+        with contextlib.suppress(OSError):
+            controllers.write_text("+memory")
+        if "memory" in controllers.read_text().split():
+            return HIERARCHIES, "memory.max"
+    return None
+
+
+def why_not() -> str:
+    place = _place()
+    if place is None or not os.access(place[0], os.W_OK):
+        return "no control group can be made here"
+    return ""
+
+
+NEEDS_CONTROL_GROUPS = pytest.mark.skipif(bool(missing.allowed(why_not())), reason=why_not())
+
+
+class MemoryGroup:
+    """A group that may have so much memory."""
+
+    def __init__(self, name: str, limit_bytes: int) -> None:
+        place = _place()
+        assert place
+        parent, limit_file = place
+        self.folder = parent / f"stanchion-test-{os.getpid()}-{name}"
+        self.folder.mkdir()
+        (self.folder / limit_file).write_text(str(limit_bytes))
+
+    @property
+    def prefix(self) -> list[str]:
+        """The words before a command that has it run in the group."""
+        return ["sh", "-c", JOIN, "sh", str(self.folder)]
+
+    def close(self) -> None:
+        eventually(lambda: not (self.folder / "cgroup.procs").read_text(), "the control group is empty")
+        self.folder.rmdir()

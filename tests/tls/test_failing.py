@@ -70,7 +70,8 @@ def asynchronous_shop(shared_serve: Serve, pair: Pair, tmp_path_factory: pytest.
 def shop_of(serve: Serve, app: str, home: Path, pair: Pair, *arguments: str) -> Iterator[Shop]:
     with closing(Gate(home / "gate")) as gate:
         counts = Counts(home / "ctl")
-        options = (*pair.arguments(), "--http-protocols", "h2,h1", *UNHURRIED, *counts.arguments, *arguments)
+        unhurried = (*UNHURRIED, "--header-timeout", "100")
+        options = (*pair.arguments(), "--http-protocols", "h2,h1", *unhurried, *counts.arguments, *arguments)
         yield Shop(serve(app, *options, env=gate.environment), counts, gate)
 
 

@@ -69,24 +69,29 @@ def alternating(case: Case, servers: Sequence[Server], plan: Plan) -> Iterator[R
     for number in range(plan.rounds):
         for server in servers:
             if server.name not in broken:
-                record = cell(case, server, plan, number)
-                if record.error:
-                    broken.add(server.name)
-                yield record
+                for record in cell(case, server, plan, number):
+                    if record.error:
+                        broken.add(server.name)
+                    yield record
 
 
-def cell(case: Case, server: Server, plan: Plan, number: int) -> Record:
-    assert case.run
+def cell(case: Case, server: Server, plan: Plan, number: int) -> Iterator[Record]:
+    """One record, or one for each thing that the server runs beside."""
     try:
-        return Record(case.name, server.name, number, case.run(server, plan, number))
+        if case.run_beside:
+            for beside, figures in case.run_beside(server, plan, number):
+                yield Record(case.name, server.name, number, figures, beside=beside)
+        else:
+            assert case.run
+            yield Record(case.name, server.name, number, case.run(server, plan, number))
     except FAILURES as error:
-        return Record(case.name, server.name, number, {}, f"{type(error).__name__}: {error}")
+        yield Record(case.name, server.name, number, {}, f"{type(error).__name__}: {error}")
 
 
 def progress(record: Record) -> str:
     keys = [column.key for column in CASES[record.case].columns] + ["failures"]
     figures = " ".join(f"{key}={record.figures[key]:,.2f}" for key in keys if key in record.figures)
-    return f"{record.case:9} {record.round + 1:2} {record.server:17} {record.error or figures}"
+    return f"{record.case:9} {record.round + 1:2} {record.row:17} {record.error or figures}"
 
 
 def without_out(arguments: Sequence[str]) -> list[str]:

@@ -4,20 +4,25 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from bench import cells, deploys, flood, handshakes, idle, nginx, overload, slow_clients, sockets, turns
+from bench import adversaries, cells, deploys, flood, handshakes, idle, nginx, overload, slow_clients, sockets, turns
 from bench.apps import files, hello, stream
+from bench.attacks import ATTACKS
+from bench.columns import (
+    ADVERSARY_COLUMNS,
+    DEPLOY_COLUMNS,
+    HANDSHAKE_COLUMNS,
+    KIND_COLUMNS,
+    LOAD_COLUMNS,
+    MEMORY_COLUMNS,
+    MESSAGE_COLUMNS,
+    MIXED_COLUMNS,
+    OVERLOAD_COLUMNS,
+    STALL_COLUMNS,
+    Column,
+)
 from bench.servers import ASYNCHRONOUS, SERVERS
 from bench.turns import HELLO, Stand, Workload, one_worker
 from bench.wrk import Load
-
-
-@dataclass(frozen=True)
-class Column:
-    key: str
-    title: str
-    digits: int = 1
-    # Whether it is also shown as a multiple of stanchion's.
-    ratio: bool = False
 
 
 @dataclass(frozen=True)
@@ -28,9 +33,24 @@ class Case:
     title: str
     servers: tuple[str, ...]
     columns: tuple[Column, ...]
-    # Either one server runs at a time, or all of them stand side by side and take turns.
+    # Either one server runs at a time, or all of them stand side by side and take turns, or one server runs at a time
+    # and has a row beside each of several things.
     run: cells.Cell | None = None
     stand: Stand | None = None
+    run_beside: cells.CellBeside | None = None
+    beside: tuple[str, ...] = ("",)
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        return tuple(row_name(server, beside) for server in self.servers for beside in self.beside)
+
+
+BESIDE = " beside "
+
+
+def row_name(server: str, beside: str = "") -> str:
+    """The name of a row in a table."""
+    return f"{server}{BESIDE}{beside}" if beside else server
 
 
 def is_flask_json(body: bytes) -> bool:
@@ -66,64 +86,7 @@ OVER_HTTP2 = (
 WATCHED = ("stanchion", "stanchion-watched")
 ONE_WORKER = ("stanchion", "bjoern", "fastpysgi", "granian", "uwsgi", "gunicorn-sync", "gunicorn-gthread")
 OVER_TLS = ("nginx", "stanchion", "granian", "gunicorn-gthread")
-LOAD_COLUMNS = (
-    Column("cpu_us", "CPU µs/request", 2, ratio=True),
-    Column("user_us", "user", 2),
-    Column("kernel_us", "kernel", 2),
-    Column("rps", "requests/s", 0, ratio=True),
-    Column("p50_ms", "p50 ms", 2),
-    Column("p99_ms", "p99 ms", 2),
-)
-HANDSHAKE_COLUMNS = (
-    Column("cpu_us", "CPU µs/connection", 1, ratio=True),
-    Column("user_us", "user", 1),
-    Column("kernel_us", "kernel", 1),
-    Column("p50_ms", "p50 ms", 2),
-    Column("p99_ms", "p99 ms", 2),
-    Column("resumed", "resumed", 2),
-)
-DEPLOY_COLUMNS = (
-    Column("p50_ms", "p50 ms", 0, ratio=True),
-    Column("max_ms", "longest ms", 0),
-    Column("requests", "answered", 0),
-)
 PREFORKING = ("stanchion", "granian", "uwsgi", "gunicorn-sync", "gunicorn-gthread", "unicorn")
-KIND_COLUMNS = (
-    Column("served", "served", 0),
-    Column("told", "told 503", 0),
-    Column("gateway", "502/504", 0),
-    Column("refused", "not connected", 0),
-    Column("broken", "reset", 0),
-    Column("late", "no answer", 0),
-)
-MESSAGE_COLUMNS = (
-    Column("cpu_us", "CPU µs/message", 2, ratio=True),
-    Column("user_us", "user", 2),
-    Column("kernel_us", "kernel", 2),
-    Column("rps", "messages/s", 0, ratio=True),
-)
-MEMORY_COLUMNS = (
-    Column("pss_kb", "KB each", 2, ratio=True),
-    Column("anonymous_kb", "of it no file's", 2),
-)
-MIXED_COLUMNS = (
-    Column("to_ideal", "fast p99 / ideal", 2),
-    Column("fast_p99_ms", "fast p99 ms", ratio=True),
-    Column("ideal_p99_ms", "ideal fast p99 ms"),
-    Column("fast_p50_ms", "fast p50 ms", 2),
-    Column("slow_p99_ms", "slow p99 ms"),
-)
-OVERLOAD_COLUMNS = (
-    Column("goodput", "goodput", 3),
-    Column("p99_ms", "p99 ms", 0),
-    Column("told_max_ms", "last told after ms", 0),
-    *KIND_COLUMNS,
-)
-STALL_COLUMNS = (
-    Column("goodput", "goodput", 3),
-    Column("recovered_s", "none lost after s", 1),
-    *KIND_COLUMNS,
-)
 UPLOAD_BYTES = 64 << 10
 # As many at a time as there are connections of HTTP/1.1, on one connection, as a proxy has it.
 OVER_ONE = Load(connections=1, streams=32)
@@ -479,6 +442,14 @@ CASES = {
                 Column("handshakes", "whole ones", 0),
             ),
             flood.flood,
+        ),
+        Case(
+            "adversaries",
+            "200 requests a second over TLS beside 8 connections of attackers, which have a core: over that alone",
+            ("stanchion", "stanchion-asgi"),
+            ADVERSARY_COLUMNS,
+            run_beside=adversaries.adversaries,
+            beside=tuple(ATTACKS),
         ),
         Case(
             "memory",

@@ -6,7 +6,7 @@ import http.client
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from bench import h2_client, mixed_load
@@ -17,6 +17,8 @@ from bench.servers import ASYNCHRONOUS, Server
 
 # The last argument is the number of the round, from 0.
 Cell = Callable[[Server, Plan, int], Figures]
+# One server has several rows in a round, each beside something and with figures of its own.
+CellBeside = Callable[[Server, Plan, int], Iterator[tuple[str, Figures]]]
 
 PAUSE_BETWEEN_KILLS_S = 0.3
 BETWEEN_KILLS_S = 1.0

@@ -45,6 +45,8 @@ UNFAIR = """\
 - In `reload` and `upgrade` 8 clients ask without a pause, half of them with keep-alive where the server has it. HUP has
   uWSGI execute its binary anew, so it has no row in `upgrade`; with a preloaded app it brings no new code to Unicorn,
   which has none in `reload`. Old masters of gunicorn and Unicorn are told to go (TERM, QUIT) once the new ones answer.
+- In `adversaries` a request that failed counts as one of three seconds, after which its client gives up. The row
+  `beside nothing` has no attackers: it shows how much the machine itself varies between windows.
 - granian cannot load the app before it forks, uWSGI and stanchion do so by default, gunicorn with `--preload`.
 """
 
@@ -107,6 +109,8 @@ three). In the other cases one server runs at a time, A B C, A B C: `slow` has {
 {plan.mixed_s} s, `death` {plan.kills} kills, `reload` and `upgrade` {plan.deploys} deploys each. There is one worker,
 behind nginx there are two, and the whole server is on core 0 and the client on core 1; `mixed`, `death`, `reload`,
 `upgrade` and `memory` are not pinned.
+`adversaries` has the honest clients on core 0, too, and the attackers on core 1: {plan.load_s} s alone, twice that
+beside one kind of attackers, {plan.load_s} s alone, and so on, from the last kind to the first in every other round.
 `raw.jsonl` has every turn or round of each server, `summary.md` the tables.
 
 ## Machine

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from bench.apps.mixed import FAST_S, SLOW_S
 
@@ -76,13 +76,15 @@ class Client(Protocol):
 class Connection:
     """One keep-alive connection, opened again where the server closed it."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, **how: Any) -> None:
+        """`how` is what asyncio's open_connection takes besides."""
         self.port = port
+        self.how = how
         self.streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def get(self, path: str) -> bytes:
         if self.streams is None:
-            self.streams = await asyncio.open_connection("127.0.0.1", self.port)
+            self.streams = await asyncio.open_connection("127.0.0.1", self.port, **self.how)
         reader, writer = self.streams
         writer.write(f"GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n".encode())
         head = (await reader.readuntil(b"\r\n\r\n")).lower()

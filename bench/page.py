@@ -93,8 +93,8 @@ def section(case: Case, directory: Path, records: Sequence[Record]) -> list[str]
 def picture(case: Case, records: Sequence[Record]) -> str:
     """Of the case's first column; empty if nobody has one."""
     column = case.columns[0]
-    rounds = report.rounds_by_server(records)
-    bars = [pictures.bar(server, column, rounds[server]) for server in case.servers if server in rounds]
+    rounds = report.rounds_by_row(records)
+    bars = [pictures.bar(name, column, rounds[name]) for name in case.rows if name in rounds]
     return pictures.svg(column, bars) if bars else ""
 
 

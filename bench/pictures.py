@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from html import escape
 from statistics import quantiles
 
-from bench.cases import Column
+from bench.cases import BESIDE
+from bench.columns import Column
 from bench.measure import Figures
 from bench.servers import OWN
 
 WIDTH, ROW, BAR, TOP = 760, 26, 16, 34
 LEFT, RIGHT = 150, 110
+# Where names are long, what is left of the bars is as wide as they need.
+LETTER = 7
 # Of stanchion's figure; longer bars are cut, so that those that are near each other can be told apart.
 CUT = 6.0
 
@@ -30,6 +33,7 @@ KINDS = {"stanchion": "own", "stanchion-watched": "own", "stanchion-asgi": "own"
 
 @dataclass(frozen=True)
 class Bar:
+    # The row's name: a server, beside something or not.
     server: str
     median: float
     # Of it; 0 where it is not known.
@@ -56,29 +60,30 @@ def scale_of(bars: Sequence[Bar]) -> float:
 def svg(column: Column, bars: Sequence[Bar]) -> str:
     scale = scale_of(bars)
     has_kernel = any(one.kernel for one in bars)
+    left = max(LEFT, LETTER * max(len(one.server) for one in bars) + 8)
     title = column.title + (" (dark: user, light: kernel)" if has_kernel else "")
     height = TOP + ROW * len(bars) + 8
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
         f"<title>{escape(title)}</title>",
         f"<style>{STYLE}</style>",
-        f'<text class="muted" x="{LEFT}" y="20">{escape(title)}</text>',
+        f'<text class="muted" x="{left}" y="20">{escape(title)}</text>',
     ]
     for number, one in enumerate(bars):
-        lines += row(one, TOP + ROW * number, scale, column.digits)
+        lines += row(one, left, TOP + ROW * number, scale, column.digits)
     return "\n".join([*lines, "</svg>", ""])
 
 
-def row(one: Bar, top: int, scale: float, digits: int) -> list[str]:
+def row(one: Bar, left: int, top: int, scale: float, digits: int) -> list[str]:
     def at(value: float) -> float:
-        return LEFT + min(value / scale, 1.0) * (WIDTH - LEFT - RIGHT) if scale > 0 else LEFT
+        return left + min(value / scale, 1.0) * (WIDTH - left - RIGHT) if scale > 0 else left
 
-    kind = KINDS.get(one.server, "other")
+    kind = KINDS.get(one.server.partition(BESIDE)[0], "other")
     user, whole = at(one.median - one.kernel), at(one.median)
     middle = top + BAR / 2
     lines = [
-        f'<text x="{LEFT - 8}" y="{top + 13}" text-anchor="end">{escape(one.server)}</text>',
-        f'<rect class="{kind}" x="{LEFT}" y="{top}" width="{user - LEFT:.1f}" height="{BAR}"/>',
+        f'<text x="{left - 8}" y="{top + 13}" text-anchor="end">{escape(one.server)}</text>',
+        f'<rect class="{kind}" x="{left}" y="{top}" width="{user - left:.1f}" height="{BAR}"/>',
         f'<rect class="{kind} kernel" x="{user:.1f}" y="{top}" width="{whole - user:.1f}" height="{BAR}"/>',
     ]
     if one.median > scale:

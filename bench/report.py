@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from statistics import median
 
 from bench import targets
-from bench.cases import CASES, Case, Column
+from bench.cases import CASES, Case, row_name
+from bench.columns import Column
 from bench.measure import Figures
 from bench.servers import OWN
 
@@ -25,6 +26,12 @@ class Record:
     round: int
     figures: Figures
     error: str = ""
+    # The server ran beside this, where a case has several such rows.
+    beside: str = ""
+
+    @property
+    def row(self) -> str:
+        return row_name(self.server, self.beside)
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -59,34 +66,35 @@ def cells_by_case(records: Sequence[Record]) -> targets.Cells:
     cells: targets.Cells = {}
     for record in records:
         if not record.error:
-            cells.setdefault(record.case, {}).setdefault(record.server, {})[record.round] = record.figures
+            cells.setdefault(record.case, {}).setdefault(record.row, {})[record.round] = record.figures
     return cells
 
 
-def rounds_by_server(records: Sequence[Record]) -> dict[str, Rounds]:
+def rounds_by_row(records: Sequence[Record]) -> dict[str, Rounds]:
     rounds: defaultdict[str, list[Figures]] = defaultdict(list)
     for record in records:
         if not record.error:
-            rounds[record.server].append(record.figures)
+            rounds[record.row].append(record.figures)
     return dict(rounds)
 
 
 def table(case: Case, records: Sequence[Record]) -> list[str]:
-    rounds = rounds_by_server(records)
-    errors = {record.server: record.error for record in records if record.error}
+    rounds = rounds_by_row(records)
+    errors = {record.row: record.error for record in records if record.error}
     titles = ["server"]
     for column in case.columns:
         titles += [column.title, "x"] if column.ratio else [column.title]
     titles.append("failures")
     lines = [f"| {' | '.join(titles)} |", f"|---|{'---:|' * (len(titles) - 1)}"]
     own = rounds.get(next((server for server in case.servers if server in OWN), ""))
-    for server in case.servers:
-        if server in rounds:
-            cells = [cell for column in case.columns for cell in cells_of(column, rounds[server], own)]
-            failures = sum(row["failures"] for row in rounds[server])
-            lines.append(f"| {' | '.join([server, *cells, f'{failures:.0f}'])} |")
-        if server in errors:
-            lines.append(f"| {server} | **FAILED**: {errors[server].replace('|', '/')} |{' |' * (len(titles) - 2)}")
+    # A server that failed has no row beside anything.
+    for name in dict.fromkeys((*case.rows, *case.servers)):
+        if name in rounds:
+            cells = [cell for column in case.columns for cell in cells_of(column, rounds[name], own)]
+            failures = sum(figures["failures"] for figures in rounds[name])
+            lines.append(f"| {' | '.join([name, *cells, f'{failures:.0f}'])} |")
+        if name in errors:
+            lines.append(f"| {name} | **FAILED**: {errors[name].replace('|', '/')} |{' |' * (len(titles) - 2)}")
     return lines
 
 

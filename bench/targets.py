@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from statistics import median, quantiles
 
+from bench.attacks import NONE
 from bench.cases import CASES
 from bench.measure import Figures
 from bench.servers import ASYNCHRONOUS, SERVERS
@@ -111,6 +112,11 @@ TARGETS = (
     ),
     Target("asgi-overload", "unused", (), 0.05, "ASGI, overload: at most 5 % unused", of="stanchion-asgi"),
     Target("slow", "lost", (), 0.05, "slow clients: cost the others at most 5 % of their throughput"),
+    *(
+        Target("adversaries", "p99_ratio", (), 1.2, f"{name}: others' p99 is at most 1.2 x that of before", of=name)
+        for name in CASES["adversaries"].rows
+        if not name.endswith(NONE.name)
+    ),
     Target("tls-flood", "lost", (), 0.05, "a flood of handshakes: costs the others at most 5 % of their throughput"),
 )
 

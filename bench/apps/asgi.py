@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from bench.apps.big import BIG_BYTES, WORK
 from bench.apps.hello import BODY
 from bench.apps.mixed import FAST_S, SLOW_S
 from bench.apps.steady import SERVICE_S
@@ -17,6 +18,8 @@ Send = Callable[[Message], Awaitable[None]]
 
 HEADERS = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(BODY))]
 PIECE = b"x" * (64 << 10)
+# One for all answers, so that memory which grows with them is the server's.
+BIG = b"x" * BIG_BYTES
 BLOCKS_S = {"/slow": SLOW_S, "/block": 1.0}
 
 
@@ -35,6 +38,22 @@ async def upload(scope: Message, receive: Receive, send: Send) -> None:
         read_bytes += len(message["body"])
         more = message["more_body"]
     await answer(send, read_bytes)
+
+
+async def big(scope: Message, receive: Receive, send: Send) -> None:
+    """The pages of big.py. WebSockets get an echo."""
+    if scope["type"] == "websocket":
+        await echo(scope, receive, send)
+        return
+    refuse_lifespan(scope)
+    while (message := await receive())["type"] == "http.request" and message["more_body"]:
+        pass
+    if scope["path"] == "/big":
+        headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % BIG_BYTES)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": BIG})
+    else:
+        await answer(send, sum(range(WORK)))
 
 
 async def stream(scope: Message, receive: Receive, send: Send) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from bench import host, page, pictures, report, targets
 from bench.apps.flask_page import app
-from bench.cases import CASES, WORKLOADS, Column
+from bench.cases import CASES, WORKLOADS
+from bench.columns import Column
 from bench.measure import QUICK
 from bench.report import Record
 from bench.targets import TARGETS, Measured, Target, measured
@@ -76,13 +77,15 @@ def test_verdicts_are_by_the_limit():
 def test_every_target_names_a_case_its_servers_and_its_figure():
     for target in TARGETS:
         case = CASES[target.case]
-        assert target.of in case.servers
+        assert target.of in case.rows
         assert not target.against or set(target.against) & set(case.servers)
         assert target.key in {column.key for column in case.columns} | {"unused", "lost"}
 
 
-def test_every_case_either_has_its_servers_stand_side_by_side_or_not():
-    assert all((case.run is None) != (case.stand is None) for case in CASES.values())
+def test_every_case_runs_in_one_of_three_ways():
+    for case in CASES.values():
+        assert sum(way is not None for way in (case.run, case.stand, case.run_beside)) == 1
+        assert len(case.beside) == 1 or case.run_beside
 
 
 def test_medians_are_over_the_turns_that_did_not_fail():

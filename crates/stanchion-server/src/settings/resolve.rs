@@ -25,6 +25,9 @@ pub(super) fn loop_seats(workers: u64, most: u64) -> u64 {
     most.min(LOOP_SEATS_MAX / (workers + EVENT_LOOPS_SPARE))
 }
 
+/// The longest error of a value.
+const ERROR_CHARS_MAX: usize = 1_000;
+
 /// Where the values of the table come from, in `stanchion check`.
 const TABLE_ORIGIN: &str = "default";
 
@@ -420,17 +423,34 @@ impl Resolution {
 
     fn refuse(&mut self, name: &str, origin: &str, reason: &str) {
         self.errors
-            .push(format!("setting `{name}` from {origin}: {reason}"));
+            .push(line(&format!("setting `{name}` from {origin}: {reason}")));
     }
+}
+
+/// An error in one line of bounded length, however a refused value in it was written: a terminal shows it, and a log has it.
+fn line(text: &str) -> String {
+    let mut line = String::new();
+    for (number, char) in text.chars().enumerate() {
+        if number == ERROR_CHARS_MAX {
+            line.push('…');
+            break;
+        }
+        if char.is_control() {
+            line.extend(char.escape_default());
+        } else {
+            line.push(char);
+        }
+    }
+    line
 }
 
 impl fmt::Display for Unknown {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            out,
+        let text = format!(
             "setting `{}` from {}: there is no such setting",
             self.name, self.origin
-        )
+        );
+        out.write_str(&line(&text))
     }
 }
 
@@ -468,6 +488,24 @@ mod tests {
         assert_eq!(
             effective(&resolution, "timeout"),
             (json!(30), "default".into())
+        );
+    }
+
+    #[test]
+    fn an_error_is_one_line_of_bounded_length() {
+        let control = format!("a\nb\u{1b}[2J{}", "x".repeat(10_000));
+        let resolution = resolve(&[layer(
+            "config file c.py",
+            &json!({"control": control, "no\nsuch": 1}),
+        )]);
+        let [error] = &resolution.errors[..] else {
+            panic!("{:?}", resolution.errors);
+        };
+        assert!(error.starts_with("setting `control` from config file c.py: 'a\\nb\\u{1b}[2Jxx"));
+        assert!(error.chars().count() < 1_100 && error.ends_with('…'));
+        assert_eq!(
+            resolution.unknown[0].to_string(),
+            "setting `no\\nsuch` from config file c.py: there is no such setting"
         );
     }
 

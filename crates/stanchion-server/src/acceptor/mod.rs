@@ -386,6 +386,7 @@ impl Acceptor {
                 .drive(number, None, &mut self.requests, &self.poller);
             self.requests.dispatch.announce_if_late(monotonic_us);
         }
+        self.clients.drive_behind(&mut self.requests, &self.poller);
         // What streams have written goes out at once.
         self.requests.woken.take_called(&mut woken);
         for number in woken.drain(..) {

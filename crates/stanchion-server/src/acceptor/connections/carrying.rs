@@ -26,6 +26,8 @@ use crate::settings::Settings;
 
 /// So much of what is to be sent waits for the socket; h2 keeps the rest, which is bounded for each stream.
 const OUTWARD_BYTES_MAX: usize = 64 << 10;
+/// h2 takes so much at a time of what has come, since few bytes may take it long.
+const PIECE_BYTES_MAX: usize = 16 << 10;
 /// So much of an answer waits in its stream for the others, or for the socket.
 const STREAM_BYTES_MAX: usize = 64 << 10;
 /// So much of all bodies together a client may send that nobody has read yet: what it may of each, so that none waits for
@@ -87,15 +89,22 @@ enum Speech {
 /// Bytes between the socket and the frames.
 struct Wire {
     inward: Bytes,
+    /// h2 may take so much of it now.
+    piece_left: usize,
     outward: Vec<u8>,
     /// Nothing more comes in.
     ended: bool,
 }
 
 impl Wire {
-    /// Whether what has come is not taken yet, or nothing more comes.
+    /// Whether h2 takes no more of what has come, or nothing more comes.
     fn is_unread(&self) -> bool {
-        self.ended || !self.inward.is_empty()
+        self.ended || self.piece_left > 0 && !self.inward.is_empty()
+    }
+
+    /// Whether h2 has taken a piece of what has come, and there is more.
+    fn has_next_piece(&self) -> bool {
+        self.piece_left == 0 && !self.inward.is_empty()
     }
 }
 
@@ -116,9 +125,13 @@ impl AsyncRead for Wired {
                 Poll::Pending
             };
         }
-        let len = into.remaining().min(wire.inward.len());
+        let len = into.remaining().min(wire.inward.len()).min(wire.piece_left);
+        if len == 0 {
+            return Poll::Pending;
+        }
         into.put_slice(&wire.inward[..len]);
         wire.inward.advance(len);
+        wire.piece_left -= len;
         Poll::Ready(Ok(()))
     }
 }
@@ -155,6 +168,7 @@ impl Carrier {
         let settings = &requests.common.settings;
         let wire = Rc::new(RefCell::new(Wire {
             inward: came,
+            piece_left: 0,
             outward: Vec::new(),
             ended: false,
         }));
@@ -290,6 +304,7 @@ impl Carrier {
 
     /// Has frames read, as far as they have come, and written, as far as there is room.
     fn turn(&mut self) {
+        self.wire.borrow_mut().piece_left = PIECE_BYTES_MAX;
         let waker = self.waker.clone();
         let mut context = Context::from_waker(&waker);
         if let Speech::Begins(handshake) = &mut self.frames {
@@ -398,8 +413,18 @@ impl Connection {
                 self.intake.wrote(0, requests.now_us);
             }
             // What has come is not read before there is room for what follows from it.
-            let is_unread = carrier.wire.borrow().is_unread();
-            let waits = is_unread || carrier.is_over() || !self.transport.is_readable();
+            let (is_unread, has_next_piece) = {
+                let wire = carrier.wire.borrow();
+                (
+                    wire.is_unread(),
+                    wire.has_next_piece() && !carrier.is_over(),
+                )
+            };
+            if has_next_piece && !self.transport.has_had_its_turn() {
+                continue;
+            }
+            let has_more = has_next_piece || self.transport.is_readable();
+            let waits = is_unread || carrier.is_over() || !has_more;
             if waits || self.transport.has_had_its_turn() {
                 // Not before: it may have been woken by a request.
                 let asked = self.requests.saturating_add(carrier.brought.len() as u32);

@@ -51,6 +51,8 @@ pub(crate) struct Connection {
     pub(super) claim: Option<Share>,
     /// Its payer pays for its memory.
     pub(super) paying: Paying,
+    /// It has used up its turn, and others go first.
+    pub(super) stands_behind: bool,
 }
 
 /// Who asks on a connection.
@@ -152,6 +154,7 @@ impl Connection {
             unread: false,
             claim,
             paying,
+            stands_behind: false,
         }
     }
 
@@ -164,15 +167,20 @@ impl Connection {
         poller: &Poller,
     ) -> Fate {
         let _charged = self.paying.charged();
-        if let Some(ready) = ready {
-            self.transport.told(ready);
-        }
+        self.told(ready);
         self.transport.ask();
         // It may have told of room; if that is of no use any more, whoever writes or reads next finds out.
         let _ = self.transport.flush();
         let fate = self.do_what_can_be_done(requests, poller);
         self.transport.watch_for_unsent(poller);
         fate
+    }
+
+    /// The kernel has told this of its socket.
+    pub(super) fn told(&mut self, ready: Option<Ready>) {
+        if let Some(ready) = ready {
+            self.transport.told(ready);
+        }
     }
 
     fn do_what_can_be_done(&mut self, requests: &mut Requests, poller: &Poller) -> Fate {
@@ -211,9 +219,13 @@ impl Connection {
     }
 
     /// Others have their turn first.
-    pub(super) fn wake_later(&self, requests: &Requests) {
+    pub(super) fn wake_later(&mut self, requests: &Requests) {
         match self.audience {
-            Audience::Clients => requests.woken.add(self.number),
+            Audience::Clients => {
+                if !std::mem::replace(&mut self.stands_behind, true) {
+                    requests.woken.stand_behind(self.number);
+                }
+            }
             Audience::Operators => requests.operators_woken.add(self.number),
         }
     }

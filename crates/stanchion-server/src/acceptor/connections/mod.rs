@@ -177,10 +177,25 @@ impl Connections {
         let Some(connection) = self.roll.get_mut(number) else {
             return Fate::Stays;
         };
+        if connection.stands_behind {
+            connection.told(ready);
+            return Fate::Stays;
+        }
         let fate = connection.drive(ready, requests, poller);
         self.settle(number, fate, requests, poller);
         self.cut_overweight(requests, poller);
         fate
+    }
+
+    /// Has a connection go on that has used up its turn, if there is one.
+    pub(crate) fn drive_behind(&mut self, requests: &mut Requests, poller: &Poller) {
+        let Some(number) = requests.woken.next_behind() else {
+            return;
+        };
+        if let Some(connection) = self.roll.get_mut(number) {
+            connection.stands_behind = false;
+        }
+        self.drive(number, None, requests, poller);
     }
 
     /// What an operator has asked.

@@ -62,7 +62,7 @@ impl Stage {
         for _ in 0..TURNS_MAX {
             self.poller.wait(Duration::ZERO).unwrap();
             self.requests.woken.take(&mut woken);
-            if self.poller.news() == 0 && woken.is_empty() {
+            if self.poller.news() == 0 && woken.is_empty() && self.requests.woken.is_empty() {
                 return;
             }
             for index in 0..self.poller.news() {
@@ -77,6 +77,8 @@ impl Stage {
                 let (requests, poller) = (&mut self.requests, &self.poller);
                 self.clients.drive(number, None, requests, poller);
             }
+            let (requests, poller) = (&mut self.requests, &self.poller);
+            self.clients.drive_behind(requests, poller);
             self.clients.end_turn();
         }
         panic!("it comes to no rest");

@@ -4,6 +4,7 @@
 mod outcome;
 mod tls;
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,6 +16,7 @@ use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{
     RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, send, sendmsg, shutdown,
 };
+use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::incoming::wake_at;
 use stanchion_sys::outgoing::untaken;
 use tracing::debug;
@@ -31,6 +33,11 @@ pub(super) const DRIPPED_BYTES: u16 = 1024;
 
 /// A connection may read and write so much in one go, before others have their turn.
 const TURN_BYTES_MAX: usize = 256 << 10;
+
+/// Bytes may take more time than usual: frames that are all heads, or compressed fields. So a turn is over, too, when it has
+/// lasted for so long since it had as many bytes as this.
+const TURN_US_MAX: u64 = 500;
+const TIMED_BYTES: usize = 16 << 10;
 
 /// Of a file that the kernel does not send itself, so much is read at a time.
 const COPIED_BYTES_MAX: usize = 64 << 10;
@@ -56,6 +63,8 @@ pub(crate) struct Transport {
     wakes_at: u16,
     /// Bytes of the socket, so of ciphertext where there is TLS, that were read and written since the turn began.
     turn_bytes: usize,
+    /// When the turn had enough of them that its time counts.
+    timed_since_us: Cell<Option<u64>>,
     /// What stands between the socket and what is said.
     cover: Cover,
 }
@@ -93,6 +102,7 @@ impl Transport {
             watches_room: false,
             wakes_at: 1,
             turn_bytes: 0,
+            timed_since_us: Cell::new(None),
             cover: Cover::default(),
         })
     }
@@ -109,6 +119,7 @@ impl Transport {
             watches_room: false,
             wakes_at: 1,
             turn_bytes: 0,
+            timed_since_us: Cell::new(None),
             cover: Cover::default(),
         }
     }
@@ -133,6 +144,7 @@ impl Transport {
 
     pub(super) fn begin_turn(&mut self) {
         self.turn_bytes = 0;
+        self.timed_since_us.set(None);
     }
 
     /// Bytes that were read and written since the turn began.
@@ -143,6 +155,14 @@ impl Transport {
     /// Whether others are to have their turn.
     pub(super) fn has_had_its_turn(&self) -> bool {
         self.turn_bytes >= TURN_BYTES_MAX
+            || self.turn_bytes >= TIMED_BYTES && self.has_lasted_long()
+    }
+
+    fn has_lasted_long(&self) -> bool {
+        let now_us = monotonic_us();
+        let since_us = self.timed_since_us.get().unwrap_or(now_us);
+        self.timed_since_us.set(Some(since_us));
+        now_us.saturating_sub(since_us) >= TURN_US_MAX
     }
 
     /// The kernel has told something.

@@ -11,6 +11,8 @@ use stanchion_sys::charge;
 #[derive(Default)]
 pub(crate) struct Woken {
     notes: RefCell<Vec<u32>>,
+    /// Connections that have used up their turn, first come, first served.
+    behind: RefCell<VecDeque<u32>>,
     called: Arc<Called>,
 }
 
@@ -47,6 +49,19 @@ impl Woken {
         self.notes.borrow_mut().push(connection);
     }
 
+    /// Has the connection go on once all others had their turn: of those that have used up theirs, one goes on in each turn of
+    /// the loop. A client that keeps the acceptor busy keeps the others waiting for one turn of a connection, however many
+    /// connections it has.
+    pub(crate) fn stand_behind(&self, connection: u32) {
+        let _charged = charge::to_nobody();
+        self.behind.borrow_mut().push_back(connection);
+    }
+
+    /// The next of those that have used up their turn.
+    pub(crate) fn next_behind(&self) -> Option<u32> {
+        self.behind.borrow_mut().pop_front()
+    }
+
     /// Takes all notes; some may be of connections that are gone, or that somebody else has the number of now.
     pub(crate) fn take(&self, into: &mut Vec<u32>) {
         into.append(&mut self.notes.borrow_mut());
@@ -59,7 +74,9 @@ impl Woken {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.notes.borrow().is_empty() && self.called.numbers().is_empty()
+        self.notes.borrow().is_empty()
+            && self.behind.borrow().is_empty()
+            && self.called.numbers().is_empty()
     }
 
     /// What calls a connection, for whoever knows nothing of connections.

@@ -125,24 +125,47 @@ fn of_requests_that_come_at_once_each_waits_for_the_one_before() {
 }
 
 #[test]
-fn who_asks_a_lot_at_once_lets_others_have_their_turns() {
+fn connections_that_ask_a_lot_at_once_go_on_one_by_one_behind_all_others() {
     let mut stage = Stage::new(r#"{"health_path": "/-"}"#);
     let probe = "GET /-/live HTTP/1.1\r\nHost: a\r\n\r\n";
-    stage.socket.write_all(probe.repeat(40).as_bytes()).unwrap();
-    let mut answered = Vec::new();
-    let mut woken = Vec::new();
+    let mut greedy = vec![stage.socket.try_clone().unwrap()];
+    for _ in 1..3 {
+        let (socket, ours) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        stage.admit(ours, false);
+        greedy.push(socket);
+    }
+    for socket in &mut greedy {
+        socket.write_all(probe.repeat(40).as_bytes()).unwrap();
+    }
+    let (mut honest, ours) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    stage.admit(ours, false);
     let readable = Ready {
         readable: true,
         ..Ready::default()
     };
-    let mut ready = Some(readable);
-    for _ in 0..3 {
+    // The kernel tells of all of them in each turn of the loop, and the honest one has a request in the second turn.
+    let mut answered = Vec::new();
+    for turn in 0..7 {
+        if turn == 1 {
+            honest.write_all(probe.as_bytes()).unwrap();
+        }
+        let before = stage.ended(Outcome::Probed);
+        for number in 0..4 {
+            let (requests, poller) = (&mut stage.requests, &stage.poller);
+            stage
+                .clients
+                .drive(number, Some(readable), requests, poller);
+        }
         let (requests, poller) = (&mut stage.requests, &stage.poller);
-        stage.clients.drive(0, ready.take(), requests, poller);
-        answered.push(stage.ended(Outcome::Probed));
-        stage.requests.woken.take(&mut woken);
+        stage.clients.drive_behind(requests, poller);
+        answered.push(stage.ended(Outcome::Probed) - before);
     }
-    assert_eq!(answered, [16, 32, 40]);
+    // 16 is a turn. In the first one all have theirs, and one of those that have used it up goes on.
+    assert_eq!(answered, [16 * 4, 17, 16, 8, 8, 8, 0]);
+    let mut heard = [0; 16];
+    honest.read_exact(&mut heard).unwrap();
     stage.close_books();
 }
 

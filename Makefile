@@ -161,7 +161,7 @@ fuzz: $(CARGO_FUZZ) ## Fuzz whatever reads bytes of strangers, FUZZ_S seconds in
 	fuzz/run $(CARGO_FUZZ) $(FUZZ_S)
 
 .PHONY: adversaries
-adversaries: test-needs ## Flood each protocol, and drip into each phase of a connection, beside an honest client (a minute)
+adversaries: test-needs ## Flood each protocol, drip into each phase of a connection, and break the rules of TLS, beside an honest client (two minutes)
 	$(PYTEST) --numprocesses 2 tests/adversaries tests/http2/test_bounds.py tests/http2/test_crowding.py tests/http2/test_h2spec.py tests/tls/test_failing.py
 
 DIFFERENTIAL_CASES ?= 15000

@@ -7,20 +7,15 @@ import ssl
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.address import Address
-from support.client_memory import SMALL_BYTES, memory
-from support.counts import Counts
+from support.client_memory import memory
 from support.http2 import PREFACE, frame, setting
-from support.patience import eventually
-from support.processes import sleeps
-from support.server import Serve, Server
-from support.tls import NAME, Authority, speak
+from support.server import Serve
+from support.target import Target, launch
+from support.tls import NAME, Authority
 from support.tlslite import TLS_1_2, TLS_1_3, Breaker
 from support.wire import Wire, request
 
@@ -203,27 +198,6 @@ WEBSOCKETS: dict[str, Callable[[], Turns]] = {
 }
 
 
-@dataclass
-class Target:
-    """A server and what it counts; some of its clients speak TLS."""
-
-    server: Server
-    counts: Counts
-    admin: Address
-    authority: Authority | None = None
-
-    def connect(self) -> Any:
-        sock = self.server.address.connect()
-        return speak(sock, self.authority.context()) if self.authority else sock
-
-    def is_itself_again(self) -> None:
-        eventually(lambda: self.counts.open_connections() == 0, "all connections end")
-        self.counts.settled()
-        acceptor = self.server.acceptor_by_name()
-        eventually(lambda: sleeps(acceptor.pid), "the acceptor rests")
-        eventually(lambda: memory(self.admin)["bytes"] < SMALL_BYTES, "no account has bytes")
-
-
 def survive(
     target: Target,
     attack: Callable[[], Turns],
@@ -247,8 +221,7 @@ def survive(
                     pass
                 except OSError:
                     attackers.remove((sock, turns))
-            with Wire(target.connect()) as honest:
-                assert honest.get(path).status == 200
+            target.answers_others(path)
             if number % 10 == 9:
                 most = max(most, memory(target.admin)["bytes"])
         # The other direction goes on as if nothing were.
@@ -257,13 +230,6 @@ def survive(
                 sock.shutdown(socket.SHUT_WR)
     target.is_itself_again()
     assert most < BYTES_MAX, f"{most / MIB:.1f} MiB"
-
-
-def launch(serve: Serve, home: Path, app: str, *arguments: str) -> Target:
-    counts, admin = Counts(home / "control"), Address(path=str(home / "admin"))
-    # Each attacker counts as a client of its own, as if each had an address.
-    server = serve(app, *arguments, *counts.arguments, "--admin", f"unix:{admin.path}")
-    return Target(server, counts, admin)
 
 
 @pytest.fixture(scope="module")
@@ -413,6 +379,5 @@ def test_in_sessions(secret: Target, version: tuple[int, int], flood: Callable[[
                     flood(client)
             except OSError:
                 goes_on = False
-            with Wire(secret.connect()) as honest:
-                assert honest.get("/text/plain?len=5").status == 200
+            secret.answers_others()
     secret.is_itself_again()

@@ -298,7 +298,7 @@ def test_a_disk_that_refuses_makes_workers_wait_and_loses_nothing(
             assert_whole(wire.response(), expected, "chunked")
         assert quick.response().body == b"four"
     # However many answers it has hit.
-    server.log.only("cannot be written")
+    server.log.only(r"\[ERROR\] bodies and answers cannot be written")
     acceptor.rlimit(psutil.RLIMIT_FSIZE, (100_000_000, 100_000_000))
     with slow_reader(server, f"/noise?{CHUNKS}") as again:
         assert_others_are_served(server)

@@ -12,7 +12,11 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from tlslite.api import HandshakeSettings, TLSConnection
 from tlslite.constants import AlertDescription, AlertLevel, CipherSuite, KeyUpdateMessageType
+from tlslite.errors import BaseTLSException as BaseTLSException
+from tlslite.errors import TLSLocalAlert as TLSLocalAlert
+from tlslite.errors import TLSRemoteAlert as TLSRemoteAlert
 from tlslite.messages import Alert, ApplicationData, ClientHello
+from tlslite.messages import Message as Message
 
 from support.address import Address
 from support.patience import PATIENCE_S

@@ -16,7 +16,7 @@ from support import missing
 
 ROOT = Path(__file__).parents[2]
 MANUAL = "packaging/data/share/man/man1/stanchion.1"
-PATIENCE_S = 30
+PATIENCE_S = 100
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:

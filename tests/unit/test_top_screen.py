@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stanchion.output import printable
@@ -226,6 +226,7 @@ def test_what_a_client_wrote_is_no_order_to_the_terminal():
     assert lines[-1].endswith("GET /\\x1b[2J\\x0d\\x0a\\x9b\\u202e\\u2028\\ud800é")
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_printable_text_has_nothing_to_obey(text):
     shown = printable(text)
@@ -283,6 +284,7 @@ def test_typed_keys_are_told_apart(typed, keys):
     assert split(typed) == keys
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_no_key_is_lost_or_breaks_it(typed):
     assert "".join(split(typed)) == typed

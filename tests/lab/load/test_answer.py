@@ -1,7 +1,7 @@
 """Where an answer ends, however it is cut into pieces."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stanchion.lab.load.answer import Answer, Malformed
@@ -21,6 +21,7 @@ WHOLE = pytest.mark.parametrize(
 
 
 @WHOLE
+@settings(deadline=None)
 @given(data=st.data())
 def test_ends_with_its_last_byte_however_it_is_cut(text: bytes, status: int, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(1, len(text) - 1), max_size=8)))

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stanchion.lab.report import samples
@@ -21,6 +21,7 @@ def test_a_bucket_is_named_by_its_lower_bound() -> None:
     assert other == samples.Histogram([0, 1, 2, 4, 8], [1, 0, 0, 0, 1])
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(POSITIVE, max_size=30), max_size=4))
 def test_histograms_count_every_value_once(values: list[list[float]]) -> None:
     drawn = samples.histograms(values, 1.0)
@@ -36,6 +37,7 @@ def test_what_takes_less_than_16_ms_is_told_in_microseconds() -> None:
     assert samples.unit_of([[0.2], [16.0]]) == ("ms", 1.0)
 
 
+@settings(deadline=None)
 @given(st.lists(POSITIVE, min_size=1, max_size=300))
 def test_the_tail_only_rises_and_ends_with_the_slowest(values: list[float]) -> None:
     rarity, slowness = samples.tail(values)

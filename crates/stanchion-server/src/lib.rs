@@ -37,6 +37,17 @@ mod title;
 mod tree;
 mod worker;
 
+/// What `fuzz/` reaches.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    use crate::acceptor::connections::conversation::play;
+
+    /// Plays a script on a server, and panics if something does not add up.
+    pub fn conversation(script: &[u8]) {
+        play(script);
+    }
+}
+
 pub use credentials::check_credentials;
 pub use host::{Hook, Host, LoadError, Logging, NotLoaded};
 pub use launcher::Launcher;

@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 mod certificate;
+#[cfg(fuzzing)]
+pub mod client;
 mod config;
 mod credentials;
 mod der;

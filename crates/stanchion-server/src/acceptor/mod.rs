@@ -5,7 +5,7 @@
 //! requests, all at once. ARCHITECTURE.md draws the layers, each of which knows only those below it.
 
 mod admin;
-mod connections;
+pub(crate) mod connections;
 mod dispatch;
 mod doors;
 mod lifecycle;

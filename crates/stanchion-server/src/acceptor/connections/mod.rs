@@ -6,6 +6,8 @@ mod beginning;
 mod carrying;
 mod compressing;
 mod connection;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod conversation;
 mod delivering;
 mod ending;
 mod form;
@@ -24,6 +26,8 @@ mod reading;
 mod roll;
 mod sending;
 mod session;
+#[cfg(any(test, fuzzing))]
+mod stage;
 mod stream;
 mod streams;
 #[cfg(test)]

@@ -12,89 +12,30 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use super::connection::Phase;
+use super::stage::{Stage, TURNS_MAX};
 use super::*;
 use crate::acceptor::dispatch::ticket::{Start, Ticket};
 use crate::acceptor::requests::rig::{S, answer, peer, requests, undated};
 use crate::tally::Outcome;
-
-/// Turns of the loop that anything here takes at most.
-const TURNS_MAX: usize = 2_000;
-
-/// A server with one client.
-struct Stage {
-    requests: Requests,
-    poller: Poller,
-    clients: Connections,
-    socket: UnixStream,
-}
 
 impl Stage {
     fn new(settings: &str) -> Self {
         let (socket, ours) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         socket.set_nonblocking(true).unwrap();
-        let mut stage = Self {
-            requests: requests(settings),
-            poller: Poller::new().unwrap(),
-            clients: Connections::new(Audience::Clients, Rc::default()),
-            socket,
-        };
-        stage.requests.lifecycle = crate::acceptor::lifecycle::Lifecycle::Open;
+        let mut stage = Self::of(requests(settings), Rc::default(), socket);
         stage.admit(ours, false);
         stage
     }
 
     fn admit(&mut self, ours: UnixStream, is_turned_away: bool) {
-        let newcomer = Newcomer {
-            socket: ours.into(),
-            peer: peer(),
-            claim: None,
-            is_turned_away,
-            paying: self.clients.take_payer(),
-        };
-        let added = self.clients.add(newcomer, &mut self.requests, &self.poller);
-        added.expect("it is watched");
-    }
-
-    /// Turns of the loop until there is no news.
-    fn turn(&mut self) {
-        let mut woken = Vec::new();
-        for _ in 0..TURNS_MAX {
-            self.poller.wait(Duration::ZERO).unwrap();
-            self.requests.woken.take(&mut woken);
-            if self.poller.news() == 0 && woken.is_empty() && self.requests.woken.is_empty() {
-                return;
-            }
-            for index in 0..self.poller.news() {
-                let (source, ready) = self.poller.get(index);
-                let Source::Client(number) = source else {
-                    panic!("{source:?}");
-                };
-                let (requests, poller) = (&mut self.requests, &self.poller);
-                self.clients.drive(number, Some(ready), requests, poller);
-            }
-            for number in woken.drain(..) {
-                let (requests, poller) = (&mut self.requests, &self.poller);
-                self.clients.drive(number, None, requests, poller);
-            }
-            let (requests, poller) = (&mut self.requests, &self.poller);
-            self.clients.drive_behind(requests, poller);
-            self.clients.end_turn();
-        }
-        panic!("it comes to no rest");
+        self.let_in(ours, peer(), is_turned_away);
     }
 
     /// The client sends this.
     fn say(&mut self, text: &str) {
         self.socket.write_all(text.as_bytes()).unwrap();
         self.turn();
-    }
-
-    /// A look at deadlines, this long after the last moment.
-    fn later(&mut self, by_us: u64) {
-        self.requests.now_us += by_us;
-        self.clients.look(false, &mut self.requests, &self.poller);
-        self.clients.end_turn();
     }
 
     /// What the client hears, and whether that was the last of it.

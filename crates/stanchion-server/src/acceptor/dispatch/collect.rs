@@ -8,6 +8,7 @@ use bytes::Bytes;
 use stanchion_exchange::{AcceptorSide, Corrupt, Ending, SlotState, Submitted, Tenant};
 use stanchion_http::{AnswerFacts, BodyLength};
 use stanchion_sys::channel::{Message, Received};
+use stanchion_sys::charge;
 use tracing::{error, warn};
 
 use super::{Dispatch, refuse};
@@ -29,6 +30,8 @@ const FILES_MAX: usize = 1024;
 
 impl Dispatch {
     pub(super) fn look(&mut self, slot: u32, now_us: u64) {
+        // No client pays for the tables of slots, of which this one may be another client's.
+        let _charged = charge::to_nobody();
         if self.side.settle_orphan(slot, false) || self.is_poisoned(slot) {
             return;
         }

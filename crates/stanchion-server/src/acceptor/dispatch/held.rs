@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use stanchion_sys::charge;
 use tracing::info;
 
 use super::Dispatch;
@@ -20,6 +21,8 @@ impl Dispatch {
         });
         let submitted = self.side.submitted(slot);
         if waits == Some(true) && !self.held.contains(&submitted) {
+            // No client pays for a table of all.
+            let _charged = charge::to_nobody();
             self.held.push(submitted);
             self.held_since_us.get_or_insert(now_us);
         }

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
 use stanchion_exchange::{Corrupt, SeatState, SlotState};
+use stanchion_sys::charge;
 use tracing::{error, warn};
 
 use super::{Dispatch, Sitting, refuse};
@@ -222,6 +223,8 @@ impl Dispatch {
         if self.is_poisoned(slot) {
             return;
         }
+        // No client pays for the table of such slots, nor for what the master is to hear.
+        let _charged = charge::to_nobody();
         let seat = match self.side.state(slot) {
             Ok(SlotState::Running { tenant, .. } | SlotState::Done { tenant, .. }) => {
                 Some(tenant.seat)

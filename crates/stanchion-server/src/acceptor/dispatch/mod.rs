@@ -192,6 +192,8 @@ impl Dispatch {
     /// request it answers and a few ahead. None ahead as long as seats are kept for some, since
     /// nothing in the exchange can be overtaken.
     fn fill(&mut self, now_us: u64) {
+        // No client pays for requests of others, nor for the table of slots.
+        let _charged = charge::to_nobody();
         self.expire_waiting(now_us);
         // First, as they are few, and what they are for may be to find out why all the others wait.
         self.fill_ports(now_us);
@@ -301,11 +303,20 @@ impl Dispatch {
         if self.spare.len() < SPARE_MAX && bytes.capacity() <= SPARE_BYTES_MAX {
             bytes.clear();
             charge::give_back(&mut bytes);
+            let _charged = charge::to_nobody();
             self.spare.push(bytes);
         }
     }
 
+    /// Slots that are in use, and orphans.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn used_slots(&self) -> usize {
+        self.slots.len() - self.side.free_slots()
+    }
+
     fn free(&mut self, slot: u32) {
+        // No client pays for the table of slots.
+        let _charged = charge::to_nobody();
         self.left(slot);
         if !self.files.is_empty() {
             // Its worker died before it had named the file.
@@ -407,6 +418,8 @@ impl Dispatch {
 
     /// Takes back a request that no seat has taken.
     fn withdraw(&mut self, slot: u32) -> Option<Rc<Ticket>> {
+        // No client pays for the table of slots.
+        let _charged = charge::to_nobody();
         if !self.side.withdraw(slot) {
             return None;
         }

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
+use stanchion_sys::charge;
 use tracing::{info, warn};
 
 use crate::acceptor::dispatch::refusal::Refusal;
@@ -98,6 +99,8 @@ impl Repeats {
         self.settle(now_us);
         let mut repeats = self.0.borrow_mut();
         let Some(repeat) = repeats.iter_mut().find(|one| one.reason == reason) else {
+            // No client pays for a table of all.
+            let _charged = charge::to_nobody();
             repeats.push(Repeat {
                 reason,
                 since_us: now_us,

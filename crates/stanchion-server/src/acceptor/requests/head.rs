@@ -3,6 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use stanchion_http::{AnswerFacts, put_field, put_status};
+use stanchion_sys::charge;
 use stanchion_sys::clock::wall_s;
 
 use super::Requests;
@@ -47,6 +48,8 @@ impl Date {
         let epoch_s = wall_s();
         if epoch_s != self.epoch_s || self.line.is_empty() {
             self.epoch_s = epoch_s;
+            // No client pays for the line of all.
+            let _charged = charge::to_nobody();
             let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(epoch_s));
             self.line.clear();
             put_field(&mut self.line, b"Date", date.as_bytes());

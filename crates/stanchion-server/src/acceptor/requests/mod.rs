@@ -8,7 +8,7 @@ pub(crate) mod head;
 pub(crate) mod host;
 pub(crate) mod probe;
 mod redirect;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) mod rig;
 mod spare_heads;
 pub(crate) mod spooler;

@@ -1,9 +1,10 @@
-//! For tests: what stands below connections, of a server of a test's own that has no worker.
+//! For tests and for the fuzzer: what stands below connections, of a server of their own that has no worker.
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use stanchion_exchange::{Exchange, Geometry};
+#[cfg(test)]
 use stanchion_http::check;
 use stanchion_sys::channel::Channel;
 use stanchion_sys::memory::AppendFile;
@@ -11,6 +12,7 @@ use stanchion_sys::process;
 
 use super::Requests;
 use crate::acceptor::dispatch::request::Peer;
+#[cfg(test)]
 use crate::acceptor::dispatch::ticket::{Answer, AppAnswer, Start};
 use crate::credentials::KeyFiles;
 use crate::figures::Figures;
@@ -28,15 +30,21 @@ pub(crate) const S: u64 = 1_000_000;
 const INFLOW_BYTES: usize = 64 << 10;
 
 /// What a house of these settings shares. It stays until the tests end, as it does until a process does.
+#[cfg(test)]
 pub(crate) fn common(settings: &str) -> &'static Common {
+    common_of_seats(settings, 1, 0)
+}
+
+/// The same of a house whose worker has so many seats, and slots for so many sessions besides.
+pub(crate) fn common_of_seats(settings: &str, seats: usize, sessions: usize) -> &'static Common {
     let settings = Settings::from_json(settings).expect("settings");
     let event_loops = settings.is_event_loop();
     let exchange = Exchange::create(Geometry {
-        seats: 1,
-        seats_per_worker: 1,
+        seats,
+        seats_per_worker: seats,
         ahead_per_seat: 1,
         spare_per_worker: 0,
-        sessions_per_worker: 0,
+        sessions_per_worker: sessions,
         event_loops,
         inflow_bytes: if event_loops { INFLOW_BYTES } else { 0 },
         request_bytes: REQUEST_HEAD_BYTES_MAX + REQUEST_RECORD_EXTRA_BYTES + settings.body_memory,
@@ -75,9 +83,27 @@ pub(crate) fn common(settings: &str) -> &'static Common {
 }
 
 /// Requests of such a house, whose master hears nothing; a second after the clock began.
+#[cfg(test)]
 pub(crate) fn requests(settings: &str) -> Requests {
+    requests_of(common(settings))
+}
+
+/// The same of a house that there is already.
+pub(crate) fn requests_of(common: &'static Common) -> Requests {
     let (ours, _) = Channel::pair().expect("a channel");
-    Requests::new(common(settings), &Rc::new(ours), S).expect("what requests need")
+    Requests::new(common, &Rc::new(ours), S).expect("what requests need")
+}
+
+impl Requests {
+    /// Memory that is counted as in use for requests: of bodies, of answers and of messages.
+    pub(crate) fn counted_bytes(&self) -> [usize; 3] {
+        let messages = &self.messages;
+        [
+            self.body_memory.bytes(),
+            self.answers.memory.bytes(),
+            messages.bytes(),
+        ]
+    }
 }
 
 /// Somebody on the same host.
@@ -100,6 +126,7 @@ pub(crate) fn peer() -> Peer {
 }
 
 /// The app's answer: a head in wire form, and what there is of a body.
+#[cfg(test)]
 pub(crate) fn answer(head: &str, body: &[u8], is_head: bool, start: Start) -> Answer {
     let facts = check(head.as_bytes(), is_head).expect("an answer's head");
     Answer::App(AppAnswer {
@@ -111,6 +138,7 @@ pub(crate) fn answer(head: &str, body: &[u8], is_head: bool, start: Start) -> An
 }
 
 /// What was sent, without the field that says when.
+#[cfg(test)]
 pub(crate) fn undated(sent: &[u8]) -> String {
     let text = String::from_utf8_lossy(sent);
     let lines = text.split_inclusive('\n');

@@ -36,6 +36,7 @@ impl SpareHeads {
             let (bytes, fields) = head.buffers();
             charge::give_back(bytes);
             charge::give_back(fields);
+            let _charged = charge::to_nobody();
             self.0.push(head);
         }
     }

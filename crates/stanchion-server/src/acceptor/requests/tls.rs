@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::thread::available_parallelism;
 
+use stanchion_sys::charge;
 use stanchion_sys::eventfd::EventFd;
 use stanchion_tls::{Config, Tls};
 use tracing::{debug, warn};
@@ -92,9 +93,15 @@ impl TlsService {
             threads_max: cores.clamp(THREADS_MIN, THREADS_MAX),
             overload: "there are as many handshakes as connections",
         };
-        Ok(Self {
+        let threads = Disk::with_crew(crew, connections_max)?;
+        Ok(Self::computed_by(threads, config, woken))
+    }
+
+    /// One whose handshakes these threads compute.
+    pub(crate) fn computed_by(threads: Disk, config: Config, woken: &Rc<Woken>) -> Self {
+        Self {
             config,
-            threads: Disk::with_crew(crew, connections_max)?,
+            threads,
             turns: Rc::new(Turns {
                 shares: Rc::default(),
                 taken: Cell::default(),
@@ -102,7 +109,7 @@ impl TlsService {
                 woken: Rc::clone(woken),
             }),
             has_told: Cell::default(),
-        })
+        }
     }
 
     /// Rings when handshakes are computed; to be watched edge-triggered.
@@ -126,6 +133,8 @@ impl TlsService {
         let turns = &self.turns;
         let share = ip.map(|ip| turns.shares.take(Client::at(ip), 1, TURNS_MAX_EACH));
         let Ok(share) = share.transpose() else {
+            // No client pays for a table of all.
+            let _charged = charge::to_nobody();
             turns.waiting.borrow_mut().add(connection);
             return None;
         };

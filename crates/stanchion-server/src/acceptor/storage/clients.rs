@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use stanchion_http::Head;
 use stanchion_line::Clients;
+use stanchion_sys::charge;
 
 use crate::settings::Believed;
 
@@ -92,7 +93,10 @@ impl Shares {
 impl Share {
     /// So much more, if the client has no more than `most` in all then.
     pub(crate) fn grow(&mut self, amount: u64, most: u64) -> Result<(), TooMuch> {
+        // No client pays for a table of all.
+        let charged = charge::to_nobody();
         let taken = self.shares.0.borrow_mut().take(self.client, amount, most);
+        drop(charged);
         if !taken {
             return Err(TooMuch);
         }

@@ -17,6 +17,12 @@ pub(crate) struct MessageMemory {
 }
 
 impl MessageMemory {
+    /// Bytes that there are.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self {
             memory: Memory::new(bytes_max),

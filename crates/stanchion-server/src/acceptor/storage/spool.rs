@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use stanchion_sys::charge;
 
 use super::clients::{Client, Share, Shares};
 use super::disk::{self, Disk, FileSystem, Job};
@@ -93,6 +94,8 @@ impl Spool {
 
     /// Has the connection woken when there is room again.
     pub(crate) fn wait_for_room(&self, connection: u32) {
+        // No client pays for a table of all.
+        let _charged = charge::to_nobody();
         self.waiting.borrow_mut().insert(connection);
     }
 

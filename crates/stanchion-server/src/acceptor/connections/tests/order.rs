@@ -145,7 +145,7 @@ fn connections_that_ask_a_lot_at_once_go_on_one_by_one_behind_all_others() {
         readable: true,
         ..Ready::default()
     };
-    // The kernel tells of all of them in each turn of the loop, and the honest one has a request in the second turn.
+    // The kernel reports all of them in each turn of the loop, and the honest one has a request in the second turn.
     let mut answered = Vec::new();
     for turn in 0..7 {
         if turn == 1 {

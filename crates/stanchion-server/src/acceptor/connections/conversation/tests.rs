@@ -1,0 +1,35 @@
+//! Scripts, each of which has broken something once.
+
+use stanchion_sys::charge::Charging;
+
+use super::play;
+
+/// The allocator of the product, so that memory counts here as it does there.
+#[global_allocator]
+static ALLOCATOR: Charging = Charging;
+
+/// All in one test, since the payers of a process are shared by all of its threads.
+#[test]
+fn scripts_add_up() {
+    let scripts: [&[u8]; 6] = [
+        // Answers: the date, heads and buffers that are kept, and the table of slots.
+        b"\x06\x00\x0e\x00\x02\x01\x06\x00\x0e\x00\x02\x01\x09",
+        // Clients that leave.
+        b"\x06\x00\x09\x26\x00\x26\x00",
+        // A refusal, which the log counts.
+        b"\x00\x04GET\n\x09",
+        // A worker that writes nonsense on a WebSocket, and is to be replaced.
+        b"\x06\x04\x15\x96\x2c\x1b\x16\xff\x01\x06\x18\xff\xff\xbf\x09\x1b\x09",
+        // A body that helper threads store.
+        b"\x06\x03\x1b\x00\x02x N\x0d\x18\x1b\x01\x18\x0e\x00\x05\x01",
+        // Several clients, hints, trailers, and a worker that dies.
+        b"\x06\x00\x26\x01\x46\x07\x0d\x14\x0f\x00\x04\x00\x11\x02\x06\x02\x10\x02\x12\x19\x1b\x05",
+    ];
+    // The first request of a server, so that the table of free slots is empty: its stream is broken, and it is withdrawn.
+    play(b"\x21\x06\x03\x1b\x00\x02x N\x09");
+    for script in scripts {
+        for opening in 0..0x80 {
+            play(&[&[opening], script].concat());
+        }
+    }
+}

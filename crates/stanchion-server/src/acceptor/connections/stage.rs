@@ -1,0 +1,98 @@
+//! The connections of a server without its loop, doors and workers, which tests and the fuzzer play.
+
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::{Audience, Connections, Newcomer};
+use crate::acceptor::dispatch::request::Peer;
+use crate::acceptor::lifecycle::Lifecycle;
+use crate::acceptor::poller::{Poller, Source};
+use crate::acceptor::requests::Requests;
+use crate::acceptor::storage::payers::Payers;
+
+/// Turns of the loop that anything here takes at most.
+pub(super) const TURNS_MAX: usize = 2_000;
+
+/// A server, and the client's end of its first connection where the test keeps that here.
+pub(super) struct Stage<S = UnixStream> {
+    pub(super) requests: Requests,
+    pub(super) poller: Poller,
+    pub(super) clients: Connections,
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "the fuzzer has clients of its own")
+    )]
+    pub(super) socket: S,
+}
+
+impl<S> Stage<S> {
+    /// A server without connections, which serves.
+    pub(super) fn of(mut requests: Requests, payers: Rc<Payers>, socket: S) -> Self {
+        requests.lifecycle = Lifecycle::Open;
+        Self {
+            requests,
+            poller: Poller::new().expect("epoll"),
+            clients: Connections::new(Audience::Clients, payers),
+            socket,
+        }
+    }
+
+    /// The doors let a client in.
+    pub(super) fn let_in(&mut self, ours: UnixStream, peer: Peer, is_turned_away: bool) {
+        let newcomer = Newcomer {
+            socket: ours.into(),
+            peer,
+            claim: None,
+            is_turned_away,
+            paying: self.clients.take_payer(),
+        };
+        let added = self.clients.add(newcomer, &mut self.requests, &self.poller);
+        added.expect("it is watched");
+    }
+
+    /// Turns of the loop until there is no news.
+    #[cfg(test)]
+    pub(super) fn turn(&mut self) {
+        for _ in 0..TURNS_MAX {
+            if !self.turn_once() {
+                return;
+            }
+        }
+        panic!("it comes to no rest");
+    }
+
+    /// One turn of the loop; false if there was no news.
+    pub(super) fn turn_once(&mut self) -> bool {
+        self.poller.wait(Duration::ZERO).expect("epoll");
+        let mut woken = Vec::new();
+        self.requests.woken.take(&mut woken);
+        if self.poller.news() == 0 && woken.is_empty() && self.requests.woken.is_empty() {
+            return false;
+        }
+        for index in 0..self.poller.news() {
+            let (source, ready) = self.poller.get(index);
+            let Source::Client(number) = source else {
+                panic!("{source:?}");
+            };
+            let (requests, poller) = (&mut self.requests, &self.poller);
+            self.clients.drive(number, Some(ready), requests, poller);
+        }
+        for number in woken {
+            let (requests, poller) = (&mut self.requests, &self.poller);
+            self.clients.drive(number, None, requests, poller);
+        }
+        let (requests, poller) = (&mut self.requests, &self.poller);
+        self.clients.drive_behind(requests, poller);
+        self.clients.end_turn();
+        true
+    }
+
+    /// A look at deadlines, this long after the last moment.
+    #[cfg(test)]
+    pub(super) fn later(&mut self, by_us: u64) {
+        self.requests.now_us += by_us;
+        self.clients.look(false, &mut self.requests, &self.poller);
+        self.clients.end_turn();
+    }
+}

@@ -4,7 +4,7 @@ import contextlib
 import socket
 import ssl
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 with warnings.catch_warnings():
@@ -72,6 +72,19 @@ class Breaker:
 
     def send_empty_record(self) -> None:
         self._send(ApplicationData().create(bytearray()))
+
+    @contextlib.contextmanager
+    def withheld(self) -> Iterator[list[bytes]]:
+        """What is sent meanwhile, in records that the socket does not get."""
+        # The pieces, which tlslite would send at its next flush.
+        pieces: list[bytes] = []
+        self.tls.sock.buffer_writes, queue = True, self.tls.sock._write_queue
+        try:
+            yield pieces
+        finally:
+            pieces += [bytes(piece) for piece in queue]
+            queue.clear()
+            self.tls.sock.buffer_writes = False
 
     def send_hello_again(self) -> None:
         """The hello of a client, in the middle of a session."""

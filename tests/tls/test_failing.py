@@ -1,5 +1,6 @@
 """A connection whose TLS fails in the middle of anything ends, harms no other, and is counted once."""
 
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from support import strace
 from support.counts import Counts
 from support.gate import Gate
 from support.http2 import Talk
@@ -239,3 +241,38 @@ def test_records_without_plaintext_end_turns_and_nothing_else(version: tuple[int
         send_almost_nothing(client, bytes(WORDS))
         assert len(wire.response().body) == 7
         assert wire.get("/text/plain?len=9").status == 200
+
+
+TURN_BYTES = 256 << 10
+READ_BYTES = 64 << 10
+"""The acceptor reads no more at a time."""
+
+
+@pytest.mark.skipif(bool(strace.unavailable()), reason=strace.unavailable())
+def test_records_without_plaintext_do_not_keep_others_waiting(
+    sync_shop: Shop, authority: Authority, tmp_path: Path
+) -> None:
+    """When the acceptor looks, both have sent something. It reads no more than a turn of the first before the other."""
+    acceptor = sync_shop.server.acceptor_by_name()
+    with (
+        Breaker(sync_shop.server.address, TLS_1_2) as client,
+        connect(sync_shop.server.address, authority.context()) as honest,
+    ):
+        assert honest.get("/text/plain?len=5").status == 200
+        with client.withheld() as records:
+            send_almost_nothing(client, request("GET", "/text/plain?len=5", [f"X-Long: {'x' * 2 * WORDS}"]))
+        acceptor.suspend()
+        try:
+            with strace.tracing([acceptor.pid], tmp_path):
+                client.plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * TURN_BYTES)
+                client.plain.setblocking(False)
+                assert client.plain.send(b"".join(records)) > TURN_BYTES + READ_BYTES
+                honest.send(request("GET", "/text/plain?len=7"))
+                acceptor.resume()
+                assert len(honest.response().body) == 7
+        finally:
+            acceptor.resume()
+    reads = [call for call in strace.calls(tmp_path)[acceptor.pid] if call.name == "recvfrom" and call.result.isdigit()]
+    of_first = [call.arguments.split(",")[0] == reads[0].arguments.split(",")[0] for call in reads]
+    before = reads[: of_first.index(False)]
+    assert sum(int(call.result) for call in before) <= TURN_BYTES + READ_BYTES

@@ -127,7 +127,7 @@ def test_a_client_has_no_more_than_half_of_the_streams(serve: Serve, gate: Gate,
 def test_streams_that_only_drip_make_way_for_others(serve: Serve, gate: Gate, clock: Clock) -> None:
     few = ("--max-connections", "100", "--max-connections-per-client", "0", *NOBODY_TRUSTED)
     # Nothing else ends in the time by which the clock is set.
-    times = ("--body-timeout", "1000", "--min-body-rate", "1", "--keep-alive", "1000")
+    times = ("--body-timeout", "1000", "--min-body-rate", "1", "--keep-alive", "1000", "--header-timeout", "1000")
     server = serve("waiting:app", *few, *times, *HTTP2, env=gate.environment | clock.environment)
     with Talk(server.address) as crowd, Talk(server.address) as other:
         for _ in STREAMS:

@@ -312,6 +312,7 @@ def _status(data: Mapping[str, Any]) -> str:
         ("server", f"stanchion {data['version']}, master {data['pid']}"),
         ("up", _duration(data["uptime_s"])),
         ("phase", str(data["phase"])),
+        *_acceptor(data["acceptor_still_s"]),
         ("generation", str(data["generation"]) + (f" (retiring: {retiring})" if retiring else "")),
         ("listening at", ", ".join(data["listeners"]) or "nothing"),
         ("workers", f"{data['workers_ready']} ready of {data['workers_wanted']}"),
@@ -319,6 +320,11 @@ def _status(data: Mapping[str, Any]) -> str:
         *((kind, _counts(data[kind])) for kind in ("requests", "events")),
     ]
     return "\n".join(f"{name:12}  {printable(value)}" for name, value in rows)
+
+
+def _acceptor(still_s: float | None) -> list[tuple[str, str]]:
+    """Only one that stands still is worth a row."""
+    return [] if still_s is None else [("acceptor", f"stands still for {_duration(still_s)}: clients wait")]
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -11,6 +11,7 @@ import pytest
 from support.clock import Clock
 from support.counts import Counts
 from support.manager import listening
+from support.patience import eventually
 from support.processes import gone
 from support.server import Serve
 from support.tracing import BLOCK, HERE, SPIN, go_on_with
@@ -66,6 +67,47 @@ def block(pid: int) -> None:
 
 
 @pytest.mark.parametrize("hold", [stop, pytest.param(block, marks=BY_TRACING)])
+def test_the_master_names_an_acceptor_that_stands_still_and_ends_one_that_is_blocked(
+    hold: Callable[[int], None], serve: Serve, tmp_path: Path, clock: Clock
+) -> None:
+    counts = Counts(tmp_path / "control")
+    server = serve("hello:app", *counts.arguments, env=clock.environment)
+    before = server.acceptor_by_name()
+
+    def seconds_pass(count: int) -> None:
+        for _ in range(count):
+            clock.advance(1)
+            # The master answers what comes in a turn, and then looks at the clock.
+            assert [counts.ready_workers() for _ in range(2)]
+
+    for _ in range(10):
+        seconds_pass(1)
+        with server.connect() as wire:
+            assert wire.get("/").status == 200
+    assert counts.status()["acceptor_still_s"] is None
+    mark = server.log.mark()
+    hold(before.pid)
+    seconds_pass(10)
+    named = server.log.only(rf"the acceptor \({before.pid}\) has made no turn of its loop for \d\.\d s: (.*)", mark)
+    assert ("stopped" if hold is stop else "blocked") in named[1]
+    assert counts.status()["acceptor_still_s"] >= 5
+    # As long as a request may take.
+    seconds_pass(25)
+    if hold is stop:
+        assert server.acceptor_by_name().pid == before.pid
+        before.send_signal(signal.SIGCONT)
+        server.log.wait(rf"the acceptor \({before.pid}\) goes on", mark)
+    else:
+        server.log.wait("longer than a request may take", mark)
+        gone(before.pid)
+        server.log.wait("its connections are lost, another one is started", mark)
+    with server.connect() as wire:
+        assert wire.get("/").status == 200
+    eventually(lambda: counts.status()["acceptor_still_s"] is None, "the acceptor turns")
+    server.log.only("has made no turn of its loop for .* clients wait", mark)
+
+
+@pytest.mark.parametrize("hold", [stop, pytest.param(block, marks=BY_TRACING)])
 def test_the_master_withholds_watchdog_while_the_acceptor_stands_still(
     hold: Callable[[int], None], serve: Serve, tmp_path: Path, clock: Clock
 ) -> None:
@@ -85,7 +127,8 @@ def test_the_master_withholds_watchdog_while_the_acceptor_stands_still(
             clock.advance(1)
             # The master answers what comes in a turn, and then looks at the clock.
             assert [counts.ready_workers() for _ in range(2)]
-        server.log.wait("the acceptor has made no turn of its loop for", mark)
+        server.log.wait(rf"the acceptor \({before.pid}\) has made no turn of its loop for", mark)
+        server.log.wait("the master withholds WATCHDOG=1", mark)
         ear.heard()
         for _ in range(5):
             clock.advance(1)

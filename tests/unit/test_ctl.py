@@ -28,6 +28,7 @@ STATUS = {
     "listeners": ["http://127.0.0.1:8000", "unix:/run/a.sock"],
     "workers_wanted": 4,
     "workers_ready": 3,
+    "acceptor_still_s": None,
     "signals": "gunicorn",
     "requests": {"arrived": 12, "in_flight": 2, "answered": 9, "broken_off": 0, "refused_line_full": 1},
     "events": {"connections_accepted": 0},

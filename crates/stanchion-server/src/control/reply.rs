@@ -59,6 +59,8 @@ pub(crate) struct Status {
     pub(crate) workers_wanted: u16,
     /// Those that take requests.
     pub(crate) workers_ready: u16,
+    /// For how long the acceptor's loop has made no turn, in seconds, if that is too long.
+    pub(crate) acceptor_still_s: Option<u64>,
     /// Whose meanings signals have.
     pub(crate) signals: String,
     /// What has come of the requests of this master's time.

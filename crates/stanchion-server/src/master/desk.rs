@@ -122,6 +122,7 @@ impl Loop<'_> {
             listeners: listeners.map(|one| one.address().to_string()).collect(),
             workers_wanted: house.map_or(0, |house| house.target),
             workers_ready: house.map_or(0, |house| house.workers.ready() as u16),
+            acceptor_still_s: self.watch.still_ms().map(|still_ms| still_ms / 1_000),
             signals: signals.to_owned(),
             requests: RequestCounts(counts),
             events: EventCounts(counts),

@@ -60,6 +60,7 @@ impl Loop<'_> {
             self.master.next_tick_ms(),
             self.control.as_ref().and_then(Control::next_deadline_ms),
             self.alive_due_ms(),
+            Some(self.watch.due_ms()),
             listens_again.min(),
         ];
         let due_ms = due_ms.into_iter().flatten().min();
@@ -124,6 +125,7 @@ impl Loop<'_> {
         self.events
             .extend(dead.map(|(pid, exit)| Event::Reaped(pid, exit)));
         self.events.extend(later);
+        self.watch_acceptor();
         self.show_life();
         self.gather_requests();
         self.gather_overdue();

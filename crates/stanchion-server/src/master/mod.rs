@@ -30,6 +30,7 @@ mod succession;
 mod template;
 #[cfg(test)]
 mod tests;
+mod watch;
 mod worker;
 mod workers;
 
@@ -46,7 +47,6 @@ use stanchion_sys::signal::{self, SignalPipe};
 use tracing::warn;
 
 use crate::control::Control;
-use crate::heartbeat::AcceptorTurns;
 use crate::host::Host;
 use crate::launcher::Launcher;
 use crate::settings::Settings;
@@ -58,6 +58,7 @@ pub(crate) use resources::{Before, HouseResources};
 use step::Master;
 pub use succession::StartedAs;
 pub(crate) use succession::Succession;
+use watch::AcceptorWatch;
 
 /// Who we are when [`run`] returns: every fork comes back through it.
 pub(crate) enum Role {
@@ -138,7 +139,7 @@ struct Loop<'h> {
     alive_ms: u64,
     /// Whether the master withheld it then, because the acceptor's loop stood still.
     is_withheld: bool,
-    acceptor_turns: AcceptorTurns,
+    watch: AcceptorWatch,
     /// When the memory of workers was last looked at.
     weighed_ms: u64,
     /// When event loops were last looked at, and since when that was done as often as it should be.
@@ -190,7 +191,7 @@ pub(crate) fn run(
         manager,
         alive_ms: now_ms(),
         is_withheld: false,
-        acceptor_turns: AcceptorTurns::new(now_ms()),
+        watch: AcceptorWatch::new(now_ms()),
         weighed_ms: 0,
         looked_us: 0,
         watching_since_us: 0,

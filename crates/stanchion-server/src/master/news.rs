@@ -12,7 +12,6 @@ use super::resources::HouseResources;
 use super::step::counted;
 use super::{Loop, now_ms, show_title};
 use crate::figures::Attempt;
-use crate::heartbeat::AcceptorTurns;
 use crate::host::Hook;
 use crate::log;
 
@@ -96,40 +95,19 @@ impl Loop<'_> {
     /// client: the master then sends nothing, and the manager restarts the service as it does one that hangs.
     pub(super) fn show_life(&mut self) {
         let now_ms = now_ms();
-        let Some(due_ms) = self.alive_due_ms().filter(|&due_ms| due_ms <= now_ms) else {
+        if self.alive_due_ms().is_none_or(|due_ms| due_ms > now_ms) {
             return;
-        };
-        if now_ms - due_ms > WITHHELD_CHECK_MS {
-            // A master that is late itself was held up together with the acceptor (a freezer, a pause of the machine), and
-            // starts its count again.
-            self.acceptor_turns = AcceptorTurns::new(now_ms);
         }
         self.alive_ms = now_ms;
-        let still_ms = self.acceptor_stands_still(now_ms);
-        match still_ms {
-            None => self.tell_manager("WATCHDOG=1", Notifier::watchdog),
-            Some(still_ms) if !self.is_withheld => error!(
-                "the acceptor has made no turn of its loop for {:.1} s: it is stopped, or blocked. The master withholds \
-                 WATCHDOG=1 from the service manager until the acceptor goes on",
-                still_ms as f64 / 1e3
-            ),
-            Some(_) => {}
+        let was_withheld =
+            std::mem::replace(&mut self.is_withheld, self.watch.still_ms().is_some());
+        if !self.is_withheld {
+            self.tell_manager("WATCHDOG=1", Notifier::watchdog);
+        } else if !was_withheld {
+            error!(
+                "the master withholds WATCHDOG=1 from the service manager until the acceptor goes on"
+            );
         }
-        self.is_withheld = still_ms.is_some();
-    }
-
-    /// For how long, if one that is ready does.
-    fn acceptor_stands_still(&mut self, now_ms: u64) -> Option<u64> {
-        let generation = self.present.generation;
-        let mut tables = self.master.houses();
-        let is_ready =
-            tables.any(|table| table.generation == generation && table.acceptor.is_ready());
-        if !is_ready {
-            // The master is about to replace it.
-            self.acceptor_turns = AcceptorTurns::new(now_ms);
-            return None;
-        }
-        self.acceptor_turns.seen(self.present.tally.turns(), now_ms)
     }
 
     /// When the service manager wants to hear from us.

@@ -115,7 +115,7 @@ impl Loop<'_> {
     }
 
     /// A signal that cannot be sent is no reason to give up the server.
-    fn kill(&self, pid: i32, signal: i32) {
+    pub(super) fn kill(&self, pid: i32, signal: i32) {
         // What a child said before its end is heard first, when it has been reaped already.
         let is_its_end = |event: &Event| matches!(event, Event::Reaped(dead, _) if *dead == pid);
         if !self.events.iter().any(is_its_end)

@@ -160,6 +160,10 @@ FUZZ_S ?= 60
 fuzz: $(CARGO_FUZZ) ## Fuzz whatever reads bytes of strangers, FUZZ_S seconds in all
 	fuzz/run $(CARGO_FUZZ) $(FUZZ_S)
 
+.PHONY: fuzz-keep
+fuzz-keep: $(CARGO_FUZZ) ## Choose anew, of all that `make fuzz` has learned here, what the Rust tests begin with (fuzz/kept)
+	fuzz/run $(CARGO_FUZZ) keep
+
 .PHONY: adversaries
 adversaries: test-needs ## Flood each protocol, drip into each phase of a connection, and break the rules of TLS, beside an honest client (two minutes)
 	$(PYTEST) --numprocesses 2 tests/adversaries tests/http2/test_bounds.py tests/http2/test_crowding.py tests/http2/test_h2spec.py tests/tls/test_failing.py

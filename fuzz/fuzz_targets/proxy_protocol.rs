@@ -1,19 +1,10 @@
-//! The start of a connection: it never panics, and bytes that come in two pieces are read as if they came in one.
+//! Its body is a Rust test too.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stanchion_http::{PROXY_HEADER_BYTES_MAX, ProxyStart, ProxyVersions, proxy_start};
 
-fuzz_target!(|bytes: &[u8]| {
-    for versions in [ProxyVersions::V1, ProxyVersions::V2, ProxyVersions::Auto] {
-        let whole = proxy_start(bytes, versions);
-        let part = proxy_start(&bytes[..bytes.len() / 2], versions);
-        assert!(part == Ok(ProxyStart::Part) || part == whole);
-        if let Ok(ProxyStart::Header(header)) = whole {
-            assert!(header.len <= bytes.len().min(PROXY_HEADER_BYTES_MAX));
-            // What stands behind it is not its business.
-            assert_eq!(proxy_start(&bytes[..header.len], versions), whole);
-        }
-    }
-});
+#[path = "../../crates/stanchion-http/tests/fuzzed/proxy_protocol.rs"]
+mod proxy_protocol;
+
+fuzz_target!(|bytes: &[u8]| proxy_protocol::look(bytes));

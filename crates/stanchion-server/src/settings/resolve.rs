@@ -429,15 +429,18 @@ impl Resolution {
 
 /// An error in one line of bounded length, however a refused value in it was written: a terminal shows it, and a log has it.
 fn line(text: &str) -> String {
-    let mut line = String::new();
-    for (number, char) in text.chars().enumerate() {
-        if number == ERROR_CHARS_MAX {
+    let (mut line, mut chars) = (String::new(), 0);
+    for char in text.chars() {
+        if chars >= ERROR_CHARS_MAX {
             line.push('…');
             break;
         }
         if char.is_control() {
-            line.extend(char.escape_default());
+            let escape = char.escape_default();
+            chars += escape.len();
+            line.extend(escape);
         } else {
+            chars += 1;
             line.push(char);
         }
     }
@@ -493,18 +496,27 @@ mod tests {
 
     #[test]
     fn an_error_is_one_line_of_bounded_length() {
-        let control = format!("a\nb\u{1b}[2J{}", "x".repeat(10_000));
-        let resolution = resolve(&[layer(
-            "config file c.py",
-            &json!({"control": control, "no\nsuch": 1}),
-        )]);
-        let [error] = &resolution.errors[..] else {
-            panic!("{:?}", resolution.errors);
+        let with_control = |rest: &str| {
+            let control = format!("a\nb\u{1b}[2J{}", rest.repeat(10_000));
+            resolve(&[layer(
+                "config file c.py",
+                &json!({"control": control, "no\nsuch": 1}),
+            )])
         };
-        assert!(error.starts_with("setting `control` from config file c.py: 'a\\nb\\u{1b}[2Jxx"));
-        assert!(error.chars().count() < 1_100 && error.ends_with('…'));
+        for (rest, shown) in [("x", "x"), ("\u{1}", "\\u{1}")] {
+            let resolution = with_control(rest);
+            let [error] = &resolution.errors[..] else {
+                panic!("{:?}", resolution.errors);
+            };
+            let start = "setting `control` from config file c.py: 'a\\nb\\u{1b}[2J";
+            assert!(
+                error.starts_with(&format!("{start}{shown}{shown}")),
+                "{error}"
+            );
+            assert!(error.chars().count() < 1_100 && error.ends_with('…'));
+        }
         assert_eq!(
-            resolution.unknown[0].to_string(),
+            with_control("").unknown[0].to_string(),
             "setting `no\\nsuch` from config file c.py: there is no such setting"
         );
     }

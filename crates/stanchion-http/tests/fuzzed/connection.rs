@@ -1,0 +1,88 @@
+//! What a connection reads: the same requests however the bytes were cut, and the same again when they are
+//! written anew from what was understood.
+
+use stanchion_http::{Framing, HeadRules, Permits, split_target};
+
+#[path = "../connection/mod.rs"]
+mod requests;
+
+use requests::{ALL, read_all, rewritten};
+
+/// Small, so that they are reached.
+const LIMITS: HeadRules = HeadRules {
+    line_bytes: 200,
+    field_bytes: 120,
+    fields: 8,
+    head_bytes: 400,
+    permits: Permits::NONE,
+};
+
+/// The same, and all is taken that can be.
+const LAX: HeadRules = HeadRules {
+    permits: ALL,
+    ..LIMITS
+};
+
+pub(crate) fn look(bytes: &[u8]) {
+    look_by(&LIMITS, bytes);
+    look_by(&LAX, bytes);
+}
+
+fn look_by(rules: &HeadRules, bytes: &[u8]) {
+    let (requests, fault) = read_all(bytes, rules, bytes.len().max(1));
+    for piece in [1, 2, 7] {
+        let in_pieces = read_all(bytes, rules, piece);
+        assert_eq!(in_pieces, (requests.clone(), fault), "in pieces of {piece}");
+    }
+    for request in &requests {
+        let head = &request.head;
+        assert_eq!(split_target(head.target()), (head.path(), head.query()));
+        let mut again = rewritten(head);
+        match head.framing() {
+            Framing::Empty => assert_eq!(request.body, b""),
+            Framing::Length(len) => assert_eq!(request.body.len() as u64, len),
+            Framing::Chunked => again.extend_from_slice(b"0\r\n\r\n"),
+            Framing::ToEnd => panic!("only a stream of HTTP/2 has an end of its own"),
+        }
+        if head.framing() != Framing::Chunked {
+            again.extend_from_slice(&request.body);
+        }
+        let (read, fault) = read_all(
+            &again,
+            // What was folded is in one line now, and no space comes before a colon.
+            &HeadRules {
+                fields: rules.fields + 1,
+                field_bytes: 200,
+                head_bytes: 1000,
+                permits: Permits {
+                    obsolete_folding: false,
+                    header_spaces: false,
+                    ..rules.permits
+                },
+                ..*rules
+            },
+            3,
+        );
+        assert_eq!((read.len(), fault), (1, None), "{again:?}");
+        let (read, before) = (&read[0].head, head);
+        assert!(read.fields().eq(before.fields()));
+        assert_eq!(
+            (
+                read.method(),
+                read.path(),
+                read.query(),
+                read.framing(),
+                read.keeps_alive(),
+                read.expects_continue()
+            ),
+            (
+                before.method(),
+                before.path(),
+                before.query(),
+                before.framing(),
+                before.keeps_alive(),
+                before.expects_continue()
+            ),
+        );
+    }
+}

@@ -1,0 +1,16 @@
+//! The start of a connection: it never panics, and bytes that come in two pieces are read as if they came in one.
+
+use stanchion_http::{PROXY_HEADER_BYTES_MAX, ProxyStart, ProxyVersions, proxy_start};
+
+pub(crate) fn look(bytes: &[u8]) {
+    for versions in [ProxyVersions::V1, ProxyVersions::V2, ProxyVersions::Auto] {
+        let whole = proxy_start(bytes, versions);
+        let part = proxy_start(&bytes[..bytes.len() / 2], versions);
+        assert!(part == Ok(ProxyStart::Part) || part == whole);
+        if let Ok(ProxyStart::Header(header)) = whole {
+            assert!(header.len <= bytes.len().min(PROXY_HEADER_BYTES_MAX));
+            // What stands behind it is not its business.
+            assert_eq!(proxy_start(&bytes[..header.len], versions), whole);
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The fuzzer's target, with a fixed number of inputs that are like those that it has kept.
+
+mod frames;
+#[path = "../../../../fuzz/kept.rs"]
+mod kept;
+
+#[test]
+fn frames_of_clients() {
+    kept::try_target("frames", 50_000, frames::look);
+}

@@ -17,7 +17,7 @@ const REPEATS_MAX: usize = 32;
 /// The fuzzer makes no longer ones for most targets.
 const INPUT_BYTES_MAX: usize = 1024;
 const SHRINKINGS_MAX: u32 = 2_000;
-/// Unless PROPTEST_RNG_SEED says another one.
+/// Unless `PROPTEST_RNG_SEED` has another one.
 const SEED: u64 = 1;
 
 /// Calls a target with every input that is kept for it, and with so many mutated ones.

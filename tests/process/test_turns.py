@@ -91,14 +91,13 @@ def test_the_master_names_an_acceptor_that_stands_still_and_ends_one_that_is_blo
     named = server.log.only(rf"the acceptor \({before.pid}\) has made no turn of its loop for \d\.\d s: (.*)", mark)
     assert ("stopped" if hold is stop else "blocked") in named[1]
     assert counts.status()["acceptor_still_s"] >= 5
-    # As long as a request may take.
     seconds_pass(25)
     if hold is stop:
         assert server.acceptor_by_name().pid == before.pid
         before.send_signal(signal.SIGCONT)
         server.log.wait(rf"the acceptor \({before.pid}\) goes on", mark)
     else:
-        server.log.wait("longer than a request may take", mark)
+        server.log.wait("the master kills it", mark)
         gone(before.pid)
         server.log.wait("its connections are lost, another one is started", mark)
     with server.connect() as wire:

@@ -12,6 +12,8 @@ use crate::heartbeat::AcceptorTurns;
 
 /// How often the master looks.
 const LOOK_MS: u64 = 1_000;
+/// An acceptor that is blocked for so long is not expected to go on.
+const BLOCKED_MS_MAX: u64 = 30_000;
 
 /// What the master has seen of the acceptor that serves.
 #[derive(Debug)]
@@ -89,20 +91,18 @@ impl Loop<'_> {
         self.end_blocked(pid);
     }
 
-    /// Kills an acceptor that has been blocked for as long as a request may take: another one serves then. It loses the
-    /// connections, whose clients get nothing from it either way.
+    /// Kills an acceptor that has been blocked for long: another one serves then. It loses the connections, whose clients get
+    /// nothing from it either way.
     fn end_blocked(&mut self, pid: Option<i32>) {
         let (Some(pid), Some(still_ms)) = (pid, self.watch.still_ms) else {
             return;
         };
-        let limit = self.settings().timeout.as_duration();
-        let is_over = limit.is_some_and(|limit| u128::from(still_ms) >= limit.as_millis());
-        if !is_over || self.watch.killed == Some(pid) || process::is_stopped(pid) {
+        if still_ms < BLOCKED_MS_MAX || self.watch.killed == Some(pid) || process::is_stopped(pid) {
             return;
         }
         error!(
-            "our fault, or the kernel's: the acceptor ({pid}) has made no turn of its loop for {:.1} s, longer than a request \
-             may take (timeout), and is killed. Please report what it waited for (/proc/{pid}/wchan, dmesg)",
+            "our fault, or the kernel's: the acceptor ({pid}) has made no turn of its loop for {:.1} s, and the master kills it. \
+             Please report what it waited for (/proc/PID/wchan of the next one that blocks, dmesg)",
             still_ms as f64 / 1e3
         );
         self.watch.killed = Some(pid);

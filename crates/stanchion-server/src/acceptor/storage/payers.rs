@@ -101,12 +101,17 @@ impl Drop for Paying {
     }
 }
 
+/// For tests of payers, which all threads of a process share: one at a time.
+#[cfg(test)]
+pub(crate) static IN_TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn each_connection_has_a_payer_of_its_own_as_long_as_there_are_any() {
+        let _in_turn = IN_TURN.lock();
         let payers = Payers::of(2);
         let [first, second, third] = [payers.take(), payers.take(), payers.take()];
         assert_eq!(first.payer, Payer::new(1));

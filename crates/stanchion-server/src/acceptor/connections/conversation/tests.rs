@@ -1,10 +1,9 @@
 //! Scripts, each of which has broken something once, and a fixed number that are like those that the fuzzer has kept.
 
-use std::sync::Mutex;
-
 use stanchion_sys::charge::{self, Charging};
 
 use super::play;
+use crate::acceptor::storage::payers::IN_TURN;
 
 #[path = "../../../../../../fuzz/kept.rs"]
 mod kept;
@@ -13,12 +12,9 @@ mod kept;
 #[global_allocator]
 static ALLOCATOR: Charging = Charging;
 
-/// One test at a time, since the payers of a process are shared by all of its threads.
-static PAYERS: Mutex<()> = Mutex::new(());
-
 #[test]
 fn scripts_like_those_of_the_fuzzer_add_up() {
-    let _payers = PAYERS.lock();
+    let _in_turn = IN_TURN.lock();
     kept::try_target("conversation", 1_500, |script| {
         // Once a script has left debts behind, no other can be judged.
         if charge::all() == 0 {
@@ -29,7 +25,7 @@ fn scripts_like_those_of_the_fuzzer_add_up() {
 
 #[test]
 fn scripts_add_up() {
-    let _payers = PAYERS.lock();
+    let _in_turn = IN_TURN.lock();
     let scripts: [&[u8]; 6] = [
         // Answers: the date, heads and buffers that are kept, and the table of slots.
         b"\x06\x00\x0e\x00\x02\x01\x06\x00\x0e\x00\x02\x01\x09",

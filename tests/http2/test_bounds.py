@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import threading
 import time
 from pathlib import Path
 
@@ -11,8 +12,8 @@ from support.clock import Clock
 from support.counts import Counts
 from support.gate import Gate
 from support.haste import ECHO_S, in_haste
-from support.http2 import LAST_OF_ALL, Talk, frame
-from support.patience import eventually
+from support.http2 import LAST_OF_ALL, PREFACE, Talk, frame
+from support.patience import PATIENCE_S, eventually
 from support.server import Serve, Server
 
 pytestmark = pytest.mark.own("only peers that it trusts may speak HTTP/2 without TLS with gunicorn")
@@ -23,6 +24,8 @@ WINDOW = 4
 """Of the settings of a client: how much of each answer it takes before it has read any."""
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, CONTINUATION = 0, 1, 3, 4, 6, 9
 
+FLOOD_BYTES_MAX = 400_000_000
+"""Far more than the server answers before it ends a connection that it has told to go."""
 
 HEAD = [(":method", "GET"), (":scheme", "http"), (":authority", "test"), (":path", "/")]
 
@@ -368,3 +371,32 @@ def test_an_answer_that_breaks_off_resets_its_stream(serve: Serve) -> None:
     with Talk(server.address) as talk:
         answer = talk.get("/broken")
         assert (answer.reset, answer.is_over) == (INTERNAL_ERROR, False)
+
+
+def test_a_client_that_floods_without_a_pause_is_sent_away_in_time(serve: Serve, clock: Clock) -> None:
+    """Each of its turns is over before all that it sent is done, and ends with something to write."""
+    server = serve("hello:app", "--header-timeout", "100", *HTTP2, env=clock.environment)
+    with server.address.connect() as sock:
+        sock.sendall(PREFACE + frame(SETTINGS, 0, 0))
+
+        def flood() -> None:
+            # Until the server ends the connection.
+            with contextlib.suppress(OSError):
+                while True:
+                    sock.sendall(frame(PING, 0, 0, bytes(8)) * 5_000)
+
+        flooding = threading.Thread(target=flood)
+        flooding.start()
+        try:
+            received = len(sock.recv(1 << 16))
+            clock.advance(200)
+            with contextlib.suppress(ConnectionResetError):
+                while data := sock.recv(1 << 20):
+                    received += len(data)
+                    assert received < FLOOD_BYTES_MAX, "the server goes on"
+        finally:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            flooding.join(PATIENCE_S)
+    with server.connect() as wire:
+        assert wire.get("/").status == 200

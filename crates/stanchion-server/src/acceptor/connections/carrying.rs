@@ -379,8 +379,33 @@ impl Connection {
         Step::On
     }
 
+    /// Has the client told to open no more streams, if it has had all that it may have, or the server is about to leave. True if
+    /// that is to be written.
+    fn end_if_last(&mut self, requests: &Requests) -> bool {
+        let is_worn = self.transport.is_worn();
+        let Phase::Carrying(carrier) = &mut self.phase else {
+            return false;
+        };
+        let asked = self.requests.saturating_add(carrier.brought.len() as u32);
+        let is_last = carrier.is_served(asked, &requests.common.settings)
+            || is_worn
+            || (asked > 0 && requests.ends_connections());
+        (self.closing || is_last || carrier.is_told()) && carrier.end(requests.now_us)
+    }
+
+    fn rest_carrying(&mut self, requests: &Requests) {
+        if let Phase::Carrying(carrier) = &mut self.phase {
+            carrier.rest(requests.now_us);
+        }
+    }
+
     /// Goes on with HTTP/2.
     pub(super) fn carry(&mut self, requests: &mut Requests, poller: &Poller) -> Step {
+        if let Phase::Carrying(carrier) = &self.phase {
+            // What the last turn has left over takes time in this one.
+            self.transport
+                .add_to_turn(carrier.wire.borrow().inward.len());
+        }
         loop {
             let Phase::Carrying(carrier) = &mut self.phase else {
                 return Step::On;
@@ -390,7 +415,9 @@ impl Connection {
                 Some(Written::Bytes(len)) => {
                     self.intake.wrote(len.get(), requests.now_us);
                     if self.transport.has_had_its_turn() {
-                        carrier.rest(requests.now_us);
+                        // A flood never comes to the end of what it brings, and is told of its end all the same.
+                        self.end_if_last(requests);
+                        self.rest_carrying(requests);
                         self.wake_later(requests);
                         return Step::Wait;
                     }
@@ -427,14 +454,10 @@ impl Connection {
             let waits = is_unread || carrier.is_over() || !has_more;
             if waits || self.transport.has_had_its_turn() {
                 // Not before: it may have been woken by a request.
-                let asked = self.requests.saturating_add(carrier.brought.len() as u32);
-                let is_last = carrier.is_served(asked, &requests.common.settings)
-                    || self.transport.is_worn()
-                    || (asked > 0 && requests.ends_connections());
-                if (self.closing || is_last || carrier.is_told()) && carrier.end(requests.now_us) {
+                if self.end_if_last(requests) {
                     continue;
                 }
-                carrier.rest(requests.now_us);
+                self.rest_carrying(requests);
                 if !waits {
                     self.wake_later(requests);
                 }

@@ -240,6 +240,12 @@ impl Connections {
     }
 
     fn remove(&mut self, number: u32, requests: &Requests) {
+        if let Some(connection) = self.roll.get_mut(number)
+            && connection.stands_behind
+        {
+            // Another connection will have the number.
+            requests.woken.leave(number);
+        }
         match self.roll.remove(number) {
             Some(gone) if gone.transport.is_stream() => self.streams -= 1,
             Some(_) if self.audience == Audience::Clients => {

@@ -35,7 +35,7 @@ pub(super) const DRIPPED_BYTES: u16 = 1024;
 const TURN_BYTES_MAX: usize = 256 << 10;
 
 /// Bytes may take more time than usual: frames that are all heads, or compressed fields. So a turn is over, too, when it has
-/// lasted for so long since it had as many bytes as this.
+/// lasted for so long since the first look at its time, which comes once it had as many bytes as this.
 const TURN_US_MAX: u64 = 500;
 const TIMED_BYTES: usize = 16 << 10;
 
@@ -150,6 +150,11 @@ impl Transport {
     /// Bytes that were read and written since the turn began.
     pub(super) fn turn_bytes(&self) -> usize {
         self.turn_bytes
+    }
+
+    /// The turn has these bytes to do, too.
+    pub(super) fn add_to_turn(&mut self, bytes: usize) {
+        self.turn_bytes += bytes;
     }
 
     /// Whether others are to have their turn.

@@ -50,8 +50,7 @@ impl Woken {
     }
 
     /// Has the connection go on once all others had their turn: of those that have used up theirs, one goes on in each turn of
-    /// the loop. A client that keeps the acceptor busy keeps the others waiting for one turn of a connection, however many
-    /// connections it has.
+    /// the loop. Connections that keep the acceptor busy delay all others by one such turn, however many they are.
     pub(crate) fn stand_behind(&self, connection: u32) {
         let _charged = charge::to_nobody();
         self.behind.borrow_mut().push_back(connection);
@@ -60,6 +59,11 @@ impl Woken {
     /// The next of those that have used up their turn.
     pub(crate) fn next_behind(&self) -> Option<u32> {
         self.behind.borrow_mut().pop_front()
+    }
+
+    /// The connection is gone.
+    pub(crate) fn leave(&self, connection: u32) {
+        self.behind.borrow_mut().retain(|one| *one != connection);
     }
 
     /// Takes all notes; some may be of connections that are gone, or that somebody else has the number of now.

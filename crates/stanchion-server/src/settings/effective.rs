@@ -375,7 +375,8 @@ impl Settings {
     /// Lowers the default of `max_client_memory` where the control group may have no more than `limit_bytes`: two acceptors, while
     /// a reload goes on, take no more than half of it, and the rest is for workers. Returns the new limit if it is lower.
     pub(crate) fn heed_memory_limit(&mut self, limit_bytes: Option<u64>) -> Option<usize> {
-        let share = usize::try_from(limit_bytes? / CLIENTS_SHARE).ok()?;
+        // 0 would be no limit.
+        let share = usize::try_from(limit_bytes? / CLIENTS_SHARE).ok()?.max(1);
         if !self.bounds_clients_by_default || share >= self.max_client_memory {
             return None;
         }

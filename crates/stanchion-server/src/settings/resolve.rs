@@ -427,24 +427,33 @@ impl Resolution {
     }
 }
 
-/// An error in one line of bounded length, however a refused value in it was written: a terminal shows it, and a log has it.
+/// An error in one line of bounded length, however a refused value in it was written: a terminal shows it, and a log has it. The
+/// middle of a long one is left out, since a value stands before the reason.
 fn line(text: &str) -> String {
-    let (mut line, mut chars) = (String::new(), 0);
+    let mut chars = Vec::new();
     for char in text.chars() {
-        if chars >= ERROR_CHARS_MAX {
-            line.push('…');
-            break;
-        }
-        if char.is_control() {
-            let escape = char.escape_default();
-            chars += escape.len();
-            line.extend(escape);
+        if is_shown(char) {
+            chars.push(char);
         } else {
-            chars += 1;
-            line.push(char);
+            chars.extend(char.escape_unicode());
         }
     }
-    line
+    if chars.len() <= ERROR_CHARS_MAX {
+        return chars.into_iter().collect();
+    }
+    let (first, last) = (
+        &chars[..ERROR_CHARS_MAX / 2],
+        &chars[chars.len() - ERROR_CHARS_MAX / 2..],
+    );
+    first.iter().chain(['…'].iter()).chain(last).collect()
+}
+
+/// Whether a terminal shows the character where it stands, and in its line: not controls, separators of lines, or marks of
+/// direction (Unicode Standard Annex 9).
+fn is_shown(char: char) -> bool {
+    let turns =
+        matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    !char.is_control() && !turns
 }
 
 impl fmt::Display for Unknown {
@@ -503,21 +512,23 @@ mod tests {
                 &json!({"control": control, "no\nsuch": 1}),
             )])
         };
-        for (rest, shown) in [("x", "x"), ("\u{1}", "\\u{1}")] {
+        for (rest, shown) in [("x", "x"), ("\u{1}", "\\u{1}"), ("\u{202e}", "\\u{202e}")] {
             let resolution = with_control(rest);
             let [error] = &resolution.errors[..] else {
                 panic!("{:?}", resolution.errors);
             };
-            let start = "setting `control` from config file c.py: 'a\\nb\\u{1b}[2J";
+            let start = "setting `control` from config file c.py: 'a\\u{a}b\\u{1b}[2J";
             assert!(
                 error.starts_with(&format!("{start}{shown}{shown}")),
                 "{error}"
             );
-            assert!(error.chars().count() < 1_100 && error.ends_with('…'));
+            let reason = "is not a host (a unix socket is written unix:/path), got 'a";
+            assert!(error.contains(reason), "{error}");
+            assert!(error.chars().count() <= ERROR_CHARS_MAX + 1 && error.contains('…'));
         }
         assert_eq!(
             with_control("").unknown[0].to_string(),
-            "setting `no\\nsuch` from config file c.py: there is no such setting"
+            "setting `no\\u{a}such` from config file c.py: there is no such setting"
         );
     }
 

@@ -91,7 +91,7 @@ def test_the_master_names_an_acceptor_that_stands_still_and_ends_one_that_is_blo
     named = server.log.only(rf"the acceptor \({before.pid}\) has made no turn of its loop for \d\.\d s: (.*)", mark)
     assert ("stopped" if hold is stop else "blocked") in named[1]
     assert counts.status()["acceptor_still_s"] >= 5
-    seconds_pass(25)
+    seconds_pass(30)
     if hold is stop:
         assert server.acceptor_by_name().pid == before.pid
         before.send_signal(signal.SIGCONT)

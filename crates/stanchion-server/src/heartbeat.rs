@@ -29,6 +29,11 @@ impl AcceptorTurns {
         }
     }
 
+    /// For so long it could not have made any, as far as the master knows.
+    pub(crate) fn pause(&mut self, ms: u64) {
+        self.since_ms += ms;
+    }
+
     /// It has made so many. Gives for how long it has stood still, if that is too long.
     pub(crate) fn seen(&mut self, turns: u64, now_ms: u64) -> Option<u64> {
         if turns != self.turns {

@@ -335,10 +335,15 @@ pub fn set_name(name: &std::ffi::CStr) {
 
 /// Whether a process is stopped, by a signal or by who traces it; false if that cannot be known.
 pub fn is_stopped(pid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    matches!(state(pid), Some('T' | 't'))
+}
+
+/// What the main thread of a process does, by its letter in /proc/PID/stat (proc(5)); `None` if that cannot be known.
+pub fn state(pid: i32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name before it may have spaces and parentheses in it.
-    let state = stat.rsplit_once(") ").map(|(_, rest)| rest);
-    state.is_some_and(|rest| rest.starts_with(['T', 't']))
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.chars().next()
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The acceptor, watched by the turns of its loop: the master names one that stands still, and ends one that is blocked.
 //!
 //! While it stands still it serves no client. An acceptor that a signal or a debugger has stopped goes on when that lets it, and
-//! keeps its connections: the master only names it.
+//! keeps its connections: the master only names it. The master kills one only if it has seen it wait in the kernel, or not at
+//! all, at each look for long.
 
 use stanchion_sys::process;
 use stanchion_sys::signal::SIGKILL;
@@ -12,28 +13,30 @@ use crate::heartbeat::AcceptorTurns;
 
 /// How often the master looks.
 const LOOK_MS: u64 = 1_000;
-/// An acceptor that is blocked for so long is not expected to go on.
+/// An acceptor that has been seen blocked for so long is not expected to go on.
 const BLOCKED_MS_MAX: u64 = 30_000;
 
 /// What the master has seen of the acceptor that serves.
 #[derive(Debug)]
 pub(super) struct AcceptorWatch {
+    pid: Option<i32>,
     turns: AcceptorTurns,
     /// When the master last looked.
     looked_ms: u64,
     /// For how long it has stood still, if that is too long.
     still_ms: Option<u64>,
-    /// It was blocked, and the master has killed it.
-    killed: Option<i32>,
+    /// Since when each look has found it blocked.
+    blocked_since_ms: Option<u64>,
 }
 
 impl AcceptorWatch {
     pub(super) fn new(now_ms: u64) -> Self {
         Self {
+            pid: None,
             turns: AcceptorTurns::new(now_ms),
             looked_ms: now_ms,
             still_ms: None,
-            killed: None,
+            blocked_since_ms: None,
         }
     }
 
@@ -56,56 +59,55 @@ impl Loop<'_> {
         let Some(late_ms) = late_ms else { return };
         self.watch.looked_ms = now_ms;
         let pid = self.serving_acceptor();
-        if late_ms > LOOK_MS || pid.is_none() {
-            // A master that is late itself was held up together with the acceptor (a freezer, a pause of the machine). And
-            // where none is ready, one is about to be.
-            self.watch.turns = AcceptorTurns::new(now_ms);
+        if pid != self.watch.pid || pid.is_none() {
+            self.watch = AcceptorWatch {
+                pid,
+                ..AcceptorWatch::new(now_ms)
+            };
+        }
+        let Some(pid) = pid else { return };
+        if late_ms > LOOK_MS {
+            // A master that is late itself may have been held up together with the acceptor (a freezer, a pause of the machine).
+            self.watch.turns.pause(late_ms);
+            self.watch.blocked_since_ms = None;
         }
         let turns = self.present.tally.turns();
-        let still_ms = pid.and_then(|_| self.watch.turns.seen(turns, now_ms));
-        let before_ms = std::mem::replace(&mut self.watch.still_ms, still_ms);
-        match (before_ms, still_ms, pid) {
-            (None, Some(still_ms), Some(pid)) => {
-                let still_s = still_ms as f64 / 1e3;
-                if process::is_stopped(pid) {
-                    error!(
-                        "the acceptor ({pid}) has made no turn of its loop for {still_s:.1} s: a signal or a debugger has stopped \
-                         it, and clients wait until it goes on (kill -CONT {pid})"
-                    );
-                } else {
-                    error!(
-                        "the acceptor ({pid}) has made no turn of its loop for {still_s:.1} s: it is blocked, or gets no CPU \
-                         time, and clients wait"
-                    );
-                }
-            }
-            (Some(before_ms), None, Some(pid)) if self.watch.killed.is_none() => {
+        let still_ms = self.watch.turns.seen(turns, now_ms);
+        let state = still_ms.and_then(|_| process::state(pid));
+        match (
+            std::mem::replace(&mut self.watch.still_ms, still_ms),
+            still_ms,
+        ) {
+            (None, Some(still_ms)) => name_standing(pid, still_ms, state),
+            (Some(before_ms), None) => {
                 let before_s = before_ms as f64 / 1e3;
                 info!("the acceptor ({pid}) goes on after {before_s:.1} s or more");
             }
             _ => {}
         }
-        if still_ms.is_none() {
-            self.watch.killed = None;
+        // One that runs wants CPU time, which another one would not get either.
+        let is_blocked = matches!(state, Some('S' | 'D'));
+        if !is_blocked {
+            self.watch.blocked_since_ms = None;
+            return;
         }
-        self.end_blocked(pid);
+        let since_ms = *self.watch.blocked_since_ms.get_or_insert(now_ms);
+        if now_ms - since_ms >= BLOCKED_MS_MAX {
+            self.end_blocked(pid, now_ms - since_ms);
+        }
     }
 
     /// Kills an acceptor that has been blocked for long: another one serves then. It loses the connections, whose clients get
     /// nothing from it either way.
-    fn end_blocked(&mut self, pid: Option<i32>) {
-        let (Some(pid), Some(still_ms)) = (pid, self.watch.still_ms) else {
-            return;
-        };
-        if still_ms < BLOCKED_MS_MAX || self.watch.killed == Some(pid) || process::is_stopped(pid) {
-            return;
-        }
+    fn end_blocked(&mut self, pid: i32, blocked_ms: u64) {
+        let waits_in = std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
         error!(
-            "our fault, or the kernel's: the acceptor ({pid}) has made no turn of its loop for {:.1} s, and the master kills it. \
-             Please report what it waited for (/proc/PID/wchan of the next one that blocks, dmesg)",
-            still_ms as f64 / 1e3
+            "our fault, or the kernel's: the acceptor ({pid}) has been blocked for {:.1} s (in {waits_in}), and the master kills \
+             it. Please report this line",
+            blocked_ms as f64 / 1e3
         );
-        self.watch.killed = Some(pid);
+        // If the kernel does not let it end, the next signal is as far away.
+        self.watch.blocked_since_ms = None;
         self.kill(pid, SIGKILL);
     }
 
@@ -116,4 +118,17 @@ impl Loop<'_> {
         let house = houses.find(|house| house.generation == generation)?;
         house.acceptor.is_ready().then(|| house.acceptor.pid())?
     }
+}
+
+fn name_standing(pid: i32, still_ms: u64, state: Option<char>) {
+    let still_s = still_ms as f64 / 1e3;
+    let why = match state {
+        Some('T') => {
+            format!("a signal has stopped it, and clients wait until it goes on (kill -CONT {pid})")
+        }
+        Some('t') => "a debugger has stopped it, and clients wait until it goes on".to_owned(),
+        Some('R') => "it gets no CPU time, and clients wait".to_owned(),
+        _ => "it is blocked, and clients wait".to_owned(),
+    };
+    error!("the acceptor ({pid}) has made no turn of its loop for {still_s:.1} s: {why}");
 }

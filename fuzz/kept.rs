@@ -8,9 +8,9 @@ use proptest::prelude::RngExt;
 use proptest::strategy::{NewTree, Strategy, ValueTree};
 use proptest::test_runner::{Config, RngSeed, TestError, TestRng, TestRunner};
 
-/// Of one input.
+/// The most edits of one input.
 const EDITS_MAX: usize = 8;
-/// Of what an edit inserts, removes or repeats.
+/// The most bytes that an edit inserts, removes or repeats.
 const RANGE_BYTES_MAX: usize = 16;
 /// So often a range is repeated at most: the targets have small limits, and some inputs shall be beyond them.
 const REPEATS_MAX: usize = 32;
@@ -64,7 +64,7 @@ fn tell(name: &str, seed: RngSeed, bytes: &[u8]) {
     eprintln!("This line of fuzz/kept/{name} keeps the input:\n{line}");
 }
 
-/// What `fuzz/run` has written, one input a line.
+/// The inputs that `fuzz/run` has written, one a line.
 fn kept(target: &str) -> Vec<Vec<u8>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../fuzz/kept")
@@ -162,7 +162,7 @@ impl Inputs {
         &self.kept[rng.random_range(0..self.kept.len())]
     }
 
-    /// One that means something to the target, more often than not.
+    /// A byte that means something to the target, more often than not.
     fn any_byte(&self, rng: &mut TestRng) -> u8 {
         let input = self.any(rng);
         let at = rng.random_range(0..input.len() * 4 / 3 + 1);
@@ -174,7 +174,7 @@ impl Inputs {
 #[derive(Debug)]
 struct Shrinking {
     bytes: Vec<u8>,
-    /// What it was before the last removal.
+    /// The input before the last removal.
     before: Option<Vec<u8>>,
     /// Where the next range begins, and how long it is.
     start: usize,

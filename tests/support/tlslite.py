@@ -75,7 +75,7 @@ class Breaker:
 
     @contextlib.contextmanager
     def withheld(self) -> Iterator[list[bytes]]:
-        """What is sent meanwhile, in records that the socket does not get."""
+        """Keeps the records that are sent meanwhile from the socket."""
         # The pieces, which tlslite would send at its next flush.
         pieces: list[bytes] = []
         self.tls.sock.buffer_writes, queue = True, self.tls.sock._write_queue

@@ -37,7 +37,7 @@ mod title;
 mod tree;
 mod worker;
 
-/// What `fuzz/` reaches.
+/// Entries for `fuzz/`.
 #[cfg(fuzzing)]
 pub mod fuzzing {
     use crate::acceptor::connections::conversation::play;

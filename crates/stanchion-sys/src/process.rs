@@ -338,7 +338,7 @@ pub fn is_stopped(pid: i32) -> bool {
     matches!(state(pid), Some('T' | 't'))
 }
 
-/// What the main thread of a process does, by its letter in /proc/PID/stat (proc(5)); `None` if that cannot be known.
+/// The state of a process's main thread, by its letter in /proc/PID/stat (proc(5)); `None` if that cannot be known.
 pub fn state(pid: i32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name before it may have spaces and parentheses in it.

@@ -21,7 +21,7 @@ const ONE_KEY: &[u8] = include_bytes!("../tests/keys/one.key");
 /// The client's side of a connection.
 pub struct Client(ClientConnection);
 
-/// What clients have in common.
+/// The settings of all clients.
 pub struct ClientOptions(Arc<ClientConfig>);
 
 /// A server that speaks these protocols above TLS.
@@ -38,7 +38,7 @@ pub fn server(alpn: &[&[u8]]) -> Config {
     Config::new(options).expect("a config")
 }
 
-/// What clients that speak this protocol have in common. None resumes what another one has begun.
+/// The settings of clients that speak this protocol. No client resumes the session of another one.
 pub fn options(alpn: &[u8]) -> ClientOptions {
     let mut roots = RootCertStore::empty();
     for root in certificates(ROOT).expect("a certificate") {
@@ -57,7 +57,7 @@ pub fn options(alpn: &[u8]) -> ClientOptions {
 }
 
 impl Client {
-    /// One that is about to begin.
+    /// A client before its handshake.
     pub fn new(options: &ClientOptions) -> Self {
         let name = ServerName::try_from("one.test").expect("a name");
         let client = ClientConnection::new(Arc::clone(&options.0), name);

@@ -49,7 +49,7 @@ fn look_by(rules: &HeadRules, bytes: &[u8]) {
         }
         let (read, fault) = read_all(
             &again,
-            // What was folded is in one line now, and no space comes before a colon.
+            // A folded value is in one line now, and no space comes before a colon.
             &HeadRules {
                 fields: rules.fields + 1,
                 field_bytes: 200,

@@ -9,7 +9,7 @@ pub(crate) fn look(bytes: &[u8]) {
         assert!(part == Ok(ProxyStart::Part) || part == whole);
         if let Ok(ProxyStart::Header(header)) = whole {
             assert!(header.len <= bytes.len().min(PROXY_HEADER_BYTES_MAX));
-            // What stands behind it is not its business.
+            // Bytes behind the header change nothing.
             assert_eq!(proxy_start(&bytes[..header.len], versions), whole);
         }
     }

@@ -16,7 +16,7 @@ const LOOK_MS: u64 = 1_000;
 /// An acceptor that has been seen blocked for so long is not expected to go on.
 const BLOCKED_MS_MAX: u64 = 30_000;
 
-/// What the master has seen of the acceptor that serves.
+/// The acceptor that serves, as the master sees it.
 #[derive(Debug)]
 pub(super) struct AcceptorWatch {
     pid: Option<i32>,
@@ -85,7 +85,7 @@ impl Loop<'_> {
             }
             _ => {}
         }
-        // One that runs wants CPU time, which another one would not get either.
+        // An acceptor in state R wants CPU time, and its successor would get none either.
         let is_blocked = matches!(state, Some('S' | 'D'));
         if !is_blocked {
             self.watch.blocked_since_ms = None;

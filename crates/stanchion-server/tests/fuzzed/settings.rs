@@ -47,7 +47,7 @@ pub(crate) fn look(bytes: &[u8]) {
         first.errors.is_empty() && first.unknown.is_empty()
     );
     if let Ok(settings) = &settings {
-        // What a person is shown is made of them.
+        // Titles and messages are made of them.
         let _ = (settings.name(), settings.is_event_loop());
     }
     let taken = first

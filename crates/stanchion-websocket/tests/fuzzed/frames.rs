@@ -6,7 +6,7 @@ use stanchion_websocket::{Came, Codec, Event, Form, Kind, Socket};
 /// Small, so that it is reached.
 const SIZE_MAX: usize = 200;
 
-/// What has come of it, and what is sent.
+/// The messages that came, and the bytes to send.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
     messages: Vec<(Form, Vec<u8>)>,

@@ -402,7 +402,7 @@ impl Connection {
     /// Goes on with HTTP/2.
     pub(super) fn carry(&mut self, requests: &mut Requests, poller: &Poller) -> Step {
         if let Phase::Carrying(carrier) = &self.phase {
-            // What the last turn has left over takes time in this one.
+            // This turn does what the last one has left over.
             self.transport
                 .add_to_turn(carrier.wire.borrow().inward.len());
         }
@@ -415,7 +415,7 @@ impl Connection {
                 Some(Written::Bytes(len)) => {
                     self.intake.wrote(len.get(), requests.now_us);
                     if self.transport.has_had_its_turn() {
-                        // A flood never comes to the end of what it brings, and is told of its end all the same.
+                        // A flood of frames ends each turn here, so the server looks here, too, whether the connection is to end.
                         self.end_if_last(requests);
                         self.rest_carrying(requests);
                         self.wake_later(requests);

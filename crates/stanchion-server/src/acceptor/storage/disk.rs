@@ -21,7 +21,7 @@ use tracing::warn;
 use super::woken::Woken;
 use crate::panics;
 
-/// Threads that wait for the disk, at most. What else is to be read or written waits for one of them.
+/// Threads that wait for the disk, at most. Other reads and writes wait for one of them.
 const DISK_THREADS_MAX: usize = 32;
 /// Of these, those that may wait for file systems that may not answer: all else must go on.
 pub(crate) const FOREIGN_THREADS_MAX: usize = DISK_THREADS_MAX / 2;

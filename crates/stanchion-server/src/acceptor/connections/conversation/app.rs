@@ -10,7 +10,7 @@ use crate::record::{AnswerHead, Close, Content, close_record, message_head, piec
 use crate::tree::Common;
 
 const PID: i32 = 1;
-/// What bodies consist of. No answer begins with it.
+/// Bodies consist of this byte, and no answer begins with it.
 const FILLING: u8 = b'.';
 /// The app writes so much at most.
 const WRITTEN_BYTES_MAX: usize = 8 << 20;
@@ -31,13 +31,13 @@ struct Call {
     seat: Option<usize>,
     has_begun: bool,
     is_trailed: bool,
-    /// What the ring has had no room for.
+    /// Bytes that had no room in the ring.
     unwritten: Vec<u8>,
     ending: Option<Ending>,
 }
 
 impl ScriptedApp {
-    /// One that has just sat down at all seats there are.
+    /// A worker that has just sat down at all seats.
     pub(super) fn new(requests: &mut Requests) -> Self {
         let mut app = Self {
             common: requests.common,
@@ -65,7 +65,7 @@ impl ScriptedApp {
         requests.dispatch.worker_ready(self.worker, PID, now_us);
     }
 
-    /// The worker is gone, and the acceptor is told.
+    /// The worker is gone, and the master reports it to the acceptor.
     pub(super) fn die(&mut self, requests: &mut Requests) {
         for call in self.calls.drain(..) {
             // A process that is killed says nothing of what it has in hand.

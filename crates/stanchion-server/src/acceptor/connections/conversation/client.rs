@@ -61,7 +61,7 @@ pub(super) struct ScriptedClient {
     reads: bool,
     ends: bool,
     has_ended: bool,
-    /// What it was told, without TLS.
+    /// The bytes from the server, without TLS.
     pub(super) heard: Vec<u8>,
     /// Nothing more comes.
     pub(super) is_over: bool,
@@ -70,7 +70,7 @@ pub(super) struct ScriptedClient {
 }
 
 impl ScriptedClient {
-    /// One that has just connected.
+    /// A client that has just connected.
     pub(super) fn new(socket: UnixStream, way: Way) -> Self {
         socket.set_nonblocking(true).expect("a socket");
         let mut client = Self {

@@ -1,4 +1,4 @@
-//! What clients are told, held to the rules of the protocols. It may be cut off anywhere: clients leave, and apps fail.
+//! Tests hold the server's bytes to the rules of the protocols. The bytes may end anywhere: clients leave, and apps fail.
 
 /// How an answer of HTTP/1.1 goes on behind its head.
 enum BodyForm {
@@ -109,7 +109,7 @@ fn read_head(head: &[u8]) -> AnswerTold {
     }
 }
 
-/// What comes behind a body in chunks, and behind its trailers.
+/// The bytes behind a body in chunks, and behind its trailers.
 fn behind_chunks(mut heard: &[u8]) -> &[u8] {
     loop {
         let Some(end) = heard.windows(2).position(|two| two == b"\r\n") else {

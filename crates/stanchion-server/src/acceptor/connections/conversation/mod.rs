@@ -1,7 +1,7 @@
 //! Whole connections, for the fuzzer: clients and an app do what a script says, the acceptor is real, and in the end all has
 //! to add up. A script that was found to break something is a test below.
 //!
-//! What happens hangs on the script alone, but for the keys of TLS, the date in answers, and the order in hash tables.
+//! The script alone decides what happens, but for the keys of TLS, the date in answers, and the order in hash tables.
 
 mod app;
 mod client;
@@ -22,7 +22,7 @@ use client::ScriptedClient;
 use script::{CLIENTS, Happening, Opening, Script};
 use settings::PAYERS_MAX;
 
-/// A client that has left connects anew so often at most.
+/// Clients connect so often at most, with those that connect anew.
 const CONNECTIONS_MAX: usize = 8;
 /// Between looks at deadlines in the end, in seconds: after all of them no client has any time left. A look takes a connection
 /// one step further towards its end, so there are more than any has to go.
@@ -55,7 +55,7 @@ struct Conversation {
     clients: [Option<ScriptedClient>; CLIENTS],
     connections: usize,
     before: Counts,
-    /// Final answers that clients were told that are gone.
+    /// Final answers to clients that are gone.
     answers: usize,
 }
 
@@ -195,7 +195,7 @@ impl Conversation {
         }
     }
 
-    /// Looks at all that a client was told, and forgets it.
+    /// Looks at all bytes that a client has got, and forgets them.
     fn hear(&mut self, who: usize) {
         let Some(client) = self.clients[who].take() else {
             return;

@@ -1,6 +1,6 @@
-//! What clients and the app do, read from bytes: any bytes are a script, and a change of one of them changes little of it.
+//! Scripts of clients and an app, read from bytes: any bytes are a script, and another byte changes little of it.
 
-/// What a script begins with.
+/// The beginning of a script.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Opening {
     pub(super) way: Way,
@@ -31,7 +31,7 @@ pub(super) enum Promise {
     Lie,
 }
 
-/// What a client does.
+/// An act of a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ClientAct<'s> {
     Says(&'s [u8]),
@@ -55,7 +55,7 @@ pub(super) enum ClientAct<'s> {
     ReadsSome(usize),
 }
 
-/// What the app does with one of the requests that it has.
+/// An act of the app, with one of its requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AppAct<'s> {
     Takes,
@@ -76,11 +76,11 @@ pub(super) enum AppAct<'s> {
     Receives,
     /// The worker dies, and another one takes its place.
     Dies,
-    /// What no worker of ours writes.
+    /// Bytes that no worker of ours writes.
     Writes(&'s [u8]),
 }
 
-/// What happens.
+/// A step of a script.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Happening<'s> {
     Client(usize, ClientAct<'s>),

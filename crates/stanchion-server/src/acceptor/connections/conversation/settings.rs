@@ -58,7 +58,7 @@ fn common(opening: Opening) -> &'static Common {
     })
 }
 
-/// What is below the connections of such a server, with helper threads that the caller plays.
+/// The services below the connections of such a server, with helper threads that the caller plays.
 pub(super) fn requests(opening: Opening) -> (Requests, Disk, Rc<Payers>) {
     let payers = Payers::open(CONNECTIONS_MAX, STREAMS_MAX);
     let mut requests = requests_of(common(opening));
@@ -81,7 +81,7 @@ fn tls(_: Way, _: &Disk, _: &Requests) -> Option<TlsService> {
     None
 }
 
-/// Whoever connects.
+/// The peer of a connection.
 pub(super) fn peer_of(way: Way) -> Peer {
     Peer {
         scheme: if way.is_tls { "https" } else { "http" },

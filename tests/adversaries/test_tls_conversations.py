@@ -5,13 +5,11 @@ connection with the alert that the RFC has for it, where rustls sends one: "clos
 tables say of each; an entry that is not as the RFC has it gives the section and the reason.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import pytest
 
-from support.server import Serve
-from support.target import Target, launch
-from support.tls import NAME, Authority
+from support.target import Target
 from support.tls_raw import (
     ALERT,
     APPLICATION,
@@ -42,24 +40,6 @@ MAC, LATE, ODD, ILLEGAL = "bad_record_mac", "unexpected_message", "decode_error"
 Change = Callable[[bytes], bytes]
 Twist = Callable[[int, bytes], Iterable[tuple[int, bytes]]]
 """Of a message by its content type and bytes: the records that are sent."""
-
-
-@pytest.fixture(scope="module")
-def started(shared_serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Target:
-    home = tmp_path_factory.mktemp("conversing")
-    authority = Authority(home)
-    pair = authority.issue(NAME)
-    target = launch(shared_serve, home, "compressible:app", *pair.arguments(), "--http-protocols", "h2,h1")
-    target.authority = authority
-    return target
-
-
-@pytest.fixture
-def target(started: Target) -> Iterator[Target]:
-    """The server, which is itself again after each test."""
-    yield started
-    started.answers_others()
-    started.is_itself_again()
 
 
 def of(kind: int, twist: Twist) -> Messages:

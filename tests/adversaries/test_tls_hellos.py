@@ -3,13 +3,9 @@
 An entry that is not as the RFC has it gives the section and the reason.
 """
 
-from collections.abc import Iterator
-
 import pytest
 
-from support.server import Serve
-from support.target import Target, launch
-from support.tls import NAME, Authority
+from support.target import Target
 from support.tls_raw import (
     ALERT,
     ALPN,
@@ -35,9 +31,9 @@ from support.tls_raw import (
     SUITES_1_3,
     VERSIONS,
     X25519,
-    Answer,
     Hello,
     ask,
+    first_words,
     heard,
     message,
     modern,
@@ -55,28 +51,6 @@ OLD = Hello()
 NEW = modern()
 LATE, ODD, ILLEGAL, NONE = "unexpected_message", "decode_error", "illegal_parameter", "handshake_failure"
 GREASE = (0x0A0A, 0x1A1A, 0x2A2A, 0xFAFA)
-
-
-@pytest.fixture(scope="module")
-def started(shared_serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Target:
-    home = tmp_path_factory.mktemp("greeted")
-    authority = Authority(home)
-    pair = authority.issue(NAME)
-    target = launch(shared_serve, home, "compressible:app", *pair.arguments(), "--http-protocols", "h2,h1")
-    target.authority = authority
-    return target
-
-
-@pytest.fixture
-def target(started: Target) -> Iterator[Target]:
-    """The server, which is itself again after each test."""
-    yield started
-    started.answers_others()
-    started.is_itself_again()
-
-
-def first_words(target: Target, hello: Hello | bytes) -> Answer:
-    return ask(target.server.address.connect(), hello)
 
 
 def identity(ticket: bytes, binder: bytes = bytes(32)) -> bytes:

@@ -3,13 +3,9 @@
 A scanner sends a hello and looks at the first answer. The server takes TLS 1.2 and 1.3, suites of AEAD with ECDHE, and
 four groups. With each other it refuses the client, by the alert that the RFC has for it."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from support.server import Serve
-from support.target import Target, launch
-from support.tls import NAME, Authority
+from support.target import Target
 from support.tls_raw import (
     ALERT,
     ALPN,
@@ -37,9 +33,8 @@ from support.tls_raw import (
     TICKET,
     VERSIONS,
     X25519,
-    Answer,
     Hello,
-    ask,
+    first_words,
     modern,
     record,
     share,
@@ -54,35 +49,9 @@ DOWNGRADED = b"DOWNGRD\x01"
 """How a server of TLS 1.3 ends its random where it speaks 1.2 (RFC 8446 section 4.1.3)."""
 
 
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
 @pytest.fixture(scope="module", params=["ecdsa", "rsa"])
 def kind_of_key(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def started(shared_serve: Serve, keys: Authority, kind_of_key: str, tmp_path_factory: pytest.TempPathFactory) -> Target:
-    home = tmp_path_factory.mktemp("scanned")
-    pair = keys.issue(NAME, key=kind_of_key)
-    target = launch(shared_serve, home, "compressible:app", *pair.arguments(), "--http-protocols", "h2,h1")
-    target.authority = keys
-    return target
-
-
-@pytest.fixture
-def target(started: Target) -> Iterator[Target]:
-    """The server, which is itself again after each test."""
-    yield started
-    started.answers_others()
-    started.is_itself_again()
-
-
-def first_words(target: Target, hello: Hello | bytes) -> Answer:
-    return ask(target.server.address.connect(), hello)
 
 
 def of_ssl_2(*versions: int) -> bytes:

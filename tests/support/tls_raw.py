@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from support.target import Target
 from support.tls import NAME
 from support.tlslite import AlertDescription
 
@@ -213,3 +214,8 @@ def ask(sock: socket.socket, said: Hello | bytes) -> Answer:
         sock.shutdown(socket.SHUT_WR)
         return heard(sock)
     return Answer()
+
+
+def first_words(target: Target, hello: Hello | bytes) -> Answer:
+    """Of a server, to a connection of its own."""
+    return ask(target.server.address.connect(), hello)

@@ -349,6 +349,16 @@ impl Carrier {
         matches!(self.frames, Speech::Over)
     }
 
+    /// Has the client told to open no more streams, if the connection must end, has had all its requests with the `asked` that are
+    /// served, or the server is about to leave. True if there is something to be written.
+    fn end_if_last(&mut self, asked: u32, must_end: bool, requests: &Requests) -> bool {
+        let asked = asked.saturating_add(self.brought.len() as u32);
+        let is_last = must_end
+            || self.is_served(asked, &requests.common.settings)
+            || (asked > 0 && requests.ends_connections());
+        (is_last || self.is_told()) && self.end(requests.now_us)
+    }
+
     /// Writes what waits for the socket; `None` if nothing does.
     fn write(&self, transport: &mut Transport) -> Option<Written> {
         let mut wire = self.wire.borrow_mut();
@@ -379,26 +389,6 @@ impl Connection {
         Step::On
     }
 
-    /// Has the client told to open no more streams, if it has had all that it may have, or the server is about to leave. True if
-    /// that is to be written.
-    fn end_if_last(&mut self, requests: &Requests) -> bool {
-        let is_worn = self.transport.is_worn();
-        let Phase::Carrying(carrier) = &mut self.phase else {
-            return false;
-        };
-        let asked = self.requests.saturating_add(carrier.brought.len() as u32);
-        let is_last = carrier.is_served(asked, &requests.common.settings)
-            || is_worn
-            || (asked > 0 && requests.ends_connections());
-        (self.closing || is_last || carrier.is_told()) && carrier.end(requests.now_us)
-    }
-
-    fn rest_carrying(&mut self, requests: &Requests) {
-        if let Phase::Carrying(carrier) = &mut self.phase {
-            carrier.rest(requests.now_us);
-        }
-    }
-
     /// Goes on with HTTP/2.
     pub(super) fn carry(&mut self, requests: &mut Requests, poller: &Poller) -> Step {
         if let Phase::Carrying(carrier) = &self.phase {
@@ -416,8 +406,9 @@ impl Connection {
                     self.intake.wrote(len.get(), requests.now_us);
                     if self.transport.has_had_its_turn() {
                         // A flood of frames ends each turn here, so the server looks here, too, whether the connection is to end.
-                        self.end_if_last(requests);
-                        self.rest_carrying(requests);
+                        let must_end = self.closing || self.transport.is_worn();
+                        carrier.end_if_last(self.requests, must_end, requests);
+                        carrier.rest(requests.now_us);
                         self.wake_later(requests);
                         return Step::Wait;
                     }
@@ -454,10 +445,11 @@ impl Connection {
             let waits = is_unread || carrier.is_over() || !has_more;
             if waits || self.transport.has_had_its_turn() {
                 // Not before: it may have been woken by a request.
-                if self.end_if_last(requests) {
+                let must_end = self.closing || self.transport.is_worn();
+                if carrier.end_if_last(self.requests, must_end, requests) {
                     continue;
                 }
-                self.rest_carrying(requests);
+                carrier.rest(requests.now_us);
                 if !waits {
                     self.wake_later(requests);
                 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 const UNLIMITED_BYTES: u64 = 1 << 60;
 
 /// A control group with a memory controller, and those above it as far as this process sees them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemoryGroup {
+#[derive(Debug)]
+struct MemoryGroup {
     /// Where the hierarchy is mounted.
     mount: PathBuf,
     /// The group's own folder, in `mount`.
@@ -18,15 +18,8 @@ pub struct MemoryGroup {
 }
 
 impl MemoryGroup {
-    /// The groups of this process, as /proc/self/cgroup and /proc/self/mountinfo name them (cgroups(7), proc(5)). A system may
-    /// have both versions, of which one has the memory controller.
-    pub fn own() -> Vec<Self> {
-        let read = |path| fs::read_to_string(path).unwrap_or_default();
-        named_in(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))
-    }
-
     /// The least limit of this group and of those above it, in bytes; `None` if there is none, or no such controller.
-    pub fn limit_bytes(&self) -> Option<u64> {
+    fn limit_bytes(&self) -> Option<u64> {
         let inside = self.folder.ancestors();
         let inside = inside.take_while(|folder| folder.starts_with(&self.mount));
         let limits = inside.filter_map(|folder| {
@@ -37,10 +30,12 @@ impl MemoryGroup {
     }
 }
 
-/// The least memory limit of all groups of this process, in bytes; `None` if there is none.
+/// The least memory limit of all groups of this process, in bytes, as /proc/self/cgroup and /proc/self/mountinfo name them
+/// (cgroups(7), proc(5)); `None` if there is none. A system may have both versions, of which one has the memory controller.
 pub fn memory_limit_bytes() -> Option<u64> {
-    let limits = MemoryGroup::own().into_iter();
-    limits.filter_map(|group| group.limit_bytes()).min()
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let groups = named_in(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
+    groups.iter().filter_map(MemoryGroup::limit_bytes).min()
 }
 
 /// A limit file of version 2 says "max" where there is none.

@@ -1,7 +1,7 @@
 //! For the fuzzer: a client that rustls has, and a server that the client trusts.
 //!
-//! Handshakes differ from run to run: ring draws the keys of each from the kernel, and takes no seed. What clients and servers
-//! say is the same all the same, and only their ciphertext differs.
+//! Handshakes differ from run to run: ring draws the keys of each from the kernel, and takes no seed. Clients and
+//! servers say the same things in each run, and only their ciphertext differs.
 
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;

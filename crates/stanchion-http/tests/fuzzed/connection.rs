@@ -1,5 +1,5 @@
-//! What a connection reads: the same requests however the bytes were cut, and the same again when they are
-//! written anew from what was understood.
+//! A connection reads the same requests however the bytes are cut, and reads them again from heads that the test
+//! writes again.
 
 use stanchion_http::{Framing, HeadRules, Permits, split_target};
 

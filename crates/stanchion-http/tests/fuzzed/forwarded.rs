@@ -1,4 +1,4 @@
-//! What clients and proxies say about a request: it never panics, and only the proxies are believed.
+//! Fields of clients and proxies about a request: reading them never panics, and only the proxies are believed.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -25,7 +25,7 @@ pub(crate) fn look(bytes: &[u8]) {
     if !last.contains(|char: char| char.is_ascii_hexdigit() || char == ':') {
         assert_eq!(client, Some(PEER), "it names no address");
     }
-    // What a client writes cannot change what the proxy adds, whether in a field of its own or in the same.
+    // A client cannot change the proxy's addition, whether in a field of its own or in the same.
     let proxys = b"for=192.0.2.1;proto=http";
     let own = forwarded([bytes, proxys].into_iter(), |_| false).expect("the proxy's can be read");
     let same = forwarded([&[bytes, b", ", proxys].concat()[..]].into_iter(), |_| {

@@ -1,4 +1,4 @@
-//! What operators set, by texts of the command line, of variables and of config files, and by native values of config files:
+//! Operators set values by texts of the command line, of variables and of config files, and by native values of config files:
 //! each value is refused in one line or taken, and what was taken is taken again as it is.
 
 use serde_json::{Map, Value};

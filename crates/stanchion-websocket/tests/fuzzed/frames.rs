@@ -1,5 +1,5 @@
-//! What a client sends over a WebSocket: the same comes of it however the bytes were cut, and no more memory is held than
-//! a message may have, compressed or not.
+//! A WebSocket reads the same messages however the client's bytes are cut, and holds no more memory than a message may
+//! have, compressed or not.
 
 use stanchion_websocket::{Came, Codec, Event, Form, Kind, Socket};
 

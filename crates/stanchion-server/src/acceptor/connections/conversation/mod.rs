@@ -22,7 +22,7 @@ use client::ScriptedClient;
 use script::{CLIENTS, Happening, Opening, Script};
 use settings::PAYERS_MAX;
 
-/// Clients connect so often at most, with those that connect anew.
+/// Clients open so many connections at most.
 const CONNECTIONS_MAX: usize = 8;
 /// Between looks at deadlines in the end, in seconds: after all of them no client has any time left. A look takes a connection
 /// one step further towards its end, so there are more than any has to go.

@@ -43,7 +43,7 @@ pub(super) enum ClientAct<'s> {
     SendsFrame([u8; 3], &'s [u8]),
     /// A frame of a WebSocket, that begins with this byte.
     SendsMessage(u8, &'s [u8]),
-    /// One of [`super::client::REQUESTS`].
+    /// A request of [`super::client::REQUESTS`], by its number.
     Asks(u8),
     /// It says no more.
     Ends,

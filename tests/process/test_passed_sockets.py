@@ -3,6 +3,7 @@
 import signal
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from support.address import Address
 from support.patience import eventually
 from support.server import Serve, Server
 from support.steady import Steady
+from support.wire import Wire
 
 pytestmark = pytest.mark.own("gunicorn closes and resets what it has not accepted")
 
+EXIT_APP_NOT_LOADED = 4
 STATUSES = {signal.SIGTERM: (200,), signal.SIGQUIT: (200, 503), signal.SIGKILL: (200, 503)}
 """What a client may be told by a server that is ended so."""
 
@@ -69,6 +72,23 @@ def test_servers_in_turn_answer_every_client(
         serve("hello:app", *arguments, **options)
         load.more()
     load.assert_no_failure()
+
+
+@pytest.mark.parametrize("interface", ["auto", "wsgi", "asgi"])
+@pytest.mark.parametrize("passed", [activated, named], ids=lambda passed: passed.__name__)
+def test_clients_of_an_app_that_cannot_be_imported_get_503_while_it_is_broken(
+    build: Serve, held: list[socket.socket], passed: object, interface: str
+) -> None:
+    """Also where the server does not know yet how the app is called, and before it is corrected."""
+    for _ in range(2):
+        with ExitStack() as stack:
+            wires = [stack.enter_context(Wire.connect(address)) for address in addresses(held) for _ in range(3)]
+            for wire in wires:
+                wire.send(b"GET / HTTP/1.1\r\nHost: shop\r\n\r\n")
+            arguments, options = passed(held)  # type: ignore[operator]
+            server: Server = build("broken_import:app", "--interface", interface, *arguments, **options).launch()
+            assert server.exit_code() == EXIT_APP_NOT_LOADED
+            assert [wire.response().status for wire in wires] == [503] * len(wires)
 
 
 def reload(server: Server) -> None:

@@ -224,6 +224,9 @@ def test_while_an_app_cannot_be_imported_clients_are_told_so_and_its_correction_
         load = deployment.load(stack, fine=(200, 503))
         # More often than systemd would by itself (StartLimitBurst= in systemd.unit(5)).
         eventually(lambda: int(deployment.shown("NRestarts")[0]) > STARTS_MAX, "it is tried again and again", 60)
+        for address in (deployment.nginx, deployment.direct):
+            with deployment.ask(address) as wire:
+                assert wire.response().status == 503
         deployment.release(2)
         eventually(lambda: deployment.state() == "active", "it serves", 60)
         load.more()

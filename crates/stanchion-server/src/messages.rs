@@ -88,6 +88,8 @@ pub(crate) enum ToAcceptor {
         /// Milliseconds.
         timeout_ms: u64,
     },
+    /// The app cannot be started: let in the clients that wait, for [`Self::Quit`] to tell them so.
+    TurnAway,
     /// Tell everybody 503 and leave.
     Quit,
 }

@@ -9,12 +9,17 @@ use tracing::{error, info, warn};
 
 use super::connections::{Audience, Doing, after};
 use super::dispatch::PortNumber;
+use super::doors::Inside;
 use super::lifecycle::Lifecycle;
 use super::{Acceptor, Ending, FAREWELL};
 use crate::listeners::of_worker;
 use crate::log;
 use crate::messages::{self, FromAcceptor, Incoming, Said, ToAcceptor, WorkerRef};
 use crate::settings::Bind;
+
+/// So many turns at the doors clients have to come in who are turned away: enough for the longest queue that kernels have
+/// by default (`net.core.somaxconn`).
+const QUEUE_TURNS_MAX: usize = 64;
 
 /// How it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +88,7 @@ impl Acceptor {
             }
             ToAcceptor::AcceptOperators => self.advance_to(Lifecycle::Announced),
             ToAcceptor::Accept => self.advance_to(Lifecycle::Open),
+            ToAcceptor::TurnAway => self.let_in_the_queue(),
             ToAcceptor::Reopen => {
                 log::reopen();
                 self.requests.observers.reopen();
@@ -102,6 +108,22 @@ impl Acceptor {
     fn advance_to(&mut self, lifecycle: Lifecycle) {
         if self.requests.lifecycle <= Lifecycle::Open {
             self.requests.lifecycle = lifecycle.max(self.requests.lifecycle);
+        }
+    }
+
+    /// Lets in the clients that wait at the doors now.
+    fn let_in_the_queue(&mut self) {
+        self.advance_to(Lifecycle::Open);
+        for _ in 0..QUEUE_TURNS_MAX {
+            let mut inside = Inside {
+                clients: &mut self.clients,
+                operators: &mut self.operators,
+                requests: &mut self.requests,
+                poller: &self.poller,
+            };
+            if !self.doors.accept(&mut inside) {
+                break;
+            }
         }
     }
 

@@ -101,6 +101,13 @@ impl Acceptor {
         }
     }
 
+    /// Has it let in the clients that wait, for its farewell to tell them 503.
+    pub(super) fn turn_away(&self, actions: &mut Vec<Action>) {
+        if !self.is_gone() {
+            actions.push(self.tell(ToAcceptor::TurnAway));
+        }
+    }
+
     /// Tells it whether another master has the same listeners, now or as soon as it is ready.
     pub(super) fn share(&mut self, shared: bool, actions: &mut Vec<Action>) {
         if std::mem::replace(&mut self.shared, shared) != shared && self.is_ready() {

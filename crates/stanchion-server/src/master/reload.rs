@@ -124,6 +124,13 @@ impl Master {
     ) {
         let Some(serving) = self.serving.filter(|&serving| serving != generation) else {
             actions.push(Action::error(format!("{}: the server leaves", ruin.why)));
+            if let Some(house) = self.houses.get(&generation)
+                && house.may_have_the_door()
+                && !house.workers.have_served()
+            {
+                // A listener that a service manager has passed outlives the server, and so would the wait of its clients.
+                house.acceptor.turn_away(actions);
+            }
             self.stop(now_ms, ruin.code, actions);
             return;
         };

@@ -94,6 +94,7 @@ fn an_app_that_the_template_cannot_load_ends_the_server() {
             reaped(11, exit),
             &format!(
                 "error: the app could not be loaded: the template {exit}: the server leaves
+                 acceptor 1: turn away
                  news: stopping
                  acceptor 1: quit"
             ),
@@ -157,6 +158,7 @@ fn an_app_that_no_worker_can_load_ends_the_server() {
                  news: gone 0=100 boot
                  error: worker 0 (100) exited with code {code} while booting: no worker was ever ready
                  error: a worker did not boot: the server leaves
+                 acceptor 1: turn away
                  news: stopping
                  acceptor 1: quit
                  KILL 11

@@ -522,6 +522,7 @@ fn to_acceptor(message: &ToAcceptor) -> String {
         ToAcceptor::Reopen => "reopen".to_owned(),
         ToAcceptor::Drain { timeout_ms } => format!("drain {timeout_ms}"),
         ToAcceptor::Retire { timeout_ms } => format!("retire {timeout_ms}"),
+        ToAcceptor::TurnAway => "turn away".to_owned(),
         ToAcceptor::Quit => "quit".to_owned(),
         ToAcceptor::Shared(shared) => format!("shared {shared}"),
         // Not a matter of the step.

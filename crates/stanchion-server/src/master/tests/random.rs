@@ -417,6 +417,14 @@ impl World {
                 acceptor.role = CLOSED;
                 acceptor.told_to_leave = true;
             }
+            ToAcceptor::TurnAway => {
+                assert!(!acceptor.told_to_leave, "{acceptor:?}");
+                let is_open =
+                    |child: &Child| matches!(child.role, Role::Acceptor { open: true, .. });
+                let others = self.children.iter().filter(|(other, _)| **other != pid);
+                let serving: Vec<_> = others.filter(|(_, child)| is_open(child)).collect();
+                assert!(serving.is_empty(), "{serving:?} would answer these clients");
+            }
             ToAcceptor::Quit => {
                 if let Role::Acceptor { open, .. } = &mut acceptor.role {
                     *open = false;

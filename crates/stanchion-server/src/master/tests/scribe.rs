@@ -82,6 +82,7 @@ fn settings_that_are_no_good_end_the_start_and_are_named() {
     tree.expect(
         reaped(SCRIBE, UNUSABLE),
         "error: logging: no such handler: the server leaves
+         acceptor 1: turn away
          news: stopping
          acceptor 1: quit",
     );

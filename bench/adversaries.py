@@ -1,7 +1,8 @@
 """Honest clients beside each kind of attacker, and what that costs them over the time before and after.
 
-The server and the honest clients share a core, in all windows, and the attackers have the other one. So a flood comes
-as fast as a core can send it, and the server lacks the time that the flood costs it.
+The server has a core. The attackers have the other one, and the honest clients take it from them whenever they have
+something to do. So a flood comes as fast as a core can send it, and an honest client waits for the server and for
+nothing else.
 """
 
 import json
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from bench.attackers import Did
 from bench.attacks import ATTACKS, NONE, Attack
 from bench.honest_load import Asked, HonestClients
-from bench.measure import CLIENT_CORE, SERVER_CORE, Figures, Plan, serving, watching
+from bench.measure import CLIENT_CORE, Figures, Plan, serving, watching
 from bench.mixed_load import percentile
 from bench.processes import ServerError, Tree
 from bench.servers import ASYNCHRONOUS, PYTHON, Server
@@ -71,7 +72,7 @@ def adversaries(server: Server, plan: Plan, round_number: int) -> Iterator[tuple
     app = "asgi:big" if is_asynchronous else "big:app"
     with serving(server, app, workers=WORKERS, tls=True, http2=True) as (tree, port), on_the_clients_core():
         others_share = watching(tree)
-        with HonestClients(port, round_number, SERVER_CORE) as honest:
+        with HonestClients(port, round_number, CLIENT_CORE) as honest:
             time.sleep(WARM_UP_S)
             stages = list(besieged(tree, port, attacks if round_number % 2 == 0 else attacks[::-1], honest, plan))
         share = others_share()
@@ -83,7 +84,7 @@ def besieged(tree: Tree, port: int, attacks: Sequence[Attack], honest: HonestCli
     before = window(tree, plan.load_s * ALONE_LOADS)
     for attack in attacks:
         with Attackers(port, attack) as attackers:
-            time.sleep(SETTLE_S)
+            time.sleep(SETTLE_S + attack.opening_s)
             beside = window(tree, plan.load_s * BESIDE_LOADS)
         time.sleep(SETTLE_S)
         # Requests that the attackers have kept waiting would make the next window look as bad as the one beside them.

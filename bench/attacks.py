@@ -46,6 +46,8 @@ class Attack:
     # Whether it reads no more than SLOW_READ_BYTES in a turn.
     reads_slowly: bool = False
     needs_websockets: bool = False
+    # How long the app takes for the requests that the attackers begin with: that is load, whatever comes after it.
+    opening_s: float = 0.0
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
@@ -155,7 +157,7 @@ ATTACKS = {
         Attack("PING", lambda: over_http2(b"", frame(PING, 0, 0, bytes(8)))),
         Attack("SETTINGS", lambda: over_http2(b"", frame(SETTINGS, 0, 0))),
         Attack("empty DATA", lambda: over_http2(frame(HEADERS, END_HEADERS, 1, POST), frame(DATA, 0, 1))),
-        Attack("windows of a byte", windows_of_a_byte),
+        Attack("windows of a byte", windows_of_a_byte, opening_s=1.0),
         Attack("HPACK bombs", hpack_bombs),
         Attack("hellos in pieces", hello_in_pieces, over=BELOW_TLS),
         Attack("handshakes", handshake_alone, over=H1),

@@ -1,8 +1,9 @@
 """Honest clients, open loop: each request is sent when it is due, whatever became of those before.
 
 They speak HTTP/1.1 and HTTP/2 over TLS, mostly over kept connections, and some over new ones. The clients are this
-file, run as a program on a core. To each line of its input it answers with a line, once no request has waited for long,
-or after a while. At the end of its input it stops, and prints what became of each request.
+file, run as a program on a core, where it comes before all programs of the usual schedule. To each line of its input it
+answers with a line, once no request has waited for long, or after a while. At the end of its input it stops, and prints
+what became of each request.
 """
 
 import asyncio
@@ -186,7 +187,8 @@ class HonestClients:
 
     def __init__(self, port: int, seed: int, core: int) -> None:
         command = [PYTHON, "-m", "bench.honest_load", str(port), str(seed)]
-        self._command = ["taskset", "-c", str(core), *command]
+        # sched(7): a process of SCHED_FIFO takes the core from those of SCHED_OTHER at once. It needs CAP_SYS_NICE.
+        self._command = ["chrt", "--fifo", "1", "taskset", "-c", str(core), *command]
         self.asked: list[Asked] = []
 
     def __enter__(self) -> "HonestClients":

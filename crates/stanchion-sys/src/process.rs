@@ -318,12 +318,13 @@ fn replace(old: BorrowedFd<'_>, file: BorrowedFd<'_>, flags: libc::c_int) -> io:
     }
 }
 
-/// Has the allocator keep what is freed, up to `kept_bytes`, instead of giving it back to the
-/// kernel and faulting it in again, page by page, for the next buffer (mallopt(3)).
-pub fn keep_freed_memory(kept_bytes: i32) {
+/// Has the allocator keep what is freed, up to `kept_bytes`, instead of giving it back to the kernel and faulting it in
+/// again, page by page, for the next buffer. A buffer from `mapped_bytes` on has a mapping of its own, so the kernel moves
+/// its pages when it grows (mremap(2)), and no byte is copied (mallopt(3)).
+pub fn keep_freed_memory(kept_bytes: i32, mapped_bytes: i32) {
     // SAFETY: mallopt(3) only sets parameters of the allocator; it has no preconditions.
     unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, kept_bytes);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, mapped_bytes);
         libc::mallopt(libc::M_TRIM_THRESHOLD, kept_bytes);
     }
 }

@@ -52,9 +52,10 @@ use tls::{Certificates, TicketKeeper};
 
 /// How long refusals may take to be written when the server leaves.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// Freed memory that is kept for the next buffers: bodies and answers come and go at a rate at
-/// which page faults would cost more than the copying.
+/// Bodies and answers come and go at a rate at which page faults would cost more than the copying.
 const FREED_BYTES_KEPT: i32 = 16 << 20;
+/// Only messages of `WebSocket`s become so long, and they come in pieces: others wait while what has come is copied.
+const MAPPED_BYTES: i32 = 1 << 20;
 /// How often those are looked for who dawdle, and everything else that is done now and then.
 const WATCH: Duration = Duration::from_millis(250);
 /// Likewise while nobody is there: a host of many servers sleeps better.
@@ -152,7 +153,7 @@ fn start(
         );
     }
     crate::spool::clear(&common.spool)?;
-    process::keep_freed_memory(FREED_BYTES_KEPT);
+    process::keep_freed_memory(FREED_BYTES_KEPT, MAPPED_BYTES);
     log::write_by_thread()?;
     let mut acceptor = Acceptor::new(common, listeners, master, (connections_max, porter))?;
     if let Some(tls) = tls {

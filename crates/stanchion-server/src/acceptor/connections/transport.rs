@@ -36,8 +36,8 @@ const TURN_BYTES_MAX: usize = 256 << 10;
 
 /// Bytes may take more time than usual: frames that are all heads, or compressed fields. So a turn is over, too, when it has
 /// lasted for so long since the first look at its time, which comes once it had as many bytes as this.
-const TURN_US_MAX: u64 = 500;
-const TIMED_BYTES: usize = 16 << 10;
+const TURN_US_MAX: u64 = 100;
+const TIMED_BYTES: usize = 4 << 10;
 
 /// Of a file that the kernel does not send itself, so much is read at a time.
 const COPIED_BYTES_MAX: usize = 64 << 10;

@@ -1,7 +1,9 @@
 """What a client of HTTP/2 may do, and what ends it: floods of frames, resets, not to read, send or stay."""
 
 import contextlib
+import itertools
 import socket
+import struct
 import threading
 import time
 from pathlib import Path
@@ -22,11 +24,13 @@ HTTP2 = ("--http-protocols", "h2,h1", "--http2-cleartext", "prior-knowledge")
 NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, REFUSED_STREAM, CANCEL, CALM = 0, 1, 2, 7, 8, 11
 WINDOW = 4
 """Of the settings of a client: how much of each answer it takes before it has read any."""
-DATA, HEADERS, RST_STREAM, SETTINGS, PING, CONTINUATION = 0, 1, 3, 4, 6, 9
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING, GOAWAY, CONTINUATION, UNKNOWN = 0, 1, 2, 3, 4, 6, 7, 9, 0xBE
 
 FLOOD_BYTES_MAX = 400_000_000
 """Far more than the server answers before it ends a connection that it has told to go."""
 
+GET = b"\x82\x84\x87\x41\x01a"
+"""The head of a request, by HPACK's static table (RFC 7541 appendix A)."""
 HEAD = [(":method", "GET"), (":scheme", "http"), (":authority", "test"), (":path", "/")]
 
 
@@ -237,6 +241,56 @@ def test_floods_end_the_connection(hello: Server, flood: bytes) -> None:
         assert talk.get("/").status == 200
 
 
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        frame(PING, 0, 0, bytes(8)),
+        frame(SETTINGS, 0, 0),
+        frame(UNKNOWN, 0, 0, bytes(100)),
+        frame(PRIORITY, 0, 1, bytes(5)),
+    ],
+    ids=["ping", "settings", "unknown", "priority"],
+)
+def test_a_client_whose_frames_carry_nothing_is_sent_away(hello: Server, nothing: bytes) -> None:
+    """CVE-2019-9512, CVE-2019-9513, CVE-2019-9515."""
+    with Talk(hello.address) as talk:
+        assert talk.get("/").status == 200
+        talk.send(nothing * (30_000 // len(nothing)))
+        talk.ping()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            talk.send(nothing * (200_000 // len(nothing)))
+        assert ended_with(talk, CALM)
+    with Talk(hello.address) as talk:
+        assert talk.get("/").status == 200
+
+
+def test_a_client_whose_heads_are_all_refused_is_sent_away(hello: Server) -> None:
+    """Each byte of a head stands for a field of 4,000 bytes."""
+    with Talk(hello.address) as talk:
+        # One field goes into the table (RFC 7541 section 6.2.1), and a byte stands for it later.
+        talk.send(frame(HEADERS, 5, 1, GET + b"\x40\x01x\x7f\xa1\x1e" + b"y" * 4_000))
+        bombs = (frame(HEADERS, 5, number, GET + b"\xbe" * 15_000) for number in range(3, 60, 2))
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            talk.send(b"".join(bombs))
+        came = b""
+        with contextlib.suppress(ConnectionResetError):
+            while data := talk.sock.recv(1 << 16):
+                came += data
+    # Of the last stream that the server has answered, and why it ends (RFC 9113 section 6.8).
+    assert frame(GOAWAY, 0, 0, struct.pack(">II", 1, CALM)) in came
+
+
+def test_a_body_in_frames_of_a_byte_is_taken(serve: Serve) -> None:
+    """Ten bytes of frames for each of its own: five times what a client may send that carries nothing."""
+    body = bytes(50_000)
+    server = serve("greening:app", *HTTP2)
+    with Talk(server.address) as talk:
+        number = talk.begin("/echo", method="POST", ends=False)
+        talk.send(b"".join(frame(DATA, 0, number, body[:1]) for _ in body))
+        talk.send(frame(DATA, 1, number))
+        assert talk.answer(number).body == body
+
+
 @pytest.mark.parametrize("what", [frame(PING, 0, 0, bytes(8)), frame(SETTINGS, 0, 0)], ids=["ping", "settings"])
 def test_who_asks_without_end_and_reads_nothing_is_not_read_either(hello: Server, what: bytes) -> None:
     """CVE-2019-9512, CVE-2019-9515: no answers pile up in memory."""
@@ -373,23 +427,24 @@ def test_an_answer_that_breaks_off_resets_its_stream(serve: Serve) -> None:
         assert (answer.reset, answer.is_over) == (INTERNAL_ERROR, False)
 
 
-def test_a_client_that_floods_without_a_pause_is_sent_away_in_time(serve: Serve, clock: Clock) -> None:
+def test_a_client_that_floods_without_a_pause_is_sent_away_after_its_requests(serve: Serve) -> None:
     """Each of its turns is over before all that it sent is done, and ends with something to write."""
-    server = serve("hello:app", "--header-timeout", "100", *HTTP2, env=clock.environment)
+    server = serve("hello:app", "--keepalive-requests", "2000", *HTTP2)
     with server.address.connect() as sock:
         sock.sendall(PREFACE + frame(SETTINGS, 0, 0))
 
         def flood() -> None:
             # Until the server ends the connection.
             with contextlib.suppress(OSError):
-                while True:
-                    sock.sendall(frame(PING, 0, 0, bytes(8)) * 5_000)
+                for number in itertools.count(1, 2):
+                    # With a request may come so much that carries nothing.
+                    request = frame(HEADERS, 5, number, GET)
+                    sock.sendall(request + frame(PING, 0, 0, bytes(8)) * 10)
 
         flooding = threading.Thread(target=flood)
         flooding.start()
         try:
-            received = len(sock.recv(1 << 16))
-            clock.advance(200)
+            received = 0
             with contextlib.suppress(ConnectionResetError):
                 while data := sock.recv(1 << 20):
                     received += len(data)

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use h2::Reason;
 use h2::server::{Connection as Frames, Handshake, SendResponse};
 use http::Request;
@@ -19,6 +19,7 @@ use tracing::debug;
 use super::connection::{Connection, Phase, Step};
 use super::judging::after;
 use super::ledger::{Ledger, Part};
+use super::overhead::Overhead;
 use super::transport::{Read, Transport, Written};
 use crate::acceptor::poller::Poller;
 use crate::acceptor::requests::Requests;
@@ -27,7 +28,7 @@ use crate::settings::Settings;
 /// So much of what is to be sent waits for the socket; h2 keeps the rest, which is bounded for each stream.
 const OUTWARD_BYTES_MAX: usize = 64 << 10;
 /// h2 takes so much at a time of what has come, since few bytes may take it long.
-const PIECE_BYTES_MAX: usize = 16 << 10;
+const PIECE_BYTES_MAX: usize = 4 << 10;
 /// So much of an answer waits in its stream for the others, or for the socket.
 const STREAM_BYTES_MAX: usize = 64 << 10;
 /// So much of all bodies together a client may send that nobody has read yet: what it may of each, so that none waits for
@@ -91,6 +92,7 @@ struct Wire {
     inward: Bytes,
     /// h2 may take so much of it now.
     piece_left: usize,
+    overhead: Overhead,
     outward: Vec<u8>,
     /// Nothing more comes in.
     ended: bool,
@@ -117,7 +119,7 @@ impl AsyncRead for Wired {
         _: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let mut wire = self.0.borrow_mut();
+        let wire = &mut *self.0.borrow_mut();
         if wire.inward.is_empty() {
             return if wire.ended {
                 Poll::Ready(Ok(()))
@@ -129,8 +131,9 @@ impl AsyncRead for Wired {
         if len == 0 {
             return Poll::Pending;
         }
-        into.put_slice(&wire.inward[..len]);
-        wire.inward.advance(len);
+        let piece = wire.inward.split_to(len);
+        wire.overhead.came(&piece);
+        into.put_slice(&piece);
         wire.piece_left -= len;
         Poll::Ready(Ok(()))
     }
@@ -169,6 +172,7 @@ impl Carrier {
         let wire = Rc::new(RefCell::new(Wire {
             inward: came,
             piece_left: 0,
+            overhead: Overhead::new(requests.now_us),
             outward: Vec::new(),
             ended: false,
         }));
@@ -303,8 +307,12 @@ impl Carrier {
     }
 
     /// Has frames read, as far as they have come, and written, as far as there is room.
-    fn turn(&mut self) {
-        self.wire.borrow_mut().piece_left = PIECE_BYTES_MAX;
+    fn turn(&mut self, now_us: u64) {
+        let is_flood = {
+            let mut wire = self.wire.borrow_mut();
+            wire.piece_left = PIECE_BYTES_MAX;
+            wire.overhead.is_flood(self.ledger.answered_bytes(), now_us)
+        };
         let waker = self.waker.clone();
         let mut context = Context::from_waker(&waker);
         if let Speech::Begins(handshake) = &mut self.frames {
@@ -314,7 +322,7 @@ impl Carrier {
                 Poll::Ready(Err(error)) => return self.fails(&error),
             }
         }
-        if self.ledger.resets() > RESETS_MAX {
+        if is_flood || self.ledger.resets() > RESETS_MAX {
             self.cut(Reason::ENHANCE_YOUR_CALM);
         }
         while let Speech::Goes(frames) = &mut self.frames {
@@ -322,6 +330,7 @@ impl Carrier {
                 Poll::Pending => return,
                 Poll::Ready(None) => self.frames = Speech::Over,
                 Poll::Ready(Some(Ok((request, respond)))) => {
+                    self.wire.borrow_mut().overhead.asked(&request);
                     self.brought.push(Brought { request, respond });
                     self.heed_late();
                 }
@@ -400,7 +409,7 @@ impl Connection {
             let Phase::Carrying(carrier) = &mut self.phase else {
                 return Step::On;
             };
-            carrier.turn();
+            carrier.turn(requests.now_us);
             let has_room = match carrier.write(&mut self.transport) {
                 Some(Written::Bytes(len)) => {
                     self.intake.wrote(len.get(), requests.now_us);

@@ -21,6 +21,8 @@ pub(super) struct Ledger {
     resets: Cell<u32>,
     /// Bytes of answers that h2 has, also of streams that are over.
     answers_bytes: Cell<usize>,
+    /// Bytes of answers that h2 has put into frames.
+    answered_bytes: Cell<u64>,
     /// Streams that wait for room which streams that are over have, and are woken when there is more.
     waiting: RefCell<Vec<Waker>>,
     /// Where these bytes count, like those that the streams have.
@@ -70,6 +72,8 @@ impl Buf for Part {
 
     fn advance(&mut self, count: usize) {
         self.piece.advance(count);
+        let answered = &self.ledger.answered_bytes;
+        answered.set(answered.get() + count as u64);
     }
 }
 
@@ -93,6 +97,7 @@ impl Ledger {
             open: Cell::default(),
             resets: Cell::default(),
             answers_bytes: Cell::default(),
+            answered_bytes: Cell::default(),
             waiting: RefCell::default(),
             memory: Rc::clone(memory),
             payer: charge::current(),
@@ -107,6 +112,10 @@ impl Ledger {
     /// Whether the client waits for answers.
     pub(super) fn has_open(&self) -> bool {
         self.open.get() > 0
+    }
+
+    pub(super) fn answered_bytes(&self) -> u64 {
+        self.answered_bytes.get()
     }
 
     pub(super) fn resets(&self) -> u32 {

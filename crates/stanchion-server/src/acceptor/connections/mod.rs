@@ -18,6 +18,7 @@ mod judging;
 mod leaving;
 mod ledger;
 mod outward;
+mod overhead;
 mod overweight;
 mod pace;
 mod pings;

@@ -1,0 +1,179 @@
+//! Bounds what the client of an HTTP/2 connection may send that carries nothing: floods of PING, SETTINGS, empty frames or heads
+//! that h2 refuses (RFC 9113 section 10.5).
+
+use http::Request;
+
+/// A client may begin with so many bytes that carry nothing.
+const FIRST_BYTES: u64 = 32 << 10;
+/// It may send so many more in each second, such as the PINGs of a connection that is kept open.
+const BYTES_PER_S: u64 = 1 << 10;
+/// It may send so many for each byte of a body or an answer: a frame of one byte has 10, and `WINDOW_UPDATE` has 13.
+const TIMES: u64 = 32;
+/// And so many with each request, besides its head: PRIORITY, `WINDOW_UPDATE`, `RST_STREAM`.
+const BYTES_PER_REQUEST: u64 = 256;
+/// A field of a list of headers counts as so many bytes more than it has (RFC 9113 section 6.5.2): none takes as many to be sent.
+const FIELD_BYTES: usize = 32;
+
+/// The client's first bytes are no frame (RFC 9113 section 3.4).
+const PREFACE_BYTES: usize = 24;
+/// Each frame begins with its length, its kind, flags and the number of a stream (RFC 9113 section 4.1).
+const HEAD_BYTES: usize = 9;
+const DATA: u8 = 0;
+
+/// What a client has sent on one connection.
+#[derive(Debug)]
+pub(super) struct Overhead {
+    since_us: u64,
+    came_bytes: u64,
+    body_bytes: u64,
+    /// What belongs to requests, with their heads.
+    asked_bytes: u64,
+    /// Of the next frame, what has come of its head.
+    head: [u8; HEAD_BYTES],
+    head_len: usize,
+    /// Bytes that come before that head.
+    skipped: usize,
+}
+
+impl Overhead {
+    pub(super) fn new(now_us: u64) -> Self {
+        Self {
+            since_us: now_us,
+            came_bytes: 0,
+            body_bytes: 0,
+            asked_bytes: 0,
+            head: [0; HEAD_BYTES],
+            head_len: 0,
+            skipped: PREFACE_BYTES,
+        }
+    }
+
+    /// These bytes go to h2.
+    pub(super) fn came(&mut self, mut bytes: &[u8]) {
+        self.came_bytes += bytes.len() as u64;
+        loop {
+            let skipped = self.skipped.min(bytes.len());
+            self.skipped -= skipped;
+            bytes = &bytes[skipped..];
+            let len = (HEAD_BYTES - self.head_len).min(bytes.len());
+            if len == 0 {
+                return;
+            }
+            self.head[self.head_len..self.head_len + len].copy_from_slice(&bytes[..len]);
+            self.head_len += len;
+            bytes = &bytes[len..];
+            if self.head_len == HEAD_BYTES {
+                self.frame();
+            }
+        }
+    }
+
+    fn frame(&mut self) {
+        let [high, middle, low, kind, ..] = self.head;
+        let len = u32::from_be_bytes([0, high, middle, low]);
+        if kind == DATA {
+            self.body_bytes += u64::from(len);
+        }
+        self.skipped = len as usize;
+        self.head_len = 0;
+    }
+
+    /// A request has come that h2 does not refuse.
+    pub(super) fn asked<T>(&mut self, request: &Request<T>) {
+        let fields = request.headers().iter();
+        let fields = fields.map(|(name, value)| name.as_str().len() + value.len() + FIELD_BYTES);
+        let target = request
+            .uri()
+            .path_and_query()
+            .map_or(0, |all| all.as_str().len());
+        self.asked_bytes += (target + fields.sum::<usize>()) as u64 + BYTES_PER_REQUEST;
+    }
+
+    /// Whether the client has sent more than what belongs to its requests, to their bodies and to so many bytes of answers.
+    pub(super) fn is_flood(&self, answered_bytes: u64, now_us: u64) -> bool {
+        let age_s = now_us.saturating_sub(self.since_us) / 1_000_000;
+        let carried_bytes = self.body_bytes.saturating_add(answered_bytes);
+        let allowed = [
+            FIRST_BYTES,
+            age_s.saturating_mul(BYTES_PER_S),
+            carried_bytes.saturating_mul(TIMES),
+            self.asked_bytes,
+        ];
+        self.came_bytes > allowed.into_iter().fold(0, u64::saturating_add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BORN_US: u64 = 7_000_000;
+    const PING: u8 = 6;
+
+    fn frame(kind: u8, len: usize) -> Vec<u8> {
+        let [_, high, middle, low] = u32::try_from(len).unwrap().to_be_bytes();
+        let mut frame = vec![high, middle, low, kind, 0, 0, 0, 0, 1];
+        frame.resize(frame.len() + len, 0xff);
+        frame
+    }
+
+    /// After the preface and so many bytes of frames that carry nothing.
+    fn overhead(more: u64) -> Overhead {
+        let mut overhead = Overhead::new(BORN_US);
+        overhead.came(&[0xff; PREFACE_BYTES]);
+        let len = usize::try_from(more).unwrap() - PREFACE_BYTES - HEAD_BYTES;
+        overhead.came(&frame(PING, len));
+        overhead
+    }
+
+    #[test]
+    fn a_client_may_send_so_much_that_carries_nothing_and_no_more() {
+        let request = Request::get("/ab").header("a", "bcd").body(()).unwrap();
+        for (allowed, requests, answered_bytes, age_s) in [
+            (FIRST_BYTES, 0, 0, 0),
+            (FIRST_BYTES + 2 * (BYTES_PER_REQUEST + 3 + 4 + 32), 2, 0, 0),
+            (FIRST_BYTES + 32_000, 0, 1_000, 0),
+            (FIRST_BYTES + 60 * BYTES_PER_S, 0, 0, 60),
+        ] {
+            let now_us = BORN_US + age_s * 1_000_000;
+            let is_flood = |came| {
+                let mut overhead = overhead(came);
+                (0..requests).for_each(|_| overhead.asked(&request));
+                overhead.is_flood(answered_bytes, now_us)
+            };
+            assert_eq!((is_flood(allowed), is_flood(allowed + 1)), (false, true));
+        }
+    }
+
+    #[test]
+    fn frames_are_told_apart_in_whatever_pieces_they_come() {
+        let mut bytes = vec![0; PREFACE_BYTES];
+        for (kind, len) in [(PING, 8), (DATA, 0), (DATA, 300), (PING, 0), (DATA, 70_000)] {
+            bytes.extend(frame(kind, len));
+        }
+        for piece in [1, 2, 8, 9, 10, 24, 4_096, bytes.len()] {
+            let mut overhead = Overhead::new(BORN_US);
+            bytes.chunks(piece).for_each(|piece| overhead.came(piece));
+            assert_eq!(overhead.came_bytes, bytes.len() as u64);
+            assert_eq!(overhead.body_bytes, 70_300, "in pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn a_body_in_frames_of_a_byte_is_no_flood_and_empty_frames_are() {
+        for (len, is_flood) in [(1, false), (0, true)] {
+            let mut overhead = Overhead::new(BORN_US);
+            overhead.came(&[0; PREFACE_BYTES]);
+            (0..1_000_000).for_each(|_| overhead.came(&frame(DATA, len)));
+            assert_eq!(overhead.is_flood(0, BORN_US), is_flood);
+        }
+    }
+
+    #[test]
+    fn a_connection_that_pings_keep_open_is_no_flood_after_a_year() {
+        let seconds = 365 * 86_400;
+        let mut idle = Overhead::new(BORN_US);
+        idle.came_bytes = frame(PING, 8).len() as u64 * seconds;
+        assert!(!idle.is_flood(0, BORN_US + seconds * 1_000_000));
+    }
+}

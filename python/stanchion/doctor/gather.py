@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stanchion import _stanchion
-from stanchion.doctor import asked, processes, systemd
+from stanchion.doctor import asked, places, processes, systemd
 from stanchion.doctor.facts import Facts, Listener, Network, Owner
 
 SYSCTLS = (
@@ -85,7 +85,7 @@ def _networks(proc: Path, all_networks: bool) -> tuple[list[Network], list[str]]
     not_looked_at = []
     others = _others(proc, here) if all_networks else {}
     for link, pid in sorted(others.items()):
-        name = name_of(pid, proc)
+        name = places.of_process(pid, link, proc)
         try:
             networks.append(network(pid, link, proc))
         except FileNotFoundError:
@@ -110,10 +110,6 @@ def _others(proc: Path, here: str) -> dict[str, int]:
     return found
 
 
-def name_of(pid: int, proc: Path) -> str:
-    return f"that of {(processes.read(proc / str(pid) / 'comm') or '?').strip()} ({pid})"
-
-
 def network(pid: int | None, link: str, proc: Path = Path("/proc")) -> Network:
     """The namespace of a process, entered in a thread of its own; or ours."""
     entrance = None if pid is None else proc / str(pid) / "ns/net"
@@ -123,7 +119,7 @@ def network(pid: int | None, link: str, proc: Path = Path("/proc")) -> Network:
     sysctls = {sysctl: " ".join(text.split()) for sysctl, path in paths.items() if (text := files[path]) is not None}
     tcp = _sockstat(files[SOCKSTAT] or "")
     return Network(
-        "this one" if pid is None else name_of(pid, proc),
+        "this one" if pid is None else places.of_process(pid, link, proc),
         pid,
         link,
         listeners(view),

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from stanchion.doctor import nginx, queues, settings
+from stanchion.doctor import nginx, patience, queues, settings
 from stanchion.doctor.facts import Facts, Listener
 from stanchion.doctor.finding import Finding
 from stanchion.doctor.settings import Settings
 from stanchion.effective import UsageError
 from support.doctor import doctor, facts, network, owner, tcp, unix
 from support.nginx import EXAMPLE
-from support.server import Serve
+from support.server import GUNICORN, Serve
 
 STANCHION = (owner("stanchion"),)
 
@@ -100,7 +100,8 @@ def test_directives_are_inherited_until_one_of_the_same_name(tmp_path: Path) -> 
 def test_timeouts_are_held_against_ours_only_if_it_may_be_us(tmp_path: Path) -> None:
     text = FILE % "proxy_read_timeout 9s;"
     for owners, expected in (
-        ((owner("gunicorn"),), []),
+        ((owner("gunicorn", 1 << 30),), [("nginx-gives-up-first", "notice")]),
+        ((owner("gunicorn", 1 << 30, "gunicorn -t 10 a:b"),), [("nginx-gives-up-first", "warning")]),
         ((owner("app"),), []),
         (STANCHION, [("nginx-gives-up-first", "warning")]),
         ((), [("nginx-gives-up-first", "notice")]),
@@ -162,6 +163,101 @@ def test_the_settings_of_the_server_that_is_there_count(serve: Serve, tmp_path: 
     (found,) = gives_up_first(serve, tmp_path, "-c", f"{tmp_path}/conf.py")
     assert found["severity"] == "notice"
     assert "run 30 s (timeout; the default, assumed: only running conf.py would tell)" in found["known"]
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("gunicorn a:b", "notice"),
+        ("gunicorn: master [a:b]", "notice"),
+        ("/v/bin/python /v/bin/gunicorn --timeout 10 a:b", "warning"),
+        ("gunicorn --timeout=10 a:b", "warning"),
+        ("gunicorn -t10 a:b", "warning"),
+        ("gunicorn -t 9 a:b", None),
+        ("gunicorn -t 99 -t 9 a:b", None),
+        ("gunicorn -t 0 a:b", None),
+        ("gunicorn -k sync --threads 1 -t 99 a:b", "warning"),
+        # Their workers live on while a request runs, however long.
+        ("gunicorn -k gthread -t 99 a:b", None),
+        ("gunicorn --worker-class=gevent -t 99 a:b", None),
+        ("gunicorn --threads 4 -t 99 a:b", None),
+        ("uwsgi --http-socket :9 --harakiri 10", "warning"),
+        ("uwsgi --harakiri=10", "warning"),
+        ("uwsgi --ini shop.ini", None),
+    ],
+)
+def test_timeouts_of_other_servers_are_those_of_their_command_lines(
+    tmp_path: Path, command: str, expected: str | None
+) -> None:
+    # A process that there is not: nothing else is known of it.
+    owners = (owner(command.split("/")[-1].split()[0].rstrip(":"), 1 << 30, command),)
+    upstream = unix(address="/run/app.sock", backlog=1024, owners=owners)
+    seen = facts(network(upstream, sysctls={"net.core.somaxconn": "511"}))
+    for text in (
+        FILE % "proxy_read_timeout 9s;",
+        (FILE % "uwsgi_read_timeout 9s;").replace("proxy_pass http://app/x;", "uwsgi_pass app;"),
+    ):
+        found = judged(tmp_path, text, seen)
+        assert [(one.code, one.severity) for one in found] == ([("nginx-gives-up-first", expected)] if expected else [])
+
+
+def test_a_uwsgi_pass_has_timeouts_and_targets_of_its_own(tmp_path: Path) -> None:
+    inside = "proxy_read_timeout 9s; uwsgi_read_timeout 89s; uwsgi_next_upstream error non_idempotent; "
+    text = (FILE % inside).replace("proxy_pass http://app/x;", "uwsgi_pass unix:/run/app.sock;")
+    upstream = unix(address="/run/app.sock", backlog=1024, owners=STANCHION)
+    seen = facts(network(upstream, sysctls={"net.core.somaxconn": "511"}))
+    repeats, early = judged(tmp_path, text, seen)
+    assert (repeats.code, early.code) == ("nginx-repeats-posts", "nginx-gives-up-first")
+    assert early.known.startswith("uwsgi_read_timeout is 89 s (") and "wait 60 s" in early.known
+    assert early.now == ("nginx.conf:  uwsgi_read_timeout 100s;",)
+
+
+DEFAULT = "timeout; gunicorn's default"
+TOLD = "timeout; the command line of process 7"
+BY_FILE = f"{DEFAULT}, assumed: its config file may say otherwise"
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "file", "expected"),
+    [
+        ("", "A=b\0", "", (30.0, DEFAULT, False)),
+        ("", "", "", (30.0, f"{DEFAULT}, assumed: what it was started with is out of sight", True)),
+        ("", "A=b\0", "gunicorn.conf.py", (30.0, BY_FILE, True)),
+        ("-c x.py", "A=b\0", "", (30.0, BY_FILE, True)),
+        ("", "A=b\0GUNICORN_CMD_ARGS=-t 9\0", "gunicorn.conf.py", (9.0, TOLD, False)),
+        ("-t 8", "A=b\0GUNICORN_CMD_ARGS=-t 9\0", "", (8.0, TOLD, False)),
+        ("-t 8", "GUNICORN_CMD_ARGS=-k gthread\0", "", None),
+    ],
+)
+def test_what_a_gunicorn_was_started_with(
+    tmp_path: Path, words: str, environ: str, file: str, expected: tuple[float, str, bool] | None
+) -> None:
+    (tmp_path / "7/cwd").mkdir(parents=True)
+    (tmp_path / "7/environ").write_text(environ)
+    if file:
+        (tmp_path / "7/cwd" / file).touch()
+    found = patience.of_another(owner("gunicorn", 7, f"gunicorn {words} a:b"), tmp_path)
+    limits = [(one.seconds, one.known, one.is_assumed) for one in found.limits] if found else []
+    assert limits == ([expected] if expected else [])
+
+
+@pytest.mark.own("the doctor is ours")
+def test_a_real_gunicorn_behind_a_shorter_timeout(serve: Serve, tmp_path: Path) -> None:
+    """As its worker is of the default class, and nothing says otherwise, the default of its timeout is in force."""
+    for words, run in (
+        ([], "30 s (timeout; gunicorn's default)"),
+        (["--timeout", "7"], "7 s (timeout; the command line"),
+    ):
+        path = tmp_path / f"s{len(words)}"
+        server = serve("hello:app", *words, bind=f"unix:{path}", kind=GUNICORN)
+        (tmp_path / "nginx.conf").write_text((FILE % "").replace("/run/app.sock", str(path)).replace("100s", "5s"))
+        said = doctor("--this-one", "--json", "--nginx", f"{tmp_path}/nginx.conf")
+        found = said.finding("nginx-gives-up-first")
+        assert (found["severity"], found["what"]) == (
+            "warning",
+            f"nginx gives up before gunicorn ({server.pid}) would.",
+        )
+        assert f"proxy_read_timeout is 5 s ({tmp_path}/nginx.conf:3). A request may run {run}" in found["known"]
 
 
 def test_an_upstream_without_keepalive(tmp_path: Path) -> None:

@@ -10,6 +10,9 @@ from stanchion.doctor.facts import Listener, Owner
 
 _FLAG = re.compile(r"\s--backlog[= ](\d+)(?=\s|$)")
 
+SERVERS = ("nginx", "gunicorn", "stanchion", "uwsgi")
+"""The doctor knows these."""
+
 # The servers whose own default we have seen in force.
 DEFAULTS = {"nginx": 511, "gunicorn": 2048, "stanchion": 2048}
 
@@ -24,24 +27,29 @@ def with_backlog_asked(listener: Listener, somaxconn: int | None) -> Listener:
     if listener.address.endswith(_CONTROL_SOCKET):
         return listener  # it is not for clients, and has a backlog of its own
     for owner in listener.owners:
-        name = server(owner)
-        if name is None:
+        kind = server(owner)
+        if kind not in DEFAULTS:
             continue
         flag = _FLAG.search(owner.command)
-        if flag and name != "nginx":
+        if flag and kind != "nginx":
             return replace(listener, backlog_asked=int(flag[1]), asked_by=f"--backlog of process {owner.pid}")
-        default = DEFAULTS[name]
+        default = DEFAULTS[kind]
         # A file of settings may say otherwise. Only a backlog that is the default, or that looks like one that was
         # cut, tells that it does not.
         may_be_cut = listener.backlog < default and listener.backlog in (somaxconn, OLD_SOMAXCONN)
         if may_be_cut or listener.backlog == default:
-            return replace(listener, backlog_asked=default, asked_by=f"the default of {name}")
+            return replace(listener, backlog_asked=default, asked_by=f"the default of {kind}")
     return listener
 
 
 def server(owner: Owner) -> str | None:
     """Which of the servers that we know the process is: by its name, its program, or what Python runs in it."""
-    return next((name for name in DEFAULTS if name in _names(owner)), None)
+    return next((name for name in SERVERS if name in _names(owner)), None)
+
+
+def name(owner: Owner) -> str:
+    """The server's name, where we know it: gunicorn, say, and not the Python that runs it."""
+    return server(owner) or owner.name
 
 
 def stanchion(listener: Listener) -> int | None:

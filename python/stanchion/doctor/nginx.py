@@ -7,15 +7,18 @@ from typing import Any
 
 import crossplane
 
-from stanchion.doctor import asked, event_loops, queues, remedies, settings
-from stanchion.doctor.facts import Facts, Listener, Network
+from stanchion.doctor import asked, event_loops, patience, queues, remedies, settings
+from stanchion.doctor.facts import Facts, Listener, Network, Owner
 from stanchion.doctor.finding import NOTICE, WARNING, Finding
+from stanchion.doctor.patience import Patience
 from stanchion.doctor.settings import Settings
 from stanchion.effective import UsageError
 
 LISTEN_BACKLOG = asked.DEFAULTS["nginx"]
+PROTOCOLS = ("proxy", "uwsgi")
+"""Those in which nginx passes requests to servers of Python apps."""
 READ_TIMEOUT_S = 60.0
-"""nginx's default of proxy_read_timeout."""
+"""nginx's default of proxy_read_timeout and uwsgi_read_timeout."""
 VERSION_OF_HTTP_1_1 = "1.29.7"
 """The first nginx that speaks HTTP/1.1 to servers unless told otherwise."""
 
@@ -38,11 +41,22 @@ class Upstream:
 
 @dataclass(frozen=True)
 class Pass:
-    """A proxy_pass, with the directives in force there, whichever block they stand in."""
+    """A proxy_pass or uwsgi_pass, with the directives in force there, whichever block they stand in."""
 
+    protocol: str
+    """proxy or uwsgi, with which the names of its directives begin."""
     target: str
     place: str
     in_force: Mapping[str, tuple[Directive, ...]]
+
+    @property
+    def directive(self) -> str:
+        return f"{self.protocol}_pass"
+
+    @property
+    def read_timeout_s(self) -> float:
+        found = self.last(f"{self.protocol}_read_timeout")
+        return seconds(found.args[0]) if found else READ_TIMEOUT_S
 
     def last(self, name: str) -> Directive | None:
         found = self.in_force.get(name)
@@ -81,7 +95,8 @@ def _walk(
             own[directive.name] = (*own.get(directive.name, ()), directive)
     in_force = {**outer, **own}
     listens += own.get("listen", ())
-    passes += (Pass(one.args[0], one.place, in_force) for one in own.get("proxy_pass", ()))
+    for protocol in PROTOCOLS:
+        passes += (Pass(protocol, one.args[0], one.place, in_force) for one in own.get(f"{protocol}_pass", ()))
     for entry in block:
         if entry["directive"] == "upstream":
             upstreams[entry["args"][0]] = _upstream(entry)
@@ -200,14 +215,15 @@ def _without_keepalive(upstream: Upstream) -> Finding:
 
 
 def _next_upstream(one: Pass) -> Iterator[Finding]:
-    directive = one.last("proxy_next_upstream")
+    name = f"{one.protocol}_next_upstream"
+    directive = one.last(name)
     if directive is not None and "non_idempotent" in directive.args:
         yield Finding(
             "nginx-repeats-posts",
             WARNING,
             directive.place,
             "nginx sends a POST a second time when the first server did not answer.",
-            f"`proxy_next_upstream {' '.join(directive.args)}` ({directive.place}), in force at {one.place}.",
+            f"`{name} {' '.join(directive.args)}` ({directive.place}), in force at {one.place}.",
             "What they ordered may be done twice: a server that did not answer may have worked nevertheless.",
             (f"Take `non_idempotent` out of {directive.place}.",),
         )
@@ -221,10 +237,14 @@ def _passed(
     for listener in found:
         yield from _short_queue(one, listener, network)
     for pid in _masters(found):
-        yield from _timeouts(one, _known(pid, settings_of), f"stanchion ({pid}) would.")
+        yield from _timeouts(one, patience.of_stanchion(f"stanchion ({pid}) would", _known(pid, settings_of)))
+    for owner in _others(found):
+        if (known := patience.of_another(owner)) is not None:
+            yield from _timeouts(one, known)
     if not any(listener.owners for listener in found):
         nobody = settings.by_default("who listens there cannot be seen")
-        yield from _timeouts(one, nobody, "stanchion would, if that is what it passes requests to.")
+        who = "stanchion would, if that is what it passes requests to"
+        yield from _timeouts(one, patience.of_stanchion(who, nobody))
 
 
 def _listeners(one: Pass, configuration: Configuration, network: Network) -> list[Listener]:
@@ -238,6 +258,16 @@ def _masters(listeners: Sequence[Listener]) -> list[int]:
     return sorted({pid for listener in listeners if (pid := asked.stanchion(listener)) is not None})
 
 
+def _others(listeners: Sequence[Listener]) -> list[Owner]:
+    """The servers of other kinds that listen there: of each its master."""
+    found: dict[int, Owner] = {}
+    for listener in listeners:
+        owner = next((one for one in listener.owners if asked.server(one) not in (None, "stanchion")), None)
+        if owner is not None:
+            found.setdefault(owner.pid, owner)
+    return list(found.values())
+
+
 def _known(pid: int, settings_of: Callable[[int], Settings | None]) -> Settings:
     return settings_of(pid) or settings.by_default(f"how process {pid} was started cannot be seen")
 
@@ -247,8 +277,10 @@ def _key(listener: Listener) -> str:
 
 
 def _targets(one: Pass, configuration: Configuration) -> set[str]:
-    """The addresses behind it, as a listener has them: `http://name/…`, `http://unix:/path:/…`, `http://host:port/…`."""
-    _, _, rest = one.target.partition("://")
+    """The addresses behind it, as a listener has them: `http://name/…`, `http://unix:/path:/…`, `http://host:port/…`;
+    of a uwsgi_pass without the scheme.
+    """
+    rest = one.target.rpartition("://")[2] if one.protocol == "uwsgi" else one.target.partition("://")[2]
     if rest.startswith("unix:"):
         servers: tuple[str, ...] = ("unix:" + rest.removeprefix("unix:").partition(":")[0],)
     else:
@@ -276,7 +308,7 @@ def _short_queue(one: Pass, listener: Listener, network: Network) -> Iterator[Fi
             WARNING,
             one.place,
             f"nginx passes requests to {queues.named(listener, network)}, whose queue is short.",
-            f"`proxy_pass {one.target}` ({one.place}); backlog in force {listener.backlog} "
+            f"`{one.directive} {one.target}` ({one.place}); backlog in force {listener.backlog} "
             f"({queues.source(listener)}).",
             f"502 for everybody beyond {listener.room} who wait: {queues.clients_of_full(listener, network)}",
             (remedies.listen_again(listener),),
@@ -284,29 +316,24 @@ def _short_queue(one: Pass, listener: Listener, network: Network) -> Iterator[Fi
         )
 
 
-def _timeouts(one: Pass, ours: Settings, who: str) -> Iterator[Finding]:
-    """nginx must not give up before we do (docs/running-behind-nginx.md)."""
-    ours_s = {name: float(ours.values[name]) for name in ("queue_timeout", "timeout")}
-    # A limit of 0 is none: then there is nothing to be longer than.
-    if 0.0 in ours_s.values():
+def _timeouts(one: Pass, theirs: Patience) -> Iterator[Finding]:
+    """nginx must not give up before the server does (docs/running-behind-nginx.md)."""
+    limit_s = theirs.seconds
+    if limit_s is None or one.read_timeout_s >= limit_s:
         return
-    directive = one.last("proxy_read_timeout")
-    theirs_s = seconds(directive.args[0]) if directive else READ_TIMEOUT_S
-    both_s = sum(ours_s.values())
-    if theirs_s >= both_s:
-        return
-    certain_s = sum(limit_s for name, limit_s in ours_s.items() if name not in ours.assumed)
+    name = f"{one.protocol}_read_timeout"
+    directive = one.last(name)
     where = directive.place if directive else f"nginx's default, at {one.place}"
+    parts = " and ".join(f"{part.verb} {part.seconds:g} s ({part.known})" for part in theirs.limits)
+    reason = ", without a reason in our log" if theirs.is_ours else ""
     yield Finding(
         "nginx-gives-up-first",
-        WARNING if theirs_s < certain_s else NOTICE,
+        WARNING if one.read_timeout_s < theirs.certain_seconds else NOTICE,
         one.place,
-        f"nginx gives up before {who}",
-        f"proxy_read_timeout is {theirs_s:g} s ({where}). A request may wait {ours_s['queue_timeout']:g} s "
-        f"(queue_timeout; {ours.sources['queue_timeout']}) and run {ours_s['timeout']:g} s (timeout; "
-        f"{ours.sources['timeout']}).",
-        "504 from nginx, without a reason in our log, while their request still waits or runs.",
-        (f"nginx.conf:  proxy_read_timeout {both_s + 10:g}s;",),
+        f"nginx gives up before {theirs.who}.",
+        f"{name} is {one.read_timeout_s:g} s ({where}). A request may {parts}.",
+        f"504 from nginx{reason}, while their request still waits or runs.",
+        (f"nginx.conf:  {name} {limit_s + 10:g}s;",),
     )
 
 
@@ -318,7 +345,8 @@ def _websockets(
     """
     passes: dict[int, list[Pass]] = {}
     for one in configuration.passes:
-        for pid in _masters(_listeners(one, configuration, facts.networks[0])):
+        # The uwsgi protocol has no way to pass them on.
+        for pid in _masters(_listeners(one, configuration, facts.networks[0])) if one.protocol == "proxy" else ():
             passes.setdefault(pid, []).append(one)
     for pid, to_it in sorted(passes.items()):
         known = _known(pid, settings_of)
@@ -383,7 +411,7 @@ def _pings(one: Pass, ours: Settings) -> Iterator[Finding]:
     """nginx must hear of each WebSocket before it gives it up."""
     ping_s = float(ours.values["ws_ping_interval"])
     directive = one.last("proxy_read_timeout")
-    read_s = seconds(directive.args[0]) if directive else READ_TIMEOUT_S
+    read_s = one.read_timeout_s
     if (ping_s == 0.0 or ping_s >= read_s) and "ws_ping_interval" not in ours.assumed:
         yield Finding(
             "nginx-cuts-websockets",

@@ -160,6 +160,7 @@ def test_root_sees_the_namespaces_of_containers(namespace: Namespace, stranger: 
     assert networks[0]["pid"] is None and networks[0]["link"] == os.readlink("/proc/self/ns/net")
     (found,) = [network for network in networks if network["link"] == link]
     assert (found["pid"], found["sysctls"]["net.core.somaxconn"]) == (stranger.pid, "77")
+    assert found["name"] == f"{namespace.name} of ip netns"
     (listener,) = found["listeners"]
     assert (listener["address"], listener["backlog"], listener["owners"][0]["pid"]) == (AT, 3, stranger.pid)
 
@@ -210,6 +211,7 @@ def test_a_fix_with_a_yes_sets_and_writes(namespace: Namespace, kept: contextlib
     [
         (["--watch", "0"], "expected seconds between"),
         (["--watch", "nan"], "expected seconds between"),
+        (["--all", "--json"], "not allowed with argument"),
         (["--yes"], "--yes is the answer to --fix"),
         (["--fix", "--json"], "--fix speaks to people"),
         (["--port", "80"], "unrecognized arguments"),

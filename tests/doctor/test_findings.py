@@ -12,7 +12,8 @@ STANCHION = (owner("stanchion"),)
 
 
 def codes(seen: Facts) -> list[str]:
-    return [one.code for one in finding.by_harm([*queues.findings(seen), *limits.findings(seen)])]
+    found = [*queues.findings(seen), *limits.findings(seen), *queues.of_idle(seen)]
+    return [one.code for one in finding.by_harm(found)]
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,32 @@ def test_what_is_found_about_a_socket(listener: Listener, expected: list[str]) -
     assert codes(facts(network(listener), watched_s=2.0)) == expected
 
 
+def test_idle_sockets_that_are_probably_cut_are_one_finding() -> None:
+    names = ("prometheus", "systemd", "dbus-daemon", "systemd", "e", "f", "g")
+    idle = [unix(backlog=4096, address=f"/{n}", owners=(owner(name, n),)) for n, name in enumerate(names)]
+    busy = tcp(waiting=1, backlog=4096, owners=(owner("redis", 9),))
+    there = network(tcp(backlog=4096), name="shop.service", pid=9, link="net:[2]")
+    seen = facts(network(*idle, busy, tcp(backlog=4096)), there)
+    (of_busy,) = queues.findings(seen)
+    of_idle, of_there = queues.of_idle(seen)
+    assert of_busy.what == "The backlog of 127.0.0.1:80 of redis (9) is probably cut."
+    assert of_idle.what == (
+        "The backlogs of 8 idle sockets are probably cut: systemd (2), dbus-daemon, e, f, g and 2 more."
+    )
+    assert of_idle.known.startswith("In force 4096 (sock_diag, as in `ss -ltxn`), which is just net.core.somaxconn.")
+    assert of_idle.about.startswith("unix:/0 of prometheus (0), unix:/1 of systemd (1), ")
+    assert of_idle.about.endswith(", 127.0.0.1:80")
+    assert (of_there.about, of_there.network) == ("127.0.0.1:80 in shop.service", "net:[2]")
+
+
+def test_idle_sockets_below_what_kernels_allow_by_themselves_want_more() -> None:
+    idle = [unix(backlog=128, address=f"/{n}") for n in range(2)]
+    (found,) = queues.of_idle(facts(network(*idle, sysctls={"net.core.somaxconn": "128"})))
+    assert (found.severity, found.sysctls) == ("warning", {"net.core.somaxconn": "4096"})
+    assert found.now[0] == "$ sysctl -w net.core.somaxconn=4096"
+    assert found.now[1].startswith("Then restart the servers that need a longer queue.")
+
+
 @pytest.mark.parametrize(
     ("somaxconn", "listener", "severity"),
     [
@@ -57,7 +84,8 @@ def test_what_is_found_about_a_socket(listener: Listener, expected: list[str]) -
     ],
 )
 def test_how_bad_a_cut_backlog_is(somaxconn: int, listener: Listener, severity: str) -> None:
-    (found,) = queues.findings(facts(network(listener, sysctls={"net.core.somaxconn": str(somaxconn)})))
+    seen = facts(network(listener, sysctls={"net.core.somaxconn": str(somaxconn)}))
+    (found,) = [*queues.findings(seen), *queues.of_idle(seen)]
     assert found.severity == severity
 
 
@@ -103,7 +131,7 @@ def test_another_namespace_is_entered_for_the_remedy() -> None:
     there = network(
         tcp(backlog=128), sysctls={"net.core.somaxconn": "128"}, name="that of x (9)", pid=9, link="net:[2]"
     )
-    (found,) = queues.findings(facts(network(), there))
+    (found,) = queues.of_idle(facts(network(), there))
     assert found.now[0] == "$ nsenter --net=/proc/9/ns/net sysctl -w net.core.somaxconn=4096"
     assert found.about == "127.0.0.1:80 in that of x (9)"
     assert found.network == "net:[2]"

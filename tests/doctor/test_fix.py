@@ -12,7 +12,7 @@ from support.doctor import facts, network, owner, tcp
 
 
 def found(seen: Facts) -> Sequence[Finding]:
-    return [*queues.findings(seen), *limits.findings(seen)]
+    return [*queues.findings(seen), *limits.findings(seen), *queues.of_idle(seen)]
 
 
 CUT = network(

@@ -1,8 +1,14 @@
 """The report for people."""
 
+import os
+from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from stanchion.doctor import asked, finding, limits, queues, words
+from stanchion.doctor.facts import Facts
+from stanchion.doctor.finding import Finding
 from support.doctor import facts, network, owner, tcp, unix
 
 SEEN = facts(
@@ -15,7 +21,7 @@ SEEN = facts(
     ),
     not_looked_at=("something",),
 )
-FINDINGS = finding.by_harm([*queues.findings(SEEN), *limits.findings(SEEN)])
+FINDINGS = finding.by_harm([*queues.findings(SEEN), *limits.findings(SEEN), *queues.of_idle(SEEN)])
 
 
 def test_the_worst_is_told_first_and_every_socket_has_a_line() -> None:
@@ -32,6 +38,59 @@ def test_the_worst_is_told_first_and_every_socket_has_a_line() -> None:
         "        1      100      -      -          -  -           unix:@name\n"
     ) in text
     assert text.endswith("Not looked at:\n  - something")
+
+
+SCREEN = os.terminal_size((80, 24))
+
+
+def brief(seen: Facts, findings: Sequence[Finding], screen: os.terminal_size = SCREEN) -> list[str]:
+    return words.brief(seen, findings, False, screen).splitlines()
+
+
+@pytest.mark.parametrize("lines", [12, 15, 20, 24, 30, 50])
+def test_one_screen_has_the_worst_finding_with_its_steps_and_says_what_is_left_out(lines: int) -> None:
+    sockets = [tcp(waiting=9, backlog=8, address=f"127.0.0.1:{port}") for port in range(30)]
+    seen = facts(network(*sockets), not_looked_at=("something",))
+    shown = brief(seen, list(queues.findings(seen)), os.terminal_size((80, lines)))
+    # The last line is the prompt's; of a tiny screen the worst finding takes more.
+    assert len(shown) <= max(lines - 1, 16)
+    text = "\n".join(shown)
+    assert shown[:4] == [
+        "Linux 6.18: 30 listening sockets in 1 network namespace.",
+        "30 critical.",
+        "",
+        "CRITICAL: The queue of 127.0.0.1:0 is full now. [queue-full]",
+    ]
+    assert shown[4].startswith("  How we know  9 waiting, and there is room for 9")
+    assert "  Now          The server accepts too late: give it more workers" in text
+    titles = text.count("CRITICAL: ")
+    said = " ".join(text.rpartition("\n\n")[2].split())
+    more = f"{30 - titles} more findings, " if titles < 30 else ""
+    assert said.startswith(f"`stanchion doctor --all` shows {more}more about ")
+    assert said.endswith("a line for each of 30 sockets and 1 thing that it could not look at.")
+
+
+def test_titles_of_all_come_before_more_about_the_worst() -> None:
+    shown = brief(SEEN, FINDINGS)
+    assert len(shown) <= 23
+    assert [line.partition(":")[0] for line in shown if ": " in line and line[0].isupper()] == [
+        "Linux 6.18",
+        "CRITICAL",
+        "WARNING",
+        "NOTICE",
+    ]
+    assert "  Clients see" not in "\n".join(shown)
+    whole = brief(SEEN, FINDINGS, os.terminal_size((80, 200)))
+    assert "\n".join(whole[:-2]) in words.report(SEEN, FINDINGS, coloured=False)
+    assert " ".join(whole[-2:]).endswith(
+        "`stanchion doctor --all` shows a line for each of 3 sockets and 1 thing that it   could not look at."
+    )
+
+
+def test_a_screen_is_counted_in_its_own_lines() -> None:
+    """A command that is longer than the screen is wide takes more of them."""
+    wide = replace(FINDINGS[0], now=("$ " + "x" * 300,))
+    assert len(brief(SEEN, [wide, *FINDINGS[1:]])) <= 23 - 3
 
 
 def test_prose_fits_eighty_columns_and_what_is_to_be_typed_stays_on_a_line() -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -9,7 +10,18 @@ from functools import partial
 from typing import NoReturn
 
 from stanchion import __version__
-from stanchion.doctor import admin, certificates, event_loops, finding, fix, gather, limits, queues, settings, words
+from stanchion.doctor import (
+    admin,
+    certificates,
+    event_loops,
+    finding,
+    fix,
+    gather,
+    limits,
+    queues,
+    settings,
+    words,
+)
 from stanchion.doctor import watch as watching
 from stanchion.doctor.facts import Facts
 from stanchion.doctor.finding import Finding
@@ -24,15 +36,17 @@ EXIT_BLIND = 3
 WATCH_S_MAX = 86_400.0
 
 USAGE = """\
-Usage: stanchion doctor [--json] [--watch SECONDS] [--nginx FILE] [--this-one]
-                        [--fix [--yes]]
+Usage: stanchion doctor [--all | --json] [--watch SECONDS] [--nginx FILE]
+                        [--this-one] [--fix [--yes]]
 
 Looks at every listening socket of this host or container, whoever's it is,
 and says why connections get lost, how we know, what clients see, and what
-helps. Needs no privilege; as root it sees other users' processes and the
-network namespaces of containers too.
+helps: the worst first, and one screen of it. Needs no privilege; as root it
+sees other users' processes and the network namespaces of containers too.
 
-  --json             Facts and findings as JSON
+  --all              More than a screen: all there is to say of each finding, a
+                     line for each socket, and what could not be looked at
+  --json             All facts and findings as JSON
   --watch SECONDS    Look at what grows meanwhile: drops, and the longest queue
   --nginx FILE       Look at this nginx.conf too (wants the extra
                      stanchion[doctor])
@@ -63,7 +77,12 @@ def run(arguments: Sequence[str], parse: settings.Parse) -> int:
     except OSError as error:
         complain(f"stanchion: the kernel does not let us look: {error}")
         return EXIT_BLIND
-    put(_as_json(facts, findings) if options.json else words.report(facts, findings, sys.stdout.isatty()))
+    if options.json:
+        put(_as_json(facts, findings))
+    elif options.all:
+        put(words.report(facts, findings, sys.stdout.isatty()))
+    else:
+        put(words.brief(facts, findings, sys.stdout.isatty(), shutil.get_terminal_size()))
     if options.fix:
         _fix(facts, findings, options.yes)
     return EXIT_FOUND if any(one.severity != finding.NOTICE for one in findings) else EXIT_WELL
@@ -80,10 +99,12 @@ def examine(
     # The file is read before anything takes time.
     with_nginx = _with_nginx(nginx_file, settings_of) if nginx_file else lambda facts: (facts, [])
     facts = watching.watch(watch_s, look) if watch_s else look()
-    facts, of_nginx = with_nginx(admin.with_backlog_asked(facts, settings_of))
+    facts = admin.with_backlog_asked(facts, settings_of)
+    facts, of_nginx = with_nginx(facts)
     of_loops = event_loops.findings(facts, settings_of)
     of_tls = certificates.findings(facts, time.time())
-    return facts, finding.by_harm([*queues.findings(facts), *limits.findings(facts), *of_loops, *of_tls, *of_nginx])
+    others = [*limits.findings(facts), *of_loops, *of_tls, *of_nginx]
+    return facts, finding.by_harm([*queues.findings(facts), *others, *queues.of_idle(facts)])
 
 
 def _with_nginx(
@@ -137,7 +158,9 @@ class _Parser(argparse.ArgumentParser):
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = _Parser(prog="stanchion doctor", add_help=False, allow_abbrev=False)
-    parser.add_argument("--json", action="store_true")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--all", action="store_true")
+    shown.add_argument("--json", action="store_true")
     parser.add_argument("--watch", type=_seconds, metavar="SECONDS")
     parser.add_argument("--nginx", metavar="FILE")
     parser.add_argument("--this-one", action="store_true")

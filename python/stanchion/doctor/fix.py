@@ -25,16 +25,12 @@ class Plan:
         if self.sysctls:
             lines += [
                 "It would now do, as root:",
-                *(f"  sysctl -w {_assigned(name, self.sysctls[name])}" for name in self.sysctls),
+                *(f"  sysctl -w {remedies.assigned(name, self.sysctls[name])}" for name in self.sysctls),
             ]
             lines += [f"and write {self.drop_in}:", *(f"  {line}" for line in self.drop_in_text.splitlines())]
         if self.left:
             lines += ["Left for you:", *(f"  - {what}" for what in self.left)]
         return "\n".join(lines)
-
-
-def _assigned(name: str, value: str) -> str:
-    return f"{name}={value}" if " " not in value else f"{name}='{value}'"
 
 
 def plan(facts: Facts, findings: Sequence[Finding], drop_in: Path = Path(remedies.DROP_IN)) -> Plan:

@@ -1,6 +1,7 @@
 """Findings about the queues of listening sockets. What clients see was measured; docs/doctor.md has the figures."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from stanchion.doctor import asked, remedies
@@ -12,6 +13,9 @@ SOMAXCONN = "net.core.somaxconn"
 SMALL_BACKLOG = 512
 """Below this a backlog that is probably cut is worth a warning: nginx asks for 511, and most others for more."""
 
+OWNERS_SHOWN_MAX = 5
+"""Of the sockets that one finding is about."""
+
 
 def findings(facts: Facts) -> Iterator[Finding]:
     """About each socket the one thing that matters most."""
@@ -22,18 +26,29 @@ def findings(facts: Facts) -> Iterator[Finding]:
                 yield replace(finding, network=network.link)
 
 
+def of_idle(facts: Facts) -> Iterator[Finding]:
+    """One about all sockets of a network namespace that are probably cut, and of which nothing else can be said."""
+    for network in facts.networks:
+        cut = [one for one in network.listeners if _is_probably_cut(network, one)]
+        idle = [one for one in cut if _worst(network, one, facts.watched_s) is None]
+        if idle:
+            yield replace(_probably_cut(network, idle), network=network.link)
+
+
 def _worst(network: Network, listener: Listener, watched_s: float | None) -> Finding | None:
     for judge in (_full, _dropping, _filling, _has_dropped):
         finding = judge(network, listener, watched_s)
         if finding is not None:
             return _remedied(finding, network, listener)
+    if _is_probably_cut(network, listener) and max(listener.waiting, listener.waiting_peak or 0):
+        return _probably_cut(network, [listener])
     return _cut(network, listener)
 
 
 def named(listener: Listener, network: Network) -> str:
     """The socket, its owner and where it lives, for people."""
     prefix = "unix:" if listener.family == "unix" else ""
-    owner = f" of {listener.owners[0].name} ({listener.owners[0].pid})" if listener.owners else ""
+    owner = f" of {asked.name(listener.owners[0])} ({listener.owners[0].pid})" if listener.owners else ""
     where = "" if network.is_ours else f" in {network.name}"
     return f"{prefix}{listener.address}{owner}{where}"
 
@@ -175,11 +190,7 @@ def _has_dropped(network: Network, listener: Listener, watched_s: float | None) 
 
 def _cut(network: Network, listener: Listener) -> Finding | None:
     somaxconn = network.number(SOMAXCONN)
-    if somaxconn is None:
-        return None
-    if listener.backlog_asked is None:
-        return _probably_cut(network, listener) if listener.backlog == somaxconn else None
-    if listener.backlog >= listener.backlog_asked:
+    if somaxconn is None or listener.backlog_asked is None or listener.backlog >= listener.backlog_asked:
         return None
     is_ours = any(asked.server(owner) == "stanchion" for owner in listener.owners)
     known = (
@@ -218,18 +229,40 @@ def _of_cut(listener: Listener, network: Network, is_ours: bool) -> str:
     return f"Nothing until more than {listener.room} wait at once. Then: " + clients_of_full(listener, network)
 
 
-def _probably_cut(network: Network, listener: Listener) -> Finding:
+def _is_probably_cut(network: Network, listener: Listener) -> bool:
+    return listener.backlog_asked is None and listener.backlog == network.number(SOMAXCONN)
+
+
+def _probably_cut(network: Network, listeners: Sequence[Listener]) -> Finding:
+    """All of them have the same backlog, which is somaxconn."""
+    first = listeners[0]
     value = remedies.somaxconn(None)
-    enough = listener.backlog >= int(value)
+    enough = first.backlog >= int(value)
+    if len(listeners) == 1:
+        what = f"The backlog of {named(first, network)} is probably cut."
+        again = remedies.listen_again(first)
+    else:
+        where = "" if network.is_ours else f" in {network.name}"
+        what = f"The backlogs of {len(listeners)} idle sockets{where} are probably cut: {_owners(listeners)}."
+        again = "Then restart the servers that need a longer queue. The kernel cuts a backlog at listen(2), not later."
+    families = "".join(sorted({one.family[0] for one in listeners})).replace("u", "x")
     return Finding(
         "backlog-probably-cut",
-        WARNING if listener.backlog < SMALL_BACKLOG else NOTICE,
-        named(listener, network),
-        f"The backlog of {named(listener, network)} is probably cut.",
-        f"In force {listener.backlog} ({source(listener)}), which is just net.core.somaxconn. The kernel does not keep "
-        "what was asked for; some servers, such as those in Go, ask for just that.",
-        _of_cut(listener, network, False),
-        () if enough else (*remedies.sysctl_now(SOMAXCONN, value, network), remedies.listen_again(listener)),
+        WARNING if first.backlog < SMALL_BACKLOG else NOTICE,
+        ", ".join(named(one, network) for one in listeners),
+        what,
+        f"In force {first.backlog} (sock_diag, as in `ss -l{families}n`), which is just net.core.somaxconn. The kernel "
+        "does not keep what was asked for; some servers, such as those in Go, ask for just that.",
+        _of_cut(first, network, False),
+        () if enough else (*remedies.sysctl_now(SOMAXCONN, value, network), again),
         () if enough else remedies.sysctl_for_good(SOMAXCONN, value),
         sysctls={} if enough else {SOMAXCONN: value},
     )
+
+
+def _owners(listeners: Sequence[Listener]) -> str:
+    """Their names, those with most sockets first: `systemd (6), dbus-daemon, prometheus`."""
+    counts = Counter(asked.name(one.owners[0]) if one.owners else "processes out of sight" for one in listeners)
+    ranked = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    shown = [f"{name} ({count})" if count > 1 else name for name, count in ranked[:OWNERS_SHOWN_MAX]]
+    return ", ".join(shown) + (f" and {len(ranked) - len(shown)} more" if len(ranked) > len(shown) else "")

@@ -1,5 +1,7 @@
 """Steps that help, spelled so that they can be pasted."""
 
+from collections.abc import Mapping
+
 from stanchion.doctor import asked
 from stanchion.doctor.facts import Listener, Network
 
@@ -14,18 +16,26 @@ def somaxconn(backlog_asked: int | None) -> str:
 
 
 def sysctl_now(name: str, value: str, network: Network) -> tuple[str, ...]:
-    """For the namespace at hand. A container has its own, which the host's /etc/sysctl.d does not reach."""
+    """For the namespace at hand, as long as it is there."""
     enter = "" if network.is_ours else f"nsenter --net=/proc/{network.pid}/ns/net "
-    assigned = f"{name}='{value}'" if " " in value else f"{name}={value}"
-    first = f"$ {enter}sysctl -w {assigned}"
-    return (
-        first,
-        "A container has a network namespace of its own, with the kernel's defaults, not the host's. For one:",
-        f"$ docker run --sysctl {assigned} …",
-        f'compose:     sysctls: {{{name}: "{value}"}}',
-        f'Kubernetes:  securityContext: {{sysctls: [{{name: {name}, value: "{value}"}}]}}',
-        *_kubernetes_gate(name),
-    )
+    return (f"$ {enter}sysctl -w {assigned(name, value)}",)
+
+
+def in_containers(sysctls: Mapping[str, str]) -> list[str]:
+    """For containers, which have network namespaces of their own: the host's /etc/sysctl.d does not reach them."""
+    steps = ["A container has a network namespace of its own, with the kernel's defaults, not the host's. For one:"]
+    for name, value in sysctls.items():
+        steps += [
+            f"$ docker run --sysctl {assigned(name, value)} …",
+            f'compose:     sysctls: {{{name}: "{value}"}}',
+            f'Kubernetes:  securityContext: {{sysctls: [{{name: {name}, value: "{value}"}}]}}',
+            *_kubernetes_gate(name),
+        ]
+    return steps if sysctls else []
+
+
+def assigned(name: str, value: str) -> str:
+    return f"{name}='{value}'" if " " in value else f"{name}={value}"
 
 
 # What the kubelet lets a pod set without being told to.

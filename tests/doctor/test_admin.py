@@ -1,7 +1,6 @@
 """The backlog a running stanchion has asked for, by its own word: the case that a command line does not tell."""
 
 import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +9,9 @@ import pytest
 from stanchion.doctor import admin
 from stanchion.doctor.facts import Listener, Owner
 from stanchion.doctor.settings import Settings
-from support.doctor import doctor, facts, network, owner, tcp, unix
+from stanchion.top import source, status
+from support.doctor import Liar, Said, doctor, facts, network, owner, tcp, unix
+from support.manager import passing
 from support.patience import PATIENCE_S, eventually
 from support.server import Serve
 
@@ -50,6 +51,24 @@ def test_the_admin_listener_may_be_told_in_other_ways(serve: Serve, tmp_path: Pa
     assert said_of(serve, tmp_path, "", STANCHION_CMD_ARGS=f"--admin={at}")[0]["backlog_asked"] == BACKLOG
 
 
+def test_a_socket_of_systemd_is_one_of_clients_and_is_not_asked(serve: Serve, tmp_path: Path) -> None:
+    at = f"unix:{tmp_path}/admin.sock"
+    with socket.create_server(("127.0.0.1", 0)) as passed:
+        server = serve("hello:app", "--admin", at, **passing([passed]))
+        port = passed.getsockname()[1]
+    seen: list[Said] = []
+
+    def is_asked() -> bool:
+        seen.append(doctor("--this-one", "--json"))
+        return str(server.pid) in seen[-1].data["facts"]["servers"]
+
+    eventually(is_asked, "the server has said it in time", 3 * PATIENCE_S)
+    assert seen[-1].data["facts"]["servers"][str(server.pid)]["admin"] == at
+    assert seen[-1].listener(f"127.0.0.1:{port}")["owners"][0]["pid"] == server.pid
+    said = status.parse(source.status(source.place(at)))
+    assert said.requests["arrived"] == 0, "the app has been asked nothing"
+
+
 def test_without_an_admin_listener_it_is_guessed(serve: Serve, tmp_path: Path) -> None:
     listener, _ = said_of(serve, tmp_path, "")
     assert (listener["backlog_asked"], listener["asked_by"]) == (2048, "the default of stanchion")
@@ -59,34 +78,6 @@ def free_address() -> str:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return "127.0.0.1:{1}".format(*sock.getsockname())
-
-
-class Liar:
-    """Listens where an admin listener should, answers one request, and keeps what it was sent."""
-
-    def __init__(self, path: Path, answer: bytes) -> None:
-        self.sent = b""
-        self._answer = answer
-        self._sock = socket.socket(socket.AF_UNIX)
-        self._sock.bind(str(path))
-        self._sock.listen()
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                client, _ = self._sock.accept()
-            except OSError:
-                return
-            with client:
-                self.sent += client.recv(4096)
-                client.sendall(self._answer)
-
-    def close(self) -> None:
-        self._sock.shutdown(socket.SHUT_RDWR)
-        self._sock.close()
-        self._thread.join()
 
 
 @pytest.fixture
@@ -102,7 +93,7 @@ def liar(at: Path) -> Iterator[Liar]:
 
 
 def told(at: str) -> Settings:
-    return Settings({"admin": at}, {}, frozenset())
+    return Settings({"admin": at, "control": None}, {}, frozenset())
 
 
 STANCHION = (owner("stanchion", 7),)
@@ -111,11 +102,9 @@ GUESSED = tcp(backlog=BACKLOG, owners=STANCHION, backlog_asked=2048, asked_by="t
 
 def test_what_is_no_status_is_not_believed_and_said(liar: Liar, at: Path) -> None:
     seen = facts(network(GUESSED, unix(address=str(at), owners=STANCHION)))
-    after = admin.with_backlog_asked(seen, lambda _: told(f"unix:{at}"))
+    after = admin.with_status(seen, lambda _: told(f"unix:{at}"))
     assert after.networks == seen.networks
-    assert after.not_looked_at == (
-        "what backlog process 7 has asked for, at its admin listener: the answer has no 'server'",
-    )
+    assert after.not_looked_at == ("what process 7 says at its admin listener: the answer has no 'server'",)
     assert liar.sent.startswith(b"GET /status ")
 
 
@@ -125,7 +114,7 @@ def test_who_does_not_answer_is_not_waited_for(at: Path, monkeypatch: pytest.Mon
         silent.bind(str(at))
         silent.listen()
         seen = facts(network(GUESSED, unix(address=str(at), owners=STANCHION)))
-        after = admin.with_backlog_asked(seen, lambda _: told(f"unix:{at}"))
+        after = admin.with_status(seen, lambda _: told(f"unix:{at}"))
     assert after.networks == seen.networks
     assert after.not_looked_at[0].endswith(f"no whole answer from unix:{at} within 0.1 s")
 
@@ -133,7 +122,7 @@ def test_who_does_not_answer_is_not_waited_for(at: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("owners", [(), (owner("redis-server", 8),), (owner("stanchion", 8),)])
 def test_nothing_is_sent_to_a_socket_of_anybody_else(liar: Liar, at: Path, owners: tuple[Owner, ...]) -> None:
     seen = facts(network(GUESSED, unix(address=str(at), owners=owners)))
-    assert admin.with_backlog_asked(seen, lambda pid: told(f"unix:{at}") if pid == 7 else None) == seen
+    assert admin.with_status(seen, lambda pid: told(f"unix:{at}") if pid == 7 else None) == seen
     assert liar.sent == b""
 
 
@@ -154,4 +143,4 @@ def test_an_admin_listener_that_is_not_surely_its_own_is_left_alone(
 ) -> None:
     monkeypatch.setattr(admin.source, "status", lambda *_: pytest.fail("asked"))
     seen = facts(network(*listeners))
-    assert admin.with_backlog_asked(seen, lambda _: told(setting) if setting else None) == seen
+    assert admin.with_status(seen, lambda _: told(setting) if setting else None) == seen

@@ -1,9 +1,12 @@
-"""Facts for the doctor, made up; and the doctor itself, run for real."""
+"""Facts for the doctor, made up; a process that it asks in vain; and the doctor itself, run for real."""
 
 import json
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from stanchion.doctor.facts import Facts, Listener, Network, Owner
@@ -43,6 +46,34 @@ def network(*listeners: Listener, sysctls: dict[str, str] | None = None, **known
 
 def facts(*networks: Network, **known: Any) -> Facts:
     return Facts("6.18", networks, **known)
+
+
+class Liar:
+    """Listens where a stanchion should, answers one request, and keeps what it was sent."""
+
+    def __init__(self, path: Path, answer: bytes) -> None:
+        self.sent = b""
+        self._answer = answer
+        self._sock = socket.socket(socket.AF_UNIX)
+        self._sock.bind(str(path))
+        self._sock.listen()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._sock.accept()
+            except OSError:
+                return
+            with client:
+                self.sent += client.recv(4096)
+                client.sendall(self._answer)
+
+    def close(self) -> None:
+        self._sock.shutdown(socket.SHUT_RDWR)
+        self._sock.close()
+        self._thread.join()
 
 
 class Said(NamedTuple):

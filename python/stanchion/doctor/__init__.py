@@ -19,7 +19,9 @@ from stanchion.doctor import (
     gather,
     limits,
     queues,
+    servers,
     settings,
+    stacks,
     words,
 )
 from stanchion.doctor import watch as watching
@@ -99,12 +101,14 @@ def examine(
     # The file is read before anything takes time.
     with_nginx = _with_nginx(nginx_file, settings_of) if nginx_file else lambda facts: (facts, [])
     facts = watching.watch(watch_s, look) if watch_s else look()
-    facts = admin.with_backlog_asked(facts, settings_of)
+    facts = stacks.with_places(admin.with_status(facts, settings_of))
     facts, of_nginx = with_nginx(facts)
     of_loops = event_loops.findings(facts, settings_of)
     of_tls = certificates.findings(facts, time.time())
+    # Among equals a server's own word comes first, as it says why a queue fills; idle sockets come last.
+    of_queues = [*servers.findings(facts), *queues.findings(facts)]
     others = [*limits.findings(facts), *of_loops, *of_tls, *of_nginx]
-    return facts, finding.by_harm([*queues.findings(facts), *others, *queues.of_idle(facts)])
+    return facts, finding.by_harm([*of_queues, *others, *queues.of_idle(facts)])
 
 
 def _with_nginx(

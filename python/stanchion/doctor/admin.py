@@ -1,8 +1,8 @@
-"""What backlog a stanchion has asked for, whether it has event loops, and which certificates, by its own word:
-`/status` of its admin listener (docs/reference/admin.md).
+"""Asks stanchions how they are: `/status` of their admin listeners (docs/reference/admin.md).
 
-Nothing is sent to a socket unless its process was told that it is to be the admin listener: a request to any other
-would be one to an app.
+The doctor sends nothing to a socket unless its process was started with that address as its admin listener: a request
+to any other would be one to an app. So it asks no socket that systemd has passed (`ListenStream=`): these are all for
+clients, and the server makes its admin listener itself.
 """
 
 import time
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from stanchion.doctor import asked
-from stanchion.doctor.facts import Facts, Listener
+from stanchion.doctor.facts import Facts, Listener, Seat, Server
 from stanchion.doctor.settings import Settings
 from stanchion.effective import UsageError
 from stanchion.top import source, status
@@ -26,7 +26,7 @@ BACKLOG_MAX = 2**31 - 1
 """What listen(2) takes: an int."""
 
 
-def with_backlog_asked(facts: Facts, settings_of: Callable[[int], Settings | None]) -> Facts:
+def with_status(facts: Facts, settings_of: Callable[[int], Settings | None]) -> Facts:
     """Of the stanchions in our network namespace; others cannot be reached from here."""
     ours, *others = facts.networks
     masters = dict.fromkeys(master for one in ours.listeners if (master := asked.stanchion(one)) is not None)
@@ -34,30 +34,36 @@ def with_backlog_asked(facts: Facts, settings_of: Callable[[int], Settings | Non
     event_loops: tuple[int, ...] = ()
     websockets: tuple[int, ...] = ()
     certificates: dict[int, tuple[Certificate, ...]] = {}
+    servers: dict[int, Server] = {}
     not_looked_at = []
     deadline = time.monotonic() + ALL_S
     for pid in masters:
         left_s = deadline - time.monotonic()
         settings = settings_of(pid) if left_s > 0 else None
         where = _admin(settings, pid, ours.listeners) if settings else None
-        if where is None:
+        if settings is None or where is None:
             continue
         try:
             said = status.parse(source.status(where, min(PATIENCE_S, left_s)))
             listeners = _told(listeners, pid, where, said)
-            if said.pid == pid and said.certificates:
-                certificates[pid] = said.certificates
-            if said.pid == pid and said.loops:
-                event_loops += (pid,)
-                websockets += (pid,) if said.has_websockets else ()
         except (source.Failed, status.Unexpected) as error:
-            not_looked_at.append(f"what backlog process {pid} has asked for, at its admin listener: {error}")
+            not_looked_at.append(f"what process {pid} says at its admin listener: {error}")
+            continue
+        if said.pid != pid:
+            continue
+        servers[pid] = _server(said, where, _control(settings, pid, ours.listeners))
+        if said.certificates:
+            certificates[pid] = said.certificates
+        if said.loops:
+            event_loops += (pid,)
+            websockets += (pid,) if said.has_websockets else ()
     return replace(
         facts,
         networks=(replace(ours, listeners=listeners), *others),
         event_loops=event_loops,
         websockets=websockets,
         certificates=certificates,
+        servers=servers,
         not_looked_at=(*facts.not_looked_at, *not_looked_at),
     )
 
@@ -69,19 +75,26 @@ def _admin(settings: Settings, pid: int, listeners: tuple[Listener, ...]) -> sou
     except UsageError:
         return None
     if isinstance(told.address, str):
-        path = told.text.partition("?")[0].removeprefix("unix:")
-        # A relative one is so to its directory, not to ours.
-        is_whole = path.startswith(("/", "@"))
-        there = [one for one in listeners if is_whole and one.family == "unix" and one.address == path]
-        text = f"unix:{path}"
-    else:
-        # Whatever the host: somebody else at one of its addresses would get what is sent to all of them.
-        port = told.address[1]
-        there = [one for one in listeners if one.family == "tcp" and one.address.rpartition(":")[2] == str(port)]
-        text = there[0].address if there else ""
-    if len(there) != 1 or asked.stanchion(there[0]) != pid:
-        return None
-    return source.place(text)
+        text = told.text.partition("?")[0]
+        return source.place(text) if _is_own(text, pid, listeners) else None
+    # Another server at one address of this port would get what is sent to all of them, so the host does not matter.
+    port = told.address[1]
+    there = [one for one in listeners if one.family == "tcp" and one.address.rpartition(":")[2] == str(port)]
+    return source.place(there[0].address) if len(there) == 1 and asked.stanchion(there[0]) == pid else None
+
+
+def _control(settings: Settings, pid: int, listeners: tuple[Listener, ...]) -> str | None:
+    text = settings.values["control"]
+    return text if text is not None and _is_own(text, pid, listeners) else None
+
+
+def _is_own(text: str, pid: int, listeners: tuple[Listener, ...]) -> bool:
+    """Whether this process listens at `unix:PATH`, and no other."""
+    path = text.removeprefix("unix:")
+    # A relative one is so to its directory, not to ours.
+    is_whole = path.startswith(("/", "@"))
+    there = [one for one in listeners if is_whole and one.family == "unix" and one.address == path]
+    return len(there) == 1 and asked.stanchion(there[0]) == pid
 
 
 def _told(listeners: tuple[Listener, ...], pid: int, where: source.Place, said: status.Status) -> tuple[Listener, ...]:
@@ -97,3 +110,27 @@ def _told(listeners: tuple[Listener, ...], pid: int, where: source.Place, said: 
         return replace(listener, backlog_asked=backlog, asked_by=f"/status of process {pid} at {where.text}")
 
     return tuple(map(with_own, listeners))
+
+
+def _server(said: status.Status, where: source.Place, control: str | None) -> Server:
+    lanes = said.line.lanes
+    busy = [one for one in said.seats if one.running_us is not None]
+    return Server(
+        admin=where.text,
+        control=control,
+        waiting=said.line.waiting,
+        sharing=sum(lane.waiting for lane in lanes if lane.waiting_max is None),
+        waiting_max=said.line.waiting_max,
+        full_lanes=tuple(lane.name for lane in lanes if lane.waiting_max and lane.waiting >= lane.waiting_max),
+        oldest_wait_us=said.line.oldest_wait_us,
+        standing=said.line.standing,
+        refused=said.requests.get("refused_line_full", 0),
+        busy=said.seat_counts.get("busy", 0),
+        idle=said.seat_counts.get("idle", 0),
+        seats=tuple(map(_seat, sorted(busy, key=lambda one: -(one.running_us or 0)))),
+    )
+
+
+def _seat(of: status.Seat) -> Seat:
+    request = " ".join(filter(None, (of.method, of.path)))
+    return Seat(of.worker, of.seat, of.pid, of.running_us or 0, request or "a request that has just ended")

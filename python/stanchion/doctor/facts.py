@@ -82,9 +82,9 @@ class Network:
     """A network namespace."""
 
     name: str
-    """`this one`, or a process that lives there."""
+    """`this one`, or a container, a service or a process that lives there."""
     pid: int | None
-    """That process; None for ours."""
+    """A process in there; None for ours."""
     link: str
     """Such as net:[4026531833]."""
     listeners: tuple[Listener, ...]
@@ -104,6 +104,48 @@ class Network:
     def number(self, sysctl: str) -> int | None:
         text = self.sysctls.get(sysctl, "")
         return int(text) if text.lstrip("-").isdigit() else None
+
+
+@dataclass(frozen=True)
+class Seat:
+    """The place where a worker of a stanchion runs one request."""
+
+    worker: int
+    seat: int
+    pid: int | None
+    running_us: int
+    request: str
+    """Such as `GET /pay`."""
+    stands_at: str = ""
+    """The app's line of code, `FILE:LINE in NAME`; empty if that is not known."""
+    within: str = ""
+    """The innermost line, which that one has called and waits for; empty if it is the same."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A stanchion, by its own word."""
+
+    admin: str
+    """Where it said so."""
+    control: str | None
+    """Its control socket, if we know that it is its own."""
+    waiting: int
+    """In all lanes of the line."""
+    sharing: int
+    """How many of these are in lanes without a bound of their own."""
+    waiting_max: int
+    """How many of those there may be."""
+    full_lanes: tuple[str, ...]
+    """The lanes with bounds of their own that are full."""
+    oldest_wait_us: int
+    standing: bool
+    refused: int
+    """503 since its start, since the line was full."""
+    busy: int
+    idle: int
+    seats: tuple[Seat, ...]
+    """The busy ones, the longest first; of event loops not all, if they are many."""
 
 
 @dataclass(frozen=True)
@@ -130,4 +172,6 @@ class Facts:
     """How long systemd lets it end, likewise."""
     certificates: Mapping[int, tuple[Certificate, ...]] = field(default_factory=dict)
     """Those of TLS that servers say they have, likewise."""
+    servers: Mapping[int, Server] = field(default_factory=dict)
+    """By the process of the master, those that say how they are."""
     not_looked_at: tuple[str, ...] = ()

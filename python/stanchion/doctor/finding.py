@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 CRITICAL = "critical"
-"""Connections are being lost now."""
+"""Connections or requests are being lost now."""
 WARNING = "warning"
 """They have been lost, or will be when it gets busier."""
 NOTICE = "notice"

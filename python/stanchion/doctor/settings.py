@@ -22,6 +22,7 @@ from stanchion.effective import UsageError
 
 NAMES = (
     "admin",
+    "control",
     "graceful_timeout",
     "interface",
     "loop",

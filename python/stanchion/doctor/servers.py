@@ -1,0 +1,150 @@
+"""Findings about stanchions, by their own word: a line that stands, and seats that do not get free. Pure."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from stanchion.doctor.facts import Facts, Server
+from stanchion.doctor.finding import CRITICAL, WARNING, Finding
+
+OLD_US = 5_000_000
+"""A line stands whose oldest request has waited for so long."""
+STUCK_US = 5_000_000
+"""A seat may be stuck that has run one request for so long."""
+NEAR = 0.9
+"""Of the line's bound, from where on it is nearly full."""
+PLACES_SHOWN_MAX = 3
+"""Of lines of code, and of what seats run."""
+
+
+def findings(facts: Facts) -> Iterator[Finding]:
+    """The cause first: why seats are stuck, that they are, and that the line is full of it."""
+    for pid, server in sorted(facts.servers.items()):
+        if is_stuck(server) and not (pid in facts.event_loops and not server.waiting):
+            yield from _one_dependency(pid, server)
+            yield _seats_stuck(pid, server)
+        yield from _line_full(pid, server)
+
+
+def is_stuck(server: Server) -> bool:
+    """Whether no seat is idle, and all that we see have run one request for long."""
+    return server.idle == 0 and bool(server.seats) and min(one.running_us for one in server.seats) >= STUCK_US
+
+
+def _one_dependency(pid: int, server: Server) -> Iterator[Finding]:
+    places = {one.stands_at for one in server.seats}
+    if len(server.seats) < 2 or len(places) != 1 or "" in places:
+        return
+    [place] = places
+    within = {one.within for one in server.seats} - {""}
+    called = f" It has called {_some(Counter(one.within for one in server.seats if one.within))}." if within else ""
+    yield Finding(
+        "one-dependency",
+        _severity(server),
+        f"stanchion ({pid})",
+        f"All {len(server.seats)} seats of stanchion ({pid}) stand in one line of code: {place}.",
+        f"By their stacks (stanchion ctl dump).{called} The longest has run for {_seconds(server.seats[0].running_us)} "
+        f"with {server.seats[0].request} (/status).",
+        _CLIENTS_SEE,
+        (
+            "See what that line waits for: a database, another service, a lock, a file system. It is not the server "
+            "that is slow.",
+            *_replaced(pid, server),
+        ),
+        ("Give that call a timeout shorter than `timeout` of the server: then one dependency cannot take all seats.",),
+    )
+
+
+def _seats_stuck(pid: int, server: Server) -> Finding:
+    seats = server.seats
+    all_of_them = "The one seat" if server.busy == 1 else f"All {server.busy} seats"
+    places = Counter(one.stands_at for one in seats if one.stands_at)
+    stand = f" They stand at: {_some(places)} (stanchion ctl dump)." if places else ""
+    return Finding(
+        "seats-stuck",
+        _severity(server),
+        f"stanchion ({pid})",
+        f"{all_of_them} of stanchion ({pid}) {'has' if server.busy == 1 else 'have'} been busy for "
+        f"{_seconds(seats[-1].running_us)} or longer.",
+        f"The longest for {_seconds(seats[0].running_us)} with {seats[0].request}; they run "
+        f"{_some(Counter(one.request for one in seats))} (/status at {server.admin}). {_waiting(server)}{stand}",
+        _CLIENTS_SEE,
+        (*_look_closer(server), *_replaced(pid, server)),
+        (
+            "Give what the app calls a timeout, and see `timeout` (--timeout) of the server.",
+            "Keep a seat for requests that must always get through, such as health checks: a lane with a reserved seat "
+            "(docs/the-line.md).",
+        ),
+    )
+
+
+_CLIENTS_SEE = (
+    "No answer until a seat gets free: requests wait in the line, for queue_timeout at most, and then get 503. Those "
+    "that run get 504 after `timeout`."
+)
+
+
+def _look_closer(server: Server) -> tuple[str, ...]:
+    if any(one.stands_at for one in server.seats):
+        return ("See what they wait for at these lines of code.",)
+    if server.control is not None:
+        return ("See in which line of code they stand:", f"$ stanchion ctl --control {server.control} dump")
+    return (
+        "See what they run, and for how long:",
+        f"$ stanchion top --admin {server.admin}",
+        "To see the line of code where they stand, start the server with --control unix:/PATH, for stanchion ctl dump.",
+    )
+
+
+def _replaced(pid: int, server: Server) -> tuple[str, ...]:
+    how = f"stanchion ctl --control {server.control} reload" if server.control else f"kill -HUP {pid}"
+    return ("Once that is mended, fresh workers take over at once:", f"$ {how}")
+
+
+def _line_full(pid: int, server: Server) -> Iterator[Finding]:
+    is_full = bool(server.full_lanes) or 0 < server.waiting_max <= server.sharing
+    is_near = 0 < NEAR * server.waiting_max <= server.sharing
+    is_old = server.standing or server.oldest_wait_us >= OLD_US
+    if not (is_full or is_near or is_old):
+        return
+    how = "is full" if is_full else "is nearly full" if is_near else "stands"
+    which = f" (lane {', '.join(server.full_lanes)})" if server.full_lanes else ""
+    refused = f" Refused since its start: {server.refused} (refused_line_full)." if server.refused else ""
+    more = "" if server.control is None else f"$ stanchion ctl --control {server.control} scale N"
+    yield Finding(
+        "line-full",
+        CRITICAL if is_full else WARNING,
+        f"stanchion ({pid})",
+        f"The line of stanchion ({pid}) {how}{which}.",
+        f"{_waiting(server)} Seats: {server.busy} busy, {server.idle} idle (/status at {server.admin}).{refused}",
+        "503 at once (refused_line_full). Those in the line wait, for queue_timeout at most, and then get 503."
+        if is_full
+        else "They wait in the line, for queue_timeout at most, and then get 503. Once it is full, 503 at once.",
+        (
+            "See what the seats do: if they hang, find out where; a longer line only lets more wait.",
+            f"$ stanchion top --admin {server.admin}",
+            "If they work and there are cores and memory left, give it more workers (--workers)"
+            + (", at once by:" if more else "."),
+            *([more] if more else []),
+        ),
+    )
+
+
+def _severity(server: Server) -> str:
+    return CRITICAL if server.waiting else WARNING
+
+
+def _waiting(server: Server) -> str:
+    if not server.waiting:
+        return "Nothing waits in its line."
+    oldest = _seconds(server.oldest_wait_us)
+    return f"{server.waiting} wait in its line, which takes {server.waiting_max}; the oldest for {oldest}."
+
+
+def _some(counts: Counter[str]) -> str:
+    """`GET /pay (3), GET /up`, the most frequent first."""
+    shown = [f"{what} ({count})" if count > 1 else what for what, count in counts.most_common(PLACES_SHOWN_MAX)]
+    return ", ".join(shown) + (f" and {len(counts) - len(shown)} more" if len(counts) > len(shown) else "")
+
+
+def _seconds(us: int) -> str:
+    return f"{us / 1e6:.1f} s"

@@ -1,0 +1,306 @@
+"""The doctor judges the words of a stanchion: a full line, stuck seats, one line of code that all stand in."""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stanchion.doctor import servers, stacks
+from stanchion.doctor.facts import Facts, Seat, Server
+from support.clock import Clock
+from support.doctor import Liar, Said, doctor, facts, network
+from support.gate import Gate
+from support.patience import PATIENCE_S, eventually
+from support.server import Serve
+from support.server import Server as Served
+from support.wire import Wire, request
+
+pytestmark = pytest.mark.own("the doctor is ours")
+
+S = 1_000_000
+
+
+def seat(running_s: float, at: str = "", number: int = 0, path: str = "/pay") -> Seat:
+    return Seat(0, number, 70, round(running_s * S), f"GET {path}", at)
+
+
+def server(*seats: Seat, **changes: Any) -> Server:
+    """With the seats that are busy, and no other."""
+    plain: dict[str, Any] = {
+        "admin": "unix:/a",
+        "control": None,
+        "waiting": 0,
+        "sharing": 0,
+        "waiting_max": 10,
+        "full_lanes": (),
+        "oldest_wait_us": 0,
+        "standing": False,
+        "refused": 0,
+        "busy": len(seats),
+        "idle": 0,
+        "seats": seats,
+    }
+    return Server(**{**plain, **changes})
+
+
+def seen(one: Server, **known: Any) -> Facts:
+    return facts(network(), servers={7: one}, **known)
+
+
+def codes(one: Server, **known: Any) -> list[tuple[str, str]]:
+    return [(found.code, found.severity) for found in servers.findings(seen(one, **known))]
+
+
+WAITING = {"waiting": 3, "sharing": 3}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"idle": 1}, []),
+        ({"idle": 1, "waiting": 8, "sharing": 8}, []),
+        ({"idle": 1, "waiting": 9, "sharing": 9}, ["warning"]),
+        ({"idle": 1, "waiting": 10, "sharing": 10}, ["critical"]),
+        # They are in a lane with room of its own.
+        ({"idle": 1, "waiting": 10, "sharing": 0}, []),
+        ({"idle": 1, "waiting": 10, "sharing": 0, "full_lanes": ("slow",)}, ["critical"]),
+        ({"idle": 1, **WAITING, "oldest_wait_us": 5 * S - 1}, []),
+        ({"idle": 1, **WAITING, "oldest_wait_us": 5 * S}, ["warning"]),
+        ({"idle": 1, **WAITING, "standing": True}, ["warning"]),
+        # `max_waiting` of 0: no line at all.
+        ({"idle": 1, "waiting_max": 0}, []),
+    ],
+)
+def test_a_line_that_is_full_or_stands(changes: Mapping[str, Any], expected: list[str]) -> None:
+    assert codes(server(**changes)) == [("line-full", severity) for severity in expected]
+
+
+@pytest.mark.parametrize(
+    ("seats", "changes", "expected"),
+    [
+        ([], {}, []),
+        ([seat(9), seat(5)], {}, ["warning"]),
+        ([seat(9), seat(5)], WAITING, ["critical"]),
+        ([seat(9), seat(4.9)], WAITING, []),
+        ([seat(9), seat(5)], {**WAITING, "idle": 1}, []),
+    ],
+)
+def test_seats_that_are_all_busy_for_long(seats: list[Seat], changes: Mapping[str, Any], expected: list[str]) -> None:
+    assert codes(server(*seats, **changes)) == [("seats-stuck", severity) for severity in expected]
+
+
+def test_event_loops_may_have_long_requests_as_long_as_nothing_waits() -> None:
+    assert codes(server(seat(9), seat(5)), event_loops=(7,)) == []
+    assert codes(server(seat(9), seat(5), **WAITING), event_loops=(7,)) == [("seats-stuck", "critical")]
+
+
+@pytest.mark.parametrize(
+    ("places", "is_one"),
+    [
+        (["a.py:3 in f"] * 2, True),
+        (["a.py:3 in f", "a.py:4 in f"], False),
+        (["a.py:3 in f", ""], False),
+        ([""] * 2, False),
+    ],
+)
+def test_one_line_of_code_that_all_stand_in(places: Sequence[str], is_one: bool) -> None:
+    found = codes(server(*(seat(9, at, number) for number, at in enumerate(places)), **WAITING))
+    assert found == [*([("one-dependency", "critical")] if is_one else []), ("seats-stuck", "critical")]
+    # One alone is always in one line.
+    assert codes(server(seat(9, "a.py:3 in f"))) == [("seats-stuck", "warning")]
+
+
+def test_the_cause_comes_first_and_each_says_what_to_do() -> None:
+    full = {"waiting": 10, "sharing": 10, "oldest_wait_us": 8_400_000, "refused": 77}
+    places = [seat(14.34, "/srv/dep.py:12 in pay"), seat(8, "/srv/dep.py:12 in pay", 1, "/buy")]
+    one, stuck, line = servers.findings(seen(server(*places, control="unix:/c", **full)))
+    assert one.what == "All 2 seats of stanchion (7) stand in one line of code: /srv/dep.py:12 in pay."
+    assert "The longest has run for 14.3 s with GET /pay (/status)." in one.known
+    assert one.now[-1] == "$ stanchion ctl --control unix:/c reload"
+    assert stuck.what == "All 2 seats of stanchion (7) have been busy for 8.0 s or longer."
+    assert "they run GET /pay, GET /buy" in stuck.known
+    assert "They stand at: /srv/dep.py:12 in pay (2) (stanchion ctl dump)." in stuck.known
+    assert line.what == "The line of stanchion (7) is full."
+    assert line.known == (
+        "10 wait in its line, which takes 10; the oldest for 8.4 s. Seats: 2 busy, 0 idle (/status at unix:/a). "
+        "Refused since its start: 77 (refused_line_full)."
+    )
+    assert "$ stanchion top --admin unix:/a" in line.now
+    assert line.now[-1] == "$ stanchion ctl --control unix:/c scale N"
+
+
+def test_without_a_control_socket_it_says_how_to_see_more() -> None:
+    (stuck,) = servers.findings(seen(server(seat(9))))
+    assert stuck.what == "The one seat of stanchion (7) has been busy for 9.0 s or longer."
+    assert stuck.now[1] == "$ stanchion top --admin unix:/a"
+    assert "start the server with --control unix:/PATH" in stuck.now[2]
+    assert stuck.now[-1] == "$ kill -HUP 7"
+    (stuck,) = servers.findings(seen(server(seat(9), control="unix:/c")))
+    assert "$ stanchion ctl --control unix:/c dump" in stuck.now
+
+
+# ---- Stacks
+
+STDLIB = "/usr/lib/python3.11/socket.py"
+LIBRARY = "/v/lib/python3.11/site-packages/psycopg/wait.py"
+
+
+def stack(thread: int, *frames: str) -> str:
+    lines = (f'  File "{file}", line {line} in {name}' for file, line, name in (one.split() for one in frames))
+    return "\n".join((f"Thread 0x{thread:016x} (most recent call first):", *lines, ""))
+
+
+def dump(*stacks_of: str) -> list[dict[str, Any]]:
+    seats = (f"seat {number} is thread 0x{number:016x}" for number in range(len(stacks_of)))
+    text = "\n".join([*stacks_of, stack(99, "/srv/other.py 1 background"), *seats])
+    return [{"index": 0, "pid": 70, "generation": 1, "stacks": text}]
+
+
+READS = f"{STDLIB} 706 readinto"
+WAITS = f"{LIBRARY} 9 wait"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        # The app's own line, and what it has called.
+        ((READS, "/srv/a.py 3 f"), (READS, "/srv/a.py 3 f"), {("/srv/a.py:3 in f", f"{STDLIB}:706 in readinto")}),
+        # Two of its lines, which wait in one of a library.
+        ((WAITS, "/srv/a.py 3 f"), (WAITS, "/srv/a.py 8 g"), {(f"{LIBRARY}:9 in wait", "")}),
+        # An app that is installed.
+        ((WAITS,), (WAITS,), {(f"{LIBRARY}:9 in wait", "")}),
+        # Both read from sockets, as the clients of any two services do.
+        (
+            (READS, "/srv/a.py 3 f"),
+            (READS, "/srv/a.py 8 g"),
+            {("/srv/a.py:3 in f", f"{STDLIB}:706 in readinto"), ("/srv/a.py:8 in g", f"{STDLIB}:706 in readinto")},
+        ),
+        ((READS,), (READS,), {("", "")}),
+    ],
+)
+def test_where_seats_stand(first: Sequence[str], second: Sequence[str], expected: set[tuple[str, str]]) -> None:
+    busy = server(seat(9, number=0), seat(8, number=1))
+    found = stacks.placed(busy, dump(stack(0, *first), stack(1, *second)))
+    assert {(one.stands_at, one.within) for one in found.seats} == expected
+    is_one = len(expected) == 1 and ("", "") not in expected
+    assert ("one-dependency" in [code for code, _ in codes(found)]) == is_one
+
+
+@pytest.mark.parametrize("text", ["", "no stacks", "seat 0 is thread 0x0000000000000000", stack(0)])
+def test_what_is_no_stack_tells_nothing(text: str) -> None:
+    told = [{"index": 0, "pid": 70, "generation": 1, "stacks": text}, {"stacks": 3}, {}]
+    assert stacks.placed(server(seat(9)), told).seats == (seat(9),)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"ok": False, "message": "not now", "data": None}, "not now"),
+        ({"ok": True, "message": "", "data": 3}, "the answer has no stacks"),
+        ({"ok": True, "message": "", "data": [3]}, "the answer has no stacks"),
+        ([], "that is no answer of a stanchion"),
+    ],
+)
+def test_a_server_that_does_not_say_where_is_named(tmp_path: Path, answer: object, said: str) -> None:
+    liar = Liar(tmp_path / "c", json.dumps(answer).encode() + b"\n")
+    try:
+        after = stacks.with_places(seen(server(seat(9), control=f"unix:{tmp_path}/c")))
+    finally:
+        liar.close()
+    (note,) = after.not_looked_at
+    assert note.startswith("where the seats of process 7 stand, at its control socket: ") and said in note
+    assert json.loads(liar.sent) == {"command": "dump"}
+
+
+@pytest.mark.parametrize(
+    ("one", "known"),
+    [
+        (server(seat(9), idle=1, control="unix:/c"), {}),
+        (server(seat(4), control="unix:/c"), {}),
+        (server(seat(9)), {}),
+        (server(seat(9), control="unix:/c"), {"event_loops": (7,)}),
+    ],
+)
+def test_a_server_that_is_not_stuck_is_not_asked_for_its_stacks(
+    one: Server, known: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stacks.ctl, "Call", lambda *_: pytest.fail("asked"))
+    assert stacks.with_places(seen(one, **known)) == seen(one, **known)
+
+
+# ---- A real one
+
+
+NAP = "/nap?600000"
+
+
+class Hanging:
+    """A server of four seats, each of which runs a request that does not end."""
+
+    def __init__(self, serve: Serve, home: Path, gate: Gate, clock: Clock, paths: Sequence[str], *words: str) -> None:
+        self.at = {name: f"unix:{home}/{name}.sock" for name in ("admin", "control")}
+        given = [word for name, at in self.at.items() for word in (f"--{name}", at)]
+        env = {**gate.environment, **clock.environment}
+        limits = ("--timeout", "1000", "--queue-timeout", "1000")
+        self.server: Served = serve("waiting:app", "-w", "2", "--threads", "2", *limits, *given, *words, env=env)
+        self.wires = [self.ask(path) for path in paths]
+        gate.announcements(paths.count("/wait"))
+        self._clock = clock
+
+    def ask(self, path: str) -> Wire:
+        wire = self.server.connect()
+        wire.send(request("GET", path))
+        return wire
+
+    def is_found(self, is_it: Callable[[Said], bool]) -> Said:
+        """Eight seconds later, or a multiple of that: the doctor waits a second at most for what the server says,
+        which a busy machine may take, and the last request may have begun to run after the first look.
+        """
+        said: list[Said] = []
+
+        def is_so() -> bool:
+            self._clock.advance(8)
+            said.append(doctor("--this-one", "--json"))
+            return is_it(said[-1])
+
+        eventually(is_so, "the server says it in time", 3 * PATIENCE_S)
+        return said[-1]
+
+    def close(self) -> None:
+        for wire in self.wires:
+            wire.close()
+
+
+def test_a_server_whose_seats_all_hang_in_one_line(serve: Serve, tmp_path: Path, gate: Gate, clock: Clock) -> None:
+    hanging = Hanging(serve, tmp_path, gate, clock, ["/wait"] * 4, "--max-waiting", "3")
+    hanging.wires += [hanging.ask("/wait?later") for _ in range(20)]
+    said = hanging.is_found(lambda said: {"one-dependency", "line-full"} <= set(said.codes()))
+    hanging.close()
+    pid = hanging.server.pid
+    assert said.exit_code == 1
+    ours = [one for one in said.data["findings"] if one["about"] == f"stanchion ({pid})"]
+    assert [(one["code"], one["severity"]) for one in ours[:3]] == [
+        ("one-dependency", "critical"),
+        ("seats-stuck", "critical"),
+        ("line-full", "critical"),
+    ]
+    assert f"All 4 seats of stanchion ({pid}) stand in one line of code: " in ours[0]["what"]
+    assert re.search(r"/rendezvous\.py:\d+ in wait_for_pass\.$", ours[0]["what"])
+    told = said.data["facts"]["servers"][str(pid)]
+    assert (told["admin"], told["control"], told["busy"], told["idle"]) == (*hanging.at.values(), 4, 0)
+
+
+def test_a_server_whose_seats_hang_in_several_lines(serve: Serve, tmp_path: Path, gate: Gate, clock: Clock) -> None:
+    hanging = Hanging(serve, tmp_path, gate, clock, ["/wait", "/wait", NAP, NAP])
+    said = hanging.is_found(lambda said: "seats-stuck" in said.codes())
+    hanging.close()
+    known = said.finding("seats-stuck")["known"]
+    assert "they run GET /wait (2), GET /nap (2)" in known or "they run GET /nap (2), GET /wait (2)" in known
+    stands = known.partition("They stand at: ")[2]
+    assert re.search(r"rendezvous\.py:\d+ in wait_for_pass \(2\)", stands), known
+    assert re.search(r"waiting\.py:\d+ in app \(2\)", stands), known
+    assert "one-dependency" not in said.codes()
+    assert said.finding("seats-stuck")["severity"] == "warning", "nothing waits"

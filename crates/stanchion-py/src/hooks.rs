@@ -1,6 +1,8 @@
 //! The operator's hooks, which are functions in Python: those of the process tree, and the two that
 //! run for each request.
 
+use std::io;
+
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -9,7 +11,7 @@ use stanchion_server::log::{self, EXCEPTION};
 use stanchion_server::record::RequestRecord;
 use stanchion_server::settings::Bind;
 use stanchion_server::{Hook, LoadError, Worker};
-use stanchion_sys::process;
+use stanchion_sys::{call, process};
 use tracing::{error, warn};
 
 use crate::host::describe;
@@ -49,8 +51,11 @@ pub(crate) fn listen(py: Python<'_>, worker: &Worker, wanted: &str) -> PyResult<
     // A host's name may take its time.
     match py.detach(|| worker.listen(&bind)) {
         Ok(address) => Ok(address.map(|address| address.to_string())),
-        Err(error) if error.raw_os_error().is_none() => Err(wrong(error.to_string())),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(match call::number(&error) {
+            // The number decides on the class of the exception, which the name of the call would hide.
+            Some(number) => io::Error::from_raw_os_error(number).into(),
+            None => wrong(error.to_string()),
+        }),
     }
 }
 

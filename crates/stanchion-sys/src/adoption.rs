@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::call::{InCall, named, number};
 use crate::errand;
 use crate::process::{Fork, collect, exit_now, fork, refuse_threads, retry};
 
@@ -33,12 +34,7 @@ pub unsafe fn fork_for_subreaper(between: Between) -> io::Result<Fork> {
         Ok((Fork::Parent(pid), between)) => collect(between).map(|()| Fork::Parent(pid)),
         // Too many processes, or too little memory: then the long way has no better chance. Or it was killed, and there
         // may be a grandchild, which is not to have a twin.
-        Err(error)
-            if matches!(
-                error.raw_os_error(),
-                None | Some(libc::EAGAIN | libc::ENOMEM)
-            ) =>
-        {
+        Err(error) if matches!(number(&error), None | Some(libc::EAGAIN | libc::ENOMEM)) => {
             Err(error)
         }
         // SAFETY: the caller keeps the contract.
@@ -60,7 +56,8 @@ pub fn fork_single_threaded_for_subreaper(between: Between) -> io::Result<Fork> 
 ///
 /// As for [`fork`].
 unsafe fn fork_twice() -> io::Result<Fork> {
-    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let (read, write) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).in_call("pipe2")?;
     // SAFETY: the caller keeps fork's contract; the child below makes system calls only.
     match unsafe { fork() }? {
         Fork::Child => {
@@ -69,7 +66,7 @@ unsafe fn fork_twice() -> io::Result<Fork> {
             let (told, grandchild) = match unsafe { fork() } {
                 Ok(Fork::Child) => return Ok(Fork::Child),
                 Ok(Fork::Parent(pid)) => (pid, true),
-                Err(error) => (-error.raw_os_error().unwrap_or(libc::EAGAIN), false),
+                Err(error) => (-number(&error).unwrap_or(libc::EAGAIN), false),
             };
             let sent = rustix::io::write(&write, &told.to_ne_bytes()).is_ok();
             exit_now(i32::from(!(sent && grandchild)));
@@ -77,12 +74,12 @@ unsafe fn fork_twice() -> io::Result<Fork> {
         Fork::Parent(between) => {
             drop(write);
             let mut told = [0; 4];
-            let read = retry(|| rustix::io::read(&read, &mut told))?;
+            let read = retry("read", || rustix::io::read(&read, &mut told))?;
             collect(between)?;
             let told = i32::from_ne_bytes(told);
             match (read, told) {
                 (4, pid) if pid > 0 => Ok(Fork::Parent(pid)),
-                (4, errno) => Err(io::Error::from_raw_os_error(-errno)),
+                (4, errno) => Err(named("fork", io::Error::from_raw_os_error(-errno))),
                 _ => Err(io::Error::other(errand::KILLED)),
             }
         }

@@ -14,6 +14,7 @@ use rustix::net::{
     sendmsg, socketpair, sockopt::set_socket_passcred,
 };
 
+use crate::call::{InCall, last_error, named, number};
 use crate::clock;
 
 /// The longest message, in bytes, where nothing else was asked for. A longer one is refused by the sender and dropped
@@ -60,9 +61,10 @@ impl Channel {
     /// The same for messages of up to so many bytes.
     pub fn pair_for(message_bytes_max: usize) -> io::Result<(Self, Self)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        set_socket_passcred(&one, true)?;
-        set_socket_passcred(&other, true)?;
+        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+            .in_call("socketpair")?;
+        set_socket_passcred(&one, true).in_call("setsockopt")?;
+        set_socket_passcred(&other, true).in_call("setsockopt")?;
         let end = |socket| Self {
             socket,
             message_bytes_max,
@@ -73,7 +75,7 @@ impl Channel {
     /// Another descriptor of the same end.
     pub fn another(&self) -> io::Result<Self> {
         Ok(Self {
-            socket: self.socket.try_clone()?,
+            socket: self.socket.try_clone().in_call("fcntl")?,
             message_bytes_max: self.message_bytes_max,
         })
     }
@@ -82,7 +84,7 @@ impl Channel {
     pub fn inherit(fd: RawFd) -> io::Result<Self> {
         let inherited = crate::process::inherited_fd(fd)?;
         // It may have been made by a version of us that did not ask for this.
-        set_socket_passcred(&inherited, true)?;
+        set_socket_passcred(&inherited, true).in_call("setsockopt")?;
         Ok(Self::received(inherited))
     }
 
@@ -119,7 +121,8 @@ impl Channel {
             &[IoSlice::new(message)],
             &mut ancillary,
             SendFlags::NOSIGNAL,
-        )?;
+        )
+        .in_call("sendmsg")?;
         Ok(())
     }
 
@@ -156,7 +159,7 @@ impl Channel {
             Some(&timeout),
         ) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(named("ppoll", error)),
         }
     }
 
@@ -181,8 +184,8 @@ impl Channel {
         let read =
             unsafe { libc::recvmsg(self.as_raw_fd(), &raw mut header, libc::MSG_CMSG_CLOEXEC) };
         if read == -1 {
-            let error = io::Error::last_os_error();
-            return match error.raw_os_error() {
+            let error = last_error("recvmsg");
+            return match number(&error) {
                 Some(libc::EAGAIN | libc::EINTR) => Ok(Received::Nothing),
                 Some(libc::ECONNRESET) => Ok(Received::Closed),
                 _ => Err(error),
@@ -303,7 +306,7 @@ pub fn poll_readable(fds: &[BorrowedFd<'_>], timeout_ms: i32) -> io::Result<Vec<
     match poll(&mut polled, timeout.as_ref()) {
         Ok(_) => Ok(polled.iter().map(|fd| !fd.revents().is_empty()).collect()),
         Err(rustix::io::Errno::INTR) => Ok(vec![false; fds.len()]),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(named("ppoll", error)),
     }
 }
 

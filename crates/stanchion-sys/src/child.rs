@@ -8,6 +8,24 @@ use std::os::fd::{AsFd, AsRawFd};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 
+use crate::call::{last_error, named, number};
+
+/// Whether the kernel answers such questions, without which every child would be taken for a stranger.
+///
+/// # Errors
+/// The error of waitid(2), if a filter of system calls refuses it.
+pub fn can_be_asked_about() -> io::Result<()> {
+    // This process is no child of its own.
+    let own = Pid::from_raw(crate::process::pid());
+    match waitid(
+        WaitId::Pid(own.expect("getpid(2) gives positive pids")),
+        LOOK,
+    ) {
+        Ok(_) | Err(Errno::CHILD) => Ok(()),
+        Err(error) => Err(named("waitid", error)),
+    }
+}
+
 /// Whether `pid` is a child of ours that runs, or has ended and was not reaped.
 pub fn is_ours(pid: i32) -> bool {
     // waitid(2) answers `ECHILD` for who is not our child, and changes nothing with `WNOWAIT`.
@@ -49,24 +67,33 @@ pub fn send_signal(pid: i32, signal: i32) -> io::Result<()> {
                 let fd = pidfd.as_raw_fd();
                 libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, none, 0)
             };
-            unless_it_has_ended(sent == 0)
+            match unless_it_has_ended("pidfd_send_signal", sent == 0) {
+                Err(error) if matches!(number(&error), Some(libc::EPERM | libc::ENOSYS)) => {
+                    send_by_number(pid, signal).map_err(|_| error)
+                }
+                sent => sent,
+            }
         }
-        // Filters of containers refuse pidfds, and old kernels have none. A child keeps its number
-        // until it is reaped, which happens on this thread only.
+        // Filters of containers refuse pidfds, and old kernels have none.
         Err(Errno::NOSYS | Errno::PERM | Errno::MFILE | Errno::NFILE) if is_ours(pid) => {
-            // SAFETY: kill(2) has no preconditions.
-            unless_it_has_ended(unsafe { libc::kill(pid, signal) } == 0)
+            send_by_number(pid, signal)
         }
         Err(_) => Err(refused()),
     }
 }
 
-fn unless_it_has_ended(was_sent: bool) -> io::Result<()> {
+/// To a child of ours, which keeps its number until it is reaped: that happens on this thread only.
+fn send_by_number(pid: i32, signal: i32) -> io::Result<()> {
+    // SAFETY: kill(2) has no preconditions.
+    unless_it_has_ended("kill", unsafe { libc::kill(pid, signal) } == 0)
+}
+
+fn unless_it_has_ended(call: &'static str, was_sent: bool) -> io::Result<()> {
     if was_sent {
         return Ok(());
     }
-    match io::Error::last_os_error() {
-        error if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+    match last_error(call) {
+        error if number(&error) == Some(libc::ESRCH) => Ok(()),
         error => Err(error),
     }
 }

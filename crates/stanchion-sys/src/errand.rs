@@ -16,6 +16,7 @@ use std::io;
 
 use rustix::process::{Pid, WaitOptions, waitpid};
 
+use crate::call::named;
 use crate::process::Fork;
 
 /// Why there may be a child, or none.
@@ -57,11 +58,11 @@ pub(crate) unsafe fn fork_by_another() -> io::Result<(Fork, i32)> {
                 let left = waitpid(Pid::from_raw(between as i32), WaitOptions::empty());
                 match left {
                     Ok(Some((_, status))) if status.signaled() => Err(io::Error::other(KILLED)),
-                    _ => Err(io::Error::from_raw_os_error(-told)),
+                    _ => Err(named("fork", io::Error::from_raw_os_error(-told))),
                 }
             }
         },
-        error => Err(io::Error::from_raw_os_error(-error as i32)),
+        error => Err(named("clone", io::Error::from_raw_os_error(-error as i32))),
     }
 }
 
@@ -153,6 +154,8 @@ pub(crate) fn knows_rseq() -> bool {
 mod mask {
     use std::io;
 
+    use crate::call::last_error;
+
     pub(super) const ALL: u64 = u64::MAX;
 
     pub(super) fn now() -> u64 {
@@ -182,7 +185,7 @@ mod mask {
         };
         match status {
             0 => Ok(old),
-            _ => Err(io::Error::last_os_error()),
+            _ => Err(last_error("rt_sigprocmask")),
         }
     }
 }

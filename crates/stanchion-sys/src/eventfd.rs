@@ -5,6 +5,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::call::InCall;
+
 /// Written by workers, registered edge-triggered by the acceptor and never read there: every write is
 /// an edge of its own, and the counter has room for 2^64 - 2 of them.
 #[derive(Debug)]
@@ -13,15 +15,14 @@ pub struct EventFd(OwnedFd);
 impl EventFd {
     /// A new counter at zero, non-blocking.
     pub fn new() -> io::Result<Self> {
-        Ok(Self(eventfd(
-            0,
-            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
-        )?))
+        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .in_call("eventfd2")
+            .map(Self)
     }
 
     /// A second descriptor of the same counter.
     pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self(self.0.try_clone()?))
+        self.0.try_clone().in_call("fcntl").map(Self)
     }
 
     /// Adds one. A full counter (2^64 - 2 unread writes) still wakes, so its error is no error.

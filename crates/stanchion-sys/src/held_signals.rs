@@ -4,6 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
+use crate::call::{last_error, named, number};
 use crate::process::{self, Fork};
 use crate::signal::set_of;
 
@@ -50,7 +51,7 @@ impl HeldSignals {
                 // SAFETY: the call above has succeeded and so has filled it.
                 before: unsafe { before.assume_init() },
             }),
-            error => Err(io::Error::from_raw_os_error(error)),
+            error => Err(named("rt_sigprocmask", io::Error::from_raw_os_error(error))),
         }
     }
 
@@ -69,11 +70,9 @@ impl HeldSignals {
                 &raw const timeout,
             )
         } {
-            -1 => match io::Error::last_os_error() {
+            -1 => match last_error("rt_sigtimedwait") {
                 // EINTR is for a signal that is not held; whoever waits looks again anyway.
-                error if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => {
-                    Ok(None)
-                }
+                error if matches!(number(&error), Some(libc::EAGAIN | libc::EINTR)) => Ok(None),
                 error => Err(error),
             },
             signal => Ok(Some(signal)),

@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::account::{self, User};
+use crate::call::last_error;
 
 /// A user, a group, and further groups, looked up and ready to be assumed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,12 +81,18 @@ impl Identity {
     /// therefore comes after.
     pub fn assume(&self) -> io::Result<()> {
         // SAFETY: the pointer leads to so many groups, which live through the call.
-        checked(unsafe { libc::setgroups(self.groups.len(), self.groups.as_ptr()) })?;
+        checked("setgroups", unsafe {
+            libc::setgroups(self.groups.len(), self.groups.as_ptr())
+        })?;
         // Real, effective and saved: what is kept could be taken back.
         // SAFETY: plain system calls on numbers.
-        checked(unsafe { libc::setresgid(self.gid, self.gid, self.gid) })?;
+        checked("setresgid", unsafe {
+            libc::setresgid(self.gid, self.gid, self.gid)
+        })?;
         // SAFETY: likewise.
-        checked(unsafe { libc::setresuid(self.uid, self.uid, self.uid) })?;
+        checked("setresuid", unsafe {
+            libc::setresuid(self.uid, self.uid, self.uid)
+        })?;
         self.verify()
     }
 
@@ -93,10 +100,14 @@ impl Identity {
         let (mut uids, mut gids) = ([u32::MAX; 3], [u32::MAX; 3]);
         let [real, effective, saved] = &mut uids;
         // SAFETY: three places to write to, which live through the call.
-        checked(unsafe { libc::getresuid(real, effective, saved) })?;
+        checked("getresuid", unsafe {
+            libc::getresuid(real, effective, saved)
+        })?;
         let [real, effective, saved] = &mut gids;
         // SAFETY: likewise.
-        checked(unsafe { libc::getresgid(real, effective, saved) })?;
+        checked("getresgid", unsafe {
+            libc::getresgid(real, effective, saved)
+        })?;
         // SAFETY: setuid(2) takes any number; to get root back must fail.
         let root_again = self.uid != 0 && unsafe { libc::setuid(0) } == 0;
         if uids == [self.uid; 3] && gids == [self.gid; 3] && !root_again {
@@ -150,9 +161,9 @@ fn effective_gid() -> u32 {
     rustix::process::getegid().as_raw()
 }
 
-fn checked(status: libc::c_int) -> io::Result<()> {
+fn checked(call: &'static str, status: libc::c_int) -> io::Result<()> {
     if status == -1 {
-        Err(io::Error::last_os_error())
+        Err(last_error(call))
     } else {
         Ok(())
     }

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use crate::call::last_error;
+
 /// Has poll(2) and epoll(7) call a TCP socket readable only once it holds so many bytes, or the
 /// other side has ended it (`SO_RCVLOWAT` in socket(7)). What is there can still be read before.
 /// With fewer bytes than before, a socket that has them is readable at once, anew for a watch that
@@ -21,7 +23,7 @@ pub fn wake_at(socket: BorrowedFd<'_>, bytes: u16) -> io::Result<()> {
         )
     };
     match set {
-        -1 => Err(io::Error::last_os_error()),
+        -1 => Err(last_error("setsockopt")),
         _ => Ok(()),
     }
 }

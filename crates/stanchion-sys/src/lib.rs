@@ -11,6 +11,7 @@ compile_error!("stanchion needs Linux: futexes, memfd, subreapers and SEQPACKET 
 pub mod account;
 pub mod activation;
 mod adoption;
+pub mod call;
 pub mod capabilities;
 pub mod channel;
 pub mod charge;

@@ -12,6 +12,7 @@ use rustix::fs::{
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
+use crate::call::{InCall, named};
 use crate::process::inherited_fd;
 
 /// A shared mapping that every later child inherits at the same address.
@@ -36,8 +37,8 @@ impl SharedMemory {
     ///
     /// Errors are the kernel's: out of memory, of descriptors, or of address space.
     pub fn create(name: &str, len: usize) -> io::Result<Self> {
-        let file = memfd_create(name, MemfdFlags::CLOEXEC)?;
-        ftruncate(&file, len as u64)?;
+        let file = memfd_create(name, MemfdFlags::CLOEXEC).in_call("memfd_create")?;
+        ftruncate(&file, len as u64).in_call("ftruncate")?;
         // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
         let base = unsafe {
             mmap(
@@ -47,14 +48,16 @@ impl SharedMemory {
                 MapFlags::SHARED,
                 &file,
                 0,
-            )?
+            )
+            .in_call("mmap")?
         };
         // Made first, so that it is unmapped again if the rest fails.
         let base = NonNull::new(base.cast::<u8>()).expect("mmap(2) never returns a null mapping");
         let memory = Self { base, len };
         // A dump would touch every page, and a crash cost more memory than there is.
         // SAFETY: the range is that of the mapping; only what core(5) does with it changes.
-        unsafe { madvise(memory.base.as_ptr().cast(), len, Advice::LinuxDontDump)? };
+        unsafe { madvise(memory.base.as_ptr().cast(), len, Advice::LinuxDontDump) }
+            .in_call("madvise")?;
         Ok(memory)
     }
 
@@ -78,7 +81,7 @@ impl SharedMemory {
             // SAFETY: by the caller's promise.
             unsafe {
                 let start = self.base.as_ptr().add(pages.start);
-                madvise(start.cast(), pages.len(), Advice::LinuxRemove)?;
+                madvise(start.cast(), pages.len(), Advice::LinuxRemove).in_call("madvise")?;
             }
         }
         Ok(pages)
@@ -124,14 +127,15 @@ impl AppendFile {
     ///
     /// Errors are the kernel's: out of memory or of descriptors.
     pub fn create(name: &str) -> io::Result<Self> {
-        let file = memfd_create(name, MemfdFlags::CLOEXEC)?;
-        fcntl_setfl(&file, fcntl_getfl(&file)? | OFlags::APPEND)?;
+        let file = memfd_create(name, MemfdFlags::CLOEXEC).in_call("memfd_create")?;
+        let flags = fcntl_getfl(&file).in_call("fcntl")?;
+        fcntl_setfl(&file, flags | OFlags::APPEND).in_call("fcntl")?;
         Ok(Self(file))
     }
 
     /// Empties it.
     pub fn clear(&self) -> io::Result<()> {
-        Ok(ftruncate(&self.0, 0)?)
+        ftruncate(&self.0, 0).in_call("ftruncate")
     }
 
     /// What is in it, at most the first `bytes_max`; what is no UTF-8 is shown as U+FFFD.
@@ -165,7 +169,7 @@ impl CopiedFile {
             );
             return Err(io::Error::other(why));
         }
-        let copy = memfd_create("stanchion-copy", MemfdFlags::CLOEXEC)?;
+        let copy = memfd_create("stanchion-copy", MemfdFlags::CLOEXEC).in_call("memfd_create")?;
         let (mut from, mut len) = (0, 0);
         while from < found.len() {
             let left = (found.len() - from) as usize;
@@ -173,7 +177,7 @@ impl CopiedFile {
                 Ok(0) => break,
                 Ok(count) => len += count,
                 Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(named("sendfile", error)),
             }
         }
         Ok(Self { copy, len })
@@ -195,7 +199,9 @@ impl KeptFile {
     /// # Errors
     /// The kernel's: out of memory or of descriptors.
     pub fn create(name: &str) -> io::Result<Self> {
-        Ok(Self(memfd_create(name, MemfdFlags::CLOEXEC)?))
+        memfd_create(name, MemfdFlags::CLOEXEC)
+            .in_call("memfd_create")
+            .map(Self)
     }
 
     /// Takes over what a process before us has left open.
@@ -237,10 +243,10 @@ impl KeptFile {
             match rustix::io::pwrite(&self.0, &bytes[len..], len as u64) {
                 Ok(count) => len += count,
                 Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(named("pwrite64", error)),
             }
         }
-        Ok(ftruncate(&self.0, bytes.len() as u64)?)
+        ftruncate(&self.0, bytes.len() as u64).in_call("ftruncate")
     }
 
     /// Locks it against other processes that do (`F_SETLK` in fcntl(2)); false if one has. Without waiting.
@@ -251,7 +257,7 @@ impl KeptFile {
         match fcntl_lock(&self.0, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(true),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => Ok(false),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(named("fcntl", error)),
         }
     }
 
@@ -260,7 +266,7 @@ impl KeptFile {
     /// # Errors
     /// The kernel's.
     pub fn unlock(&self) -> io::Result<()> {
-        Ok(fcntl_lock(&self.0, FlockOperation::NonBlockingUnlock)?)
+        fcntl_lock(&self.0, FlockOperation::NonBlockingUnlock).in_call("fcntl")
     }
 }
 
@@ -279,7 +285,7 @@ fn read_from_start(file: &OwnedFd, bytes_max: usize) -> io::Result<Vec<u8>> {
             Ok(0) => break,
             Ok(count) => len += count,
             Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(named("pread64", error)),
         }
     }
     bytes.truncate(len);

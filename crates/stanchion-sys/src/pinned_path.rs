@@ -14,6 +14,7 @@ use rustix::fs::{
     openat, renameat, unlinkat,
 };
 
+use crate::call::InCall;
 use crate::identity::effective_uid;
 use crate::plain_file;
 
@@ -107,7 +108,7 @@ impl PinnedPath {
 
     /// Makes a directory; `AlreadyExists` if anything is there.
     pub fn make_directory(&self, mode: u32) -> io::Result<Found> {
-        mkdirat(&self.directory, &self.name, Mode::from_raw_mode(mode))?;
+        mkdirat(&self.directory, &self.name, Mode::from_raw_mode(mode)).in_call("mkdirat")?;
         self.made(Found::is_directory)
     }
 
@@ -160,7 +161,7 @@ impl PinnedPath {
 
     /// Removes the name of whatever is there, but of no directory.
     pub fn remove(&self) -> io::Result<()> {
-        Ok(unlinkat(&self.directory, &self.name, AtFlags::empty())?)
+        unlinkat(&self.directory, &self.name, AtFlags::empty()).in_call("unlinkat")
     }
 
     /// Removes the directory that is here, and the files in it, if it is this one and no other that somebody has put in
@@ -185,12 +186,7 @@ impl PinnedPath {
 
     /// Gives what is here the other name, in place of what is there (rename(2)).
     pub fn rename_to(&self, other: &Self) -> io::Result<()> {
-        Ok(renameat(
-            &self.directory,
-            &self.name,
-            &other.directory,
-            &other.name,
-        )?)
+        renameat(&self.directory, &self.name, &other.directory, &other.name).in_call("renameat")
     }
 }
 
@@ -226,13 +222,13 @@ impl Found {
     /// Gives it to a user, a group, or both.
     pub fn give_to(&self, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
         let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
-        Ok(chownat(&self.fd, c"", uid, gid, AtFlags::EMPTY_PATH)?)
+        chownat(&self.fd, c"", uid, gid, AtFlags::EMPTY_PATH).in_call("fchownat")
     }
 
     /// Sets its permission bits. fchmod(2) refuses an `O_PATH` descriptor, and what does not is younger than many
     /// kernels (fchmodat2(2), Linux 6.6); so by its name in /proc, which leads to this very file.
     pub fn set_mode(&self, mode: u32) -> io::Result<()> {
-        Ok(chmod(self.path(), Mode::from_raw_mode(mode))?)
+        chmod(self.path(), Mode::from_raw_mode(mode)).in_call("chmod")
     }
 }
 

@@ -8,6 +8,7 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
 };
 
+use crate::call::{InCall, last_error, named};
 use crate::listener::remove_if_stale;
 use crate::pinned_path::{FileId, Found, PinnedPath};
 use crate::{process, random};
@@ -68,13 +69,14 @@ impl PrivateListener {
             SocketType::STREAM,
             SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
             None,
-        )?;
-        bind(&socket, &SocketAddrUnix::new(at)?)?;
+        )
+        .in_call("socket")?;
+        bind(&socket, &SocketAddrUnix::new(at)?).in_call("bind")?;
         let file = pinned.made(Found::is_socket)?;
         // Nobody can connect before the listen(2), so nobody finds the mode too wide.
         let ready = file
             .set_mode(0o600)
-            .and_then(|()| Ok(listen(&socket, BACKLOG)?));
+            .and_then(|()| listen(&socket, BACKLOG).in_call("listen"));
         ready.inspect_err(|_| {
             // The error to tell is the first one.
             let _ = pinned.remove();
@@ -104,7 +106,7 @@ impl PrivateListener {
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => return Ok(None),
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(named("accept4", error)),
             }
         }
     }
@@ -153,7 +155,7 @@ pub(crate) fn peer_of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
         )
     };
     if status == -1 {
-        return Err(io::Error::last_os_error());
+        return Err(last_error("getsockopt"));
     }
     Ok(Peer {
         pid: found.pid,

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 pub use crate::adoption::{Between, fork_for_subreaper, fork_single_threaded_for_subreaper};
 
+use crate::call::{InCall, last_error, named, number};
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions};
 
 /// What `fork` returned, and to whom.
@@ -28,7 +29,7 @@ pub enum Fork {
 pub unsafe fn fork() -> io::Result<Fork> {
     // SAFETY: the caller keeps the contract above.
     match unsafe { libc::fork() } {
-        -1 => Err(io::Error::last_os_error()),
+        -1 => Err(last_error("fork")),
         0 => Ok(Fork::Child),
         pid => Ok(Fork::Parent(pid)),
     }
@@ -55,17 +56,22 @@ pub(crate) fn refuse_threads() -> io::Result<()> {
 /// the app ignores SIGCHLD, and then answers ECHILD once the child is gone (wait(2), notes).
 pub(crate) fn collect(child: i32) -> io::Result<()> {
     let child = Pid::from_raw(child).expect("fork(2) gives positive pids");
-    match retry(|| rustix::process::waitpid(Some(child), WaitOptions::empty())) {
-        Err(error) if error.raw_os_error() != Some(libc::ECHILD) => Err(error),
+    match retry("waitpid", || {
+        rustix::process::waitpid(Some(child), WaitOptions::empty())
+    }) {
+        Err(error) if number(&error) != Some(libc::ECHILD) => Err(error),
         _ => Ok(()),
     }
 }
 
-pub(crate) fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+pub(crate) fn retry<T>(
+    name: &'static str,
+    mut call: impl FnMut() -> rustix::io::Result<T>,
+) -> io::Result<T> {
     loop {
         match call() {
             Err(rustix::io::Errno::INTR) => {}
-            other => return Ok(other?),
+            other => return other.in_call(name),
         }
     }
 }
@@ -114,9 +120,7 @@ pub fn parent_pid() -> i32 {
 
 /// Makes this process the adopter of its orphaned descendants.
 pub fn become_subreaper() -> io::Result<()> {
-    Ok(rustix::process::set_child_subreaper(Some(
-        rustix::process::getpid(),
-    ))?)
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).in_call("prctl")
 }
 
 /// Asks the kernel to send `signal` when `parent` dies (`PR_SET_PDEATHSIG`), and tells whether
@@ -125,7 +129,7 @@ pub fn die_with(parent: i32, signal: i32) -> io::Result<bool> {
     // `from_named_raw` gives None for a real-time signal, which here would mean that none is sent.
     // SAFETY: the C library keeps 32 and 33 to itself, which nobody asks for; another number is refused by the kernel.
     let signal = unsafe { Signal::from_raw_unchecked(signal) };
-    rustix::process::set_parent_process_death_signal(Some(signal))?;
+    rustix::process::set_parent_process_death_signal(Some(signal)).in_call("prctl")?;
     Ok(parent_pid() != parent)
 }
 
@@ -139,8 +143,8 @@ pub fn kill(pid: i32, signal: i32) -> io::Result<()> {
     if unsafe { libc::kill(pid, signal) } == 0 {
         return Ok(());
     }
-    match io::Error::last_os_error() {
-        error if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+    match last_error("kill") {
+        error if number(&error) == Some(libc::ESRCH) => Ok(()),
         error => Err(error),
     }
 }
@@ -161,7 +165,7 @@ pub fn inherited_fd(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: F_DUPFD_CLOEXEC takes any number and gives a new descriptor or an error.
     let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
     if copy == -1 {
-        return Err(io::Error::last_os_error());
+        return Err(last_error("fcntl"));
     }
     // A standard stream's number must stay taken: the next file that is opened would get it.
     if fd > libc::STDERR_FILENO {
@@ -177,7 +181,7 @@ pub fn inherited_fd(fd: RawFd) -> io::Result<OwnedFd> {
 /// Keeps descriptors open over execve(2).
 pub fn keep_over_exec<'f>(fds: impl IntoIterator<Item = BorrowedFd<'f>>) -> io::Result<()> {
     for fd in fds {
-        rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty())?;
+        rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty()).in_call("fcntl")?;
     }
     Ok(())
 }
@@ -233,7 +237,7 @@ pub fn reap() -> io::Result<Option<(i32, Exit)>> {
                 Ok(Some((pid.as_raw_nonzero().get(), exit)))
             }
             Err(rustix::io::Errno::INTR) => continue,
-            Err(error) => Err(error.into()),
+            Err(error) => Err(named("waitpid", error)),
         };
     }
 }
@@ -261,7 +265,7 @@ impl OpenFiles {
 
     /// As it was then.
     pub fn restore(self) -> io::Result<()> {
-        Ok(rustix::process::setrlimit(Resource::Nofile, self.0)?)
+        rustix::process::setrlimit(Resource::Nofile, self.0).in_call("setrlimit")
     }
 }
 
@@ -284,10 +288,11 @@ pub fn raise_open_files() -> u64 {
 /// that needs the 65th descriptor then takes 8 ms and more (`expand_fdtable` in fs/file.c), and again
 /// the 257th, the 513th and so on.
 pub fn reserve_descriptors(count: usize) -> io::Result<()> {
-    let any = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
+    let any =
+        rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).in_call("eventfd2")?;
     let last = RawFd::try_from(count.saturating_sub(1)).unwrap_or(RawFd::MAX);
     // The table never shrinks.
-    drop(rustix::io::fcntl_dupfd_cloexec(any, last)?);
+    drop(rustix::io::fcntl_dupfd_cloexec(any, last).in_call("fcntl")?);
     Ok(())
 }
 
@@ -308,7 +313,7 @@ fn replace(old: BorrowedFd<'_>, file: BorrowedFd<'_>, flags: libc::c_int) -> io:
         // borrows it goes on to hold an open file.
         match unsafe { libc::dup3(file.as_raw_fd(), old.as_raw_fd(), flags) } {
             -1 => {
-                let error = io::Error::last_os_error();
+                let error = last_error("dup3");
                 if error.kind() != io::ErrorKind::Interrupted {
                     return Err(error);
                 }

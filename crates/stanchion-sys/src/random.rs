@@ -4,6 +4,8 @@ use std::io;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
+use crate::call::named;
+
 /// Fills `bytes` (getrandom(2)). It waits only on a machine that has just booted.
 pub fn fill(bytes: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;
@@ -11,7 +13,7 @@ pub fn fill(bytes: &mut [u8]) -> io::Result<()> {
         match getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {
             Ok(more) => filled += more,
             Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(named("getrandom", error)),
         }
     }
     Ok(())

@@ -2,13 +2,15 @@
 
 use std::io;
 
+use crate::call::last_error;
+
 /// Has this thread, and those that it starts, interrupt who is at work when they wake up: `SCHED_RR` of the lowest
 /// priority. It takes `CAP_SYS_NICE` or a limit `RLIMIT_RTPRIO`.
 pub fn be_prompt() -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 1 };
     // SAFETY: `parameters` lives through the call, which reads it and concerns only this thread.
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const parameters) } {
-        -1 => Err(io::Error::last_os_error()),
+        -1 => Err(last_error("sched_setscheduler")),
         _ => Ok(()),
     }
 }
@@ -19,7 +21,7 @@ pub fn interrupt_nobody() -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: `parameters` lives through the call, which reads it and concerns only this thread.
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) } {
-        -1 => Err(io::Error::last_os_error()),
+        -1 => Err(last_error("sched_setscheduler")),
         _ => Ok(()),
     }
 }

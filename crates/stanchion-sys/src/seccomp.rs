@@ -21,6 +21,7 @@ use seccompiler::{
     SeccompFilter, SeccompRule, apply_filter,
 };
 
+use crate::call::named;
 use crate::process;
 
 /// Files, directories and descriptors.
@@ -389,7 +390,8 @@ fn program(rules: Rules, listed: SeccompAction, others: SeccompAction) -> io::Re
 
 fn apply(program: &BpfProgram) -> io::Result<()> {
     apply_filter(program).map_err(|error| match error {
-        Error::Prctl(error) | Error::Seccomp(error) => error,
+        Error::Prctl(error) => named("prctl", error),
+        Error::Seccomp(error) => named("seccomp", error),
         other => of_us(other),
     })
 }

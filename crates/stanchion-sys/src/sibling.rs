@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::process::{Pid, PidfdFlags};
 
+use crate::call::{last_error, number};
 use crate::channel::poll_readable;
 use crate::process::{self, Fork};
 
@@ -42,8 +43,8 @@ impl Sibling {
         if sent == 0 {
             return Ok(());
         }
-        match io::Error::last_os_error() {
-            error if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+        match last_error("pidfd_send_signal") {
+            error if number(&error) == Some(libc::ESRCH) => Ok(()),
             error => Err(error),
         }
     }
@@ -92,7 +93,7 @@ pub fn fork() -> io::Result<(Fork, Option<Sibling>)> {
             let pid = i32::try_from(pid).expect("pids fit (PID_MAX_LIMIT)");
             Ok((Fork::Parent(pid), Some(sibling)))
         }
-        _ => Err(io::Error::last_os_error()),
+        _ => Err(last_error("clone")),
     }
 }
 

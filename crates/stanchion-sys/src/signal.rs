@@ -13,6 +13,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
+use crate::call::{InCall, last_error, named};
+
 pub use libc::{
     SIGABRT, SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1,
     SIGUSR2, SIGWINCH,
@@ -69,7 +71,7 @@ impl SignalPipe {
     /// would arrive at its parent.
     pub fn install(signals: &[i32]) -> io::Result<Self> {
         use rustix::pipe::{PipeFlags, pipe_with};
-        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).in_call("pipe2")?;
         PIPE.store(write.as_raw_fd(), Ordering::Relaxed);
         for &signal in signals {
             set_handler(signal, write_byte as *const () as libc::sighandler_t)?;
@@ -138,7 +140,7 @@ pub fn unblock(signals: &[i32]) -> io::Result<Vec<i32>> {
                 let is_in = |signal: i32| libc::sigismember(before.as_ptr(), signal) == 1;
                 Ok(signals.iter().copied().filter(|&one| is_in(one)).collect())
             }
-            error => Err(io::Error::from_raw_os_error(error)),
+            error => Err(named("rt_sigprocmask", io::Error::from_raw_os_error(error))),
         }
     }
 }
@@ -150,7 +152,7 @@ pub(crate) fn set_of(signals: &[i32]) -> io::Result<libc::sigset_t> {
         libc::sigemptyset(set.as_mut_ptr());
         for &signal in signals {
             if libc::sigaddset(set.as_mut_ptr(), signal) == -1 {
-                return Err(io::Error::last_os_error());
+                return Err(last_error("sigaddset"));
             }
         }
         Ok(set.assume_init())
@@ -186,7 +188,7 @@ fn set_action(
         (status, before)
     };
     if status == -1 {
-        Err(io::Error::last_os_error())
+        Err(last_error("rt_sigaction"))
     } else {
         Ok(before)
     }

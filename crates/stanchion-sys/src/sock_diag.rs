@@ -20,6 +20,7 @@ use netlink_packet_sock_diag::unix::{self, ShowFlags, UnixRequest};
 use netlink_sys::{Socket, protocols::NETLINK_SOCK_DIAG};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
+use crate::call::{last_error, number};
 use crate::listener::ListenerAddress;
 
 /// The kernel answers at once; it is only a bound.
@@ -109,8 +110,8 @@ pub fn tcp_queue(listener: BorrowedFd<'_>) -> io::Result<Option<Queue>> {
         (status, info.assume_init())
     };
     if status == -1 {
-        let error = io::Error::last_os_error();
-        return match error.raw_os_error() {
+        let error = last_error("getsockopt");
+        return match number(&error) {
             Some(libc::EOPNOTSUPP | libc::ENOPROTOOPT) => Ok(None),
             _ => Err(error),
         };

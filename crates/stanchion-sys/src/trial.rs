@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use crate::call::InCall;
 use crate::process::{self, Fork};
 use crate::{channel, errand, signal};
 
@@ -53,7 +54,8 @@ impl Found {
 pub fn run(adopter: i32) -> Result<(), String> {
     let failed = |error: io::Error| format!("it could not be tried: {error}");
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-        .map_err(|error| failed(error.into()))?;
+        .in_call("pipe2")
+        .map_err(failed)?;
     // SAFETY: what the child does is what is done for each worker, so that it asks no more of other threads
     // than that does; beside it there are system calls, and a lock of its own. It never returns.
     match unsafe { process::fork() }.map_err(failed)? {

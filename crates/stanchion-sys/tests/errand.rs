@@ -14,6 +14,9 @@ use stanchion_sys::process::{
 #[path = "../src/errand.rs"]
 mod errand;
 /// For that module.
+mod call {
+    pub(crate) use stanchion_sys::call::{last_error, named};
+}
 mod process {
     pub(crate) use stanchion_sys::process::Fork;
 }

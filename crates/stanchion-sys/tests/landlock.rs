@@ -5,6 +5,7 @@ use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 
+use stanchion_sys::call;
 use stanchion_sys::capabilities;
 use stanchion_sys::landlock::{self, Enforced, Needs};
 use stanchion_sys::process::{self, Fork};
@@ -67,7 +68,7 @@ fn confined(needs: &Needs, work: impl FnOnce() -> i32) -> i32 {
 }
 
 fn errno<T>(done: io::Result<T>) -> i32 {
-    done.map_or_else(|error| error.raw_os_error().unwrap_or(97), |_| 0)
+    done.map_or_else(|error| call::number(&error).unwrap_or(97), |_| 0)
 }
 
 /// Whether this kernel can be held to all of it; else there is nothing to see.

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 
 use libc::c_long;
+use stanchion_sys::call;
 use stanchion_sys::process::{self, Exit, Fork};
 use stanchion_sys::{scheduling, seccomp};
 
@@ -199,7 +200,7 @@ fn an_acceptors_work_goes_on() {
             Err(io::Error::other(heard))
         }
     };
-    let exit = confined(|| work().map_or_else(|error| error.raw_os_error().unwrap_or(97), |()| 0));
+    let exit = confined(|| work().map_or_else(|error| call::number(&error).unwrap_or(97), |()| 0));
     assert_eq!(exit, Exit::Code(0));
 }
 

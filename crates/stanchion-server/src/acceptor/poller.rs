@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
+use stanchion_sys::call::{InCall, named};
 use stanchion_sys::clock;
 
 /// How many are told of at a time. Who is not is told of the next time.
@@ -77,7 +78,7 @@ pub(crate) struct Poller {
 impl Poller {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
-            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).in_call("epoll_create1")?,
             events: Vec::with_capacity(EVENTS_MAX),
         })
     }
@@ -86,7 +87,7 @@ impl Poller {
     pub(crate) fn watch(&self, source: Source, fd: impl AsFd) -> io::Result<()> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(source.key());
-        Ok(epoll::add(&self.epoll, fd, data, flags)?)
+        epoll::add(&self.epoll, fd, data, flags).in_call("epoll_ctl")
     }
 
     /// Whether it is also told when there is room to write. Not always, since a unix socket has news of that whenever its
@@ -95,12 +96,12 @@ impl Poller {
         let mut flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         flags.set(epoll::EventFlags::OUT, wanted);
         let data = epoll::EventData::new_u64(source.key());
-        Ok(epoll::modify(&self.epoll, fd, data, flags)?)
+        epoll::modify(&self.epoll, fd, data, flags).in_call("epoll_ctl")
     }
 
     /// It is watched no more, though it stays open elsewhere.
     pub(crate) fn forget(&self, fd: impl AsFd) -> io::Result<()> {
-        Ok(epoll::delete(&self.epoll, fd)?)
+        epoll::delete(&self.epoll, fd).in_call("epoll_ctl")
     }
 
     /// Waits for news, at most so long; zero is a look. A signal ends the wait.
@@ -111,13 +112,18 @@ impl Poller {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         };
+        // Whole milliseconds take the older call, in rustix.
+        let call = match timeout.tv_nsec % 1_000_000 {
+            0 => "epoll_pwait",
+            _ => "epoll_pwait2",
+        };
         match epoll::wait(
             &self.epoll,
             spare_capacity(&mut self.events),
             Some(&timeout),
         ) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(named(call, error)),
         }
     }
 

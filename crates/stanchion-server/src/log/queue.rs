@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use stanchion_sys::call;
 use tracing::{error, info, warn};
 
 use super::outlet::Outlet;
@@ -260,7 +261,9 @@ impl Writer {
                 Ok(more) => self.written += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // The kernel takes it at no time.
-                Err(error) if Errno::from_io_error(&error) == Some(Errno::MSGSIZE) => self.skip(),
+                Err(error) if call::number(&error) == Some(Errno::MSGSIZE.raw_os_error()) => {
+                    self.skip();
+                }
                 Err(error) => return self.stuck(&error),
             }
         }

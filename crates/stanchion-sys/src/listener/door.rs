@@ -12,6 +12,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use super::{Listener, ListenerAddress};
 
+use crate::call::last_error;
+
 impl Listener {
     /// Closes the door behind those who wait already: they can still be accepted, and nobody can
     /// join them, so that a shutdown may empty the kernel's queue and then close the socket
@@ -81,7 +83,7 @@ fn set(socket: BorrowedFd, level: i32, name: i32, least: LeastTtl) -> io::Result
         )
     };
     if status == -1 {
-        Err(io::Error::last_os_error())
+        Err(last_error("setsockopt"))
     } else {
         Ok(())
     }

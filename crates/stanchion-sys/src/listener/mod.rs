@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
+use crate::call::{InCall, last_error};
 use crate::pinned_path::{FileId, Found, PinnedPath};
 use crate::private_socket::peer_of;
 use crate::process::inherited_fd;
@@ -98,15 +99,20 @@ impl Listener {
     }
 
     fn tcp_at(address: SocketAddr, options: &Options) -> io::Result<Self> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-        socket.set_reuse_address(true)?;
-        socket.set_reuse_port(options.tcp.reuse_port)?;
+        let socket =
+            Socket::new(Domain::for_address(address), Type::STREAM, None).in_call("socket")?;
+        socket.set_reuse_address(true).in_call("setsockopt")?;
+        socket
+            .set_reuse_port(options.tcp.reuse_port)
+            .in_call("setsockopt")?;
         if address.is_ipv6() {
-            socket.set_only_v6(options.tcp.only_v6)?;
+            socket
+                .set_only_v6(options.tcp.only_v6)
+                .in_call("setsockopt")?;
         }
         // tcp(7): the receive buffer decides on the window that is offered, so before listen(2).
         options.apply(&socket, true)?;
-        socket.bind(&address.into())?;
+        socket.bind(&address.into()).in_call("bind")?;
         Self::listening(socket, options, Origin::Bound)
     }
 
@@ -120,9 +126,9 @@ impl Listener {
     pub fn unix_with(path: &Path, options: &Options) -> io::Result<Self> {
         let pinned = PinnedPath::of(path)?;
         remove_if_stale(&pinned)?;
-        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None).in_call("socket")?;
         options.apply(&socket, false)?;
-        socket.bind(&SockAddr::unix(path)?)?;
+        socket.bind(&SockAddr::unix(path)?).in_call("bind")?;
         let file = pinned.made(Found::is_socket)?;
         // Nobody can connect before listen(2), so whatever mode the umask left harms nobody.
         let listening = options
@@ -144,9 +150,11 @@ impl Listener {
 
     /// As [`Self::unix_abstract`], with all options.
     pub fn unix_abstract_with(name: &str, options: &Options) -> io::Result<Self> {
-        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None).in_call("socket")?;
         options.apply(&socket, false)?;
-        socket.bind(&SockAddr::unix(format!("\0{name}"))?)?;
+        socket
+            .bind(&SockAddr::unix(format!("\0{name}"))?)
+            .in_call("bind")?;
         Self::listening(socket, options, Origin::Bound)
     }
 
@@ -206,7 +214,7 @@ impl Listener {
     }
 
     fn of(socket: Socket, origin: Origin) -> io::Result<Self> {
-        socket.set_nonblocking(true)?;
+        socket.set_nonblocking(true).in_call("fcntl")?;
         let address = address_of(&socket)?;
         let provenance = Provenance {
             origin,
@@ -346,20 +354,22 @@ fn is_stream_socket(fd: RawFd) -> io::Result<bool> {
     };
     match status {
         0 => Ok(kind == libc::SOCK_STREAM),
-        _ => Err(io::Error::last_os_error()),
+        _ => Err(last_error("getsockopt")),
     }
 }
 
 fn listen(socket: &Socket, backlog: Option<u32>) -> io::Result<()> {
     match backlog {
-        Some(backlog) => socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX)),
+        Some(backlog) => socket
+            .listen(i32::try_from(backlog).unwrap_or(i32::MAX))
+            .in_call("listen"),
         None if socket.is_listener()? => Ok(()),
-        None => socket.listen(libc::SOMAXCONN),
+        None => socket.listen(libc::SOMAXCONN).in_call("listen"),
     }
 }
 
 fn address_of(socket: &Socket) -> io::Result<ListenerAddress> {
-    let address = socket.local_addr()?;
+    let address = socket.local_addr().in_call("getsockname")?;
     if let Some(address) = address.as_socket() {
         Ok(ListenerAddress::Tcp(address))
     } else if let Some(path) = address.as_pathname() {
@@ -380,6 +390,7 @@ fn address_of(socket: &Socket) -> io::Result<ListenerAddress> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::call::number;
     use std::io::{Read, Write};
     use std::net::TcpStream;
     use std::os::unix::net::UnixStream;
@@ -488,7 +499,7 @@ mod tests {
         let name = format!("stanchion-test-{}", crate::process::pid());
         let listener = Listener::unix_abstract(&name, 16).expect("bound");
         let connect = || {
-            let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+            let socket = Socket::new(Domain::UNIX, Type::STREAM, None).in_call("socket")?;
             socket.connect(&SockAddr::unix(format!("\0{name}"))?)?;
             io::Result::Ok(UnixStream::from(OwnedFd::from(socket)))
         };
@@ -602,6 +613,6 @@ mod tests {
         let (one, _other) = Socket::pair(Domain::UNIX, Type::STREAM, None).expect("made");
         assert!(adopt(one).is_err());
         let nothing = Listener::adopt(1_000_000, &Options::adopted(), Origin::Passed);
-        assert_eq!(nothing.expect_err("none").raw_os_error(), Some(libc::EBADF));
+        assert_eq!(number(&nothing.expect_err("none")), Some(libc::EBADF));
     }
 }

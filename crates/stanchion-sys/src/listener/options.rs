@@ -7,6 +7,8 @@ use socket2::Socket;
 
 use super::file::FileOptions;
 
+use crate::call::{InCall, last_error};
+
 /// What can be set on a listener. Connections inherit from it what concerns them (tcp(7)), so one
 /// call here spares one a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,14 +78,22 @@ impl Options {
     /// What may be set at any time. The buffers count for connections made from now on.
     pub(super) fn apply(&self, socket: &Socket, is_tcp: bool) -> io::Result<()> {
         if let Some(bytes) = self.receive_bytes {
-            socket.set_recv_buffer_size(bytes as usize)?;
+            socket
+                .set_recv_buffer_size(bytes as usize)
+                .in_call("setsockopt")?;
         }
         if let Some(bytes) = self.send_bytes {
-            socket.set_send_buffer_size(bytes as usize)?;
+            socket
+                .set_send_buffer_size(bytes as usize)
+                .in_call("setsockopt")?;
         }
         if is_tcp {
-            socket.set_tcp_nodelay(self.tcp.nodelay)?;
-            socket.set_keepalive(self.tcp.keepalive)?;
+            socket
+                .set_tcp_nodelay(self.tcp.nodelay)
+                .in_call("setsockopt")?;
+            socket
+                .set_keepalive(self.tcp.keepalive)
+                .in_call("setsockopt")?;
             set_defer_accept(socket, self.tcp.defer_accept_s)?;
         }
         Ok(())
@@ -104,7 +114,7 @@ fn set_defer_accept(socket: &Socket, seconds: u32) -> io::Result<()> {
         )
     };
     if status == -1 {
-        Err(io::Error::last_os_error())
+        Err(last_error("setsockopt"))
     } else {
         Ok(())
     }

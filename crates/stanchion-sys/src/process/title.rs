@@ -12,6 +12,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::refuse_threads;
 
+use crate::call::{InCall, last_error};
+
 /// What the kernel keeps of the layout of a process: `struct prctl_mm_map` in linux/prctl.h.
 #[repr(C)]
 #[derive(Debug)]
@@ -68,7 +70,7 @@ pub fn show<W: AsRef<[u8]>>(words: &[W]) -> io::Result<()> {
         )
     };
     if done == -1 {
-        return Err(io::Error::last_os_error());
+        return Err(last_error("prctl"));
     }
     Ok(())
 }
@@ -78,7 +80,8 @@ fn kept(text: &[u8]) -> io::Result<u64> {
     let (flags, access) = (MapFlags::PRIVATE, ProtFlags::READ | ProtFlags::WRITE);
     // SAFETY: a new mapping, wherever the kernel has room for it; it is never unmapped.
     let memory =
-        unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), text.len(), access, flags) }?;
+        unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), text.len(), access, flags) }
+            .in_call("mmap")?;
     // SAFETY: it is as long as the text, writable, zeroed, and nobody else's.
     let copy = unsafe { std::slice::from_raw_parts_mut(memory.cast::<u8>(), text.len()) };
     copy.copy_from_slice(text);

@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use crate::call::last_error;
+
 /// By its number, which fits an atomic. The kernel counts from 0, so that none is -1.
 pub(super) type Timer = isize;
 
@@ -28,7 +30,7 @@ pub(super) fn make(clock: libc::clockid_t, target: Target, signal: i32) -> io::R
         }
         let mut timer: libc::timer_t = std::ptr::null_mut();
         match libc::timer_create(clock, &raw mut event, &raw mut timer) {
-            -1 => Err(io::Error::last_os_error()),
+            -1 => Err(last_error("timer_create")),
             _ => Ok(timer as Timer),
         }
     }
@@ -53,7 +55,7 @@ pub(super) fn set(
     let timer = timer as libc::timer_t;
     // SAFETY: the timer is this process's, and the times live through the call.
     match unsafe { libc::timer_settime(timer, flags, &raw const times, std::ptr::null_mut()) } {
-        -1 => Err(io::Error::last_os_error()),
+        -1 => Err(last_error("timer_settime")),
         _ => Ok(()),
     }
 }

@@ -1,0 +1,109 @@
+//! Errors that name the system call that the kernel refused: without its name, a filter of system calls in a container, a
+//! limit and a wrong path all read alike.
+
+use std::error::Error;
+use std::{fmt, io};
+
+/// A call that the kernel refused, and its error.
+#[derive(Debug)]
+struct Refused {
+    call: &'static str,
+    error: io::Error,
+}
+
+/// The result of a system call, with the call's name in the error.
+pub trait InCall<T> {
+    /// The same; an error names `call`, and keeps its kind. [`number`] gives its number.
+    ///
+    /// # Errors
+    /// The call's own. "Would block" and "interrupted" are answers and no refusals: they stay as they are, and cost no
+    /// allocation.
+    fn in_call(self, call: &'static str) -> io::Result<T>;
+}
+
+impl<T, E: Into<io::Error>> InCall<T> for Result<T, E> {
+    fn in_call(self, call: &'static str) -> io::Result<T> {
+        self.map_err(|error| named(call, error))
+    }
+}
+
+/// The error that the C library's last call has left (errno(3)), with its name.
+pub fn last_error(call: &'static str) -> io::Error {
+    named(call, io::Error::last_os_error())
+}
+
+/// The number of the error (errno(3)), whether or not a call is named with it.
+pub fn number(error: &io::Error) -> Option<i32> {
+    refused(error).map_or(error.raw_os_error(), |refused| refused.error.raw_os_error())
+}
+
+/// The call that was refused, if the error names one.
+pub fn name(error: &io::Error) -> Option<&'static str> {
+    refused(error).map(|refused| refused.call)
+}
+
+/// An error of this call, with its name.
+pub fn named(call: &'static str, error: impl Into<io::Error>) -> io::Error {
+    let error = error.into();
+    let is_answer = matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    );
+    if is_answer {
+        return error;
+    }
+    io::Error::new(error.kind(), Refused { call, error })
+}
+
+fn refused(error: &io::Error) -> Option<&Refused> {
+    error.get_ref()?.downcast_ref()
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.call, self.error)
+    }
+}
+
+impl Error for Refused {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn an_error_names_its_call_and_keeps_its_kind_and_number() {
+        let given: Result<(), _> = Err(Errno::PERM);
+        let error = given.in_call("memfd_create").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "memfd_create: Operation not permitted (os error 1)"
+        );
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(
+            (name(&error), number(&error)),
+            (Some("memfd_create"), Some(libc::EPERM))
+        );
+        let bare = io::Error::from(Errno::PERM);
+        assert_eq!((name(&bare), number(&bare)), (None, Some(libc::EPERM)));
+        assert_eq!(number(&io::Error::other("ours")), None);
+    }
+
+    #[test]
+    fn what_only_says_later_stays_as_it_is() {
+        for errno in [Errno::AGAIN, Errno::INTR] {
+            let given: Result<(), _> = Err(errno);
+            let error = given.in_call("recvmsg").unwrap_err();
+            assert_eq!(
+                (error.raw_os_error(), name(&error)),
+                (Some(errno.raw_os_error()), None)
+            );
+        }
+    }
+}

@@ -1,24 +1,84 @@
-"""Run as a program: has the kernel treat the process that borrows a template's memory as told, then becomes the rest
-of the arguments. `refuse` answers its clone(2) with EPERM, `kill` ends whoever asks.
+"""Run as a program: has the kernel treat system calls as told, then becomes the rest of the arguments. `refuse` answers
+the clone(2) of the process that borrows a template's memory with EPERM, `kill` ends the process that asks;
+`refuse:NAME` answers that call with EPERM, whatever its arguments are.
 """
 
 import ctypes
 import os
+import platform
 import struct
 import sys
 
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
-ACTIONS = {"refuse": 0x00050000 | 1, "kill": 0x80000000}
+REFUSE = 0x00050000 | 1
+ACTIONS = {"refuse": REFUSE, "kill": 0x80000000}
 ALLOW = 0x7FFF0000
 SYS_CLONE_X86_64 = 56
 VM_AND_VFORK = 0x00000100 | 0x00004000
 # linux/bpf_common.h
 LOAD, AND, JUMP_EQUAL, RETURN = 0x20, 0x54, 0x15, 0x06
 
+NUMBERS = {
+    "accept4": 288,
+    "bind": 49,
+    "capget": 125,
+    "capset": 126,
+    "close_range": 436,
+    "dup3": 292,
+    "epoll_create1": 291,
+    "epoll_ctl": 233,
+    "epoll_pwait": 281,
+    "epoll_pwait2": 441,
+    "eventfd2": 290,
+    "fallocate": 285,
+    "ftruncate": 77,
+    "getrandom": 318,
+    "getsockname": 51,
+    "kill": 62,
+    "landlock_add_rule": 445,
+    "landlock_create_ruleset": 444,
+    "landlock_restrict_self": 446,
+    "listen": 50,
+    "madvise": 28,
+    "memfd_create": 319,
+    "mkdir": 83,
+    "mkdirat": 258,
+    "openat2": 437,
+    "pidfd_open": 434,
+    "pidfd_send_signal": 424,
+    "pipe2": 293,
+    "poll": 7,
+    "ppoll": 271,
+    "prctl": 157,
+    "prlimit64": 302,
+    "pwrite64": 18,
+    "recvmsg": 47,
+    "sched_setscheduler": 144,
+    "seccomp": 317,
+    "sendfile": 40,
+    "sendmsg": 46,
+    "sendto": 44,
+    "setpriority": 141,
+    "setsockopt": 54,
+    "socket": 41,
+    "socketpair": 53,
+    "timer_create": 222,
+    "timer_settime": 223,
+    "unlinkat": 263,
+    "waitid": 247,
+    "wait4": 61,
+}
+"""Of x86-64 (asm/unistd_64.h)."""
+
+
+def unavailable() -> str:
+    """Why no call can be refused by its name here, or ""."""
+    return "" if platform.machine() == "x86_64" else "the numbers of system calls are those of x86-64"
+
 
 def program(action: int) -> bytes:
     """Of clone(2) with both flags; everything else passes (seccomp(2), struct seccomp_data)."""
-    steps = (
+    return packed(
         (LOAD, 0, 0, 0),
         (JUMP_EQUAL, 0, 4, SYS_CLONE_X86_64),
         (LOAD, 0, 0, 16),
@@ -27,11 +87,20 @@ def program(action: int) -> bytes:
         (RETURN, 0, 0, action),
         (RETURN, 0, 0, ALLOW),
     )
+
+
+def refusing(name: str) -> bytes:
+    """The filter refuses one call, and everything else passes."""
+    return packed((LOAD, 0, 0, 0), (JUMP_EQUAL, 0, 1, NUMBERS[name]), (RETURN, 0, 0, REFUSE), (RETURN, 0, 0, ALLOW))
+
+
+def packed(*steps: tuple[int, int, int, int]) -> bytes:
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
 def main() -> None:
-    code = program(ACTIONS[sys.argv[1]])
+    what, _, name = sys.argv[1].partition(":")
+    code = refusing(name) if name else program(ACTIONS[what])
     buffer = ctypes.create_string_buffer(code, len(code))
     # struct sock_fprog: a count, and a pointer that is aligned.
     filters = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))

@@ -6,6 +6,7 @@
 mod acceptor;
 mod control;
 mod credentials;
+mod cure;
 mod datagrams;
 pub mod exit_code;
 mod expiry;

@@ -7,6 +7,8 @@ use stanchion_sys::pinned_path::PinnedPath;
 use stanchion_sys::process;
 use tracing::warn;
 
+use crate::cure;
+
 /// What is read of a file for the pid in it.
 const BYTES_MAX: u64 = 32;
 
@@ -32,8 +34,12 @@ impl PidFile {
                     "the pid file {shown} names process {pid}, which is alive: is this server running already?"
                 ));
             }
-            write_whole(path, &format!("{owner}\n"))
-                .map_err(|error| format!("cannot write the pid file {shown}: {error}"))?;
+            write_whole(path, &format!("{owner}\n")).map_err(|error| {
+                format!(
+                    "cannot write the pid file {}",
+                    cure::told_of_file(path, &error)
+                )
+            })?;
         }
         Ok(Self { path, owner })
     }

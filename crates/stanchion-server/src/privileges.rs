@@ -10,6 +10,7 @@ use stanchion_sys::landlock::{self, Enforced, Needs};
 use stanchion_sys::{capabilities, seccomp};
 use tracing::{error, info, warn};
 
+use crate::cure;
 use crate::exit_code;
 use crate::log;
 use crate::settings::{Collector, Settings};
@@ -291,7 +292,7 @@ fn become_who(identity: Option<&Identity>) -> io::Result<()> {
 }
 
 fn cannot(who: &str, error: &io::Error) -> i32 {
-    error!("{who} cannot give up its privileges: {error}");
+    error!("{who} cannot give up its privileges: {}", cure::told(error));
     exit_code::INTERNAL
 }
 

@@ -10,6 +10,7 @@ use stanchion_sys::process;
 use stanchion_sys::signal::orphan;
 use tracing::{debug, error, warn};
 
+use crate::cure;
 use crate::exit_code;
 use crate::host::{Host, Logging};
 use crate::log::{self, ErrorEntry, Readers, lines_of};
@@ -50,7 +51,10 @@ pub(crate) fn run(common: &'static Common, master: Channel, host: &mut dyn Host)
         Ok(false) => {}
         Ok(true) => return exit_code::FINE,
         Err(error) => {
-            error!("the scribe cannot tie itself to the master: {error}");
+            error!(
+                "the scribe cannot tie itself to the master: {}",
+                cure::told(&error)
+            );
             return exit_code::INTERNAL;
         }
     }
@@ -87,7 +91,7 @@ pub(crate) fn run(common: &'static Common, master: Channel, host: &mut dyn Host)
     let code = match scribe.serve() {
         Ok(()) => exit_code::FINE,
         Err(error) => {
-            error!("the scribe cannot go on: {error}");
+            error!("the scribe cannot go on: {}", cure::told(&error));
             exit_code::INTERNAL
         }
     };

@@ -5,10 +5,13 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use stanchion_sys::call::InCall;
 use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::pinned_path::{FileId, Found, PinnedPath};
 use stanchion_sys::process;
 use tracing::warn;
+
+use crate::cure;
 
 /// The directory, mode 0700, removed with what is in it when the master that made it lets go of it.
 pub(crate) struct SpoolDir {
@@ -52,7 +55,12 @@ impl SpoolDir {
         let id = given.map_err(|error| {
             io::Error::new(
                 error.kind(),
-                format!("spool directory {}: {error}", path.display()),
+                format!(
+                    "spool directory {}: {}; name a directory that can be written to with --tmp-upload-dir, or have one \
+                     mounted (--tmpfs /tmp of a container)",
+                    path.display(),
+                    cure::told(&error)
+                ),
             )
         })?;
         let owner = process::pid();
@@ -120,12 +128,23 @@ impl Drop for NamedFile {
 
 /// Removes what an earlier acceptor left behind.
 pub(crate) fn clear(directory: &Path) -> io::Result<()> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)?;
-    for entry in std::fs::read_dir(directory)? {
-        std::fs::remove_file(entry?.path())?;
-    }
-    Ok(())
+    let cleared = || {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .in_call("mkdir")?;
+        for entry in std::fs::read_dir(directory)? {
+            std::fs::remove_file(entry?.path()).in_call("unlink")?;
+        }
+        Ok(())
+    };
+    cleared().map_err(|error: io::Error| {
+        let problem = format!(
+            "spool directory {}: {}",
+            directory.display(),
+            cure::told(&error)
+        );
+        io::Error::new(error.kind(), problem)
+    })
 }

@@ -11,6 +11,7 @@ use stanchion_sys::process::{self, Between, Fork};
 use stanchion_sys::{code, heap, signal, trial};
 use tracing::{error, info, warn};
 
+use crate::cure;
 use crate::exit_code;
 use crate::host::{Hook, Host, NotLoaded};
 use crate::leftovers::{Before, Leftovers};
@@ -63,7 +64,10 @@ fn prepare(
         Ok(false) => {}
         Ok(true) => return Err(exit_code::FINE),
         Err(error) => {
-            error!("template cannot tie itself to the master: {error}");
+            error!(
+                "template cannot tie itself to the master: {}",
+                cure::told(&error)
+            );
             return Err(exit_code::INTERNAL);
         }
     }
@@ -160,7 +164,7 @@ fn serve_orders(
     loop {
         let timeout_ms = if watch.is_some() { WATCH_MS } else { IDLE_MS };
         if let Err(error) = poll_readable(&[master.as_fd()], timeout_ms) {
-            error!("template cannot wait for orders: {error}");
+            error!("template cannot wait for orders: {}", cure::told(&error));
             return Err(exit_code::INTERNAL);
         }
         if let Some(path) = watch.as_mut().and_then(|watch| watch.changed(host)) {
@@ -171,7 +175,7 @@ fn serve_orders(
             Ok(Incoming::Nothing) => continue,
             Ok(Incoming::Closed) => return Err(exit_code::FINE),
             Err(error) => {
-                error!("template cannot read its orders: {error}");
+                error!("template cannot read its orders: {}", cure::told(&error));
                 return Err(exit_code::INTERNAL);
             }
         };
@@ -187,7 +191,11 @@ fn serve_orders(
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    error!("worker {} cannot be forked: {error}", worker.index);
+                    error!(
+                        "worker {} cannot be forked: {}",
+                        worker.index,
+                        cure::told(&error)
+                    );
                     report(master, &FromTemplate::NotForked(worker))?;
                 }
             },

@@ -15,6 +15,7 @@ use tracing::{error, info, warn};
 use crate::acceptor;
 use crate::control::Control;
 use crate::credentials::KeyFiles;
+use crate::cure;
 use crate::exit_code;
 use crate::figures::Figures;
 use crate::handover::{Handover, Taken};
@@ -136,7 +137,10 @@ fn start(settings: Settings, host: &mut dyn Host, launcher: &Launcher) -> i32 {
 type Problem = (String, i32);
 
 fn of_kernel(error: &io::Error) -> Problem {
-    let problem = format!("the kernel refused what the server needs: {error}");
+    let problem = format!(
+        "the kernel refused what the server needs: {}",
+        cure::told(error)
+    );
     (problem, exit_code::INTERNAL)
 }
 
@@ -222,7 +226,10 @@ fn furnish(
         _ => Ok(None),
     };
     let control = control.map_err(|error| {
-        let problem = format!("cannot listen for commands at --control: {error}");
+        let problem = format!(
+            "cannot listen for commands at --control: {}",
+            cure::told(&error)
+        );
         (problem, exit_code::BIND)
     })?;
     host.hook(Hook::Starting)

@@ -12,6 +12,7 @@ use stanchion_sys::signal::{self, asked};
 use stanchion_sys::{futex, process};
 use tracing::{debug, error, info};
 
+use crate::cure;
 use crate::exit_code;
 use crate::heartbeat;
 use crate::host::{Hook, Host, LoadError, NotLoaded};
@@ -370,7 +371,8 @@ pub(crate) fn run(common: &'static Common, assignment: Assignment, host: &mut dy
         number: assignment.number,
     }));
     if let Err(problem) = host.enter(worker).and_then(|()| {
-        catch_signals(worker).map_err(|error| format!("it cannot catch signals: {error}"))
+        catch_signals(worker)
+            .map_err(|error| format!("it cannot catch signals: {}", cure::told(&error)))
     }) {
         error!("worker cannot start: {problem}");
         return exit_code::WORKER_BOOT;

@@ -30,6 +30,7 @@ use stanchion_sys::scheduling;
 use stanchion_sys::signal::spin;
 use tracing::{error, info, warn};
 
+use crate::cure;
 use crate::exit_code;
 use crate::heartbeat::TURN_CPU;
 use crate::log;
@@ -103,7 +104,7 @@ pub(crate) fn run(
     let code = match panics::caught(|| start(common, listeners, master, is_prompt)) {
         Some(Ok(code)) => code,
         Some(Err(error)) => {
-            error!("the acceptor cannot go on: {error}");
+            error!("the acceptor cannot go on: {}", cure::told(&error));
             exit_code::INTERNAL
         }
         None => exit_code::INTERNAL,

@@ -3,6 +3,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use stanchion_sys::call;
 use stanchion_sys::held_signals::HeldSignals;
 use stanchion_sys::identity::{self, Identity};
 use stanchion_sys::listener::{
@@ -11,6 +13,7 @@ use stanchion_sys::listener::{
 use tracing::warn;
 
 use super::{ListenError, Wanted};
+use crate::cure;
 use crate::settings::{Bind, BindAddress, Settings, UMASK};
 
 /// How long to wait between two attempts where nothing else is said, as in Unicorn.
@@ -163,6 +166,9 @@ pub(super) fn make(bind: &Bind, options: &Options, is_start: bool) -> io::Result
 }
 
 fn advice(error: &io::Error, bind: &Bind, others: &[Listener]) -> String {
+    // A filter of system calls refuses with EPERM.
+    let is_denied = call::number(error) == Some(Errno::ACCESS.raw_os_error());
+    let is_owner = call::name(error) == Some("fchownat");
     match (error.kind(), &bind.address) {
         (io::ErrorKind::AddrInUse, BindAddress::Tcp { port, .. }) => {
             let ours = others.iter().map(Listener::address).find(
@@ -187,12 +193,12 @@ fn advice(error: &io::Error, bind: &Bind, others: &[Listener]) -> String {
             }
         }
         (io::ErrorKind::AddrInUse, _) => " (another server listens there; see `ss -lntxp`)".into(),
-        (io::ErrorKind::PermissionDenied, BindAddress::Tcp { .. }) => {
+        (io::ErrorKind::PermissionDenied, BindAddress::Tcp { .. }) if is_denied => {
             " (only root binds a port below 1024; or net.ipv4.ip_unprivileged_port_start)".into()
         }
-        (io::ErrorKind::PermissionDenied, _) => {
+        (io::ErrorKind::PermissionDenied, BindAddress::Unix(_)) if is_denied || is_owner => {
             " (a directory that is not yours, or an owner that only root can set?)".into()
         }
-        _ => String::new(),
+        _ => cure::of(error).map_or_else(String::new, |cure| format!(" ({cure})")),
     }
 }

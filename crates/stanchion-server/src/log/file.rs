@@ -14,6 +14,8 @@ use stanchion_sys::identity::{Identity, effective_uid};
 use stanchion_sys::pinned_path::PinnedPath;
 use stanchion_sys::process;
 
+use crate::cure;
+
 /// A write of up to so many bytes into a pipe is whole or not at all (`PIPE_BUF` in pipe(7)).
 const PIPE_BYTES_ATOMIC: usize = 4096;
 
@@ -255,9 +257,12 @@ fn owner() -> Option<Owner> {
 /// Makes a log file that another process is going to open.
 pub(crate) fn create(path: Option<&Path>, owner: Option<Owner>) -> io::Result<()> {
     match path {
-        Some(path) if owner.is_some() && path.as_os_str() != "-" => append_to(path, owner)
-            .map(drop)
-            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
+        Some(path) if owner.is_some() && path.as_os_str() != "-" => {
+            append_to(path, owner).map(drop).map_err(|error| {
+                let problem = format!("the access log {}", cure::told_of_file(path, &error));
+                io::Error::new(error.kind(), problem)
+            })
+        }
         _ => Ok(()),
     }
 }

@@ -26,6 +26,7 @@ use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Metadata, Subscriber, error, info, span};
 
+use crate::cure;
 use crate::settings::{LogLevel, Settings};
 pub(crate) use channels::{LogChannels, Readers};
 pub(crate) use entry::{ACCESS, ErrorEntry, LINE_BYTES_MAX, lines_of};
@@ -74,8 +75,10 @@ pub fn start(settings: &Settings) -> io::Result<()> {
     let named = |what: String| {
         move |error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"))
     };
-    let file = LogFile::open(&settings.errorlog, io::stderr().as_fd())
-        .map_err(named(settings.errorlog.display().to_string()))?;
+    let file = LogFile::open(&settings.errorlog, io::stderr().as_fd()).map_err(|error| {
+        let problem = cure::told_of_file(&settings.errorlog, &error);
+        io::Error::new(error.kind(), problem)
+    })?;
     let journal = file.is_journal();
     let mut outlets = vec![Direct::new(Outlet::File(file))];
     if settings.syslog {

@@ -39,6 +39,7 @@ use std::io;
 use std::rc::Rc;
 
 use stanchion_sys::channel::Channel;
+use stanchion_sys::child;
 use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::listener::Listener;
 use stanchion_sys::notify::Notifier;
@@ -166,6 +167,7 @@ pub(crate) fn run(
     process::set_name(c"stanchion");
     show_title(host, &first.common.settings);
     process::become_subreaper()?;
+    child::can_be_asked_about()?;
     let manager = Notifier::from_env().unwrap_or_else(|problem| {
         warn!("no service manager is told anything: {problem}");
         Notifier::none()

@@ -23,7 +23,7 @@ use crate::log::LogChannels;
 use crate::messages::{FromTemplate, ToAcceptor, ToScribe, ToTemplate, WorkerRef};
 use crate::settings::{Settings, kept_by_a_reload};
 use crate::tree::leave_signals_to_master;
-use crate::{exit_code, listeners, log, threads};
+use crate::{cure, exit_code, listeners, log, threads};
 
 /// Of a worker's stacks at most so many bytes are shown.
 const DUMP_BYTES_MAX: usize = 64 << 10;
@@ -274,7 +274,10 @@ impl Loop<'_> {
         HouseResources::build(generation, (settings, has_scribe), listeners, &before).map_err(
             |(error, listeners)| {
                 self.remove_files_of_others(listeners);
-                format!("the kernel refused what the server needs: {error}")
+                format!(
+                    "the kernel refused what the server needs: {}",
+                    cure::told(&error)
+                )
             },
         )
     }
@@ -337,7 +340,7 @@ impl Loop<'_> {
                 Some(pid)
             }
             Err(error) => {
-                error!("the acceptor cannot be forked: {error}");
+                error!("the acceptor cannot be forked: {}", cure::told(&error));
                 house.acceptor = None;
                 None
             }
@@ -371,7 +374,7 @@ impl Loop<'_> {
                 Some(pid)
             }
             Err(error) => {
-                error!("the template cannot be forked: {error}");
+                error!("the template cannot be forked: {}", cure::told(&error));
                 None
             }
         };
@@ -397,7 +400,7 @@ impl Loop<'_> {
                 Some(pid)
             }
             Err(error) => {
-                error!("the scribe cannot be forked: {error}");
+                error!("the scribe cannot be forked: {}", cure::told(&error));
                 None
             }
         };

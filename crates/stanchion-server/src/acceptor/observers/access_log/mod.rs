@@ -20,6 +20,7 @@ use stanchion_sys::clock::wall_us;
 use tracing::Level;
 
 use crate::acceptor::dispatch::over::Over;
+use crate::cure;
 use crate::log::{LogFile, Of, Outlet, Queue, Syslog};
 use crate::settings::{Believed, Settings};
 use format::{Atom, Piece, parse};
@@ -140,7 +141,11 @@ impl AccessLog {
         let mut outlets = Vec::new();
         let file = settings.accesslog.as_ref().filter(|_| !has_scribe);
         if let Some(path) = file {
-            outlets.push(Outlet::File(LogFile::open(path, io::stdout().as_fd())?));
+            let file = LogFile::open(path, io::stdout().as_fd()).map_err(|error| {
+                let problem = format!("the access log {}", cure::told_of_file(path, &error));
+                io::Error::new(error.kind(), problem)
+            })?;
+            outlets.push(Outlet::File(file));
         }
         if settings.syslog && !settings.disable_redirect_access_to_syslog {
             outlets.push(Outlet::Syslog(Syslog::open(settings, "access")?));

@@ -10,6 +10,9 @@ const DESCRIPTORS_SPARE: usize = 64;
 /// A connection's socket, and the file it sends or the spool file it fills.
 const DESCRIPTORS_EACH: usize = 2;
 
+/// Fewer connections than this are hardly what an operator has meant: one browser may open six.
+const CONNECTIONS_FEW: usize = 300;
+
 /// How many connections there may be at a time. Makes room for their descriptors, so that none has to
 /// wait for one; to be called before there are threads.
 pub(crate) fn connections_max(settings: &Settings, is_first: bool) -> usize {
@@ -22,9 +25,17 @@ pub(crate) fn connections_max(settings: &Settings, is_first: bool) -> usize {
         .max(1);
     // Once, not at each reload.
     if connections_max < wanted && is_first {
-        info!(
+        let told = format!(
             "at most {connections_max} connections: the limit of open files is {limit} (ulimit -Hn)"
         );
+        if connections_max < CONNECTIONS_FEW {
+            warn!(
+                "{told}: clients beyond that wait. Raise it: LimitNOFILE= of the unit, --ulimit nofile= of a container, \
+                 limits.conf"
+            );
+        } else {
+            info!("{told}");
+        }
     }
     let needed = connections_max * DESCRIPTORS_EACH + DESCRIPTORS_SPARE;
     if let Err(error) = process::reserve_descriptors(needed.min(descriptors)) {

@@ -408,7 +408,7 @@ def test_a_full_spool_does_not_keep_the_event_loop_busy(serve: Serve, tmp_path: 
     """While a thread compresses, nobody asks again and again whether there is room."""
     counts = Counts(tmp_path / "control")
     # Where the coders are not optimised they take seconds of a core, and so more of a busy one than a request has.
-    small = ("--response-buffer", "256K", "--max-spool", "1", "--timeout", "0")
+    small = ("--response-buffer", "256K", "--max-spool", "512", "--timeout", "0")
     server = serve("compressible:app", "--compress", "br", *COMPRESS[2:], *small, *counts.arguments)
     # Half of it is more than the kernel keeps for a client, by default up to 4 MiB (tcp_wmem in tcp(7)).
     length = 12_000_000

@@ -142,10 +142,10 @@ class TestBodyLimit:
             assert wire.response().status == 413
 
     def test_the_limit_has_a_short_name(self, serve: Serve) -> None:
-        server = serve("echo:app", "--max-body", "10")
+        server = serve("echo:app", "--max-body", "512B")
         with server.connect() as wire:
-            assert wire.post("/", b"b" * 10).status == 200
-            wire.send(request("POST", "/", ["Content-Length: 11"]))
+            assert wire.post("/", b"b" * 512).status == 200
+            wire.send(request("POST", "/", ["Content-Length: 513"]))
             assert_refused(wire, 413)
 
 

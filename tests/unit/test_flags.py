@@ -62,7 +62,8 @@ def other_value(setting: config.Setting, flag: str) -> tuple[list[str], object]:
     if setting.name in VALUES:
         text, value = VALUES[setting.name]
     elif setting.kind in ("int", "bytes", "seconds", "octal"):
-        value = setting.default + 1
+        # A limit of memory has a least value, beside 0.
+        value = setting.default + (1 << 20 if setting.kind == "bytes" and not setting.default else 1)
         text = str(value)
     elif setting.kind == "choice":
         text = value = next(word for word in setting.choices or () if word != setting.default)

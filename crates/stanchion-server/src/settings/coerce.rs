@@ -28,16 +28,26 @@ pub(super) fn coerce(kind: &Kind, raw: &Value) -> Result<Value, String> {
         } => return list(*may_be_empty, *check, *from_map, raw),
         Kind::Map { check } => return map(*check, raw),
     };
-    value.ok_or_else(|| unlike(&expected(kind), raw))
+    value.ok_or_else(|| unlike(&expected(kind), raw) + &forgotten_unit(kind, raw))
+}
+
+/// Advice for a size so small that its unit was most likely forgotten.
+fn forgotten_unit(kind: &Kind, raw: &Value) -> String {
+    match (kind, integer(raw)) {
+        (Kind::Bytes(range), Some(number)) if range.or_zero && !range.holds(number) => {
+            format!(", which is {number} bytes; {number}M is {number} MiB")
+        }
+        _ => String::new(),
+    }
 }
 
 /// What a setting takes, in words that follow "expected".
 pub(super) fn expected(kind: &Kind) -> String {
     match kind {
         Kind::Int(range) => format!("a whole number {range}"),
-        Kind::Bytes(range) => format!("a number of bytes {range}"),
+        Kind::Bytes(range) => size_expected(*range),
         Kind::Seconds(range) => format!("a number of seconds {range}"),
-        Kind::Octal(Range { min, max }) => match max {
+        Kind::Octal(Range { min, max, .. }) => match max {
             Some(max) => format!("a number from 0o{min:o} to 0o{max:o}"),
             None => format!("a number >= 0o{min:o}"),
         },
@@ -78,19 +88,55 @@ fn integer(raw: &Value) -> Option<u64> {
     }
 }
 
-/// A number, or a text with a unit: `64K`, `8M`, `1G`, powers of 1024.
+/// The units of sizes. Each has one meaning, a power of 1024, as in the files of nginx and in Docker's flags.
+const UNITS: &[(&str, u32)] = &[("K", 10), ("M", 20), ("G", 30)];
+
+/// Endings that may stand behind the letter of a unit.
+const ENDINGS: &[&str] = &["", "B", "iB"];
+
+/// A number of bytes, or a text with a unit: `64K`, `8MB`, `1GiB`.
 fn bytes(raw: &Value) -> Option<u64> {
     let Value::String(text) = raw else {
         return integer(raw);
     };
     let text = text.trim();
-    let shift = match text.bytes().last()?.to_ascii_uppercase() {
-        b'K' => 10,
-        b'M' => 20,
-        b'G' => 30,
-        _ => return digits(text),
+    let unit_at = text.find(|c: char| !c.is_ascii_digit());
+    let (number, unit) = text.split_at(unit_at.unwrap_or(text.len()));
+    let unit = unit.trim_start();
+    let number = digits(number).filter(|_| unit_at != Some(0))?;
+    if unit.is_empty() || unit.eq_ignore_ascii_case("B") {
+        return Some(number);
+    }
+    let (_, shift) = UNITS.iter().find(|(letter, _)| {
+        let mut spelled = ENDINGS.iter().map(|ending| format!("{letter}{ending}"));
+        spelled.any(|spelled| spelled.eq_ignore_ascii_case(unit))
+    })?;
+    number.checked_mul(1 << shift)
+}
+
+/// In the largest unit in which it is whole.
+fn size(bytes: u64) -> String {
+    let unit = UNITS
+        .iter()
+        .rev()
+        .find(|(_, shift)| bytes > 0 && bytes.is_multiple_of(1 << shift));
+    unit.map_or_else(
+        || bytes.to_string(),
+        |(letter, shift)| format!("{}{letter}", bytes >> shift),
+    )
+}
+
+fn size_expected(range: Range) -> String {
+    let zero = if range.or_zero { "0, or " } else { "" };
+    let least = size(range.min);
+    let limits = match range.max {
+        Some(max) => format!("from {least} to {}", size(max)),
+        None if range.min == 0 => {
+            return "a size in bytes, or with a unit such as 64K, 8MB, 1GiB".into();
+        }
+        None => format!("of {least} or more"),
     };
-    digits(&text[..text.len() - 1])?.checked_mul(1 << shift)
+    format!("{zero}a size {limits}, in bytes or with a unit such as 64K, 8MB, 1GiB")
 }
 
 fn digits(text: &str) -> Option<u64> {
@@ -233,7 +279,8 @@ fn checked(check: Check, text: &str) -> Result<Value, String> {
 
 impl Range {
     fn holds(self, number: u64) -> bool {
-        number >= self.min && self.max.is_none_or(|max| number <= max)
+        let is_zero = self.or_zero && number == 0;
+        is_zero || number >= self.min && self.max.is_none_or(|max| number <= max)
     }
 
     /// False for what is no number at all (NaN), as every comparison with it is.
@@ -302,6 +349,15 @@ mod tests {
             ("timeout", json!(30.0), json!(30)),
             ("limit_request_body", json!("64K"), json!(65536)),
             ("limit_request_body", json!("2g"), json!(2_147_483_648_u64)),
+            ("limit_request_body", json!("64KB"), json!(65536)),
+            ("limit_request_body", json!("64 kib"), json!(65536)),
+            ("limit_request_body", json!("3MiB"), json!(3_145_728)),
+            ("limit_request_body", json!("3 mb"), json!(3_145_728)),
+            ("limit_request_body", json!("1GB"), json!(1_073_741_824)),
+            ("limit_request_body", json!("1GiB"), json!(1_073_741_824)),
+            ("limit_request_body", json!("700B"), json!(700)),
+            ("max_memory", json!(0), json!(0)),
+            ("max_memory", json!("1M"), json!(1_048_576)),
             ("reload", json!(" True "), json!(true)),
             ("loglevel", json!("WARNING"), json!("warning")),
             ("accesslog", json!(""), json!(null)),
@@ -365,7 +421,7 @@ mod tests {
             (
                 "body_memory",
                 json!("2M"),
-                "expected a number of bytes from 0 to 1048576, got '2M'",
+                "expected a size from 0 to 1M, in bytes or with a unit such as 64K, 8MB, 1GiB, got '2M'",
             ),
             (
                 "timeout",
@@ -396,7 +452,23 @@ mod tests {
             (
                 "limit_request_body",
                 json!("G"),
-                "expected a number of bytes >= 0, got 'G'",
+                "expected 0, or a size of 512 or more, in bytes or with a unit such as 64K, 8MB, 1GiB, got 'G'",
+            ),
+            (
+                "max_memory",
+                json!("80"),
+                "expected 0, or a size of 1M or more, in bytes or with a unit such as 64K, 8MB, 1GiB, got '80', which is 80 \
+                 bytes; 80M is 80 MiB",
+            ),
+            (
+                "max_memory_hard",
+                json!("0.2G"),
+                "expected 0, or a size of 1M or more, in bytes or with a unit such as 64K, 8MB, 1GiB, got '0.2G'",
+            ),
+            (
+                "min_body_rate",
+                json!("K"),
+                "expected a size in bytes, or with a unit such as 64K, 8MB, 1GiB, got 'K'",
             ),
         ] {
             assert_eq!(of(name, &raw), Err(error.into()), "{name} {raw}");

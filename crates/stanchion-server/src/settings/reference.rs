@@ -23,8 +23,11 @@ from. Later ones win: defaults, environment variables, config file,
 `GUNICORN_CMD_ARGS`, `STANCHION_CMD_ARGS`, command line. A list is replaced, not extended.
 
 Names, flags and defaults are gunicorn's wherever gunicorn has the
-setting. Times are in seconds and may have fractions. Sizes are in bytes;
-K, M and G stand for powers of 1024.
+setting. Times are in seconds and may have fractions. Sizes are in bytes.
+A unit may follow: K, KB and KiB are 1024 bytes, M, MB and MiB 1024 of
+those, G, GB and GiB 1024 of these, in capital or small letters, with or
+without a space before. So 8MB is 8M, as nginx and Docker have it too. B
+alone stands for bytes.
 ";
 
 /// The whole page, in Markdown.

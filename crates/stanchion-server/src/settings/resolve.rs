@@ -739,9 +739,9 @@ mod tests {
         let asked = |more: Value| {
             let mut values = json!({
                 "threads": 4, "preload_app": true, "worker_concurrency": 10, "loop_timeout": 1, "worker_sessions": 10,
-                "session_grace": 1, "ws_ping_interval": 1, "ws_ping_timeout": 1, "ws_max_size": 10, "max_ws_memory": 10,
+                "session_grace": 1, "ws_ping_interval": 1, "ws_ping_timeout": 1, "ws_max_size": 10, "max_ws_memory": 1000,
                 "ws_per_message_deflate": true,
-                "cancel_on_timeout": true, "whole_uploads": true, "lifespan": "on", "response_spool": 10,
+                "cancel_on_timeout": true, "whole_uploads": true, "lifespan": "on", "response_spool": 1000,
             });
             let object = values.as_object_mut().unwrap();
             object.extend(more.as_object().unwrap().clone());

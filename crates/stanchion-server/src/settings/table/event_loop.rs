@@ -1,6 +1,6 @@
 //! Settings of event loops, and of the apps that they run.
 
-use super::{ANY_TIME, Group, Kind, OnReload, Preset, Range, Setting};
+use super::{ANY_TIME, Group, Kind, OnReload, Preset, Range, SIZE_BYTES_MIN, Setting};
 
 /// As in gunicorn's `worker_connections`.
 const CONCURRENCY: u64 = 1000;
@@ -153,7 +153,7 @@ strangers choose in them: who sees their lengths can guess the secret.",
             flags: &["--max-ws-memory"],
             metavar: "SIZE",
             env: None,
-            kind: Kind::Bytes(Range::from(0)),
+            kind: Kind::Bytes(Range::zero_or_from(SIZE_BYTES_MIN)),
             default: Preset::Number(256 << 20),
             gunicorn: false,
             on_reload: OnReload::Applies,

@@ -138,6 +138,8 @@ pub struct Range {
     pub min: u64,
     /// The greatest, if there is one.
     pub max: Option<u64>,
+    /// Whether 0 will do as well, whatever the least is.
+    pub or_zero: bool,
 }
 
 /// A default, as the table spells it.
@@ -204,7 +206,19 @@ pub(crate) fn kept_by_a_reload(old: &Settings, new: &Settings) -> Vec<String> {
 impl Range {
     /// `min` and all above it.
     pub(super) const fn from(min: u64) -> Self {
-        Self { min, max: None }
+        Self {
+            min,
+            max: None,
+            or_zero: false,
+        }
+    }
+
+    /// As many as are given and all above, or 0. A smaller number can only be one whose unit was forgotten.
+    pub(super) const fn zero_or_from(min: u64) -> Self {
+        Self {
+            or_zero: true,
+            ..Self::from(min)
+        }
     }
 
     /// `min` to `max`, both included.
@@ -212,6 +226,7 @@ impl Range {
         Self {
             min,
             max: Some(max),
+            or_zero: false,
         }
     }
 }
@@ -219,6 +234,9 @@ impl Range {
 /// The longest time a setting takes, about 30 years: far below where adding it to a clock
 /// overflows.
 const SECONDS_MAX: u64 = 1_000_000_000;
+
+/// The least limit of a size but for 0: of a smaller number the unit was forgotten, as in 80 for 80 MB.
+const SIZE_BYTES_MIN: u64 = 512;
 
 /// Any length of time.
 const ANY_TIME: Kind = Kind::Seconds(Range::between(0, SECONDS_MAX));

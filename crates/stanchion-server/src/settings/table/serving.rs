@@ -3,6 +3,9 @@
 use super::{ANY_TIME, Env, Group, Kind, OnReload, Preset, Range, Setting};
 use crate::settings::Bind;
 
+/// No worker fits into less.
+const WORKER_BYTES_MIN: u64 = 1 << 20;
+
 pub(super) const SERVER_SOCKET: Group = Group {
     title: "Server socket",
     settings: &[
@@ -326,7 +329,7 @@ are not all replaced at once.",
             flags: &["--max-memory"],
             metavar: "SIZE",
             env: None,
-            kind: Kind::Bytes(Range::from(0)),
+            kind: Kind::Bytes(Range::zero_or_from(WORKER_BYTES_MIN)),
             default: Preset::Number(0),
             gunicorn: false,
             on_reload: OnReload::Applies,
@@ -335,14 +338,17 @@ are not all replaced at once.",
 A worker with more memory than this leaves once it is idle and a new one \
 is forked. No request is lost. What counts is its proportional set size \
 (PSS in proc(5)): its own pages, and its share of those it has in common \
-with others. 0 sets no bound.",
+with others. 0 sets no bound.
+
+A worker that takes more before its first request is not replaced, since its \
+successor would take as much; a warning says so.",
         },
         Setting {
             name: "max_memory_hard",
             flags: &["--max-memory-hard"],
             metavar: "SIZE",
             env: None,
-            kind: Kind::Bytes(Range::from(0)),
+            kind: Kind::Bytes(Range::zero_or_from(WORKER_BYTES_MIN)),
             default: Preset::Number(0),
             gunicorn: false,
             on_reload: OnReload::Applies,

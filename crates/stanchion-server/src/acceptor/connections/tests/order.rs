@@ -248,11 +248,11 @@ fn what_is_no_request_is_told_so_and_seen_out() {
             "400",
         ),
         (
-            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 999\r\n\r\n",
             "413",
         ),
     ] {
-        let mut stage = Stage::new(r#"{"limit_request_body": 10}"#);
+        let mut stage = Stage::new(r#"{"limit_request_body": 512}"#);
         stage.say(text);
         let (said, is_over) = stage.heard();
         assert!(
@@ -278,7 +278,7 @@ fn what_is_no_request_is_told_so_and_seen_out() {
 fn a_body_is_asked_for_only_if_it_is_wanted() {
     for (settings, length, expected) in [
         ("{}", 3, "HTTP/1.1 100 Continue\r\n\r\n"),
-        (r#"{"limit_request_body": 2}"#, 3, "HTTP/1.1 413 "),
+        (r#"{"limit_request_body": 512}"#, 513, "HTTP/1.1 413 "),
     ] {
         let mut stage = Stage::new(settings);
         let expects = "Expect: 100-continue\r\n";

@@ -158,11 +158,12 @@ fn chunks_are_taken_out_of_their_framing_and_what_is_behind_them_is_the_next_req
 
 #[test]
 fn a_body_that_turns_out_bad_is_refused_and_its_worker_told() {
+    let long = format!("200\r\n{}\r\n", "x".repeat(512));
     for (settings, more, status, outcome) in [
         (ASGI, "zz\r\n", "400", Outcome::BadRequest),
         (
-            r#"{"interface": "asgi", "limit_request_body": 5}"#,
-            "3\r\nabc\r\n",
+            r#"{"interface": "asgi", "limit_request_body": 512}"#,
+            &long,
             "413",
             Outcome::BodyTooLarge,
         ),

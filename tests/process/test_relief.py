@@ -35,6 +35,19 @@ def test_a_worker_past_max_memory_finishes_its_request_and_is_replaced(serve: Se
     assert 100 <= int(said[1]) < 300
 
 
+def test_a_worker_that_takes_too_much_from_the_first_is_warned_of_and_stays(serve: Serve) -> None:
+    limits = ("--max-memory", "1M", "--max-memory-hard", "2M")
+    server = serve("growing:app", *limits, "--keep-alive", "60")
+    newborn = r"takes \d+ MiB before its first request, more than max_memory \(1 MiB\) and max_memory_hard \(2 MiB\)"
+    server.log.wait(rf"WARNING.*worker 0 {newborn}: the master replaces no worker for that")
+    with server.connect() as wire:
+        pid = int(wire.get("/grow?50").text)
+        assert wire.silent(2.5), "two looks at its memory"
+        assert int(wire.get("/").text) == pid
+    assert not server.log.matches("is to be replaced|is killed")
+    server.log.only(newborn)
+
+
 def test_a_worker_below_max_memory_stays(serve: Serve) -> None:
     server = serve("growing:app", "--max-memory", "300M", "--keep-alive", "60")
     with server.connect() as wire:

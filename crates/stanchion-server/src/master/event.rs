@@ -129,11 +129,12 @@ pub(super) enum Event {
         state: LoopState,
         silent_ms: u64,
     },
-    /// A worker takes so many bytes.
+    /// A worker takes so many bytes; `is_unused`: and has taken no request yet.
     Memory {
         generation: u32,
         worker: u16,
         bytes: u64,
+        is_unused: bool,
         others: bool,
     },
     /// `StartHeir` was performed; `None`: it could not be, and why is in the log.

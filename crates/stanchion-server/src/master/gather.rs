@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 
 use stanchion_exchange::SeatState;
 use stanchion_sys::channel::poll_readable;
@@ -241,6 +242,7 @@ impl Loop<'_> {
                         generation,
                         worker,
                         bytes,
+                        is_unused: house.is_unused(worker),
                         others: house.is_busy(worker, None),
                     });
                 }
@@ -260,6 +262,14 @@ fn weighs(settings: &Settings) -> bool {
 }
 
 impl HouseResources {
+    /// Whether no seat of a worker has taken a request.
+    fn is_unused(&self, worker: u16) -> bool {
+        let exchange = &self.common.exchange;
+        let mut seats = exchange.geometry().seats_of(worker);
+        !self.is_busy(worker, None)
+            && seats.all(|seat| exchange.seat(seat).served.load(Ordering::Relaxed) == 0)
+    }
+
     /// Whether any seat of a worker is busy, but for one.
     fn is_busy(&self, worker: u16, but: Option<u16>) -> bool {
         let exchange = &self.common.exchange;

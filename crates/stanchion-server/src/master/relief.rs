@@ -18,6 +18,8 @@ use crate::worker::jitter;
 pub(super) const DUMP_MS: u64 = 1_000;
 /// What the other requests of a condemned worker are given to end.
 const GRACE_MS: u64 = 1_000;
+/// A worker that has had no request so long after it became ready has the memory that it takes without any.
+const NEWBORN_MS: u64 = 5_000;
 /// What a condemned worker is given for its hook, `worker_abort`, as in gunicorn.
 const ABORT_MS: u64 = 1_000;
 
@@ -160,11 +162,57 @@ impl Workers {
             Event::Memory {
                 worker,
                 bytes,
+                is_unused,
                 others,
                 ..
-            } => self.on_memory(now_ms, worker, (bytes, others), plan, actions),
+            } => {
+                if is_unused {
+                    self.on_newborn_memory(now_ms, worker, bytes, plan, actions);
+                }
+                self.on_memory(now_ms, worker, (bytes, others), plan, actions)
+            }
             _ => None,
         }
+    }
+
+    /// A worker takes too many bytes before its first request. Its successor would take as many, so that it is not replaced
+    /// for them.
+    fn on_newborn_memory(
+        &mut self,
+        now_ms: u64,
+        index: u16,
+        bytes: u64,
+        plan: &Plan,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(worker) = self.seated.get_mut(&index) else {
+            return;
+        };
+        let is_newborn =
+            |ready_ms| worker.newborn_bytes.is_none() && now_ms < ready_ms + NEWBORN_MS;
+        if !worker.ready_ms.is_some_and(is_newborn) {
+            return;
+        }
+        worker.newborn_bytes = Some(bytes);
+        if std::mem::replace(&mut self.told_of_newborn, true) {
+            return;
+        }
+        let limits = [
+            ("max_memory", plan.memory_max),
+            ("max_memory_hard", plan.memory_hard_max),
+        ];
+        let past = limits
+            .iter()
+            .filter(|(_, limit)| (1..bytes).contains(limit));
+        let past: Vec<_> = past
+            .map(|(name, limit)| format!("{name} ({} MiB)", limit >> 20))
+            .collect();
+        actions.push(Action::warning(format!(
+            "worker {index} takes {} MiB before its first request, more than {}: the master replaces no worker for that, \
+             as its successor would take as much. Set a larger limit",
+            bytes >> 20,
+            past.join(" and ")
+        )));
     }
 
     /// A worker takes so many bytes.
@@ -177,12 +225,13 @@ impl Workers {
         actions: &mut Vec<Action>,
     ) -> Option<Condemned> {
         let megabytes = bytes >> 20;
-        if plan.memory_hard_max > 0 && bytes > plan.memory_hard_max {
+        let newborn_bytes = self.seated.get(&index)?.newborn_bytes.unwrap_or(0);
+        let is_past = |limit| limit > newborn_bytes && bytes > limit;
+        if is_past(plan.memory_hard_max) {
             let why = format!("it takes {megabytes} MiB (max_memory_hard)");
             return self.condemn(now_ms, index, others, (Cause::MaxMemoryHard, &why), actions);
         }
-        if plan.memory_max > 0
-            && bytes > plan.memory_max
+        if is_past(plan.memory_max)
             && let Some(worker) = self.seated.get_mut(&index)
         {
             let why = || format!("it takes {megabytes} MiB (max_memory)");

@@ -23,6 +23,8 @@ pub(super) struct Worker {
     pub(super) silent_since_ms: Option<u64>,
     /// When it became ready, if it did.
     pub(super) ready_ms: Option<u64>,
+    /// The bytes that it took soon after that, before any request, if that was too much for a limit.
+    pub(super) newborn_bytes: Option<u64>,
     /// Why it is to be replaced, if it is.
     pub(super) due: Option<String>,
     /// Its successor has been asked for: it stays until that one is ready.
@@ -46,6 +48,7 @@ impl Worker {
             asked_ms: now_ms,
             silent_since_ms: None,
             ready_ms: None,
+            newborn_bytes: None,
             due: None,
             relieved: false,
             was_told_again: false,

@@ -33,6 +33,8 @@ pub(super) struct Workers {
     backoff: Backoff,
     /// Whether any was ever ready: before that, a broken app ends the server.
     have_served: bool,
+    /// That even a newborn worker takes more memory than it may was said.
+    pub(super) told_of_newborn: bool,
 }
 
 impl Workers {
@@ -46,6 +48,7 @@ impl Workers {
             departed: Departed::new(most),
             backoff: Backoff::default(),
             have_served: false,
+            told_of_newborn: false,
         }
     }
 

@@ -436,6 +436,7 @@ fn memory(generation: u32, worker: u16, megabytes: u64) -> Event {
         generation,
         worker,
         bytes: megabytes << 20,
+        is_unused: false,
         others: false,
     }
 }

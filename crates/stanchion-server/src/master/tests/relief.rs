@@ -188,6 +188,47 @@ fn memory_has_two_limits_and_each_of_them_may_be_none() {
     tree.expect(memory(1, 0, 1 << 20), "");
 }
 
+#[test]
+fn a_worker_is_not_replaced_for_what_it_takes_before_its_first_request() {
+    let unused = |worker, megabytes: u64| Event::Memory {
+        generation: 1,
+        worker,
+        bytes: megabytes << 20,
+        is_unused: true,
+        others: false,
+    };
+    let mut tree = Tree::serving();
+    tree.expect(
+        unused(0, 150),
+        "warning: worker 0 takes 150 MiB before its first request, more than max_memory (100 MiB): the master replaces no \
+         worker for that, as its successor would take as much. Set a larger limit",
+    );
+    // Said once, also of the next one.
+    tree.expect(unused(1, 150), "");
+    tree.expect(memory(1, 0, 190), "");
+    tree.expect_among(
+        memory(1, 0, 201),
+        "error: worker 0 (100) is killed: it takes 201 MiB (max_memory_hard)",
+    );
+    let mut tree = Tree::serving();
+    tree.expect_among(unused(0, 250), "");
+    tree.expect(memory(1, 0, 251), "");
+}
+
+#[test]
+fn one_that_grows_later_without_a_request_is_replaced() {
+    let mut tree = Tree::serving();
+    tree.now_ms += 5_000;
+    let event = Event::Memory {
+        generation: 1,
+        worker: 0,
+        bytes: 150 << 20,
+        is_unused: true,
+        others: false,
+    };
+    tree.expect(event, &relieved(0, "it takes 150 MiB (max_memory)"));
+}
+
 // Lifetimes.
 
 const MORTAL: Plan = Plan {

@@ -351,9 +351,12 @@ impl House {
             Exit::Code(exit_code::APP_LOAD) => exit_code::APP_LOAD,
             _ => exit_code::WORKER_BOOT,
         };
-        let reason = self.unloadable.take();
-        let reason = reason.unwrap_or_else(|| format!("the template {exit}"));
-        let why = format!("the app could not be loaded: {reason}");
+        let why = match self.unloadable.take() {
+            // The template has just logged the reason, and at the start no other process waits for it.
+            Some(_) if self.only => "the app could not be loaded".to_owned(),
+            Some(reason) => format!("the app could not be loaded: {reason}"),
+            None => format!("the app could not be loaded: the template {exit}"),
+        };
         Err(Ruin { why, code })
     }
 
@@ -385,6 +388,7 @@ impl House {
 
     fn must_boot(&mut self, booted: Result<(), BootFailure>) -> Result<(), Ruin> {
         let why = match self.unloadable.take_if(|_| booted.is_err()) {
+            Some(_) if self.only => "a worker could not load the app".to_owned(),
             Some(reason) => format!("a worker could not load the app: {reason}"),
             None => "a worker did not boot".to_owned(),
         };

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
-from types import FunctionType
+from types import FunctionType, ModuleType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,6 +31,23 @@ def interfaces_of(app: App) -> list[str]:
     takes_environ = _takes(app, {}, print)
     # Some coroutine functions cannot be told: those behind a decorator, or compiled.
     return [name for name, fits in ((WSGI, takes_environ), (ASGI, takes_scope)) if fits]
+
+
+def apps_in(module: ModuleType) -> list[str]:
+    """The names of what this module has that can be called as an app is. Known by the code alone: a proxy, such as
+    Flask's `request`, is not asked anything.
+    """
+    names = []
+    for name, value in vars(module).items():
+        is_function = type(value) is FunctionType
+        call = value if is_function else instance_call(type(value))
+        is_imported = is_function and value.__module__ != module.__name__
+        if name.startswith("_") or is_imported or not isinstance(call, FunctionType):
+            continue
+        own = () if is_function else (value,)
+        if any(call_mismatch(call, *own, {}, *rest) is None for rest in ((print,), (print, print))):
+            names.append(name)
+    return names
 
 
 def is_double_callable(app: App) -> bool:

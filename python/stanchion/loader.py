@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Iterable
 from keyword import iskeyword
+from types import ModuleType
 
 from stanchion.configuration import Configuration
 from stanchion.effective import UsageError, import_app, of_logging
@@ -22,6 +23,7 @@ from stanchion.interfaces import (
     ASGI,
     WSGI,
     App,
+    apps_in,
     call_mismatch,
     interfaces_of,
     is_double_callable,
@@ -40,6 +42,8 @@ _GEVENT = "gevent"
 _CALLED = {WSGI: "a WSGI app", ASGI: "asynchronous (ASGI)"}
 
 _DEFAULT_NAMES = ("application", "app")
+# Of a module that has no such name.
+_APPS_NAMED_MAX = 5
 
 # For the master alone, which has taken them from the environment; but `os.environ` is a copy from
 # before that, from which the app's subprocesses may get theirs.
@@ -396,14 +400,24 @@ def _find(module: object, spec: _Spec) -> object:
     owner = spec.module
     for name in spec.path.split("."):
         if not hasattr(found, name):
-            import difflib
-
-            near = difflib.get_close_matches(name, dir(found), n=3)
-            known = f"did you mean {' or '.join(near)}?" if near else f"name the app's object: {spec.module}:NAME"
-            raise AppLoadError(f"{owner!r} has no {name!r}", known)
+            raise AppLoadError(f"{owner!r} has no {name!r}", _instead_of(name, found, spec))
         found = getattr(found, name)
         owner = f"{owner}.{name}"
     return found
+
+
+def _instead_of(name: str, owner: object, spec: _Spec) -> str:
+    """Advice for a name that is not there."""
+    import difflib
+
+    near = difflib.get_close_matches(name, dir(owner), n=3)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    apps = apps_in(owner) if isinstance(owner, ModuleType) else []
+    if not apps:
+        return f"name the app's object: {spec.module}:NAME"
+    listed = ", ".join(apps[:_APPS_NAMED_MAX])
+    return f"{listed} {'is' if len(apps) == 1 else 'are'} there and callable: name {spec.module}:{apps[0]}"
 
 
 def _call_factory(factory: object, spec: _Spec) -> object:

@@ -271,7 +271,8 @@ def test_a_package_with_a_module(site):
         ("site_app:create_app(**{'name': 'a'})", "names neither", "write MODULE:NAME"),
         ("site_app:aplication", "'site_app' has no 'aplication'", "did you mean application?"),
         ("site_app:Namespace.ap", "'site_app.Namespace' has no 'ap'", "did you mean app?"),
-        ("site_app:xyzzy", "'site_app' has no 'xyzzy'", "name the app's object: site_app:NAME"),
+        ("site_app:xyzzy", "'site_app' has no 'xyzzy'", "are there and callable: name site_app:application"),
+        ("site_app:Namespace.xyzzy", "'site_app.Namespace' has no 'xyzzy'", "name the app's object: site_app:NAME"),
         ("site_app:number", "'site_app:number' is an object of type int, which cannot be called", "name the app"),
         ("site_app:number()", "'number' is not a function but an object of type int", "without parentheses"),
         ("site_app:create_with()", "missing a required argument: 'name'", "give the arguments"),
@@ -436,3 +437,22 @@ def test_the_working_directory_is_known_by_the_name_of_the_shell(
     ]:
         monkeypatch.setenv("PWD", named)
         assert loader._directory_as_named() == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (
+            "import flask\nfrom flask import Flask, redirect, request\nshop = Flask('shop')",
+            "shop is there and callable: name one_app:shop",
+        ),
+        (
+            "async def asgi(scope, receive, send): ...\ndef wsgi(environ, start): ...\ndef _hidden(one, two): ...",
+            "asgi, wsgi are there and callable: name one_app:asgi",
+        ),
+        ("number = 5", "name the app's object: one_app:NAME"),
+    ],
+)
+def test_a_name_that_is_not_there_is_answered_with_the_apps_that_are(home, code, advice):
+    (home / "one_app.py").write_text(code)
+    assert advice in failure("one_app:xyzzy").advice

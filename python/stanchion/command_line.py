@@ -267,7 +267,8 @@ def _parse(arguments: Sequence[str], place: str, for_check: bool = False) -> arg
     # Intermixed: the app may stand before, between and after the flags.
     options, unknown = parser.parse_known_intermixed_args(arguments)
     if unknown:
-        parser.error(_unknown(unknown[0], getattr(options, "wsgi_app", None)))
+        reasons = _unknown(unknown, getattr(options, "wsgi_app", None))
+        raise UsageError(*(f"{place}: {reason}" for reason in reasons))
     # What a class stands for is below what is said outright, whichever stands first.
     return argparse.Namespace(**{**options.of_class, **vars(options)})
 
@@ -284,16 +285,31 @@ def _add_flags(parser: argparse.ArgumentParser, setting: config.Setting) -> None
         parser.add_argument(*setting.flags, *synonyms, action=action, metavar=setting.metavar, **common)
 
 
-def _unknown(argument: str, app: str | None) -> str:
+def _unknown(arguments: Sequence[str], app: str | None) -> list[str]:
+    """The reasons why these arguments are refused, which no flag takes."""
+    # Behind a flag that is unknown stands its value, which looks like an app.
+    flags = [argument.partition("=")[0] for argument in arguments if argument.startswith("-")]
+    return [_unknown_flag(flag) for flag in dict.fromkeys(flags)] or [_second_app(arguments[0], app)]
+
+
+def _unknown_flag(flag: str) -> str:
     # Imported here, as all that only some commands need.
     from difflib import get_close_matches
 
-    if not argument.startswith("-"):
-        meant = get_close_matches(app or "", _COMMANDS, n=1)
-        if meant and app != argument:
-            return f"there is no command {app!r}; did you mean {meant[0]}?"
-        return f"one app at a time, not also {argument!r}"
-    flag = argument.partition("=")[0]
+    from stanchion import other_servers
+
+    answer = other_servers.answer(flag)
+    if answer is not None:
+        return answer
     known = [known for setting in config.schema() for known in (*setting.flags, *setting.off_flags)]
     near = get_close_matches(flag, known, n=1)
     return f"there is no flag {flag}" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def _second_app(argument: str, app: str | None) -> str:
+    from difflib import get_close_matches
+
+    meant = get_close_matches(app or "", _COMMANDS, n=1)
+    if meant and app != argument:
+        return f"there is no command {app!r}; did you mean {meant[0]}?"
+    return f"one app at a time, not also {argument!r}"

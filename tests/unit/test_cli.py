@@ -118,12 +118,24 @@ def test_each_bad_value_is_one_line(capsys):
         (["--timeout"], "command line: argument -t/--timeout: expected one argument"),
         (["--work", "3"], "command line: there is no flag --work; did you mean --workers?"),
         (["serv", "a:a"], "command line: there is no command 'serv'; did you mean serve?"),
+        (["--host", "::1", "a:a"], "command line: --host is uvicorn's and granian's: use --bind HOST:PORT"),
         (["-w", "2", "chek", "a:a"], "command line: there is no command 'chek'; did you mean check?"),
     ],
 )
 def test_each_slip_of_the_command_line_is_one_line(arguments, error, capsys):
     assert main(["check", *arguments]) == 2
     assert errors(capsys) == [f"stanchion: {error}"]
+
+
+def test_each_flag_of_another_server_has_its_own_line(capsys):
+    assert main(["check", "api:app", "--uds", "/run/s", "--factory", "--xyzzy", "--http=auto", "--factory"]) == 2
+    assert errors(capsys) == [
+        "stanchion: command line: --uds is uvicorn's and granian's: use --bind unix:PATH",
+        "stanchion: command line: --factory is uvicorn's and granian's: name the app as \"MODULE:FACTORY()\"",
+        "stanchion: command line: there is no flag --xyzzy",
+        "stanchion: command line: --http is uvicorn's: leave it out: HTTP is read in Rust; "
+        "granian's: use --http-protocols h1, or h2,h1",
+    ]
 
 
 @pytest.mark.parametrize("name", ["GUNICORN_CMD_ARGS", "STANCHION_CMD_ARGS"])

@@ -1,14 +1,23 @@
 """Logs that nobody reads, or that are full, hold up nobody, and say afterwards what they lost."""
 
+import contextlib
+import json
+import os
 import re
+import shutil
 import signal
+import subprocess
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from support import missing
 from support.address import Address
 from support.counts import Counts
 from support.patience import PATIENCE_S, eventually
+from support.ports import row_of_ports
 from support.server import Serve, Server
 from support.wire import BrokenOff, Wire, request
 
@@ -17,6 +26,20 @@ pytestmark = pytest.mark.own("gunicorn's workers and its arbiter wait for whoeve
 REQUESTS = 10_000
 BATCH = 500
 DROPPED = re.compile(r"the access log: (\d+) lines were dropped")
+
+
+def why_no_tmpfs() -> str:
+    if os.geteuid() != 0 or not shutil.which("unshare"):
+        return "needs root and unshare(1)"
+    made = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False)
+    return "no file system can be mounted" if made.returncode else ""
+
+
+def asked_for(admin: str) -> dict[str, Any]:
+    """The answer of `/status`."""
+    with urllib.request.urlopen(f"http://{admin}/status", timeout=PATIENCE_S) as said:
+        status: dict[str, Any] = json.load(said)
+    return status
 
 
 def answer(address: Address) -> bytes | None:
@@ -79,11 +102,12 @@ def test_what_was_dropped_is_counted_and_said_once_it_is_read_again(build: Serve
     server.stdout.wait_end()
     server.log.wait_end()
     notes = server.log.matches(DROPPED.pattern)
-    assert len(notes) == 1 and int(said[1]) >= counted
+    # Each process counts the lines of the error log that it has dropped, too.
+    own = server.log.matches(r"\] (\d+) lines were dropped: the log did not take them")
+    assert len(notes) == 1 and int(said[1]) + sum(int(note[1]) for note in own) >= counted
     logged = len([line for line in server.stdout.lines()[mark:] if "GET /pid?aaa" in line])
     assert logged + int(said[1]) == REQUESTS
-    # The processes that have no thread for it count too.
-    assert server.log.matches(r"\[WARNING\] \d+ lines were dropped: the log did not take them")
+    assert own
 
 
 def test_a_full_disk(serve: Serve) -> None:
@@ -118,3 +142,75 @@ def test_a_pipe_that_was_full_gets_every_line_that_the_buffer_held(build: Serve,
     server.stdout.begin()
     server.stdout.wait_for("GET /pid.aaa", BATCH)
     assert not server.log.matches(DROPPED.pattern)
+
+
+def test_a_full_disk_is_an_error_at_its_first_line(build: Serve, tmp_path: Path) -> None:
+    """Finding N7 of an operator's first day: it was silent until 1 MiB had been lost to memory."""
+    with row_of_ports(1) as port:
+        admin = f"127.0.0.1:{port}"
+        server = build("waiting:app", "--access-logfile", "/dev/full", "--admin", admin).start()
+        assert asked_for(admin)["failing_logs"] == []
+        ask(server, BATCH)
+        server.log.wait(
+            r"\[ERROR\] the access log cannot be written: /dev/full: No space left on device \(os error 28\); "
+            r"up to 1 MiB of its lines wait, more are dropped: make room on its file system"
+        )
+        # An answer may be as old as the one before.
+        [failing] = eventually(lambda: asked_for(admin)["failing_logs"], "/status names it")
+        told = (failing["log"], failing["to"], failing["error"])
+        assert told == ("the access log", "/dev/full", "No space left on device (os error 28)")
+        eventually(lambda: asked_for(admin)["failing_logs"][0]["waiting_bytes"] > 0, "its lines wait")
+        # It lasts, and is named once, though it is tried ten times a second.
+        ask(server, BATCH)
+        server.signal(signal.SIGTERM)
+        assert server.exit_code() == 0
+        server.log.wait_end()
+        assert len(server.log.matches("cannot be written")) == 1
+        [lost] = server.log.matches(DROPPED.pattern)
+        assert int(lost[1]) == 2 * BATCH
+
+
+def test_a_full_disk_under_the_error_log_is_an_error_at_standard_error(build: Serve, tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/s"
+    server = build("waiting:app", "--error-logfile", "/dev/full", bind=address).launch()
+    server.addresses = [Address.parse(address)]
+    eventually(lambda: answer(server.address), "it serves", 2 * PATIENCE_S)
+    named = r"\[(\d+)\] \[ERROR\] the error log cannot be written: /dev/full: No space left on device"
+    masters = server.log.wait(named)
+    assert int(masters[1]) == server.pid
+    # Each process says what it has found.
+    with server.connect() as wire:
+        wire.send(b"nonsense\r\n\r\n")
+        assert wire.response().status == 400
+    server.log.wait_for(named, 2)
+    server.signal(signal.SIGTERM)
+    assert server.exit_code() == 0
+    pids = [found[1] for found in server.log.matches(named)]
+    assert len(pids) == len(set(pids)), "once each"
+
+
+@pytest.mark.skipif(bool(missing.allowed(why_no_tmpfs())), reason=why_no_tmpfs())
+def test_a_small_disk_that_is_full_and_has_room_again(build: Serve, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    small = f'mount -t tmpfs -o size=640k none {disk} && exec "$@"'
+    logs = ("--access-logfile", f"{disk}/access.log", "--error-logfile", f"{disk}/error.log")
+    address = f"unix:{tmp_path}/s"
+    own = ["unshare", "--mount", "sh", "-ec", small, "sh"]
+    server = build("waiting:app", *logs, bind=address, prefix=own).launch()
+    server.addresses = [Address.parse(address)]
+    eventually(lambda: answer(server.address), "it serves", 2 * PATIENCE_S)
+    inside = Path(f"/proc/{server.pid}/root{disk}")
+    filler = inside / "filler"
+    with contextlib.suppress(OSError):
+        filler.write_bytes(bytes(1 << 20))
+    # The error log may have room still, in the page of its last line.
+    said = lambda: (inside / "error.log").read_text() + server.log.text()  # noqa: E731
+    named = r"\[ERROR\] the access log cannot be written: .*/access.log: No space left on device"
+    ask(server, 2 * BATCH)
+    eventually(lambda: re.search(named, said()), "it is named")
+    filler.unlink()
+    over = r"\[WARNING\] the access log takes lines again after \d+ s, 0 were dropped: "
+    eventually(lambda: re.search(over, said()), "it is over")
+    logged = lambda: re.findall("GET /pid.aaa", (inside / "access.log").read_text())  # noqa: E731
+    eventually(lambda: len(logged()) == 2 * BATCH, "no line is lost")

@@ -7,9 +7,11 @@ mod entry;
 mod file;
 mod harmless;
 mod levels;
+mod line;
 mod outlet;
 mod queue;
 mod syslog;
+mod trouble;
 
 use std::fmt::Write as _;
 use std::io;
@@ -20,6 +22,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::LocalTime;
+use stanchion_sys::counts::SharedCounts;
 use stanchion_sys::process;
 use stanchion_sys::standard_streams::StandardStreams;
 use tracing::field::{Field, Visit};
@@ -34,10 +37,12 @@ pub(crate) use file::{LogFile, Owner, belong_to, create};
 pub(crate) use harmless::is_obeyed;
 use levels::Levels;
 pub use levels::{CRITICAL, EXCEPTION};
+use line::line_of;
 use outlet::Direct;
 pub(crate) use outlet::Outlet;
-pub(crate) use queue::{Of, Queue, THREAD_NAME, take_dropped};
+pub(crate) use queue::{Of, Queue, THREAD_NAME};
 pub(crate) use syslog::Syslog;
+pub(crate) use trouble::{FailingLog, failing_logs};
 
 /// What every process writes to; set once, before the first fork.
 static ERROR_LOG: OnceLock<ErrorLog> = OnceLock::new();
@@ -58,6 +63,10 @@ struct ErrorLog {
     captures: AtomicBool,
     /// In the acceptor: what stands before each outlet.
     queues: OnceLock<Vec<Queue>>,
+    /// Where the process was started from, unless the file is that: it hears of a file that cannot be written.
+    standard_error: Option<LogFile>,
+    /// Lines that any process has dropped and no acceptor has counted yet.
+    dropped: SharedCounts,
 }
 
 /// The way to the scribe. Only a process that has no thread beside its own changes it, so no fork finds the lock taken
@@ -80,6 +89,11 @@ pub fn start(settings: &Settings) -> io::Result<()> {
         io::Error::new(error.kind(), problem)
     })?;
     let journal = file.is_journal();
+    let standard_error = match file.path() {
+        // A standard error that is closed hears nothing.
+        Some(_) => LogFile::open(Path::new("-"), io::stderr().as_fd()).ok(),
+        None => None,
+    };
     let mut outlets = vec![Direct::new(Outlet::File(file))];
     if settings.syslog {
         let syslog = Syslog::open(settings, "error")
@@ -91,6 +105,7 @@ pub fn start(settings: &Settings) -> io::Result<()> {
     let inherits = settings.enable_stdio_inheritance;
     let streams = settings.daemon.then(|| StandardStreams::to_leave(inherits));
     let streams = streams.transpose().map_err(named("-".to_owned()))?;
+    let dropped = SharedCounts::create("stanchion-log", 1)?;
     ERROR_LOG.get_or_init(|| ErrorLog {
         level,
         levels,
@@ -100,6 +115,8 @@ pub fn start(settings: &Settings) -> io::Result<()> {
         streams,
         captures: AtomicBool::new(false),
         queues: OnceLock::new(),
+        standard_error,
+        dropped,
     });
     // Only a second start in one process can find one set; the first stays.
     let _ = tracing::subscriber::set_global_default(Events);
@@ -161,7 +178,10 @@ pub(crate) fn write_by_thread() -> io::Result<()> {
     let first = scribe
         .as_ref()
         .map_or(&log.outlets[0], |scribe| &scribe.direct);
-    let start = |direct: &Direct| Queue::start(Of::ErrorLog, Arc::clone(&direct.outlet));
+    let start = |direct: &Direct| {
+        let (outlet, trouble) = (Arc::clone(&direct.outlet), Arc::clone(&direct.trouble));
+        Queue::go_on(Of::ErrorLog, outlet, trouble)
+    };
     let outlets = std::iter::once(first).chain(&log.outlets[1..]);
     let queues = outlets.map(start).collect::<io::Result<_>>()?;
     // A process calls this once.
@@ -205,7 +225,10 @@ pub(crate) fn capture_output() -> io::Result<()> {
 /// goes on, and says so. A daemon leaves the standard streams that the shell gave it.
 pub fn reopen() {
     let Some(log) = ERROR_LOG.get() else { return };
-    if let Some(Err(error)) = log.streams.as_ref().map(StandardStreams::leave) {
+    let left = log.streams.as_ref().map_or(Ok(()), StandardStreams::leave);
+    let stream = log.standard_error.as_ref();
+    let left_by = stream.map_or(Ok(()), |stream| stream.reopen().map(drop));
+    if let Err(error) = left.and(left_by) {
         error!("standard output and error cannot be left: {error}");
     }
     log.queues
@@ -230,6 +253,20 @@ pub fn reopen() {
             ),
         }
     }
+}
+
+/// Counts lines that this process has dropped.
+fn count_dropped(lines: u64) {
+    if let Some(log) = ERROR_LOG.get() {
+        // Several processes and threads add, so it takes more than a load and a store.
+        log.dropped.atomics()[0].fetch_add(lines, Ordering::Relaxed);
+    }
+}
+
+/// Lines of this server's processes dropped since the last call, to be counted.
+pub(crate) fn take_dropped() -> u64 {
+    let log = ERROR_LOG.get();
+    log.map_or(0, |log| log.dropped.atomics()[0].swap(0, Ordering::Relaxed))
 }
 
 /// Writes text of the app's (`wsgi.errors`) as it is. It has no lines of ours, so only the file
@@ -282,33 +319,33 @@ impl ErrorLog {
     /// lines is a report for people (a traceback); it keeps them.
     fn tell(&self, level: Level, target: &str, text: &str, scribe: Option<&Scribe>) {
         for (index, direct) in self.outlets.iter().enumerate() {
-            let mut line = String::with_capacity(64 + text.len());
             match (&*direct.outlet, scribe) {
                 (Outlet::File(_), Some(scribe)) => {
                     let entry = ErrorEntry::now(level, target, text).into_line();
                     self.write(index, &scribe.direct, &entry);
-                    continue;
                 }
-                (Outlet::Syslog(syslog), _) => syslog.frame(&mut line, level, text),
-                (_, None) | (Outlet::Scribe(_), _) => {
-                    line = self.line((level, target), LocalTime::now(), process::pid(), text);
+                (outlet, _) => {
+                    self.write(index, direct, &self.line_for(outlet, (level, target), text));
                 }
             }
-            self.write(index, direct, line.as_bytes());
         }
     }
 
-    /// As the file has it.
-    fn line(&self, (level, target): (Level, &str), at: LocalTime, pid: i32, text: &str) -> String {
-        // journald keeps time and process by itself, and shows them.
-        if self.journal {
-            return with_levels(&format!("{text}\n"), level);
-        }
+    /// As an outlet other than the scribe has it.
+    fn line_for(&self, outlet: &Outlet, (level, target): (Level, &str), text: &str) -> Vec<u8> {
         let mut line = String::with_capacity(64 + text.len());
-        event_head(&mut line, level, target, at, pid);
-        line.push_str(text);
-        line.push('\n');
-        line
+        match outlet {
+            Outlet::Syslog(syslog) => syslog.frame(&mut line, level, text),
+            Outlet::File(_) | Outlet::Scribe(_) => {
+                line = self.line((level, target), LocalTime::now(), process::pid(), text);
+            }
+        }
+        line.into_bytes()
+    }
+
+    /// As the file has it.
+    fn line(&self, event: (Level, &str), at: LocalTime, pid: i32, text: &str) -> String {
+        line_of(self.journal, event, at, pid, text)
     }
 
     fn write(&self, outlet: usize, direct: &Direct, bytes: &[u8]) {
@@ -394,41 +431,6 @@ fn filter(level: LogLevel) -> LevelFilter {
     }
 }
 
-/// Appends how a line of this process begins that is written now.
-fn own_head(line: &mut String, level: Level, target: &str) {
-    event_head(line, level, target, LocalTime::now(), process::pid());
-}
-
-/// Appends how a line begins, as gunicorn's: `[2026-11-21 05:26:41 +0000] [1234] [INFO] `.
-fn event_head(line: &mut String, level: Level, target: &str, at: LocalTime, pid: i32) {
-    let level = levels::shown(level, target);
-    // Writing to a String cannot fail.
-    let _ = write!(
-        line,
-        "[{:04}-{:02}-{:02} {:02}:{:02}:{:02} {}] [{}] [{level}] ",
-        at.year,
-        at.month,
-        at.day,
-        at.hour,
-        at.minute,
-        at.second,
-        at.offset(),
-        pid,
-    );
-}
-
-/// Has every line begin with a level that journald reads (sd-daemon(3)); it takes each line of a
-/// message for a message of its own.
-fn with_levels(text: &str, level: Level) -> String {
-    let severity = syslog::severity(level);
-    let mut lines = String::with_capacity(text.len() + 8);
-    for line in text.lines() {
-        // Writing to a String cannot fail.
-        let _ = writeln!(lines, "<{severity}>{line}");
-    }
-    lines
-}
-
 /// Takes the events of this process; there are no spans.
 struct Events;
 
@@ -484,17 +486,5 @@ impl Visit for Text {
             let text = format!(" {}={value:?}", field.name());
             harmless::push(&mut self.fields, &text, false);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn journald_is_told_the_level_of_each_line() {
-        let text = "[head] it failed\n  at a\n  at b\n";
-        let expected = "<3>[head] it failed\n<3>  at a\n<3>  at b\n";
-        assert_eq!(with_levels(text, Level::ERROR), expected);
     }
 }

@@ -13,8 +13,10 @@ use tracing::Level;
 
 use super::entry::{self, ErrorEntry};
 use super::file::{LogFile, room};
-use super::own_head;
+use super::line::own_head;
 use super::syslog::Syslog;
+use super::trouble::{self, Trouble};
+use super::{Of, count_dropped};
 
 /// How long a process that has no thread to wait for it lets a log make room for a line, once for
 /// each time that it is full: a reader that is only busy loses nothing by that.
@@ -129,6 +131,8 @@ impl Outlet {
 pub(super) struct Direct {
     pub(super) outlet: Arc<Outlet>,
     dropped: AtomicU64,
+    /// What stands before the outlet in the acceptor has the same.
+    pub(super) trouble: Arc<Trouble>,
     /// What was written last broke off within its line.
     torn: AtomicBool,
     /// When the error log itself was told last that the scribe does not take lines, on the monotonic clock; 0 = never.
@@ -140,6 +144,7 @@ impl Direct {
         Self {
             outlet: Arc::new(outlet),
             dropped: AtomicU64::new(0),
+            trouble: Arc::default(),
             torn: AtomicBool::new(false),
             told_us: AtomicU64::new(0),
         }
@@ -152,13 +157,42 @@ impl Direct {
             self.outlet.patience()
         } else {
             if self.write_for(&self.note(dropped), Duration::ZERO).is_err() {
-                self.drop_lines(dropped + self.outlet.lines(bytes));
+                self.dropped.fetch_add(dropped, Ordering::Relaxed);
+                self.drop_lines(self.outlet.lines(bytes));
                 return;
             }
             Duration::ZERO
         };
-        if let Err(written) = self.write_for(bytes, patience) {
-            self.drop_lines(self.outlet.lines(&bytes[written..]));
+        match self.write_for(bytes, patience) {
+            Ok(()) => self.goes_again(dropped),
+            Err(written) => self.drop_lines(self.outlet.lines(&bytes[written..])),
+        }
+    }
+
+    /// Says that the outlet takes nothing, where it can be read.
+    fn fails(&self, error: &io::Error) {
+        if let Outlet::Scribe(_) = *self.outlet {
+            return;
+        }
+        if let Some(for_long) = self.trouble.begin_or_go_on(monotonic_us(), error) {
+            let what = trouble::sentence(Of::ErrorLog.name(), &self.outlet, error, for_long);
+            let text = format!(
+                "{what}; what this process says there is lost: {}",
+                trouble::cure(error)
+            );
+            trouble::tell_elsewhere(&self.outlet, Level::ERROR, &text);
+        }
+    }
+
+    /// Says that it takes lines again, if it was said that it does not.
+    fn goes_again(&self, dropped: u64) {
+        if let Some(lasted) = self.trouble.end(monotonic_us()) {
+            let text = format!(
+                "the error log takes lines again after {} s, {dropped} of this process were dropped: {}",
+                lasted.as_secs(),
+                self.outlet.shown()
+            );
+            trouble::tell_elsewhere(&self.outlet, Level::WARN, &text);
         }
     }
 
@@ -173,10 +207,12 @@ impl Direct {
     /// In a newborn process: what its parent has dropped is that one's to tell.
     pub(super) fn begin_anew(&self) {
         self.dropped.store(0, Ordering::Relaxed);
+        self.trouble.forget();
         self.told_us.store(0, Ordering::Relaxed);
     }
 
     fn drop_lines(&self, lines: u64) {
+        count_dropped(lines);
         let dropped = self.dropped.fetch_add(lines, Ordering::Relaxed) + lines;
         let (now_us, told_us) = (monotonic_us(), self.told_us.load(Ordering::Relaxed));
         if told_us == 0 || now_us >= told_us + BESIDE_EVERY_US {
@@ -230,7 +266,8 @@ impl Direct {
                         continue;
                     }
                 }
-                Ok(_) | Err(_) => {}
+                Ok(_) => self.fails(&io::ErrorKind::WriteZero.into()),
+                Err(error) => self.fails(&error),
             }
             if written > 0 && bytes[written - 1] != self.outlet.terminator() {
                 self.torn.store(true, Ordering::Relaxed);

@@ -2,16 +2,18 @@
 //! buffer of bounded size, and a thread writes them.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use stanchion_sys::call;
-use tracing::{error, info, warn};
+use stanchion_sys::clock::monotonic_us;
+use tracing::{Level, error, info};
 
+use super::count_dropped;
 use super::outlet::Outlet;
+use super::trouble::{self, FailingLog, Trouble};
 use crate::panics;
 
 /// Bytes that may wait for one outlet; what comes when it is full is dropped.
@@ -24,13 +26,21 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// What the thread is called.
 pub(crate) const THREAD_NAME: &str = "stanchion-log";
 
-/// Lines that this process has dropped and nobody has counted yet. Threads drop them too, and the
-/// counts of a house are one thread's to write.
-static UNCOUNTED: AtomicU64 = AtomicU64::new(0);
+/// All queues of this process, for `/status`.
+static QUEUES: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
-/// Lines dropped since the last call, to be counted.
-pub(crate) fn take_dropped() -> u64 {
-    UNCOUNTED.swap(0, Ordering::Relaxed)
+/// The logs that take nothing at present.
+pub(super) fn failing_logs() -> Vec<FailingLog> {
+    let queues = QUEUES.lock().unwrap_or_else(PoisonError::into_inner);
+    let queues: Vec<_> = queues.iter().filter_map(Weak::upgrade).collect();
+    let failing = queues.iter().filter_map(|queue| {
+        let state = queue.lock();
+        let waiting_bytes = state.waiting.len() + state.writing;
+        drop(state);
+        let (of, outlet) = (queue.of.name(), &queue.outlet);
+        queue.trouble.failing(of, outlet, waiting_bytes)
+    });
+    failing.collect()
 }
 
 /// Which log a queue belongs to, and how it is treated.
@@ -43,7 +53,7 @@ pub(crate) enum Of {
 }
 
 impl Of {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::ErrorLog => "the error log",
             Self::AccessLog => "the access log",
@@ -66,6 +76,7 @@ pub(crate) struct Queue(Arc<Shared>);
 struct Shared {
     of: Of,
     outlet: Arc<Outlet>,
+    trouble: Arc<Trouble>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -89,11 +100,18 @@ struct State {
 }
 
 impl Queue {
-    /// Starts the thread. To be called only in a process that does not fork any more.
+    /// Starts the thread of an outlet that this process has not written to before. To be called only in a process that does not
+    /// fork any more.
     pub(crate) fn start(of: Of, outlet: Arc<Outlet>) -> io::Result<Self> {
+        Self::go_on(of, outlet, Arc::default())
+    }
+
+    /// The same for an outlet whose trouble is known.
+    pub(super) fn go_on(of: Of, outlet: Arc<Outlet>, trouble: Arc<Trouble>) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             of,
             outlet,
+            trouble,
             state: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -105,6 +123,9 @@ impl Queue {
         };
         let builder = thread::Builder::new().name(THREAD_NAME.to_owned());
         builder.spawn(move || panics::vital(|| writer.run()))?;
+        let mut queues = QUEUES.lock().unwrap_or_else(PoisonError::into_inner);
+        queues.retain(|queue| queue.strong_count() > 0);
+        queues.push(Arc::downgrade(&shared));
         Ok(Self(shared))
     }
 
@@ -126,7 +147,7 @@ impl Queue {
         let is_first = state.dropped == 0;
         let count = self.0.outlet.lines(lines);
         state.dropped += count;
-        UNCOUNTED.fetch_add(count, Ordering::Relaxed);
+        count_dropped(count);
         let why = state.stuck.clone();
         drop(state);
         // The error log cannot say it of itself before it goes on.
@@ -208,7 +229,7 @@ impl Writer {
             if !left.is_empty() {
                 let count = self.shared.outlet.lines(left);
                 lost += count;
-                UNCOUNTED.fetch_add(count, Ordering::Relaxed);
+                count_dropped(count);
             }
         }
         drop(state);
@@ -274,7 +295,10 @@ impl Writer {
             let dropped = std::mem::take(&mut state.dropped);
             self.was_told = false;
             drop(state);
-            self.say_dropped(dropped);
+            match self.shared.trouble.end(monotonic_us()) {
+                Some(lasted) => self.say_over(lasted, dropped),
+                None => self.say_dropped(dropped),
+            }
             state = self.shared.lock();
         }
         let gathering = self.shared.of.gathering();
@@ -290,12 +314,15 @@ impl Writer {
         let count = self.shared.outlet.lines(message);
         self.written += message.len();
         self.shared.lock().dropped += count;
-        UNCOUNTED.fetch_add(count, Ordering::Relaxed);
+        count_dropped(count);
     }
 
     /// Waits a moment for an outlet that takes nothing.
     fn stuck(&mut self, error: &io::Error) {
         let is_full = error.kind() == io::ErrorKind::WouldBlock;
+        if !is_full {
+            self.name_trouble(error);
+        }
         let mut state = self.shared.lock();
         if state.dropped > 0 && !std::mem::replace(&mut self.was_told, true) {
             drop(state);
@@ -342,11 +369,41 @@ impl Writer {
         }
     }
 
+    /// Says that the kernel takes nothing, as soon as it is found and once in a while from then on.
+    fn name_trouble(&self, error: &io::Error) {
+        let Shared { of, outlet, .. } = &*self.shared;
+        if let Outlet::Scribe(_) = **outlet {
+            return;
+        }
+        let Some(for_long) = self.shared.trouble.begin_or_go_on(monotonic_us(), error) else {
+            return;
+        };
+        let what = trouble::sentence(of.name(), outlet, error, for_long);
+        let so_far = match self.shared.lock().dropped {
+            0 => format!(
+                "up to {} MiB of its lines wait, more are dropped",
+                BYTES_MAX >> 20
+            ),
+            dropped => format!("{dropped} of its lines were dropped so far"),
+        };
+        let text = format!("{what}; {so_far}: {}", trouble::cure(error));
+        trouble::tell(Level::ERROR, *of, &text);
+    }
+
+    fn say_over(&self, lasted: Duration, dropped: u64) {
+        let (of, shown) = (self.shared.of, self.shared.outlet.shown());
+        let (name, seconds) = (of.name(), lasted.as_secs());
+        let text =
+            format!("{name} takes lines again after {seconds} s, {dropped} were dropped: {shown}");
+        trouble::tell(Level::WARN, of, &text);
+    }
+
     fn say_dropped(&self, lines: u64) {
         if lines > 0 {
             let of = self.shared.of.name();
             let shown = self.shared.outlet.shown();
-            warn!("{of}: {lines} lines were dropped: {shown}");
+            let text = format!("{of}: {lines} lines were dropped: {shown}");
+            trouble::tell(Level::WARN, self.shared.of, &text);
             self.tell_beside_scribe(&format!("{lines} lines were dropped: {shown}"));
         }
     }

@@ -36,6 +36,11 @@ fn about_server(page: &mut Exposition, status: &Status) {
     )
     .sample(&[], status.uptime_s);
     let server = &status.server;
+    page.gauge(
+        "stanchion_logs_failing",
+        "Logs that take no lines at present; /status says which and why.",
+    )
+    .sample(&[], status.failing_logs.len());
     let mut restarts = page.counter(
         "stanchion_worker_restarts_total",
         "Workers that were replaced, by cause.",

@@ -13,6 +13,7 @@ use super::status::{
 use crate::acceptor::dispatch::Dispatch;
 use crate::expiry::ServedCertificate;
 use crate::figures::{Attempt, Cause, Figures};
+use crate::log;
 use crate::settings::Settings;
 use crate::tally::{CloseCode, Event, Outcome, Traffic};
 use crate::tree::Common;
@@ -81,6 +82,7 @@ impl Sources<'_> {
             connections: self.connections,
             memory: self.memory,
             certificates: self.certificates.to_vec(),
+            failing_logs: log::failing_logs(),
             requests: sums.into_iter().chain(ended).collect(),
             events: events
                 .map(|one| (one.name(), counts.happened(*one)))

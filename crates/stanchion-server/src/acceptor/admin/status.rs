@@ -12,6 +12,7 @@ use crate::acceptor::dispatch::durations::Histogram;
 use crate::acceptor::dispatch::status::{LineStatus, LoopStatus, SeatCounts, SeatStatus};
 use crate::acceptor::lifecycle::Lifecycle;
 use crate::expiry::ServedCertificate;
+use crate::log::FailingLog;
 
 /// Everything, at one moment.
 #[derive(Debug, Default, Serialize)]
@@ -39,6 +40,8 @@ pub(crate) struct Status {
     pub(crate) memory: Option<AcceptorMemory>,
     /// Those of TLS, in the order of the settings.
     pub(crate) certificates: Vec<ServedCertificate>,
+    /// Logs that take no lines at present.
+    pub(crate) failing_logs: Vec<FailingLog>,
     /// How many arrived, how many are in flight, and how the others ended.
     pub(crate) requests: BTreeMap<&'static str, u64>,
     pub(crate) events: BTreeMap<&'static str, u64>,

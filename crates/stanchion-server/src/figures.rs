@@ -24,7 +24,9 @@ counted! {
         Corrupt = "corrupt",
         /// It had closed the descriptors that it was given.
         Descriptors = "descriptors",
-        /// A signal killed it that was not ours.
+        /// The kernel killed it, since there was no memory left.
+        OutOfMemory = "out_of_memory",
+        /// Another signal killed it that was not ours.
         Killed = "killed",
         /// It left by itself.
         Exited = "exited",

@@ -1,4 +1,4 @@
-//! The memory limit of the control group that this process is in: version 2, and the memory controller of version 1.
+//! The memory limit of the control group that this process is in, and how many processes died of it: version 2, and the memory controller of version 1.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,46 @@ struct MemoryGroup {
     folder: PathBuf,
     /// The file with the limit.
     limit_file: &'static str,
+    /// The file with the line `oom_kill COUNT`.
+    kills_file: &'static str,
+}
+
+/// Where the kernel counts the processes that it has killed for lack of memory.
+#[derive(Debug)]
+pub struct OutOfMemoryKills {
+    files: Vec<PathBuf>,
+}
+
+impl OutOfMemoryKills {
+    /// Finds the files of this process's groups. Each counts the processes of its own group, whichever limit was reached: the group's, that of one
+    /// above it, or the machine's (`memory_events` in the kernel's `Documentation/admin-guide/cgroup-v2.rst`). Without such a
+    /// group there is the count of the whole machine.
+    pub fn find() -> Self {
+        let groups = own_groups();
+        let files = groups
+            .iter()
+            .map(|group| group.folder.join(group.kills_file));
+        let mut files: Vec<_> = files.filter(|file| kills_in(file).is_some()).collect();
+        if files.is_empty() {
+            files.push("/proc/vmstat".into());
+        }
+        Self { files }
+    }
+
+    /// How many there were. A file that cannot be read counts 0: the kernel before 4.13 does not count.
+    pub fn count(&self) -> u64 {
+        self.files.iter().filter_map(|file| kills_in(file)).sum()
+    }
+}
+
+fn kills_in(file: &Path) -> Option<u64> {
+    kills(&fs::read_to_string(file).ok()?)
+}
+
+fn kills(text: &str) -> Option<u64> {
+    let mut lines = text.lines();
+    let count = lines.find_map(|line| line.strip_prefix("oom_kill "))?;
+    count.trim().parse().ok()
 }
 
 impl MemoryGroup {
@@ -33,9 +73,13 @@ impl MemoryGroup {
 /// The least memory limit of all groups of this process, in bytes, as /proc/self/cgroup and /proc/self/mountinfo name them
 /// (cgroups(7), proc(5)); `None` if there is none. A system may have both versions, of which one has the memory controller.
 pub fn memory_limit_bytes() -> Option<u64> {
-    let read = |path| fs::read_to_string(path).unwrap_or_default();
-    let groups = named_in(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
+    let groups = own_groups();
     groups.iter().filter_map(MemoryGroup::limit_bytes).min()
+}
+
+fn own_groups() -> Vec<MemoryGroup> {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    named_in(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))
 }
 
 /// A limit file of version 2 says "max" where there is none.
@@ -50,9 +94,9 @@ fn named_in(cgroups: &str, mounts: &str) -> Vec<MemoryGroup> {
         let mut parts = line.splitn(3, ':').skip(1);
         let (controllers, path) = (parts.next()?, parts.next()?);
         let has_memory = controllers.split(',').any(|name| name == "memory");
-        let (kind, limit_file) = match controllers {
-            "" => ("cgroup2", "memory.max"),
-            _ if has_memory => ("cgroup", "memory.limit_in_bytes"),
+        let (kind, limit_file, kills_file) = match controllers {
+            "" => ("cgroup2", "memory.max", "memory.events"),
+            _ if has_memory => ("cgroup", "memory.limit_in_bytes", "memory.oom_control"),
             _ => return None,
         };
         let (root, mount) = mounts.lines().find_map(|mount| mounted(mount, kind))?;
@@ -64,6 +108,7 @@ fn named_in(cgroups: &str, mounts: &str) -> Vec<MemoryGroup> {
             folder: below.map_or_else(|| mount.clone(), |below| mount.join(below)),
             mount,
             limit_file,
+            kills_file,
         })
     };
     cgroups.lines().filter_map(membership).collect()
@@ -129,6 +174,23 @@ mod tests {
     }
 
     #[test]
+    fn the_kernel_counts_those_that_it_has_killed() {
+        for (text, count) in [
+            (
+                "low 0\nhigh 0\nmax 12\noom 1\noom_kill 3\noom_group_kill 1\n",
+                Some(3),
+            ),
+            ("oom_kill_disable 0\nunder_oom 0\noom_kill 5\n", Some(5)),
+            // Before Linux 4.13.
+            ("oom_kill_disable 0\nunder_oom 0\n", None),
+            ("", None),
+        ] {
+            assert_eq!(kills(text), count, "{text}");
+        }
+        OutOfMemoryKills::find().count();
+    }
+
+    #[test]
     fn the_least_limit_on_the_way_up_counts() {
         let mount = std::env::temp_dir().join(format!("stanchion-groups-{}", std::process::id()));
         let folder = mount.join("pod/container");
@@ -137,6 +199,7 @@ mod tests {
             mount: mount.clone(),
             folder: folder.clone(),
             limit_file: "memory.max",
+            kills_file: "memory.events",
         };
         assert_eq!(group.limit_bytes(), None);
         fs::write(folder.join("memory.max"), "max\n").unwrap();

@@ -201,6 +201,8 @@ pub enum Exit {
     Code(i32),
     /// This signal killed it.
     Signal(i32),
+    /// The kernel killed it, since there was no memory left: this is the limit in bytes, if its control group has one.
+    OutOfMemory(Option<u64>),
     /// Somebody else in this process has collected it, and knows.
     Unseen,
 }
@@ -209,6 +211,14 @@ impl std::fmt::Display for Exit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Code(code) => write!(f, "exited with code {code}"),
+            Self::OutOfMemory(Some(bytes)) => write!(
+                f,
+                "was killed by SIGKILL: out of memory: {} MiB is the limit",
+                bytes >> 20
+            ),
+            Self::OutOfMemory(None) => {
+                f.write_str("was killed by SIGKILL: out of memory: the machine had none left")
+            }
             Self::Signal(libc::SIGKILL) => f.write_str("was killed by SIGKILL"),
             Self::Signal(libc::SIGSEGV) => f.write_str("was killed by SIGSEGV"),
             Self::Signal(libc::SIGABRT) => f.write_str("was killed by SIGABRT"),

@@ -97,6 +97,7 @@ impl Loop<'_> {
             dead.push(one);
         }
         self.has_more_dead = dead.len() == REAPED_PER_TURN_MAX;
+        self.tell_out_of_memory(heard_ms, &mut dead);
         let pids: Vec<i32> = dead.iter().map(|&(pid, _)| pid).collect();
         let later = self.gather_reports(&pids);
         self.events.extend(self.succession.gather());

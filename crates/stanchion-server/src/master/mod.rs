@@ -17,6 +17,7 @@ mod intrusion;
 mod lent;
 mod loops;
 mod news;
+mod out_of_memory;
 mod outbox;
 mod perform;
 mod relief;
@@ -56,6 +57,7 @@ use crate::title;
 use crate::tree::Common;
 use event::Event;
 pub(crate) use resources::{Before, HouseResources};
+use out_of_memory::OutOfMemory;
 use step::Master;
 pub use succession::StartedAs;
 pub(crate) use succession::Succession;
@@ -151,6 +153,7 @@ struct Loop<'h> {
     /// An acceptor that has ended since a turn of its loop did not, and where it was.
     spun: Option<(i32, Vec<u64>)>,
     /// Not all children that have ended were collected.
+    out_of_memory: OutOfMemory,
     has_more_dead: bool,
     /// How many files children may have open.
     open_files: OpenFiles,
@@ -200,6 +203,7 @@ pub(crate) fn run(
         is_blind: false,
         spun: None,
         has_more_dead: false,
+        out_of_memory: OutOfMemory::new(now_ms()),
         open_files: OpenFiles::allow(OPEN_FILES_MAX),
     };
     loop {

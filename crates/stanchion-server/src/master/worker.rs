@@ -91,6 +91,7 @@ impl Worker {
         let by_itself = match (self.stage, exit) {
             (Stage::Wanted | Stage::Asked | Stage::Booting { .. }, _) => Some(Cause::Boot),
             (Stage::Ready { .. }, Exit::Signal(_)) => Some(Cause::Killed),
+            (Stage::Ready { .. }, Exit::OutOfMemory(_)) => Some(Cause::OutOfMemory),
             (Stage::Ready { .. }, Exit::Code(_) | Exit::Unseen) => Some(Cause::Exited),
             (Stage::Leaving { .. } | Stage::Killed { .. }, _) => None,
         };

@@ -93,6 +93,12 @@ impl Workers {
         self.index_of(pid).is_some()
     }
 
+    /// Whether `pid` is one of them that was killed on purpose.
+    pub(super) fn has_killed(&self, pid: i32) -> bool {
+        let mut seated = self.seated.values();
+        seated.any(|worker| worker.stage == Stage::Killed { pid })
+    }
+
     /// Their processes, as far as they have been reported.
     pub(super) fn pids(&self) -> impl Iterator<Item = i32> {
         let seated = self.seated.values();

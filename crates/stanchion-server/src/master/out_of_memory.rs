@@ -1,0 +1,120 @@
+//! Which of the children that a SIGKILL ended the kernel has killed for lack of memory: it counts them, and says no more.
+
+use stanchion_sys::control_group::{OutOfMemoryKills, memory_limit_bytes};
+use stanchion_sys::process::Exit;
+use stanchion_sys::signal::SIGKILL;
+
+use super::Loop;
+
+/// How often the count is looked at while no child ends: a process of the app's that the kernel killed long ago is no reason for
+/// what an operator kills now.
+const LOOK_MS: u64 = 1_000;
+/// How long after the kernel has counted one its end is taken for that: to free much memory takes a while.
+const DYING_MS_MAX: u64 = 10_000;
+
+/// The kernel's count, and how many of it no child has accounted for.
+#[derive(Debug)]
+pub(super) struct OutOfMemory {
+    kills: OutOfMemoryKills,
+    seen: Seen,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    count: u64,
+    unclaimed: u64,
+    grown_ms: u64,
+    looked_ms: u64,
+}
+
+impl OutOfMemory {
+    /// The server has no part in earlier kills.
+    pub(super) fn new(now_ms: u64) -> Self {
+        let kills = OutOfMemoryKills::find();
+        let seen = Seen {
+            count: kills.count(),
+            looked_ms: now_ms,
+            ..Seen::default()
+        };
+        Self { kills, seen }
+    }
+
+    fn look(&mut self, now_ms: u64) {
+        self.seen.look(now_ms, self.kills.count());
+    }
+
+    fn look_if_due(&mut self, now_ms: u64) {
+        if now_ms >= self.seen.looked_ms + LOOK_MS {
+            self.look(now_ms);
+        }
+    }
+}
+
+impl Seen {
+    fn look(&mut self, now_ms: u64, count: u64) {
+        self.looked_ms = now_ms;
+        if now_ms >= self.grown_ms + DYING_MS_MAX {
+            self.unclaimed = 0;
+        }
+        if count > self.count {
+            self.unclaimed += count - self.count;
+            self.grown_ms = now_ms;
+        }
+        self.count = count;
+    }
+
+    /// Whether the kernel has counted a process that no call has claimed before: this call claims it.
+    fn claim(&mut self) -> bool {
+        let is_one = self.unclaimed > 0;
+        self.unclaimed -= u64::from(is_one);
+        is_one
+    }
+}
+
+impl Loop<'_> {
+    /// Finds out of which children memory was the end.
+    pub(super) fn tell_out_of_memory(&mut self, now_ms: u64, dead: &mut [(i32, Exit)]) {
+        let is_killed = |exit: Exit| exit == Exit::Signal(SIGKILL);
+        if !dead.iter().any(|&(_, exit)| is_killed(exit)) {
+            self.out_of_memory.look_if_due(now_ms);
+            return;
+        }
+        self.out_of_memory.look(now_ms);
+        for (pid, exit) in dead {
+            let is_ours = self
+                .master
+                .houses()
+                .any(|table| table.workers.has_killed(*pid));
+            if is_killed(*exit) && !is_ours && self.out_of_memory.seen.claim() {
+                *exit = Exit::OutOfMemory(memory_limit_bytes());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_that_the_kernel_has_counted_is_one_childs_end() {
+        let mut seen = Seen {
+            count: 7,
+            ..Seen::default()
+        };
+        seen.look(1_000, 7);
+        assert!(!seen.claim());
+        seen.look(2_000, 9);
+        assert_eq!([(); 3].map(|()| seen.claim()), [true, true, false]);
+    }
+
+    #[test]
+    fn one_that_was_no_child_of_ours_is_forgotten() {
+        let mut seen = Seen::default();
+        seen.look(1_000, 1);
+        seen.look(1_000 + DYING_MS_MAX - 1, 1);
+        assert_eq!(seen.unclaimed, 1);
+        seen.look(1_000 + DYING_MS_MAX, 1);
+        assert!(!seen.claim());
+    }
+}

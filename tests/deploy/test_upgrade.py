@@ -2,7 +2,10 @@
 
 import contextlib
 import os
+import re
 import signal
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -13,7 +16,7 @@ from support.ctl import ctl
 from support.gate import Gate
 from support.patience import PATIENCE_S, eventually
 from support.release import Releases, answer
-from support.server import Serve, Server
+from support.server import STANCHION, Serve, Server
 from support.steady import Steady
 from support.wire import Wire, request
 
@@ -92,7 +95,8 @@ def test_a_new_master_that_cannot_serve_is_collected_by_whoever_started_the_old_
     releases.put(1, "import there_is_no_such_module")
     mark = server.log.mark()
     server.signal(signal.SIGUSR2)
-    server.log.wait("upgrade failed: the new master has ended; this master goes on serving", mark, START_S)
+    reason = "the app could not be loaded: .*"
+    server.log.wait(f"upgrade failed: the new master has ended: {reason}; this master goes on serving", mark, START_S)
     heirs = [one.pid for one in psutil.Process().children() if os.getsid(one.pid) == server.pid != one.pid]
     [heir] = heirs
     _, status = os.waitpid(heir, 0)
@@ -254,7 +258,8 @@ def test_ctl_says_how_an_upgrade_ended_and_then_reaches_the_new_master(serve: Se
     releases.put(1, "import there_is_no_such_module")
     done = ctl(control, "upgrade")
     assert done.returncode == 1
-    assert "upgrade failed" in done.stderr and "goes on serving" in done.stderr
+    assert "upgrade failed: the new master has ended: the app could not be loaded: " in done.stderr
+    assert "goes on serving" in done.stderr
     releases.put(2)
     mark, old = server.log.mark(), server.pid
     done = ctl(control, "upgrade")
@@ -297,3 +302,43 @@ def test_who_waits_at_an_address_that_an_upgrade_drops_is_served(serve: Serve, t
     with pytest.raises(ConnectionRefusedError):
         tcp.connect()
     assert answer(server.address) == (1, new)
+
+
+@pytest.mark.parametrize(
+    ("breaks", "reason"),
+    [
+        ("no stanchion", "No module named"),
+        ("no interpreter", "python cannot be started: No such file or directory"),
+        ("a wrong setting", "workers"),
+    ],
+)
+def test_ctl_says_why_a_new_master_did_not_come_to_run(
+    build: Serve, tmp_path: Path, breaks: str, reason: str
+) -> None:
+    """Finding N10 of an operator's first day: a virtual environment that has moved to another Python."""
+    control, config = tmp_path / "ctl", tmp_path / "shop.conf.py"
+    config.write_text("workers = 1\n")
+    environment = tmp_path / "environment"
+    (environment / "bin").mkdir(parents=True)
+    python = environment / "bin" / "python"
+    python.symlink_to(os.path.realpath(sys.executable))
+    # By which an interpreter finds its packages (PEP 405).
+    pyvenv = environment / "pyvenv.cfg"
+    pyvenv.write_text((Path(sys.prefix) / "pyvenv.cfg").read_text())
+    (environment / "lib").symlink_to(Path(sys.prefix) / "lib")
+    kind = replace(STANCHION, command=(str(python), "-m", "stanchion", "serve"))
+    server = build("hello:app", "--control", f"unix:{control}", "--config", str(config), kind=kind).start()
+    match breaks:
+        case "no stanchion":
+            (environment / "lib").unlink()
+        case "no interpreter":
+            python.unlink()
+        case _:
+            config.write_text("workers = 'many'\n")
+    mark = server.log.mark()
+    done = ctl(control, "upgrade")
+    assert done.returncode == 1
+    assert re.search(rf"upgrade failed: the new master has ended: .*{reason}.*; this master goes on", done.stderr)
+    server.log.wait(r"upgrade failed: .*" + reason, mark)
+    with server.connect() as wire:
+        assert wire.get("/").status == 200

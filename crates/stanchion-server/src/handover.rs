@@ -15,12 +15,13 @@ use stanchion_sys::environment;
 use stanchion_sys::listener::Listener;
 
 use crate::heirloom::Heirloom;
+use crate::last_words::{self, Streams};
 use crate::ticket_keys::TicketKeys;
 
 /// The environment variable.
 pub(crate) const VARIABLE: &str = "STANCHION_HANDOVER";
 /// Of what is written here; goes up when a key is added, or when more may be said over the channel.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 /// From which on a master understands [`ToPredecessor::Dropped`].
 const HEARS_OF_DROPPED: u32 = 3;
 /// The oldest version that understands what is written here; goes up when a key changes its meaning.
@@ -53,6 +54,9 @@ pub(crate) struct Handover {
     /// The file with the keys of session tickets, since version 5. Default: there is none, and the new master makes one.
     #[serde(default)]
     pub(crate) ticket_keys: Option<RawFd>,
+    /// Standard error, and the file in its place, since version 6. Default: standard error is in its place.
+    #[serde(default)]
+    pub(crate) streams: Option<Streams>,
 }
 
 impl Handover {
@@ -74,7 +78,16 @@ impl Handover {
             lent,
             is_asgi,
             ticket_keys: None,
+            streams: None,
         }
+    }
+
+    /// A new master calls this before it opens a log, and says all that follows at the standard error of the old master. `take`
+    /// says later if the variable cannot be read.
+    pub(crate) fn go_back_to_standard_error() -> io::Result<()> {
+        let text = std::env::var(VARIABLE).unwrap_or_default();
+        let streams = Self::from_json(&text).ok().and_then(|it| it.streams);
+        streams.map_or(Ok(()), last_words::go_back_to_standard_error)
     }
 
     pub(crate) fn to_json(&self) -> serde_json::Result<String> {
@@ -145,6 +158,9 @@ impl Handover {
             || heirlooms().any(|heirloom| is_bad(heirloom.fd))
             || is_bad(handover.channel)
             || handover.ticket_keys.is_some_and(is_bad)
+            || handover
+                .streams
+                .is_some_and(|streams| is_bad(streams.standard_error) || is_bad(streams.file))
         {
             return Err(format!("{VARIABLE} names descriptors that cannot be"));
         }

@@ -15,6 +15,7 @@ mod handover;
 mod heartbeat;
 mod heirloom;
 mod host;
+mod last_words;
 mod launcher;
 mod leftovers;
 mod listeners;

@@ -20,6 +20,7 @@ use crate::exit_code;
 use crate::figures::Figures;
 use crate::handover::{Handover, Taken};
 use crate::host::{Hook, Host};
+use crate::last_words;
 use crate::launcher::Launcher;
 use crate::listeners::{self, ListenError};
 use crate::log::{self, LogChannels};
@@ -101,6 +102,7 @@ pub fn serve(settings: Settings, host: &mut dyn Host, launcher: Launcher) -> i32
 }
 
 fn start(settings: Settings, host: &mut dyn Host, launcher: &Launcher) -> i32 {
+    let went_back = Handover::go_back_to_standard_error();
     // Whoever it cannot find, it names once there is a log to say it in.
     let found = privileges::find(&settings).ok();
     log::belong_to(found.and_then(|found| found.of_error_log()));
@@ -111,6 +113,9 @@ fn start(settings: Settings, host: &mut dyn Host, launcher: &Launcher) -> i32 {
         return exit_code::USAGE;
     }
     panics::tell();
+    if let Err(error) = went_back {
+        error!("the standard error of the old master cannot be taken over: {error}");
+    }
     info!(
         "stanchion {} starts pid={}",
         env!("CARGO_PKG_VERSION"),
@@ -127,6 +132,7 @@ fn start(settings: Settings, host: &mut dyn Host, launcher: &Launcher) -> i32 {
             exit_code::FINE
         }
         Err((problem, code)) => {
+            last_words::leave_because(&problem);
             error!("{problem}");
             code
         }
@@ -288,6 +294,7 @@ fn tree(prepared: Prepared, host: &mut dyn Host, launcher: &Launcher) -> io::Res
     if !matches!(role, Role::Master { .. }) {
         launcher.forget();
         log::begin_anew();
+        last_words::say_no_more();
     }
     match role {
         Role::Master { code, listeners } => {

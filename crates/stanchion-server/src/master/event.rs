@@ -141,6 +141,8 @@ pub(super) enum Event {
     HeirStarted(Option<i32>),
     /// The new master serves.
     HeirReady,
+    /// The new master has ended, as the next event says, for this reason.
+    HeirLeaves(String),
     /// The new master has ended; how, only its parent was told, which this one is not.
     HeirEnded(i32),
     /// The master before this one is gone.
@@ -192,6 +194,8 @@ pub(super) enum Action {
     Kill(i32, i32),
     /// Mark the seats of a worker as empty.
     Vacate { generation: u32, worker: u16 },
+    /// Tell the master before us why this one is going to leave.
+    LeaveBecause(String),
     /// Have a worker write down its stacks.
     Dump { generation: u32, pid: i32 },
     /// Take what it wrote and show it to whoever asked; in the log if nobody did.

@@ -100,7 +100,7 @@ impl Loop<'_> {
         self.tell_out_of_memory(heard_ms, &mut dead);
         let pids: Vec<i32> = dead.iter().map(|&(pid, _)| pid).collect();
         let later = self.gather_reports(&pids);
-        self.events.extend(self.succession.gather());
+        self.events.extend(self.succession.gather(&pids));
         let mode = self.settings().signals;
         for signal in signals {
             match command_of(signal, mode) {

@@ -87,7 +87,9 @@ impl Master {
             RunState::Running => "this master goes on serving",
             _ => "the server leaves",
         };
-        let outcome = format!("upgrade failed: {why}; {rest}");
+        let reason = self.heir_leaves_because.take();
+        let reason = reason.map_or(String::new(), |reason| format!(": {reason}"));
+        let outcome = format!("upgrade failed: {why}{reason}; {rest}");
         actions.push(Action::error(&*outcome));
         actions.push(Action::DropHeir);
         answer(&mut self.upgrading, &Err(outcome), actions);

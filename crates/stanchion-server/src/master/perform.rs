@@ -23,7 +23,7 @@ use crate::log::LogChannels;
 use crate::messages::{FromTemplate, ToAcceptor, ToScribe, ToTemplate, WorkerRef};
 use crate::settings::{Settings, kept_by_a_reload};
 use crate::tree::leave_signals_to_master;
-use crate::{cure, exit_code, listeners, log, threads};
+use crate::{cure, exit_code, last_words, listeners, log, threads};
 
 /// Of a worker's stacks at most so many bytes are shown.
 const DUMP_BYTES_MAX: usize = 64 << 10;
@@ -94,6 +94,7 @@ impl Loop<'_> {
             } => self.show_stacks(generation, (worker, pid), client),
             Action::Reopen => self.reopen_logs(),
             Action::StartHeir => self.start_heir(),
+            Action::LeaveBecause(reason) => last_words::leave_because(&reason),
             Action::EndHeir => self.succession.end_heir(),
             Action::DropHeir => {
                 self.present.figures.attempted(Attempt::UpgradeFailed);

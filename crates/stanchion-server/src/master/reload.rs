@@ -124,7 +124,9 @@ impl Master {
     ) {
         let Some(serving) = self.serving.filter(|&serving| serving != generation) else {
             actions.push(Action::error(format!("{}: the server leaves", ruin.why)));
-            if let Some(house) = self.houses.get(&generation)
+            if self.predecessor_until_ms.is_some() {
+                actions.push(Action::LeaveBecause(ruin.why.clone()));
+            } else if let Some(house) = self.houses.get(&generation)
                 && house.may_have_the_door()
                 && !house.workers.have_served()
             {

@@ -66,6 +66,8 @@ pub(super) struct Master {
     pub(super) paused_from: Option<u16>,
     pub(super) announced: bool,
     pub(super) heir: Heir,
+    /// The reason that the heir has given at its end.
+    pub(super) heir_leaves_because: Option<String>,
     /// As long as the master before this one is there: until when its last answers are waited for, once
     /// all else is done.
     pub(super) predecessor_until_ms: Option<u64>,
@@ -93,6 +95,7 @@ impl Master {
             paused_from: None,
             announced: false,
             heir: Heir::None,
+            heir_leaves_because: None,
             predecessor_until_ms: None,
             dumps: Dumps::default(),
             reloading: Vec::new(),
@@ -172,6 +175,7 @@ impl Master {
             }
             Event::HeirStarted(pid) => self.on_heir_started(pid, actions),
             Event::HeirReady => self.on_heir_ready(now_ms, actions),
+            Event::HeirLeaves(reason) => self.heir_leaves_because = Some(reason),
             Event::HeirEnded(pid) => {
                 self.on_heir_ended(pid, "has ended", actions);
             }

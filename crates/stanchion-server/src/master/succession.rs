@@ -21,6 +21,7 @@ use super::{Loop, SIGNALS};
 use crate::handover::{Handover, LISTENERS_MAX, Taken, ToPredecessor, VARIABLE};
 use crate::heirloom::Heirloom;
 use crate::host::Hook;
+use crate::last_words::{self, Given, LastWords};
 use crate::listeners::{self, of_worker};
 use crate::messages::{self, Incoming};
 use crate::pidfile::{PidFile, with_suffix};
@@ -64,6 +65,8 @@ struct HeirProcess {
     pid: i32,
     /// If it is our parent's child; otherwise it is ours, and its end is reaped.
     sibling: Option<Sibling>,
+    /// Its words before it serves, if the kernel had memory for them.
+    words: Option<LastWords>,
     /// Where it says that it serves; `None` once its end has been closed.
     channel: Option<Channel>,
     /// Addresses of our listeners that it does not have.
@@ -143,6 +146,7 @@ impl Succession {
 
     /// Tells the master before us that we serve, and which of its listeners we do not have.
     pub(super) fn announce(&mut self, ours: &[ListenerAddress]) {
+        last_words::say_no_more();
         let Some(predecessor) = &self.predecessor else {
             return;
         };
@@ -175,8 +179,8 @@ impl Succession {
         heir.is_some_and(|heir| heir.dropped.contains(&address))
     }
 
-    /// What the others say.
-    pub(super) fn gather(&mut self) -> Vec<Event> {
+    /// Events of the other masters. `dead` are children of ours that have ended.
+    pub(super) fn gather(&mut self, dead: &[i32]) -> Vec<Event> {
         let mut events = Vec::new();
         if let Some(predecessor) = &self.predecessor
             && matches!(
@@ -200,6 +204,9 @@ impl Succession {
             let has_ended = heir.has_ended();
             // Then it has said before whatever it says.
             events.extend(heir.gather());
+            if has_ended || dead.contains(&heir.pid) {
+                events.extend(heir.reason().map(Event::HeirLeaves));
+            }
             if has_ended {
                 events.push(Event::HeirEnded(heir.pid));
                 self.heir = None;
@@ -255,6 +262,22 @@ impl HeirProcess {
         })
     }
 
+    /// Why it has ended, as far as it has said so. All that it has said is in the log then.
+    fn reason(&mut self) -> Option<String> {
+        let said = self.words.take()?.read().unwrap_or_else(|error| {
+            error!(
+                "what the new master {} has said cannot be read: {error}",
+                self.pid
+            );
+            None
+        });
+        let (reason, all) = said?;
+        if all != reason {
+            error!("the new master {} has said:\n{all}", self.pid);
+        }
+        Some(reason)
+    }
+
     /// What it says.
     fn gather(&mut self) -> Option<Event> {
         // It drops what it was given, and no more.
@@ -305,7 +328,10 @@ impl Loop<'_> {
         }
         let (ours, theirs) = Channel::pair()?;
         // Before the fork: a child of a process that had threads could not allocate.
-        let (handover, doors) = self.handover(&theirs)?;
+        let (mut handover, mut doors) = self.handover(&theirs)?;
+        // Without standard error it says nothing by which this master could tell why it ends.
+        let (words, given) = LastWords::make().ok().unzip();
+        handover.streams = given.as_ref().map(Given::streams);
         let mut command = self.command_for_heir(&handover)?;
         let mut beside = None;
         let fork = || {
@@ -321,17 +347,25 @@ impl Loop<'_> {
                 self.succession.heir = Some(HeirProcess {
                     pid,
                     sibling: beside,
+                    words,
                     channel: Some(ours),
                     dropped: Vec::new(),
                 });
                 Ok(pid)
             }
             Fork::Child => {
+                let replaced = given.as_ref().map_or(Ok(()), Given::replace_standard_error);
+                doors.extend(given.into_iter().flat_map(Given::into_fds));
                 let kept = doors.iter().map(AsFd::as_fd).chain([theirs.as_fd()]);
-                let problem = match process::keep_over_exec(kept) {
+                let problem = match replaced.and_then(|()| process::keep_over_exec(kept)) {
                     Ok(()) => command.exec(),
                     Err(error) => error,
                 };
+                let program = command.get_program().display();
+                let problem = format!("{program} cannot be started: {problem}");
+                let line = format!("{problem}\n");
+                // The old master reads it there; the log has it in any case.
+                let _ = io::Write::write_all(&mut io::stderr(), line.as_bytes());
                 error!("a new master cannot be started: {problem}");
                 process::exit_now(crate::exit_code::INTERNAL)
             }

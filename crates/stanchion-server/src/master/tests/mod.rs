@@ -488,6 +488,7 @@ fn line(action: &Action) -> String {
             None => format!("show {generation}:{worker}={pid}"),
         },
         Action::Reopen => "reopen".to_owned(),
+        Action::LeaveBecause(reason) => format!("leave because {reason}"),
         Action::StartHeir => "start heir".to_owned(),
         Action::EndHeir => "end heir".to_owned(),
         Action::DropHeir => "drop heir".to_owned(),

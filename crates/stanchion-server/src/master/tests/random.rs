@@ -327,6 +327,7 @@ impl World {
                 self.check_that_nobody_else_lets_in();
             }
             Action::ShowDump { .. }
+            | Action::LeaveBecause(_)
             | Action::Reopen
             | Action::DropHeir
             | Action::Announce(_)

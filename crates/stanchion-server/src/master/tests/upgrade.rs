@@ -220,3 +220,16 @@ fn an_heir_that_drains_waits_for_the_master_before_it_and_no_longer_than_it_woul
     // One that is to leave at once does.
     heir().expect_among(signal(SIGINT), "exit 0");
 }
+
+#[test]
+fn the_reason_that_the_new_master_has_left_is_told_once() {
+    let mut tree = Tree::upgrading();
+    tree.expect(Event::HeirLeaves("it is broken".to_owned()), "");
+    tree.expect(
+        Event::HeirEnded(HEIR),
+        &failed("the new master has ended: it is broken"),
+    );
+    tree.expect(ask(Command::Upgrade), STARTING);
+    tree.expect(Event::HeirStarted(Some(HEIR)), "");
+    tree.expect(Event::HeirEnded(HEIR), &failed("the new master has ended"));
+}

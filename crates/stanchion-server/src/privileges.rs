@@ -211,6 +211,7 @@ fn needs_of_acceptor(common: &Common) -> Needs {
     needs
         .read
         .extend(static_dirs.map(|dir| dir.directory.clone()));
+    needs.read.extend(settings.acme_challenge_dir.clone());
     needs
 }
 

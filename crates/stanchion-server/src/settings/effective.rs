@@ -47,6 +47,8 @@ pub struct Settings {
     pub tls_min_version: OldestTls,
     /// Where clients in clear text are sent on to, if they are.
     pub redirect_to_https: Option<HttpsPort>,
+    /// The webroot in which a client for ACME puts its challenges, if requests for them are answered here.
+    pub acme_challenge_dir: Option<PathBuf>,
     /// Worker N answers alone on this port plus N; 0 = no such ports.
     pub worker_port_base: u16,
     /// Worker processes, at least 1.

@@ -99,7 +99,6 @@ pub(crate) struct Requests {
     pub(crate) https_port: Option<u16>,
     /// What compresses answers, if any are.
     pub(crate) compressor: Option<Rc<Compressor>>,
-    /// Static files.
     pub(crate) unread: Shortage,
     static_files: StaticFiles,
     /// The disk has failed since accepting was last thought of.
@@ -247,19 +246,21 @@ impl Requests {
         connection: u32,
     ) -> (Rc<Ticket>, Option<Looking>) {
         let (ticket, fault) = self.ticket(head, body, peer, started_us, connection);
+        let mut looking = None;
         if let Some(refusal) = fault {
             ticket.answer(Answer::Refused(refusal));
         } else if let Some(reply) = self.probed(&ticket.request.head) {
             ticket.answer(Answer::Ours(reply, Outcome::Probed));
+        } else if self.is_challenge(&ticket.request) {
+            looking = self.seek_challenge(&ticket, connection);
         } else if let Some(answer) = self.redirected(&ticket.request) {
             ticket.answer(answer);
         } else if self.lifecycle.is_refusing() {
             ticket.answer(Answer::Refused(Refusal::ShuttingDown));
         } else {
-            let looking = self.seek_file(&ticket, connection);
-            return (ticket, looking);
+            looking = self.seek_file(&ticket, connection);
         }
-        (ticket, None)
+        (ticket, looking)
     }
 
     /// A request that is answered by us before all of it was read.

@@ -136,8 +136,30 @@ request that came in clear text is answered by the server itself, without \
 waiting: 301 for GET and HEAD, 308 for others, to the same host, path and \
 query. A body is neither asked for nor read. One without a proper Host gets 400. Requests that came by https to a \
 proxy that is believed (forwarded_allow_ips) are served, and so are \
-probes (health_path). An example is --bind 0.0.0.0:443 --bind \
+probes (health_path) and challenges (acme_challenge_dir). An example is --bind 0.0.0.0:443 --bind \
 0.0.0.0:80?tls=false --redirect-to-https auto.",
+        },
+        Setting {
+            name: "acme_challenge_dir",
+            flags: &["--acme-challenge-dir"],
+            metavar: "DIR",
+            env: None,
+            kind: OPTIONAL,
+            default: Preset::Null,
+            gunicorn: false,
+            on_reload: OnReload::Applies,
+            help: "Answer a certificate authority's challenges",
+            long_help: "\
+The directory that certbot gets as --webroot-path. On listeners in clear text \
+the server itself answers GET and HEAD of \
+/.well-known/acme-challenge/TOKEN (HTTP-01 in RFC 8555) with the file of that \
+path below the directory, before redirect_to_https and before the app. So a \
+certificate is issued and renewed while the server runs.
+
+A token has letters, digits, - and _ only. Regular files of up to 4 KiB are \
+served, and no links that lead out of the directory; all else is 404. The \
+directory is opened when the server starts or reloads, those below it when a \
+request comes: clients for ACME make and remove them.",
         },
     ],
 };

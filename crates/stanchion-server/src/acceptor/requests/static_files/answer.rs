@@ -42,9 +42,12 @@ impl StaticFiles {
             attributes: found,
             wanted,
         } = opened;
-        if wanted.may_be_coded && found.coding.is_none() && !found.varies {
-            let mount = &mut self.mounts[wanted.mount];
-            mount.uncoded.add(&wanted.path, now_us);
+        if let Some(number) = wanted.mount
+            && wanted.may_be_coded
+            && found.coding.is_none()
+            && !found.varies
+        {
+            self.mounts[number].uncoded.add(&wanted.path, now_us);
         }
         let file = OpenFile::new(file, found.file_system, disk);
         let etag = found.etag();
@@ -135,7 +138,9 @@ impl StaticFiles {
         if found.varies {
             put_field(wire, b"Vary", b"Accept-Encoding");
         }
-        if has_hash(wanted.path.as_bytes()) {
+        if wanted.mount.is_none() {
+            put_field(wire, b"Cache-Control", b"no-store");
+        } else if has_hash(wanted.path.as_bytes()) {
             put_field(wire, b"Cache-Control", IMMUTABLE.as_bytes());
         } else if self.max_age_s > 0 {
             let value = format!("public, max-age={}", self.max_age_s);

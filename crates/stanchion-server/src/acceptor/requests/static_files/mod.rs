@@ -1,6 +1,7 @@
 //! Files that are answered without a worker (`static_files`).
 
 mod answer;
+mod challenge;
 mod lookup;
 mod types;
 mod uncoded;
@@ -9,6 +10,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -32,6 +34,8 @@ use uncoded::Uncoded;
 /// The directories, and what is known of their files.
 pub(crate) struct StaticFiles {
     mounts: Vec<Mount>,
+    /// Where a client for ACME puts its files.
+    challenges: Option<Mount>,
     types: Types,
     /// 0 = caches are told nothing.
     max_age_s: u32,
@@ -49,8 +53,8 @@ struct Mount {
 /// What a request asks for, if it is a static file.
 #[derive(Debug)]
 pub(crate) struct Wanted {
-    /// The number of its mount.
-    mount: usize,
+    /// The number of its mount; `None`: it is a challenge.
+    mount: Option<usize>,
     directory: Arc<OwnedFd>,
     file_system: FileSystem,
     /// Below it.
@@ -68,6 +72,13 @@ pub(crate) struct Opened {
     file: File,
     attributes: Attributes,
     wanted: Wanted,
+}
+
+impl Opened {
+    /// A challenge is short.
+    fn is_served(&self) -> bool {
+        self.wanted.mount.is_some() || self.attributes.len <= challenge::FILE_BYTES_MAX
+    }
 }
 
 /// What is known of a file that was asked for.
@@ -111,28 +122,37 @@ pub(crate) enum Look {
 /// A look for a file by a helper thread.
 pub(crate) type Looking = Job<Option<Opened>>;
 
+impl Mount {
+    /// Errors name the directory.
+    fn open(setting: &str, prefix: &str, path: &Path) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let named = |error: io::Error| {
+            let path = path.display();
+            let text = format!("{setting}: the directory {path} cannot be opened: {error}");
+            io::Error::new(error.kind(), text)
+        };
+        let directory = openat(CWD, path, flags, Mode::empty());
+        let directory = directory.map_err(|error| named(error.into()))?;
+        lookup::probe(directory.as_fd()).map_err(named)?;
+        Ok(Self {
+            prefix: prefix.to_owned(),
+            file_system: disk::file_system_of(&directory),
+            directory: Arc::new(directory),
+            uncoded: Uncoded::default(),
+        })
+    }
+}
+
 impl StaticFiles {
     /// Opens the directories. Errors name the one that cannot be opened.
     pub(crate) fn open(settings: &Settings) -> io::Result<Self> {
-        let mounts = settings.static_files.iter().map(|dir| {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let named = |error: io::Error| {
-                let path = dir.directory.display();
-                let text = format!("static_files: the directory {path} cannot be opened: {error}");
-                io::Error::new(error.kind(), text)
-            };
-            let directory = openat(CWD, &dir.directory, flags, Mode::empty());
-            let directory = directory.map_err(|error| named(error.into()))?;
-            lookup::probe(directory.as_fd()).map_err(named)?;
-            Ok(Mount {
-                prefix: dir.prefix.clone(),
-                file_system: disk::file_system_of(&directory),
-                directory: Arc::new(directory),
-                uncoded: Uncoded::default(),
-            })
-        });
+        let dirs = settings.static_files.iter();
+        let mounts = dirs.map(|dir| Mount::open("static_files", &dir.prefix, &dir.directory));
         let mounts: Vec<_> = mounts.collect::<io::Result<_>>()?;
+        let challenges = settings.acme_challenge_dir.as_deref();
+        let challenges = challenges.map(|dir| Mount::open("acme_challenge_dir", "", dir));
         Ok(Self {
+            challenges: challenges.transpose()?,
             types: if mounts.is_empty() {
                 Types::default()
             } else {
@@ -165,7 +185,7 @@ impl StaticFiles {
         let kind = self.types.of(path.as_bytes());
         let may_be_coded = kind.pays && !mount.uncoded.has(&path, now_us);
         Some(Ok(Wanted {
-            mount: number,
+            mount: Some(number),
             directory: Arc::clone(&mount.directory),
             file_system: mount.file_system,
             path,
@@ -185,11 +205,21 @@ impl Requests {
     pub(super) fn seek_file(&mut self, ticket: &Rc<Ticket>, connection: u32) -> Option<Looking> {
         match self.static_files.wanted(&ticket.request.head, self.now_us) {
             None => self.dispatch.join(ticket, self.now_us),
-            Some(Err(NoFile)) => self.no_file(ticket),
-            Some(Ok(wanted)) => match wanted.look(&self.disk, connection) {
-                Look::Done(found) => self.found(ticket, found),
-                Look::Waits(looking) => return Some(looking),
-            },
+            Some(wanted) => return self.seek(ticket, wanted, connection),
+        }
+        None
+    }
+
+    fn seek(
+        &mut self,
+        ticket: &Rc<Ticket>,
+        wanted: Result<Wanted, NoFile>,
+        connection: u32,
+    ) -> Option<Looking> {
+        match wanted.map(|wanted| wanted.look(&self.disk, connection)) {
+            Err(NoFile) => self.no_file(ticket),
+            Ok(Look::Done(found)) => self.found(ticket, found),
+            Ok(Look::Waits(looking)) => return Some(looking),
         }
         None
     }
@@ -214,6 +244,7 @@ impl Requests {
     /// The look for a static file is over.
     fn found(&mut self, ticket: &Rc<Ticket>, found: io::Result<Option<Opened>>) {
         let answered = match found {
+            Ok(Some(opened)) if !opened.is_served() => return self.no_file(ticket),
             Ok(Some(opened)) => {
                 let (head, disk) = (&ticket.request.head, &self.disk);
                 self.static_files.answer(head, opened, disk, self.now_us)
@@ -232,9 +263,14 @@ impl Requests {
         });
     }
 
-    /// There is no static file of that name.
+    /// There is no static file of that name. No app answers for a challenge.
     fn no_file(&mut self, ticket: &Rc<Ticket>) {
-        match self.static_files.missing {
+        let missing = if self.is_challenge(&ticket.request) {
+            StaticMissing::NotFound
+        } else {
+            self.static_files.missing
+        };
+        match missing {
             // It was looked for until after the others were refused.
             StaticMissing::App if self.lifecycle.is_refusing() => {
                 ticket.answer(Answer::Refused(Refusal::ShuttingDown));

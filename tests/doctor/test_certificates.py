@@ -28,3 +28,10 @@ def test_it_is_told_once_of_each_that_clients_refuse_or_soon_will(day: float, ex
     found = list(certificates.findings(seen, day * DAY_S))
     assert [one.what for one in found] == [expected] * (expected is not None)
     assert all(one.about == "stanchion (7)" for one in found)
+
+
+@pytest.mark.parametrize(("day", "count"), [(103.9, 0), (104, 0), (104.1, 1)])
+def test_one_of_six_days_is_told_of_in_its_last_two(day: float, count: int) -> None:
+    brief = Certificate("/brief.pem", "CN=brief", 100 * DAY_S, 106 * DAY_S)
+    seen = facts(network(), certificates={7: (brief,)})
+    assert len(list(certificates.findings(seen, day * DAY_S))) == count

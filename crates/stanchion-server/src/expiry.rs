@@ -6,9 +6,10 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde::Serialize;
 use stanchion_tls::Certificate;
 
-/// So long before its end it is time to renew a certificate. What renews by itself does so earlier, as a rule with a third
-/// of its life left: then it has failed.
+/// So long before its end at most it is time to renew a certificate. Clients for ACME do so with a third
+/// of its life left as a rule: of a certificate that lives for six days the concern begins there.
 const RENEW_S: u64 = 14 * DAY_S;
+const RENEW_PART: u64 = 3;
 const DAY_S: u64 = 24 * 3600;
 /// The last second of the year 9999: what does not end has it (RFC 5280 section 4.1.2.5), and no later one can be written.
 const LAST_S: u64 = 253_402_300_799;
@@ -34,6 +35,12 @@ impl ServedCertificate {
         }
     }
 
+    /// How long before its end it is time to renew it.
+    fn renew_s(&self) -> u64 {
+        let life_s = self.not_after_s.saturating_sub(self.not_before_s);
+        RENEW_S.min(life_s / RENEW_PART)
+    }
+
     /// What is wrong with it at this time, or soon will be; and what to do.
     pub(crate) fn concern(&self, now_s: u64) -> Option<String> {
         let Self {
@@ -52,7 +59,7 @@ impl ServedCertificate {
                 ago(now_s - not_after_s),
                 date(not_after_s)
             )
-        } else if now_s + RENEW_S > not_after_s {
+        } else if now_s + self.renew_s() > not_after_s {
             format!(
                 "expires {} ({}): renew it, then reload",
                 ahead(not_after_s - now_s),
@@ -97,6 +104,20 @@ mod tests {
 
     const FROM_S: u64 = 1_700_000_000;
     const UNTIL_S: u64 = FROM_S + 90 * DAY_S;
+
+    #[test]
+    fn one_of_six_days_is_a_concern_in_its_last_two() {
+        let certificate = ServedCertificate {
+            certfile: "/a.pem".into(),
+            subject: String::new(),
+            not_before_s: FROM_S,
+            not_after_s: FROM_S + 6 * DAY_S,
+        };
+        let concern = |now_s| certificate.concern(now_s);
+        assert_eq!(concern(FROM_S + 4 * DAY_S), None);
+        let told = concern(FROM_S + 4 * DAY_S + 1).expect("a concern");
+        assert!(told.contains("expires in 1 day ("), "{told}");
+    }
 
     fn concern(now_s: u64) -> Option<String> {
         let certificate = ServedCertificate {

@@ -8,8 +8,8 @@ from stanchion.doctor.finding import CRITICAL, WARNING, Finding
 from stanchion.top.status import Certificate
 
 DAY_S = 86_400
-RENEW_S = 14 * DAY_S
-"""As the server itself says it (crates/stanchion-server/src/expiry.rs)."""
+RENEW_S, RENEW_PART = 14 * DAY_S, 3
+"""The smaller of so long and of that part of its life, as the server itself says it (crates/stanchion-server/src/expiry.rs)."""
 
 LAST_S = 253_402_300_799
 """The last second of the year 9999: no later one can be written."""
@@ -37,7 +37,7 @@ def _about(pid: int, certificate: Certificate, now_s: float) -> Iterator[Finding
             "An error about the certificate, before anything is asked; browsers show a warning instead of the page.",
             renew if is_old else ("Look at the clock of this host, and whether it is the right certificate.",),
         )
-    elif now_s + RENEW_S > certificate.not_after_s:
+    elif now_s + _renew_s(certificate) > certificate.not_after_s:
         yield Finding(
             "certificate-expires",
             WARNING,
@@ -48,6 +48,10 @@ def _about(pid: int, certificate: Certificate, now_s: float) -> Iterator[Finding
             renew,
             ("Have a tool renew it and reload the server, such as certbot with a --deploy-hook.",),
         )
+
+
+def _renew_s(certificate: Certificate) -> int:
+    return min(RENEW_S, (certificate.not_after_s - certificate.not_before_s) // RENEW_PART)
 
 
 def _date(unix_s: int) -> str:

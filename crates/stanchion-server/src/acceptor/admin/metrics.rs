@@ -3,6 +3,7 @@
 use super::exposition::{Exposition, Flavour, seconds};
 use super::status::{AcceptorMemory, Status};
 use crate::acceptor::dispatch::status::Lags;
+use crate::expiry::ServedCertificate;
 use crate::tally::Traffic;
 
 /// The whole page.
@@ -35,12 +36,12 @@ fn about_server(page: &mut Exposition, status: &Status) {
         "Since the master process started.",
     )
     .sample(&[], status.uptime_s);
-    let server = &status.server;
     page.gauge(
         "stanchion_logs_failing",
         "Logs that take no lines at present; /status says which and why.",
     )
     .sample(&[], status.failing_logs.len());
+    let server = &status.server;
     let mut restarts = page.counter(
         "stanchion_worker_restarts_total",
         "Workers that were replaced, by cause.",
@@ -291,19 +292,30 @@ fn about_certificates(page: &mut Exposition, status: &Status) {
     if status.certificates.is_empty() {
         return;
     }
-    let mut expires = page.gauge(
-        "stanchion_tls_certificate_expires_seconds",
-        "When clients refuse a certificate from then on, in seconds since 1970.",
-    );
-    for (index, certificate) in status.certificates.iter().enumerate() {
-        let certfile = certificate.certfile.to_string_lossy();
-        // One that is given twice would be two samples with the same labels, which no scraper takes.
-        let is_said = status.certificates[..index]
-            .iter()
-            .any(|earlier| earlier.certfile == certificate.certfile);
-        if !is_said {
-            let labels = [("certfile", &*certfile), ("subject", &certificate.subject)];
-            expires.sample(&labels, certificate.not_after_s);
+    let times: [(_, _, fn(&ServedCertificate) -> u64); 2] = [
+        (
+            "stanchion_tls_certificate_begins_seconds",
+            "When clients begin to accept a certificate, in seconds since 1970.",
+            |certificate| certificate.not_before_s,
+        ),
+        (
+            "stanchion_tls_certificate_expires_seconds",
+            "When clients refuse a certificate from then on, in seconds since 1970.",
+            |certificate| certificate.not_after_s,
+        ),
+    ];
+    for (name, help, time) in times {
+        let mut gauge = page.gauge(name, help);
+        for (index, certificate) in status.certificates.iter().enumerate() {
+            let certfile = certificate.certfile.to_string_lossy();
+            // A certificate that is given twice would be two samples with the same labels, which no scraper takes.
+            let is_said = status.certificates[..index]
+                .iter()
+                .any(|earlier| earlier.certfile == certificate.certfile);
+            if !is_said {
+                let labels = [("certfile", &*certfile), ("subject", &certificate.subject)];
+                gauge.sample(&labels, time(certificate));
+            }
         }
     }
 }

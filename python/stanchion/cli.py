@@ -88,7 +88,7 @@ def _top(arguments: list[str]) -> int:
     from stanchion import command_line
     from stanchion.top import command
 
-    return command.run(arguments, command_line.address_of)
+    return command.run(arguments, command_line.address_of, command_line.settings_in)
 
 
 def _doctor(arguments: list[str]) -> int:

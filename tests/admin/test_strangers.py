@@ -92,9 +92,9 @@ class TestRebinding:
                 f"evil.example:{admin.port}": False,
                 f"127.0.0.1:{admin.port}": True,
                 "10.1.2.3": True,
-                "[::1]:9100": True,
+                "[::1]:8299": True,
                 "localhost": True,
-                "metrics.example:9100": True,
+                "metrics.example:8299": True,
                 None: True,
             }.items():
                 wire.send(request("GET", target, host=host))

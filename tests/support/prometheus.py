@@ -23,7 +23,7 @@ def adapted(home: Path, target: str) -> Path:
     for given, here in {
         "scrape_interval: 15s": "scrape_interval: 1s",
         "evaluation_interval: 15s": "evaluation_interval: 1s",
-        '"127.0.0.1:9100"': f'"{target}"',
+        '"127.0.0.1:8299"': f'"{target}"',
         "- alerts.yml": f"- {EXAMPLES / 'alerts.yml'}",
     }.items():
         assert config.count(given) == 1, f"the example has no {given!r} any more, or more than one"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stanchion.cli import main
-from stanchion.top import looker, source
+from stanchion.top import found, looker, source
 from support.admin import Admin, seat, status
 from support.patience import PATIENCE_S
 
@@ -123,6 +123,34 @@ def test_it_does_not_wait_without_end(path):
     silent.stop()
 
 
+def test_the_one_server_of_this_host_is_found_by_its_command_line(admin, capsys, monkeypatch, tmp_path):
+    admin.says(status())
+    proc = tmp_path / "proc"
+
+    def process(pid: int, *words: str) -> None:
+        home = proc / str(pid)
+        (home / "fd").mkdir(parents=True)
+        (home / "cwd").symlink_to(tmp_path)
+        (home / "comm").write_text(words[0])
+        (home / "cmdline").write_text("".join(f"{word}\0" for word in words))
+        (home / "environ").write_text("")
+
+    only = found.only
+    monkeypatch.setattr(found, "only", lambda parse: only(parse, proc))
+    process(7, "nginx", "-g", "daemon off;")
+    process(8, "stanchion", "serve", "shop:app")
+    assert main(["top", *ONCE]) == 2
+    assert "None on this host shows an admin listener" in capsys.readouterr().err
+    process(9, "stanchion", "serve", "--admin", admin.address, "shop:app")
+    process(10, "stanchion: worker 0 of shop:app")
+    assert main(["top", *ONCE]) == 0
+    assert "stanchion 0.1.0 · serving" in capsys.readouterr().out
+    process(11, "python3", "-m", "stanchion", "serve", "--admin=unix:a", "shop:app")
+    assert main(["top", *ONCE]) == 2
+    said = capsys.readouterr().err
+    assert f"--admin {admin.address} (process 9), --admin unix:{tmp_path}/a (process 11)" in said
+
+
 def test_nobody_there_ends_with_3(path, capsys):
     assert main(["top", "--admin", f"unix:{path}", *ONCE]) == 3
     assert main(["top", "--admin", f"unix:{path}", "--json", "--once"]) == 3
@@ -133,10 +161,10 @@ def test_nobody_there_ends_with_3(path, capsys):
     ("words", "reason"),
     [
         ([], "where is the server?"),
-        (["--admin", "9100"], "is written HOST:PORT or unix:PATH, not '9100'"),
+        (["--admin", "8299"], "is written HOST:PORT or unix:PATH, not '8299'"),
         (["--admin", "host:0"], "is written HOST:PORT"),
         (["--admin", "host:65536"], "is written HOST:PORT"),
-        (["--admin", "::1:9100"], "is written HOST:PORT"),
+        (["--admin", "::1:8299"], "is written HOST:PORT"),
         (["--admin", "http://host:1"], "is written HOST:PORT"),
         (["--admin", "unix:"], "names no unix socket"),
         (["--interval", "0"], "expected seconds between 0.1 and 3600, got '0'"),
@@ -153,10 +181,10 @@ def test_wrong_usage_ends_with_2(words, reason, capsys):
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        ("127.0.0.1:9100", ("127.0.0.1", 9100)),
-        (":9100", ("0.0.0.0", 9100)),
-        ("[::1]:9100", ("::1", 9100)),
-        ("localhost:9100?backlog=16", ("localhost", 9100)),
+        ("127.0.0.1:8299", ("127.0.0.1", 8299)),
+        (":8299", ("0.0.0.0", 8299)),
+        ("[::1]:8299", ("::1", 8299)),
+        ("localhost:8299?backlog=16", ("localhost", 8299)),
         ("unix:/run/a.admin", "/run/a.admin"),
         ("unix:a?umask=7", "a"),
         ("unix:@name", "\0name"),

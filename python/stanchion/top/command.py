@@ -17,6 +17,8 @@ from stanchion.top.words import encodable
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from stanchion.doctor.settings import Parse
+
 EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_NOBODY = 3
@@ -37,8 +39,9 @@ Press ? on the screen for its keys.
 
 Where the server is: --admin HOST:PORT or unix:PATH, else $STANCHION_ADMIN,
 else `admin` as `stanchion serve` would find it here (STANCHION_CMD_ARGS, then
-config file). The stacks of a worker come through its control socket, which is
-found in the same way: --control, $STANCHION_CONTROL, `control`.
+config file), else the one server of this host that has an admin listener. The
+stacks of a worker come through its control socket, which is found in the same
+way: --control, $STANCHION_CONTROL, `control`.
 
   --any               Show every listening socket of this host instead, of
                       whatever server: what waits, and what is dropped
@@ -61,7 +64,7 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"top: {message}")
 
 
-def run(arguments: Sequence[str], setting: Setting) -> int:
+def run(arguments: Sequence[str], setting: Setting, parse: "Parse") -> int:
     """One way or the other to look; the exit code."""
     if any(word in ("-h", "--help") for word in arguments):
         print(USAGE)
@@ -73,10 +76,11 @@ def run(arguments: Sequence[str], setting: Setting) -> int:
         return _ended(lambda: _any(options.interval, options.once, options.json))
     admin = options.admin or os.environ.get("STANCHION_ADMIN") or setting("admin", options.config)
     if not admin:
-        raise UsageError(
-            "top: where is the server? Name its admin listener: --admin HOST:PORT or unix:PATH, STANCHION_ADMIN, "
-            "or `admin` in the config file (the server needs it too)"
-        )
+        # Only then: it imports what the doctor needs.
+        from stanchion.top import found
+
+        server = found.only(parse)
+        admin, options.control = server.admin, options.control or server.control
     where = source.place(admin)
     return _ended(lambda: _server(where, options, setting))
 

@@ -98,31 +98,31 @@ mod tests {
     #[test]
     fn addresses_and_names_that_are_ours() {
         let hosts = hosts(
-            "stats.internal:9100",
+            "stats.internal:8299",
             r#""Web", "metrics.example", "dotted.example.""#,
         );
         for host in [
             "127.0.0.1",
-            "127.0.0.1:9100",
-            "10.1.2.3:9100",
+            "127.0.0.1:8299",
+            "10.1.2.3:8299",
             "[::1]",
-            "[fd00::1]:9100",
+            "[fd00::1]:8299",
             "localhost",
-            "LOCALHOST:9100",
+            "LOCALHOST:8299",
             "localhost.",
-            "stats.internal:9100",
-            "web:9100",
+            "stats.internal:8299",
+            "web:8299",
             "metrics.example",
             "metrics.example.",
             "dotted.example",
-            "dotted.example.:9100",
+            "dotted.example.:8299",
         ] {
             assert!(allows(&hosts, host), "{host}");
         }
         for host in [
             "",
             "evil.example",
-            "evil.example:9100",
+            "evil.example:8299",
             "localhost.evil.example",
             "127.0.0.1.evil.example",
             "127.1",
@@ -130,12 +130,12 @@ mod tests {
             "::1",
             "a@127.0.0.1",
             "evil.example@127.0.0.1",
-            "127.0.0.1:9100@evil.example",
+            "127.0.0.1:8299@evil.example",
             "127.0.0.1:x",
-            "127.0.0.1:9100:",
+            "127.0.0.1:8299:",
             "[::1]x",
             "[::1].evil.example",
-            ":9100",
+            ":8299",
             "[::1",
             "metrics.example.evil.example",
         ] {
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_whole_uri_counts_and_two_hosts_are_none() {
-        let hosts = hosts("127.0.0.1:9100", "");
+        let hosts = hosts("127.0.0.1:8299", "");
         let asked = |target: &str, host: &str| {
             let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
             allows_read(&hosts, &request)
@@ -155,7 +155,7 @@ mod tests {
             asked("http://evil.example/status", "127.0.0.1"),
             Some(false)
         );
-        assert_eq!(asked("/status", "127.0.0.1:9100"), Some(true));
+        assert_eq!(asked("/status", "127.0.0.1:8299"), Some(true));
         assert_eq!(asked("/status", "evil.example"), Some(false));
         let twice = "127.0.0.1\r\nHost: 127.0.0.1";
         assert_ne!(asked("/status", twice), Some(true));
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_star_allows_every_name() {
-        let hosts = hosts("127.0.0.1:9100", r#""*""#);
+        let hosts = hosts("127.0.0.1:8299", r#""*""#);
         assert!(allows(&hosts, "evil.example"));
     }
 }

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     fn admin(is_tcp: bool) -> Admin {
-        let settings = Settings::from_json(r#"{"admin": "127.0.0.1:9100"}"#).expect("settings");
+        let settings = Settings::from_json(r#"{"admin": "127.0.0.1:8299"}"#).expect("settings");
         Admin::new(&settings, is_tcp)
     }
 

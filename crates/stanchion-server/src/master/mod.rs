@@ -25,6 +25,7 @@ mod reload;
 mod reports;
 mod resources;
 mod scribe;
+mod stacks;
 mod stage;
 mod step;
 mod succession;
@@ -56,8 +57,8 @@ use crate::tally::Counts;
 use crate::title;
 use crate::tree::Common;
 use event::Event;
-pub(crate) use resources::{Before, HouseResources};
 use out_of_memory::OutOfMemory;
+pub(crate) use resources::{Before, HouseResources};
 use step::Master;
 pub use succession::StartedAs;
 pub(crate) use succession::Succession;
@@ -152,8 +153,8 @@ struct Loop<'h> {
     is_blind: bool,
     /// An acceptor that has ended since a turn of its loop did not, and where it was.
     spun: Option<(i32, Vec<u64>)>,
-    /// Not all children that have ended were collected.
     out_of_memory: OutOfMemory,
+    /// Not all children that have ended were collected.
     has_more_dead: bool,
     /// How many files children may have open.
     open_files: OpenFiles,
@@ -202,8 +203,8 @@ pub(crate) fn run(
         watching_since_us: 0,
         is_blind: false,
         spun: None,
-        has_more_dead: false,
         out_of_memory: OutOfMemory::new(now_ms()),
+        has_more_dead: false,
         open_files: OpenFiles::allow(OPEN_FILES_MAX),
     };
     loop {

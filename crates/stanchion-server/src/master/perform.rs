@@ -15,6 +15,7 @@ use tracing::{error, info, warn};
 use super::event::{Action, Event, Severity};
 use super::reports::{Link, Post};
 use super::resources::{Before, HouseResources};
+use super::stacks;
 use super::{Loop, Role, SIGNALS};
 use crate::control::{ClientId, CtlReply, WorkerStacks};
 use crate::figures::Attempt;
@@ -93,8 +94,8 @@ impl Loop<'_> {
                 client,
             } => self.show_stacks(generation, (worker, pid), client),
             Action::Reopen => self.reopen_logs(),
-            Action::StartHeir => self.start_heir(),
             Action::LeaveBecause(reason) => last_words::leave_because(&reason),
+            Action::StartHeir => self.start_heir(),
             Action::EndHeir => self.succession.end_heir(),
             Action::DropHeir => {
                 self.present.figures.attempted(Attempt::UpgradeFailed);
@@ -429,6 +430,7 @@ impl Loop<'_> {
         let stacks = self.stacks(generation);
         match client {
             None => {
+                let stacks = stacks::of_seats(&stacks);
                 error!(target: log::CRITICAL, "the stacks of worker {worker} ({pid}):\n{stacks}");
             }
             Some(client) => self.keep_stacks(

@@ -83,7 +83,7 @@ class TestJson:
         took_us = (time.time() - began_s) * 1e6
         line = logged(server, "given-1")
         assert list(line) == KEYS
-        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d", line.pop("time"))
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d", line.pop("time"))
         duration, wait, service, proxy = (line.pop(f"{name}_us") for name in ("duration", "wait", "service", "proxy"))
         assert 0 <= wait + service <= duration
         assert 1_900_000 <= proxy <= took_us + 1_000

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use super::LogLine;
 use super::atom::trace_id;
 use super::text::{byte_escaped, is_plain, number as digits};
+use super::time::OFFSET_BYTES;
 use super::user::user;
 use crate::log::is_obeyed;
 
@@ -20,7 +21,11 @@ pub(super) fn write(out: &mut Vec<u8>, line: &LogLine<'_>) {
     // A target that ends there has a query, of which nothing is there.
     let has_query = !head.query().is_empty() || head.target().ends_with(b"?");
     out.extend_from_slice(b"{\"time\":\"");
-    out.extend_from_slice(line.time.as_bytes());
+    let (second, offset) = line.time.split_at(line.time.len() - OFFSET_BYTES);
+    out.extend_from_slice(second.as_bytes());
+    // Writing to memory cannot fail.
+    let _ = write!(out, ".{:03}", line.ms);
+    out.extend_from_slice(offset.as_bytes());
     out.push(b'"');
     text(out, "remote_addr", address);
     text(out, "user", user.as_deref().map(str::as_bytes));

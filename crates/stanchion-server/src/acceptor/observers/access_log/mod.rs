@@ -73,6 +73,7 @@ struct Gathered {
 struct LogLine<'o> {
     over: &'o Over,
     time: &'o str,
+    ms: u64,
     lane: &'o str,
     believed: &'o Believed,
     known: Known<'o>,
@@ -213,6 +214,7 @@ impl AccessLog {
         let line = LogLine {
             over,
             time: &time.text,
+            ms: time.ms(over.now_us),
             lane: &self.lanes[over.ticket.lane.get().index()],
             believed: &self.believed,
             known: Known::of(&over.ticket.request.head),

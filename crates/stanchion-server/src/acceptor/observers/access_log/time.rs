@@ -14,6 +14,9 @@ pub(super) struct Time {
     pub(super) text: String,
 }
 
+/// Bytes of an offset as RFC 3339 has it, such as `+00:00`.
+pub(super) const OFFSET_BYTES: usize = 6;
+
 impl Time {
     /// Makes the text anew if its second is over: true if it was. Only then the clock on the wall is looked at,
     /// so one that is set counts a second later.
@@ -25,6 +28,14 @@ impl Time {
         self.until_us = now_us + (US_PER_S - wall_us % US_PER_S);
         self.text = text(LocalTime::at((wall_us / US_PER_S).cast_signed()), kind);
         true
+    }
+}
+
+impl Time {
+    /// Milliseconds of the second that the text is of.
+    pub(super) fn ms(&self, now_us: u64) -> u64 {
+        let into_us = (now_us + US_PER_S).saturating_sub(self.until_us);
+        (into_us / 1_000).min(999)
     }
 }
 
@@ -90,5 +101,17 @@ mod tests {
         assert!(!passes(2_599_999));
         assert!(passes(5_000_000));
         assert!(!passes(5_599_999));
+    }
+
+    #[test]
+    fn milliseconds_are_those_of_the_clock_on_the_wall() {
+        let mut time = Time::default();
+        time.pass(1_000_000, || 8_400_000, Kind::Json);
+        assert_eq!(
+            [1_000_000, 1_001_000, 1_599_999].map(|now_us| time.ms(now_us)),
+            [400, 401, 999]
+        );
+        // A request that was over in the second before keeps to this second.
+        assert_eq!(time.ms(500_000), 0);
     }
 }

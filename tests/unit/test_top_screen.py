@@ -53,9 +53,9 @@ stanchion 0.1.0 · serving · generation 3 · master 100 · up 1h 2min
 NOT READY: 1812 wait
 line     ██████████████████░░ 1812 of 2048 waiting, oldest 3.21 s  STANDING
 a second 150 arrive, 100 drain, 100 answered, 1.50 gone, broken_off 1.00, 20.0 …
-lane    priority  waiting   bound  oldest  in exchange  reserved seats  drain/s
-shop           1     1800  shared    0 µs            0               0  100
-health         1        0      20    0 µs            0               0  0
+lane    priority  waiting   bound  oldest  handed out  reserved seats  drain/s
+shop           1     1800  shared    0 µs           0               0  100
+health         1        0      20    0 µs           0               0  0
 latency         1.00 ms             p50      p90      p99      max
 wait    lately  ▁▁▁▂▂▂███       2.79 ms  3.76 ms  3.98 ms        -
         ever    ▁▁▁▂▂▂███       1.00 ms  8.00 ms  16.0 ms  16.0 ms

@@ -151,7 +151,7 @@ def _lanes(lanes: Sequence[Lane], rows: int) -> list[Text]:
     if len(lanes) < 2:
         return []
     return table(
-        ("lane", "priority", "waiting", "bound", "oldest", "in exchange", "reserved seats", "drain/s"),
+        ("lane", "priority", "waiting", "bound", "oldest", "handed out", "reserved seats", "drain/s"),
         [
             (
                 printable(lane.name),

@@ -100,7 +100,9 @@ UNSAFE_FORBIDDEN = (
 
 WALL_CLOCKS: dict[str, str] = {
     "crates/stanchion-sys/src/clock.rs": "reads it",
+    "crates/stanchion-server/src/log/line.rs": "dates its lines",
     "crates/stanchion-server/src/log/mod.rs": "dates its lines",
+    "crates/stanchion-server/src/log/trouble.rs": "dates its lines",
     "crates/stanchion-server/src/log/entry.rs": "tells the scribe when it was",
     "crates/stanchion-server/src/acceptor/observers/access_log/record.rs": "tells the scribe when it was",
     "crates/stanchion-server/src/acceptor/observers/access_log/mod.rs": "dates its lines",

@@ -1,4 +1,4 @@
-"""A worker that the kernel killed for memory, as any SIGKILL looks, is named as such (finding N13 of an operator's first day)."""
+"""The log names a worker that the kernel killed for memory (finding N13 of an operator's first day)."""
 
 import os
 import signal

@@ -177,7 +177,7 @@ pub(super) fn tell_elsewhere(outlet: &Outlet, level: Level, text: &str) {
         return;
     }
     for (index, direct) in log.outlets.iter().enumerate() {
-        if !std::ptr::eq(&*direct.outlet, outlet) && !direct.trouble.is_there() {
+        if !std::ptr::eq(&raw const *direct.outlet, outlet) && !direct.trouble.is_there() {
             let line = log.line_for(&direct.outlet, (level, ""), text);
             log.write(index, direct, &line);
         }

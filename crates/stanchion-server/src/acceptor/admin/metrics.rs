@@ -289,10 +289,11 @@ fn about_connections(page: &mut Exposition, status: &Status) {
 }
 
 fn about_certificates(page: &mut Exposition, status: &Status) {
+    type Time = fn(&ServedCertificate) -> u64;
     if status.certificates.is_empty() {
         return;
     }
-    let times: [(_, _, fn(&ServedCertificate) -> u64); 2] = [
+    let times: [(_, _, Time); 2] = [
         (
             "stanchion_tls_certificate_begins_seconds",
             "When clients begin to accept a certificate, in seconds since 1970.",

@@ -312,9 +312,7 @@ def test_who_waits_at_an_address_that_an_upgrade_drops_is_served(serve: Serve, t
         ("a wrong setting", "workers"),
     ],
 )
-def test_ctl_says_why_a_new_master_did_not_come_to_run(
-    build: Serve, tmp_path: Path, breaks: str, reason: str
-) -> None:
+def test_ctl_says_why_a_new_master_did_not_come_to_run(build: Serve, tmp_path: Path, breaks: str, reason: str) -> None:
     """Finding N10 of an operator's first day: a virtual environment that has moved to another Python."""
     control, config = tmp_path / "ctl", tmp_path / "shop.conf.py"
     config.write_text("workers = 1\n")

@@ -313,6 +313,7 @@ def _status(data: Mapping[str, Any]) -> str:
         ("up", _duration(data["uptime_s"])),
         ("phase", str(data["phase"])),
         *_acceptor(data["acceptor_still_s"]),
+        *_stopped(data["stopped"]),
         ("generation", str(data["generation"]) + (f" (retiring: {retiring})" if retiring else "")),
         ("listening at", ", ".join(data["listeners"]) or "nothing"),
         ("workers", f"{data['workers_ready']} ready of {data['workers_wanted']}"),
@@ -325,6 +326,10 @@ def _status(data: Mapping[str, Any]) -> str:
 def _acceptor(still_s: float | None) -> list[tuple[str, str]]:
     """Only one that stands still is worth a row."""
     return [] if still_s is None else [("acceptor", f"stands still for {_duration(still_s)}: clients wait")]
+
+
+def _stopped(processes: Sequence[str]) -> list[tuple[str, str]]:
+    return [("stopped", ", ".join(processes))] if processes else []
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -1,7 +1,8 @@
-"""A control group of a test's own, with a memory limit. Only root can make one."""
+"""Control groups of a test's own, with a memory limit or a freezer. Only root can make one."""
 
 import contextlib
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,30 @@ class MemoryGroup:
     def close(self) -> None:
         eventually(lambda: not (self.folder / "cgroup.procs").read_text(), "the control group is empty")
         self.folder.rmdir()
+
+
+FREEZER = HIERARCHIES / "freezer"
+"""Of version 1."""
+NEEDS_FREEZER = pytest.mark.skipif(
+    not os.access(FREEZER / "cgroup.procs", os.W_OK), reason="NOT TESTED: no freezer of control groups can be had here"
+)
+
+
+@contextlib.contextmanager
+def frozen(pids: Iterable[int]) -> Iterator[None]:
+    """These processes stand as long as the `with` lasts."""
+    group = FREEZER / f"stanchion-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        for pid in pids:
+            (group / "cgroup.procs").write_text(str(pid))
+        (group / "freezer.state").write_text("FROZEN")
+        eventually(lambda: (group / "freezer.state").read_text().strip() == "FROZEN", "all of them stand")
+        yield
+    finally:
+        (group / "freezer.state").write_text("THAWED")
+        for pid in (group / "cgroup.procs").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                (FREEZER / "cgroup.procs").write_text(pid)
+        eventually(lambda: not (group / "cgroup.procs").read_text(), "the control group is empty")
+        group.rmdir()

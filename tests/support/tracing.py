@@ -3,6 +3,8 @@
 import ctypes
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ATTACH, DETACH, GETREGS = 16, 17, 12
@@ -29,13 +31,20 @@ def _ptrace(what: int, pid: int, data: object = None) -> None:
 
 def go_on_with(pid: int, code: bytes) -> None:
     """Has the main thread of a process run `code` from now on."""
-    _ptrace(ATTACH, pid)
-    os.waitpid(pid, WALL)
-    try:
+    with traced(pid):
         registers = (ctypes.c_ulong * 27)()
         _ptrace(GETREGS, pid, ctypes.byref(registers))
         with Path(f"/proc/{pid}/mem").open("r+b", buffering=0) as memory:
             memory.seek(registers[RIP])
             memory.write(code)
+
+
+@contextmanager
+def traced(pid: int) -> Iterator[None]:
+    """A debugger has stopped the main thread of a process, as long as the `with` lasts."""
+    _ptrace(ATTACH, pid)
+    os.waitpid(pid, WALL)
+    try:
+        yield
     finally:
         _ptrace(DETACH, pid)

@@ -29,6 +29,7 @@ STATUS = {
     "workers_wanted": 4,
     "workers_ready": 3,
     "acceptor_still_s": None,
+    "stopped": [],
     "signals": "gunicorn",
     "requests": {"arrived": 12, "in_flight": 2, "answered": 9, "broken_off": 0, "refused_line_full": 1},
     "events": {"connections_accepted": 0},

@@ -28,9 +28,14 @@ static AHEAD_US: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 /// Microseconds of `CLOCK_MONOTONIC`: the same in every process of this machine, so a time taken
 /// by the acceptor may be subtracted from one taken by a worker.
 pub fn monotonic_us() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
     let ahead_us = ahead_us().map_or(0, |ahead_us| ahead_us.load(Ordering::Relaxed));
-    now.tv_sec.cast_unsigned() * 1_000_000 + now.tv_nsec.cast_unsigned() / 1_000 + ahead_us
+    kernel_us() + ahead_us
+}
+
+/// The same, but for what a test has set it forward: for how long a process itself has not run.
+pub fn kernel_us() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec.cast_unsigned() * 1_000_000 + now.tv_nsec.cast_unsigned() / 1_000
 }
 
 /// Has this process and its children read the clock as far ahead as the eight bytes of `file` say: microseconds, in the

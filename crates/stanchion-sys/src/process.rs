@@ -349,11 +349,6 @@ pub fn set_name(name: &std::ffi::CStr) {
     let _only_cosmetic = rustix::thread::set_name(name);
 }
 
-/// Whether a process is stopped, by a signal or by who traces it; false if that cannot be known.
-pub fn is_stopped(pid: i32) -> bool {
-    matches!(state(pid), Some('T' | 't'))
-}
-
 /// The state of a process's main thread, by its letter in /proc/PID/stat (proc(5)); `None` if that cannot be known.
 pub fn state(pid: i32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -53,9 +53,8 @@ use tls::{Certificates, TicketKeeper};
 
 /// How long refusals may take to be written when the server leaves.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// Bodies and answers come and go at a rate at which page faults would cost more than the copying.
+/// Page faults would cost bodies more than copies do; but a long message of a `WebSocket` grows, and has a mapping of its own.
 const FREED_BYTES_KEPT: i32 = 16 << 20;
-/// Only messages of `WebSocket`s become so long, and they come in pieces: others wait while what has come is copied.
 const MAPPED_BYTES: i32 = 1 << 20;
 /// How often those are looked for who dawdle, and everything else that is done now and then.
 const WATCH: Duration = Duration::from_millis(250);

@@ -61,6 +61,8 @@ pub(crate) struct Status {
     pub(crate) workers_ready: u16,
     /// For how long the acceptor's loop has made no turn, in seconds, if that is too long.
     pub(crate) acceptor_still_s: Option<u64>,
+    /// Templates, scribes and workers that a signal or a debugger has stopped, each with its pid.
+    pub(crate) stopped: Vec<String>,
     /// Whose meanings signals have.
     pub(crate) signals: String,
     /// What has come of the requests of this master's time.

@@ -123,6 +123,7 @@ impl Loop<'_> {
             workers_wanted: house.map_or(0, |house| house.target),
             workers_ready: house.map_or(0, |house| house.workers.ready() as u16),
             acceptor_still_s: self.watch.still_ms().map(|still_ms| still_ms / 1_000),
+            stopped: self.stopped.named().map(str::to_owned).collect(),
             signals: signals.to_owned(),
             requests: RequestCounts(counts),
             events: EventCounts(counts),

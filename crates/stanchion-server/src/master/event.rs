@@ -129,6 +129,12 @@ pub(super) enum Event {
         state: LoopState,
         silent_ms: u64,
     },
+    /// A worker in threads takes no request though one waits and it has an idle seat, or does again.
+    Idles {
+        generation: u32,
+        worker: u16,
+        idleness: Idleness,
+    },
     /// A worker takes so many bytes; `is_unused`: and has taken no request yet.
     Memory {
         generation: u32,
@@ -147,6 +153,21 @@ pub(super) enum Event {
     HeirEnded(i32),
     /// The master before this one is gone.
     PredecessorGone,
+}
+
+/// Whether a worker in threads takes what waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Idleness {
+    /// It has taken nothing for so long.
+    Lasts {
+        idle_ms: u64,
+        /// Its process's, by its letter in proc(5).
+        state: Option<char>,
+        /// For longer than `timeout`.
+        is_too_long: bool,
+    },
+    /// It does again, or nothing waits for it.
+    Over,
 }
 
 /// How an event loop is that does not turn as it should, or did not.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use stanchion_exchange::SeatState;
 use stanchion_sys::channel::poll_readable;
-use stanchion_sys::clock::monotonic_us;
+use stanchion_sys::clock::{kernel_us, monotonic_us};
 use stanchion_sys::process::Exit;
 use stanchion_sys::signal::spin;
 use stanchion_sys::{memory, process, signal};
@@ -128,10 +128,12 @@ impl Loop<'_> {
             .extend(dead.map(|(pid, exit)| Event::Reaped(pid, exit)));
         self.events.extend(later);
         self.watch_acceptor();
+        self.watch_stopped();
         self.show_life();
         self.gather_requests();
         self.gather_overdue();
         self.gather_loops();
+        self.gather_idlers();
         self.gather_memory();
         self.events.push_back(Event::Tick { heard_ms });
         Ok(())
@@ -188,12 +190,15 @@ impl Loop<'_> {
 
     fn gather_overdue(&mut self) {
         let now_us = monotonic_us();
+        self.pause.look(kernel_us(), now_us);
         for (&generation, house) in &self.houses {
             if !has_deadlines(&house.common.settings) {
                 continue;
             }
             let exchange = &house.common.exchange;
             for seat in 0..exchange.geometry().seats as u16 {
+                let started_us = exchange.seat(seat).started_us.load(Ordering::Relaxed);
+                let now_us = self.pause.without(started_us, now_us);
                 if let Some(ran_us) = exchange.overdue_us(seat, now_us) {
                     let worker = exchange.geometry().worker_of(seat);
                     self.events.push_back(Event::Overdue {

@@ -199,7 +199,10 @@ impl House {
                 let is_asked = self.template.is_ready();
                 self.workers.on_silent(now_ms, worker, is_asked);
             }
-            Event::Overdue { .. } | Event::Beat { .. } | Event::Memory { .. } => {
+            Event::Overdue { .. }
+            | Event::Beat { .. }
+            | Event::Idles { .. }
+            | Event::Memory { .. } => {
                 let plan = self.plan;
                 condemned = self.workers.on_seen(now_ms, &event, &plan, actions);
             }

@@ -1,6 +1,6 @@
 //! Whether event loops turn: each shows now and then that it does.
 
-use stanchion_exchange::BEAT_US;
+use stanchion_exchange::{BEAT_US, Exchange, SeatState};
 use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::process;
 
@@ -99,13 +99,23 @@ impl HouseResources {
         if !is_over(late_us) && !is_over(stuck_us) {
             return None;
         }
-        let is_stopped = process::is_stopped(pid);
+        // A debugger has stopped it on purpose, and a signal perhaps; but requests that it has, or that wait, do not wait for ever.
+        let (is_left_alone, counts) = match process::state(pid) {
+            Some('t') => (true, false),
+            Some('T') => {
+                let has_work = has_work(&self.common.exchange, worker);
+                (!has_work || !is_over(stuck_us), has_work)
+            }
+            _ => (false, true),
+        };
         let late = self.late_loops.entry(worker).or_insert(LateLoop {
             beat_us,
             stopped_until_us,
         });
-        let state = if is_stopped {
-            late.stopped_until_us = now_us;
+        let state = if is_left_alone {
+            if !counts {
+                late.stopped_until_us = now_us;
+            }
             LoopState::Stopped
         } else if is_over(stuck_us) {
             LoopState::Stuck
@@ -114,4 +124,11 @@ impl HouseResources {
         };
         Some((state, silent_us))
     }
+}
+
+/// Whether an event loop has requests in hand, or some wait for one.
+fn has_work(exchange: &Exchange, worker: u16) -> bool {
+    let mut seats = exchange.geometry().seats_of(worker);
+    exchange.oldest_ready().is_some()
+        || seats.any(|seat| exchange.seat_state(seat) == SeatState::Busy)
 }

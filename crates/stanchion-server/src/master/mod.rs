@@ -12,6 +12,7 @@ mod event;
 mod gather;
 mod heir;
 mod house;
+mod idlers;
 mod interface;
 mod intrusion;
 mod lent;
@@ -19,6 +20,7 @@ mod loops;
 mod news;
 mod out_of_memory;
 mod outbox;
+mod pause;
 mod perform;
 mod relief;
 mod reload;
@@ -28,6 +30,7 @@ mod scribe;
 mod stacks;
 mod stage;
 mod step;
+mod stopped;
 mod succession;
 mod template;
 #[cfg(test)]
@@ -57,9 +60,12 @@ use crate::tally::Counts;
 use crate::title;
 use crate::tree::Common;
 use event::Event;
+use idlers::Idlers;
 use out_of_memory::OutOfMemory;
+use pause::Pause;
 pub(crate) use resources::{Before, HouseResources};
 use step::Master;
+use stopped::StoppedWatch;
 pub use succession::StartedAs;
 pub(crate) use succession::Succession;
 use watch::AcceptorWatch;
@@ -144,6 +150,9 @@ struct Loop<'h> {
     /// Whether the master withheld it then, because the acceptor's loop stood still.
     is_withheld: bool,
     watch: AcceptorWatch,
+    stopped: StoppedWatch,
+    idlers: Idlers,
+    pause: Pause,
     /// When the memory of workers was last looked at.
     weighed_ms: u64,
     /// When event loops were last looked at, and since when that was done as often as it should be.
@@ -198,6 +207,9 @@ pub(crate) fn run(
         alive_ms: now_ms(),
         is_withheld: false,
         watch: AcceptorWatch::new(now_ms()),
+        stopped: StoppedWatch::new(now_ms()),
+        idlers: Idlers::new(now_ms()),
+        pause: Pause::default(),
         weighed_ms: 0,
         looked_us: 0,
         watching_since_us: 0,

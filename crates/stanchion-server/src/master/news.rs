@@ -99,15 +99,21 @@ impl Loop<'_> {
             return;
         }
         self.alive_ms = now_ms;
-        let was_withheld =
-            std::mem::replace(&mut self.is_withheld, self.watch.still_ms().is_some());
-        if !self.is_withheld {
-            self.tell_manager("WATCHDOG=1", Notifier::watchdog);
-        } else if !was_withheld {
-            error!(
-                "the master withholds WATCHDOG=1 from the service manager until the acceptor goes on"
-            );
+        let is_withheld = self.why_withheld().is_some();
+        let was_withheld = std::mem::replace(&mut self.is_withheld, is_withheld);
+        match self.why_withheld() {
+            None => self.tell_manager("WATCHDOG=1", Notifier::watchdog),
+            Some(who) if !was_withheld => error!(
+                "the master withholds WATCHDOG=1 from the service manager until the {who} goes on"
+            ),
+            Some(_) => {}
         }
+    }
+
+    /// The process that stands still, if the server cannot do without it.
+    fn why_withheld(&self) -> Option<&str> {
+        let acceptor = self.watch.still_ms().map(|_| "acceptor");
+        acceptor.or_else(|| self.stopped.vital())
     }
 
     /// When the service manager wants to hear from us.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use stanchion_sys::signal::{SIGABRT, SIGTERM};
 
-use super::event::{Action, Event, LoopState, Plan};
+use super::event::{Action, Event, Idleness, LoopState, Plan};
 use super::stage::Stage;
 use super::worker::Worker;
 use super::workers::Workers;
@@ -159,6 +159,9 @@ impl Workers {
                 silent_ms,
                 ..
             } => self.on_beat(now_ms, worker, (state, silent_ms), actions),
+            Event::Idles {
+                worker, idleness, ..
+            } => self.on_idles(now_ms, worker, idleness, actions),
             Event::Memory {
                 worker,
                 bytes,
@@ -318,6 +321,49 @@ impl Workers {
         None
     }
 
+    /// Worker `index` takes no request though one waits, or does again.
+    fn on_idles(
+        &mut self,
+        now_ms: u64,
+        index: u16,
+        idleness: Idleness,
+        actions: &mut Vec<Action>,
+    ) -> Option<Condemned> {
+        let worker = self.seated.get_mut(&index)?;
+        let Stage::Ready { pid } = worker.stage else {
+            return None;
+        };
+        let was_late = std::mem::replace(
+            &mut worker.is_late,
+            matches!(idleness, Idleness::Lasts { .. }),
+        );
+        match idleness {
+            Idleness::Over if was_late => actions.push(Action::info(format!(
+                "worker {index} ({pid}) takes requests again, or none waits for it"
+            ))),
+            Idleness::Over => {}
+            Idleness::Lasts {
+                idle_ms,
+                state,
+                is_too_long,
+            } => {
+                let idle_s = Duration::from_millis(idle_ms).as_secs_f64();
+                let what = format!("has taken no request for {idle_s:.1} s though one waits");
+                let why = why_it_idles(state);
+                if is_too_long {
+                    let why = format!("it {what} (timeout): {why}");
+                    return self.condemn(now_ms, index, false, (Cause::Timeout, &why), actions);
+                }
+                if !was_late {
+                    actions.push(Action::warning(format!(
+                        "worker {index} ({pid}) {what}: {why}"
+                    )));
+                }
+            }
+        }
+        None
+    }
+
     /// Has it write its stacks down and then killed; told to take no further request.
     fn condemn(
         &mut self,
@@ -380,6 +426,16 @@ impl Workers {
             return true;
         }
         false
+    }
+}
+
+fn why_it_idles(state: Option<char>) -> &'static str {
+    match state {
+        Some('T') => "a signal has stopped it",
+        Some('t') => "a debugger has stopped it",
+        Some('R') => "it gets no CPU time",
+        Some('D') => "it waits in the kernel (disk or network file system)",
+        _ => "it is stuck outside of the app's requests",
     }
 }
 

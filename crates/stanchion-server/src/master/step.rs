@@ -223,6 +223,7 @@ impl Master {
             | Event::WorkerSilent { generation, .. }
             | Event::Overdue { generation, .. }
             | Event::Beat { generation, .. }
+            | Event::Idles { generation, .. }
             | Event::Memory { generation, .. } => {
                 self.on_house_event(now_ms, generation, event, actions);
             }

@@ -33,7 +33,7 @@ pub(super) struct Worker {
     pub(super) was_told_again: bool,
     /// What ends it, once that is known.
     pub(super) cause: Option<Cause>,
-    /// Its event loop has not turned for a while, which was said.
+    /// Its event loop has not turned for a while, or it takes no request, which was said.
     pub(super) is_late: bool,
     /// It will be killed.
     pub(super) condemned: Option<Sentence>,

@@ -1,0 +1,230 @@
+//! Workers in threads that take no request though one waits for a seat: a signal or a debugger has stopped them, they are stuck
+//! outside of Python, or they get no CPU time. Event loops show by themselves that they turn ([`super::loops`]).
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+
+use stanchion_exchange::{Exchange, SeatState};
+use stanchion_sys::process;
+
+use super::event::{Event, Idleness};
+use super::{Loop, now_ms};
+use crate::heartbeat;
+
+/// How often the master looks.
+const LOOK_MS: u64 = 1_000;
+/// A seat that sleeps takes a request within a fraction of a millisecond. The master names a worker that takes none for so long.
+const NAMED_MS: u64 = 5_000;
+
+/// What the master has seen of such workers, by generation and index.
+#[derive(Debug)]
+pub(super) struct Idlers {
+    looked_ms: u64,
+    idle: BTreeMap<(u32, u16), Idler>,
+}
+
+/// A worker with an idle seat, while a request waited at each look.
+#[derive(Clone, Copy, Debug)]
+struct Idler {
+    work: Work,
+    since_ms: u64,
+    is_named: bool,
+}
+
+/// What a worker has taken and answered until now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Work {
+    tenure: u16,
+    served: u64,
+    started_us: u64,
+}
+
+impl Work {
+    /// `None` if all seats of the worker are busy.
+    fn of(exchange: &Exchange, worker: u16, tenure: u16) -> Option<Self> {
+        let mut work = Self {
+            tenure,
+            served: 0,
+            started_us: 0,
+        };
+        let mut all_busy = true;
+        for seat in exchange.geometry().seats_of(worker) {
+            let figures = exchange.seat(seat);
+            // A worker may be ready and stop before its threads sit down.
+            all_busy &= exchange.seat_state(seat) == SeatState::Busy;
+            work.served = work.served.wrapping_add(figures.served.load(Relaxed));
+            work.started_us = work.started_us.max(figures.started_us.load(Relaxed));
+        }
+        (!all_busy).then_some(work)
+    }
+}
+
+impl Idlers {
+    pub(super) fn new(now_ms: u64) -> Self {
+        Self {
+            looked_ms: now_ms,
+            idle: BTreeMap::new(),
+        }
+    }
+
+    /// Whether the master is to look, which it does once for each such answer. After a look that comes late it begins anew: the
+    /// machine or the control group may have stood.
+    fn is_due(&mut self, now_ms: u64) -> bool {
+        let between_ms = now_ms.saturating_sub(self.looked_ms);
+        if between_ms < LOOK_MS {
+            return false;
+        }
+        if between_ms > 2 * LOOK_MS {
+            for idler in self.idle.values_mut() {
+                idler.since_ms = now_ms;
+            }
+        }
+        self.looked_ms = now_ms;
+        true
+    }
+
+    /// A worker that is idle though a request waits has done this `work`; `None`: it is not. Gives for how long it has taken
+    /// nothing, if that is too long, or that a worker that was named takes requests again.
+    fn seen(&mut self, worker: (u32, u16), work: Option<Work>, now_ms: u64) -> Option<Seen> {
+        let before = self.idle.get(&worker).copied();
+        let Some(work) = work else {
+            let idler = self.idle.remove(&worker)?;
+            return idler.is_named.then_some(Seen::Goes);
+        };
+        match before {
+            Some(idler) if idler.work == work => {
+                let idle_ms = now_ms - idler.since_ms;
+                (idle_ms >= NAMED_MS).then_some(Seen::Idles(idle_ms))
+            }
+            _ => {
+                let idler = Idler {
+                    work,
+                    since_ms: now_ms,
+                    is_named: false,
+                };
+                let before = self.idle.insert(worker, idler)?;
+                before.is_named.then_some(Seen::Goes)
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    Idles(u64),
+    Goes,
+}
+
+impl Loop<'_> {
+    pub(super) fn gather_idlers(&mut self) {
+        let now_ms = now_ms();
+        if !self.idlers.is_due(now_ms) {
+            return;
+        }
+        let mut present = Vec::new();
+        for house in self.master.houses() {
+            let generation = house.generation;
+            let Some(resources) = self.houses.get(&generation) else {
+                continue;
+            };
+            let common = &resources.common;
+            if common.settings.is_event_loop() {
+                continue;
+            }
+            let [_, timeout_us] = heartbeat::limits_us(&common.settings);
+            let waits = common.exchange.oldest_ready().is_some();
+            for (worker, pid) in house.workers.present() {
+                let name = (generation, worker.index);
+                present.push(name);
+                let work = || Work::of(&common.exchange, worker.index, worker.tenure);
+                let work = waits.then(work).flatten();
+                let Some(seen) = self.idlers.seen(name, work, now_ms) else {
+                    continue;
+                };
+                let idleness = match seen {
+                    Seen::Goes => Idleness::Over,
+                    Seen::Idles(idle_ms) => {
+                        let state = process::state(pid);
+                        let is_late =
+                            timeout_us.is_some_and(|limit_us| idle_ms * 1_000 >= limit_us);
+                        if let Some(idler) = self.idlers.idle.get_mut(&name) {
+                            idler.is_named = true;
+                        }
+                        Idleness::Lasts {
+                            idle_ms,
+                            state,
+                            // A debugger has stopped it on purpose.
+                            is_too_long: is_late && state != Some('t'),
+                        }
+                    }
+                };
+                self.events.push_back(Event::Idles {
+                    generation,
+                    worker: worker.index,
+                    idleness,
+                });
+            }
+        }
+        self.idlers.idle.retain(|name, _| present.contains(name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: (u32, u16) = (1, 0);
+
+    fn work(served: u64) -> Work {
+        Work {
+            tenure: 3,
+            served,
+            started_us: served * 10,
+        }
+    }
+
+    /// What is seen at looks a second apart.
+    fn looks(works: impl IntoIterator<Item = Option<Work>>) -> Vec<Option<Seen>> {
+        let mut idlers = Idlers::new(0);
+        let times_ms = (1..).map(|look| look * LOOK_MS);
+        let look = |(work, now_ms): (Option<Work>, u64)| {
+            assert!(idlers.is_due(now_ms));
+            let seen = idlers.seen(NAME, work, now_ms);
+            if let Some(Seen::Idles(_)) = seen {
+                idlers.idle.get_mut(&NAME).unwrap().is_named = true;
+            }
+            seen
+        };
+        works.into_iter().zip(times_ms).map(look).collect()
+    }
+
+    #[test]
+    fn a_worker_that_takes_nothing_while_requests_wait_is_named_and_heard_of_when_it_does() {
+        let seen = looks([7, 7, 7, 7, 7, 7, 7, 8].map(|served| Some(work(served))));
+        let idles = |seconds: u64| Some(Seen::Idles(seconds * 1_000));
+        let goes = Some(Seen::Goes);
+        let expected = [None, None, None, None, None, idles(5), idles(6), goes];
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn a_worker_that_takes_something_or_for_which_nothing_waits_does_not_idle() {
+        let takes = looks((0..20).map(|served| Some(work(served))));
+        let now_and_then = looks((0..20).map(|look| (look % 5 > 0).then(|| work(7))));
+        assert!(takes.iter().chain(&now_and_then).all(Option::is_none));
+    }
+
+    #[test]
+    fn time_in_which_the_master_stood_too_does_not_count() {
+        let mut idlers = Idlers::new(0);
+        for now_ms in [1_000, 2_000, 3_000] {
+            assert!(idlers.is_due(now_ms));
+            assert_eq!(idlers.seen(NAME, Some(work(7)), now_ms), None);
+        }
+        assert!(!idlers.is_due(3_500));
+        assert!(idlers.is_due(60_000));
+        assert_eq!(idlers.seen(NAME, Some(work(7)), 60_000), None);
+        assert!(idlers.is_due(61_000));
+        assert_eq!(idlers.seen(NAME, Some(work(7)), 61_000), None);
+    }
+}

@@ -1,0 +1,129 @@
+//! Processes of the server that a signal or a debugger has stopped: the master names them, since nothing else would. A stopped
+//! acceptor is named by its turns ([`super::watch`]), and a stopped event loop as one that does not turn ([`super::loops`]).
+
+use std::collections::BTreeMap;
+
+use stanchion_sys::process;
+use tracing::{error, info};
+
+use super::{Loop, now_ms};
+
+/// How often the master looks. A process that two looks have found stopped is named: a debugger that only looks at it is gone by then.
+const LOOK_MS: u64 = 1_000;
+
+/// What the master has seen of them, by pid.
+#[derive(Debug)]
+pub(super) struct StoppedWatch {
+    looked_ms: u64,
+    seen: BTreeMap<i32, Stopped>,
+}
+
+/// A process that the last look has found stopped.
+#[derive(Debug)]
+struct Stopped {
+    /// What it is, with its pid.
+    name: String,
+    is_named: bool,
+    /// The server cannot do without it for long.
+    is_vital: bool,
+}
+
+impl StoppedWatch {
+    pub(super) fn new(now_ms: u64) -> Self {
+        Self {
+            looked_ms: now_ms,
+            seen: BTreeMap::new(),
+        }
+    }
+
+    /// Those that the log has named.
+    pub(super) fn named(&self) -> impl Iterator<Item = &str> {
+        let named = self.seen.values().filter(|one| one.is_named);
+        named.map(|one| one.name.as_str())
+    }
+
+    /// One of those without which the server does not go on for long.
+    pub(super) fn vital(&self) -> Option<&str> {
+        let mut vital = self
+            .seen
+            .values()
+            .filter(|one| one.is_named && one.is_vital);
+        vital.next().map(|one| one.name.as_str())
+    }
+}
+
+/// A process, and what the server lacks while it stands.
+struct Watched {
+    pid: i32,
+    name: String,
+    lacks: &'static str,
+    is_vital: bool,
+}
+
+impl Loop<'_> {
+    /// Looks for stopped processes, if it is time.
+    pub(super) fn watch_stopped(&mut self) {
+        let now_ms = now_ms();
+        if now_ms.saturating_sub(self.stopped.looked_ms) < LOOK_MS {
+            return;
+        }
+        self.stopped.looked_ms = now_ms;
+        let mut before = std::mem::take(&mut self.stopped.seen);
+        for one in self.watched() {
+            let pid = one.pid;
+            let by = match process::state(pid) {
+                Some('T') => format!("a signal has stopped it (kill -CONT {pid})"),
+                Some('t') => "a debugger has stopped it".to_owned(),
+                _ => continue,
+            };
+            let known = before.remove(&pid);
+            let is_named = known.as_ref().is_some_and(|known| known.is_named);
+            if known.is_some() && !is_named {
+                error!("the {}: {by}, and until it goes on {}", one.name, one.lacks);
+            }
+            let stopped = Stopped {
+                name: one.name,
+                is_named: known.is_some(),
+                is_vital: one.is_vital,
+            };
+            self.stopped.seen.insert(pid, stopped);
+        }
+        for gone in before.values().filter(|gone| gone.is_named) {
+            info!("the {} goes on, or is gone", gone.name);
+        }
+    }
+
+    fn watched(&self) -> Vec<Watched> {
+        let mut watched = Vec::new();
+        for house in self.master.houses() {
+            let processes = [
+                (
+                    house.template.pid(),
+                    "template",
+                    "no worker can be replaced",
+                ),
+                (house.scribe.pid(), "scribe", "the log waits"),
+            ];
+            for (pid, name, lacks) in processes {
+                watched.extend(pid.map(|pid| Watched {
+                    pid,
+                    name: format!("{name} ({pid})"),
+                    lacks,
+                    is_vital: true,
+                }));
+            }
+            if house.plan.is_event_loop {
+                continue;
+            }
+            for (worker, pid) in house.workers.present() {
+                watched.push(Watched {
+                    pid,
+                    name: format!("worker {} ({pid})", worker.index),
+                    lacks: "the other workers have its share",
+                    is_vital: false,
+                });
+            }
+        }
+        watched
+    }
+}

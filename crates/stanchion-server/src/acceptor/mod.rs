@@ -418,11 +418,8 @@ impl Acceptor {
         }
         let next_us = after(now_us, WATCH);
         if now_us >= self.watch_at_us {
-            self.watch_at_us = if self.is_idle() {
-                after(now_us, WATCH_IDLE)
-            } else {
-                next_us
-            };
+            let pause = if self.is_idle() { WATCH_IDLE } else { WATCH };
+            self.watch_at_us = after(now_us, pause);
             self.watch();
         } else if self.watch_at_us > next_us && !self.is_idle() {
             self.watch_at_us = next_us;
@@ -444,6 +441,7 @@ impl Acceptor {
         dispatch.expire(now_us);
         dispatch.end_those_overdue(now_us);
         dispatch.report_culprits();
+        dispatch.look_at_line(self.common.settings.workers as usize, now_us);
         self.doors.settle(now_us);
         self.requests.unspooled.settle(now_us);
         self.requests.unread.settle(now_us);

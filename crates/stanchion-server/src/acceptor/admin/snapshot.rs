@@ -75,6 +75,7 @@ impl Sources<'_> {
             ready: self.not_ready_because.is_none(),
             not_ready_because: self.not_ready_because,
             line: dispatch.line_status(now_us),
+            standstill: dispatch.standstill(workers_wanted, now_us),
             seats: dispatch.seat_statuses(workers_wanted, now_us),
             seat_counts: dispatch.seat_counts(workers_wanted),
             workers: workers.collect(),

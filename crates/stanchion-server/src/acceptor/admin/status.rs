@@ -9,7 +9,9 @@ use stanchion_sys::charge::{self, Payer};
 
 use crate::acceptor::connections::{ClientMemory, Doing};
 use crate::acceptor::dispatch::durations::Histogram;
-use crate::acceptor::dispatch::status::{LineStatus, LoopStatus, SeatCounts, SeatStatus};
+use crate::acceptor::dispatch::status::{
+    LineStatus, LoopStatus, SeatCounts, SeatStatus, StandstillStatus,
+};
 use crate::acceptor::lifecycle::Lifecycle;
 use crate::expiry::ServedCertificate;
 use crate::log::FailingLog;
@@ -30,6 +32,8 @@ pub(crate) struct Status {
     pub(crate) ready: bool,
     pub(crate) not_ready_because: Option<String>,
     pub(crate) line: LineStatus,
+    /// Why the line stands, if it does.
+    pub(crate) standstill: Option<StandstillStatus>,
     /// Of event loops only those that are busy, and not more than some.
     pub(crate) seats: Vec<SeatStatus>,
     pub(crate) seat_counts: SeatCounts,

@@ -19,6 +19,7 @@ pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod request_id;
 pub(crate) mod sessions;
+mod standstill;
 mod starving;
 pub(crate) mod status;
 pub(crate) mod ticket;
@@ -49,6 +50,7 @@ use stanchion_exchange::{AcceptorSide, Exchange, SlotState, Submitted, Tenant, U
 use stanchion_line::{Ahead, Line, LineLimits, Pulled, Reserve};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::charge;
+use standstill::Standstills;
 use ticket::{Answer, Stage, Ticket};
 
 /// Sleeping seats are woken once per turn of the event loop; within a long turn, this long after they might have been
@@ -103,6 +105,7 @@ pub(crate) struct Dispatch {
     poisoned: Vec<Poisoned>,
     /// Uses of slots that were taken, and that nobody had in hand at the last looks, and at how many.
     strays: Vec<(Submitted, u32)>,
+    standstills: Standstills,
     /// When the exchange was last held to what we know of it.
     mended_us: u64,
     /// A request whose worker has died may be given to another one.
@@ -167,6 +170,7 @@ impl Dispatch {
             oldest_ready: None,
             poisoned: Vec::new(),
             strays: Vec::new(),
+            standstills: Standstills::default(),
             mended_us: 0,
             retries: settings.retry_idempotent,
             timeout_us: settings.timeout.duration().as_micros() as u64,

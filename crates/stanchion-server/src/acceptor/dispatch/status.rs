@@ -18,6 +18,18 @@ pub(crate) struct LineStatus {
     pub(crate) lanes: Vec<LaneStatus>,
 }
 
+/// Why the line stands.
+#[derive(Debug, Serialize)]
+pub(crate) struct StandstillStatus {
+    /// For how long it has.
+    pub(crate) since_s: f64,
+    /// Requests that no seat has taken.
+    pub(crate) waiting: usize,
+    pub(crate) oldest_wait_s: f64,
+    /// A sentence without a full stop.
+    pub(crate) why: String,
+}
+
 #[derive(Debug, Serialize)]
 pub(crate) struct LaneStatus {
     pub(crate) name: String,

@@ -58,7 +58,7 @@ const FREED_BYTES_KEPT: i32 = 16 << 20;
 const MAPPED_BYTES: i32 = 1 << 20;
 /// How often those are looked for who dawdle, and everything else that is done now and then.
 const WATCH: Duration = Duration::from_millis(250);
-/// Likewise while nobody is there: a host of many servers sleeps better.
+/// The same while no client is there: a host of many servers sleeps better.
 const WATCH_IDLE: Duration = Duration::from_secs(1);
 /// So many answers an operator gets in one turn who asks for more and more.
 const OPERATORS_ANSWERS_MAX: usize = 16;
@@ -411,10 +411,9 @@ impl Acceptor {
         }
         self.requests.dispatch.call_if_due(now_us);
         if is_due(self.sought.due_us()) {
-            let settings = &self.common.settings;
+            let (settings, master) = (&self.common.settings, &self.master);
             let dispatch = &self.requests.dispatch;
-            self.sought
-                .advance(settings, dispatch, &self.master, now_us);
+            self.sought.advance(settings, dispatch, master, now_us);
         }
         let next_us = after(now_us, WATCH);
         if now_us >= self.watch_at_us {
@@ -449,11 +448,12 @@ impl Acceptor {
         self.common.count_dropped_lines();
         self.requests.repeats.settle(now_us);
         self.requests.observers.tick(now_us, || self.gauges());
+        self.keep_history();
         self.look_at_tls(now_us);
-        let others_wait = self.doors.is_starved(&self.clients);
-        self.clients
-            .look(others_wait, &mut self.requests, &self.poller);
-        self.operators.look(false, &mut self.requests, &self.poller);
+        let starved = self.doors.is_starved(&self.clients);
+        let (requests, poller) = (&mut self.requests, &self.poller);
+        self.clients.look(starved, requests, poller);
+        self.operators.look(false, requests, poller);
     }
 
     /// Whether it has left.

@@ -36,6 +36,7 @@ impl Acceptor {
         let state = State::of(requests.lifecycle);
         let facts = Facts {
             now_us,
+            master_pid: common.master_pid,
             state,
             ready: &|| requests.verdict_ready(),
             snapshot: &|| {
@@ -57,6 +58,15 @@ impl Acceptor {
             },
         };
         self.admin.answer(head, &facts)
+    }
+
+    /// Keeps how it is for those who ask later.
+    pub(super) fn keep_history(&mut self) {
+        self.admin.look(&admin::Moment {
+            now_us: self.requests.now_us,
+            common: self.common,
+            dispatch: &self.requests.dispatch,
+        });
     }
 
     /// Of two acceptors the one tells that has the door.

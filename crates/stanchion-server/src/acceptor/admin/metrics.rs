@@ -132,6 +132,11 @@ fn about_requests(page: &mut Exposition, status: &Status) {
         "From when a worker took a request until its answer was complete.",
         &status.service_us,
     );
+    page.gauge(
+        "stanchion_running_longest_seconds",
+        "How long the request that runs for longest has run; 0 if none runs.",
+    )
+    .sample(&[], seconds(status.running_us.max_us));
 }
 
 fn about_seats(page: &mut Exposition, status: &Status) {
@@ -147,6 +152,11 @@ fn about_seats(page: &mut Exposition, status: &Status) {
     ] {
         seats.sample(&[("state", name)], count);
     }
+    page.gauge(
+        "stanchion_seats_stuck_seconds",
+        "How long no seat has taken a request while all were busy; 0 while one is idle.",
+    )
+    .sample(&[], seconds(status.seats_stuck_us));
     let mut busy = page.gauge(
         "stanchion_worker_busy_seats",
         "Requests that a worker runs.",

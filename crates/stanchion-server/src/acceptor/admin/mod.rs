@@ -2,6 +2,7 @@
 //! waits in the line, and what is told is gathered so seldom that it costs a bounded share of the acceptor.
 
 mod exposition;
+mod history;
 mod hosts;
 mod metrics;
 mod snapshot;
@@ -17,6 +18,8 @@ use crate::acceptor::requests::host::host_of;
 use crate::acceptor::requests::probe::Verdict;
 use crate::settings::Settings;
 use exposition::Flavour;
+use history::History;
+pub(crate) use history::Moment;
 use hosts::AllowedHosts;
 pub(crate) use snapshot::{Sources, listener_statuses};
 pub(crate) use status::{AcceptorMemory, Connections, State, Status};
@@ -30,6 +33,7 @@ const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
 /// What is known at the moment of a request; what costs something to know is asked for only if it is told.
 pub(crate) struct Facts<'f> {
     pub(crate) now_us: u64,
+    pub(crate) master_pid: i32,
     pub(crate) state: State,
     /// Whether new clients are better sent elsewhere.
     pub(crate) ready: &'f dyn Fn() -> Verdict,
@@ -42,6 +46,8 @@ pub(crate) struct Admin {
     /// By which names it may be called; any, where no browser gets to it.
     hosts: Option<AllowedHosts>,
     telling: Telling,
+    /// `None` if there is no listener at which it could be asked for.
+    history: Option<History>,
 }
 
 impl Admin {
@@ -49,6 +55,14 @@ impl Admin {
         Self {
             hosts: is_tcp.then(|| AllowedHosts::of(settings)),
             telling: Telling::default(),
+            history: settings.admin.is_some().then(History::default),
+        }
+    }
+
+    /// Looks now and then, for what is told later.
+    pub(crate) fn look(&mut self, moment: &Moment<'_>) {
+        if let Some(history) = &mut self.history {
+            history.look(moment);
         }
     }
 
@@ -86,13 +100,17 @@ impl Admin {
                     text(500, "see the error log\n")
                 }
             },
+            b"/history" => match &self.history {
+                Some(history) => of_type("application/json", history.told(head, facts)),
+                None => text(404, "no history is kept\n"),
+            },
             b"/metrics" => {
                 let accept = head.first("accept").unwrap_or_default();
                 let flavour = Flavour::accepted(&String::from_utf8_lossy(accept));
                 let metrics = self.telling.metrics(facts, flavour);
                 of_type(flavour.content_type(), metrics)
             }
-            _ => text(404, "there are /, /status, /metrics, /live and /ready\n"),
+            _ => text(404, "there are /, /status, /history, /metrics, /live and /ready\n"),
         }
     }
 }
@@ -125,6 +143,7 @@ mod tests {
         };
         let facts = Facts {
             now_us: 0,
+            master_pid: 1,
             state,
             ready: &Verdict::live,
             snapshot: &snapshot,
@@ -146,6 +165,7 @@ mod tests {
         for (target, status, content_type) in [
             ("/", 200, "text/html; charset=utf-8"),
             ("/status", 200, "application/json"),
+            ("/history?since_us=1", 200, "application/json"),
             ("/metrics", 200, "text/plain; version=0.0.4; charset=utf-8"),
             ("/live", 200, "text/plain; charset=utf-8"),
             ("/ready?x=1", 200, "text/plain; charset=utf-8"),
@@ -189,6 +209,7 @@ mod tests {
         for (target, status) in [
             ("/", 421),
             ("/status", 421),
+            ("/history", 421),
             ("/metrics", 421),
             ("/other", 421),
             ("/live", 200),

@@ -64,6 +64,7 @@ impl Sources<'_> {
             }
         });
         let workers_wanted = common.settings.workers as usize;
+        let running = dispatch.running(workers_wanted, now_us);
         Status {
             version: env!("CARGO_PKG_VERSION"),
             pid: common.master_pid,
@@ -77,7 +78,7 @@ impl Sources<'_> {
             line: dispatch.line_status(now_us),
             standstill: dispatch.standstill(workers_wanted, now_us),
             seats: dispatch.seat_statuses(workers_wanted, now_us),
-            seat_counts: dispatch.seat_counts(workers_wanted),
+            seat_counts: running.counts,
             workers: workers.collect(),
             listeners: self.listeners,
             connections: self.connections,
@@ -94,6 +95,8 @@ impl Sources<'_> {
                 .collect(),
             wait_us: dispatch.waits.histogram(),
             service_us: dispatch.services.histogram(),
+            running_us: running.ages.histogram(),
+            seats_stuck_us: running.stuck_us,
             server: server_status(&common.figures),
         }
     }

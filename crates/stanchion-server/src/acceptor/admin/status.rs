@@ -55,8 +55,12 @@ pub(crate) struct Status {
     pub(crate) bytes: BTreeMap<&'static str, u64>,
     /// Time in the line, and what came before a seat took it.
     pub(crate) wait_us: Histogram,
-    /// Time at a seat.
+    /// Time at a seat, of those that have ended.
     pub(crate) service_us: Histogram,
+    /// For how long those have run that have not.
+    pub(crate) running_us: Histogram,
+    /// For how long no seat has taken a request, while all were busy.
+    pub(crate) seats_stuck_us: u64,
     pub(crate) server: ServerStatus,
 }
 

@@ -117,6 +117,7 @@ mod tests {
             };
             let facts = Facts {
                 now_us,
+                master_pid: 1,
                 state,
                 ready: &Verdict::live,
                 snapshot: &snapshot,

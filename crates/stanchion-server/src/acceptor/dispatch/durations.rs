@@ -74,6 +74,53 @@ impl Durations {
         self.max_us = self.max_us.max(took_us);
     }
 
+    /// Those that were added since.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        let mut added = self.clone();
+        for (bucket, old) in added.buckets.iter_mut().zip(before.buckets) {
+            *bucket = bucket.saturating_sub(old);
+        }
+        added.count = added.count.saturating_sub(before.count);
+        added.sum_us = added.sum_us.saturating_sub(before.sum_us);
+        added
+    }
+
+    /// These and others.
+    pub(crate) fn with(mut self, others: &Self) -> Self {
+        for (bucket, other) in self.buckets.iter_mut().zip(others.buckets) {
+            *bucket += other;
+        }
+        self.count += others.count;
+        self.sum_us = self.sum_us.saturating_add(others.sum_us);
+        self.max_us = self.max_us.max(others.max_us);
+        self
+    }
+
+    /// The longest since the start.
+    pub(crate) fn max_us(&self) -> u64 {
+        self.max_us
+    }
+
+    /// Where in its bucket the one of that rank would be if those there were spread evenly, as Prometheus'
+    /// `histogram_quantile()` says and `stanchion top` does; `None` of none.
+    pub(crate) fn estimate_us(&self, percent: u64) -> Option<u64> {
+        if self.count == 0 {
+            return None;
+        }
+        let rank = self.count as f64 * percent as f64 / 100.0;
+        let (mut below, mut lower_us) = (0_u64, 0_u64);
+        for (&bound_us, &count) in BOUNDS_US.iter().zip(&self.buckets) {
+            if count > 0 && (below + count) as f64 >= rank {
+                let inside = (rank - below as f64) / count as f64;
+                return Some(lower_us + ((bound_us - lower_us) as f64 * inside) as u64);
+            }
+            below += count;
+            lower_us = bound_us;
+        }
+        // Of those over the last bound no more is known.
+        Some(lower_us)
+    }
+
     /// For people and for their tools.
     pub(crate) fn histogram(&self) -> Histogram {
         let mut cumulative = 0;
@@ -145,6 +192,28 @@ mod tests {
         assert_eq!((histogram.p99_us, histogram.max_us), (100_000, 100_000));
         assert_eq!(of([]).p99_us, 0);
         assert_eq!(of([120]).p99_us, 120, "not more than the longest");
+    }
+
+    #[test]
+    fn what_was_added_since_is_spread_within_its_buckets() {
+        let mut durations = Durations::default();
+        durations.add(90);
+        let before = durations.clone();
+        assert_eq!(durations.since(&before).estimate_us(50), None);
+        for _ in 0..4 {
+            durations.add(1_200);
+        }
+        let lately = durations.since(&before);
+        // All are between 1,000 and 1,500.
+        assert_eq!(lately.estimate_us(50), Some(1_250));
+        assert_eq!(lately.estimate_us(100), Some(1_500));
+        let mut running = Durations::default();
+        running.add(15_000_000);
+        let both = lately.with(&running);
+        assert_eq!((both.estimate_us(50), both.max_us()), (Some(1_312), 15_000_000));
+        assert_eq!(both.estimate_us(100), Some(15_000_000));
+        running.add(900_000_000);
+        assert_eq!(running.estimate_us(100), Some(700_000_000));
     }
 
     #[test]

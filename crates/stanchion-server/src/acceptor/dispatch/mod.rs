@@ -18,6 +18,7 @@ pub(crate) mod refusal;
 pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod request_id;
+mod running;
 pub(crate) mod sessions;
 mod standstill;
 mod starving;

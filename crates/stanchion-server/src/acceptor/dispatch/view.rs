@@ -7,7 +7,7 @@ use stanchion_line::LaneId;
 
 use super::Dispatch;
 use crate::acceptor::dispatch::status::{
-    Lags, LaneStatus, LineStatus, LoopStatus, SeatCounts, SeatDoes, SeatStatus,
+    Lags, LaneStatus, LineStatus, LoopStatus, SeatDoes, SeatStatus,
 };
 use crate::acceptor::dispatch::ticket::Ticket;
 
@@ -94,19 +94,6 @@ impl Dispatch {
             .collect()
     }
 
-    /// How many seats do what, of the same.
-    pub(crate) fn seat_counts(&self, workers: usize) -> SeatCounts {
-        let mut counts = SeatCounts::default();
-        for seat in self.seats(workers) {
-            match self.does(seat) {
-                SeatDoes::Busy => counts.busy += 1,
-                SeatDoes::Idle => counts.idle += 1,
-                SeatDoes::Empty => counts.empty += 1,
-            }
-        }
-        counts
-    }
-
     /// How many seats a worker has, and how many of them are busy.
     pub(crate) fn seats_of(&self, worker: u16) -> (usize, usize) {
         let seats = self.exchange.geometry().seats_of(worker);
@@ -145,7 +132,7 @@ impl Dispatch {
         })
     }
 
-    fn seats(&self, workers: usize) -> impl Iterator<Item = u16> {
+    pub(super) fn seats(&self, workers: usize) -> impl Iterator<Item = u16> {
         let geometry = self.exchange.geometry();
         let seats = 0..geometry.seats as u16;
         seats.filter(move |seat| {
@@ -153,7 +140,7 @@ impl Dispatch {
         })
     }
 
-    fn does(&self, seat: u16) -> SeatDoes {
+    pub(super) fn does(&self, seat: u16) -> SeatDoes {
         match self.exchange.seat_state(seat) {
             SeatState::Empty => SeatDoes::Empty,
             SeatState::Idle => SeatDoes::Idle,

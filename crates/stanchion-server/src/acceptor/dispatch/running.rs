@@ -1,0 +1,42 @@
+//! What the seats run now, and for how long: what has not ended is in no histogram of what has.
+
+use std::sync::atomic::Ordering;
+
+use super::Dispatch;
+use super::durations::Durations;
+use super::status::{SeatCounts, SeatDoes};
+
+/// All seats, at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct Running {
+    pub(crate) counts: SeatCounts,
+    /// For how long each busy seat has run its request.
+    pub(crate) ages: Durations,
+    /// For how long no seat has taken a request, while all that there are were busy; 0 if one is idle.
+    pub(crate) stuck_us: u64,
+}
+
+impl Dispatch {
+    /// Of every seat that a worker has, or that one of the first `workers` should have.
+    pub(crate) fn running(&self, workers: usize, now_us: u64) -> Running {
+        let mut running = Running::default();
+        let mut youngest_us = None;
+        for seat in self.seats(workers) {
+            match self.does(seat) {
+                SeatDoes::Idle => running.counts.idle += 1,
+                SeatDoes::Empty => running.counts.empty += 1,
+                SeatDoes::Busy => {
+                    let seat = self.exchange.seat(seat);
+                    let age_us = now_us.saturating_sub(seat.started_us.load(Ordering::Relaxed));
+                    running.counts.busy += 1;
+                    running.ages.add(age_us);
+                    youngest_us = Some(youngest_us.unwrap_or(age_us).min(age_us));
+                }
+            }
+        }
+        if running.counts.idle == 0 {
+            running.stuck_us = youngest_us.unwrap_or(0);
+        }
+        running
+    }
+}

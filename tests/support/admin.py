@@ -87,6 +87,7 @@ def status(**changes: Any) -> dict[str, Any]:
             "standing": False,
             "lanes": [lane("default")],
         },
+        "standstill": None,
         "seats": [seat(0, 0), seat(1, 0)],
         "workers": [worker(0, 50 << 20), worker(1, None)],
         "listeners": [{"address": "http://127.0.0.1:8000", "backlog_asked": 2048, "backlog": 2048, "queued": 0}],
@@ -96,6 +97,8 @@ def status(**changes: Any) -> dict[str, Any]:
         "events": {},
         "wait_us": histogram(0, 0, 0),
         "service_us": histogram(0, 0, 0),
+        "running_us": {**histogram(0, 0, 0), "max_us": 0},
+        "seats_stuck_us": 0,
         "server": {
             "restarts": {"killed": 0, "timeout": 0},
             "reloads": {"done": 0, "failed": 0},

@@ -45,6 +45,8 @@ def buckets(*pairs: object) -> dict[str, Any]:
         (status(pid=-1), "'pid' of the answer is no count"),
         (status(pid=1.5), "'pid' of the answer is no count"),
         (status(now_us=2**64 + 1), "'now_us' of the answer is no count"),
+        (without("standstill"), "the answer has no 'standstill'"),
+        (status(standstill={"since_s": 1}), "'standstill' has no 'why'"),
         (status(uptime_s=math.nan), "'uptime_s' of the answer is no number"),
         (status(uptime_s=math.inf), "'uptime_s' of the answer is no number"),
         (status(ready=1), "'ready' of the answer is no boolean"),
@@ -139,6 +141,26 @@ def test_no_request_of_late_is_nothing():
 )
 def test_histograms_of_different_acceptors_are_not_subtracted(now):
     assert lately(histogram(5, 1), now) is None
+
+
+def service(running: dict[str, Any], before: dict[str, Any], now: dict[str, Any]) -> Any:
+    later = parse(status(service_us=now, running_us=running, now_us=6_000_000))
+    return model(parse(status(service_us=before)), later).service.lately
+
+
+def test_what_runs_counts_in_service_of_late():
+    nothing = histogram(0, 0, 0, 0)
+    # Three that run in the last bucket, the longest for 7 ms: nothing is slower than that.
+    running = {**histogram(0, 0, 0, 3), "max_us": 7_000}
+    jam = service(running, nothing, nothing)
+    assert (jam.count, jam.p99_us, jam.max_us) == (3, 7_000, 7_000)
+    assert jam.p50_us == pytest.approx(4_000 + 4_000 / 2)
+    busy = service(running, nothing, histogram(997, 0, 0, 0))
+    assert (busy.count, busy.max_us) == (1_000, 7_000)
+    assert busy.p50_us < 1_000
+    # What has ended may have taken longer than what runs.
+    assert service({**histogram(3, 0, 0, 0), "max_us": 900}, nothing, histogram(0, 0, 0, 1)).max_us is None
+    assert service({**nothing, "max_us": 0}, nothing, histogram(1, 0, 0, 0)).max_us is None
 
 
 def test_what_was_ever_is_what_the_server_says():

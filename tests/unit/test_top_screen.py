@@ -52,7 +52,8 @@ WHOLE = """\
 stanchion 0.1.0 · serving · generation 3 · master 100 · up 1h 2min
 NOT READY: 1812 wait
 line     ██████████████████░░ 1812 of 2048 waiting, oldest 3.21 s  STANDING
-a second 150 arrive, 100 drain, 100 answered, 1.50 gone, broken_off 1.00, 20.0 …
+a second 150 arrive, 100 drain, 100 answered, 1.50 gone, broken_off 1.00,
+         20.0 refused (line_full 20.0)
 lane    priority  waiting   bound  oldest  handed out  reserved seats  drain/s
 shop           1     1800  shared    0 µs           0               0  100
 health         1        0      20    0 µs           0               0  0
@@ -64,7 +65,8 @@ service lately     ███▁▁▁▁▁▁    1.50 ms  1.91 ms  2.00 ms     
 listener               queued  backlog  asked
 http://127.0.0.1:8000      12      128  2048  cut: see somaxconn
 unix:/run/shop.sock         -        -  2048
-1 of 3 seats busy · 0 of 10000 connections (new 0, reading 0, busy 0, idle 0) ·…
+1 of 3 seats busy · 0 of 10000 connections (new 0, reading 0, busy 0, idle 0) ·
+restarts: killed 2
 worker  pid  tenure       rss  state     age  served  request
      0  200       1  50.0 MiB   busy  12.0 s       7  GET /slow?a=1
      1  201       1         -   idle       -       9
@@ -165,6 +167,31 @@ def test_event_loops_and_seats_fit_whatever_there_is_of_them(height):
     if height >= 24:
         assert sum("busy  1.00 ms" in line for line in lines) >= 2
         assert any(line.startswith("… 9") and line.endswith("more seats") for line in lines), lines
+
+
+JAM = "all 4 seats are busy, the longest for 14.2 s with GET /pay/in/some/longer/path, 3 more like it"
+
+
+@pytest.mark.parametrize("height", [None, 24])
+def test_at_80_columns_an_outage_says_why_and_nothing_of_it_is_cut(height):
+    found = looked(
+        {},
+        standstill={"since_s": 12.5, "waiting": 10, "oldest_wait_s": 14.0, "why": JAM},
+        line={"waiting": 10, "waiting_max": 10, "oldest_wait_us": 14_000_000},
+        requests={"arrived": 4_400, "refused_line_full": 4_000, "refused_waited_too_long": 40, "refused_shed": 9},
+        running_us={**histogram(0, 0, 0, 4), "max_us": 14_200_000},
+        seats=[seat(worker, thread, 14_200_000, "/pay") for worker in range(2) for thread in range(2)],
+    )
+    lines = drawn(found, View(live=height is not None), 80, height)
+    shown = " ".join(line.strip() for line in lines)
+    assert f"{JAM}; the line has stood for 12.5 s" in shown
+    assert "2024 refused (line_full 2000, waited_too_long 20.0, shed 4.50)" in shown
+    assert "4 of 4 seats busy, the longest for 14.2 s" in shown
+    assert "· STANDING ·" in lines[0] and "serving" not in lines[0]
+    assert not [line for line in lines if line.endswith("…")]
+    assert sum("GET /pay" in line for line in lines) == 5
+    reds = [line.plain for line in screen(found, View(), 80, None) if line.style == "bold red"]
+    assert any(line.startswith("all 4 seats") for line in reds)
 
 
 def test_a_wide_screen_has_the_reasons():

@@ -1,5 +1,6 @@
 """A model as lines of a screen of some size. Pure: nothing here reads a clock or a terminal."""
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,9 @@ _TOO_LONG_US = 10_000_000
 # Such a lag of an event loop is seen by whoever waits.
 _LAG_US = 100_000
 _LONG_LAG_US = 1_000_000
+
+# Of one trouble at the top of the screen.
+_TROUBLE_LINES_MAX = 4
 
 # From nothing to full.
 _LEVELS = " ▁▂▃▄▅▆▇█"
@@ -51,12 +55,12 @@ def screen(model: Model, view: View, width: int, height: int | None) -> list[Tex
     status = model.status
     room = _Room(height, len(status.line.lanes), len(status.listeners), len(status.loops))
     lines = [
-        *_head(model, view),
-        *_the_line(model),
+        *_head(model, view, width),
+        *_the_line(model, width),
         *_lanes(status.line.lanes, room.lanes),
         *_latencies(model, width),
         *_listeners(status.listeners, room.listeners),
-        _totals(model),
+        *_totals(model, width),
         *_sessions(model),
         *_loops(status, room.loops),
     ]
@@ -92,27 +96,27 @@ class _Room:
             self.loops = min(loops, max(1, spare // 2))
 
 
-def _head(model: Model, view: View) -> Iterable[Text]:
+def _head(model: Model, view: View, width: int) -> Iterable[Text]:
     status = model.status
-    parts = [
-        f"stanchion {printable(status.version)}",
-        printable(status.state),
-        f"generation {status.generation}",
-        f"master {status.pid}",
-        f"up {duration(status.uptime_s * 1e6)}",
-    ]
-    head = Text(" · ".join(parts), "bold")
+    head = Text(f"stanchion {printable(status.version)} · ", "bold")
+    head.append(*(("STANDING", "bold red") if status.standstill else (printable(status.state), "bold")))
+    about = [f"generation {status.generation}", f"master {status.pid}", f"up {duration(status.uptime_s * 1e6)}"]
+    head.append(f" · {' · '.join(about)}")
     if view.paused:
         head.append("  PAUSED", "bold yellow")
     yield head
-    if view.trouble is not None:
-        yield Text(printable(view.trouble), "bold red")
+    troubles = [] if view.trouble is None else [view.trouble]
+    if status.standstill is not None:
+        troubles.append(f"{status.standstill.why}; the line has stood for {duration(status.standstill.since_s * 1e6)}")
     if not status.ready:
-        because = f": {printable(status.not_ready_because)}" if status.not_ready_because else ""
-        yield Text(f"NOT READY{because}", "bold red")
+        troubles.append("NOT READY" + (f": {status.not_ready_because}" if status.not_ready_because else ""))
+    for trouble in troubles:
+        # As many lines as it takes, within reason: a path is somebody else's text.
+        wrapped = textwrap.wrap(printable(trouble), max(1, width), max_lines=_TROUBLE_LINES_MAX, placeholder="…")
+        yield from (Text(line, "bold red") for line in wrapped)
 
 
-def _the_line(model: Model) -> Iterable[Text]:
+def _the_line(model: Model, width: int) -> Iterable[Text]:
     line, rates = model.status.line, model.rates
     share = line.waiting / line.waiting_max if line.waiting_max else 0.0
     style = "red" if share > 0.9 else "yellow" if share > 0.5 else "green"
@@ -124,21 +128,35 @@ def _the_line(model: Model) -> Iterable[Text]:
     if line.standing:
         text.append("  STANDING", "bold red")
     yield text
-    flow = Text("a second ", "bold")
     drain = f"{rate(sum(lane.drain_per_s for lane in line.lanes))} drain"
     if rates is None:
-        yield flow.append(f"{drain}; the rest takes a second look", "not bold")
+        yield Text("a second ", "bold").append(f"{drain}; the rest takes a second look", "not bold")
         return
-    flow.append(f"{rate(rates.arrived)} arrive, {drain}, {rate(rates.answered)} answered, ", "not bold")
-    if rates.by_server:
-        flow.append(f"{_by_rate(rates.by_server)}, ", "not bold")
-    flow.append(f"{rate(rates.gone)} gone, ", "not bold")
-    if rates.broken:
-        flow.append(f"{_by_rate(rates.broken)}, ", "red")
-    flow.append(f"{rate(sum(rates.refused.values()))} refused", "red" if rates.refused else "not bold")
-    if rates.refused:
-        flow.append(f" ({_by_rate(rates.refused)})", "red")
-    yield flow
+    refused = f"{rate(sum(rates.refused.values()))} refused"
+    parts = [
+        (f"{rate(rates.arrived)} arrive", ""),
+        (drain, ""),
+        (f"{rate(rates.answered)} answered", ""),
+        *([(_by_rate(rates.by_server), "")] if rates.by_server else []),
+        (f"{rate(rates.gone)} gone", ""),
+        *([(_by_rate(rates.broken), "red")] if rates.broken else []),
+        (f"{refused} ({_by_rate(rates.refused)})", "red") if rates.refused else (refused, ""),
+    ]
+    yield from _packed("a second ", parts, ", ", width)
+
+
+def _packed(title: str, parts: Sequence[tuple[str, str]], between: str, width: int) -> list[Text]:
+    """Parts with their styles in as many lines as they take: none of them is cut that fits into a line of its own."""
+    lines = [Text(title, "bold")]
+    for at, (part, style) in enumerate(parts):
+        ending = between.rstrip() if at + 1 < len(parts) else ""
+        if at and lines[-1].cell_len + Text(part + ending).cell_len > width:
+            lines[-1].rstrip()
+            lines.append(Text(" " * Text(title).cell_len))
+        lines[-1].append(part, f"not bold {style}")
+        if ending:
+            lines[-1].append(between, "not bold")
+    return lines
 
 
 def _by_rate(rates: Mapping[str, float]) -> str:
@@ -258,15 +276,18 @@ def _is_full(listener: Listener) -> bool:
     return listener.queued is not None and listener.backlog is not None and listener.queued >= max(1, listener.backlog)
 
 
-def _totals(model: Model) -> Text:
-    seats, connections = model.status.seat_counts, model.status.connections
+def _totals(model: Model, width: int) -> list[Text]:
+    status, running = model.status, model.status.running
+    seats, connections = status.seat_counts, status.connections
+    longest = f", the longest for {duration(running.max_us)}" if running.count else ""
     kinds = [f"{printable(name)} {number}" for name, number in connections.items() if name not in ("total", "max")]
-    text = Text(f"{seats.get('busy', 0)} of {sum(seats.values())} seats busy · ")
-    text.append(f"{connections.get('total', 0)} of {connections.get('max', 0)} connections ({', '.join(kinds)})")
-    causes = [f"{printable(cause)} {number}" for cause, number in model.status.restarts.items() if number]
-    if causes:
-        text.append(f" · restarts: {', '.join(causes)}", "yellow")
-    return text
+    causes = [f"{printable(cause)} {number}" for cause, number in status.restarts.items() if number]
+    parts = [
+        (f"{seats.get('busy', 0)} of {sum(seats.values())} seats busy{longest}", _age_style(running.max_us)),
+        (f"{connections.get('total', 0)} of {connections.get('max', 0)} connections ({', '.join(kinds)})", ""),
+        *([(f"restarts: {', '.join(causes)}", "yellow")] if causes else []),
+    ]
+    return _packed("", parts, " · ", width)
 
 
 def _sessions(model: Model) -> Iterable[Text]:
@@ -361,7 +382,11 @@ def _seat_cells(seat: Seat, memory_bytes: int | None) -> tuple[str, ...]:
 def _seat_style(seat: Seat) -> str:
     if seat.running_us is None:
         return "dim" if seat.state == "empty" else ""
-    return "red" if seat.running_us >= _TOO_LONG_US else "yellow" if seat.running_us >= _LONG_US else "green"
+    return _age_style(seat.running_us) or "green"
+
+
+def _age_style(us: float) -> str:
+    return "red" if us >= _TOO_LONG_US else "yellow" if us >= _LONG_US else ""
 
 
 def table(

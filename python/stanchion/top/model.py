@@ -1,5 +1,6 @@
 """What two looks at a server say together: rates, and how long it took of late. Pure."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -54,7 +55,7 @@ class Spread:
 @dataclass(frozen=True)
 class Latency:
     lately: Spread | None
-    """Between the two looks; None before there are two that can be compared."""
+    """Between the two looks, of service with those that run; None before there are two that can be compared."""
     ever: Spread
     """Since the server's start."""
 
@@ -97,7 +98,7 @@ def model(before: Status | None, now: Status) -> Model:
         _rates(before.requests, now.requests, over_s),
         _session_rates(before.events, now.events, over_s),
         Latency(_between(before.wait, now.wait), _ever(now.wait)),
-        Latency(_between(before.service, now.service), _ever(now.service)),
+        Latency(_with_running(_between(before.service, now.service), now.running), _ever(now.service)),
     )
 
 
@@ -170,9 +171,24 @@ def _between(before: Histogram, now: Histogram) -> Spread | None:
     alone = _alone([count - old for (_, old), (_, count) in zip(before.buckets, now.buckets, strict=True)])
     if any(count < 0 for count in alone):
         return None
-    counts = tuple(zip(uppers, alone, strict=True))
-    p50_us, p90_us, p99_us = (_quantile(counts, share) for share in (0.5, 0.9, 0.99))
-    return Spread(counts, sum(alone), p50_us, p90_us, p99_us, None)
+    return _spread(tuple(zip(uppers, alone, strict=True)), None)
+
+
+def _with_running(ended: Spread | None, running: Histogram) -> Spread | None:
+    """Those that run at this moment too: of a jam there is nothing that has ended. None if there is nothing to compare."""
+    if ended is None or [upper for upper, _ in ended.counts] != [upper for upper, _ in running.buckets]:
+        return ended
+    alone = _alone([count for _, count in running.buckets])
+    counts = tuple((upper, count + more) for (upper, count), more in zip(ended.counts, alone, strict=True))
+    # Of what has ended no more is known than the bucket.
+    longest_us = max((upper for upper, count in ended.counts if count), default=0.0)
+    return _spread(counts, running.max_us if running.count and running.max_us >= longest_us else None)
+
+
+def _spread(counts: tuple[tuple[float, int], ...], max_us: float | None) -> Spread:
+    most_us = math.inf if max_us is None else max_us
+    p50_us, p90_us, p99_us = (min(_quantile(counts, share), most_us) for share in (0.5, 0.9, 0.99))
+    return Spread(counts, sum(count for _, count in counts), p50_us, p90_us, p99_us, max_us)
 
 
 def _alone(cumulative: list[int]) -> list[int]:

@@ -42,6 +42,15 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Standstill:
+    """Why the line stands."""
+
+    since_s: float
+    why: str
+    """One sentence, without a full stop."""
+
+
+@dataclass(frozen=True)
 class Seat:
     worker: int
     seat: int
@@ -119,6 +128,8 @@ class Status:
     ready: bool
     not_ready_because: str | None
     line: Line
+    standstill: Standstill | None
+    """None while the line moves, or is empty."""
     seats: tuple[Seat, ...]
     """Of event loops only those that are busy."""
     seat_counts: Mapping[str, int]
@@ -135,6 +146,8 @@ class Status:
     events: Mapping[str, int]
     wait: Histogram
     service: Histogram
+    running: Histogram
+    """For how long those that run at this moment have run."""
     restarts: Mapping[str, int]
 
     @property
@@ -158,6 +171,7 @@ def parse(data: object) -> Status:
         ready=top.flag("ready"),
         not_ready_because=top.text_or_none("not_ready_because"),
         line=_line(top.inner("line")),
+        standstill=None if top.is_none("standstill") else _standstill(top.inner("standstill")),
         seats=top.each("seats", _seat),
         seat_counts=top.inner("seat_counts").counts(),
         loops=tuple(one for one in top.each("workers", _loop) if one is not None),
@@ -169,6 +183,7 @@ def parse(data: object) -> Status:
         events=top.inner("events").counts(),
         wait=_histogram(top.inner("wait_us")),
         service=_histogram(top.inner("service_us")),
+        running=_histogram(top.inner("running_us")),
         restarts=server.inner("restarts").counts(),
     )
 
@@ -181,6 +196,10 @@ def _line(of: "_Reader") -> Line:
         standing=of.flag("standing"),
         lanes=of.each("lanes", _lane),
     )
+
+
+def _standstill(of: "_Reader") -> Standstill:
+    return Standstill(since_s=of.number("since_s"), why=of.text("why"))
 
 
 def _lane(of: "_Reader") -> Lane:

@@ -2,6 +2,7 @@
 
 import re
 import struct
+import threading
 import zlib
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from support.chromium import BROWSER_PATIENCE_S, NEEDS_CHROMIUM, browse
+from support.clock import Clock
 from support.gate import Gate
 from support.greenlets import GEVENT
+from support.outage import ARGUMENTS, WAITING_MAX, Outage
 from support.ports import row_of_ports
 from support.server import Serve
 from support.websocket import WebSocket
@@ -26,9 +29,9 @@ pytestmark = [
 ]
 
 
-def look(url: str, *switches: str) -> str:
+def look(url: str, *switches: str, within_ms: int = 4_000) -> str:
     """What the browser prints once the page has had its time."""
-    printed, _ = browse(url, "virtual-time-budget=4000", f"window-size={WIDTH},{HEIGHT}", *switches)
+    printed, _ = browse(url, f"virtual-time-budget={within_ms}", f"window-size={WIDTH},{HEIGHT}", *switches)
     return printed
 
 
@@ -95,6 +98,54 @@ def test_it_shows_the_line_in_light_and_in_dark(serve: Serve, gate: Gate, tmp_pa
         gate.let_pass(1)
         for wire in wires:
             assert wire.response().status == 200
+
+
+def test_an_outage_is_red_and_says_why(serve: Serve, gate: Gate, clock: Clock) -> None:
+    with row_of_ports(1) as port, ExitStack() as stack:
+        url = f"http://127.0.0.1:{port}/"
+        environment = {**gate.environment, **clock.environment}
+        server = serve("waiting:app", "--admin", f"127.0.0.1:{port}", *ARGUMENTS, env=environment)
+        calm = look(url, "dump-dom")
+        assert re.search(r'id="state"[^>]*class="good"[^>]*>serving<', calm)
+        assert re.search(r'id="alarm"[^>]*hidden', calm) and "<title>stanchion</title>" in calm
+
+        outage = Outage(server, gate, stack, BROWSER_PATIENCE_S)
+        clock.advance(14)
+        page = look(url, "dump-dom")
+        assert re.search(r'id="state"[^>]*class="bad"[^>]*>standing<', page)
+        alarm = re.search(r'id="alarm" role="alert">([^<]*)<small>([^<]*)<', page)
+        assert alarm and re.fullmatch(r"All 4 seats are busy, the longest for .* with GET /wait, 3 more like it\.", alarm[1])
+        assert f"{WAITING_MAX} wait" in alarm[2]
+        assert "<title>standing · stanchion</title>" in page and '<body class="standing">' in page
+        # A jam looks slow though nothing has ended.
+        longest = re.search(r'class="tile bad"><b>([^<]*) s</b>longest runs', page)
+        assert longest and float(longest[1]) >= 14
+        slowest = re.search(r'id="service-now">p50 ([\d.]+) s, p99', page)
+        assert slowest and float(slowest[1]) >= 10
+        assert set(outage.release()) == {200, 503}
+
+
+def test_what_it_shows_first_is_from_before_it_was_opened(serve: Serve) -> None:
+    with row_of_ports(1) as port:
+        server = serve("hello:app", "--admin", f"127.0.0.1:{port}")
+        over = threading.Event()
+
+        def ask() -> None:
+            while not over.is_set():
+                with server.connect() as wire:
+                    assert wire.get("/").status == 200
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        try:
+            # Less than it takes until the page looks a second time.
+            page = look(f"http://127.0.0.1:{port}/", "dump-dom", within_ms=500)
+        finally:
+            over.set()
+            asking.join()
+        for name in ("arrivals", "answers"):
+            rate = re.search(rf"<b>([\d.,]+)/s</b>{name}", page)
+            assert rate and float(rate[1].replace(",", "")) > 0, name
 
 
 def test_of_event_loops_it_shows_websockets(serve: Serve, tmp_path: Path) -> None:

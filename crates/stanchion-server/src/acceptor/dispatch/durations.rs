@@ -74,7 +74,7 @@ impl Durations {
         self.max_us = self.max_us.max(took_us);
     }
 
-    /// Those that were added since.
+    /// Those that were added since. No more is known of the longest of them than its bucket.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let mut added = self.clone();
         for (bucket, old) in added.buckets.iter_mut().zip(before.buckets) {
@@ -82,6 +82,11 @@ impl Durations {
         }
         added.count = added.count.saturating_sub(before.count);
         added.sum_us = added.sum_us.saturating_sub(before.sum_us);
+        let within = added.buckets.iter().sum::<u64>() == added.count;
+        if within {
+            let last = added.buckets.iter().rposition(|&count| count > 0);
+            added.max_us = last.map_or(0, |bucket| BOUNDS_US[bucket]);
+        }
         added
     }
 
@@ -96,7 +101,7 @@ impl Durations {
         self
     }
 
-    /// The longest since the start.
+    /// The longest, or a bound for it.
     pub(crate) fn max_us(&self) -> u64 {
         self.max_us
     }
@@ -112,7 +117,8 @@ impl Durations {
         for (&bound_us, &count) in BOUNDS_US.iter().zip(&self.buckets) {
             if count > 0 && (below + count) as f64 >= rank {
                 let inside = (rank - below as f64) / count as f64;
-                return Some(lower_us + ((bound_us - lower_us) as f64 * inside) as u64);
+                let estimate_us = lower_us + ((bound_us - lower_us) as f64 * inside) as u64;
+                return Some(estimate_us.min(self.max_us));
             }
             below += count;
             lower_us = bound_us;
@@ -212,6 +218,8 @@ mod tests {
         let both = lately.with(&running);
         assert_eq!((both.estimate_us(50), both.max_us()), (Some(1_312), 15_000_000));
         assert_eq!(both.estimate_us(100), Some(15_000_000));
+        running.add(15_400_000);
+        assert_eq!(running.estimate_us(99), Some(15_400_000), "not more than the longest");
         running.add(900_000_000);
         assert_eq!(running.estimate_us(100), Some(700_000_000));
     }

@@ -9,14 +9,14 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 SERVER = Path(sys.executable).with_name("stanchion")
 LOG_LINES_MAX = 200
 ASKING = 18
-WATCHED_S = 120
-"""How long the page draws before its picture is taken."""
+SEEN_S = 120
+"""How long the server has kept a history when the pictures are taken."""
+BROWSER_S = 60
 APP = """
 import random, time
 
@@ -56,39 +56,16 @@ def addresses(server: "subprocess.Popen[str]") -> tuple[str, str]:
     raise SystemExit("the server does not come up")
 
 
-def watched(admin: str) -> ThreadingHTTPServer:
-    """Passes the page on, and keeps its browser loading for a while: it takes the picture when all has been loaded."""
-
-    class Passing(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if self.path == "/late":
-                threading.Event().wait(WATCHED_S)
-            if self.path not in ("/", "/status"):
-                self.send_error(404)  # without an answer chromium would ask again
-                return
-            body = urllib.request.urlopen(admin + self.path, timeout=30).read()
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(body + (b'<img src="late" hidden>' if self.path == "/" else b""))
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    passing = ThreadingHTTPServer(("127.0.0.1", 0), Passing)
-    threading.Thread(target=passing.serve_forever, daemon=True).start()
-    return passing
-
-
 def picture(page: str, scheme: str, home: Path, to: Path) -> None:
     switches = [
         *("headless", "no-sandbox", "disable-gpu", "no-first-run", "disable-background-networking", "disable-sync"),
-        *(f"user-data-dir={home / scheme}", "window-size=1100,676", "hide-scrollbars"),
+        *(f"user-data-dir={home / scheme}", "window-size=1100,676", "hide-scrollbars", "virtual-time-budget=500"),
         *(f"blink-settings=preferredColorScheme={SCHEMES[scheme]}", f"screenshot={to}"),
     ]
     command = [shutil.which("chromium") or "chromium", *(f"--{switch}" for switch in switches), page]
     # What it leaves in the folder for temporary files goes with ours.
     environment = {**os.environ, "TMPDIR": str(home)}
-    subprocess.run(command, check=True, capture_output=True, timeout=WATCHED_S + 60, env=environment)
+    subprocess.run(command, check=True, capture_output=True, timeout=BROWSER_S, env=environment)
 
 
 def main() -> None:
@@ -106,15 +83,9 @@ def main() -> None:
             ]
             for client in clients:
                 client.start()
-            url = f"http://127.0.0.1:{watched(page).server_port}/"
-            browsers = [
-                threading.Thread(target=picture, args=(url, scheme, home, folder / f"admin-{scheme}.png"))
-                for scheme in SCHEMES
-            ]
-            for browser in browsers:
-                browser.start()
-            for browser in browsers:
-                browser.join()
+            time.sleep(SEEN_S)
+            for scheme in SCHEMES:
+                picture(page, scheme, home, folder / f"admin-{scheme}.png")
             over.set()
             for client in clients:
                 client.join()

@@ -1,4 +1,4 @@
-"""What the admin listener tells of an outage, and of the minutes before."""
+"""The admin listener shows an outage, and the minutes before."""
 
 import json
 from contextlib import ExitStack
@@ -56,7 +56,7 @@ def test_the_history_has_the_outage_and_what_was_before(serve: Serve, gate: Gate
         assert (sample["busy"], sample["seats"], sample["waiting"]) == (SEATS, SEATS, WAITING_MAX)
         assert sample["answered"] == 3 and sample["refused"] > 0
         assert sample["oldest_wait_us"] >= HUNG_S * US
-        # What runs counts, though nothing has ended: it is in the bucket from 10 to 15 s, or beyond.
+        # Requests that run count, though none has ended: they are in the bucket from 10 to 15 s, or beyond.
         assert 10 * US <= sample["service_p50_us"] <= sample["service_p99_us"] <= sample["longest_us"]
         status = told(admin, "/status")
         assert status["running_us"]["count"] == SEATS

@@ -29,7 +29,7 @@ pytestmark = [
 
 
 class Recording:
-    """What each scrape of a server said, the clock of that server set forward from one to the next."""
+    """Scrapes of a server, whose clock is set forward from one to the next."""
 
     def __init__(self, url: str, clock: Clock) -> None:
         self._url, self._clock = url, clock
@@ -57,7 +57,7 @@ class Recording:
 
 
 def firing_at(scrape: int, *alerts: str) -> str:
-    """What fires then, and nothing else; how long the kernel's queues are on this machine is no part of an outage."""
+    """These alerts fire then, and no others; the length of the kernel's queues on this machine is no part of an outage."""
     samples = "".join(f"\n          - {{labels: '{{alertname=\"{name}\"}}', value: 1}}" for name in alerts)
     return (
         '      - expr: count by (alertname) (ALERTS{alertstate="firing", alertname!="StanchionBacklogCut"})\n'

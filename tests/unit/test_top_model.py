@@ -158,7 +158,7 @@ def test_what_runs_counts_in_service_of_late():
     busy = service(running, nothing, histogram(997, 0, 0, 0))
     assert (busy.count, busy.max_us) == (1_000, 7_000)
     assert busy.p50_us < 1_000
-    # What has ended may have taken longer than what runs.
+    # A request that has ended may have taken longer than the longest that runs.
     assert service({**histogram(3, 0, 0, 0), "max_us": 900}, nothing, histogram(0, 0, 0, 1)).max_us is None
     assert service({**nothing, "max_us": 0}, nothing, histogram(1, 0, 0, 0)).max_us is None
 

@@ -24,7 +24,7 @@ _TOO_LONG_US = 10_000_000
 _LAG_US = 100_000
 _LONG_LAG_US = 1_000_000
 
-# Of one trouble at the top of the screen.
+# One trouble at the top of the screen has at most so many.
 _TROUBLE_LINES_MAX = 4
 
 # From nothing to full.
@@ -111,7 +111,7 @@ def _head(model: Model, view: View, width: int) -> Iterable[Text]:
     if not status.ready:
         troubles.append("NOT READY" + (f": {status.not_ready_because}" if status.not_ready_because else ""))
     for trouble in troubles:
-        # As many lines as it takes, within reason: a path is somebody else's text.
+        # It takes several lines, within reason: a client has written the path.
         wrapped = textwrap.wrap(printable(trouble), max(1, width), max_lines=_TROUBLE_LINES_MAX, placeholder="…")
         yield from (Text(line, "bold red") for line in wrapped)
 

@@ -175,12 +175,12 @@ def _between(before: Histogram, now: Histogram) -> Spread | None:
 
 
 def _with_running(ended: Spread | None, running: Histogram) -> Spread | None:
-    """Those that run at this moment too: of a jam there is nothing that has ended. None if there is nothing to compare."""
+    """With the requests that run at this moment: in a jam none ends. None if there is nothing to compare."""
     if ended is None or [upper for upper, _ in ended.counts] != [upper for upper, _ in running.buckets]:
         return ended
     alone = _alone([count for _, count in running.buckets])
     counts = tuple((upper, count + more) for (upper, count), more in zip(ended.counts, alone, strict=True))
-    # Of what has ended no more is known than the bucket.
+    # The server says no more of requests that have ended than their buckets.
     longest_us = max((upper for upper, count in ended.counts if count), default=0.0)
     return _spread(counts, running.max_us if running.count and running.max_us >= longest_us else None)
 

@@ -1,4 +1,4 @@
-//! The last five minutes, a sample a second: so whoever opens the page in an outage sees how it came.
+//! The last five minutes, a sample a second: an operator who opens the page in an outage sees how it came.
 //!
 //! The acceptor takes a sample when it is awake anyway, and only if there is an admin listener that may be asked for it.
 
@@ -26,7 +26,7 @@ const EARLY_US: u64 = 100_000;
 struct Sample {
     at_us: u64,
     arrived: u64,
-    /// By the app, or by the server as it was told to.
+    /// The app has, or the server for it: probes, redirects, static files.
     answered: u64,
     refused: u64,
     /// The answer broke off, or was lost with its acceptor.
@@ -39,15 +39,15 @@ struct Sample {
     seats: usize,
     /// The longest that runs.
     longest_us: u64,
-    /// Of those that a seat has taken since the sample before; `None` if none was.
+    /// Requests that seats have given back since the sample before; `None` if there is none.
     wait_p50_us: Option<u64>,
     wait_p99_us: Option<u64>,
-    /// Of those that have ended since the sample before, and those that run.
+    /// The same, and requests that run.
     service_p50_us: Option<u64>,
     service_p99_us: Option<u64>,
 }
 
-/// What is known at the moment of a sample.
+/// Where a sample comes from.
 pub(crate) struct Moment<'m> {
     pub(crate) now_us: u64,
     pub(crate) common: &'m Common,
@@ -62,7 +62,7 @@ pub(super) struct History {
     services: Durations,
 }
 
-/// A sample as it is told: written down once, however often it is asked for.
+/// A sample as JSON: written down once, however many requests ask for it.
 #[derive(Debug, PartialEq, Eq)]
 struct Kept {
     at_us: u64,
@@ -119,7 +119,7 @@ impl History {
         self.samples.push_back(Kept { at_us, json });
     }
 
-    /// Those that are younger than what the request has already: `since_us` of its query, the `at_us` of a sample.
+    /// Samples younger than those that the client has already: `since_us` of the query, an `at_us`.
     pub(super) fn told(&self, head: &Head, facts: &Facts<'_>) -> String {
         let since_us = since_us(head.query());
         let younger = self.samples.iter().filter(|one| one.at_us > since_us);
@@ -134,7 +134,7 @@ impl History {
 }
 
 impl Sample {
-    /// What the counts say.
+    /// The counts, in five sums.
     fn counted(counts: &Counts) -> Self {
         let mut sample = Self {
             arrived: counts.arrived(),

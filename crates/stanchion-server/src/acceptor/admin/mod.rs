@@ -59,7 +59,7 @@ impl Admin {
         }
     }
 
-    /// Looks now and then, for what is told later.
+    /// Keeps a sample for requests that come later, if it is time.
     pub(crate) fn look(&mut self, moment: &Moment<'_>) {
         if let Some(history) = &mut self.history {
             history.look(moment);
@@ -110,7 +110,10 @@ impl Admin {
                 let metrics = self.telling.metrics(facts, flavour);
                 of_type(flavour.content_type(), metrics)
             }
-            _ => text(404, "there are /, /status, /history, /metrics, /live and /ready\n"),
+            _ => text(
+                404,
+                "there are /, /status, /history, /metrics, /live and /ready\n",
+            ),
         }
     }
 }

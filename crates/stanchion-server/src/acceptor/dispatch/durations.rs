@@ -74,7 +74,7 @@ impl Durations {
         self.max_us = self.max_us.max(took_us);
     }
 
-    /// Those that were added since. No more is known of the longest of them than its bucket.
+    /// Durations that were added since. Only the bucket of the longest is known.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let mut added = self.clone();
         for (bucket, old) in added.buckets.iter_mut().zip(before.buckets) {
@@ -123,7 +123,7 @@ impl Durations {
             below += count;
             lower_us = bound_us;
         }
-        // Of those over the last bound no more is known.
+        // The buckets know no more of the durations over the last bound.
         Some(lower_us)
     }
 
@@ -216,10 +216,17 @@ mod tests {
         let mut running = Durations::default();
         running.add(15_000_000);
         let both = lately.with(&running);
-        assert_eq!((both.estimate_us(50), both.max_us()), (Some(1_312), 15_000_000));
+        assert_eq!(
+            (both.estimate_us(50), both.max_us()),
+            (Some(1_312), 15_000_000)
+        );
         assert_eq!(both.estimate_us(100), Some(15_000_000));
         running.add(15_400_000);
-        assert_eq!(running.estimate_us(99), Some(15_400_000), "not more than the longest");
+        assert_eq!(
+            running.estimate_us(99),
+            Some(15_400_000),
+            "not more than the longest"
+        );
         running.add(900_000_000);
         assert_eq!(running.estimate_us(100), Some(700_000_000));
     }

@@ -1,4 +1,4 @@
-//! What the seats run now, and for how long: what has not ended is in no histogram of what has.
+//! Requests that seats run now, and for how long: no histogram of requests that have ended has them.
 
 use std::sync::atomic::Ordering;
 

@@ -58,7 +58,9 @@ be listed, nor anything for /live and /ready. * allows every name.",
             help: "Not ready while more than N wait (0: any)",
             long_help: "\
 /ready then answers 503, so that a load balancer sends new clients \
-elsewhere. Requests that arrive all the same are served.",
+elsewhere. Requests that arrive all the same are served. Off by default: \
+when all servers are full, taking them all out makes an outage of a jam. \
+docs/reference/admin.md says when to set it.",
         },
         Setting {
             name: "ready_wait_max",
@@ -72,7 +74,8 @@ elsewhere. Requests that arrive all the same are served.",
             help: "Nor while one waits for longer (0: any)",
             long_help: "\
 /ready also answers 503 while the oldest request in the line has waited \
-for longer than this.",
+for longer than this. Off by default, for the same reason; where the \
+balancer goes on when too few are ready, half of the clients' timeout.",
         },
         Setting {
             name: "health_path",

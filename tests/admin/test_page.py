@@ -114,7 +114,9 @@ def test_an_outage_is_red_and_says_why(serve: Serve, gate: Gate, clock: Clock) -
         page = look(url, "dump-dom")
         assert re.search(r'id="state"[^>]*class="bad"[^>]*>standing<', page)
         alarm = re.search(r'id="alarm" role="alert">([^<]*)<small>([^<]*)<', page)
-        assert alarm and re.fullmatch(r"All 4 seats are busy, the longest for .* with GET /wait, 3 more like it\.", alarm[1])
+        assert alarm and re.fullmatch(
+            r"All 4 seats are busy, the longest for .* with GET /wait, 3 more like it\.", alarm[1]
+        )
         assert f"{WAITING_MAX} wait" in alarm[2]
         assert "<title>standing · stanchion</title>" in page and '<body class="standing">' in page
         # A jam looks slow though nothing has ended.

@@ -57,7 +57,7 @@ class Recording:
 
 
 def firing_at(scrape: int, *alerts: str) -> str:
-    """These alerts fire then, and no others; the length of the kernel's queues on this machine is no part of an outage."""
+    """These alerts fire then, and no others; how long queues of this kernel may be is no part of an outage."""
     samples = "".join(f"\n          - {{labels: '{{alertname=\"{name}\"}}', value: 1}}" for name in alerts)
     return (
         '      - expr: count by (alertname) (ALERTS{alertstate="firing", alertname!="StanchionBacklogCut"})\n'

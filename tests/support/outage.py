@@ -9,7 +9,8 @@ from support.wire import Wire, request
 
 SEATS = 4
 WAITING_MAX = 10
-ARGUMENTS = ("--workers", "2", "--threads", "2", "--max-waiting", str(WAITING_MAX), "--timeout", "0", "--queue-timeout", "0")
+_SIZE = ("--workers", "2", "--threads", "2", "--max-waiting", str(WAITING_MAX))
+ARGUMENTS = (*_SIZE, "--timeout", "0", "--queue-timeout", "0")
 """For the app `waiting`."""
 
 # Each seat may have some more handed out ahead.

@@ -167,7 +167,6 @@ fn start(
     served.map(|_| exit_code::FINE)
 }
 
-/// Everything of an acceptor.
 struct Acceptor {
     common: &'static Common,
     /// Where reports go, and orders come from.
@@ -450,9 +449,9 @@ impl Acceptor {
         self.requests.observers.tick(now_us, || self.gauges());
         self.keep_history();
         self.look_at_tls(now_us);
-        let starved = self.doors.is_starved(&self.clients);
         let (requests, poller) = (&mut self.requests, &self.poller);
-        self.clients.look(starved, requests, poller);
+        self.clients
+            .look(self.doors.is_starved(&self.clients), requests, poller);
         self.operators.look(false, requests, poller);
     }
 

@@ -246,7 +246,7 @@ class Call:
     def ask(self, request: Mapping[str, Any]) -> bytes:
         """Send one request and give the line that answers it."""
         try:
-            return _exchange(self._connection, request)
+            return _exchange(self._connection, request, self._until)
         except TimeoutError as error:
             reason = f"no answer within {self._timeout_s:g} s; what was ordered may still be done: see the server's log"
             raise Failed(reason) from error
@@ -263,12 +263,17 @@ class Call:
             raise Failed(f"the server has not ended within {self._timeout_s:g} s; it goes on to leave")
 
 
-def _exchange(connection: socket.socket, request: Mapping[str, Any]) -> bytes:
+def _exchange(connection: socket.socket, request: Mapping[str, Any], until: float | None) -> bytes:
     # Broken if it has refused us without reading: its reason is there to be read.
     with contextlib.suppress(BrokenPipeError):
         connection.sendall(json.dumps(request).encode() + b"\n")
     answer = bytearray()
     while not answer.endswith(b"\n"):
+        if until is not None:
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError
+            connection.settimeout(left_s)
         part = connection.recv(65536)
         if not part:
             raise Failed("the server closed the connection without an answer: see its log")
@@ -282,7 +287,7 @@ def checked(line: bytes) -> dict[str, Any]:
     """The answer, if it is one."""
     try:
         answer = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = None
     if (
         not isinstance(answer, dict)

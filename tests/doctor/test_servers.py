@@ -1,5 +1,6 @@
 """The doctor judges the words of a stanchion: a full line, stuck seats, one line of code that all stand in."""
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ import pytest
 from stanchion.doctor import servers, stacks
 from stanchion.doctor.facts import Facts, Seat, Server
 from support.clock import Clock
-from support.doctor import Liar, Said, doctor, facts, network
+from support.doctor import Dripper, Liar, Said, doctor, facts, network
 from support.gate import Gate
 from support.patience import PATIENCE_S, eventually
 from support.server import Serve
@@ -191,7 +192,12 @@ def test_where_seats_stand(first: Sequence[str], second: Sequence[str], expected
 
 @pytest.mark.parametrize("text", ["", "no stacks", "seat 0 is thread 0x0000000000000000", stack(0)])
 def test_what_is_no_stack_tells_nothing(text: str) -> None:
-    told = [{"index": 0, "pid": 70, "generation": 1, "stacks": text}, {"stacks": 3}, {}]
+    told = [
+        {"index": 0, "pid": 70, "generation": 1, "stacks": text},
+        {"stacks": 3},
+        {},
+        {**dump(stack(0, READS))[0], "pid": []},
+    ]
     assert stacks.placed(server(seat(9)), told).seats == (seat(9),)
 
 
@@ -202,10 +208,13 @@ def test_what_is_no_stack_tells_nothing(text: str) -> None:
         ({"ok": True, "message": "", "data": 3}, "the answer has no stacks"),
         ({"ok": True, "message": "", "data": [3]}, "the answer has no stacks"),
         ([], "that is no answer of a stanchion"),
+        # Python reads nothing that is nested so deeply.
+        (b"[" * 200_000, "that is no answer of a stanchion"),
     ],
 )
 def test_a_server_that_does_not_say_where_is_named(tmp_path: Path, answer: object, said: str) -> None:
-    liar = Liar(tmp_path / "c", json.dumps(answer).encode() + b"\n")
+    line = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+    liar = Liar(tmp_path / "c", line + b"\n")
     try:
         after = stacks.with_places(seen(server(seat(9), control=f"unix:{tmp_path}/c")))
     finally:
@@ -213,6 +222,23 @@ def test_a_server_that_does_not_say_where_is_named(tmp_path: Path, answer: objec
     (note,) = after.not_looked_at
     assert note.startswith("where the seats of process 7 stand, at its control socket: ") and said in note
     assert json.loads(liar.sent) == {"command": "dump"}
+
+
+def test_a_server_that_drips_its_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any user may call a process stanchion, and the doctor may be root."""
+    monkeypatch.setattr(stacks, "PATIENCE_S", 0.5)
+    with contextlib.closing(Dripper(tmp_path / "c")) as dripper:
+        after = stacks.with_places(seen(server(seat(9), control=f"unix:{tmp_path}/c")))
+        assert dripper.left.wait(PATIENCE_S)
+    (note,) = after.not_looked_at
+    assert "no answer within 0.5 s" in note
+
+
+def test_many_stuck_servers_take_no_longer_than_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacks, "ALL_S", 0.0)
+    monkeypatch.setattr(stacks.ctl, "Call", lambda *_: pytest.fail("asked"))
+    (note,) = stacks.with_places(seen(server(seat(9), control="unix:/c"))).not_looked_at
+    assert note.endswith("others have taken the time for it")
 
 
 @pytest.mark.parametrize(

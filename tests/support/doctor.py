@@ -1,5 +1,6 @@
 """Facts for the doctor, made up; a process that it asks in vain; and the doctor itself, run for real."""
 
+import contextlib
 import json
 import socket
 import subprocess
@@ -74,6 +75,32 @@ class Liar:
         self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
         self._thread.join()
+
+
+class Dripper:
+    """Listens where a stanchion should, and answers with a byte now and then, without end."""
+
+    def __init__(self, path: Path) -> None:
+        self.left = threading.Event()
+        """Its client has gone."""
+        self._over = threading.Event()
+        self._sock = socket.socket(socket.AF_UNIX)
+        self._sock.bind(str(path))
+        self._sock.listen()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        client, _ = self._sock.accept()
+        with client, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            while not self._over.wait(0.05):
+                client.sendall(b" ")
+        self.left.set()
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+        self._sock.close()
 
 
 class Said(NamedTuple):

@@ -7,6 +7,7 @@ nothing that moves. The server lets root and its own user ask.
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -18,6 +19,8 @@ from stanchion.doctor.facts import Facts, Seat, Server
 
 PATIENCE_S = 5.0
 """For one server; it waits a second at most for each worker."""
+ALL_S = 20.0
+"""For all of them together."""
 
 _OURS = tuple(f"{part}stanchion{os.sep}" for part in INSTALLED)
 _STANDARD = re.compile(r"<frozen |.*/lib(?:64)?/python3\.\d+/")
@@ -47,18 +50,22 @@ def with_places(facts: Facts) -> Facts:
     """Each busy seat of a stuck server with the line of code where it stands."""
     known = dict(facts.servers)
     not_looked_at = []
+    deadline = time.monotonic() + ALL_S
     for pid, server in facts.servers.items():
         if server.control is None or pid in facts.event_loops or not servers.is_stuck(server):
             continue
+        left_s = deadline - time.monotonic()
         try:
-            known[pid] = placed(server, _dump(server.control))
+            if left_s <= 0:
+                raise ctl.Failed("others have taken the time for it")
+            known[pid] = placed(server, _dump(server.control, min(PATIENCE_S, left_s)))
         except ctl.Failed as failure:
             not_looked_at.append(f"where the seats of process {pid} stand, at its control socket: {failure}")
     return replace(facts, servers=known, not_looked_at=(*facts.not_looked_at, *not_looked_at))
 
 
-def _dump(control: str) -> Sequence[Mapping[str, Any]]:
-    with ctl.Call(ctl.socket_path(control), PATIENCE_S) as call:
+def _dump(control: str, patience_s: float) -> Sequence[Mapping[str, Any]]:
+    with ctl.Call(ctl.socket_path(control), patience_s) as call:
         answer = ctl.checked(call.ask({"command": "dump"}))
     data = answer.get("data")
     if not answer["ok"]:
@@ -70,7 +77,12 @@ def _dump(control: str) -> Sequence[Mapping[str, Any]]:
 
 def placed(server: Server, dump: Iterable[Mapping[str, Any]]) -> Server:
     """With what the dump says of each seat."""
-    stacks = {(one.get("pid"), seat): stack for one in dump for seat, stack in of_seats(str(one.get("stacks"))).items()}
+    stacks: dict[tuple[int | None, int], Stack] = {
+        (pid, seat): stack
+        for one in dump
+        if isinstance(pid := one.get("pid"), int)
+        for seat, stack in of_seats(str(one.get("stacks"))).items()
+    }
     found = {one: stacks.get((one.pid, one.seat), ()) for one in server.seats}
     # The app's own line, if all stand there; else that of a library that they all wait in.
     choose = next((pick for pick in (_apps, _librarys) if _is_one(map(pick, found.values()))), _apps)

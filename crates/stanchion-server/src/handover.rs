@@ -24,8 +24,9 @@ pub(crate) const VARIABLE: &str = "STANCHION_HANDOVER";
 const VERSION: u32 = 6;
 /// From which on a master understands [`ToPredecessor::Dropped`].
 const HEARS_OF_DROPPED: u32 = 3;
-/// The oldest version that understands what is written here; goes up when a key changes its meaning.
-const LEAST: u32 = 1;
+/// The oldest version that understands what is written here; goes up when a key changes its meaning. One before 6 would take the
+/// file in the place of standard error for standard error: it would write its log there as long as it serves, where only memory holds it.
+const LEAST: u32 = 6;
 /// Listeners that are taken over.
 pub(crate) const LISTENERS_MAX: usize = 1_024;
 
@@ -218,6 +219,15 @@ mod tests {
         );
         let text = handover.to_json().expect("written");
         assert_eq!(read(&text), Ok(handover));
+    }
+
+    #[test]
+    fn only_masters_that_go_back_to_standard_error_take_over() {
+        let handover = Handover::new(7, 9, vec![], vec![], None, false);
+        let written: serde_json::Value =
+            serde_json::from_str(&handover.to_json().expect("written")).expect("JSON");
+        // They do since version 6.
+        assert!(written["least"].as_u64() >= Some(6), "{written}");
     }
 
     #[test]

@@ -41,6 +41,10 @@ pub(crate) fn of(error: &io::Error) -> Option<String> {
     let cure = match errno {
         Errno::PERM | Errno::NOSYS => {
             let call = call::name(error)?;
+            let forbidden = of_forbidden(call).filter(|_| errno == Errno::PERM);
+            if let Some(cure) = forbidden {
+                return Some(cure.to_owned());
+            }
             return Some(format!(
                 "a filter of system calls refuses {call}, or the kernel has no such call: allow it in the seccomp profile \
                  of the container, or in SystemCallFilter= of the unit"
@@ -58,6 +62,22 @@ pub(crate) fn of(error: &io::Error) -> Option<String> {
         _ => return None,
     };
     Some(cure.to_owned())
+}
+
+/// The operator's next step after a call that kernels often forbid by themselves, without any filter.
+fn of_forbidden(call: &str) -> Option<&'static str> {
+    match call {
+        "unlinkat" | "renameat" => Some(
+            "another user's file is in the way, in a directory where only its owner may remove it (a sticky one such as /tmp): remove \
+             it, or name a path in a directory of the server's own",
+        ),
+        "fchownat" => Some("only root, or CAP_CHOWN, gives a file to another user"),
+        "setgroups" | "setresgid" | "setresuid" => Some(
+            "to become another user takes CAP_SETGID and CAP_SETUID: let the container or the unit have them, or start the server as \
+             that user, without --user and --group",
+        ),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -78,6 +98,25 @@ mod tests {
         assert!(
             told(&error)
                 .ends_with("; raise the limit of open files (ulimit -n, LimitNOFILE= of the unit)")
+        );
+    }
+
+    #[test]
+    fn what_kernels_forbid_without_a_filter_is_put_down_to_none() {
+        for (call, cure) in [
+            ("unlinkat", "another user's file is in the way"),
+            ("renameat", "another user's file is in the way"),
+            ("fchownat", "CAP_CHOWN"),
+            ("setgroups", "CAP_SETGID"),
+            ("setresuid", "CAP_SETUID"),
+        ] {
+            let told = told(&named(call, Errno::PERM));
+            assert!(told.contains(cure) && !told.contains("filter"), "{told}");
+        }
+        let absent = told(&named("renameat", Errno::NOSYS));
+        assert!(
+            absent.contains("a filter of system calls refuses renameat"),
+            "{absent}"
         );
     }
 

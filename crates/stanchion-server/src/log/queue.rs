@@ -291,11 +291,13 @@ impl Writer {
         let mut state = self.shared.lock();
         state.writing = 0;
         state.stuck = None;
-        if state.waiting.is_empty() {
+        // Under load something waits after each write.
+        let lasted = self.shared.trouble.end(monotonic_us());
+        if lasted.is_some() || state.waiting.is_empty() {
             let dropped = std::mem::take(&mut state.dropped);
             self.was_told = false;
             drop(state);
-            match self.shared.trouble.end(monotonic_us()) {
+            match lasted {
                 Some(lasted) => self.say_over(lasted, dropped),
                 None => self.say_dropped(dropped),
             }
@@ -492,6 +494,35 @@ mod tests {
             panic!("a message");
         };
         assert_eq!(message.bytes, b"another\n");
+    }
+
+    #[test]
+    fn a_trouble_is_over_with_the_first_write_even_if_more_lines_wait() {
+        let (_reader, writer) = io::pipe().expect("a pipe");
+        let file = LogFile::open(Path::new("-"), writer.as_fd()).expect("a copy");
+        let state = State {
+            waiting: b"more\n".to_vec(),
+            dropped: 3,
+            ..State::default()
+        };
+        let shared = Arc::new(Shared {
+            of: Of::ErrorLog,
+            outlet: Arc::new(Outlet::File(file)),
+            trouble: Arc::default(),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        });
+        let full = Errno::NOSPC.into();
+        assert!(shared.trouble.begin_or_go_on(1, &full).is_some());
+        let mut writer = Writer {
+            shared: Arc::clone(&shared),
+            lines: b"in hand\n".to_vec(),
+            written: 0,
+            was_told: false,
+        };
+        writer.write();
+        assert!(!shared.trouble.is_there());
+        assert_eq!(shared.lock().dropped, 0, "it is said with the end");
     }
 
     #[test]

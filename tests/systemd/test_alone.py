@@ -102,6 +102,16 @@ def test_it_serves_alone_on_both_ports(shop: Shop) -> None:
     assert {line.split()[1] for line in status if line.startswith("Cap")} == {"0" * 16}
 
 
+def test_a_challenge_of_certbots_is_answered_and_the_app_cannot_put_any_there(shop: Shop) -> None:
+    folder = "/var/lib/shop-acme/.well-known/acme-challenge"
+    shop.guest.run("mkdir", "-p", folder)
+    shop.guest.path(f"{folder}/token").write_text("token.key")
+    assert shop.curl(f"http://{NAME}/.well-known/acme-challenge/token").stdout == "token.key"
+    # certbot writes there as root, where a link of the app's would lead it astray.
+    link = ("runuser", "--user", "shop", "--", "ln", "-s", "/etc", "/var/lib/shop-acme/link")
+    assert shop.guest.run(*link, check=False).returncode != 0
+
+
 def test_a_renewed_certificate_is_served_and_a_broken_one_is_not(shop: Shop, authority: Authority) -> None:
     first = shop.subject()
     shop.renew(authority.issue(NAME))

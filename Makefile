@@ -127,7 +127,7 @@ test-nightly-alone: test-needs
 test-tools: $(TESTED) $(STAMP)/dev
 	scripts/system-packages nginx=nginx-light haproxy=haproxy caddy=caddy ip=iproute2 prometheus=prometheus chromium=chromium strace=strace \
 		uwsgi_python3=uwsgi-plugin-python3 apache2=libapache2-mod-wsgi-py3 unicorn=unicorn runc=runc ps=procps \
-		fish=fish zsh=zsh groff=groff-base
+		fish=fish zsh=zsh groff=groff-base logrotate=logrotate
 
 .PHONY: test-needs
 test-needs: test-tools $(GUEST)/made $(H2SPEC)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support import missing
 from support.address import Address
 from support.patience import eventually
 from support.server import Serve
@@ -34,12 +35,8 @@ def by_logrotate(rotation: str, logs: list[Path]) -> None:
     subprocess.run(["logrotate", "--force", "--state", home / "state", home / "rotation"], check=True, timeout=60)
 
 
-WAYS = [
-    by_hand,
-    pytest.param(
-        by_logrotate, marks=pytest.mark.skipif(not shutil.which("logrotate"), reason="logrotate is not installed")
-    ),
-]
+MISSING = missing.allowed("" if shutil.which("logrotate") else "logrotate is not installed")
+WAYS = [by_hand, pytest.param(by_logrotate, marks=pytest.mark.skipif(bool(MISSING), reason=MISSING))]
 
 
 @pytest.mark.parametrize("rotate", WAYS)

@@ -70,7 +70,9 @@ def test_the_log_has_the_stacks_and_what_was_asked(serve: Serve, gate: Gate, clo
     ran = server.log.wait(rf"GET {re.escape(target)}.* (\d+\.\d) s\b", mark)
     assert 100.9 <= float(ran[1]) <= 101.1 + time.monotonic() - began_s
     server.log.wait("lock_in_c" if target == "/c" else "wait_for_pass", mark)
+    # The seats come first, and of all others there is only their number: at least the main thread is no seat.
     server.log.wait(r"seat \d is thread 0x", mark)
+    server.log.wait(r"^\d+ other threads? (is|are) in `stanchion ctl dump`$", mark)
     gone(pid)
     server.log.wait("worker ready", mark)
     with server.connect() as wire:

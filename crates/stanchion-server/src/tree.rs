@@ -112,6 +112,8 @@ fn start(settings: Settings, host: &mut dyn Host, launcher: &Launcher) -> i32 {
         let _ = io::Write::write_all(&mut io::stderr(), line.as_bytes());
         return exit_code::USAGE;
     }
+    // Before the first line that may be dropped. A log is there now in which its error can stand.
+    let counted = log::count_what_is_dropped().map_err(|error| of_kernel(&error));
     panics::tell();
     if let Err(error) = went_back {
         error!("the standard error of the old master cannot be taken over: {error}");
@@ -121,7 +123,8 @@ fn start(settings: Settings, host: &mut dyn Host, launcher: &Launcher) -> i32 {
         env!("CARGO_PKG_VERSION"),
         process::pid()
     );
-    match follow_clock()
+    match counted
+        .and_then(|()| follow_clock())
         .and_then(|()| prepare(settings, host))
         .and_then(|prepared| tree(prepared, host, launcher).map_err(|error| of_kernel(&error)))
         .inspect_err(|_| log::go_directly())

@@ -66,7 +66,7 @@ struct ErrorLog {
     /// Where the process was started from, unless the file is that: it hears of a file that cannot be written.
     standard_error: Option<LogFile>,
     /// Lines that any process has dropped and no acceptor has counted yet.
-    dropped: SharedCounts,
+    dropped: OnceLock<SharedCounts>,
 }
 
 /// The way to the scribe. Only a process that has no thread beside its own changes it, so no fork finds the lock taken
@@ -105,7 +105,6 @@ pub fn start(settings: &Settings) -> io::Result<()> {
     let inherits = settings.enable_stdio_inheritance;
     let streams = settings.daemon.then(|| StandardStreams::to_leave(inherits));
     let streams = streams.transpose().map_err(named("-".to_owned()))?;
-    let dropped = SharedCounts::create("stanchion-log", 1)?;
     ERROR_LOG.get_or_init(|| ErrorLog {
         level,
         levels,
@@ -116,10 +115,20 @@ pub fn start(settings: &Settings) -> io::Result<()> {
         captures: AtomicBool::new(false),
         queues: OnceLock::new(),
         standard_error,
-        dropped,
+        dropped: OnceLock::new(),
     });
     // Only a second start in one process can find one set; the first stays.
     let _ = tracing::subscriber::set_global_default(Events);
+    Ok(())
+}
+
+/// From now on the lines are counted that this process and its later children drop. Errors are the kernel's.
+pub(crate) fn count_what_is_dropped() -> io::Result<()> {
+    let counts = SharedCounts::create("stanchion-log", 1)?;
+    if let Some(log) = ERROR_LOG.get() {
+        // Only a second start in one process can find one set; the first stays.
+        log.dropped.get_or_init(|| counts);
+    }
     Ok(())
 }
 
@@ -257,16 +266,16 @@ pub fn reopen() {
 
 /// Counts lines that this process has dropped.
 fn count_dropped(lines: u64) {
-    if let Some(log) = ERROR_LOG.get() {
+    if let Some(dropped) = ERROR_LOG.get().and_then(|log| log.dropped.get()) {
         // Several processes and threads add, so it takes more than a load and a store.
-        log.dropped.atomics()[0].fetch_add(lines, Ordering::Relaxed);
+        dropped.atomics()[0].fetch_add(lines, Ordering::Relaxed);
     }
 }
 
 /// Lines of this server's processes dropped since the last call, to be counted.
 pub(crate) fn take_dropped() -> u64 {
-    let log = ERROR_LOG.get();
-    log.map_or(0, |log| log.dropped.atomics()[0].swap(0, Ordering::Relaxed))
+    let dropped = ERROR_LOG.get().and_then(|log| log.dropped.get());
+    dropped.map_or(0, |dropped| dropped.atomics()[0].swap(0, Ordering::Relaxed))
 }
 
 /// Writes text of the app's (`wsgi.errors`) as it is. It has no lines of ours, so only the file

@@ -102,7 +102,7 @@ def test_a_full_unix_queue(namespace: Namespace, kept: contextlib.ExitStack, tmp
     path = tmp_path / "s"
     listen(namespace, kept, 2, path)
     guests(namespace, kept, 3, path)
-    said = doctor("--this-one", prefix=namespace.prefix)
+    said = doctor("--this-one", "--all", prefix=namespace.prefix)
     assert said.exit_code == FOUND
     text = " ".join(said.text.split())
     assert f"CRITICAL: The queue of unix:{path}" in text

@@ -147,7 +147,7 @@ def test_a_container_has_a_network_of_its_own(namespace):
         (found,) = (one for one in data if [owner["pid"] for owner in one["owners"]] == [stranger.pid])
         stranger.communicate()
     assert (found["address"], found["backlog"]) == (AT, 3)
-    assert found["network"].endswith(f"({stranger.pid})")
+    assert found["network"] == f"{namespace.name} of ip netns"
 
 
 def order(screen: Screen, home: Path) -> list[str]:

@@ -28,7 +28,7 @@ def pid_at(server: Server) -> int:
         return int(wire.get("/").text)
 
 
-def test_a_worker_that_memory_ended_and_one_that_a_signal_ended(build: Serve, container: MemoryGroup) -> None:
+def test_a_worker_that_memory_ended_and_one_that_a_signal_ended(container: MemoryGroup, build: Serve) -> None:
     server = build("growing:app", "--interface", "wsgi", prefix=container.prefix).start()
     grown = pid_at(server)
     with server.connect() as wire:

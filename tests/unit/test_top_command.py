@@ -173,7 +173,10 @@ def test_nobody_there_ends_with_3(path, capsys):
         (["now"], "unrecognized arguments: now"),
     ],
 )
-def test_wrong_usage_ends_with_2(words, reason, capsys):
+def test_wrong_usage_ends_with_2(words, reason, capsys, monkeypatch, tmp_path):
+    # The servers of other tests are on this host too.
+    only = found.only
+    monkeypatch.setattr(found, "only", lambda parse: only(parse, tmp_path))
     assert main(["top", *words]) == 2
     assert reason in capsys.readouterr().err
 

@@ -189,6 +189,12 @@ def test_a_full_disk_under_the_error_log_is_an_error_at_standard_error(build: Se
     assert len(pids) == len(set(pids)), "once each"
 
 
+def is_said_at_a_reload(server: Server, pattern: str) -> bool:
+    """At standard error. A reload has the master write lines, until the log's last page is full."""
+    server.signal(signal.SIGHUP)
+    return bool(server.log.matches(pattern))
+
+
 @pytest.mark.skipif(bool(missing.allowed(why_no_tmpfs())), reason=why_no_tmpfs())
 def test_a_small_disk_that_is_full_and_has_room_again(build: Serve, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
@@ -209,7 +215,13 @@ def test_a_small_disk_that_is_full_and_has_room_again(build: Serve, tmp_path: Pa
     named = r"\[ERROR\] the access log cannot be written: .*/access.log: No space left on device"
     ask(server, 2 * BATCH)
     eventually(lambda: re.search(named, said()), "it is named")
+    masters = rf"\[{server.pid}\] \[%s\] the error log %s.*{disk}/error.log"
+    eventually(
+        lambda: is_said_at_a_reload(server, masters % ("ERROR", "cannot be written: ")), "the master names its own"
+    )
     filler.unlink()
+    again = masters % ("WARNING", r"takes lines again after \d+ s, [1-9]\d* of this process were dropped: ")
+    eventually(lambda: is_said_at_a_reload(server, again), "the master's own is over")
     over = r"\[WARNING\] the access log takes lines again after \d+ s, 0 were dropped: "
     eventually(lambda: re.search(over, said()), "it is over")
     logged = lambda: re.findall("GET /pid.aaa", (inside / "access.log").read_text())  # noqa: E731

@@ -205,7 +205,7 @@ impl Dispatch {
             return format!("the event loop of worker {worker} has not turned for {late_s:.1} s");
         }
         let busy = self.seat_statuses(workers, now_us);
-        why(self.seat_counts(workers), &busy)
+        why(self.running(workers, now_us).counts, &busy)
     }
 }
 

@@ -117,7 +117,9 @@ def test_an_outage_is_red_and_says_why(serve: Serve, gate: Gate, clock: Clock) -
         assert alarm and re.fullmatch(
             r"All 4 seats are busy, the longest for .* with GET /wait, 3 more like it\.", alarm[1]
         )
-        assert f"{WAITING_MAX} wait" in alarm[2]
+        # Some more than the line has room for are handed out ahead.
+        waiting = re.search(r"(\d+) wait", alarm[2])
+        assert waiting and int(waiting[1]) >= WAITING_MAX
         assert "<title>standing · stanchion</title>" in page and '<body class="standing">' in page
         # A jam looks slow though nothing has ended.
         longest = re.search(r'class="tile bad"><b>([^<]*) s</b>longest runs', page)

@@ -30,6 +30,12 @@ def unacknowledged_bytes(sock: socket.socket) -> int:
     return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
+def taken_bytes(sock: socket.socket) -> int:
+    """The bytes of the server that the kernel has taken for a TCP socket (`tcpi_bytes_received` in linux/tcp.h)."""
+    [taken] = struct.unpack_from("=Q", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136), 128)
+    return int(taken)
+
+
 def untaken_bytes(sock: socket.socket) -> int:
     """The bytes written by the server to a TCP socket that its kernel still keeps."""
     return _queues(sock)[0]

@@ -311,7 +311,9 @@ impl Carrier {
         let is_flood = {
             let mut wire = self.wire.borrow_mut();
             wire.piece_left = PIECE_BYTES_MAX;
-            wire.overhead.is_flood(self.ledger.answered_bytes(), now_us)
+            let waits = self.ledger.has_open();
+            wire.overhead
+                .is_flood(self.ledger.answered_bytes(), waits, now_us)
         };
         let waker = self.waker.clone();
         let mut context = Context::from_waker(&waker);

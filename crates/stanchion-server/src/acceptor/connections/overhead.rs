@@ -19,6 +19,7 @@ const PREFACE_BYTES: usize = 24;
 /// Each frame begins with its length, its kind, flags and the number of a stream (RFC 9113 section 4.1).
 const HEAD_BYTES: usize = 9;
 const DATA: u8 = 0;
+const WINDOW_UPDATE: u8 = 8;
 
 /// What a client has sent on one connection.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(super) struct Overhead {
     since_us: u64,
     came_bytes: u64,
     body_bytes: u64,
+    /// Of frames that open windows.
+    window_bytes: u64,
     /// What belongs to requests, with their heads.
     asked_bytes: u64,
     /// Of the next frame, what has come of its head.
@@ -41,6 +44,7 @@ impl Overhead {
             since_us: now_us,
             came_bytes: 0,
             body_bytes: 0,
+            window_bytes: 0,
             asked_bytes: 0,
             head: [0; HEAD_BYTES],
             head_len: 0,
@@ -71,8 +75,10 @@ impl Overhead {
     fn frame(&mut self) {
         let [high, middle, low, kind, ..] = self.head;
         let len = u32::from_be_bytes([0, high, middle, low]);
-        if kind == DATA {
-            self.body_bytes += u64::from(len);
+        match kind {
+            DATA => self.body_bytes += u64::from(len),
+            WINDOW_UPDATE => self.window_bytes += HEAD_BYTES as u64 + u64::from(len),
+            _ => {}
         }
         self.skipped = len as usize;
         self.head_len = 0;
@@ -89,8 +95,10 @@ impl Overhead {
         self.asked_bytes += (target + fields.sum::<usize>()) as u64 + BYTES_PER_REQUEST;
     }
 
-    /// Whether the client has sent more than what belongs to its requests, to their bodies and to so many bytes of answers.
-    pub(super) fn is_flood(&self, answered_bytes: u64, now_us: u64) -> bool {
+    /// Whether the client has sent more than what belongs to its requests, to their bodies and to so many bytes of answers. A
+    /// client that waits for answers may open windows for them, in however small steps: if it were sent away it would come back,
+    /// and the app would begin these answers anew.
+    pub(super) fn is_flood(&self, answered_bytes: u64, waits: bool, now_us: u64) -> bool {
         let age_s = now_us.saturating_sub(self.since_us) / 1_000_000;
         let carried_bytes = self.body_bytes.saturating_add(answered_bytes);
         let allowed = [
@@ -98,6 +106,7 @@ impl Overhead {
             age_s.saturating_mul(BYTES_PER_S),
             carried_bytes.saturating_mul(TIMES),
             self.asked_bytes,
+            if waits { self.window_bytes } else { 0 },
         ];
         self.came_bytes > allowed.into_iter().fold(0, u64::saturating_add)
     }
@@ -139,7 +148,7 @@ mod tests {
             let is_flood = |came| {
                 let mut overhead = overhead(came);
                 (0..requests).for_each(|_| overhead.asked(&request));
-                overhead.is_flood(answered_bytes, now_us)
+                overhead.is_flood(answered_bytes, false, now_us)
             };
             assert_eq!((is_flood(allowed), is_flood(allowed + 1)), (false, true));
         }
@@ -165,8 +174,17 @@ mod tests {
             let mut overhead = Overhead::new(BORN_US);
             overhead.came(&[0; PREFACE_BYTES]);
             (0..1_000_000).for_each(|_| overhead.came(&frame(DATA, len)));
-            assert_eq!(overhead.is_flood(0, BORN_US), is_flood);
+            assert_eq!(overhead.is_flood(0, false, BORN_US), is_flood);
         }
+    }
+
+    #[test]
+    fn windows_may_be_opened_while_the_client_waits_for_answers() {
+        let mut overhead = Overhead::new(BORN_US);
+        overhead.came(&[0; PREFACE_BYTES]);
+        (0..100_000).for_each(|_| overhead.came(&frame(WINDOW_UPDATE, 4)));
+        let is_flood = |waits| overhead.is_flood(0, waits, BORN_US);
+        assert_eq!((is_flood(true), is_flood(false)), (false, true));
     }
 
     #[test]
@@ -174,6 +192,6 @@ mod tests {
         let seconds = 365 * 86_400;
         let mut idle = Overhead::new(BORN_US);
         idle.came_bytes = frame(PING, 8).len() as u64 * seconds;
-        assert!(!idle.is_flood(0, BORN_US + seconds * 1_000_000));
+        assert!(!idle.is_flood(0, false, BORN_US + seconds * 1_000_000));
     }
 }

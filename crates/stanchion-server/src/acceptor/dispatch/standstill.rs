@@ -127,7 +127,7 @@ impl Dispatch {
     pub(crate) fn look_at_line(&mut self, workers: usize, now_us: u64) {
         let oldest_us = self.oldest_untaken_us(now_us);
         let costs = Costs::of(&self.tally.read());
-        let is_full = self.line.len() > 0 && self.line.len() >= self.lanes.waiting_max();
+        let is_full = !self.line.is_empty() && self.line.len() >= self.lanes.waiting_max();
         let Some(said) = self.standstills.look(oldest_us, is_full, costs, now_us) else {
             return;
         };
@@ -173,7 +173,7 @@ impl Dispatch {
     /// For how long the oldest request has waited that no seat has taken, in the line or in the exchange.
     fn oldest_untaken_us(&self, now_us: u64) -> u64 {
         let waited = |arrived_us: u64| now_us.saturating_sub(arrived_us);
-        let handed_out = self.handed_out().map(|arrived_us| waited(arrived_us));
+        let handed_out = self.handed_out().map(waited);
         handed_out
             .max()
             .unwrap_or(0)

@@ -1,5 +1,4 @@
-//! A house: one generation of settings and code, with an acceptor, a template and workers of its
-//! own. A reload builds another one beside it.
+//! A house: one generation of settings and code, with an acceptor, a template and workers of its own. A reload builds another.
 
 use stanchion_sys::process::Exit;
 
@@ -46,8 +45,7 @@ pub(super) struct House {
     /// Workers wanted.
     pub(super) target: u16,
     pub(super) standing: Standing,
-    /// There is no other house that serves: its troubles are worth another try, and clients may
-    /// come before all is ready.
+    /// There is no other house that serves: its troubles are worth another try, and clients may come before all is ready.
     pub(super) only: bool,
     pub(super) acceptor: Acceptor,
     pub(super) template: Template,

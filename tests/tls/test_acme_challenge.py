@@ -52,7 +52,7 @@ def test_a_challenge_is_answered_before_the_redirect_and_while_all_workers_are_b
     with connect(server.address, authority.context()) as busy, plain(server) as wire:
         busy.send(request("GET", "/wait"))
         gate.announcement()
-        # certbot removes the folders that it has made, and makes them anew the next time.
+        # certbot removes the folders that it has made, and makes them again the next time.
         for number in range(2):
             put(webroot, TOKEN, f"{AUTHORIZATION}{number}")
             response = wire.get(WHERE + TOKEN)

@@ -131,7 +131,7 @@ impl Outlet {
 pub(super) struct Direct {
     pub(super) outlet: Arc<Outlet>,
     dropped: AtomicU64,
-    /// What stands before the outlet in the acceptor has the same.
+    /// A queue before the outlet in the acceptor has the same.
     pub(super) trouble: Arc<Trouble>,
     /// What was written last broke off within its line.
     torn: AtomicBool,

@@ -16,7 +16,7 @@ const LOOK_MS: u64 = 1_000;
 /// A seat that sleeps takes a request within a fraction of a millisecond. The master names a worker that takes none for so long.
 const NAMED_MS: u64 = 5_000;
 
-/// What the master has seen of such workers, by generation and index.
+/// The master has seen these, by generation and index.
 #[derive(Debug)]
 pub(super) struct Idlers {
     looked_ms: u64,
@@ -31,7 +31,7 @@ struct Idler {
     is_named: bool,
 }
 
-/// What a worker has taken and answered until now.
+/// A worker has taken and answered so much until now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Work {
     tenure: u16,
@@ -67,7 +67,7 @@ impl Idlers {
         }
     }
 
-    /// Whether the master is to look, which it does once for each such answer. After a look that comes late it begins anew: the
+    /// Whether the master is to look, which it does once for each such answer. A look that comes late starts all counts again: the
     /// machine or the control group may have stood.
     fn is_due(&mut self, now_ms: u64) -> bool {
         let between_ms = now_ms.saturating_sub(self.looked_ms);
@@ -183,7 +183,7 @@ mod tests {
         }
     }
 
-    /// What is seen at looks a second apart.
+    /// The outcomes of looks a second apart.
     fn looks(works: impl IntoIterator<Item = Option<Work>>) -> Vec<Option<Seen>> {
         let mut idlers = Idlers::new(0);
         let times_ms = (1..).map(|look| look * LOOK_MS);

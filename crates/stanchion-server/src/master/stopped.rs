@@ -11,7 +11,7 @@ use super::{Loop, now_ms};
 /// How often the master looks. A process that two looks have found stopped is named: a debugger that only looks at it is gone by then.
 const LOOK_MS: u64 = 1_000;
 
-/// What the master has seen of them, by pid.
+/// The master has found these processes stopped, by pid.
 #[derive(Debug)]
 pub(super) struct StoppedWatch {
     looked_ms: u64,
@@ -21,7 +21,7 @@ pub(super) struct StoppedWatch {
 /// A process that the last look has found stopped.
 #[derive(Debug)]
 struct Stopped {
-    /// What it is, with its pid.
+    /// Its role, with its pid.
     name: String,
     is_named: bool,
     /// The server cannot do without it for long.
@@ -36,13 +36,13 @@ impl StoppedWatch {
         }
     }
 
-    /// Those that the log has named.
+    /// The log has named these.
     pub(super) fn named(&self) -> impl Iterator<Item = &str> {
         let named = self.seen.values().filter(|one| one.is_named);
         named.map(|one| one.name.as_str())
     }
 
-    /// One of those without which the server does not go on for long.
+    /// A stopped process that the server cannot do without.
     pub(super) fn vital(&self) -> Option<&str> {
         let mut vital = self
             .seen

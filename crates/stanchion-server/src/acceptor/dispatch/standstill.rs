@@ -17,7 +17,7 @@ const REPEAT_US: u64 = 60_000_000;
 /// An event loop that is so late holds up its requests.
 const LATE_US: u64 = 1_000_000;
 
-/// What the line has been like, at looks a few times a second.
+/// The state of the line, at looks a few times a second.
 #[derive(Debug, Default)]
 pub(super) struct Standstills {
     current: Option<Standstill>,
@@ -64,7 +64,7 @@ impl Costs {
     }
 }
 
-/// What the log is to say after a look.
+/// The log says this after a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     Begins,

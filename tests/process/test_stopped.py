@@ -191,9 +191,11 @@ def test_a_stopped_template_or_scribe_is_named_and_the_service_manager_hears_no_
 
 
 @NEEDS_FREEZER
-def test_a_request_is_not_overdue_for_time_in_which_the_server_was_frozen(serve: Serve, gate: Gate) -> None:
+def test_a_request_is_not_overdue_for_time_in_which_the_server_was_frozen(
+    serve: Serve, counts: Counts, gate: Gate
+) -> None:
     """As a container that is paused."""
-    server = serve("waiting:app", "--timeout", str(FROZEN_S / 2), env=gate.environment)
+    server = serve("waiting:app", "--timeout", str(FROZEN_S / 2), *counts.arguments, env=gate.environment)
     before = {process.pid for process in server.processes()}
     mark = server.log.mark()
     with server.connect() as wire:
@@ -202,6 +204,8 @@ def test_a_request_is_not_overdue_for_time_in_which_the_server_was_frozen(serve:
         with frozen(before):
             # The server's own clock tells how long it stood, and no test sets that forward.
             time.sleep(FROZEN_S)
+        # The master answers what comes in a turn, and looks at deadlines in each.
+        assert all(counts.status() for _ in range(2))
         gate.open()
         assert wire.response().status == 200
         assert {process.pid for process in server.processes()} == before

@@ -107,13 +107,17 @@ def test_a_refusal_is_logged(serve: Serve, gate: Gate) -> None:
         wire.close()
 
 
-def test_connections_beyond_the_limit_wait_in_the_kernel_and_are_served_when_there_is_room(serve: Serve) -> None:
-    server = serve("hello:app", "--max-connections", "10", "--keep-alive", "60")
+def test_connections_beyond_the_limit_wait_in_the_kernel_and_are_served_when_there_is_room(
+    serve: Serve, gate: Gate
+) -> None:
+    """None of those that have a place idles: the server would close it for the one that waits."""
+    server = serve("waiting:app", "--max-connections", "10", "--threads", "11", env=gate.environment)
     open_ones = [server.connect() for _ in range(10)]
     for wire in open_ones:
-        assert wire.get("/").status == 200
+        wire.send(request("GET", "/wait"))
+    gate.announcements(10)
     with server.connect() as late:
-        late.send(request("GET", "/"))
+        late.send(request("GET", "/pid"))
         assert late.silent(0.3)
         open_ones.pop().close()
         assert late.response().status == 200

@@ -50,7 +50,11 @@ def run(command: tuple[str, ...], at: Path, *words: str) -> subprocess.Completed
 def test_the_working_directory(command: tuple[str, ...], words: tuple[str, ...], home: Path, theirs: Path) -> None:
     done = run(command, theirs, *words)
     assert "Traceback" not in done.stderr
-    assert done.returncode == (0 if words in (("check",), ("--version",)) else 2)
+    if words[0] == "top":
+        # It looks for servers on this host, where those of other tests are, and they may be gone a moment later.
+        assert done.returncode in (0, 2, 3)
+    else:
+        assert done.returncode == (0 if words in (("check",), ("--version",)) else 2)
     assert not (home / "ran").exists()
 
 

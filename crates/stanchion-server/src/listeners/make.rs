@@ -82,10 +82,16 @@ pub(super) fn let_in(settings: &Settings, bind: &Bind, options: &Options) -> Opt
         0 => "its owner",
         _ => "its owner and its group",
     };
-    Some(format!(
-        "{who} and root may connect to {bind} (mode {mode:04o}); for a proxy that runs as another user \
-         add ?mode=0660&group=GROUP to the address, or ?mode=0666 for everybody"
-    ))
+    let connects = format!("{who} and root may connect to {bind} (mode {mode:04o})");
+    Some(if settings.admin.as_ref() == Some(bind) {
+        // A proxy does not connect to it, and its answers are for operators only.
+        format!("{connects}; for other operators add ?mode=0660&group=GROUP to the address")
+    } else {
+        format!(
+            "{connects}; for a proxy that runs as another user add ?mode=0660&group=GROUP to the address, \
+             or ?mode=0666 for everybody"
+        )
+    })
 }
 
 /// Makes what is missing. `others` are listeners of ours that are wanted no more but still there.

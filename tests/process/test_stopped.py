@@ -103,6 +103,10 @@ def test_a_stopped_worker_for_which_a_request_waits_is_replaced_and_the_request_
         gone(process.pid)
         assert wire.response().status == 200
     assert counts.status()["stopped"] == []
+    # It has ended, and that is what the log says of it.
+    seconds_pass(2)
+    server.log.wait(rf"worker 0 \({process.pid}\) was killed by SIGKILL", mark)
+    assert not server.log.matches(rf"the worker 0 \({process.pid}\) goes on", mark)
 
 
 def test_a_worker_that_takes_no_request_is_named_with_the_reason(

@@ -69,14 +69,21 @@ impl Loop<'_> {
         }
         self.stopped.looked_ms = now_ms;
         let mut before = std::mem::take(&mut self.stopped.seen);
+        // The log says how a process ended that is not watched any more.
         for one in self.watched() {
             let pid = one.pid;
+            let known = before.remove(&pid);
             let by = match process::state(pid) {
                 Some('T') => format!("a signal has stopped it (kill -CONT {pid})"),
                 Some('t') => "a debugger has stopped it".to_owned(),
-                _ => continue,
+                None | Some('Z' | 'X') => continue,
+                Some(_) => {
+                    if known.is_some_and(|known| known.is_named) {
+                        info!("the {} goes on", one.name);
+                    }
+                    continue;
+                }
             };
-            let known = before.remove(&pid);
             let is_named = known.as_ref().is_some_and(|known| known.is_named);
             if known.is_some() && !is_named {
                 error!("the {}: {by}, and until it goes on {}", one.name, one.lacks);
@@ -87,9 +94,6 @@ impl Loop<'_> {
                 is_vital: one.is_vital,
             };
             self.stopped.seen.insert(pid, stopped);
-        }
-        for gone in before.values().filter(|gone| gone.is_named) {
-            info!("the {} goes on, or is gone", gone.name);
         }
     }
 

@@ -128,7 +128,11 @@ impl Mount {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let named = |error: io::Error| {
             let path = path.display();
-            let text = format!("{setting}: the directory {path} cannot be opened: {error}");
+            let cure = match error.kind() {
+                io::ErrorKind::NotFound => "; make it, for the user that the server runs as",
+                _ => "",
+            };
+            let text = format!("{setting}: the directory {path} cannot be opened: {error}{cure}");
             io::Error::new(error.kind(), text)
         };
         let directory = openat(CWD, path, flags, Mode::empty());

@@ -342,7 +342,8 @@ fn a_directory_that_is_not_there_stops_the_start() {
     let settings = Settings::from_json("{\"static_files\": [\"/s=/nowhere/at/all\"]}").unwrap();
     let error = StaticFiles::open(&settings).err().unwrap().to_string();
     assert!(
-        error.starts_with("static_files: the directory /nowhere/at/all cannot be opened: "),
+        error.starts_with("static_files: the directory /nowhere/at/all cannot be opened: ")
+            && error.ends_with("; make it, for the user that the server runs as"),
         "{error}"
     );
 }

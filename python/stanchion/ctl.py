@@ -322,10 +322,17 @@ def _status(data: Mapping[str, Any]) -> str:
         ("generation", str(data["generation"]) + (f" (retiring: {retiring})" if retiring else "")),
         ("listening at", ", ".join(data["listeners"]) or "nothing"),
         ("workers", f"{data['workers_ready']} ready of {data['workers_wanted']}"),
+        ("seats", _seats(data)),
         ("signals", str(data["signals"])),
         *((kind, _counts(data[kind])) for kind in ("requests", "events")),
     ]
     return "\n".join(f"{name:12}  {printable(value)}" for name, value in rows)
+
+
+def _seats(data: Mapping[str, Any]) -> str:
+    longest_us = data["running_longest_us"]
+    longest = "" if longest_us is None else f", the longest for {_duration(longest_us / 1e6)}"
+    return f"{data['seats_busy']} busy of {data['seats_total']}{longest}"
 
 
 def _acceptor(still_s: float | None) -> list[tuple[str, str]]:

@@ -179,6 +179,24 @@ def test_whoever_the_line_turns_away_is_counted_by_why(serve: Serve, gate: Gate,
     assert counts.settled()["answered"] == 1
 
 
+def test_the_status_says_how_many_seats_are_busy_and_for_how_long(serve: Serve, gate: Gate, counts: Counts) -> None:
+    """All that `ctl status` shows of a jam, beside what the line has turned away."""
+    server = serve("waiting:app", "-w", "2", "--threads", "2", *counts.arguments, env=gate.environment)
+
+    def seats() -> tuple[int, int, bool]:
+        status = counts.status()
+        return status["seats_busy"], status["seats_total"], status["running_longest_us"] is not None
+
+    assert seats() == (0, 4, False)
+    held = [hold(server, gate) for _ in range(3)]
+    assert seats() == (3, 4, True)
+    gate.let_pass(3)
+    for wire in held:
+        assert wire.response().status == 200
+        wire.close()
+    eventually(lambda: seats() == (0, 4, False), "all seats are idle")
+
+
 def test_a_request_too_many_of_one_client_is_counted_so(serve: Serve, gate: Gate, counts: Counts) -> None:
     server = serve("waiting:app", "--max-waiting-per-client", "1", *counts.arguments, env=gate.environment)
     held = [hold(server, gate), *wait_behind(server, counts, 2)]

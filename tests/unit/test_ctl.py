@@ -28,6 +28,9 @@ STATUS = {
     "listeners": ["http://127.0.0.1:8000", "unix:/run/a.sock"],
     "workers_wanted": 4,
     "workers_ready": 3,
+    "seats_total": 8,
+    "seats_busy": 2,
+    "running_longest_us": 14_300_000,
     "acceptor_still_s": None,
     "stopped": [],
     "signals": "gunicorn",
@@ -191,6 +194,7 @@ def test_status_for_people(master, capsys):
         "generation    3 (retiring: 2)\n"
         "listening at  http://127.0.0.1:8000, unix:/run/a.sock\n"
         "workers       3 ready of 4\n"
+        "seats         2 busy of 8, the longest for 14.3 s\n"
         "signals       gunicorn\n"
         "requests      arrived 12, in_flight 2, answered 9, refused_line_full 1\n"
         "events        none\n"

@@ -27,7 +27,8 @@ use tracing::{debug, error, warn};
 
 use client::{Client, Turn, turn_away};
 pub(crate) use reply::{
-    CtlReply, Data, ServerPhase, Status, WorkerSeats, WorkerStacks, WorkerStage, WorkerStatus,
+    CtlReply, Data, SeatTotals, ServerPhase, Status, WorkerSeats, WorkerStacks, WorkerStage,
+    WorkerStatus,
 };
 pub(crate) use request::Request;
 

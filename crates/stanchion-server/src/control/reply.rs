@@ -59,6 +59,9 @@ pub(crate) struct Status {
     pub(crate) workers_wanted: u16,
     /// Those that take requests.
     pub(crate) workers_ready: u16,
+    /// Seats of the serving generation.
+    #[serde(flatten)]
+    pub(crate) seats: SeatTotals,
     /// For how long the acceptor's loop has made no turn, in seconds, if that is too long.
     pub(crate) acceptor_still_s: Option<u64>,
     /// Templates, scribes and workers that a signal or a debugger has stopped, each with its pid.
@@ -69,6 +72,30 @@ pub(crate) struct Status {
     pub(crate) requests: RequestCounts,
     /// What else was counted.
     pub(crate) events: EventCounts,
+}
+
+/// The seats of all workers together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct SeatTotals {
+    pub(crate) seats_total: usize,
+    pub(crate) seats_busy: usize,
+    /// For how long the longest of their requests has run; null if none runs.
+    pub(crate) running_longest_us: Option<u64>,
+}
+
+impl SeatTotals {
+    pub(crate) fn of(workers: impl Iterator<Item = WorkerSeats>) -> Self {
+        workers.fold(Self::default(), |sum, one| Self {
+            seats_total: sum.seats_total + one.seats_total,
+            seats_busy: sum.seats_busy + one.seats_busy,
+            running_longest_us: one
+                .seats
+                .iter()
+                .filter_map(|seat| seat.running_us)
+                .chain(sum.running_longest_us)
+                .max(),
+        })
+    }
 }
 
 /// What the server is doing.

@@ -15,8 +15,8 @@ use super::stage::Stage;
 use super::step::RunState;
 use super::{Loop, now_ms};
 use crate::control::{
-    ClientId, Control, CtlReply, Data, Request, ServerPhase, Status, WorkerSeats, WorkerStacks,
-    WorkerStage, WorkerStatus,
+    ClientId, Control, CtlReply, Data, Request, SeatTotals, ServerPhase, Status, WorkerSeats,
+    WorkerStacks, WorkerStage, WorkerStatus,
 };
 use crate::settings::SignalStyle;
 use crate::tally::{EventCounts, RequestCounts};
@@ -122,12 +122,22 @@ impl Loop<'_> {
             listeners: listeners.map(|one| one.address().to_string()).collect(),
             workers_wanted: house.map_or(0, |house| house.target),
             workers_ready: house.map_or(0, |house| house.workers.ready() as u16),
+            seats: house.map_or_else(SeatTotals::default, |house| self.seats_of(house)),
             acceptor_still_s: self.watch.still_ms().map(|still_ms| still_ms / 1_000),
             stopped: self.stopped.named().map(str::to_owned).collect(),
             signals: signals.to_owned(),
             requests: RequestCounts(counts),
             events: EventCounts(counts),
         }
+    }
+
+    fn seats_of(&self, house: &House) -> SeatTotals {
+        let Some(resources) = self.houses.get(&house.generation) else {
+            return SeatTotals::default();
+        };
+        let (exchange, now_us) = (&resources.common.exchange, monotonic_us());
+        let present = house.workers.present();
+        SeatTotals::of(present.map(|(worker, _)| WorkerSeats::of(exchange, worker.index, now_us)))
     }
 
     fn workers(&self) -> Vec<WorkerStatus> {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stanchion.doctor import admin
-from stanchion.doctor.facts import Listener, Owner
+from stanchion.doctor import admin, servers
+from stanchion.doctor.facts import Listener, Owner, Silence
 from stanchion.doctor.settings import Settings
 from stanchion.top import source, status
 from support.doctor import Liar, Said, doctor, facts, network, owner, tcp, unix
@@ -105,6 +105,7 @@ def test_what_is_no_status_is_not_believed_and_said(liar: Liar, at: Path) -> Non
     after = admin.with_status(seen, lambda _: told(f"unix:{at}"))
     assert after.networks == seen.networks
     assert after.not_looked_at == ("what process 7 says at its admin listener: the answer has no 'server'",)
+    assert after.silent == {}, "it does answer"
     assert liar.sent.startswith(b"GET /status ")
 
 
@@ -116,7 +117,24 @@ def test_who_does_not_answer_is_not_waited_for(at: Path, monkeypatch: pytest.Mon
         seen = facts(network(GUESSED, unix(address=str(at), owners=STANCHION)))
         after = admin.with_status(seen, lambda _: told(f"unix:{at}"))
     assert after.networks == seen.networks
-    assert after.not_looked_at[0].endswith(f"no whole answer from unix:{at} within 0.1 s")
+    error = f"no whole answer from unix:{at} within 0.1 s"
+    assert after.not_looked_at[0].endswith(error)
+    assert after.silent == {7: Silence(error, None)}
+    [found] = servers.findings(after)
+    assert (found.code, found.severity) == ("acceptor-silent", "warning")
+    assert "$ ps -o pid,stat,pcpu,wchan:20,args --ppid 7" in found.now
+
+
+def test_no_server_is_found_silent_that_was_given_no_time(at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others have used it up."""
+    monkeypatch.setattr(admin, "ALL_S", 0.1)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(at))
+        silent.listen()
+        seen = facts(network(GUESSED, unix(address=str(at), owners=STANCHION)))
+        after = admin.with_status(seen, lambda _: told(f"unix:{at}"))
+    assert len(after.not_looked_at) == 1
+    assert after.silent == {}
 
 
 @pytest.mark.parametrize("owners", [(), (owner("redis-server", 8),), (owner("stanchion", 8),)])

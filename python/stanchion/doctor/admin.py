@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from stanchion.doctor import asked
-from stanchion.doctor.facts import Facts, Listener, Seat, Server
+from stanchion.doctor.facts import Facts, Listener, Seat, Server, Silence
 from stanchion.doctor.settings import Settings
 from stanchion.effective import UsageError
 from stanchion.top import source, status
@@ -35,6 +35,7 @@ def with_status(facts: Facts, settings_of: Callable[[int], Settings | None]) -> 
     websockets: tuple[int, ...] = ()
     certificates: dict[int, tuple[Certificate, ...]] = {}
     servers: dict[int, Server] = {}
+    silent: dict[int, Silence] = {}
     not_looked_at = []
     deadline = time.monotonic() + ALL_S
     for pid in masters:
@@ -46,6 +47,12 @@ def with_status(facts: Facts, settings_of: Callable[[int], Settings | None]) -> 
         try:
             said = status.parse(source.status(where, min(PATIENCE_S, left_s)))
             listeners = _told(listeners, pid, where, said)
+        except source.Silent as error:
+            not_looked_at.append(f"what process {pid} says at its admin listener: {error}")
+            # With less patience than that it is no finding.
+            if left_s >= PATIENCE_S:
+                silent[pid] = Silence(str(error), _control(settings, pid, ours.listeners))
+            continue
         except (source.Failed, status.Unexpected) as error:
             not_looked_at.append(f"what process {pid} says at its admin listener: {error}")
             continue
@@ -64,6 +71,7 @@ def with_status(facts: Facts, settings_of: Callable[[int], Settings | None]) -> 
         websockets=websockets,
         certificates=certificates,
         servers=servers,
+        silent=silent,
         not_looked_at=(*facts.not_looked_at, *not_looked_at),
     )
 

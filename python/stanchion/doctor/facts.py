@@ -149,6 +149,15 @@ class Server:
 
 
 @dataclass(frozen=True)
+class Silence:
+    """A stanchion that listens at its admin listener and does not answer."""
+
+    error: str
+    control: str | None
+    """Where its control socket is, if that is known."""
+
+
+@dataclass(frozen=True)
 class Facts:
     """One look at a host, or what a watch saw from its first look to its last."""
 
@@ -174,4 +183,6 @@ class Facts:
     """Those of TLS that servers say they have, likewise."""
     servers: Mapping[int, Server] = field(default_factory=dict)
     """By the process of the master, those that say how they are."""
+    silent: Mapping[int, Silence] = field(default_factory=dict)
+    """By the process of the master, those that do not answer."""
     not_looked_at: tuple[str, ...] = ()

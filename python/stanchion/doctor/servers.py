@@ -1,9 +1,9 @@
-"""Findings about stanchions, by their own word: a line that stands, and seats that do not get free. Pure."""
+"""Findings about stanchions by their own word, or by their silence: a line or seats that stand. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator
 
-from stanchion.doctor.facts import Facts, Server
+from stanchion.doctor.facts import Facts, Server, Silence
 from stanchion.doctor.finding import CRITICAL, WARNING, Finding
 
 OLD_US = 5_000_000
@@ -18,6 +18,8 @@ PLACES_SHOWN_MAX = 3
 
 def findings(facts: Facts) -> Iterator[Finding]:
     """The cause first: why seats are stuck, that they are, and that the line is full of it."""
+    for pid, silence in sorted(facts.silent.items()):
+        yield _silent(pid, silence)
     for pid, server in sorted(facts.servers.items()):
         if is_stuck(server) and not (pid in facts.event_loops and not server.waiting):
             yield from _one_dependency(pid, server)
@@ -28,6 +30,25 @@ def findings(facts: Facts) -> Iterator[Finding]:
 def is_stuck(server: Server) -> bool:
     """Whether no seat is idle, and all that we see have run one request for long."""
     return server.idle == 0 and bool(server.seats) and min(one.running_us for one in server.seats) >= STUCK_US
+
+
+def _silent(pid: int, silence: Silence) -> Finding:
+    """The acceptor answers there by itself, also while all workers are stuck: if it does not, no client is served."""
+    ask = f"$ stanchion ctl --control {silence.control} status" if silence.control else ""
+    return Finding(
+        "acceptor-silent",
+        WARNING,
+        f"stanchion ({pid})",
+        f"The acceptor of stanchion ({pid}) does not answer.",
+        f"At its admin listener: {silence.error}. It answers there at once, also while all workers are stuck.",
+        "No answer and no refusal as long as the acceptor stands: it owns their connections.",
+        (
+            "See whether it is stopped (T), waits for a disk (D), or is busy (R):",
+            f"$ ps -o pid,stat,pcpu,wchan:20,args --ppid {pid}",
+            "`kill -CONT PID` has a stopped acceptor go on. A busy one needs CPU time: see what else takes it.",
+            *(["The master says how long it has stood still, and so does the error log:", ask] if ask else []),
+        ),
+    )
 
 
 def _one_dependency(pid: int, server: Server) -> Iterator[Finding]:

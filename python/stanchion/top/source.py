@@ -26,6 +26,10 @@ class Nobody(Failed):
     """Nobody listens there."""
 
 
+class Silent(Failed):
+    """A process listens there, and did not answer in time."""
+
+
 class Place(NamedTuple):
     """Where an admin listener is."""
 
@@ -98,7 +102,7 @@ def _received(where: Place, target: str, patience_s: float) -> bytes:
                     raise TimeoutError
                 connection.settimeout(left_s)
     except TimeoutError as error:
-        raise Failed(f"no whole answer from {where.text} within {patience_s:g} s") from error
+        raise Silent(f"no whole answer from {where.text} within {patience_s:g} s") from error
     except (FileNotFoundError, ConnectionRefusedError) as error:
         raise Nobody(f"nobody listens at {where.text}: does the server run, and with this `admin`?") from error
     except OSError as error:

@@ -201,32 +201,45 @@ def test_killing_workers_strands_nobody_at_their_ports(serve: Serve, ports: Port
     assert answered >= 40 * 16
 
 
-def test_a_worker_without_a_port_takes_over_one_whose_worker_dies(serve: Serve, ports: Ports, gate: Gate) -> None:
+def test_the_port_of_a_worker_that_dies_is_that_of_the_one_with_its_number(
+    serve: Serve, ports: Ports, gate: Gate
+) -> None:
     server = serve("waiting:app", *ports.arguments, env=gate.environment)
     pids = [ports.pid(worker) for worker in range(WORKERS)]
     server.signal(signal.SIGTTIN)
-    heir = int(server.log.wait(r"worker ready worker=4 pid=(\d+)")[1])
+    other = int(server.log.wait(r"worker ready worker=4 pid=(\d+)")[1])
     busy = [server.connect() for _ in range(WORKERS + 1)]
     for wire in busy:
         wire.send(request("GET", "/wait?busy"))
-    assert sorted(int(text.split()[0]) for text in gate.announcements(WORKERS + 1)) == sorted([*pids, heir])
+    assert sorted(int(text.split()[0]) for text in gate.announcements(WORKERS + 1)) == sorted([*pids, other])
     waiting = []
     for number in range(5):
         waiting += ports.ask(2, f"/wait?{number}", 1)
         ports.seen_by_the_acceptor()
+    mark = server.log.mark()
     os.kill(pids[2], signal.SIGKILL)
-    server.log.wait(rf"port {ports.base + 2} passes from worker 2 to worker 4")
+    heir = int(server.log.wait(r"worker ready worker=2 pid=(\d+)", mark)[1])
     gate.open()
     ran = [(query, int(pid)) for pid, _, query in map(str.split, gate.announcements(5))]
-    assert sorted(query for query, _ in ran) == ["0", "1", "2", "3", "4"]
-    by_heir = [query for query, pid in ran if pid == heir]
-    # The first was handed out to the seats of the one that died, and its successor there may have it.
-    assert by_heir in (["0", "1", "2", "3", "4"], ["1", "2", "3", "4"])
-    assert [pid_in(wire.response()) for wire in waiting] == [pid for _, pid in sorted(ran)]
+    assert ran == [(str(number), heir) for number in range(5)], "the worker without a port has none of them"
+    assert [pid_in(wire.response()) for wire in waiting] == [heir] * 5
     assert sorted(wire.response().status for wire in busy) == [200] * WORKERS + [502]
     assert [ports.pid(worker) for worker in range(WORKERS)] == [pids[0], pids[1], heir, pids[3]]
     for wire in [*busy, *waiting]:
         wire.close()
+
+
+def test_a_successor_has_the_port_while_its_predecessor_finishes(serve: Serve, ports: Ports, gate: Gate) -> None:
+    server = serve("waiting:app", *ports.arguments, env=gate.environment)
+    pids = [ports.pid(worker) for worker in range(WORKERS)]
+    held = ports.hold(2, gate)
+    mark = server.log.mark()
+    os.kill(pids[2], signal.SIGTERM)
+    passed = server.log.wait(rf"port {ports.base + 2} passes to worker 2 \((\d+)\)", mark)
+    assert ports.pid(2) == int(passed[1]) not in pids
+    gate.let_pass(1)
+    assert pid_in(held.response()) == pids[2]
+    held.close()
 
 
 def test_workers_that_are_replaced_in_turn_keep_their_ports_served(serve: Serve, ports: Ports) -> None:

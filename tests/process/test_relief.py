@@ -39,7 +39,7 @@ def test_a_worker_that_takes_too_much_from_the_first_is_warned_of_and_stays(serv
     limits = ("--max-memory", "1M", "--max-memory-hard", "2M")
     server = serve("growing:app", *limits, "--keep-alive", "60")
     newborn = r"takes \d+ MiB before its first request, more than max_memory \(1 MiB\) and max_memory_hard \(2 MiB\)"
-    server.log.wait(rf"WARNING.*worker 0 {newborn}: the master replaces no worker for that")
+    server.log.wait(rf"WARNING.*worker 0 \(\d+\) {newborn}: the master replaces no worker for that")
     with server.connect() as wire:
         pid = int(wire.get("/grow?50").text)
         assert wire.silent(2.5), "two looks at its memory"

@@ -94,8 +94,9 @@ def test_a_worker_has_one_number_in_its_title_the_log_and_ctl(serve: Serve, tmp_
     mark = server.log.mark()
     with server.connect() as wire:
         assert wire.get("/").status == 200
-    # It sits beside the one that it follows, which is still there.
+    # It sits beside the one that it follows, which is still there, and has its number.
     number, pid = server.log.wait(r"worker ready worker=(\d+) pid=(\d+)", mark).groups()
+    assert number == "0"
     assert shown(int(pid)) == [f"stanchion: worker {number} [hello:app]"]
     workers = json.loads(ctl(control, "--json", "workers").stdout)["data"]
     assert [(one["index"]) for one in workers if one["pid"] == int(pid)] == [int(number)]

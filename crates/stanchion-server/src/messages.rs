@@ -10,7 +10,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use stanchion_sys::channel::{Channel, Message, Received};
 
-/// A worker of a house: whose seats it has, and which of those who had them it is.
+/// A worker of a house, as processes name it to each other: whose seats it has, and which of those who had them it is. People know it by its
+/// number, which a successor takes over; it cannot take the seats over while its predecessor sits there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WorkerRef {
@@ -31,6 +32,8 @@ pub(crate) enum ToAcceptor {
     WorkerReady {
         /// Which.
         worker: WorkerRef,
+        /// Which of the workers wanted it is: what people know it by.
+        number: u16,
         /// Its process.
         pid: i32,
     },
@@ -44,6 +47,8 @@ pub(crate) enum ToAcceptor {
         door: u32,
         /// Which worker.
         worker: WorkerRef,
+        /// Which of the workers wanted it is: it may ask before it is ready.
+        number: u16,
         /// The address and its options, as `bind` spells them.
         bind: String,
     },
@@ -101,7 +106,7 @@ pub(crate) enum ToTemplate {
     Fork {
         /// Which seats it gets, and the tenure it starts.
         worker: WorkerRef,
-        /// Which of the workers wanted it is, for hooks: `worker.nr`.
+        /// Which of the workers wanted it is: in its title, and `worker.nr` for hooks.
         number: u16,
     },
     /// Open the error log anew.

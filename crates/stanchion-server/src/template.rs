@@ -191,11 +191,7 @@ fn serve_orders(
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    error!(
-                        "worker {} cannot be forked: {}",
-                        worker.index,
-                        cure::told(&error)
-                    );
+                    error!("worker {number} cannot be forked: {}", cure::told(&error));
                     report(master, &FromTemplate::NotForked(worker))?;
                 }
             },

@@ -344,10 +344,7 @@ impl<'w> Seat<'w> {
 pub(crate) fn run(common: &'static Common, assignment: Assignment, host: &mut dyn Host) -> i32 {
     process::set_name(c"stanchion-work");
     log::begin_anew();
-    title::show(
-        &format!("worker {}", assignment.worker.index),
-        &common.settings,
-    );
+    title::show(&format!("worker {}", assignment.number), &common.settings);
     let settings = &common.settings;
     // Until it is the master's child, the death of the process in between must not end it.
     let introduced = signal::ignore(&[signal::SIGTERM])

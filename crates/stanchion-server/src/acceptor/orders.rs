@@ -70,7 +70,11 @@ impl Acceptor {
         let now_us = self.requests.now_us;
         let dispatch = &mut self.requests.dispatch;
         match message {
-            ToAcceptor::WorkerReady { worker, pid } => dispatch.worker_ready(worker, pid, now_us),
+            ToAcceptor::WorkerReady {
+                worker,
+                number,
+                pid,
+            } => dispatch.worker_ready(worker, (number, pid), now_us),
             ToAcceptor::WorkerGone(worker) => dispatch.worker_gone(worker, now_us),
             ToAcceptor::Overdue {
                 seat,
@@ -78,7 +82,12 @@ impl Acceptor {
                 ran_ms,
             } => dispatch.overdue(seat, tenure, ran_ms, now_us),
             ToAcceptor::LoopStuck(worker) => dispatch.loop_is_stuck(worker, now_us),
-            ToAcceptor::Listen { door, worker, bind } => self.lend(door, worker, &bind, fd),
+            ToAcceptor::Listen {
+                door,
+                worker,
+                number,
+                bind,
+            } => self.lend(door, (worker, number), &bind, fd),
             ToAcceptor::LastOnes { address } => self.doors.let_in_last_ones(&address),
             ToAcceptor::Shared(is_shared) => self.is_shared = is_shared,
             ToAcceptor::CloseDoor { door, is_shared } => {
@@ -240,7 +249,13 @@ impl Acceptor {
 
     /// A worker is to serve, alone, who comes in by this door, once no other that has asked for it
     /// does. Without a listener somebody else has the address still.
-    fn lend(&mut self, port: PortNumber, worker: WorkerRef, bind: &str, fd: Option<OwnedFd>) {
+    fn lend(
+        &mut self,
+        port: PortNumber,
+        (worker, number): (WorkerRef, u16),
+        bind: &str,
+        fd: Option<OwnedFd>,
+    ) {
         let done = Bind::parse(bind)
             .map_err(io::Error::other)
             .and_then(|bind| {
@@ -249,7 +264,7 @@ impl Acceptor {
                     .dispatch
                     .claim_port(port, worker, &name, now_us);
                 match fd {
-                    Some(fd) => self.open_lent(port, worker.index, &bind, fd),
+                    Some(fd) => self.open_lent(port, number, &bind, fd),
                     None => {
                         self.sought.seek(port, bind, now_us);
                         Ok(())
@@ -257,17 +272,14 @@ impl Acceptor {
                 }
             });
         if let Err(error) = done {
-            error!(
-                "{bind}, which is worker {}'s, is not served: {error}",
-                worker.index
-            );
+            error!("{bind}, which is worker {number}'s, is not served: {error}");
         }
     }
 
     fn open_lent(
         &mut self,
         port: PortNumber,
-        worker: u16,
+        number: u16,
         bind: &Bind,
         fd: OwnedFd,
     ) -> io::Result<()> {
@@ -284,7 +296,7 @@ impl Acceptor {
             settings,
             &self.poller,
         )?;
-        info!("worker {worker} alone listens at {}", listener.address());
+        info!("worker {number} alone listens at {}", listener.address());
         Ok(())
     }
 }
@@ -532,7 +544,7 @@ mod tests {
         let (mut acceptor, _master) = serving_with(r#"{"interface": "asgi"}"#);
         let (tenure, index) = (1, 0);
         let worker = WorkerRef { index, tenure };
-        acceptor.requests.dispatch.worker_ready(worker, 1, S);
+        acceptor.requests.dispatch.worker_ready(worker, (0, 1), S);
         let _clients: [_; 4] = asking(&mut acceptor);
         let exchange = &acceptor.common.exchange;
         let seat = SeatSide::new(exchange, Tenant { seat: 0, tenure }, 1, None);

@@ -119,8 +119,9 @@ pub(crate) enum ServerPhase {
 /// A worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct WorkerStatus {
-    /// Which one; it keeps this number when it is replaced.
-    pub(crate) index: u16,
+    /// Which one. Its successor takes the number over, and has it beside it as long as both live: their pids differ.
+    #[serde(rename = "index")]
+    pub(crate) number: u16,
     /// Its process, if there is one.
     pub(crate) pid: Option<i32>,
     /// Its generation.
@@ -192,7 +193,8 @@ pub(crate) enum SeatDoes {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct WorkerStacks {
     /// Which one.
-    pub(crate) index: u16,
+    #[serde(rename = "index")]
+    pub(crate) number: u16,
     /// Its process.
     pub(crate) pid: i32,
     /// Its generation.
@@ -313,7 +315,7 @@ mod tests {
     #[test]
     fn too_long_a_reply_is_a_refusal() {
         let stacks = WorkerStacks {
-            index: 0,
+            number: 0,
             pid: 7,
             generation: 1,
             stacks: "x".repeat(REPLY_BYTES_MAX),
@@ -326,7 +328,7 @@ mod tests {
     #[test]
     fn what_clients_see() {
         let worker = WorkerStatus {
-            index: 0,
+            number: 0,
             pid: Some(7),
             generation: 2,
             stage: WorkerStage::Ready,

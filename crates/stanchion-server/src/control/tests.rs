@@ -266,9 +266,9 @@ fn stacks_are_kept_until_the_reply_and_are_bounded() {
     let client = desk.asking("{\"command\":\"dump\"}\n");
     client.shutdown(Shutdown::Write).expect("shut");
     desk.gather();
-    for index in 0..3 {
+    for number in 0..3 {
         let stacks = WorkerStacks {
-            index,
+            number,
             pid: 7,
             generation: 1,
             stacks: "x".repeat(1_200_000),

@@ -11,6 +11,7 @@ use super::heir::Heir;
 use super::house::Standing;
 use super::relief::Condemned;
 use super::step::{Master, RunState, answer, counted};
+use super::worker::Present;
 use crate::control::ClientId;
 use crate::exit_code;
 use crate::messages::{ToAcceptor, ToTemplate};
@@ -176,7 +177,7 @@ impl Master {
                 message: ToTemplate::Reopen,
             });
             actions.extend(house.scribe.reopen());
-            let pids = house.workers.present().map(|(_, pid)| pid);
+            let pids = house.workers.present().map(|one| one.pid);
             actions.extend(pids.map(|pid| Action::Kill(pid, SIGUSR1)));
         }
     }
@@ -185,10 +186,19 @@ impl Master {
     fn dump(&mut self, client: Option<ClientId>) {
         let Some(client) = client else { return };
         for house in self.houses.values() {
-            for (worker, pid) in house.workers.present() {
+            for present in house.workers.present() {
+                let Present {
+                    worker,
+                    number,
+                    pid,
+                } = present;
                 self.dumps.add(Job {
                     generation: house.generation,
-                    whose: Condemned { worker, pid },
+                    whose: Condemned {
+                        worker,
+                        number,
+                        pid,
+                    },
                     client: Some(client),
                 });
             }

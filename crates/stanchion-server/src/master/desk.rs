@@ -158,7 +158,7 @@ impl Loop<'_> {
                     Stage::Killed { .. } => WorkerStage::Killed,
                 };
                 workers.push(WorkerStatus {
-                    index,
+                    number: worker.number,
                     pid,
                     generation: house.generation,
                     stage,

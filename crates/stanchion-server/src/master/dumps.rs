@@ -96,7 +96,7 @@ impl Dumps {
 fn show(job: Job, actions: &mut Vec<Action>) -> Job {
     actions.push(Action::ShowDump {
         generation: job.generation,
-        worker: job.whose.worker.index,
+        number: job.whose.number,
         pid: job.whose.pid,
         client: job.client,
     });

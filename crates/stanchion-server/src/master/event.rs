@@ -222,7 +222,7 @@ pub(super) enum Action {
     /// Take what it wrote and show it to whoever asked; in the log if nobody did.
     ShowDump {
         generation: u32,
-        worker: u16,
+        number: u16,
         pid: i32,
         client: Option<ClientId>,
     },

@@ -16,11 +16,11 @@ use super::commands::command_of;
 use super::event::{Command, Event};
 use super::reports::{Heard, Kin};
 use super::resources::HouseResources;
+use super::worker::called;
 use super::{Loop, loops, now_ms};
 use crate::control::Control;
 use crate::exit_code;
 use crate::heartbeat::TURN_CPU;
-use crate::messages::WorkerRef;
 use crate::settings::Settings;
 
 /// How often the master looks at the scoreboard for requests past their timeout. Their deadlines
@@ -229,9 +229,8 @@ impl Loop<'_> {
                 .master
                 .houses()
                 .find(|one| one.generation == generation);
-            for (WorkerRef { index: worker, .. }, pid) in
-                table.into_iter().flat_map(|one| one.workers.present())
-            {
+            for one in table.into_iter().flat_map(|one| one.workers.present()) {
+                let (worker, pid) = (one.worker.index, one.pid);
                 // Its share is never more than what it has in all, which is cheaper to ask for.
                 if memory::resident_bytes(pid) <= least {
                     continue;
@@ -239,8 +238,9 @@ impl Loop<'_> {
                 let bytes = memory::proportional_bytes(pid);
                 if bytes.is_none() && !std::mem::replace(&mut self.is_blind, true) {
                     warn!(
-                        "how much memory worker {worker} ({pid}) takes cannot be read, so max_memory \
-                         has no effect: a master that is root and has a --user needs CAP_SYS_PTRACE"
+                        "how much memory {} takes cannot be read, so max_memory \
+                         has no effect: a master that is root and has a --user needs CAP_SYS_PTRACE",
+                        called(one.number, Some(pid))
                     );
                 }
                 if let Some(bytes) = bytes.filter(|&bytes| Some(bytes) > least) {

@@ -8,6 +8,7 @@ use stanchion_exchange::{Exchange, SeatState};
 use stanchion_sys::process;
 
 use super::event::{Event, Idleness};
+use super::worker::Present;
 use super::{Loop, now_ms};
 use crate::heartbeat;
 
@@ -133,7 +134,7 @@ impl Loop<'_> {
             }
             let [_, timeout_us] = heartbeat::limits_us(&common.settings);
             let waits = common.exchange.oldest_ready().is_some();
-            for (worker, pid) in house.workers.present() {
+            for Present { worker, pid, .. } in house.workers.present() {
                 let name = (generation, worker.index);
                 present.push(name);
                 let work = || Work::of(&common.exchange, worker.index, worker.tenure);

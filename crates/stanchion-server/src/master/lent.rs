@@ -136,8 +136,12 @@ impl<L> Lent<L> {
 }
 
 impl Lent<Listener> {
-    /// What the acceptor is told of a door; of all of them if it is new.
-    fn messages(&self, only: Option<(u32, WorkerRef)>) -> Vec<(ToAcceptor, Option<OwnedFd>)> {
+    /// The acceptor hears this of a door, and of all doors if it is new. `number_of` gives the number of a worker.
+    fn messages(
+        &self,
+        only: Option<(u32, WorkerRef)>,
+        number_of: impl Fn(WorkerRef) -> u16,
+    ) -> Vec<(ToAcceptor, Option<OwnedFd>)> {
         let mut messages = Vec::new();
         for door in &self.doors {
             for &worker in &door.claims {
@@ -159,6 +163,7 @@ impl Lent<Listener> {
                 let message = ToAcceptor::Listen {
                     door: door.number,
                     worker,
+                    number: number_of(worker),
                     bind: door.bind.to_string(),
                 };
                 messages.push((message, fd));
@@ -171,8 +176,14 @@ impl Lent<Listener> {
 impl HouseResources {
     /// Tells the acceptor of doors that are lent.
     pub(super) fn tell_of_lent(&mut self, only: Option<(u32, WorkerRef)>) {
+        // A claim of one that is gone is about to be dropped.
+        let number_of = |WorkerRef { index, tenure }| {
+            let post = self.posts.get(&index);
+            post.and_then(|post| post.number_of(tenure))
+                .unwrap_or(index)
+        };
         if let Some(acceptor) = &mut self.acceptor {
-            for (message, fd) in self.lent.messages(only) {
+            for (message, fd) in self.lent.messages(only, number_of) {
                 acceptor.outbox.send_with(message, fd);
             }
         }

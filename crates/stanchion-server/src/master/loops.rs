@@ -7,6 +7,7 @@ use stanchion_sys::process;
 use super::Loop;
 use super::event::{Event, LoopState};
 use super::resources::HouseResources;
+use super::worker::Present;
 use crate::heartbeat;
 use crate::settings::Settings;
 
@@ -57,7 +58,8 @@ impl Loop<'_> {
                 .master
                 .houses()
                 .find(|one| one.generation == generation);
-            for (worker, pid) in table.into_iter().flat_map(|one| one.workers.present()) {
+            let present = table.into_iter().flat_map(|one| one.workers.present());
+            for Present { worker, pid, .. } in present {
                 let seen = house.look_at_loop(worker.index, pid, (self.watching_since_us, now_us));
                 self.events
                     .extend(seen.map(|(state, silent_us)| Event::Beat {

@@ -16,12 +16,13 @@ use super::event::{Action, Event, Severity};
 use super::reports::{Link, Post};
 use super::resources::{Before, HouseResources};
 use super::stacks;
+use super::worker::called;
 use super::{Loop, Role, SIGNALS};
 use crate::control::{ClientId, CtlReply, WorkerStacks};
 use crate::figures::Attempt;
 use crate::host::Hook;
 use crate::log::LogChannels;
-use crate::messages::{FromTemplate, ToAcceptor, ToScribe, ToTemplate, WorkerRef};
+use crate::messages::{FromTemplate, ToAcceptor, ToScribe, ToTemplate};
 use crate::settings::{Settings, kept_by_a_reload};
 use crate::tree::leave_signals_to_master;
 use crate::{cure, exit_code, last_words, listeners, log, threads};
@@ -89,10 +90,10 @@ impl Loop<'_> {
             Action::Dump { generation, pid } => self.ask_for_stacks(generation, pid),
             Action::ShowDump {
                 generation,
-                worker,
+                number,
                 pid,
                 client,
-            } => self.show_stacks(generation, (worker, pid), client),
+            } => self.show_stacks(generation, (number, pid), client),
             Action::Reopen => self.reopen_logs(),
             Action::LeaveBecause(reason) => last_words::leave_because(&reason),
             Action::StartHeir => self.start_heir(),
@@ -140,7 +141,7 @@ impl Loop<'_> {
         let Some(house) = self.houses.get_mut(&generation) else {
             return;
         };
-        let ToTemplate::Fork { worker, .. } = message else {
+        let ToTemplate::Fork { worker, number } = message else {
             if let Some(link) = &mut house.template {
                 link.outbox.send(message);
             }
@@ -148,15 +149,14 @@ impl Loop<'_> {
         };
         match Channel::pair() {
             Ok((ours, theirs)) => {
-                let WorkerRef { index, tenure } = worker;
-                house.posts.insert(index, Post::new(tenure, ours));
+                let post = Post::new(worker.tenure, number, ours);
+                house.posts.insert(worker.index, post);
                 if let Some(link) = &mut house.template {
                     link.outbox.send_with(message, Some(theirs.into()));
                 }
             }
             Err(error) => {
-                let index = worker.index;
-                error!("worker {index} cannot be given a channel to the master: {error}");
+                error!("worker {number} cannot be given a channel to the master: {error}");
                 let said = FromTemplate::NotForked(worker);
                 self.events
                     .push_back(Event::TemplateSaid { generation, said });
@@ -424,19 +424,20 @@ impl Loop<'_> {
     fn show_stacks(
         &mut self,
         generation: u32,
-        (worker, pid): (u16, i32),
+        (number, pid): (u16, i32),
         client: Option<ClientId>,
     ) {
         let stacks = self.stacks(generation);
         match client {
             None => {
                 let stacks = stacks::of_seats(&stacks);
-                error!(target: log::CRITICAL, "the stacks of worker {worker} ({pid}):\n{stacks}");
+                let who = called(number, Some(pid));
+                error!(target: log::CRITICAL, "the stacks of {who}:\n{stacks}");
             }
             Some(client) => self.keep_stacks(
                 client,
                 WorkerStacks {
-                    index: worker,
+                    number,
                     pid,
                     generation,
                     stacks,

@@ -27,6 +27,7 @@ const ABORT_MS: u64 = 1_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Condemned {
     pub(super) worker: WorkerRef,
+    pub(super) number: u16,
     pub(super) pid: i32,
 }
 
@@ -105,13 +106,11 @@ impl Workers {
             }
         }
         if !self.seated.values().any(|worker| worker.relieved) {
-            let due =
-                |(_, worker): &(&u16, &mut Worker)| worker.due.is_some() && worker.stage.is_ready();
-            if let Some((index, worker)) = self.seated.iter_mut().find(due) {
+            let due = |worker: &&mut Worker| worker.due.is_some() && worker.stage.is_ready();
+            if let Some(worker) = self.seated.values_mut().find(due) {
                 worker.relieved = true;
-                let pid = worker.stage.pid().unwrap_or(0);
                 let why = worker.due.as_deref().unwrap_or_default();
-                let message = format!("worker {index} ({pid}) is to be replaced: {why}");
+                let message = format!("{} is to be replaced: {why}", worker.called());
                 actions.push(Action::info(message));
             }
         }
@@ -197,6 +196,7 @@ impl Workers {
             return;
         }
         worker.newborn_bytes = Some(bytes);
+        let who = worker.called();
         if std::mem::replace(&mut self.told_of_newborn, true) {
             return;
         }
@@ -211,7 +211,7 @@ impl Workers {
             .map(|(name, limit)| format!("{name} ({} MiB)", limit >> 20))
             .collect();
         actions.push(Action::warning(format!(
-            "worker {index} takes {} MiB before its first request, more than {}: the master replaces no worker for that, \
+            "{who} takes {} MiB before its first request, more than {}: the master replaces no worker for that, \
              as its successor would take as much. Set a larger limit",
             bytes >> 20,
             past.join(" and ")
@@ -290,22 +290,26 @@ impl Workers {
         let Stage::Ready { pid } = worker.stage else {
             return None;
         };
+        let who = worker.called();
         let silent_s = Duration::from_millis(silent_ms).as_secs_f64();
         let was_late = std::mem::replace(&mut worker.is_late, state != LoopState::Turns);
         match state {
             LoopState::Turns if was_late => actions.push(Action::info(format!(
-                "the event loop of worker {index} ({pid}) turns again, after {silent_s:.1} s"
+                "the event loop of {who} turns again, after {silent_s:.1} s"
             ))),
             LoopState::Stopped if !was_late => actions.push(Action::warning(format!(
-                "worker {index} ({pid}) is stopped, by a signal or a debugger; the others get its share"
+                "{who} is stopped, by a signal or a debugger; the others get its share"
             ))),
             LoopState::Late if !was_late => {
                 actions.push(Action::warning(format!(
-                    "the event loop of worker {index} ({pid}) has not turned for {silent_s:.1} s \
+                    "the event loop of {who} has not turned for {silent_s:.1} s \
                      (loop_timeout): something in the app blocks it; the others get its share"
                 )));
-                let worker = worker.at(index);
-                return Some(Condemned { worker, pid });
+                return Some(Condemned {
+                    worker: worker.at(index),
+                    number: worker.number,
+                    pid,
+                });
             }
             LoopState::Stuck => {
                 let message = ToAcceptor::LoopStuck(worker.at(index));
@@ -330,16 +334,17 @@ impl Workers {
         actions: &mut Vec<Action>,
     ) -> Option<Condemned> {
         let worker = self.seated.get_mut(&index)?;
-        let Stage::Ready { pid } = worker.stage else {
+        if !worker.stage.is_ready() {
             return None;
-        };
+        }
+        let who = worker.called();
         let was_late = std::mem::replace(
             &mut worker.is_late,
             matches!(idleness, Idleness::Lasts { .. }),
         );
         match idleness {
             Idleness::Over if was_late => actions.push(Action::info(format!(
-                "worker {index} ({pid}) takes requests again, or none waits for it"
+                "{who} takes requests again, or none waits for it"
             ))),
             Idleness::Over => {}
             Idleness::Lasts {
@@ -355,9 +360,7 @@ impl Workers {
                     return self.condemn(now_ms, index, false, (Cause::Timeout, &why), actions);
                 }
                 if !was_late {
-                    actions.push(Action::warning(format!(
-                        "worker {index} ({pid}) {what}: {why}"
-                    )));
+                    actions.push(Action::warning(format!("{who} {what}: {why}")));
                 }
             }
         }
@@ -389,13 +392,15 @@ impl Workers {
                 _ => Abort::Never,
             },
         });
-        actions.push(Action::error(format!(
-            "worker {index} ({pid}) is killed: {why}"
-        )));
+        let who = worker.called();
+        actions.push(Action::error(format!("{who} is killed: {why}")));
         // Whatever becomes of its stacks, this is its end.
         worker.ask_to_leave(now_ms + DUMP_MS + GRACE_MS, actions);
-        let worker = worker.at(index);
-        Some(Condemned { worker, pid })
+        Some(Condemned {
+            worker: worker.at(index),
+            number: worker.number,
+            pid,
+        })
     }
 
     /// Its stacks are written down, or it had its time for that: it dies as soon as no other

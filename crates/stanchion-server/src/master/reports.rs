@@ -14,6 +14,7 @@ use super::event::Event;
 use super::outbox::Outbox;
 use super::resources::HouseResources;
 use super::step::Master;
+use super::worker::called;
 use crate::messages::{self, FromAcceptor, FromTemplate, FromWorker, Incoming, Said, WorkerRef};
 
 /// Reports of one child that are read in a turn of the loop: far more than it has to say.
@@ -120,6 +121,8 @@ impl<T: serde::Serialize + std::fmt::Debug> Link<T> {
 #[derive(Debug)]
 pub(super) struct Post {
     tenure: u16,
+    /// Which of the workers wanted it is, for the log.
+    number: u16,
     channel: Channel,
     /// Whose it is: the first child of ours that says that it is there.
     pid: Option<i32>,
@@ -129,9 +132,10 @@ pub(super) struct Post {
 }
 
 impl Post {
-    pub(super) fn new(tenure: u16, channel: Channel) -> Self {
+    pub(super) fn new(tenure: u16, number: u16, channel: Channel) -> Self {
         Self {
             tenure,
+            number,
             channel,
             pid: None,
             intake: Intake::default(),
@@ -139,10 +143,15 @@ impl Post {
         }
     }
 
+    /// Which of the workers wanted the one of this tenure is, if the post is its.
+    pub(super) fn number_of(&self, tenure: u16) -> Option<u16> {
+        (self.tenure == tenure).then_some(self.number)
+    }
+
     fn hear(&mut self, (generation, index): (u32, u16), now_ms: u64, heard: &mut Heard<'_>) {
         let tenure = self.tenure;
         let worker = WorkerRef { index, tenure };
-        let who = format!("worker {index}");
+        let who = called(self.number, self.pid);
         self.intake.read(now_ms, &self.channel, &who, |said| {
             let Said {
                 message,
@@ -283,8 +292,8 @@ impl HouseResources {
     pub(super) fn refuse(&mut self, now_ms: u64, worker: u16, why: &str) {
         if let Some(post) = self.posts.get_mut(&worker) {
             let why = format!("it gets no listener of its own: {why}");
-            post.intake
-                .refuse(now_ms, &format!("worker {worker}"), &why);
+            let who = called(post.number, post.pid);
+            post.intake.refuse(now_ms, &who, &why);
         }
     }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use stanchion_sys::process;
 use tracing::{error, info};
 
+use super::worker::{Present, called};
 use super::{Loop, now_ms};
 
 /// How often the master looks. A process that two looks have found stopped is named: a debugger that only looks at it is gone by then.
@@ -119,10 +120,10 @@ impl Loop<'_> {
             if house.plan.is_event_loop {
                 continue;
             }
-            for (worker, pid) in house.workers.present() {
+            for Present { number, pid, .. } in house.workers.present() {
                 watched.push(Watched {
                     pid,
-                    name: format!("worker {} ({pid})", worker.index),
+                    name: called(number, Some(pid)),
                     lacks: "the other workers have its share",
                     is_vital: false,
                 });

@@ -7,13 +7,13 @@ use super::event::Action;
 use super::relief::Sentence;
 use super::stage::Stage;
 use crate::figures::Cause;
-use crate::messages::WorkerRef;
+use crate::messages::{ToAcceptor, WorkerRef};
 
 #[derive(Debug)]
 pub(super) struct Worker {
     pub(super) stage: Stage,
     pub(super) tenure: u16,
-    /// Which of those wanted it is, for the operator's hooks; a successor has it from the one it
+    /// Number among the workers wanted, for log, status, metrics, title and hooks. A successor has it from the one it
     /// replaces, though it may sit elsewhere.
     pub(super) number: u16,
     /// When it was asked for.
@@ -78,6 +78,11 @@ impl Worker {
             .is_some_and(|since_ms| now_ms >= since_ms + silent_ms)
     }
 
+    /// The log calls it so. Its pid tells it from its predecessor, which has the same number.
+    pub(super) fn called(&self) -> String {
+        called(self.number, self.stage.pid())
+    }
+
     /// Its process, if that has reported: it serves or finishes, and listens to signals.
     pub(super) fn present(&self) -> Option<i32> {
         match self.stage {
@@ -113,6 +118,38 @@ impl Worker {
         if let Some(pid) = self.stage.leave_by(deadline_ms) {
             actions.push(Action::Kill(pid, SIGTERM));
         }
+    }
+}
+
+/// A worker that has reported.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Present {
+    pub(super) worker: WorkerRef,
+    pub(super) number: u16,
+    pub(super) pid: i32,
+}
+
+impl Present {
+    /// The master tells the acceptor of it.
+    pub(super) fn ready(self) -> ToAcceptor {
+        let Self {
+            worker,
+            number,
+            pid,
+        } = self;
+        ToAcceptor::WorkerReady {
+            worker,
+            number,
+            pid,
+        }
+    }
+}
+
+/// The log calls the worker of this number so, with its process if there is one.
+pub(super) fn called(number: u16, pid: Option<i32>) -> String {
+    match pid {
+        Some(pid) => format!("worker {number} ({pid})"),
+        None => format!("worker {number}"),
     }
 }
 

@@ -10,7 +10,7 @@ use super::backoff::Backoff;
 use super::departed::Departed;
 use super::event::{Action, News};
 use super::stage::Stage;
-use super::worker::{BootFailure, Worker};
+use super::worker::{BootFailure, Present, Worker, called};
 use crate::exit_code;
 use crate::figures::Cause;
 use crate::messages::{ToAcceptor, ToTemplate, WorkerRef};
@@ -81,11 +81,15 @@ impl Workers {
             .take(missing)
     }
 
-    /// Those that have reported, and serve or finish, each with its process.
-    pub(super) fn present(&self) -> impl Iterator<Item = (WorkerRef, i32)> {
-        self.seated
-            .iter()
-            .filter_map(|(&index, worker)| Some((worker.at(index), worker.present()?)))
+    /// Workers that have reported, and serve or finish.
+    pub(super) fn present(&self) -> impl Iterator<Item = Present> {
+        self.seated.iter().filter_map(|(&index, worker)| {
+            Some(Present {
+                worker: worker.at(index),
+                number: worker.number,
+                pid: worker.present()?,
+            })
+        })
     }
 
     /// Whether `pid` is one of them.
@@ -196,11 +200,14 @@ impl Workers {
             Err(BootFailure::Passing)
         };
         for index in given_up {
-            self.seated.remove(&index);
+            let number = self
+                .seated
+                .remove(&index)
+                .map_or(index, |worker| worker.number);
             self.backoff.failed(now_ms);
             let wait_ms = self.backoff.wait_ms(now_ms);
             actions.push(Action::error(format!(
-                "worker {index} ended before it said anything; next try in {wait_ms} ms"
+                "worker {number} ended before it said anything; next try in {wait_ms} ms"
             )));
             // Should it run all the same, it finds nobody to report to, and leaves.
             actions.push(Action::Vacate {
@@ -208,7 +215,7 @@ impl Workers {
                 worker: index,
             });
         }
-        for (index, worker) in &mut self.seated {
+        for worker in self.seated.values_mut() {
             if !is_silent(worker) {
                 continue;
             }
@@ -219,7 +226,7 @@ impl Workers {
                     self.backoff.failed(now_ms);
                     worker.stage.kill();
                     worker.cause = Some(Cause::Boot);
-                    let message = format!("worker {index} ({pid}) is killed: {why}");
+                    let message = format!("{} is killed: {why}", called(worker.number, Some(pid)));
                     actions.push(Action::error(message));
                     actions.push(Action::Kill(pid, SIGKILL));
                     booted = Err(BootFailure::Passing);
@@ -256,14 +263,14 @@ impl Workers {
     }
 
     pub(super) fn kill_overstayers(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        for (index, worker) in &mut self.seated {
+        for worker in self.seated.values_mut() {
             if Self::abort(worker, now_ms, actions) {
                 continue;
             }
             if let Some(pid) = worker.stage.kill_if_overstaying(now_ms) {
                 if worker.condemned.is_none() {
-                    let message =
-                        format!("worker {index} ({pid}) did not leave in time and is killed");
+                    let who = called(worker.number, Some(pid));
+                    let message = format!("{who} did not leave in time and is killed");
                     actions.push(Action::warning(message));
                 }
                 actions.push(Action::Kill(pid, SIGKILL));
@@ -288,8 +295,7 @@ impl Workers {
             message,
         };
         actions.extend(self.departed.messages().map(tell));
-        let ready = |(worker, pid)| ToAcceptor::WorkerReady { worker, pid };
-        actions.extend(self.present().map(ready).map(tell));
+        actions.extend(self.present().map(Present::ready).map(tell));
     }
 
     fn tell_acceptor(&self, message: ToAcceptor) -> Action {
@@ -309,17 +315,19 @@ impl Workers {
         worker: WorkerRef,
         actions: &mut Vec<Action>,
     ) -> Result<(), BootFailure> {
-        let WorkerRef { index, .. } = worker;
-        let asked = |worker: &mut Worker| worker.stage == Stage::Asked;
-        if !self.entry(worker).is_some_and(asked) {
+        let Some(seated) = self.entry(worker) else {
+            return Ok(());
+        };
+        if seated.stage != Stage::Asked {
             return Ok(());
         }
-        self.seated.remove(&index);
+        let number = seated.number;
+        self.seated.remove(&worker.index);
         self.heard_ms = now_ms;
         self.backoff.failed(now_ms);
         let wait_ms = self.backoff.wait_ms(now_ms);
         actions.push(Action::error(format!(
-            "worker {index} could not be forked; next try in {wait_ms} ms"
+            "worker {number} could not be forked; next try in {wait_ms} ms"
         )));
         Err(BootFailure::Passing)
     }
@@ -374,19 +382,25 @@ impl Workers {
 
     /// A worker says that it serves.
     pub(super) fn on_ready(&mut self, now_ms: u64, worker: WorkerRef, actions: &mut Vec<Action>) {
-        let (generation, WorkerRef { index, .. }) = (self.generation, worker);
+        let generation = self.generation;
         let Some(seated) = self.entry(worker) else {
             return;
         };
         match seated.stage {
             Stage::Booting { pid } => {
+                let number = seated.number;
                 seated.stage = Stage::Ready { pid };
                 seated.ready_ms = Some(now_ms);
                 self.backoff = Backoff::default();
                 self.have_served = true;
-                actions.push(self.tell_acceptor(ToAcceptor::WorkerReady { worker, pid }));
+                let present = Present {
+                    worker,
+                    number,
+                    pid,
+                };
+                actions.push(self.tell_acceptor(present.ready()));
                 actions.push(Action::info(format!(
-                    "worker ready worker={index} pid={pid} generation={generation}"
+                    "worker ready worker={number} pid={pid} generation={generation}"
                 )));
             }
             // It was told while it was booting, when it may not have listened yet.
@@ -400,14 +414,14 @@ impl Workers {
 
     /// The acceptor finds that a worker must not go on.
     pub(super) fn on_replace(&mut self, worker: WorkerRef, actions: &mut Vec<Action>) {
-        let WorkerRef { index, .. } = worker;
         let Some(seated) = self.entry(worker) else {
             return;
         };
         if let Some(pid) = seated.stage.kill() {
             seated.cause = Some(Cause::Corrupt);
+            let who = called(seated.number, Some(pid));
             actions.push(Action::error(format!(
-                "worker {index} ({pid}) is replaced: it wrote where it should not"
+                "{who} is replaced: it wrote where it should not"
             )));
             actions.push(Action::Kill(pid, SIGKILL));
         }
@@ -436,9 +450,10 @@ impl Workers {
             pid,
             cause: worker.cause_of(exit),
         }));
+        let called = called(worker.number, Some(pid));
         let who = match &worker.condemned {
-            Some(condemned) => format!("worker {index} ({pid}) {exit}: {}", condemned.why),
-            None => format!("worker {index} ({pid}) {exit}"),
+            Some(condemned) => format!("{called} {exit}: {}", condemned.why),
+            None => format!("{called} {exit}"),
         };
         match (worker.stage, exit) {
             (

@@ -1,8 +1,10 @@
 //! What `/metrics` says, made from the same [`Status`] as everything else.
 
+use std::collections::BTreeMap;
+
 use super::exposition::{Exposition, Flavour, seconds};
-use super::status::{AcceptorMemory, Status};
-use crate::acceptor::dispatch::status::Lags;
+use super::status::{AcceptorMemory, Status, WorkerStatus};
+use crate::acceptor::dispatch::status::{Lags, LoopStatus};
 use crate::expiry::ServedCertificate;
 use crate::tally::Traffic;
 
@@ -161,26 +163,57 @@ fn about_seats(page: &mut Exposition, status: &Status) {
         "stanchion_worker_busy_seats",
         "Requests that a worker runs.",
     );
-    for worker in &status.workers {
-        busy.sample(&[("worker", &worker.worker.to_string())], worker.busy);
+    let workers = by_number(&status.workers);
+    for (number, worker) in &workers {
+        busy.sample(&[("worker", number)], worker.busy);
     }
-    about_event_loops(page, status);
+    about_event_loops(page, status, &workers);
     let mut memory = page.gauge(
         "stanchion_worker_memory_bytes",
         "Resident memory of a worker, shared pages included.",
     );
-    for worker in &status.workers {
+    for (number, worker) in &workers {
         if let Some(bytes) = worker.memory_bytes {
-            memory.sample(&[("worker", &worker.worker.to_string())], bytes);
+            memory.sample(&[("worker", number)], bytes);
         }
     }
 }
 
-fn about_event_loops(page: &mut Exposition, status: &Status) {
-    let loops = status.workers.iter().filter_map(|worker| {
-        let event_loop = worker.event_loop.as_ref()?;
-        Some((worker.worker.to_string(), event_loop))
-    });
+/// The processes that have one number: one, or a worker that leaves and its successor.
+#[derive(Debug, Default)]
+struct Numbered {
+    busy: usize,
+    memory_bytes: Option<u64>,
+    event_loop: Option<LoopStatus>,
+}
+
+/// The workers by number, which is their label. While one is replaced there are two processes of its number, and two samples with the same
+/// labels are a page that Prometheus refuses as a whole. A label for the pid would tell them apart, and be a new series for each worker
+/// that there ever was. To show the successor alone would take requests that run and memory that is in use out of every sum over workers. So
+/// both count: what they run and take is added up, and the loop that is later is how late the number is.
+fn by_number(workers: &[WorkerStatus]) -> Vec<(String, Numbered)> {
+    let mut numbered = BTreeMap::<u16, Numbered>::new();
+    for worker in workers {
+        let all = numbered.entry(worker.worker).or_default();
+        all.busy += worker.busy;
+        if let Some(bytes) = worker.memory_bytes {
+            *all.memory_bytes.get_or_insert(0) += bytes;
+        }
+        match (&mut all.event_loop, &worker.event_loop) {
+            (Some(all), Some(one)) => all.and(one),
+            (all, one) => *all = all.take().or_else(|| one.clone()),
+        }
+    }
+    let named = numbered.into_iter();
+    named
+        .map(|(number, all)| (number.to_string(), all))
+        .collect()
+}
+
+fn about_event_loops(page: &mut Exposition, status: &Status, workers: &[(String, Numbered)]) {
+    let loops = workers
+        .iter()
+        .filter_map(|(number, worker)| Some((number, worker.event_loop.as_ref()?)));
     let loops: Vec<_> = loops.collect();
     if loops.is_empty() {
         return;
@@ -328,5 +361,101 @@ fn about_certificates(page: &mut Exposition, status: &Status) {
                 gauge.sample(&labels, time(certificate));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acceptor::requests::rig::{S, requests};
+    use crate::messages::WorkerRef;
+
+    const SETTINGS: &str = r#"{"interface": "asgi"}"#;
+
+    fn event_loop(lag_us: u64, sessions: u32) -> LoopStatus {
+        LoopStatus {
+            sessions: Some(sessions),
+            lag_us,
+            lag_max_us: lag_us,
+            lags: Lags {
+                count: 3,
+                sum_us: lag_us,
+                buckets: vec![(1_000, 1), (2_500, 2)],
+            },
+        }
+    }
+
+    fn worker(number: u16, pid: i32, busy: usize, lag_us: u64) -> WorkerStatus {
+        WorkerStatus {
+            worker: number,
+            pid,
+            memory_bytes: (pid != 9).then_some(100),
+            seats: 4,
+            busy,
+            event_loop: Some(event_loop(lag_us, 2)),
+        }
+    }
+
+    #[test]
+    fn a_worker_and_its_successor_are_one_series() {
+        let workers = vec![
+            worker(1, 7, 1, 50),
+            worker(0, 8, 3, 400),
+            worker(1, 9, 2, 70),
+        ];
+        let status = Status {
+            sessions_ended: Some(BTreeMap::new()),
+            workers,
+            ..Status::default()
+        };
+        let page = metrics(&status, Flavour::Prometheus);
+        let of_workers = page.lines().filter(|line| line.contains("worker=\""));
+        let expected = [
+            "stanchion_worker_busy_seats{worker=\"0\"} 3",
+            "stanchion_worker_busy_seats{worker=\"1\"} 3",
+            "stanchion_worker_sessions{worker=\"0\"} 2",
+            "stanchion_worker_sessions{worker=\"1\"} 4",
+            "stanchion_loop_lag_current_seconds{worker=\"0\"} 0.0004",
+            "stanchion_loop_lag_current_seconds{worker=\"1\"} 0.00007",
+            "stanchion_loop_lag_seconds_bucket{worker=\"0\",le=\"0.001\"} 1",
+            "stanchion_loop_lag_seconds_bucket{worker=\"0\",le=\"0.0025\"} 2",
+            "stanchion_loop_lag_seconds_bucket{worker=\"0\",le=\"+Inf\"} 3",
+            "stanchion_loop_lag_seconds_sum{worker=\"0\"} 0.0004",
+            "stanchion_loop_lag_seconds_count{worker=\"0\"} 3",
+            "stanchion_loop_lag_seconds_bucket{worker=\"1\",le=\"0.001\"} 2",
+            "stanchion_loop_lag_seconds_bucket{worker=\"1\",le=\"0.0025\"} 4",
+            "stanchion_loop_lag_seconds_bucket{worker=\"1\",le=\"+Inf\"} 6",
+            "stanchion_loop_lag_seconds_sum{worker=\"1\"} 0.00012",
+            "stanchion_loop_lag_seconds_count{worker=\"1\"} 6",
+            "stanchion_worker_memory_bytes{worker=\"0\"} 100",
+            "stanchion_worker_memory_bytes{worker=\"1\"} 100",
+        ];
+        assert_eq!(of_workers.collect::<Vec<_>>(), expected);
+    }
+
+    /// The inbox of a place in the exchange counts on from one worker to the next.
+    #[test]
+    fn how_late_loops_were_is_counted_for_the_number_and_once() {
+        let mut requests = requests(SETTINGS);
+        let inbox = requests
+            .common
+            .exchange
+            .inbox(0)
+            .expect("there are event loops");
+        let beat = |times| (0..times).for_each(|_| inbox.beat(S, 5, S));
+        let count = |requests: &crate::acceptor::requests::Requests| {
+            let dispatch = &requests.dispatch;
+            dispatch.loop_status(0, S).expect("a loop").lags.count
+        };
+        let mut counted = Vec::new();
+        for (tenure, number, beats) in [(1, 0, 4), (2, 1, 3), (3, 0, 2), (4, 1, 1)] {
+            let worker = WorkerRef { index: 0, tenure };
+            requests.dispatch.worker_ready(worker, (number, 1), S);
+            counted.push(count(&requests));
+            beat(beats);
+            counted.push(count(&requests));
+            requests.dispatch.worker_gone(worker, S);
+        }
+        assert_eq!(counted, [0, 4, 0, 3, 4, 6, 3, 4]);
     }
 }

@@ -52,15 +52,15 @@ impl Sources<'_> {
         let traffic = Traffic::ALL.iter();
         let codes = CloseCode::ALL.iter();
         let codes = codes.map(|one| (one.name(), counts.ended_by(*one)));
-        let workers = dispatch.sitting().map(|(worker, pid)| {
-            let (seats, busy) = dispatch.seats_of(worker);
+        let workers = dispatch.sitting().map(|(index, sitting)| {
+            let (seats, busy) = dispatch.seats_of(index);
             WorkerStatus {
-                worker,
-                pid,
-                memory_bytes: memory::resident_bytes(pid),
+                worker: sitting.number,
+                pid: sitting.pid,
+                memory_bytes: memory::resident_bytes(sitting.pid),
                 seats,
                 busy,
-                event_loop: dispatch.loop_status(worker, now_us),
+                event_loop: dispatch.loop_status(index, now_us),
             }
         });
         let workers_wanted = common.settings.workers as usize;

@@ -89,6 +89,7 @@ impl State {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct WorkerStatus {
+    /// Which of the workers wanted it is. A successor has the number beside its predecessor, as long as both live.
     pub(crate) worker: u16,
     pub(crate) pid: i32,
     pub(crate) memory_bytes: Option<u64>,

@@ -127,9 +127,11 @@ impl Dispatch {
     /// A seat has it.
     pub(super) fn seen_with(&self, tenant: Tenant, taken_us: u64, ticket: &Ticket) {
         ticket.taken_us.set(taken_us);
-        ticket.worker_pid.set(self.pid_of(tenant));
-        let worker = self.exchange.geometry().worker_of(tenant.seat);
-        ticket.worker.set(Some(worker));
+        let sitting = self.sitting_at(tenant);
+        ticket
+            .worker_pid
+            .set(sitting.map_or(0, |sitting| sitting.pid));
+        ticket.worker.set(sitting.map(|sitting| sitting.number));
     }
 
     /// The answer is whole, or will never be.
@@ -421,10 +423,10 @@ impl Dispatch {
             Ok(SlotState::Running { tenant, .. } | SlotState::Done { tenant, .. }) => tenant,
             Ok(SlotState::Ready) | Err(_) => return false,
         };
-        match self.pid_of(tenant) {
+        match self.sitting_at(tenant) {
             // It took its first request before the master told us of it.
-            0 => self.exchange.pid_at(tenant.seat) == Some(pid.cast_unsigned()),
-            sitting => sitting == pid,
+            None => self.exchange.pid_at(tenant.seat) == Some(pid.cast_unsigned()),
+            Some(sitting) => sitting.pid == pid,
         }
     }
 }

@@ -39,13 +39,7 @@ impl Dispatch {
             }
         }
         self.free_poisoned_of(worker);
-        if self
-            .workers
-            .get(&index)
-            .is_some_and(|sitting| sitting.tenure == tenure)
-        {
-            self.workers.remove(&index);
-        }
+        self.gets_up(worker);
         self.ports.forget(worker);
         self.pass_ports_on(now_us);
         self.fill(now_us);

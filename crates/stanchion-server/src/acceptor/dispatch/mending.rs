@@ -246,10 +246,14 @@ impl Dispatch {
     fn poison_without_owner(&mut self, slot: u32, ticket: &Ticket, corrupt: Corrupt) {
         tell_client(slot, ticket, corrupt);
         let owners = self.possible_owners();
-        let pairs = owners.iter().map(|owner| (owner.index, owner.tenure));
-        let pairs: Vec<_> = pairs.collect();
+        let called = owners.iter().filter_map(|owner| {
+            let Sitting { number, pid, .. } = self.workers.get(&owner.index)?;
+            Some(format!("worker {number} ({pid})"))
+        });
+        let called: Vec<_> = called.collect();
         warn!(
-            "slot {slot} is not used until it is sure that none of these writes to it: {pairs:?}"
+            "slot {slot} is not used until it is sure that none of these writes to it: {}",
+            called.join(", ")
         );
         let owner = Owner::Unknown(owners, 0);
         self.poisoned.push(Poisoned { slot, owner });
@@ -293,8 +297,8 @@ impl Dispatch {
                 Ok(()) => false,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => true,
                 Err(error) => {
-                    let index = worker.index;
-                    error!("the master could not be told to replace worker {index}: {error}");
+                    let pid = self.workers.get(&worker.index).map_or(0, |one| one.pid);
+                    error!("the acceptor cannot send the master that process {pid} is to be replaced: {error}");
                     false
                 }
             }

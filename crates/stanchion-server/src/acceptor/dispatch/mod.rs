@@ -20,6 +20,7 @@ pub(crate) mod request;
 pub(crate) mod request_id;
 mod running;
 pub(crate) mod sessions;
+mod sitting;
 mod standstill;
 mod starving;
 pub(crate) mod status;
@@ -47,7 +48,8 @@ pub(crate) use ports::PortNumber;
 use ports::Ports;
 use refusal::Refusal;
 use sessions::Sessions;
-use stanchion_exchange::{AcceptorSide, Exchange, SlotState, Submitted, Tenant, Unwanted};
+use sitting::Sitting;
+use stanchion_exchange::{AcceptorSide, Exchange, LoopLag, SlotState, Submitted, Unwanted};
 use stanchion_line::{Ahead, Line, LineLimits, Pulled, Reserve};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::charge;
@@ -79,8 +81,10 @@ pub(crate) struct Dispatch {
     /// Requests in the exchange that anybody may take.
     submitted: usize,
     sessions: Sessions,
-    /// Workers that sit at their seats.
+    /// Workers that sit at their seats, by index.
     workers: BTreeMap<u16, Sitting>,
+    /// By number: how late the event loops of those were that are gone.
+    lags_of_gone: BTreeMap<u16, LoopLag>,
     /// Each of them at so many.
     seats_per_worker: usize,
     tally: &'static Tally,
@@ -121,12 +125,6 @@ pub(crate) struct Dispatch {
     pub(crate) services: Durations,
 }
 
-#[derive(Clone, Copy)]
-struct Sitting {
-    tenure: u16,
-    pid: i32,
-}
-
 impl Dispatch {
     pub(crate) fn new(common: &'static Common, answers: &Rc<Limits>, master: &Rc<Channel>) -> Self {
         let settings = &common.settings;
@@ -156,6 +154,7 @@ impl Dispatch {
             submitted: 0,
             sessions: Sessions::new(settings),
             workers: BTreeMap::new(),
+            lags_of_gone: BTreeMap::new(),
             seats_per_worker: settings.seats_per_worker(),
             tally: &common.tally,
             answers: Rc::clone(answers),
@@ -403,22 +402,6 @@ impl Dispatch {
             Stage::New => Outcome::AbandonedWaiting,
             Stage::Over => Outcome::AbandonedAnswering,
         }
-    }
-
-    /// A worker has sat down.
-    pub(crate) fn worker_ready(&mut self, worker: WorkerRef, pid: i32, now_us: u64) {
-        let WorkerRef { index, tenure } = worker;
-        self.workers.insert(index, Sitting { tenure, pid });
-        self.pass_ports_on(now_us);
-        self.fill(now_us);
-    }
-
-    fn pid_of(&self, tenant: Tenant) -> i32 {
-        let worker = self.exchange.geometry().worker_of(tenant.seat);
-        let sitting = self.workers.get(&worker);
-        sitting
-            .filter(|sitting| sitting.tenure == tenant.tenure)
-            .map_or(0, |sitting| sitting.pid)
     }
 
     /// Takes back a request that no seat has taken.

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use stanchion_line::{LaneId, Line, LineLimits, Pulled};
 use tracing::info;
 
-use super::{Dispatch, refuse};
+use super::{Dispatch, Sitting, refuse};
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::ticket::{Stage, Ticket};
 use crate::messages::WorkerRef;
@@ -34,7 +34,7 @@ struct Port<T> {
     /// The index of the worker that has it, or had it last.
     worker: u16,
     /// Of a port that workers have asked for, those that are not gone, first come first served;
-    /// `None` for one of `worker_port_base`, which any worker may take over.
+    /// `None` for one of `worker_port_base`, which belongs to a number.
     claims: Option<Vec<WorkerRef>>,
     line: Line<T>,
     /// Its requests in the exchange.
@@ -50,7 +50,7 @@ struct Passed {
 }
 
 impl<T> Ports<T> {
-    /// Those of `worker_port_base`: port N is worker N's to begin with.
+    /// The ports of `worker_port_base`: port N is worker N's, at the seats of this index to begin with.
     pub(super) fn new(base: u16, count: u16, share: LineLimits, submitted_max: usize) -> Self {
         let port = |worker: u16| {
             let port = Port {
@@ -183,24 +183,24 @@ impl<T> Ports<T> {
         Some((*worker, item))
     }
 
-    /// Gives ports whose workers are gone to others. Of `worker_port_base`: to workers that have none,
-    /// as a successor may sit elsewhere; without one such the port stays with the seats of the one
-    /// that is gone. Of those asked for: to the next that has asked.
-    fn pass_on(&mut self, sitting: &[u16]) -> Vec<Passed> {
+    /// Gives ports to others, of those that sit, by index and number, the last to sit down last. A port of `worker_port_base` goes to the
+    /// last worker with its number, as a predecessor leaves and takes no more; without one such it stays with the seats of the worker that is
+    /// gone. A port that workers have asked for goes to the next that has asked, when the one that has it is gone.
+    fn pass_on(&mut self, sitting: &[(u16, u16)]) -> Vec<Passed> {
         let mut passed = Vec::new();
         let numbers: Vec<PortNumber> = self.ports.keys().copied().collect();
         for number in numbers {
             let port = &self.ports[&number];
             let from = port.worker;
             let to = match &port.claims {
-                None if sitting.contains(&from) => None,
                 None => {
-                    let ports = || self.ports.values().filter(|port| port.claims.is_none());
-                    let has_port = |worker: u16| ports().any(|port| port.worker == worker);
-                    sitting.iter().copied().find(|&worker| !has_port(worker))
+                    let is_its = |(_, its): &&(u16, u16)| PortNumber::from(*its) == number;
+                    let last = sitting.iter().rev().find(is_its);
+                    last.map(|(index, _)| *index)
                 }
                 Some(claims) => {
-                    let sits = |claim: &WorkerRef| sitting.contains(&claim.index);
+                    let sits =
+                        |claim: &WorkerRef| sitting.iter().any(|(index, _)| *index == claim.index);
                     let mut claims = claims.iter().filter(|claim| sits(claim));
                     claims.next().map(|claim| claim.index)
                 }
@@ -286,10 +286,15 @@ impl Dispatch {
     /// Workers have come or gone: ports pass to successors, and with them what waits in the
     /// exchange for the one before, which goes back to the line.
     pub(super) fn pass_ports_on(&mut self, now_us: u64) {
-        let sitting: Vec<u16> = self.workers.keys().copied().collect();
-        for Passed { port, from, to } in self.ports.pass_on(&sitting) {
+        let mut sitting: Vec<_> = self.sitting().collect();
+        sitting.sort_by_key(|(_, one)| one.since_us);
+        let sitting = sitting.iter().map(|(index, one)| (*index, one.number));
+        let sitting: Vec<_> = sitting.collect();
+        for Passed { port, to, .. } in self.ports.pass_on(&sitting) {
             let name = &self.ports.ports[&port].name;
-            info!("{name} passes from worker {from} to worker {to}");
+            if let Some(Sitting { number, pid, .. }) = self.workers.get(&to) {
+                info!("{name} passes to worker {number} ({pid})");
+            }
             let tickets = self.withdraw_all_of(port);
             let (whole, begun): (Vec<_>, Vec<_>) = tickets
                 .into_iter()
@@ -359,25 +364,30 @@ mod tests {
         ports.ports.values().map(|port| port.worker).collect()
     }
 
+    /// Workers, each with the number of its index.
+    fn of(indexes: &[u16]) -> Vec<(u16, u16)> {
+        indexes.iter().map(|&index| (index, index)).collect()
+    }
+
     #[test]
-    fn a_port_stays_with_its_worker_as_long_as_that_can_come_back() {
-        // Who sits, one after the other, and whose the ports are then.
-        let table: &[(&[u16], [u16; 3])] = &[
-            (&[2], [0, 1, 2]),
-            (&[0, 1, 2], [0, 1, 2]),
+    fn a_port_stays_with_the_number_of_its_worker() {
+        // Workers sit, by index and number, one after the other; the ports are at these indexes then.
+        type Sitting = [(u16, u16)];
+        let table: &[(&Sitting, [u16; 3])] = &[
+            (&[(2, 2)], [0, 1, 2]),
+            (&[(0, 0), (1, 1), (2, 2)], [0, 1, 2]),
             // 1 dies, and comes back.
-            (&[0, 2], [0, 1, 2]),
-            (&[0, 1, 2], [0, 1, 2]),
-            // 1 is relieved by 3, which is there before 1 is gone.
-            (&[0, 1, 2, 3], [0, 1, 2]),
-            (&[0, 2, 3], [0, 3, 2]),
-            // Somebody else comes to sit where 1 sat.
-            (&[0, 1, 2, 3], [0, 3, 2]),
-            // Two are gone, and one can take over: the first port is served first.
-            (&[1, 2], [1, 3, 2]),
-            (&[1], [1, 3, 2]),
-            (&[], [1, 3, 2]),
-            (&[4, 5, 6, 7], [4, 5, 6]),
+            (&[(0, 0), (2, 2)], [0, 1, 2]),
+            (&[(0, 0), (1, 1), (2, 2)], [0, 1, 2]),
+            // A successor of 1 sits down beside it, and has the port at once.
+            (&[(0, 0), (1, 1), (2, 2), (3, 1)], [0, 3, 2]),
+            (&[(0, 0), (2, 2), (3, 1)], [0, 3, 2]),
+            // Worker 3, which has no port, sits down where 1 sat; then 1 dies, and comes back elsewhere.
+            (&[(0, 0), (2, 2), (3, 1), (1, 3)], [0, 3, 2]),
+            (&[(0, 0), (2, 2), (1, 3)], [0, 3, 2]),
+            (&[(0, 0), (2, 2), (1, 3), (4, 1)], [0, 4, 2]),
+            (&[], [0, 4, 2]),
+            (&[(7, 0), (6, 1), (5, 2), (4, 3)], [7, 6, 5]),
         ];
         let mut ports: Ports<char> = Ports::new(9293, 3, LIMITS, 2);
         for (sitting, expected) in table {
@@ -389,14 +399,14 @@ mod tests {
     #[test]
     fn who_takes_over_from_whom_is_told() {
         let mut ports: Ports<char> = Ports::new(9293, 2, LIMITS, 2);
-        let passed = ports.pass_on(&[1, 2]);
+        let passed = ports.pass_on(&[(1, 1), (2, 0)]);
         let expected = Passed {
             port: 0,
             from: 0,
             to: 2,
         };
         assert_eq!(passed, [expected]);
-        assert_eq!(ports.pass_on(&[1, 2]), []);
+        assert_eq!(ports.pass_on(&[(1, 1), (2, 0)]), []);
     }
 
     #[test]
@@ -467,22 +477,26 @@ mod tests {
             }]
         };
         ports.claim(LENT, worker(0, 1), "one");
-        assert_eq!(ports.pass_on(&[0, 1]), []);
+        assert_eq!(ports.pass_on(&of(&[0, 1])), []);
         // 2 is to relieve 0, and 1 has asked too.
         ports.claim(LENT, worker(2, 1), "one");
         ports.claim(LENT, worker(1, 1), "one");
-        assert_eq!(ports.pass_on(&[0, 1, 2]), []);
+        assert_eq!(ports.pass_on(&of(&[0, 1, 2])), []);
         ports.forget(worker(0, 1));
-        assert_eq!(ports.pass_on(&[1]), passed(0, 1), "2 is not there yet");
-        assert_eq!(ports.pass_on(&[1, 2]), passed(1, 2), "and it came before 1");
+        assert_eq!(ports.pass_on(&of(&[1])), passed(0, 1), "2 is not there yet");
+        assert_eq!(
+            ports.pass_on(&of(&[1, 2])),
+            passed(1, 2),
+            "and it came before 1"
+        );
         ports.forget(worker(2, 1));
-        assert_eq!(ports.pass_on(&[1]), passed(2, 1));
+        assert_eq!(ports.pass_on(&of(&[1])), passed(2, 1));
         // It dies, and comes back to the same seats.
         ports.forget(worker(1, 1));
         assert_eq!(ports.pass_on(&[]), []);
-        assert_eq!(ports.pass_on(&[0, 2, 3]), [], "they have not asked");
+        assert_eq!(ports.pass_on(&of(&[0, 2, 3])), [], "they have not asked");
         ports.claim(LENT, worker(1, 2), "one");
-        assert_eq!(ports.pass_on(&[0, 1, 2, 3]), []);
+        assert_eq!(ports.pass_on(&of(&[0, 1, 2, 3])), []);
         assert_eq!(ports.worker(LENT), Some(1));
     }
 
@@ -579,7 +593,7 @@ mod tests {
                     }
                 }
                 model.settle();
-                let sitting: Vec<u16> = model.sitting.iter().copied().collect();
+                let sitting: Vec<_> = model.sitting.iter().map(|&index| (index, index)).collect();
                 ports.pass_on(&sitting);
                 prop_assert_eq!(ports.pass_on(&sitting), vec![], "it has settled");
                 let numbers: Vec<_> = ports.ports.keys().copied().collect();

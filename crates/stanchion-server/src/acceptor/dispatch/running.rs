@@ -21,10 +21,12 @@ impl Dispatch {
     pub(crate) fn running(&self, workers: usize, now_us: u64) -> Running {
         let mut running = Running::default();
         let mut youngest_us = None;
-        for seat in self.seats(workers) {
+        running.counts.empty = self.empty_seats(workers);
+        for seat in self.seats() {
             match self.does(seat) {
                 SeatDoes::Idle => running.counts.idle += 1,
-                SeatDoes::Empty => running.counts.empty += 1,
+                // It was left in this moment.
+                SeatDoes::Empty => {}
                 SeatDoes::Busy => {
                     let seat = self.exchange.seat(seat);
                     let age_us = now_us.saturating_sub(seat.started_us.load(Ordering::Relaxed));

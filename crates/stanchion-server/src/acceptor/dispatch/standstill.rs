@@ -5,6 +5,7 @@ use stanchion_exchange::SlotState;
 use tracing::{info, warn};
 
 use super::Dispatch;
+use super::sitting::Sitting;
 use super::status::{SeatCounts, SeatStatus, StandstillStatus};
 use crate::tally::{Counts, Outcome};
 
@@ -196,13 +197,15 @@ impl Dispatch {
     }
 
     fn why_it_stands(&self, workers: usize, now_us: u64) -> String {
-        let late = self.sitting().find_map(|(worker, _)| {
-            let lag_us = self.loop_status(worker, now_us)?.lag_us;
-            (lag_us >= LATE_US).then_some((worker, lag_us))
+        let late = self.sitting().find_map(|(index, sitting)| {
+            let lag_us = self.loop_status(index, now_us)?.lag_us;
+            (lag_us >= LATE_US).then_some((sitting, lag_us))
         });
-        if let Some((worker, lag_us)) = late {
+        if let Some((Sitting { number, pid, .. }, lag_us)) = late {
             let late_s = lag_us as f64 / 1e6;
-            return format!("the event loop of worker {worker} has not turned for {late_s:.1} s");
+            return format!(
+                "the event loop of worker {number} ({pid}) has not turned for {late_s:.1} s"
+            );
         }
         let busy = self.seat_statuses(workers, now_us);
         why(self.running(workers, now_us).counts, &busy)

@@ -58,6 +58,24 @@ pub(crate) struct SeatStatus {
     pub(crate) busy_us: u64,
 }
 
+impl SeatStatus {
+    /// No process has this seat: the worker of this number is missing.
+    pub(super) fn empty((worker, seat): (u16, u16)) -> Self {
+        Self {
+            worker,
+            seat,
+            pid: 0,
+            tenure: 0,
+            state: SeatDoes::Empty,
+            running_us: None,
+            method: None,
+            path: None,
+            served: 0,
+            busy_us: 0,
+        }
+    }
+}
+
 /// How many seats do what.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct SeatCounts {
@@ -76,7 +94,7 @@ pub(crate) struct LoopStatus {
     pub(crate) lag_us: u64,
     /// The worst of this worker's.
     pub(crate) lag_max_us: u64,
-    /// Of all the times that it was measured, of this worker and those before it.
+    /// The acceptor adds up all times that it was measured, of this worker and of those of its number that are gone.
     pub(crate) lags: Lags,
 }
 

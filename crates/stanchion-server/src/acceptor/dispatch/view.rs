@@ -1,14 +1,13 @@
 //! How the line and the seats are, for `/status`.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use stanchion_exchange::{BEAT_US, LAG_BOUNDS_US, SeatState, SlotState};
+use stanchion_exchange::{BEAT_US, SeatState, SlotState};
 use stanchion_line::LaneId;
 
 use super::Dispatch;
-use crate::acceptor::dispatch::status::{
-    Lags, LaneStatus, LineStatus, LoopStatus, SeatDoes, SeatStatus,
-};
+use crate::acceptor::dispatch::status::{LaneStatus, LineStatus, LoopStatus, SeatDoes, SeatStatus};
 use crate::acceptor::dispatch::ticket::Ticket;
 
 /// Most of a path that is shown, in bytes: it may be as long as `limit_request_line`.
@@ -34,13 +33,6 @@ impl Dispatch {
 
     pub(crate) fn has_workers(&self) -> bool {
         !self.workers.is_empty()
-    }
-
-    /// Index and process of every worker that sits.
-    pub(crate) fn sitting(&self) -> impl Iterator<Item = (u16, i32)> {
-        self.workers
-            .iter()
-            .map(|(&worker, sitting)| (worker, sitting.pid))
     }
 
     pub(crate) fn line_status(&self, now_us: u64) -> LineStatus {
@@ -75,26 +67,46 @@ impl Dispatch {
         }
     }
 
-    /// Every seat that somebody has, or that should be had by one of the first `workers`; of event loops, which have so
+    /// Every seat that a worker has, and those that one of the first `workers` should have, by number; of event loops, which have so
     /// many, those that are busy, the longest first.
     pub(crate) fn seat_statuses(&self, workers: usize, now_us: u64) -> Vec<SeatStatus> {
+        let status = |seat| self.seat_status(seat, now_us);
         if !self.exchange.geometry().event_loops {
-            let seats = self.seats(workers);
-            return seats.map(|seat| self.seat_status(seat, now_us)).collect();
+            let mut seats: Vec<_> = self.seats().filter_map(status).collect();
+            let there = seats.iter().map(|seat| (seat.worker, seat.seat));
+            let there: BTreeSet<_> = there.collect();
+            let of = |number| (0..self.seats_per_worker as u16).map(move |seat| (number, seat));
+            let wanted = (0..workers as u16).flat_map(of);
+            let missing = wanted.filter(|one| !there.contains(one));
+            seats.extend(missing.map(SeatStatus::empty));
+            seats.sort_by_key(|seat| (seat.worker, seat.seat));
+            return seats;
         }
         let started_us = |seat: &u16| self.exchange.seat(*seat).started_us.load(Ordering::Relaxed);
         let busy = self
-            .seats(workers)
+            .seats()
             .filter(|seat| self.does(*seat) == SeatDoes::Busy);
         let mut busy: Vec<_> = busy.map(|seat| (started_us(&seat), seat)).collect();
         busy.sort_unstable();
         let shown = busy.into_iter().take(BUSY_SEATS_MAX);
-        shown
-            .map(|(_, seat)| self.seat_status(seat, now_us))
-            .collect()
+        shown.filter_map(|(_, seat)| status(seat)).collect()
     }
 
-    /// How many seats a worker has, and how many of them are busy.
+    /// How many seats the first `workers` should have and do not. A worker that leaves keeps those that it still works at, beside its
+    /// successor's: neither lacks them then.
+    pub(super) fn empty_seats(&self, workers: usize) -> usize {
+        let mut taken = vec![0; workers];
+        for seat in self.seats() {
+            let number = self.sitting_on(seat).map(|sitting| sitting.number);
+            if let Some(of) = number.and_then(|number| taken.get_mut(usize::from(number))) {
+                *of += 1;
+            }
+        }
+        let lacks = |taken: usize| self.seats_per_worker.saturating_sub(taken);
+        taken.into_iter().map(lacks).sum()
+    }
+
+    /// How many seats the worker of this index has, and how many of them are busy.
     pub(crate) fn seats_of(&self, worker: u16) -> (usize, usize) {
         let seats = self.exchange.geometry().seats_of(worker);
         let busy = seats
@@ -103,7 +115,7 @@ impl Dispatch {
         (seats.len(), busy.count())
     }
 
-    /// How the event loop of a worker is; `None` if it has none.
+    /// How the event loop of the worker of this index is; `None` if it has none.
     pub(crate) fn loop_status(&self, worker: u16, now_us: u64) -> Option<LoopStatus> {
         let inbox = self.exchange.inbox(worker)?;
         let lag = inbox.lag();
@@ -112,32 +124,19 @@ impl Dispatch {
             0 => 0,
             beat_us => now_us.saturating_sub(beat_us),
         };
-        let mut count = 0_u64;
-        let buckets = LAG_BOUNDS_US.iter().zip(lag.counts).map(|(&bound_us, of)| {
-            count = count.saturating_add(of);
-            (bound_us, count)
-        });
-        let buckets = buckets.collect();
-        let over = lag.counts.last().copied().unwrap_or_default();
         let lag_us = lag.last_us.max(silent_us.saturating_sub(BEAT_US));
         Some(LoopStatus {
             sessions: self.sessions.are_possible().then(|| inbox.sessions()),
             lag_us,
             lag_max_us: lag.max_us.max(lag_us),
-            lags: Lags {
-                count: count.saturating_add(over),
-                sum_us: lag.sum_us,
-                buckets,
-            },
+            lags: self.lags(worker),
         })
     }
 
-    pub(super) fn seats(&self, workers: usize) -> impl Iterator<Item = u16> {
-        let geometry = self.exchange.geometry();
-        let seats = 0..geometry.seats as u16;
-        seats.filter(move |seat| {
-            usize::from(geometry.worker_of(*seat)) < workers || self.does(*seat) != SeatDoes::Empty
-        })
+    /// Workers have these seats.
+    pub(super) fn seats(&self) -> impl Iterator<Item = u16> {
+        let seats = 0..self.exchange.geometry().seats as u16;
+        seats.filter(|seat| self.does(*seat) != SeatDoes::Empty)
     }
 
     pub(super) fn does(&self, seat: u16) -> SeatDoes {
@@ -148,16 +147,17 @@ impl Dispatch {
         }
     }
 
-    fn seat_status(&self, number: u16, now_us: u64) -> SeatStatus {
-        let (geometry, seat) = (self.exchange.geometry(), self.exchange.seat(number));
-        let state = self.does(number);
+    /// `None` in the moment between a worker's sitting down and the master's word on which it is.
+    fn seat_status(&self, place: u16, now_us: u64) -> Option<SeatStatus> {
+        let (geometry, seat) = (self.exchange.geometry(), self.exchange.seat(place));
+        let state = self.does(place);
         let busy = state == SeatDoes::Busy;
-        let ticket = busy.then(|| self.ticket_at(number, seat.slot.load(Ordering::Relaxed)));
+        let ticket = busy.then(|| self.ticket_at(place, seat.slot.load(Ordering::Relaxed)));
         let ticket = ticket.flatten();
         let started_us = seat.started_us.load(Ordering::Relaxed);
-        SeatStatus {
-            worker: geometry.worker_of(number),
-            seat: geometry.thread_of(number),
+        Some(SeatStatus {
+            worker: self.sitting_on(place)?.number,
+            seat: geometry.thread_of(place),
             pid: seat.pid.load(Ordering::Relaxed).cast_signed(),
             tenure: seat.tenure.load(Ordering::Relaxed),
             state,
@@ -166,7 +166,7 @@ impl Dispatch {
             path: ticket.map(shown_path),
             served: seat.served.load(Ordering::Relaxed),
             busy_us: seat.busy_us.load(Ordering::Relaxed),
-        }
+        })
     }
 
     /// What a seat works on. It says which slot that is in memory that it writes, so this is believed

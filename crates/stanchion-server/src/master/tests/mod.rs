@@ -480,12 +480,12 @@ fn line(action: &Action) -> String {
         Action::Dump { generation, pid } => format!("dump {generation}:{pid}"),
         Action::ShowDump {
             generation,
-            worker,
+            number,
             pid,
             client,
         } => match client {
-            Some(client) => format!("show {generation}:{worker}={pid} to {client}"),
-            None => format!("show {generation}:{worker}={pid}"),
+            Some(client) => format!("show {generation}:{number}={pid} to {client}"),
+            None => format!("show {generation}:{number}={pid}"),
         },
         Action::Reopen => "reopen".to_owned(),
         Action::LeaveBecause(reason) => format!("leave because {reason}"),
@@ -509,11 +509,28 @@ fn short(WorkerRef { index, tenure }: WorkerRef) -> String {
     format!("{index}/{tenure}")
 }
 
+/// Its number, if its index is another one.
+fn called_else(worker: WorkerRef, number: u16) -> String {
+    if number == worker.index {
+        String::new()
+    } else {
+        format!(" nr={number}")
+    }
+}
+
 fn to_acceptor(message: &ToAcceptor) -> String {
     match message {
         ToAcceptor::AcceptOperators => "accept operators".to_owned(),
         ToAcceptor::Accept => "accept".to_owned(),
-        ToAcceptor::WorkerReady { worker, pid } => format!("ready {}={pid}", short(*worker)),
+        ToAcceptor::WorkerReady {
+            worker,
+            number,
+            pid,
+        } => format!(
+            "ready {}={pid}{}",
+            short(*worker),
+            called_else(*worker, *number)
+        ),
         ToAcceptor::WorkerGone(worker) => format!("gone {}", short(*worker)),
         ToAcceptor::Overdue {
             seat,
@@ -537,12 +554,7 @@ fn to_acceptor(message: &ToAcceptor) -> String {
 fn to_template(message: &ToTemplate) -> String {
     match message {
         ToTemplate::Fork { worker, number } => {
-            let of = if *number == worker.index {
-                String::new()
-            } else {
-                format!(" nr={number}")
-            };
-            format!("fork {}{of}", short(*worker))
+            format!("fork {}{}", short(*worker), called_else(*worker, *number))
         }
         ToTemplate::Reopen => "reopen".to_owned(),
     }

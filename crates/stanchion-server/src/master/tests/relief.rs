@@ -57,8 +57,8 @@ fn the_successor_comes_first_and_then_the_worker_leaves() {
     tree.expect(here(1, 2, 1, 102), "");
     tree.expect(
         ready(1, 2, 1),
-        "acceptor 1: ready 2/1=102
-         info: worker ready worker=2 pid=102 generation=1
+        "acceptor 1: ready 2/1=102 nr=0
+         info: worker ready worker=0 pid=102 generation=1
          TERM 100",
     );
     tree.expect(
@@ -131,7 +131,7 @@ fn one_that_dies_before_its_successor_comes_is_gone_all_the_same() {
     tree.play([here(1, 2, 1, 102)]);
     tree.expect(
         ready(1, 2, 1),
-        "acceptor 1: ready 2/1=102\ninfo: worker ready worker=2 pid=102 generation=1",
+        "acceptor 1: ready 2/1=102 nr=0\ninfo: worker ready worker=0 pid=102 generation=1",
     );
 }
 
@@ -200,7 +200,7 @@ fn a_worker_is_not_replaced_for_what_it_takes_before_its_first_request() {
     let mut tree = Tree::serving();
     tree.expect(
         unused(0, 150),
-        "warning: worker 0 takes 150 MiB before its first request, more than max_memory (100 MiB): the master replaces no \
+        "warning: worker 0 (100) takes 150 MiB before its first request, more than max_memory (100 MiB): the master replaces no \
          worker for that, as its successor would take as much. Set a larger limit",
     );
     // Said once, also of the next one.

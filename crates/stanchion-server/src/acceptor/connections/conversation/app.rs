@@ -62,7 +62,9 @@ impl ScriptedApp {
         });
         self.seats = seats.collect();
         let now_us = requests.now_us;
-        requests.dispatch.worker_ready(self.worker, PID, now_us);
+        requests
+            .dispatch
+            .worker_ready(self.worker, (0, PID), now_us);
     }
 
     /// The worker is gone, and the master reports it to the acceptor.

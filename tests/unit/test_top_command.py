@@ -13,6 +13,7 @@ import pytest
 
 from stanchion.cli import main
 from stanchion.top import found, looker, source
+from stanchion.top.status import Seat
 from support.admin import Admin, seat, status
 from support.patience import PATIENCE_S
 
@@ -271,6 +272,8 @@ def test_no_worker_has_this_in_its_memory(home):
 
 # ---- Stacks
 
+SEAT = Seat(1, 0, 6, 1, "busy", 9, "GET", "/pay", 0, 0)
+
 
 @pytest.mark.parametrize(
     ("answer", "lines"),
@@ -280,7 +283,7 @@ def test_no_worker_has_this_in_its_memory(home):
                 "ok": True,
                 "message": "",
                 "data": [
-                    {"index": 0, "pid": 5, "generation": 1, "stacks": "not this"},
+                    {"index": 1, "pid": 5, "generation": 2, "stacks": "not this"},
                     {"index": 1, "pid": 6, "generation": 2, "stacks": "Thread\n  File \x1b\n"},
                 ],
             },
@@ -301,10 +304,10 @@ def test_the_stacks_of_one_worker(answer, lines, monkeypatch):
     call = Call()
     call.enter_result = call
     monkeypatch.setattr(looker.ctl, "Call", lambda path, timeout_s: call)
-    found = looker.stacks("/ctl", 1)
+    found = looker.stacks("/ctl", SEAT)
     assert len(found) == len(lines)
     assert all(line.startswith(start) for line, start in zip(found, lines, strict=True))
 
 
 def test_no_stacks_of_a_server_that_is_not_there(path):
-    assert looker.stacks(str(path), 1)[0] == "No stacks:"
+    assert looker.stacks(str(path), SEAT)[0] == "No stacks:"

@@ -18,7 +18,7 @@ def test_a_status_is_read_and_unknown_keys_are_ignored():
     found = parse(data)
     assert (found.version, found.pid, found.uptime_s, found.ready) == ("0.1.0", 100, 3725.0, True)
     assert (found.seats[0].path, found.seats[0].running_us, found.seats[0].state) == ("/a", 1_500, "busy")
-    assert found.memory_bytes == {0: 50 << 20, 1: None}
+    assert found.memory_bytes == {200: 50 << 20, 201: None}
     assert (found.listeners[0].backlog_asked, found.listeners[0].backlog) == (2048, None)
     assert found.line.lanes[0].waiting_max is None
     assert found.restarts == {"killed": 0, "timeout": 0}

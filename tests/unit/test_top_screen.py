@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from stanchion.output import printable
 from stanchion.top.keys import HELP, Do, State, press, split
-from stanchion.top.lines import KEYS, View, screen
+from stanchion.top.lines import KEYS, Chosen, View, screen
 from stanchion.top.model import Model, Order, model
-from stanchion.top.status import parse
+from stanchion.top.status import Seat, parse
 from stanchion.top.words import duration, encodable, size
 from support.admin import histogram, lane, seat, status, worker
 
@@ -242,7 +242,7 @@ def rows(lines: Sequence[str]) -> list[str]:
 
 def test_the_chosen_seat_stays_in_sight_and_is_marked():
     many = looked(seats=[seat(worker, 0) for worker in range(30)])
-    lines = screen(many, View(live=True, order=Order.WORKER, chosen=(29, 0)), 80, 24)
+    lines = screen(many, View(live=True, order=Order.WORKER, chosen=Chosen(29, 0, 229)), 80, 24)
     assert rows([line.plain for line in lines])[-1] == "29"
     marked = [line.plain for line in lines if any(span.style == "reverse" for span in line.spans)]
     assert [line.split()[0] for line in marked] == ["29"]
@@ -320,10 +320,15 @@ def test_no_key_is_lost_or_breaks_it(typed):
         state, _ = press(state, key, BUSY.status.seats, 24)
 
 
-def pressed(*keys: str, state: State = State(View(live=True)), rows: int = 24) -> tuple[State, Do]:  # noqa: B008
+def pressed(
+    *keys: str,
+    state: State = State(View(live=True)),  # noqa: B008
+    rows: int = 24,
+    seats: Sequence[Seat] = BUSY.status.seats,
+) -> tuple[State, Do]:
     do = Do.NOTHING
     for key in keys:
-        state, do = press(state, key, BUSY.status.seats, rows)
+        state, do = press(state, key, seats, rows)
     return state, do
 
 
@@ -346,7 +351,21 @@ def test_sorting(key, order):
     ],
 )
 def test_choosing_a_seat(keys, chosen):
-    assert pressed(*keys)[0].view.chosen == chosen
+    found = pressed(*keys)[0].view.chosen
+    assert found is not None and found[:2] == chosen
+
+
+def test_a_worker_that_leaves_and_its_successor_are_chosen_each():
+    two = looked(seats=[seat(0, 0, 9_000_000, "/old", pid=71), seat(0, 0, pid=72), seat(1, 0, pid=73)])
+
+    def marked(chosen):
+        lines = screen(two, View(live=True, order=Order.AGE, chosen=chosen), 80, 24)
+        return [line.plain.split()[1] for line in lines if any(span.style == "reverse" for span in line.spans)]
+
+    assert [marked(Chosen(0, 0, pid)) for pid in (71, 72)] == [["71"], ["72"]]
+    # The cursor goes to the seat of the successor.
+    assert marked(Chosen(1, 0, 4711)) == ["73"]
+    assert pressed("j", "j", seats=two.status.seats)[0].view.chosen == Chosen(1, 0, 73)
 
 
 @pytest.mark.parametrize(

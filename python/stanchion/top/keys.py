@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from stanchion.top.lines import View, row_of
+from stanchion.top.lines import Chosen, View, row_of
 from stanchion.top.model import Order, sort
 from stanchion.top.status import Seat
 
@@ -144,7 +144,7 @@ def _steps(name: str, rows: int) -> int:
     return {"up": -1, "down": 1, "page up": -(rows - 2), "page down": rows - 2}.get(name, 0)
 
 
-def _moved(view: View, seats: Sequence[Seat], steps: int) -> tuple[int, int]:
+def _moved(view: View, seats: Sequence[Seat], steps: int) -> Chosen:
     row = row_of(view.chosen, seats)
     seat = seats[max(0, min(row + steps, len(seats) - 1))]
-    return seat.worker, seat.seat
+    return Chosen(seat.worker, seat.seat, seat.pid)

@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich.text import Text
 
@@ -31,6 +32,15 @@ _TROUBLE_LINES_MAX = 4
 _LEVELS = " ▁▂▃▄▅▆▇█"
 
 
+class Chosen(NamedTuple):
+    """The seat under the cursor."""
+
+    worker: int
+    seat: int
+    pid: int | None
+    """A worker that leaves and its successor have one number."""
+
+
 @dataclass(frozen=True)
 class View:
     """How somebody looks at it."""
@@ -38,8 +48,8 @@ class View:
     order: Order = Order.AGE
     live: bool = False
     """With a cursor among the seats, and the keys below."""
-    chosen: tuple[int, int] | None = None
-    """Worker and seat under the cursor; the first row where there is no such seat (any more)."""
+    chosen: Chosen | None = None
+    """Its successor's where it is gone; the first row where there is no such seat (any more)."""
     paused: bool = False
     trouble: str | None = None
     """Why there is no newer look than this one."""
@@ -311,7 +321,7 @@ def _loops(status: Status, rows: int) -> list[Text]:
     heads = ("event loop", "pid", "rss", "running", "of", "WebSockets", "lag", "at most")
     # Of gevent's no figure would be told.
     columns = [at for at, head in enumerate(heads) if head != "WebSockets" or status.has_websockets]
-    cells = [_loop_cells(loop, status.memory_bytes.get(loop.worker)) for loop in worst_first]
+    cells = [_loop_cells(loop, status.memory_bytes.get(loop.pid)) for loop in worst_first]
     return table(
         [heads[at] for at in columns],
         [tuple(row[at] for at in columns) for row in cells],
@@ -340,7 +350,7 @@ def _seats(model: Model, view: View, rows: int | None) -> list[Text]:
     seats = sort(model.status.seats, view.order)
     # A worker with one thread has the one seat 0.
     columns = [at for at in range(len(_SEAT_HEADS)) if at != 1 or any(seat.seat for seat in seats)]
-    cells = [_seat_cells(seat, model.status.memory_bytes.get(seat.worker)) for seat in seats]
+    cells = [_seat_cells(seat, model.status.memory_bytes.get(seat.pid or 0)) for seat in seats]
     lines = table(
         [_SEAT_HEADS[at] for at in columns],
         [tuple(row[at] for at in columns) for row in cells],
@@ -360,8 +370,11 @@ def _seats(model: Model, view: View, rows: int | None) -> list[Text]:
     return [head, *body[first : first + room], *([Text(f"… {more} more seats", "dim")] if more else [])]
 
 
-def row_of(chosen: tuple[int, int] | None, seats: Sequence[Seat]) -> int:
-    return next((row for row, seat in enumerate(seats) if (seat.worker, seat.seat) == chosen), 0)
+def row_of(chosen: Chosen | None, seats: Sequence[Seat]) -> int:
+    if chosen is None:
+        return 0
+    same = [row for row, seat in enumerate(seats) if (seat.worker, seat.seat) == chosen[:2]]
+    return next((row for row in same if seats[row].pid == chosen.pid), same[0] if same else 0)
 
 
 def _seat_cells(seat: Seat, memory_bytes: int | None) -> tuple[str, ...]:

@@ -183,15 +183,15 @@ class _Server(_Live):
         assert self._model is not None
         view = self._state.view
         seats = sort(self._model.status.seats, view.order)
-        worker = seats[row_of(view.chosen, seats)].worker
+        seat = seats[row_of(view.chosen, seats)]
         if self._control is None:
             page: tuple[str, ...] = (
                 "No control socket is known, and stacks come through it.",
                 "Start the server with --control unix:PATH, and this with the same.",
             )
         else:
-            page = (f"Waiting for the stacks of worker {worker}",)
-            self._looker.dump(self._control, worker)
+            page = (f"Waiting for the stacks of worker {seat.worker}",)
+            self._looker.dump(self._control, seat)
         self._state = replace(self._state, page=page, first=0)
 
     def _lines(self, width: int, height: int) -> list[Text]:

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 from stanchion import ctl
 from stanchion.output import printable
 from stanchion.top import source
-from stanchion.top.status import Status, Unexpected, parse
+from stanchion.top.status import Seat, Status, Unexpected, parse
 
 T = TypeVar("T")
 
@@ -58,13 +58,13 @@ class Looker(Generic[T]):
             page, self._page = self._page, None
             return page
 
-    def dump(self, control: str, worker: int) -> None:
-        """Ask for the stacks of a worker, if nobody does so already; they come as a page."""
+    def dump(self, control: str, seat: Seat) -> None:
+        """Ask for the stacks of a seat's worker, unless a thread does so already; they come as a page."""
         with self._lock:
             if self._dumping:
                 return
             self._dumping = True
-        threading.Thread(target=self._dump, args=(control, worker), daemon=True).start()
+        threading.Thread(target=self._dump, args=(control, seat), daemon=True).start()
 
     def _run(self) -> None:
         while not self._ended.is_set():
@@ -78,26 +78,26 @@ class Looker(Generic[T]):
             self._tell()
             self._ended.wait(self._interval_s)
 
-    def _dump(self, control: str, worker: int) -> None:
-        page = stacks(control, worker)
+    def _dump(self, control: str, seat: Seat) -> None:
+        page = stacks(control, seat)
         with self._lock:
             self._page, self._dumping = page, False
         self._tell()
 
 
-def stacks(control: str, worker: int) -> tuple[str, ...]:
-    """The lines of a page: the stacks of one worker, or why there are none."""
+def stacks(control: str, seat: Seat) -> tuple[str, ...]:
+    """The lines of a page: the stacks of a seat's worker, or why there are none."""
     try:
         with ctl.Call(control, DUMP_S) as call:
             answer = ctl.checked(call.ask({"command": "dump"}))
         if not answer["ok"]:
             raise ctl.Failed(answer["message"])
-        lines = [line for one in answer["data"] if one["index"] == worker for line in _stack(one)]
+        lines = [line for one in answer["data"] if one["pid"] == seat.pid for line in _stack(one)]
     except ctl.Failed as failure:
         lines = ["No stacks:", str(failure)]
     except (AttributeError, KeyError, TypeError) as error:
         lines = [f"No stacks: the answer is not as expected ({error!r})"]
-    lines = lines or [f"The server has no stacks of worker {worker}: it is gone, or could not write them in time."]
+    lines = lines or [f"The server has no stacks of worker {seat.worker}: it is gone, or could not write them in time."]
     return tuple(printable(line) for line in lines[:STACK_LINES_MAX])
 
 

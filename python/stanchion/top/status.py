@@ -137,7 +137,7 @@ class Status:
     loops: tuple[Loop, ...]
     """None if workers run threads."""
     memory_bytes: Mapping[int, int | None]
-    """By the number of the worker."""
+    """By the process of the worker."""
     listeners: tuple[Listener, ...]
     connections: Mapping[str, int]
     certificates: tuple[Certificate, ...]
@@ -232,7 +232,7 @@ def _seat(of: "_Reader") -> Seat:
 
 
 def _memory(of: "_Reader") -> tuple[int, int | None]:
-    return of.count("worker"), of.count_or_none("memory_bytes")
+    return of.count("pid"), of.count_or_none("memory_bytes")
 
 
 def _loop(of: "_Reader") -> Loop | None:

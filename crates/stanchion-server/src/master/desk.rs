@@ -137,7 +137,7 @@ impl Loop<'_> {
         };
         let (exchange, now_us) = (&resources.common.exchange, monotonic_us());
         let present = house.workers.present();
-        SeatTotals::of(present.map(|(worker, _)| WorkerSeats::of(exchange, worker.index, now_us)))
+        SeatTotals::of(present.map(|one| WorkerSeats::of(exchange, one.worker.index, now_us)))
     }
 
     fn workers(&self) -> Vec<WorkerStatus> {

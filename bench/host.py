@@ -109,7 +109,7 @@ three). In the other cases one server runs at a time, A B C, A B C: `slow` has {
 {plan.mixed_s} s, `death` {plan.kills} kills, `reload` and `upgrade` {plan.deploys} deploys each. There is one worker,
 behind nginx there are two, and the whole server is on core 0 and the client on core 1; `mixed`, `death`, `reload`,
 `upgrade` and `memory` are not pinned.
-`adversaries` has the honest clients on core 0, too, and the attackers on core 1: {plan.load_s} s alone, twice that
+`adversaries` has the attackers on core 1, and honest clients that take it from them: {plan.load_s} s alone, twice that
 beside one kind of attackers, {plan.load_s} s alone, and so on, from the last kind to the first in every other round.
 `raw.jsonl` has every turn or round of each server, `summary.md` the tables.
 

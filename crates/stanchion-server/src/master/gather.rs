@@ -61,7 +61,7 @@ impl Loop<'_> {
             self.master.next_tick_ms(),
             self.control.as_ref().and_then(Control::next_deadline_ms),
             self.alive_due_ms(),
-            Some(self.watch.due_ms()),
+            Some(self.looks.due_ms()),
             listens_again.min(),
         ];
         let due_ms = due_ms.into_iter().flatten().min();
@@ -90,6 +90,7 @@ impl Loop<'_> {
     pub(super) fn gather(&mut self) -> io::Result<()> {
         let signals = self.signals.take();
         let heard_ms = now_ms();
+        let look = self.looks.next(heard_ms);
         let mut dead = Vec::new();
         while dead.len() < REAPED_PER_TURN_MAX
             && let Some(one) = process::reap()?
@@ -97,7 +98,7 @@ impl Loop<'_> {
             dead.push(one);
         }
         self.has_more_dead = dead.len() == REAPED_PER_TURN_MAX;
-        self.tell_out_of_memory(heard_ms, &mut dead);
+        self.tell_out_of_memory(heard_ms, look.is_some(), &mut dead);
         let pids: Vec<i32> = dead.iter().map(|&(pid, _)| pid).collect();
         let later = self.gather_reports(&pids);
         self.events.extend(self.succession.gather(&pids));
@@ -127,13 +128,15 @@ impl Loop<'_> {
         self.events
             .extend(dead.map(|(pid, exit)| Event::Reaped(pid, exit)));
         self.events.extend(later);
-        self.watch_acceptor();
-        self.watch_stopped();
+        if let Some(look) = look {
+            self.watch_acceptor(look);
+            self.watch_stopped();
+            self.gather_idlers(look);
+        }
         self.show_life();
         self.gather_requests();
         self.gather_overdue();
         self.gather_loops();
-        self.gather_idlers();
         self.gather_memory();
         self.events.push_back(Event::Tick { heard_ms });
         Ok(())

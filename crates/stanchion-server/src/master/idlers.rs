@@ -8,19 +8,17 @@ use stanchion_exchange::{Exchange, SeatState};
 use stanchion_sys::process;
 
 use super::event::{Event, Idleness};
+use super::looks::Look;
 use super::worker::Present;
 use super::{Loop, now_ms};
 use crate::heartbeat;
 
-/// How often the master looks.
-const LOOK_MS: u64 = 1_000;
 /// A seat that sleeps takes a request within a fraction of a millisecond. The master names a worker that takes none for so long.
 const NAMED_MS: u64 = 5_000;
 
 /// The master has seen these, by generation and index.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Idlers {
-    looked_ms: u64,
     idle: BTreeMap<(u32, u16), Idler>,
 }
 
@@ -61,27 +59,11 @@ impl Work {
 }
 
 impl Idlers {
-    pub(super) fn new(now_ms: u64) -> Self {
-        Self {
-            looked_ms: now_ms,
-            idle: BTreeMap::new(),
+    /// The master was held up, so it starts all counts again.
+    fn pause(&mut self, now_ms: u64) {
+        for idler in self.idle.values_mut() {
+            idler.since_ms = now_ms;
         }
-    }
-
-    /// Whether the master is to look, which it does once for each such answer. A look that comes late starts all counts again: the
-    /// machine or the control group may have stood.
-    fn is_due(&mut self, now_ms: u64) -> bool {
-        let between_ms = now_ms.saturating_sub(self.looked_ms);
-        if between_ms < LOOK_MS {
-            return false;
-        }
-        if between_ms > 2 * LOOK_MS {
-            for idler in self.idle.values_mut() {
-                idler.since_ms = now_ms;
-            }
-        }
-        self.looked_ms = now_ms;
-        true
     }
 
     /// A worker that is idle though a request waits has done this `work`; `None`: it is not. Gives for how long it has taken
@@ -117,10 +99,10 @@ enum Seen {
 }
 
 impl Loop<'_> {
-    pub(super) fn gather_idlers(&mut self) {
+    pub(super) fn gather_idlers(&mut self, look: Look) {
         let now_ms = now_ms();
-        if !self.idlers.is_due(now_ms) {
-            return;
+        if look.is_late() {
+            self.idlers.pause(now_ms);
         }
         let mut present = Vec::new();
         for house in self.master.houses() {
@@ -175,6 +157,7 @@ mod tests {
     use super::*;
 
     const NAME: (u32, u16) = (1, 0);
+    const LOOK_MS: u64 = 1_000;
 
     fn work(served: u64) -> Work {
         Work {
@@ -186,10 +169,9 @@ mod tests {
 
     /// The outcomes of looks a second apart.
     fn looks(works: impl IntoIterator<Item = Option<Work>>) -> Vec<Option<Seen>> {
-        let mut idlers = Idlers::new(0);
+        let mut idlers = Idlers::default();
         let times_ms = (1..).map(|look| look * LOOK_MS);
         let look = |(work, now_ms): (Option<Work>, u64)| {
-            assert!(idlers.is_due(now_ms));
             let seen = idlers.seen(NAME, work, now_ms);
             if let Some(Seen::Idles(_)) = seen {
                 idlers.idle.get_mut(&NAME).unwrap().is_named = true;
@@ -217,15 +199,12 @@ mod tests {
 
     #[test]
     fn time_in_which_the_master_stood_too_does_not_count() {
-        let mut idlers = Idlers::new(0);
+        let mut idlers = Idlers::default();
         for now_ms in [1_000, 2_000, 3_000] {
-            assert!(idlers.is_due(now_ms));
             assert_eq!(idlers.seen(NAME, Some(work(7)), now_ms), None);
         }
-        assert!(!idlers.is_due(3_500));
-        assert!(idlers.is_due(60_000));
+        idlers.pause(60_000);
         assert_eq!(idlers.seen(NAME, Some(work(7)), 60_000), None);
-        assert!(idlers.is_due(61_000));
         assert_eq!(idlers.seen(NAME, Some(work(7)), 61_000), None);
     }
 }

@@ -16,6 +16,7 @@ mod idlers;
 mod interface;
 mod intrusion;
 mod lent;
+mod looks;
 mod loops;
 mod news;
 mod out_of_memory;
@@ -61,6 +62,7 @@ use crate::title;
 use crate::tree::Common;
 use event::Event;
 use idlers::Idlers;
+use looks::Looks;
 use out_of_memory::OutOfMemory;
 use pause::Pause;
 pub(crate) use resources::{Before, HouseResources};
@@ -149,6 +151,7 @@ struct Loop<'h> {
     alive_ms: u64,
     /// Whether the master withheld it then, because the acceptor's loop stood still.
     is_withheld: bool,
+    looks: Looks,
     watch: AcceptorWatch,
     stopped: StoppedWatch,
     idlers: Idlers,
@@ -206,16 +209,17 @@ pub(crate) fn run(
         manager,
         alive_ms: now_ms(),
         is_withheld: false,
+        looks: Looks::new(now_ms()),
         watch: AcceptorWatch::new(now_ms()),
-        stopped: StoppedWatch::new(now_ms()),
-        idlers: Idlers::new(now_ms()),
+        stopped: StoppedWatch::default(),
+        idlers: Idlers::default(),
         pause: Pause::default(),
         weighed_ms: 0,
         looked_us: 0,
         watching_since_us: 0,
         is_blind: false,
         spun: None,
-        out_of_memory: OutOfMemory::new(now_ms()),
+        out_of_memory: OutOfMemory::new(),
         has_more_dead: false,
         open_files: OpenFiles::allow(OPEN_FILES_MAX),
     };

@@ -6,9 +6,6 @@ use stanchion_sys::signal::SIGKILL;
 
 use super::Loop;
 
-/// How often the count is looked at while no child ends: a process of the app's that the kernel killed long ago is no reason for
-/// what an operator kills now.
-const LOOK_MS: u64 = 1_000;
 /// How long after the kernel has counted one its end is taken for that: to free much memory takes a while.
 const DYING_MS_MAX: u64 = 10_000;
 
@@ -24,16 +21,14 @@ struct Seen {
     count: u64,
     unclaimed: u64,
     grown_ms: u64,
-    looked_ms: u64,
 }
 
 impl OutOfMemory {
     /// The server has no part in earlier kills.
-    pub(super) fn new(now_ms: u64) -> Self {
+    pub(super) fn new() -> Self {
         let kills = OutOfMemoryKills::find();
         let seen = Seen {
             count: kills.count(),
-            looked_ms: now_ms,
             ..Seen::default()
         };
         Self { kills, seen }
@@ -42,17 +37,10 @@ impl OutOfMemory {
     fn look(&mut self, now_ms: u64) {
         self.seen.look(now_ms, self.kills.count());
     }
-
-    fn look_if_due(&mut self, now_ms: u64) {
-        if now_ms >= self.seen.looked_ms + LOOK_MS {
-            self.look(now_ms);
-        }
-    }
 }
 
 impl Seen {
     fn look(&mut self, now_ms: u64, count: u64) {
-        self.looked_ms = now_ms;
         if now_ms >= self.grown_ms + DYING_MS_MAX {
             self.unclaimed = 0;
         }
@@ -72,14 +60,19 @@ impl Seen {
 }
 
 impl Loop<'_> {
-    /// Finds out of which children memory was the end.
-    pub(super) fn tell_out_of_memory(&mut self, now_ms: u64, dead: &mut [(i32, Exit)]) {
+    /// Finds out of which children memory was the end. It also looks while no child ends, if a look `is_due`: a process of the app's
+    /// that the kernel killed long ago is no reason for what an operator kills now.
+    pub(super) fn tell_out_of_memory(
+        &mut self,
+        now_ms: u64,
+        is_due: bool,
+        dead: &mut [(i32, Exit)],
+    ) {
         let is_killed = |exit: Exit| exit == Exit::Signal(SIGKILL);
-        if !dead.iter().any(|&(_, exit)| is_killed(exit)) {
-            self.out_of_memory.look_if_due(now_ms);
-            return;
+        let has_killed = dead.iter().any(|&(_, exit)| is_killed(exit));
+        if has_killed || is_due {
+            self.out_of_memory.look(now_ms);
         }
-        self.out_of_memory.look(now_ms);
         for (pid, exit) in dead {
             let is_ours = self
                 .master

@@ -7,6 +7,7 @@ use std::time::Duration;
 use stanchion_sys::signal::{SIGABRT, SIGTERM};
 
 use super::event::{Action, Event, Idleness, LoopState, Plan};
+use super::looks::why_it_stands;
 use super::stage::Stage;
 use super::worker::Worker;
 use super::workers::Workers;
@@ -435,13 +436,10 @@ impl Workers {
 }
 
 fn why_it_idles(state: Option<char>) -> &'static str {
-    match state {
-        Some('T') => "a signal has stopped it",
-        Some('t') => "a debugger has stopped it",
-        Some('R') => "it gets no CPU time",
+    why_it_stands(state).unwrap_or(match state {
         Some('D') => "it waits in the kernel (disk or network file system)",
         _ => "it is stuck outside of the app's requests",
-    }
+    })
 }
 
 /// When a worker has lived long enough.

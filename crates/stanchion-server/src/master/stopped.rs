@@ -6,16 +6,14 @@ use std::collections::BTreeMap;
 use stanchion_sys::process;
 use tracing::{error, info};
 
+use super::Loop;
+use super::looks::why_it_stands;
 use super::worker::{Present, called};
-use super::{Loop, now_ms};
 
-/// How often the master looks. A process that two looks have found stopped is named: a debugger that only looks at it is gone by then.
-const LOOK_MS: u64 = 1_000;
-
-/// The master has found these processes stopped, by pid.
-#[derive(Debug)]
+/// The master has found these processes stopped, by pid. The log names a process that two looks have found so: a debugger that only
+/// looks at it is gone then.
+#[derive(Debug, Default)]
 pub(super) struct StoppedWatch {
-    looked_ms: u64,
     seen: BTreeMap<i32, Stopped>,
 }
 
@@ -30,13 +28,6 @@ struct Stopped {
 }
 
 impl StoppedWatch {
-    pub(super) fn new(now_ms: u64) -> Self {
-        Self {
-            looked_ms: now_ms,
-            seen: BTreeMap::new(),
-        }
-    }
-
     /// The log has named these.
     pub(super) fn named(&self) -> impl Iterator<Item = &str> {
         let named = self.seen.values().filter(|one| one.is_named);
@@ -62,21 +53,17 @@ struct Watched {
 }
 
 impl Loop<'_> {
-    /// Looks for stopped processes, if it is time.
+    /// Looks for stopped processes.
     pub(super) fn watch_stopped(&mut self) {
-        let now_ms = now_ms();
-        if now_ms.saturating_sub(self.stopped.looked_ms) < LOOK_MS {
-            return;
-        }
-        self.stopped.looked_ms = now_ms;
         let mut before = std::mem::take(&mut self.stopped.seen);
         // The log says how a process ended that is not watched any more.
         for one in self.watched() {
             let pid = one.pid;
             let known = before.remove(&pid);
-            let by = match process::state(pid) {
-                Some('T') => format!("a signal has stopped it (kill -CONT {pid})"),
-                Some('t') => "a debugger has stopped it".to_owned(),
+            let state = process::state(pid);
+            let how = match state {
+                Some('T') => format!(" (kill -CONT {pid})"),
+                Some('t') => String::new(),
                 None | Some('Z' | 'X') => continue,
                 Some(_) => {
                     if known.is_some_and(|known| known.is_named) {
@@ -87,7 +74,9 @@ impl Loop<'_> {
             };
             let is_named = known.as_ref().is_some_and(|known| known.is_named);
             if known.is_some() && !is_named {
-                error!("the {}: {by}, and until it goes on {}", one.name, one.lacks);
+                let why = why_it_stands(state).unwrap_or_default();
+                let Watched { name, lacks, .. } = &one;
+                error!("the {name}: {why}{how}, and until it goes on {lacks}");
             }
             let stopped = Stopped {
                 name: one.name,

@@ -8,11 +8,10 @@ use stanchion_sys::process;
 use stanchion_sys::signal::SIGKILL;
 use tracing::{error, info};
 
+use super::looks::{Look, why_it_stands};
 use super::{Loop, now_ms};
 use crate::heartbeat::AcceptorTurns;
 
-/// How often the master looks.
-const LOOK_MS: u64 = 1_000;
 /// An acceptor that has been seen blocked for so long is not expected to go on.
 const BLOCKED_MS_MAX: u64 = 30_000;
 
@@ -21,8 +20,6 @@ const BLOCKED_MS_MAX: u64 = 30_000;
 pub(super) struct AcceptorWatch {
     pid: Option<i32>,
     turns: AcceptorTurns,
-    /// When the master last looked.
-    looked_ms: u64,
     /// For how long it has stood still, if that is too long.
     still_ms: Option<u64>,
     /// Since when each look has found it blocked.
@@ -34,7 +31,6 @@ impl AcceptorWatch {
         Self {
             pid: None,
             turns: AcceptorTurns::new(now_ms),
-            looked_ms: now_ms,
             still_ms: None,
             blocked_since_ms: None,
         }
@@ -44,20 +40,12 @@ impl AcceptorWatch {
     pub(super) fn still_ms(&self) -> Option<u64> {
         self.still_ms
     }
-
-    /// When the master looks again.
-    pub(super) fn due_ms(&self) -> u64 {
-        self.looked_ms + LOOK_MS
-    }
 }
 
 impl Loop<'_> {
-    /// Looks whether the acceptor makes turns, if it is time.
-    pub(super) fn watch_acceptor(&mut self) {
+    /// Looks whether the acceptor makes turns.
+    pub(super) fn watch_acceptor(&mut self, look: Look) {
         let now_ms = now_ms();
-        let late_ms = now_ms.checked_sub(self.watch.due_ms());
-        let Some(late_ms) = late_ms else { return };
-        self.watch.looked_ms = now_ms;
         let pid = self.serving_acceptor();
         if pid != self.watch.pid || pid.is_none() {
             self.watch = AcceptorWatch {
@@ -66,9 +54,8 @@ impl Loop<'_> {
             };
         }
         let Some(pid) = pid else { return };
-        if late_ms > LOOK_MS {
-            // A master that is late itself may have been held up together with the acceptor (a freezer, a pause of the machine).
-            self.watch.turns.pause(late_ms);
+        if look.is_late() {
+            self.watch.turns.pause(look.late_ms);
             self.watch.blocked_since_ms = None;
         }
         let turns = self.present.tally.turns();
@@ -122,13 +109,13 @@ impl Loop<'_> {
 
 fn name_standing(pid: i32, still_ms: u64, state: Option<char>) {
     let still_s = still_ms as f64 / 1e3;
-    let why = match state {
-        Some('T') => {
-            format!("a signal has stopped it, and clients wait until it goes on (kill -CONT {pid})")
-        }
-        Some('t') => "a debugger has stopped it, and clients wait until it goes on".to_owned(),
-        Some('R') => "it gets no CPU time, and clients wait".to_owned(),
-        _ => "it is blocked, and clients wait".to_owned(),
+    let why = why_it_stands(state).unwrap_or("it is blocked");
+    let until = match state {
+        Some('T') => format!(" until it goes on (kill -CONT {pid})"),
+        Some('t') => " until it goes on".to_owned(),
+        _ => String::new(),
     };
-    error!("the acceptor ({pid}) has made no turn of its loop for {still_s:.1} s: {why}");
+    error!(
+        "the acceptor ({pid}) has made no turn of its loop for {still_s:.1} s: {why}, and clients wait{until}"
+    );
 }

@@ -26,7 +26,7 @@ pub(super) struct Standstills {
     turned_away: u64,
 }
 
-/// One that lasts.
+/// A standstill that lasts.
 #[derive(Debug)]
 struct Standstill {
     since_us: u64,
@@ -56,11 +56,12 @@ impl Costs {
         }
     }
 
+    /// Workers can write to the counts, so the later ones may be the smaller.
     fn since(self, before: Self) -> Self {
         Self {
-            turned_away: self.turned_away - before.turned_away,
-            late: self.late - before.late,
-            left: self.left - before.left,
+            turned_away: self.turned_away.saturating_sub(before.turned_away),
+            late: self.late.saturating_sub(before.late),
+            left: self.left.saturating_sub(before.left),
         }
     }
 }
@@ -312,6 +313,15 @@ mod tests {
             costs: turned_away(9),
         };
         assert_eq!(line.look(0, false, turned_away(9), 7 * S), Some(over));
+    }
+
+    #[test]
+    fn counts_that_a_worker_has_written_over_are_no_cost() {
+        let late = |late| Costs {
+            late,
+            ..Costs::default()
+        };
+        assert_eq!(late(3).since(late(7)), Costs::default());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use serde::Serialize;
+use stanchion_sys::call;
 use stanchion_sys::clock::{LocalTime, monotonic_us};
 use stanchion_sys::process;
 use tracing::{Level, error, info, warn};
@@ -46,7 +47,7 @@ pub(crate) struct FailingLog {
 impl Trouble {
     /// Notes that a write has failed. Gives for how long writes have, if the process is to say so now.
     pub(super) fn begin_or_go_on(&self, now_us: u64, error: &io::Error) -> Option<Duration> {
-        let errno = error.raw_os_error().unwrap_or_default();
+        let errno = call::number(error).unwrap_or_default();
         self.errno.store(errno, Ordering::Relaxed);
         let now_us = now_us.max(1);
         let begun = self
@@ -130,7 +131,7 @@ pub(super) fn sentence(
 
 /// The operator's next step.
 pub(super) fn cure(error: &io::Error) -> &'static str {
-    match Errno::from_io_error(error) {
+    match call::number(error).map(Errno::from_raw_os_error) {
         Some(Errno::NOSPC | Errno::DQUOT) => "make room on its file system",
         Some(Errno::IO) => "see what the kernel says of the disk (dmesg)",
         Some(Errno::PIPE | Errno::CONNREFUSED | Errno::NOENT | Errno::NOTCONN) => {

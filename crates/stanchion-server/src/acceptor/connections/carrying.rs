@@ -313,7 +313,7 @@ impl Carrier {
             wire.piece_left = PIECE_BYTES_MAX;
             let waits = self.ledger.has_open();
             wire.overhead
-                .is_flood(self.ledger.answered_bytes(), waits, now_us)
+                .is_flood(self.ledger.framed_bytes(), waits, now_us)
         };
         let waker = self.waker.clone();
         let mut context = Context::from_waker(&waker);

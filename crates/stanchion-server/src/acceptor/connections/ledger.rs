@@ -22,7 +22,7 @@ pub(super) struct Ledger {
     /// Bytes of answers that h2 has, also of streams that are over.
     answers_bytes: Cell<usize>,
     /// Bytes of answers that h2 has put into frames.
-    answered_bytes: Cell<u64>,
+    framed_bytes: Cell<u64>,
     /// Streams that wait for room which streams that are over have, and are woken when there is more.
     waiting: RefCell<Vec<Waker>>,
     /// Where these bytes count, like those that the streams have.
@@ -72,8 +72,8 @@ impl Buf for Part {
 
     fn advance(&mut self, count: usize) {
         self.piece.advance(count);
-        let answered = &self.ledger.answered_bytes;
-        answered.set(answered.get() + count as u64);
+        let framed = &self.ledger.framed_bytes;
+        framed.set(framed.get() + count as u64);
     }
 }
 
@@ -97,7 +97,7 @@ impl Ledger {
             open: Cell::default(),
             resets: Cell::default(),
             answers_bytes: Cell::default(),
-            answered_bytes: Cell::default(),
+            framed_bytes: Cell::default(),
             waiting: RefCell::default(),
             memory: Rc::clone(memory),
             payer: charge::current(),
@@ -114,8 +114,8 @@ impl Ledger {
         self.open.get() > 0
     }
 
-    pub(super) fn answered_bytes(&self) -> u64 {
-        self.answered_bytes.get()
+    pub(super) fn framed_bytes(&self) -> u64 {
+        self.framed_bytes.get()
     }
 
     pub(super) fn resets(&self) -> u32 {

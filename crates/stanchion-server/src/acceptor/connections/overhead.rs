@@ -21,7 +21,7 @@ const HEAD_BYTES: usize = 9;
 const DATA: u8 = 0;
 const WINDOW_UPDATE: u8 = 8;
 
-/// What a client has sent on one connection.
+/// Counts the bytes that a client sends on one connection.
 #[derive(Debug)]
 pub(super) struct Overhead {
     since_us: u64,
@@ -29,7 +29,7 @@ pub(super) struct Overhead {
     body_bytes: u64,
     /// Of frames that open windows.
     window_bytes: u64,
-    /// What belongs to requests, with their heads.
+    /// Requests account for so many, with their heads.
     asked_bytes: u64,
     /// Of the next frame, what has come of its head.
     head: [u8; HEAD_BYTES],
@@ -97,7 +97,7 @@ impl Overhead {
 
     /// Whether the client has sent more than what belongs to its requests, to their bodies and to so many bytes of answers. A
     /// client that waits for answers may open windows for them, in however small steps: if it were sent away it would come back,
-    /// and the app would begin these answers anew.
+    /// and the app would begin these answers again.
     pub(super) fn is_flood(&self, answered_bytes: u64, waits: bool, now_us: u64) -> bool {
         let age_s = now_us.saturating_sub(self.since_us) / 1_000_000;
         let carried_bytes = self.body_bytes.saturating_add(answered_bytes);

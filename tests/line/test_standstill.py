@@ -1,8 +1,7 @@
 """A line that stands says why in the log and in /status, and what that has cost when it is over."""
 
-import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from support.address import Address
 from support.clock import Clock
 from support.gate import Gate
 from support.patience import eventually
+from support.processes import standing_still
 from support.server import Serve, Server
 from support.wire import Wire
 
@@ -31,17 +31,6 @@ def admin(tmp_path: Path) -> Address:
 def wires() -> Iterator[ExitStack]:
     with ExitStack() as stack:
         yield stack
-
-
-@contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    process = psutil.Process(pid)
-    process.send_signal(signal.SIGSTOP)
-    try:
-        eventually(lambda: process.status() == psutil.STATUS_STOPPED, "it has stopped")
-        yield
-    finally:
-        process.send_signal(signal.SIGCONT)
 
 
 def status(admin: Address) -> Any:
@@ -96,7 +85,7 @@ def test_requests_that_a_stopped_worker_does_not_take_stand(
     server = serve("hello:app", "--admin", f"unix:{admin.path}", *SLOW, env=clock.environment)
     mark = server.log.mark()
     eventually(lambda: status(admin)["seats"][0]["state"] == "idle", "its seat is taken")
-    with stopped(status(admin)["seats"][0]["pid"]):
+    with standing_still(psutil.Process(status(admin)["seats"][0]["pid"])):
         [wire] = ask(server, wires, 1)
         eventually(lambda: status(admin)["requests"]["in_flight"] == 1, "it has come")
         clock.advance(6)

@@ -3,6 +3,7 @@
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from support.counts import Counts
 from support.gate import Gate
 from support.manager import listening
 from support.patience import eventually
-from support.processes import gone
+from support.processes import gone, standing_still
 from support.server import Serve, Server
 from support.tracing import HERE, traced
 
@@ -33,11 +34,6 @@ LOGGING = {
 
 
 @pytest.fixture
-def counts(tmp_path: Path) -> Counts:
-    return Counts(tmp_path / "control")
-
-
-@pytest.fixture
 def seconds_pass(counts: Counts, clock: Clock) -> Callable[[int], None]:
     def passing(count: int) -> None:
         for _ in range(count):
@@ -51,17 +47,8 @@ def seconds_pass(counts: Counts, clock: Clock) -> Callable[[int], None]:
 @pytest.fixture
 def stopped() -> Iterator[Callable[[psutil.Process], None]]:
     """Stops processes; at the end they go on, those that are left."""
-    processes = []
-
-    def stop(process: psutil.Process) -> None:
-        process.send_signal(signal.SIGSTOP)
-        processes.append(process)
-        eventually(lambda: process.status() == psutil.STATUS_STOPPED, "it has stopped")
-
-    yield stop
-    for process in processes:
-        if process.is_running():
-            process.send_signal(signal.SIGCONT)
+    with ExitStack() as stack:
+        yield lambda process: stack.enter_context(standing_still(process))
 
 
 Stop = Callable[[psutil.Process], None]

@@ -36,13 +36,14 @@ def reap_of_session(session: int) -> None:
 
 @contextlib.contextmanager
 def standing_still(process: psutil.Process) -> Iterator[None]:
-    """It is stopped, and has stopped, as long as the block lasts."""
+    """It is stopped, and has stopped, as long as the block lasts. A server may have killed it by then."""
     process.suspend()
     try:
         eventually(lambda: process.status() == psutil.STATUS_STOPPED, "the process stands still")
         yield
     finally:
-        process.resume()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.resume()
 
 
 def sleeps(pid: int) -> bool:

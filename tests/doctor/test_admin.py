@@ -10,7 +10,7 @@ from stanchion.doctor import admin, servers
 from stanchion.doctor.facts import Listener, Owner, Silence
 from stanchion.doctor.settings import Settings
 from stanchion.top import source, status
-from support.doctor import Liar, Said, doctor, facts, network, owner, tcp, unix
+from support.doctor import Liar, Said, doctor, facts, listening, network, owner, tcp, unix
 from support.manager import passing
 from support.patience import PATIENCE_S, eventually
 from support.server import Serve
@@ -111,9 +111,7 @@ def test_what_is_no_status_is_not_believed_and_said(liar: Liar, at: Path) -> Non
 
 def test_who_does_not_answer_is_not_waited_for(at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin, "PATIENCE_S", 0.1)
-    with socket.socket(socket.AF_UNIX) as silent:
-        silent.bind(str(at))
-        silent.listen()
+    with listening(at):
         seen = facts(network(GUESSED, unix(address=str(at), owners=STANCHION)))
         after = admin.with_status(seen, lambda _: told(f"unix:{at}"))
     assert after.networks == seen.networks
@@ -128,9 +126,7 @@ def test_who_does_not_answer_is_not_waited_for(at: Path, monkeypatch: pytest.Mon
 def test_no_server_is_found_silent_that_was_given_no_time(at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Others have used it up."""
     monkeypatch.setattr(admin, "ALL_S", 0.1)
-    with socket.socket(socket.AF_UNIX) as silent:
-        silent.bind(str(at))
-        silent.listen()
+    with listening(at):
         seen = facts(network(GUESSED, unix(address=str(at), owners=STANCHION)))
         after = admin.with_status(seen, lambda _: told(f"unix:{at}"))
     assert len(after.not_looked_at) == 1

@@ -49,15 +49,20 @@ def facts(*networks: Network, **known: Any) -> Facts:
     return Facts("6.18", networks, **known)
 
 
+def listening(path: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX)
+    sock.bind(str(path))
+    sock.listen()
+    return sock
+
+
 class Liar:
     """Listens where a stanchion should, answers one request, and keeps what it was sent."""
 
     def __init__(self, path: Path, answer: bytes) -> None:
         self.sent = b""
         self._answer = answer
-        self._sock = socket.socket(socket.AF_UNIX)
-        self._sock.bind(str(path))
-        self._sock.listen()
+        self._sock = listening(path)
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -84,9 +89,7 @@ class Dripper:
         self.left = threading.Event()
         """Its client has gone."""
         self._over = threading.Event()
-        self._sock = socket.socket(socket.AF_UNIX)
-        self._sock.bind(str(path))
-        self._sock.listen()
+        self._sock = listening(path)
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 

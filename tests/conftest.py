@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from support import plan
 from support.clock import Clock
+from support.counts import Counts
 from support.gate import Gate
 from support.results import Results
 from support.server import KINDS, STANCHION, Kind, Serve, Server
@@ -213,6 +214,12 @@ def shared_serve(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     builder = Builder(kind, tmp_path_factory.mktemp("shared"))
     yield builder.serve
     builder.stop()
+
+
+@pytest.fixture
+def counts(tmp_path: Path) -> Counts:
+    """Those of the server that is started with its `arguments`."""
+    return Counts(tmp_path / "counts")
 
 
 @pytest.fixture

@@ -2,13 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.asgi import FLAVOURS, OURS, Flavour
-from support.counts import Counts
 from support.server import Serve, Server
 from support.websocket import Ask, Open, WebSocket
 from support.wire import Response, request
@@ -31,11 +29,6 @@ def serve_asgi(serve: Serve, request: pytest.FixtureRequest) -> ServeAsgi:
         return chosen.serve(serve, app, *arguments, **options)
 
     return started
-
-
-@pytest.fixture
-def counts(tmp_path: Path) -> Counts:
-    return Counts(tmp_path / "control.sock")
 
 
 @pytest.fixture

@@ -127,11 +127,6 @@ def test_many_slow_clients_do_not_keep_a_quick_one_waiting(hurried: Server, shar
 
 
 @pytest.fixture
-def counts(tmp_path: Path) -> Counts:
-    return Counts(tmp_path / "ctl")
-
-
-@pytest.fixture
 def admin(tmp_path: Path) -> Address:
     return Address(path=str(tmp_path / "admin"))
 

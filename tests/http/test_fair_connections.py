@@ -5,7 +5,6 @@ import socket
 import struct
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -28,11 +27,6 @@ def assert_turned_away(wire: Wire) -> None:
     assert response.header("Retry-After") == "1"
     assert b"too many connections" in response.body
     assert wire.rest() == b"", "an end, not a reset"
-
-
-@pytest.fixture
-def counts(tmp_path: Path) -> Counts:
-    return Counts(tmp_path / "ctl")
 
 
 class TestPerClient:

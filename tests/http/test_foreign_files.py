@@ -30,11 +30,6 @@ def foreign(tmp_path: Path) -> Iterator[FileSystem]:
 
 
 @pytest.fixture
-def counts(tmp_path: Path) -> Counts:
-    return Counts(tmp_path / "control.sock")
-
-
-@pytest.fixture
 def server(serve: Serve, foreign: FileSystem, counts: Counts, tmp_path: Path) -> Server:
     own = tmp_path / "own"
     own.mkdir()

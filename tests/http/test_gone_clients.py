@@ -25,11 +25,6 @@ def close_both_sides(wire: Wire) -> None:
     wire.close()
 
 
-@pytest.fixture
-def counts(tmp_path: Path) -> Counts:
-    return Counts(tmp_path / "ctl")
-
-
 @pytest.fixture(params=["TCP", "unix"])
 def transport(request: pytest.FixtureRequest) -> str:
     chosen: str = request.param

@@ -40,11 +40,6 @@ def no_mount_namespace() -> str:
 needs_mount_namespace = pytest.mark.skipif(bool(why := no_mount_namespace()), reason=why or "can")
 
 
-@pytest.fixture
-def counts(tmp_path: Path) -> Counts:
-    return Counts(tmp_path / "ctl")
-
-
 def opened(server: Server, stack: ExitStack, count: int) -> list[Wire]:
     """Connections that have been answered and now idle, the longest first."""
     wires = [stack.enter_context(server.connect()) for _ in range(count)]

@@ -42,11 +42,6 @@ def expected() -> str:
     return hashlib.sha256(noise(CHUNKS)).hexdigest()
 
 
-@pytest.fixture
-def counts(tmp_path: Path) -> Counts:
-    return Counts(tmp_path / "control")
-
-
 @contextlib.contextmanager
 def slow_reader(server: Server, target: str, method: str = "GET", version: str = "1.1") -> Iterator[Wire]:
     """Asks, and reads nothing yet.

@@ -55,11 +55,6 @@ def ended_with(talk: Talk, reason: int) -> bool:
 
 
 @pytest.fixture
-def counts(tmp_path: Path) -> Counts:
-    return Counts(tmp_path / "control")
-
-
-@pytest.fixture
 def waiting(serve: Serve, gate: Gate, counts: Counts) -> Server:
     return serve("waiting:app", "--threads", "1", *HTTP2, *counts.arguments, env=gate.environment)
 

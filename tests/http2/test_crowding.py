@@ -4,7 +4,6 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -38,11 +37,6 @@ def growth_is_below(server: Server, bytes_max: int) -> Iterator[None]:
     yield
     grown = process.memory_info().rss - before
     assert grown < bytes_max, f"{grown / MIB:.0f} MiB"
-
-
-@pytest.fixture
-def counts(tmp_path: Path) -> Counts:
-    return Counts(tmp_path / "control")
 
 
 def test_trailers_are_dropped_when_they_come(serve: Serve, gate: Gate, counts: Counts) -> None:

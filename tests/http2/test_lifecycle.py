@@ -1,7 +1,6 @@
 """When a server leaves, reloads or is replaced: clients of HTTP/2 are told, and what is under way is answered."""
 
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -18,11 +17,6 @@ pytestmark = pytest.mark.own("only peers that it trusts may speak HTTP/2 without
 HTTP2 = ("--http-protocols", "h2,h1", "--http2-cleartext", "prior-knowledge")
 RELOADED = r"reloaded: generation (\d+) serves"
 UPGRADED = r"upgraded: the new master (\d+) serves"
-
-
-@pytest.fixture
-def counts(tmp_path: Path) -> Counts:
-    return Counts(tmp_path / "control")
 
 
 @pytest.fixture

@@ -25,11 +25,6 @@ ANSWER_BYTES = 1_000_000
 ROUNDS = 20
 
 
-@pytest.fixture
-def counts(tmp_path: Path) -> Counts:
-    return Counts(tmp_path / "ctl")
-
-
 def busy_seats(control: Path) -> list[str]:
     shown = ctl(control, "workers", "--json")
     assert shown.returncode == 0, shown.stderr

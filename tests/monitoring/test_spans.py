@@ -6,7 +6,6 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,11 +31,6 @@ def collector() -> Iterator[Collector]:
     collector = Collector()
     yield collector
     collector.stop()
-
-
-@pytest.fixture
-def counts(tmp_path: Path) -> Counts:
-    return Counts(tmp_path / "control")
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -24,11 +23,6 @@ from support.wire import BrokenOff, Wire, chunked, request
 pytestmark = pytest.mark.own("gunicorn counts nothing")
 
 FORM = "Content-Type: application/octet-stream"
-
-
-@pytest.fixture
-def counts(tmp_path: Path) -> Counts:
-    return Counts(tmp_path / "ctl")
 
 
 @pytest.fixture(scope="module")

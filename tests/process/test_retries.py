@@ -2,7 +2,6 @@
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -15,11 +14,6 @@ from support.wire import Response, Wire, chunked, request
 pytestmark = pytest.mark.own("gunicorn resets the clients of a killed worker")
 
 BODY = bytes(range(256)) * 400
-
-
-@pytest.fixture
-def counts(tmp_path: Path) -> Counts:
-    return Counts(tmp_path / "ctl")
 
 
 @pytest.fixture

@@ -66,11 +66,6 @@ class Watched:
 
 
 @pytest.fixture
-def counts(tmp_path: Path) -> Counts:
-    return Counts(tmp_path / "control")
-
-
-@pytest.fixture
 def admin(tmp_path: Path) -> Address:
     return Address(path=str(tmp_path / "admin"))
 

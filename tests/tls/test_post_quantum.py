@@ -55,11 +55,6 @@ def group_of_an_answer(address: Address, context: SSL.Context) -> str | None:
 
 
 @pytest.fixture
-def counts(tmp_path: Path) -> Counts:
-    return Counts(tmp_path / "control")
-
-
-@pytest.fixture
 def server(serve: Serve, pair: Pair, counts: Counts) -> Server:
     return serve("hello:app", *pair.arguments(), *counts.arguments)
 

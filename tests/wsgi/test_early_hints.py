@@ -1,7 +1,6 @@
 """Early hints (RFC 8297) of a WSGI app, by gunicorn's `wsgi.early_hints`: before the answer, or not at all."""
 
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -203,11 +202,6 @@ def test_a_failure_after_hints_is_answered_500(serve: Serve) -> None:
     for _ in range(2):
         (first, last) = asked(server, "/fail")
         assert (first, last[0]) == ([CSS], ("status", "500"))
-
-
-@pytest.fixture
-def counts(tmp_path: Path) -> Counts:
-    return Counts(tmp_path / "ctl")
 
 
 def test_a_worker_that_dies_after_hints_is_answered_for(serve: Serve, counts: Counts) -> None:

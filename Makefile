@@ -200,7 +200,7 @@ NIGHTLY := $(GATE) test-nightly test-nightly-alone test-install test-site fuzz c
 
 .PHONY: nightly
 nightly: ## Run the gate, with the wheel that people install, and all that is too long for every change
-	WHEEL_PROFILE=release scripts/gate $(NIGHTLY)
+	WHEEL_PROFILE=release FUZZ_S=1800 scripts/gate $(NIGHTLY)
 
 # ---- Check
 

@@ -14,35 +14,35 @@ use kept::try_target;
 
 #[test]
 fn answers() {
-    try_target("answer", 200_000, answer::look);
+    try_target("answer", 130_000, answer::look);
 }
 
 #[test]
 fn bodies() {
-    try_target("body", 160_000, body::look);
+    try_target("body", 100_000, body::look);
 }
 
 #[test]
 fn connections() {
-    try_target("connection", 240_000, connection::look);
+    try_target("connection", 150_000, connection::look);
 }
 
 #[test]
 fn forwarded_by_proxies() {
-    try_target("forwarded", 160_000, forwarded::look);
+    try_target("forwarded", 100_000, forwarded::look);
 }
 
 #[test]
 fn heads_of_http2() {
-    try_target("http2", 200_000, http2::look);
+    try_target("http2", 130_000, http2::look);
 }
 
 #[test]
 fn proxy_headers() {
-    try_target("proxy_protocol", 80_000, proxy_protocol::look);
+    try_target("proxy_protocol", 60_000, proxy_protocol::look);
 }
 
 #[test]
 fn packets_of_uwsgi() {
-    try_target("uwsgi", 160_000, uwsgi::look);
+    try_target("uwsgi", 100_000, uwsgi::look);
 }

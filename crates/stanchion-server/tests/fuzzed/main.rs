@@ -6,5 +6,5 @@ mod settings;
 
 #[test]
 fn settings_of_operators() {
-    kept::try_target("settings", 10_000, settings::look);
+    kept::try_target("settings", 5_000, settings::look);
 }

@@ -6,5 +6,5 @@ mod kept;
 
 #[test]
 fn frames_of_clients() {
-    kept::try_target("frames", 150_000, frames::look);
+    kept::try_target("frames", 80_000, frames::look);
 }

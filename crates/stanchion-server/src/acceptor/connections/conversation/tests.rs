@@ -15,7 +15,7 @@ static ALLOCATOR: Charging = Charging;
 #[test]
 fn scripts_like_those_of_the_fuzzer_add_up() {
     let _in_turn = IN_TURN.lock();
-    kept::try_target("conversation", 1_500, |script| {
+    kept::try_target("conversation", 800, |script| {
         // Once a script has left debts behind, no other can be judged.
         if charge::all() == 0 {
             play(script);

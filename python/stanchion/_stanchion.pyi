@@ -1,7 +1,6 @@
 """The server itself, in Rust."""
 
 from os import PathLike
-from pathlib import Path
 from typing import Protocol, type_check_only
 
 from stanchion.facades import Listen
@@ -96,7 +95,7 @@ def network_view(files: list[str], namespace: str | PathLike[str] | None = None,
     """The listening sockets of a network namespace and what files say in there, as a JSON object. To count connections
     that are half open costs milliseconds."""
 
-def first_not_roots_alone(path: str) -> Path | None:
+def first_not_roots_alone(path: str) -> str | None:
     """The first place on the way to an absolute path, or what is there, that others than root may change."""
 
 def settings_schema() -> str:

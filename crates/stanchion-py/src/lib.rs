@@ -34,6 +34,7 @@ static ALLOCATOR: Charging = Charging;
 // Free-threaded Python takes its GIL with us: nothing here was tested without one.
 #[pymodule(gil_used = true)]
 mod _stanchion {
+    use std::ffi::OsString;
     use std::io;
     use std::path::PathBuf;
 
@@ -63,8 +64,10 @@ mod _stanchion {
     /// The first place on the way to an absolute path, or what is there, that others than root may change.
     #[pyfunction]
     #[allow(clippy::needless_pass_by_value)] // it is made for the call
-    fn first_not_roots_alone(path: PathBuf) -> io::Result<Option<PathBuf>> {
-        stanchion_sys::plain_file::first_not_roots_alone(&path)
+    fn first_not_roots_alone(path: PathBuf) -> io::Result<Option<OsString>> {
+        // A path would import pathlib, which each start would pay for.
+        let first = stanchion_sys::plain_file::first_not_roots_alone(&path)?;
+        Ok(first.map(PathBuf::into_os_string))
     }
 
     /// Writes a line to the error log, for a handler of Python's logging. `level` is one of that module's, where higher

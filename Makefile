@@ -96,7 +96,7 @@ test-loom: ## Search the exchange's interleavings, each model within its own bou
 # Tests see the kernel's own sysctls, as on a fresh machine, and reach nothing but loopback. Most of them wait most of the
 # time, so more run together than there are cores.
 PYTEST := scripts/own-network $(BIN)/pytest
-TOGETHER := --numprocesses 6 --dist worksteal --without alone
+TOGETHER := --numprocesses 6 --dist worksteal --without alone $(if $(LARGE),--large)
 
 .PHONY: test-quick
 test-quick: test-tools
@@ -200,7 +200,7 @@ NIGHTLY := $(GATE) test-nightly test-nightly-alone test-install test-site fuzz c
 
 .PHONY: nightly
 nightly: ## Run the gate, with the wheel that people install, and all that is too long for every change
-	WHEEL_PROFILE=release FUZZ_S=1800 scripts/gate $(NIGHTLY)
+	WHEEL_PROFILE=release LARGE=1 FUZZ_S=1800 scripts/gate $(NIGHTLY)
 
 # ---- Check
 

@@ -37,6 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     lists = list(plan.read().lists)
     parser.addoption("--only", action="append", choices=lists, default=[], help="files of this list of tests/plan.toml")
     parser.addoption("--without", action="append", choices=lists, default=[], help="no files of this list")
+    parser.addoption("--large", action="store_true", help="with the sizes that are marked as large")
     parser.addoption("--report-fd", type=int, help="a descriptor for what came of each test, as lines of JSON")
 
 
@@ -56,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Results(report_fd))
     if config.getoption("--server") == STANCHION.name and not hasattr(config, "workerinput"):
         refuse_an_old_wheel()
-    config.addinivalue_line("markers", "slow: takes longer than 5 s")
+    config.addinivalue_line("markers", "large: a size of a test that only the night has time for (--large)")
     config.addinivalue_line("markers", "own(why): a promise of stanchion alone; skipped when a peer is the server")
     config.addinivalue_line(
         "markers",
@@ -107,6 +108,10 @@ def refuse_an_old_wheel() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # Large sizes only on request. The same test has a small one, which each run takes.
+    large = [item for item in items if item.get_closest_marker("large") and not config.getoption("--large")]
+    config.hook.pytest_deselected(items=large)
+    items[:] = [item for item in items if item not in large]
     # The long ones first: at the end, all others would have to wait for them.
     items.sort(key=lambda item: not plan.read().has("long", str(item.path.relative_to(plan.TESTS))))
     peer = config.getoption("--server") != STANCHION.name

@@ -22,7 +22,6 @@ from support.wire import request
 WIDTH, HEIGHT = 1200, 1600
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.timeout(180),
     pytest.mark.own("gunicorn has no such page"),
     NEEDS_CHROMIUM,

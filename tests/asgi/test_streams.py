@@ -36,7 +36,7 @@ def client_of(reach: Reach) -> httpx.Client:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("clients", [200, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("clients", [200, pytest.param(1000, marks=pytest.mark.large)])
 def test_clients_get_a_hundred_tokens_each_at_the_same_time(serve: Serve, clients: int) -> None:
     """Each token to each client, in order; and none is sent all while another waits."""
     allow_open_files(clients)
@@ -161,7 +161,6 @@ def test_several_workers_serve_the_model_context_protocol_without_sessions(
         assert len(pids) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(2 * BROWSER_PATIENCE_S)
 @NEEDS_CHROMIUM
 def test_a_browser_hears_events_and_speaks_by_a_websocket(serve: Serve, gate: Gate, tmp_path: Path) -> None:

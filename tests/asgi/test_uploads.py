@@ -173,7 +173,7 @@ def test_what_the_app_does_not_receive_stays_with_the_client(served: Server, sha
         assert wire.response().json()["sha256"] == hashlib.sha256(bytes(total)).hexdigest()
 
 
-@pytest.mark.parametrize("mib", [256, pytest.param(1024, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mib", [256, pytest.param(1024, marks=pytest.mark.large)])
 def test_any_size_goes_through_in_little_memory(serve: Serve, gate: Gate, flavour: Flavour, mib: int) -> None:
     total = mib * MIB
     options = ("--lifespan", "off", "--limit-request-body", str(total))

@@ -58,7 +58,6 @@ AGENT = "stanchion"
 """Whom the reports are about."""
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.own("gunicorn has no WebSockets"),
     pytest.mark.skipif(bool(NOT_HERE), reason=missing.allowed(NOT_HERE)),
 ]

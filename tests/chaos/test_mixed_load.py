@@ -35,7 +35,6 @@ KINDS = {
 
 pytestmark = [
     pytest.mark.own("gunicorn resets the clients of a killed worker"),
-    pytest.mark.slow,
     pytest.mark.timeout(60 + 4 * DURATION_S + 6 * PATIENCE_S),
 ]
 

@@ -44,7 +44,6 @@ ENDS = ("closed_by_app", "closed_by_client", "closed_by_server", "cut")
 
 pytestmark = [
     pytest.mark.own("gunicorn resets the clients of a killed worker"),
-    pytest.mark.slow,
     pytest.mark.timeout(60 + 4 * DURATION_S + 6 * PATIENCE_S),
 ]
 

@@ -39,7 +39,6 @@ SHOWN = 5
 """Complaints of a failure; the rest are most often the same."""
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.timeout(120 + SECONDS_A_CASE * DIRECT),
     pytest.mark.own("gunicorn differs"),
 ]

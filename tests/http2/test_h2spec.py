@@ -21,7 +21,6 @@ IN_CLEAR_TEXT = {
 
 
 @pytest.mark.skipif(not H2SPEC.exists(), reason="h2spec is not there: `make test-needs`")
-@pytest.mark.slow
 @pytest.mark.own("gunicorn speaks it with peers that it trusts")
 @pytest.mark.parametrize("over_tls", [False, True], ids=["in clear text", "over TLS"])
 def test_all_that_h2spec_tries_is_as_it_should_be(over_tls: bool, serve: Serve, tmp_path: Path) -> None:

@@ -41,7 +41,6 @@ def fast_p99_s(serve: Serve, kind: Kind, arrivals_s: list[float], services_ms: l
     return percentile(fast, 0.99)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_fast_requests_wait_no_longer_than_in_one_ideal_line_where_gunicorns_wait_for_their_connections_worker(
     serve: Serve,

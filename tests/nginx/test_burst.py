@@ -33,7 +33,6 @@ CLOCK_S = 0.010
 """How exactly an app can tell when its request joined the line: what was pulled may wait for a core."""
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.timeout(180),
     pytest.mark.own("this compares stanchion with gunicorn"),
     pytest.mark.skipif(not NGINX, reason="NOT TESTED BEHIND NGINX: nginx is not installed"),

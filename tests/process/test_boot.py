@@ -165,7 +165,6 @@ class TestBrokenApp:
         assert "RuntimeError: at import" in server.log.text()
 
 
-@pytest.mark.slow
 @pytest.mark.own("gunicorn stops, or forks as fast as it can")
 def test_workers_that_die_while_booting_are_started_ever_more_slowly(build: Serve, gate: Gate) -> None:
     server = build("loaded:app", "--no-preload", env={"DIES": "1", **gate.environment}).launch()

@@ -198,7 +198,6 @@ def test_enough_requests(build: Serve, gate: Gate) -> None:
     compared(build, gate, live, "--max-requests", "1")
 
 
-@pytest.mark.slow
 def test_a_request_past_its_deadline(build: Serve, gate: Gate, clock: Clock) -> None:
     def live(recorder: Recorder) -> None:
         with recorder.server.connect() as wire:

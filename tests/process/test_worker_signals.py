@@ -121,7 +121,6 @@ def test_a_worker_that_writes_to_a_client_who_does_not_read_leaves_at_once(hooke
             flooded.response()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_a_worker_that_is_stuck_in_c_with_the_lock_leaves_nevertheless(hooked, gate: Gate, threads: str) -> None:
     server = hooked("stuck:app", "--threads", threads, "--timeout", "0")

@@ -20,7 +20,7 @@ from support.processes import open_paths
 from support.server import APPS, Server
 from support.wire import BrokenOff, Response, Wire, request
 
-DURATION_S = float(os.environ.get("STANCHION_CHAOS_S", "4"))
+DURATION_S = float(os.environ.get("STANCHION_CHAOS_S", "2"))
 """Of the load."""
 
 BODY_BYTES = (10, 60_000, 200_000, 700_000)

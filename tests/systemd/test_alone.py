@@ -25,7 +25,6 @@ HOOK = "/etc/letsencrypt/renewal-hooks/deploy/shop"
 LINEAGE = "/etc/letsencrypt/live/shop"
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.timeout(180),
     pytest.mark.own("the units are stanchion's"),
     pytest.mark.skipif(bool(guest.not_here()), reason=f"NOT TESTED UNDER SYSTEMD: {guest.not_here()}"),

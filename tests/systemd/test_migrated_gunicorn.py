@@ -12,7 +12,6 @@ from support.example import EXAMPLES
 from support.patience import eventually
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.timeout(120),
     pytest.mark.own("the units are stanchion's"),
     pytest.mark.skipif(bool(guest.not_here()), reason=f"NOT TESTED UNDER SYSTEMD: {guest.not_here()}"),

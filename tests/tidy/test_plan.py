@@ -1,6 +1,9 @@
 """Each test file runs somewhere, once, and what is shaky stands in a short list."""
 
 import datetime
+import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -77,3 +80,11 @@ def test_the_table_in_contributing_names_each_place_that_is_not_in_the_gate() ->
     planned = plan.read()
     missing = [place for run in ("nightly", "by_hand") for place in planned.lists[run] if f"`{place}`" not in page]
     assert not missing, f"CONTRIBUTING.md, Where each test runs: {missing}"
+
+
+@pytest.mark.parametrize(("options", "sizes"), [((), ["5"]), (("--large",), ["5", "20"])])
+def test_large_sizes_run_on_request_only(options: tuple[str, ...], sizes: list[str]) -> None:
+    test = "deploy/test_upgrade.py::test_upgrades_in_a_row_fail_no_request"
+    collect = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", *options, str(TESTS / test)]
+    said = subprocess.run(collect, cwd=TESTS.parent, capture_output=True, text=True, check=True).stdout
+    assert re.findall(r"no_request\[(\d+)\]", said) == sizes

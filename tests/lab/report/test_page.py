@@ -267,7 +267,6 @@ def test_an_index_leads_also_where_a_name_has_signs_of_a_link(result: Result, tm
     assert {unquote(link) for link in links} == {"100% #1/report.html", "100% #1/1-outcomes.svg"}
 
 
-@pytest.mark.slow
 @NEEDS_CHROMIUM
 def test_a_browser_has_nothing_to_complain_of(rendered: Path) -> None:
     printed, said = browse(rendered.as_uri(), "enable-logging=stderr", "window-size=350,800", "dump-dom")

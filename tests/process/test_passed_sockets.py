@@ -18,6 +18,7 @@ from support.wire import Wire
 pytestmark = pytest.mark.own("gunicorn closes and resets what it has not accepted")
 
 EXIT_APP_NOT_LOADED = 4
+DOES_NOT_START = b"503 Service Unavailable: the application does not start\n"
 STATUSES = {signal.SIGTERM: (200,), signal.SIGQUIT: (200, 503), signal.SIGKILL: (200, 503)}
 """What a client may be told by a server that is ended so."""
 
@@ -88,7 +89,10 @@ def test_clients_of_an_app_that_cannot_be_imported_get_503_while_it_is_broken(
             arguments, options = passed(held)  # type: ignore[operator]
             server: Server = build("broken_import:app", "--interface", interface, *arguments, **options).launch()
             assert server.exit_code() == EXIT_APP_NOT_LOADED
-            assert [wire.response().status for wire in wires] == [503] * len(wires)
+            answers = [wire.response() for wire in wires]
+            assert {(answer.status, answer.body) for answer in answers} == {(503, DOES_NOT_START)}
+            assert all(int(answer.header("retry-after") or 0) > 0 for answer in answers)
+            server.log.wait(f"requests arrived={len(wires)} refused_app_not_started={len(wires)}$")
 
 
 def reload(server: Server) -> None:

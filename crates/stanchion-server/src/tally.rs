@@ -97,6 +97,8 @@ counted! {
         WorkerAbsent = "refused_worker_absent",
         /// The server was leaving.
         ShuttingDown = "refused_shutting_down",
+        /// The app could not be started.
+        AppNotStarted = "refused_app_not_started",
         /// Its worker died before it had answered.
         WorkerDied = "refused_worker_died",
         /// It ran into its deadline.

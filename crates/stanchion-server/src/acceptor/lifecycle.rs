@@ -15,6 +15,8 @@ pub(crate) enum Lifecycle {
     Draining,
     /// Besides, every request that is not with a worker yet is told that we are leaving.
     Refusing,
+    /// So too, but the application has never been there: it does not start.
+    TurningAway,
 }
 
 impl Lifecycle {
@@ -29,7 +31,7 @@ impl Lifecycle {
     }
 
     pub(crate) fn is_refusing(self) -> bool {
-        self == Self::Refusing
+        matches!(self, Self::Refusing | Self::TurningAway)
     }
 }
 
@@ -46,6 +48,7 @@ mod tests {
             (Lifecycle::Retiring, true, false, false),
             (Lifecycle::Draining, true, true, false),
             (Lifecycle::Refusing, true, true, true),
+            (Lifecycle::TurningAway, true, true, true),
         ] {
             let is = (
                 lifecycle.is_leaving(),

@@ -9,6 +9,7 @@ use tracing::{error, info, warn};
 
 use super::connections::{Audience, Doing, after};
 use super::dispatch::PortNumber;
+use super::dispatch::refusal::Refusal;
 use super::doors::Inside;
 use super::lifecycle::Lifecycle;
 use super::{Acceptor, Ending, FAREWELL};
@@ -134,6 +135,7 @@ impl Acceptor {
                 break;
             }
         }
+        self.requests.lifecycle = self.requests.lifecycle.max(Lifecycle::TurningAway);
     }
 
     /// Leaves as the master says. Of what it has said before only its leave to be quick, and its death, change anything.
@@ -222,20 +224,25 @@ impl Acceptor {
     /// The master is gone: nobody replaces workers, so those who are with none need not wait.
     fn orphaned(&mut self) {
         error!("the master is gone: finishing the requests that workers have, then leaving");
-        self.requests.lifecycle = Lifecycle::Refusing;
-        self.requests
-            .dispatch
-            .refuse_all(false, self.requests.now_us);
+        self.refuse(false);
         self.clients.drive_all(&mut self.requests, &self.poller);
+    }
+
+    /// Refuses the requests that no worker has, and with `running` those whose answers have not begun.
+    fn refuse(&mut self, running: bool) {
+        let requests = &mut self.requests;
+        let (lifecycle, why) = match requests.refusal() {
+            Some(why) => (requests.lifecycle, why),
+            None => (Lifecycle::Refusing, Refusal::ShuttingDown),
+        };
+        requests.lifecycle = lifecycle;
+        requests.dispatch.refuse_all(why, running, requests.now_us);
     }
 
     /// Tells everybody who is not being answered yet that we are leaving.
     pub(super) fn refuse_everybody(&mut self) {
-        self.requests.lifecycle = Lifecycle::Refusing;
-        self.let_doors_follow(Lifecycle::Refusing);
-        self.requests
-            .dispatch
-            .refuse_all(true, self.requests.now_us);
+        self.refuse(true);
+        self.let_doors_follow(self.requests.lifecycle);
         let (requests, poller) = (&mut self.requests, &self.poller);
         self.clients.close_soon(|_| true, requests, poller);
         // Whoever does not take the refusal in time has been told as well as could be.

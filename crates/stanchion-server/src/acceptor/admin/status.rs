@@ -82,7 +82,7 @@ impl State {
         match lifecycle {
             Lifecycle::Starting | Lifecycle::Announced | Lifecycle::Open => Self::Serving,
             Lifecycle::Retiring => Self::Retiring,
-            Lifecycle::Draining | Lifecycle::Refusing => Self::Draining,
+            Lifecycle::Draining | Lifecycle::Refusing | Lifecycle::TurningAway => Self::Draining,
         }
     }
 }

@@ -262,8 +262,8 @@ impl Connection {
         {
             return self.refuse(Refusal::BodyTooLarge, head, account, started_us, requests);
         }
-        if requests.lifecycle.is_refusing() {
-            return self.refuse(Refusal::ShuttingDown, head, account, started_us, requests);
+        if let Some(refusal) = requests.refusal() {
+            return self.refuse(refusal, head, account, started_us, requests);
         }
         let has_begun = !rest.bytes().is_empty();
         if head.expects_continue() && !has_begun && !self.write_interim(CONTINUE) {
@@ -289,8 +289,8 @@ impl Connection {
         let Phase::Body(body) = &mut self.phase else {
             return Step::On;
         };
-        if requests.lifecycle.is_refusing() {
-            return self.refuse_body(Refusal::ShuttingDown, requests);
+        if let Some(refusal) = requests.refusal() {
+            return self.refuse_body(refusal, requests);
         }
         match requests.advance(&mut body.sink) {
             SinkState::Ready => body.pace.go_on(requests.now_us),

@@ -5,6 +5,10 @@ use stanchion_http::{Fault, canonical_reason};
 use super::reply::Reply;
 use crate::tally::Outcome;
 
+/// When clients of an app that does not start are to try again. A service manager's next attempt is about a second away,
+/// but it serves only once the app is mended, and who comes meanwhile waits in the socket.
+const APP_RETRY_S: u64 = 5;
+
 /// Why a request was not answered by the app. Each is logged, and tells the client in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
@@ -69,6 +73,8 @@ pub(crate) enum Refusal {
     },
     /// The operator's: the server is going away.
     ShuttingDown,
+    /// The app's: it cannot be started, and the server leaves without having served.
+    AppNotStarted,
     /// The app's, or the kernel's: the worker died over this request.
     WorkerDied,
     /// The app's: the request ran longer than `timeout`.
@@ -112,6 +118,7 @@ impl Refusal {
             | Self::WorkerAbsent { .. }
             | Self::SessionsFull
             | Self::ShuttingDown
+            | Self::AppNotStarted
             | Self::SpoolFailed
             | Self::SpoolFull => 503,
             Self::WorkerTimedOut { .. } => 504,
@@ -146,6 +153,7 @@ impl Refusal {
             Self::TooManyOfClient { .. } => "too many requests of this client wait",
             Self::WorkerAbsent { .. } => "the worker of this port is not there",
             Self::ShuttingDown => "the server is shutting down",
+            Self::AppNotStarted => "the application does not start",
             Self::WorkerDied => "the worker died while it answered",
             Self::WorkerTimedOut { .. } => "the request took too long",
             Self::NoAnswer => "the worker gave no answer",
@@ -179,6 +187,7 @@ impl Refusal {
             Self::TooManyOfClient { .. } => Outcome::TooManyOfClient,
             Self::WorkerAbsent { .. } => Outcome::WorkerAbsent,
             Self::ShuttingDown => Outcome::ShuttingDown,
+            Self::AppNotStarted => Outcome::AppNotStarted,
             Self::WorkerDied => Outcome::WorkerDied,
             Self::WorkerTimedOut { .. } => Outcome::WorkerTimedOut,
             Self::NoAnswer => Outcome::NoAnswer,
@@ -200,7 +209,7 @@ impl Refusal {
         match self {
             // All of it was read.
             Self::TooManyOfClient { .. } => false,
-            Self::ShuttingDown | Self::SpoolFailed | Self::SpoolFull => true,
+            Self::ShuttingDown | Self::AppNotStarted | Self::SpoolFailed | Self::SpoolFull => true,
             _ => self.is_clients(),
         }
     }
@@ -215,6 +224,7 @@ impl Refusal {
             | Self::WorkerAbsent { retry_after_s } => Some(retry_after_s),
             // As soon as another connection or upload of it has ended, which the client knows better than we.
             Self::TooManyConnections | Self::SpoolShareFull | Self::SessionsFull => Some(1),
+            Self::AppNotStarted => Some(APP_RETRY_S),
             _ => None,
         }
     }
@@ -285,5 +295,12 @@ mod tests {
         assert_eq!(bad.body, "400 Bad Request: no Host\n");
         assert!(bad.fields.is_empty() && bad.closes);
         assert!(Refusal::ShuttingDown.reply().closes);
+        let broken = Refusal::AppNotStarted.reply();
+        assert_eq!(
+            broken.body,
+            "503 Service Unavailable: the application does not start\n"
+        );
+        assert_eq!(broken.fields, [("Retry-After".into(), "5".to_owned())]);
+        assert!(broken.closes);
     }
 }

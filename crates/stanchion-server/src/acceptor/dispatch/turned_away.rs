@@ -50,14 +50,14 @@ impl Dispatch {
         refuse(ticket, refusal);
     }
 
-    /// Tells everybody in the line, and those in the exchange whom no seat has taken, that the
-    /// server is shutting down; with `running`, also those whose answers have not begun.
-    pub(crate) fn refuse_all(&mut self, running: bool, now_us: u64) {
+    /// Tells everybody in the line, and those in the exchange whom no seat has taken, why they
+    /// are not served; with `running`, also those whose answers have not begun.
+    pub(crate) fn refuse_all(&mut self, why: Refusal, running: bool, now_us: u64) {
         // There may be no other worker any more.
         self.retries = false;
         for line in self.ports.lines().chain([&mut self.line]) {
             for Pulled { item: ticket, .. } in line.drain(now_us) {
-                refuse(&ticket, Refusal::ShuttingDown);
+                refuse(&ticket, why);
             }
         }
         for slot in 0..self.slots.len() as u32 {
@@ -72,10 +72,10 @@ impl Dispatch {
                 continue;
             }
             if self.withdraw(slot).is_some() {
-                refuse(&ticket, Refusal::ShuttingDown);
+                refuse(&ticket, why);
             } else if running {
                 self.side.give_up(slot, Unwanted::ClientGone);
-                refuse(&ticket, Refusal::ShuttingDown);
+                refuse(&ticket, why);
             }
         }
     }

@@ -170,7 +170,8 @@ impl Door {
                 Lifecycle::Announced
                 | Lifecycle::Open
                 | Lifecycle::Draining
-                | Lifecycle::Refusing => State::Open,
+                | Lifecycle::Refusing
+                | Lifecycle::TurningAway => State::Open,
             };
             return;
         }
@@ -183,11 +184,15 @@ impl Door {
             (None, Lifecycle::Open) => self.open(was_open),
             (Some(Closing::AtOnce), _) | (None, Lifecycle::Retiring) => self.state = State::Closed,
             // Whoever was never let in is not ours.
-            (None, Lifecycle::Draining | Lifecycle::Refusing) if !was_open => {
+            (None, Lifecycle::Draining | Lifecycle::Refusing | Lifecycle::TurningAway)
+                if !was_open =>
+            {
                 self.state = State::Closed;
             }
             (Some(Closing::AfterTheLast), _)
-            | (None, Lifecycle::Draining | Lifecycle::Refusing) => self.last_call(now_us),
+            | (None, Lifecycle::Draining | Lifecycle::Refusing | Lifecycle::TurningAway) => {
+                self.last_call(now_us)
+            }
         }
     }
 

@@ -255,8 +255,8 @@ impl Requests {
             looking = self.seek_challenge(&ticket, connection);
         } else if let Some(answer) = self.redirected(&ticket.request) {
             ticket.answer(answer);
-        } else if self.lifecycle.is_refusing() {
-            ticket.answer(Answer::Refused(Refusal::ShuttingDown));
+        } else if let Some(refusal) = self.refusal() {
+            ticket.answer(Answer::Refused(refusal));
         } else {
             looking = self.seek_file(&ticket, connection);
         }

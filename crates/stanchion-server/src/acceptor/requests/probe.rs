@@ -2,6 +2,8 @@
 
 use stanchion_http::Head;
 
+use super::Requests;
+use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::reply::Reply;
 use crate::acceptor::lifecycle::Lifecycle;
 use crate::settings::Settings;
@@ -19,6 +21,17 @@ pub(crate) struct Load {
     pub(crate) has_workers: bool,
 }
 
+impl Requests {
+    /// Why a request that no worker has is not served, if it is not.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        match self.lifecycle {
+            Lifecycle::Refusing => Some(Refusal::ShuttingDown),
+            Lifecycle::TurningAway => Some(Refusal::AppNotStarted),
+            _ => None,
+        }
+    }
+}
+
 impl Verdict {
     /// Whoever gets an answer knows: the acceptor's loop goes round.
     pub(crate) fn live() -> Self {
@@ -33,6 +46,7 @@ impl Verdict {
             Lifecycle::Draining | Lifecycle::Refusing => {
                 Err("the server is shutting down".to_owned())
             }
+            Lifecycle::TurningAway => Err("the application does not start".to_owned()),
             Lifecycle::Starting | Lifecycle::Announced => Err("the server is starting".to_owned()),
             Lifecycle::Open => within_limits(settings, load),
         })

@@ -331,13 +331,15 @@ fn how_the_server_leaves_is_how_connections_end() {
         (Lifecycle::Draining, "", "", false),
         (Lifecycle::Draining, GET, "", false),
         (Lifecycle::Refusing, GET, "HTTP/1.1 503 ", true),
+        (Lifecycle::TurningAway, GET, "HTTP/1.1 503 ", true),
     ] {
         let mut stage = Stage::new("{}");
         stage.say(sent);
         stage.requests.lifecycle = lifecycle;
         if lifecycle.is_refusing() {
             let now_us = stage.requests.now_us;
-            stage.requests.dispatch.refuse_all(true, now_us);
+            let why = stage.requests.refusal().expect("one");
+            stage.requests.dispatch.refuse_all(why, true, now_us);
         }
         if lifecycle.is_closing() {
             let (requests, poller) = (&mut stage.requests, &stage.poller);

@@ -21,7 +21,6 @@ use stanchion_http::{Coding, Head, codings_taken, percent_decoded};
 
 use super::Requests;
 use super::file::FILE_TIMEOUT;
-use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::reply::Reply;
 use crate::acceptor::dispatch::ticket::{Answer, Ticket};
 use crate::acceptor::storage::disk::{self, FileSystem, Job};
@@ -275,11 +274,11 @@ impl Requests {
             self.static_files.missing
         };
         match missing {
-            // It was looked for until after the others were refused.
-            StaticMissing::App if self.lifecycle.is_refusing() => {
-                ticket.answer(Answer::Refused(Refusal::ShuttingDown));
-            }
-            StaticMissing::App => self.dispatch.join(ticket, self.now_us),
+            // A refusal may be due: it was looked for until after the others were refused.
+            StaticMissing::App => match self.refusal() {
+                Some(refusal) => ticket.answer(Answer::Refused(refusal)),
+                None => self.dispatch.join(ticket, self.now_us),
+            },
             StaticMissing::NotFound => {
                 let reply = Reply::text(404, "there is no such file\n");
                 ticket.answer(Answer::Ours(reply, Outcome::Static));

@@ -52,6 +52,7 @@ NUMBERS = {
     "prctl": 157,
     "prlimit64": 302,
     "pwrite64": 18,
+    "recvfrom": 45,
     "recvmsg": 47,
     "sched_setscheduler": 144,
     "seccomp": 317,

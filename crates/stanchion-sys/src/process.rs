@@ -259,8 +259,8 @@ pub struct OpenFiles(Rlimit);
 impl OpenFiles {
     /// Has room for `count` of them, as far as the hard limit goes. Children inherit that: select(2)
     /// users among them would be hurt by it, so they are to [`restore`](Self::restore) the result.
-    pub fn allow(count: u64) -> Self {
-        let before = rustix::process::getrlimit(Resource::Nofile);
+    pub fn allow(count: u64) -> io::Result<Self> {
+        let before = open_files_limit()?;
         let wanted = before.maximum.map_or(count, |most| count.min(most));
         if before.current.is_some_and(|current| current < wanted) {
             let raised = Rlimit {
@@ -270,7 +270,7 @@ impl OpenFiles {
             // If not, whoever opens one too many is told.
             let _ = rustix::process::setrlimit(Resource::Nofile, raised);
         }
-        Self(before)
+        Ok(Self(before))
     }
 
     /// As it was then.
@@ -281,16 +281,34 @@ impl OpenFiles {
 
 /// Raises the soft limit of open files to the hard one and gives the result (getrlimit(2)).
 /// select(2) users inside a worker would be hurt by it, so only the acceptor asks.
-pub fn raise_open_files() -> u64 {
-    let limit = rustix::process::getrlimit(Resource::Nofile);
+pub fn raise_open_files() -> io::Result<u64> {
+    let limit = open_files_limit()?;
     let raised = Rlimit {
         current: limit.maximum,
         maximum: limit.maximum,
     };
-    match rustix::process::setrlimit(Resource::Nofile, raised) {
-        Ok(()) => limit.maximum.unwrap_or(u64::MAX),
-        Err(_) => limit.current.unwrap_or(u64::MAX),
+    let in_force = match rustix::process::setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    };
+    Ok(in_force.unwrap_or(u64::MAX))
+}
+
+/// rustix's own takes for granted that the kernel answers, and panics where a filter refuses.
+fn open_files_limit() -> io::Result<Rlimit> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: getrlimit(2) fills the one that it is given.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == -1 {
+        return Err(last_error("prlimit64"));
     }
+    let limited = |files: u64| (files != libc::RLIM_INFINITY).then_some(files);
+    Ok(Rlimit {
+        current: limited(limit.rlim_cur),
+        maximum: limited(limit.rlim_max),
+    })
 }
 
 /// Makes room in the table of open files for `count` of them, as long as this process has one thread.

@@ -188,7 +188,7 @@ fn an_acceptors_work_goes_on() {
         std::fs::remove_dir_all(&path)?;
         process::set_name(c"renamed");
         scheduling::interrupt_nobody()?;
-        process::raise_open_files();
+        process::raise_open_files()?;
         process::reserve_descriptors(100)?;
         std::thread::sleep(std::time::Duration::from_millis(1));
         let mut random = [0_u8; 8];

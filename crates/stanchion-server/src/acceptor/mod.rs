@@ -5,6 +5,7 @@
 //! requests, all at once. ARCHITECTURE.md draws the layers, each of which knows only those below it.
 
 mod admin;
+mod calls;
 pub(crate) mod connections;
 mod dispatch;
 mod doors;
@@ -130,6 +131,7 @@ fn start(
     master: Channel,
     is_prompt: bool,
 ) -> io::Result<i32> {
+    calls::try_on(common.exchange.doorbell())?;
     let tls = match tls::config(common) {
         Ok(tls) => tls,
         Err(reason) => {
@@ -137,7 +139,7 @@ fn start(
             return Ok(exit_code::USAGE);
         }
     };
-    let connections_max = doors::connections_max(&common.settings, common.generation == 1);
+    let connections_max = doors::connections_max(&common.settings, common.generation == 1)?;
     // The first thread: it is to be as prompt as this one is still, and no other is.
     let porter = Porter::start(connections_max)?;
     // When all cores are busy with workers, each answer and each packet would else throw one of

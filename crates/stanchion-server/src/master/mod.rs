@@ -221,7 +221,7 @@ pub(crate) fn run(
         spun: None,
         out_of_memory: OutOfMemory::new(),
         has_more_dead: false,
-        open_files: OpenFiles::allow(OPEN_FILES_MAX),
+        open_files: OpenFiles::allow(OPEN_FILES_MAX)?,
     };
     loop {
         while let Some(event) = this.events.pop_front() {

@@ -1,5 +1,7 @@
 //! Room for connections: how many there may be.
 
+use std::io;
+
 use stanchion_sys::process;
 use tracing::{info, warn};
 
@@ -15,8 +17,8 @@ const CONNECTIONS_FEW: usize = 300;
 
 /// How many connections there may be at a time. Makes room for their descriptors, so that none has to
 /// wait for one; to be called before there are threads.
-pub(crate) fn connections_max(settings: &Settings, is_first: bool) -> usize {
-    let limit = process::raise_open_files();
+pub(crate) fn connections_max(settings: &Settings, is_first: bool) -> io::Result<usize> {
+    let limit = process::raise_open_files()?;
     let descriptors = usize::try_from(limit).unwrap_or(usize::MAX);
     let wanted = settings.max_connections as usize;
     let connections_max = wanted
@@ -43,5 +45,5 @@ pub(crate) fn connections_max(settings: &Settings, is_first: bool) -> usize {
             "accepting will sometimes pause for about 10 ms until {needed} files have been open once: {error}"
         );
     }
-    connections_max
+    Ok(connections_max)
 }

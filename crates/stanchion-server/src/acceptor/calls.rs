@@ -1,0 +1,60 @@
+//! System calls without which nobody is served. A filter (seccomp(2)) in a container or a unit may refuse them, and each refusal
+//! would look like the fault of one connection: accept(2) gives EPERM for a firewall's too. So the acceptor tries them before it
+//! says that it is ready: a server that cannot serve does not start, as it does not without epoll(7), and a readiness that is only
+//! withheld would leave it standing there for ever.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, acceptfrom_with, recv, send, sendmsg,
+};
+use rustix::rand::{GetRandomFlags, getrandom};
+use stanchion_sys::call::named;
+
+/// Each by the name that filters have for it.
+const NEEDED: [(&str, fn(BorrowedFd<'_>) -> Result<(), Errno>); 5] = [
+    // For the keys of hash tables, which each thread makes. The way around it, /dev/urandom, is closed to a confined acceptor.
+    ("getrandom", |_| {
+        getrandom(&mut [0][..], GetRandomFlags::NONBLOCK).map(drop)
+    }),
+    ("accept4", |fd| {
+        acceptfrom_with(fd, SocketFlags::NONBLOCK).map(drop)
+    }),
+    ("recvfrom", |fd| {
+        recv(fd, &mut [0][..], RecvFlags::DONTWAIT).map(drop)
+    }),
+    ("sendto", |fd| send(fd, b"", SendFlags::DONTWAIT).map(drop)),
+    ("sendmsg", |fd| {
+        let mut nothing = SendAncillaryBuffer::default();
+        sendmsg(fd, &[], &mut nothing, SendFlags::DONTWAIT).map(drop)
+    }),
+];
+
+/// Tries each call, those of sockets on a descriptor that is none: a kernel that makes the call says so (ENOTSOCK), and does nothing
+/// else. A machine that has just started may have no random bytes yet (EAGAIN); who needs them waits.
+///
+/// # Errors
+/// The first call that is refused, by its name.
+pub(super) fn try_on(no_socket: &impl AsFd) -> io::Result<()> {
+    for (name, call) in NEEDED {
+        match call(no_socket.as_fd()) {
+            Ok(()) | Err(Errno::NOTSOCK | Errno::INTR | Errno::AGAIN) => {}
+            Err(error) => return Err(named(name, error)),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use stanchion_sys::eventfd::EventFd;
+
+    use super::*;
+
+    #[test]
+    fn a_kernel_without_a_filter_refuses_none() {
+        try_on(&EventFd::new().expect("one")).expect("all are made");
+    }
+}

@@ -185,6 +185,28 @@ def test_a_stopped_template_or_scribe_is_named_and_the_service_manager_hears_no_
 def test_a_request_is_not_overdue_for_time_in_which_the_server_was_frozen(
     serve: Serve, counts: Counts, gate: Gate
 ) -> None:
+@pytest.mark.parametrize("name", ["stanchion-acpt", "stanchion-tmpl", "stanchion-work", "stanchion-scrb"])
+def test_a_stopped_process_does_not_outlive_the_master(serve: Serve, tmp_path: Path, stopped: Stop, name: str) -> None:
+    conf = tmp_path / "conf.py"
+    conf.write_text(f"logconfig_dict = {LOGGING!r}\n")
+    server = serve("hello:app", "-c", str(conf))
+    with server.connect() as wire:
+        assert wire.get("/").status == 200
+    stopped(named(server, name))
+    server.signal(signal.SIGKILL)
+    eventually(lambda: not server.processes(), "everyone leaves")
+
+
+def test_a_worker_that_goes_on_leaves_only_if_the_master_has_ended(serve: Serve, counts: Counts) -> None:
+    server = serve("hello:app", *counts.arguments)
+    worker = idle(counts)
+    for _ in range(3):
+        psutil.Process(worker["pid"]).send_signal(signal.SIGCONT)
+        with server.connect() as wire:
+            assert wire.get("/").status == 200
+    assert counts.workers()[0]["pid"] == worker["pid"]
+
+
     """As a container that is paused."""
     server = serve("waiting:app", "--timeout", str(FROZEN_S / 2), *counts.arguments, env=gate.environment)
     before = {process.pid for process in server.processes()}

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use stanchion_sys::identity::{self, Identity};
 use stanchion_sys::landlock::{self, Enforced, Needs};
+use stanchion_sys::signal::orphan;
 use stanchion_sys::{capabilities, seccomp};
 use tracing::{error, info, warn};
 
@@ -122,6 +123,8 @@ pub(crate) fn confine_acceptor(common: &Common) -> Result<(), i32> {
         capabilities::set_no_new_privs()?;
         // After the change of users, which decides it anew.
         capabilities::hide_memory()?;
+        // Its channel says that the master has ended, which one that is stopped would not read.
+        orphan::go_on_after(common.master_pid)?;
         Ok(kept)
     };
     let kept = given_up().map_err(|error| cannot("the acceptor", &error))?;

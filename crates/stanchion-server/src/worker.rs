@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use stanchion_exchange::{Exchange, Inbox, SeatSide, Taken, Tenant};
 use stanchion_sys::channel::Channel;
-use stanchion_sys::signal::{self, asked};
+use stanchion_sys::signal::{self, asked, orphan};
 use stanchion_sys::{futex, process};
 use tracing::{debug, error, info};
 
@@ -346,10 +346,8 @@ pub(crate) fn run(common: &'static Common, assignment: Assignment, host: &mut dy
     log::begin_anew();
     title::show(&format!("worker {}", assignment.number), &common.settings);
     let settings = &common.settings;
-    // Until it is the master's child, the death of the process in between must not end it.
-    let introduced = signal::ignore(&[signal::SIGTERM])
-        .and_then(|()| adopted(common))
-        .and_then(|()| messages::report(&assignment.reports, &FromWorker::Here));
+    let introduced =
+        adopted(common).and_then(|()| messages::report(&assignment.reports, &FromWorker::Here));
     if let Err(error) = introduced {
         error!("worker cannot start: {error}");
         return exit_code::WORKER_BOOT;
@@ -442,7 +440,7 @@ fn catch_signals(worker: &'static Worker) -> io::Result<()> {
     let wake = worker.inbox().map(|inbox| inbox.fd());
     asked::catch(common.exchange.ready_bell().word(), wake)?;
     let terminated = messages::prepare(&FromWorker::Terminated)?;
-    asked::pass_on_terms(common.master_pid, worker.reports.as_fd(), &terminated);
+    asked::pass_on_terms(common.master_pid, worker.reports.as_fd(), &terminated)?;
     let dumped = messages::prepare(&FromWorker::Dumped)?;
     let reports = worker.reports.as_fd();
     signal::dump::answer(common.dumps.as_fd(), reports, &dumped)?;
@@ -451,10 +449,10 @@ fn catch_signals(worker: &'static Worker) -> io::Result<()> {
 }
 
 /// Waits until the process between template and worker has gone and the master is our parent,
-/// whose death will then be a SIGTERM (prctl(2), `PR_SET_PDEATHSIG`).
+/// of whose death SIGCONT will then tell.
 fn adopted(common: &Common) -> io::Result<()> {
     let start_us = stanchion_sys::clock::monotonic_us();
-    while process::die_with(common.master_pid, signal::SIGTERM)? {
+    while orphan::go_on_after(common.master_pid)? {
         if stanchion_sys::clock::monotonic_us() - start_us > ADOPTION_MS_MAX * 1_000 {
             return Err(io::Error::other("the master is gone"));
         }

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use crate::call::{InCall, last_error, named};
 
 pub use libc::{
-    SIGABRT, SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1,
-    SIGUSR2, SIGWINCH,
+    SIGABRT, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU,
+    SIGUSR1, SIGUSR2, SIGWINCH,
 };
 
 /// Has a worker write the stacks of its threads ([`dump`]). A real-time signal, since those below
@@ -25,8 +25,6 @@ pub use libc::{
 pub const DUMP: i32 = 62;
 /// Nudges a worker that was told to leave at once, and ends it when it could not ([`asked`]).
 const NUDGE: i32 = 61;
-/// Tells of the end of the parent ([`orphan`]).
-const ORPHANED: i32 = 60;
 /// The kernel sends it each time that a loop has used some CPU time ([`spin`]).
 const SPINNING: i32 = 59;
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64,
 use std::time::Duration;
 
 use super::timer::{self, Target};
-use super::{NUDGE, SIGABRT, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
+use super::{NUDGE, SIGABRT, SIGCONT, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, orphan};
 use super::{call_behind, is_owner, put_in_front, set_action, unblock};
 use crate::{clock, futex};
 
@@ -56,6 +56,14 @@ struct Superior {
     message: Box<[u8]>,
 }
 
+impl Superior {
+    /// It is the parent as long as it lives. Async-signal-safe.
+    fn is_gone(&self) -> bool {
+        // SAFETY: getppid(2) has no preconditions.
+        self.pid != unsafe { libc::getppid() }
+    }
+}
+
 extern "C" fn on_signal(signal: libc::c_int) {
     if !is_owner(&OWNER, signal) {
         return;
@@ -95,13 +103,34 @@ extern "C" fn on_term(
     unsafe { *libc::__errno_location() = errno };
 }
 
+/// The superior may have ended, of which SIGCONT tells: then it is as if that had sent SIGTERM.
+extern "C" fn on_cont(signal: libc::c_int) {
+    if !is_owner(&OWNER, signal) {
+        return;
+    }
+    // SAFETY: errno is thread-local; kill(2) and getpid(2), which may change it, are async-signal-safe. To the process and not to
+    // this thread: the handler behind that of SIGTERM may have to run in another.
+    unsafe {
+        let errno = *libc::__errno_location();
+        if superior().is_some_and(Superior::is_gone) {
+            libc::kill(libc::getpid(), SIGTERM);
+        }
+        call_behind(signal);
+        *libc::__errno_location() = errno;
+    }
+}
+
+fn superior() -> Option<&'static Superior> {
+    // SAFETY: `pass_on_terms` stored a leaked box, which is never changed.
+    unsafe { SUPERIOR.load(Ordering::Acquire).as_ref() }
+}
+
 /// Whether somebody else than the superior has sent it, and that one will hear of it. Async-signal-safe.
 fn is_passed_on(sender: i32) -> bool {
-    // SAFETY: `pass_on_terms` stored a leaked box, which is never changed.
-    let Some(superior) = (unsafe { SUPERIOR.load(Ordering::Acquire).as_ref() }) else {
+    let Some(superior) = superior() else {
         return false;
     };
-    if superior.pid == sender {
+    if superior.pid == sender || superior.is_gone() {
         return false;
     }
     let message = &superior.message;
@@ -168,15 +197,33 @@ pub fn catch(bell: &'static AtomicU32, wake: Option<BorrowedFd<'static>>) -> io:
     unblock(&[NUDGE, SIGTERM, SIGUSR1, SIGINT, SIGQUIT, SIGABRT]).map(drop)
 }
 
-/// From now on only `superior` has this process leave by SIGTERM. If somebody else sends one, perhaps to all processes
-/// of the server at once, that one is told by `message` on `reports`, which must stay open for the life of the process.
-pub fn pass_on_terms(superior: i32, reports: BorrowedFd<'static>, message: &[u8]) {
+/// From now on only `superior`, the parent, has this process leave by SIGTERM, and by its end. If somebody else sends one, perhaps to
+/// all processes of the server at once, the superior is told by `message` on `reports`, which must stay open for the life of the
+/// process.
+///
+/// # Errors
+/// The kernel's.
+pub fn pass_on_terms(
+    superior: i32,
+    reports: BorrowedFd<'static>,
+    message: &[u8],
+) -> io::Result<()> {
     let superior = Box::new(Superior {
         pid: superior,
         reports: reports.as_raw_fd(),
         message: message.into(),
     });
-    SUPERIOR.store(Box::leak(superior), Ordering::Release);
+    let superior = Box::leak(superior);
+    let pid = superior.pid;
+    SUPERIOR.store(superior, Ordering::Release);
+    let handler = on_cont as *const () as libc::sighandler_t;
+    put_in_front(SIGCONT, handler, libc::SA_RESTART)?;
+    unblock(&[SIGCONT])?;
+    // It may have ended before anybody listened.
+    if orphan::go_on_after(pid)? {
+        ask(LEAVE);
+    }
+    Ok(())
 }
 
 /// The bits that were asked for. Also a futex word, for a thread that only waits for them.
@@ -279,18 +326,25 @@ mod tests {
         let theirs: &'static Channel = Box::leak(Box::new(theirs));
         let raised = |superior| {
             assert!(take(LEAVE) || word().load(Ordering::Acquire) == 0);
-            pass_on_terms(superior, theirs.as_fd(), b"told");
+            pass_on_terms(superior, theirs.as_fd(), b"told").expect("told");
             // SAFETY: raise(3) has no preconditions.
             unsafe { libc::raise(SIGTERM) };
             word().load(Ordering::Acquire)
         };
-        let this = crate::process::pid();
-        assert_eq!(raised(this), LEAVE);
+        let (this, parent) = (crate::process::pid(), crate::process::parent_pid());
+        assert_eq!(raised(this), LEAVE, "no parent is there to decide");
         assert!(matches!(ours.receive(), Ok(Received::Nothing)));
-        assert_eq!(raised(this + 1), 0, "the superior decides");
+        assert_eq!(raised(parent), 0, "the superior decides");
         let heard = ours.receive().expect("heard");
         assert!(matches!(heard, Received::Message(one) if one.bytes == b"told"));
+        // SAFETY: as above.
+        unsafe { libc::raise(SIGCONT) };
+        assert_eq!(word().load(Ordering::Acquire), 0, "the parent is there");
         drop(ours);
-        assert_eq!(raised(this + 1), LEAVE, "nobody else is there");
+        assert_eq!(
+            raised(parent),
+            LEAVE,
+            "nobody reads what it would be told by"
+        );
     }
 }

@@ -1,11 +1,13 @@
-//! A bound on how long a process outlives its parent, wherever it hangs then.
+//! What has a process end after its parent: the kernel tells of the end by SIGCONT (prctl(2), `PR_SET_PDEATHSIG`), since that alone also
+//! has a stopped process go on (signal(7)); any other but SIGKILL, which leaves no time for requests, would wait until somebody lets it.
+//! And a bound on how long it may take, wherever it hangs.
 
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::timer::{self, Target};
-use super::{ORPHANED, SIGKILL, is_owner, set_action, unblock};
+use super::{SIGCONT, SIGKILL, is_owner, set_action, unblock};
 use crate::process;
 
 /// The timer that kills; -1 = none, since the kernel counts them from 0.
@@ -14,9 +16,11 @@ static TIMER: AtomicIsize = AtomicIsize::new(-1);
 static GRACE_US: AtomicU64 = AtomicU64::new(0);
 /// The process that it kills; its children have no such timer.
 static OWNER: AtomicI32 = AtomicI32::new(0);
+/// Its parent. Others send SIGCONT too.
+static PARENT: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn on_orphaned(signal: libc::c_int) {
-    if !is_owner(&OWNER, signal) {
+    if !is_owner(&OWNER, signal) || process::parent_pid() == PARENT.load(Ordering::Acquire) {
         return;
     }
     let grace_us = GRACE_US.load(Ordering::Acquire);
@@ -29,6 +33,16 @@ extern "C" fn on_orphaned(signal: libc::c_int) {
     }
 }
 
+/// Has the kernel let this process go on, if it is stopped, and send it SIGCONT, once its parent has ended. True if the parent is not
+/// `parent` (any more). To be called after a change of user, which undoes it (prctl(2), `PR_SET_PDEATHSIG`). It follows the present
+/// parent, also over an adoption.
+///
+/// # Errors
+/// The kernel's.
+pub fn go_on_after(parent: i32) -> io::Result<bool> {
+    process::die_with(parent, SIGCONT)
+}
+
 /// Has the kernel kill this process `grace` after its parent has ended, unless it has ended by then. True if the parent
 /// is not `parent` (any more). To be called after a change of user, which undoes it (prctl(2), `PR_SET_PDEATHSIG`), and
 /// once in a process.
@@ -39,8 +53,9 @@ pub fn die_after(parent: i32, grace: Duration) -> io::Result<bool> {
     let timer = timer::make(libc::CLOCK_MONOTONIC, Target::Process, SIGKILL)?;
     TIMER.store(timer, Ordering::Release);
     OWNER.store(process::pid(), Ordering::Release);
+    PARENT.store(parent, Ordering::Release);
     let handler = on_orphaned as *const () as libc::sighandler_t;
-    set_action(ORPHANED, handler, libc::SA_RESTART)?;
-    unblock(&[ORPHANED])?;
-    process::die_with(parent, ORPHANED)
+    set_action(SIGCONT, handler, libc::SA_RESTART)?;
+    unblock(&[SIGCONT])?;
+    go_on_after(parent)
 }

@@ -1,5 +1,6 @@
 """A line that stands says why in the log and in /status, and what that has cost when it is over."""
 
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -77,6 +78,27 @@ def test_a_full_line_is_told_of_with_what_the_seats_do_and_with_what_it_cost_whe
     cost = f"it turned away {refused}, 0 waited too long, 0 clients left"
     server.log.wait(rf"the line goes on, after 6\d\.\d s: {cost}, the longest wait was 6\d\.\d s", mark)
     assert status(admin)["standstill"] is None
+
+
+def test_what_a_standstill_has_cost_is_told_too_if_the_server_leaves_before_it_is_over(
+    serve: Serve, gate: Gate, clock: Clock, admin: Address, wires: ExitStack
+) -> None:
+    few = ("-w", "1", "--max-waiting", "1", "--admin", f"unix:{admin.path}")
+    server = serve("waiting:app", *few, *SLOW, env=gate.environment | clock.environment)
+    running = ask(server, wires, 1)
+    gate.announcement()
+    others = ask(server, wires, 4)
+    eventually(lambda: status(admin)["requests"]["refused_line_full"] > 0, "the line is full")
+    eventually(lambda: status(admin)["requests"]["arrived"] == 5, "all have come")
+    server.log.wait("the line stands: ")
+    refused = status(admin)["requests"]["refused_line_full"]
+    gate.open()
+    assert [wire.response().status for wire in running + others].count(200) == 5 - refused
+    server.signal(signal.SIGTERM)
+    assert server.exit_code() == 0
+    server.log.wait_end()
+    cost = f"it turned away {refused}, 0 waited too long, 0 clients left"
+    server.log.only(rf"the acceptor leaves, and the line has stood for \d\.\d s: {cost}, the longest wait was \d\.\d s")
 
 
 def test_requests_that_a_stopped_worker_does_not_take_stand(

@@ -481,6 +481,7 @@ impl Acceptor {
         self.clients.abandon_all(&mut self.requests);
         // There is no other turn by which the event loops that serve them would be woken.
         self.requests.dispatch.end_turn(self.requests.now_us);
+        self.requests.dispatch.end_standstill();
         let counts = self.common.tally.read();
         if counts.arrived() > 0 {
             info!("requests {counts}");

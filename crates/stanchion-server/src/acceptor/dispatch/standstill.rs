@@ -1,6 +1,8 @@
 //! The line stands: it is full, or its oldest request has waited for long. The log says why when that begins, and what it has cost
 //! when it is over; `/status` says why as long as it lasts.
 
+use std::fmt;
+
 use stanchion_exchange::SlotState;
 use tracing::{info, warn};
 
@@ -70,14 +72,33 @@ impl Costs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     Begins,
-    Lasts {
-        for_us: u64,
-    },
-    Over {
-        for_us: u64,
-        longest_wait_us: u64,
-        costs: Costs,
-    },
+    Lasts { for_us: u64 },
+    Over(Past),
+}
+
+/// A standstill from its begin to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Past {
+    for_us: u64,
+    longest_wait_us: u64,
+    costs: Costs,
+}
+
+impl fmt::Display for Past {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = |us: u64| us as f64 / 1e6;
+        let Costs {
+            turned_away,
+            late,
+            left,
+        } = self.costs;
+        write!(
+            f,
+            "{:.1} s: it turned away {turned_away}, {late} waited too long, {left} clients left, the longest wait was {:.1} s",
+            seconds(self.for_us),
+            seconds(self.longest_wait_us)
+        )
+    }
 }
 
 impl Standstills {
@@ -107,19 +128,28 @@ impl Standstills {
         }
         let for_us = now_us.saturating_sub(current.since_us);
         if now_us.saturating_sub(current.seen_us) >= CALM_US {
-            let (longest_wait_us, costs) = (current.longest_wait_us, costs.since(current.before));
-            let for_us = current.seen_us.saturating_sub(current.since_us);
-            self.current = None;
-            return Some(Said::Over {
-                for_us,
-                longest_wait_us,
-                costs,
-            });
+            return self.end(costs).map(Said::Over);
         }
         let is_due = stands && now_us.saturating_sub(current.said_us) >= REPEAT_US;
         is_due.then(|| {
             current.said_us = now_us;
             Said::Lasts { for_us }
+        })
+    }
+
+    /// The standstill is over, or nobody will see its end.
+    fn end(&mut self, costs: Costs) -> Option<Past> {
+        let Standstill {
+            since_us,
+            seen_us,
+            longest_wait_us,
+            before,
+            ..
+        } = self.current.take()?;
+        Some(Past {
+            for_us: seen_us.saturating_sub(since_us),
+            longest_wait_us,
+            costs: costs.since(before),
         })
     }
 }
@@ -145,18 +175,14 @@ impl Dispatch {
                 seconds(for_us),
                 self.why_it_stands(workers, now_us)
             ),
-            Said::Over {
-                for_us,
-                longest_wait_us,
-                costs,
-            } => info!(
-                "the line goes on, after {:.1} s: it turned away {}, {} waited too long, {} clients left, the longest wait was {:.1} s",
-                seconds(for_us),
-                costs.turned_away,
-                costs.late,
-                costs.left,
-                seconds(longest_wait_us)
-            ),
+            Said::Over(past) => info!("the line goes on, after {past}"),
+        }
+    }
+
+    /// The acceptor leaves, and no look comes any more that would find the line calm.
+    pub(crate) fn end_standstill(&mut self) {
+        if let Some(past) = self.standstills.end(Costs::of(&self.tally.read())) {
+            info!("the acceptor leaves, and the line has stood for {past}");
         }
     }
 
@@ -290,11 +316,11 @@ mod tests {
             (75, Said::Lasts { for_us: 65 * S }),
             (
                 100,
-                Said::Over {
+                Said::Over(Past {
                     for_us: 85 * S,
                     longest_wait_us: 85 * S,
                     costs,
-                },
+                }),
             ),
         ];
         assert_eq!(heard, expected);
@@ -307,12 +333,14 @@ mod tests {
         assert_eq!(line.look(0, false, turned_away(5), S), Some(Said::Begins));
         assert_eq!(line.look(0, false, turned_away(9), 2 * S), None);
         assert_eq!(line.look(0, false, turned_away(9), 6 * S), None);
-        let over = Said::Over {
+        let past = Past {
             for_us: S,
             longest_wait_us: 0,
             costs: turned_away(9),
         };
-        assert_eq!(line.look(0, false, turned_away(9), 7 * S), Some(over));
+        let over = Some(Said::Over(past));
+        assert_eq!(line.look(0, false, turned_away(9), 7 * S), over);
+        assert_eq!(line.end(turned_away(9)), None, "it was told");
     }
 
     #[test]

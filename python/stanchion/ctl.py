@@ -362,7 +362,7 @@ def _workers(data: Sequence[Mapping[str, Any]]) -> str:
                 str(worker["index"]),
                 "-" if worker["pid"] is None else str(worker["pid"]),
                 str(worker["generation"]),
-                str(worker["stage"]),
+                str(worker["stage"]) + (", stopped" if worker.get("stopped") else ""),
                 "-" if worker["memory_bytes"] is None else f"{worker['memory_bytes'] / 2**20:.0f} MiB",
                 f"{worker['seats_busy']} busy of {worker['seats_total']}",
                 str(worker["served"]),

@@ -13,6 +13,7 @@ import pytest
 from support.clock import Clock
 from support.control_group import NEEDS_FREEZER, frozen
 from support.counts import Counts
+from support.ctl import ctl
 from support.gate import Gate
 from support.manager import listening
 from support.patience import eventually
@@ -111,13 +112,15 @@ def test_a_worker_that_takes_no_request_is_named_with_the_reason(
         server.log.only(rf"{name} has taken no request for \d\.\d s though one waits: a signal has stopped it", mark)
         server.log.only(rf"the {name}: a signal has stopped it \(kill -CONT {worker['pid']}\)", mark)
         assert counts.status()["stopped"] == [f"worker 0 ({worker['pid']})"]
+        assert [one["stopped"] for one in counts.workers()] == [True]
+        assert "  ready, stopped  " in ctl(counts.path, "workers").stdout
         psutil.Process(worker["pid"]).send_signal(signal.SIGCONT)
         assert wire.response().status == 200
         seconds_pass(2)
     server.log.wait(rf"{name} takes requests again", mark)
     server.log.wait(rf"the {name} goes on", mark)
     assert counts.status()["stopped"] == []
-    assert counts.workers()[0]["pid"] == worker["pid"]
+    assert [(one["pid"], one["stopped"]) for one in counts.workers()] == [(worker["pid"], False)]
 
 
 def test_an_idle_worker_that_is_stopped_is_named_and_left_alone(

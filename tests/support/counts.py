@@ -14,12 +14,12 @@ class Counts:
     """The counts of the server whose control socket is at `path`."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
 
     @property
     def arguments(self) -> list[str]:
         """For the server."""
-        return ["--control", f"unix:{self._path}"]
+        return ["--control", f"unix:{self.path}"]
 
     def requests(self) -> dict[str, int]:
         counts: dict[str, int] = self.status()["requests"]
@@ -51,7 +51,7 @@ class Counts:
     def _ask(self, command: str) -> Any:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(PATIENCE_S)
-            connection.connect(str(self._path))
+            connection.connect(str(self.path))
             connection.sendall(json.dumps({"command": command}).encode() + b"\n")
             with connection.makefile("rb") as answers:
                 return json.loads(answers.readline())["data"]

@@ -128,6 +128,8 @@ pub(crate) struct WorkerStatus {
     pub(crate) generation: u32,
     /// How far it is in its life.
     pub(crate) stage: WorkerStage,
+    /// A signal or a debugger has stopped it.
+    pub(crate) stopped: bool,
     /// What it takes, if that is known.
     pub(crate) memory_bytes: Option<u64>,
     #[serde(flatten)]
@@ -332,6 +334,7 @@ mod tests {
             pid: Some(7),
             generation: 2,
             stage: WorkerStage::Ready,
+            stopped: false,
             memory_bytes: None,
             seats: WorkerSeats {
                 seats_total: 1,
@@ -351,7 +354,7 @@ mod tests {
             String::from_utf8(line).expect("text"),
             concat!(
                 r#"{"ok":true,"message":"","data":[{"index":0,"pid":7,"generation":2,"stage":"ready","#,
-                r#""memory_bytes":null,"seats_total":1,"seats_busy":1,"served":5,"busy_us":900,"#,
+                r#""stopped":false,"memory_bytes":null,"seats_total":1,"seats_busy":1,"served":5,"busy_us":900,"#,
                 r#""seats":[{"state":"busy","served":5,"busy_us":900,"running_us":3}]}]}"#,
                 "\n"
             )

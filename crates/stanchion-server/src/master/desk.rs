@@ -11,6 +11,7 @@ use super::event::{Command, Event};
 use super::gather::REOPENED_LATER;
 use super::heir::Heir;
 use super::house::{House, Standing};
+use super::looks::is_stopped;
 use super::stage::Stage;
 use super::step::RunState;
 use super::{Loop, now_ms};
@@ -162,6 +163,7 @@ impl Loop<'_> {
                     pid,
                     generation: house.generation,
                     stage,
+                    stopped: pid.is_some_and(|pid| is_stopped(process::state(pid))),
                     memory_bytes: pid.and_then(memory::proportional_bytes),
                     seats: WorkerSeats::of(exchange, index, now_us),
                 });

@@ -53,6 +53,11 @@ pub(super) fn why_it_stands(state: Option<char>) -> Option<&'static str> {
     }
 }
 
+/// Whether a process is stopped, by the letter of its state in proc(5).
+pub(super) fn is_stopped(state: Option<char>) -> bool {
+    matches!(state, Some('T' | 't'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -164,11 +164,11 @@ pub(crate) fn begin_anew() {
 }
 
 /// Tells of trouble with the scribe in the error log itself, as what goes to the scribe may never be read.
-fn tell_beside_scribe(text: &str) {
+pub(crate) fn tell_beside_scribe(level: Level, text: &str) {
     if let Some(log) = ERROR_LOG.get()
-        && Level::WARN <= log.level
+        && level <= log.level
     {
-        let line = log.line((Level::WARN, ""), LocalTime::now(), process::pid(), text);
+        let line = log.line((level, ""), LocalTime::now(), process::pid(), text);
         log.outlets[0].write(line.as_bytes());
     }
 }

@@ -224,9 +224,10 @@ impl Direct {
     /// What the scribe is told of this it may never read.
     fn tell_beside_scribe(&self, dropped: u64) {
         if let Outlet::Scribe(_) = *self.outlet {
-            super::tell_beside_scribe(&format!(
+            let text = format!(
                 "the scribe does not take what this process says: {dropped} lines were dropped"
-            ));
+            );
+            super::tell_beside_scribe(Level::WARN, &text);
         }
     }
 

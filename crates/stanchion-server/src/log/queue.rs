@@ -413,7 +413,8 @@ impl Writer {
     /// What the scribe is told of this it may never read.
     fn tell_beside_scribe(&self, what: &str) {
         if let Outlet::Scribe(_) = *self.shared.outlet {
-            super::tell_beside_scribe(&format!("{}: {what}", self.shared.of.name()));
+            let text = format!("{}: {what}", self.shared.of.name());
+            super::tell_beside_scribe(Level::WARN, &text);
         }
     }
 }

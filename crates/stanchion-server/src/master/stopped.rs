@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 
 use stanchion_sys::process;
-use tracing::{error, info};
+use tracing::{Level, error, info};
 
 use super::Loop;
 use super::looks::why_it_stands;
 use super::worker::{Present, called};
+use crate::log;
 
 /// The master has found these processes stopped, by pid. The log names a process that two looks have found so: a debugger that only
 /// looks at it is gone then.
@@ -50,6 +51,21 @@ struct Watched {
     name: String,
     lacks: &'static str,
     is_vital: bool,
+    /// The log goes through it.
+    is_scribe: bool,
+}
+
+impl Watched {
+    /// Says it in the log. What a stopped scribe is told it reads only once it goes on, and the one who could let it go on is to hear of
+    /// it before: of a scribe the error log itself is told, standard error unless the settings name another, and it alone, since
+    /// a line there and one in the scribe's files would be two where both lead to one place.
+    fn say(&self, level: Level, text: &str) {
+        match level {
+            _ if self.is_scribe => log::tell_beside_scribe(level, text),
+            Level::ERROR => error!("{text}"),
+            _ => info!("{text}"),
+        }
+    }
 }
 
 impl Loop<'_> {
@@ -67,7 +83,7 @@ impl Loop<'_> {
                 None | Some('Z' | 'X') => continue,
                 Some(_) => {
                     if known.is_some_and(|known| known.is_named) {
-                        info!("the {} goes on", one.name);
+                        one.say(Level::INFO, &format!("the {} goes on", one.name));
                     }
                     continue;
                 }
@@ -76,7 +92,8 @@ impl Loop<'_> {
             if known.is_some() && !is_named {
                 let why = why_it_stands(state).unwrap_or_default();
                 let Watched { name, lacks, .. } = &one;
-                error!("the {name}: {why}{how}, and until it goes on {lacks}");
+                let text = format!("the {name}: {why}{how}, and until it goes on {lacks}");
+                one.say(Level::ERROR, &text);
             }
             let stopped = Stopped {
                 name: one.name,
@@ -104,6 +121,7 @@ impl Loop<'_> {
                     name: format!("{name} ({pid})"),
                     lacks,
                     is_vital: true,
+                    is_scribe: name == "scribe",
                 }));
             }
             if house.plan.is_event_loop {
@@ -115,6 +133,7 @@ impl Loop<'_> {
                     name: called(number, Some(pid)),
                     lacks: "the other workers have its share",
                     is_vital: false,
+                    is_scribe: false,
                 });
             }
         }

@@ -32,7 +32,7 @@ def test_a_line_that_stands_is_served_newest_first_and_sheds_its_oldest(
     for number, wire in enumerate(wires[1:], 1):
         wire.send(request("GET", f"/served?{number}"))
         eventually(lambda number=number: counts.requests()["arrived"] == arrived + number, "it has come")
-    # It stands after one target; after another one its oldest is shed, and the next one after a third.
+    # It is over its target after one; after another one its oldest is shed, and the next one after a third.
     clock.advance(1900)
     assert not select.select([wire.sock for wire in wires], [], [], 0.5)[0]
     clock.advance(150)
@@ -45,7 +45,7 @@ def test_a_line_that_stands_is_served_newest_first_and_sheds_its_oldest(
     assert wires[oldest].sock in readable, "the first that was answered"
     assert oldest <= 8
     told = responses[oldest]
-    assert "stands still" in told.text
+    assert "over its target" in told.text
     retry_after = told.header("Retry-After")
     assert retry_after is not None and 1 <= int(retry_after) <= 60
     assert not told.closes()
@@ -55,7 +55,7 @@ def test_a_line_that_stands_is_served_newest_first_and_sheds_its_oldest(
     ahead, newest_first = range(1, oldest), range(REQUESTS, oldest + shed - 1, -1)
     order = [int(line.split()[0]) for line in gate.announcements(REQUESTS - shed)]
     assert order == [*ahead, *newest_first]
-    server.log.wait(rf"503 GET /served\?{oldest} .*: the line stands still")
+    server.log.wait(rf"503 GET /served\?{oldest} .*: the line is over its target")
     for wire in wires:
         assert wire.get("/pid").status == 200
         wire.close()

@@ -63,7 +63,7 @@ def lane(name: str, **more: Any) -> dict[str, Any]:
         "in_exchange": 0,
         "seats_reserved": 0,
         "drain_per_s": 0.0,
-        "standing": False,
+        "over_target": False,
         **more,
     }
 
@@ -84,7 +84,7 @@ def status(**changes: Any) -> dict[str, Any]:
             "waiting": 0,
             "waiting_max": 2048,
             "oldest_wait_us": 0,
-            "standing": False,
+            "over_target": False,
             "lanes": [lane("default")],
         },
         "standstill": None,

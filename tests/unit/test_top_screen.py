@@ -32,8 +32,8 @@ BUSY = looked(
     line={
         "waiting": 1_812,
         "oldest_wait_us": 3_210_000,
-        "standing": True,
-        "lanes": [lane("shop", waiting=1_800, drain_per_s=100.5, standing=True), lane("health", waiting_max=20)],
+        "over_target": True,
+        "lanes": [lane("shop", waiting=1_800, drain_per_s=100.5, over_target=True), lane("health", waiting_max=20)],
     },
     requests={"arrived": 300, "answered": 200, "refused_line_full": 40, "broken_off": 2, "abandoned_waiting": 3},
     wait_us=histogram(50, 100, 700, 0),
@@ -51,7 +51,7 @@ BUSY = looked(
 WHOLE = """\
 stanchion 0.1.0 · serving · generation 3 · master 100 · up 1h 2min
 NOT READY: 1812 wait
-line     ██████████████████░░ 1812 of 2048 waiting, oldest 3.21 s  STANDING
+line     ██████████████████░░ 1812 of 2048 waiting, oldest 3.21 s  OVER TARGET
 a second 150 arrive, 100 drain, 100 answered, 1.50 gone, broken_off 1.00,
          20.0 refused (line_full 20.0)
 lane    priority  waiting   bound  oldest  handed out  reserved seats  drain/s

@@ -6,20 +6,20 @@ pub enum Discipline {
     /// First in, first out.
     #[default]
     Fifo,
-    /// First in, first out, until the lane *stands*: its oldest entry has waited for `target_us`.
+    /// First in, first out, until the lane is *over its target*: its oldest entry has waited for `target_us`.
     /// From then on newest first, since the clients at the front are the likeliest to have given
     /// up, and the oldest are shed, at first one per `target_us` and then ever faster. First in,
     /// first out again as soon as nobody waits for so long. A target of 0 is never reached.
     Adaptive {
-        /// How long the oldest may wait, in microseconds, before the lane stands.
+        /// How long the oldest may wait, in microseconds, before the lane is over its target.
         target_us: u64,
     },
 }
 
-/// What a lane remembers while it stands: when the next one is shed.
+/// What a lane remembers while it is over its target: when the next one is shed.
 ///
-/// The control law of `CoDel` (RFC 8289 section 3.3): the first after one interval of standing, and then,
-/// as long as the lane stands, the n-th an interval divided by √n after the one before. Its
+/// The control law of `CoDel` (RFC 8289 section 3.3): the first after one interval over the target, and then,
+/// as long as the lane is, the n-th an interval divided by √n after the one before. Its
 /// interval is our target: both mean "longer than any good reason to wait".
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shedding {
@@ -29,7 +29,7 @@ pub(crate) struct Shedding {
 }
 
 impl Discipline {
-    /// The time after which a lane stands; `None` if it never does.
+    /// The time after which a lane is over its target; `None` if it never is.
     pub(crate) fn target_us(self) -> Option<u64> {
         match self {
             Self::Adaptive { target_us } if target_us > 0 => Some(target_us),
@@ -39,7 +39,7 @@ impl Discipline {
 }
 
 impl Shedding {
-    /// The lane stands since `since_us`.
+    /// The lane is over its target since `since_us`.
     pub(crate) fn begin(since_us: u64, target_us: u64) -> Self {
         Self {
             interval_us: target_us,

@@ -26,7 +26,7 @@ pub(crate) struct Rules {
 pub enum Expiry {
     /// It has waited as long as one may.
     TimedOut,
-    /// The lane stands ([`Discipline::Adaptive`]), and it is the oldest.
+    /// The lane is over its target ([`Discipline::Adaptive`]), and it is the oldest.
     Shed,
 }
 
@@ -39,8 +39,8 @@ pub struct LaneView {
     pub oldest_wait_us: u64,
     /// Requests that leave the seats per second while somebody waits.
     pub drain_per_s: f64,
-    /// Whether it stands ([`Discipline::Adaptive`]).
-    pub stands: bool,
+    /// Whether it is over its target ([`Discipline::Adaptive`]).
+    pub is_over_target: bool,
 }
 
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub(crate) struct Lane<T> {
     entries: VecDeque<Entry<T>>,
     /// Those who were pulled before and came back, the oldest first; no gaps. They go first and
     /// are not shed, and as they have not stood here all the time they say nothing on whether the
-    /// lane stands.
+    /// lane is over its target.
     returned: VecDeque<Entry<T>>,
     waiting: usize,
     drain_rate: DrainRate,
@@ -165,20 +165,20 @@ impl<T> Lane<T> {
         Some((Expiry::Shed, shed))
     }
 
-    /// Looks whether the lane stands. Done when somebody is to come out by time or by turn; not when
+    /// Looks whether the lane is over its target. Done when somebody is to come out by time or by turn; not when
     /// one leaves, unless he is the last.
     fn judge(&mut self, now_us: u64, rules: &Rules) {
         let Some(target_us) = rules.discipline.target_us() else {
             return;
         };
-        let stands_us = self
+        let over_us = self
             .entries
             .front()
             .map(|front| front.joined_us.saturating_add(target_us))
-            .filter(|&stands_us| stands_us <= now_us);
-        self.shedding = stands_us.map(|stands_us| {
+            .filter(|&over_us| over_us <= now_us);
+        self.shedding = over_us.map(|over_us| {
             self.shedding
-                .unwrap_or_else(|| Shedding::begin(stands_us, target_us))
+                .unwrap_or_else(|| Shedding::begin(over_us, target_us))
         });
     }
 
@@ -206,7 +206,7 @@ impl<T> Lane<T> {
             waiting: self.waiting,
             oldest_wait_us: oldest_us.map_or(0, |joined_us| now_us.saturating_sub(joined_us)),
             drain_per_s: self.drain_rate.per_second(now_us),
-            stands: self.shedding.is_some(),
+            is_over_target: self.shedding.is_some(),
         }
     }
 

@@ -89,7 +89,7 @@ counted! {
         SessionsFull = "refused_sessions_full",
         /// It waited too long.
         WaitedTooLong = "refused_waited_too_long",
-        /// The line stood, and it was the oldest.
+        /// The line was over its target, and it was the oldest.
         Shed = "refused_shed",
         /// As many of its client waited as may.
         TooManyOfClient = "refused_too_many_of_client",

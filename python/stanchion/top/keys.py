@@ -26,7 +26,7 @@ Keys
 Columns
 
   oldest     how long the head of the line has waited
-  STANDING   the oldest of a lane has waited for longer than `queue_target`
+  OVER TARGET: the oldest of a lane has waited for longer than `queue_target`
   seat       runs one request at a time: a worker's thread or event loop task
   drain      requests that seats finish while others wait
   refused    answered by the server in the app's place, by reason

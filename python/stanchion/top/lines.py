@@ -135,8 +135,8 @@ def _the_line(model: Model, width: int) -> Iterable[Text]:
     text.append(_LEVELS[-1] * filled, style)
     text.append("░" * (_BAR_COLUMNS - filled), "dim")
     text.append(f" {line.waiting} of {line.waiting_max} waiting, oldest {duration(line.oldest_wait_us)}", style)
-    if line.standing:
-        text.append("  STANDING", "bold red")
+    if line.over_target:
+        text.append("  OVER TARGET", "bold red")
     yield text
     drain = f"{rate(sum(lane.drain_per_s for lane in line.lanes))} drain"
     if rates is None:
@@ -194,7 +194,7 @@ def _lanes(lanes: Sequence[Lane], rows: int) -> list[Text]:
             for lane in lanes
         ],
         rows,
-        ["red" if lane.standing else "" for lane in lanes],
+        ["red" if lane.over_target else "" for lane in lanes],
         name_columns=16,
     )
 

@@ -29,7 +29,8 @@ class Lane:
     in_exchange: int
     seats_reserved: int
     drain_per_s: float
-    standing: bool
+    over_target: bool
+    """The oldest has waited for longer than queue_target."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Line:
     waiting: int
     waiting_max: int
     oldest_wait_us: int
-    standing: bool
+    over_target: bool
+    """The oldest has waited for longer than queue_target."""
     lanes: tuple[Lane, ...]
 
 
@@ -193,7 +195,7 @@ def _line(of: "_Reader") -> Line:
         waiting=of.count("waiting"),
         waiting_max=of.count("waiting_max"),
         oldest_wait_us=of.count("oldest_wait_us"),
-        standing=of.flag("standing"),
+        over_target=of.flag("over_target"),
         lanes=of.each("lanes", _lane),
     )
 
@@ -212,7 +214,7 @@ def _lane(of: "_Reader") -> Lane:
         in_exchange=of.count("in_exchange"),
         seats_reserved=of.count("seats_reserved"),
         drain_per_s=of.number("drain_per_s"),
-        standing=of.flag("standing"),
+        over_target=of.flag("over_target"),
     )
 
 

@@ -34,6 +34,6 @@ pub enum SignalStyle {
 pub enum QueueOrder {
     /// First in, first out.
     Fifo,
-    /// The same until the line stands, then newest first.
+    /// The same until the line is over its target, then newest first.
     Adaptive,
 }

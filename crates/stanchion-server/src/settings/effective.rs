@@ -124,7 +124,7 @@ pub struct Settings {
     pub queue_timeout: Seconds,
     /// Who in the line is served first.
     pub queue_order: QueueOrder,
-    /// How long the oldest may wait before an adaptive line stands; 0 = for ever.
+    /// How long the oldest may wait before an adaptive line is over its target; 0 = for ever.
     pub queue_target: Seconds,
     /// Lanes, the first that takes a request first; see [`Settings::lanes`].
     pub lane: Vec<Lane>,

@@ -249,7 +249,7 @@ fn adaptive(target_us: u64, joined: usize) -> Line<char> {
 }
 
 #[test]
-fn a_line_that_stands_is_served_newest_first() {
+fn a_line_over_its_target_is_served_newest_first() {
     // (now, who is pulled): joins at 0, 10, 20, 30, the target is 100.
     for (now_us, expected) in [(30, "abcd"), (99, "abcd"), (100, "dcba"), (199, "dcba")] {
         let mut line = adaptive(100, 4);
@@ -267,7 +267,7 @@ fn a_line_that_stands_is_served_newest_first() {
     assert_eq!(
         expired(&mut line, 299),
         "A",
-        "the first after a target of standing"
+        "the first after a target over it"
     );
     assert_eq!(expired(&mut line, 300), "B", "the next after another one");
     assert_eq!(expired(&mut line, 400), "C", "and after 1/√2 of it");
@@ -286,7 +286,7 @@ fn after_shedding_it_is_first_in_first_out_again() {
         line
     };
     assert_eq!(items(&mut shed(), 210), "xy");
-    // Or else it stands again at 250, and sheds a target later.
+    // Or else it is over its target again at 250, and sheds a target later.
     let mut line = shed();
     assert_eq!(expired(&mut line, 349), "");
     assert_eq!(expired(&mut line, 350), "X");
@@ -294,7 +294,7 @@ fn after_shedding_it_is_first_in_first_out_again() {
 
 #[test]
 fn what_is_overdue_to_be_shed_is_shed_at_once() {
-    // At 100 it stands; at 200, 300, 370, 427, 477 one is to go; nobody looked before 430.
+    // At 100 it is over its target; at 200, 300, 370, 427, 477 one is to go; nobody looked before 430.
     let mut line = adaptive(100, 10);
     assert_eq!(expired(&mut line, 430), "ABCD");
     assert_eq!(expired(&mut line, 476), "");
@@ -310,7 +310,7 @@ fn one_put_back_does_not_make_it_stand_and_is_not_shed() {
     line.put_back(260, LaneId::DEFAULT, 0, pulled.item);
     assert_eq!(expired(&mut line, 300), "");
     assert_eq!(items(&mut line, 300), "axy");
-    // And where it stands without him, he still goes first.
+    // And where it is over its target without him, he still goes first.
     let mut line = adaptive(100, 3);
     let pulled = line.pull(10).unwrap();
     line.put_back(150, LaneId::DEFAULT, 0, pulled.item);
@@ -319,7 +319,7 @@ fn one_put_back_does_not_make_it_stand_and_is_not_shed() {
 }
 
 #[test]
-fn queue_timeout_holds_in_a_line_that_stands() {
+fn queue_timeout_holds_in_a_line_over_its_target() {
     let mut line = Line::new(LineLimits {
         waiting_max: 9,
         queue_timeout_us: 150,

@@ -91,12 +91,12 @@ fn about_line(page: &mut Exposition, status: &Status) {
     for lane in &line.lanes {
         drain.sample(&[("lane", &lane.name)], lane.drain_per_s);
     }
-    let mut standing = page.gauge(
-        "stanchion_line_standing",
+    let mut over_target = page.gauge(
+        "stanchion_line_over_target",
         "1 if the oldest has waited for longer than queue_target, with queue_order adaptive.",
     );
     for lane in &line.lanes {
-        standing.sample(&[("lane", &lane.name)], u8::from(lane.standing));
+        over_target.sample(&[("lane", &lane.name)], u8::from(lane.over_target));
     }
 }
 

@@ -53,7 +53,7 @@ pub(crate) enum Refusal {
         /// When to try again, in seconds.
         retry_after_s: u64,
     },
-    /// Likewise: the line stood, and the oldest made way (`queue_order`).
+    /// Likewise: the line was over its target, and the oldest made way (`queue_order`).
     Shed {
         /// When to try again, in seconds.
         retry_after_s: u64,
@@ -149,7 +149,9 @@ impl Refusal {
                 "as many WebSockets are open as worker_sessions allows, or as one client may have"
             }
             Self::WaitedTooLong { .. } => "the request waited too long in the line",
-            Self::Shed { .. } => "the line stands still, and the request was the oldest in it",
+            Self::Shed { .. } => {
+                "the line is over its target, and the request was the oldest in it"
+            }
             Self::TooManyOfClient { .. } => "too many requests of this client wait",
             Self::WorkerAbsent { .. } => "the worker of this port is not there",
             Self::ShuttingDown => "the server is shutting down",

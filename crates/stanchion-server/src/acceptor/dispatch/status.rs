@@ -13,8 +13,8 @@ pub(crate) struct LineStatus {
     pub(crate) waiting_at_ports: usize,
     pub(crate) oldest_wait_us: u64,
     pub(crate) drain_per_s: f64,
-    /// Whether one of the lanes stands: its oldest has waited for longer than `queue_target`.
-    pub(crate) standing: bool,
+    /// Of one of the lanes the oldest has waited for longer than `queue_target`.
+    pub(crate) over_target: bool,
     pub(crate) lanes: Vec<LaneStatus>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct LaneStatus {
     pub(crate) in_exchange: usize,
     pub(crate) seats_reserved: usize,
     pub(crate) drain_per_s: f64,
-    pub(crate) standing: bool,
+    pub(crate) over_target: bool,
 }
 
 #[derive(Debug, Serialize)]

@@ -52,7 +52,7 @@ impl Dispatch {
                 in_exchange: theirs.count(),
                 seats_reserved: lane.seats,
                 drain_per_s: view.drain_per_s,
-                standing: view.stands,
+                over_target: view.is_over_target,
             }
         });
         let lanes: Vec<_> = lanes.collect();
@@ -62,7 +62,7 @@ impl Dispatch {
             waiting_at_ports: self.ports.waiting(),
             oldest_wait_us: self.line.oldest_wait_us(now_us),
             drain_per_s: lanes.iter().map(|lane| lane.drain_per_s).sum(),
-            standing: lanes.iter().any(|lane| lane.standing),
+            over_target: lanes.iter().any(|lane| lane.over_target),
             lanes,
         }
     }

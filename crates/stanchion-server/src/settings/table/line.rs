@@ -69,11 +69,10 @@ answer (proxy_read_timeout). 0 switches it off.",
             on_reload: OnReload::Applies,
             help: "Which waiting request is served first",
             long_help: "\
-fifo: the oldest. adaptive: the oldest too, until the line stands, which \
-means that its oldest request has waited for queue_target; then the \
-newest, whose client has most likely not given up. While the line stands, \
-its oldest requests are answered 503: the first after another \
-queue_target, then ever faster (RFC 8289). When no request has waited for \
+fifo: the oldest. adaptive: the oldest too, until that has waited for \
+queue_target; then the newest, whose client has most likely not given up. \
+While the line is over its target, its oldest requests are answered 503: \
+the first after another queue_target, then ever faster (RFC 8289). When no request has waited for \
 that long any more, the oldest goes first again. This is decided for \
 each lane.",
         },
@@ -86,7 +85,7 @@ each lane.",
             default: Preset::Number(1),
             gunicorn: false,
             on_reload: OnReload::Applies,
-            help: "A wait past which the line stands",
+            help: "A wait past which the newest goes first",
             long_help: "\
 For queue_order adaptive: longer than any request waits on a normal day, \
 and shorter than clients wait before they give up. 0 leaves it at fifo.",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from stanchion.doctor import servers, stacks
@@ -15,6 +16,7 @@ from support.clock import Clock
 from support.doctor import Dripper, Liar, Said, doctor, facts, network
 from support.gate import Gate
 from support.patience import PATIENCE_S, eventually
+from support.processes import standing_still
 from support.server import Serve
 from support.server import Server as Served
 from support.wire import Wire, request
@@ -144,6 +146,19 @@ def test_without_a_control_socket_it_says_how_to_see_more() -> None:
 
 
 # ---- Stacks
+@pytest.mark.parametrize(
+    ("state", "said", "step"),
+    [
+        ("T", "a signal has stopped it", "$ kill -CONT 7"),
+        ("t", "a debugger has stopped it", "$ grep TracerPid /proc/7/status"),
+    ],
+)
+def test_a_master_that_is_stopped(state: str, said: str, step: str) -> None:
+    (found,) = servers.findings(facts(network(), stopped={7: state}))
+    assert (found.code, found.severity) == ("master-stopped", "warning")
+    assert said in found.known and found.now[-1] == step
+
+
 
 STDLIB = "/usr/lib/python3.11/socket.py"
 LIBRARY = "/v/lib/python3.11/site-packages/psycopg/wait.py"
@@ -301,6 +316,15 @@ class Hanging:
 
 
 def test_a_server_whose_seats_all_hang_in_one_line(serve: Serve, tmp_path: Path, gate: Gate, clock: Clock) -> None:
+def test_the_master_of_a_server_that_a_signal_has_stopped(serve: Serve) -> None:
+    server: Served = serve("waiting:app")
+    assert "master-stopped" not in doctor("--this-one", "--json").codes()
+    with standing_still(psutil.Process(server.pid)):
+        found = doctor("--this-one", "--json").finding("master-stopped")
+    assert found["about"] == f"stanchion ({server.pid})"
+    assert found["now"][-1] == f"$ kill -CONT {server.pid}"
+
+
     hanging = Hanging(serve, tmp_path, gate, clock, ["/wait"] * 4, "--max-waiting", "3")
     hanging.wires += [hanging.ask("/wait?later") for _ in range(20)]
     said = hanging.is_found(lambda said: {"one-dependency", "line-full"} <= set(said.codes()))

@@ -186,3 +186,5 @@ class Facts:
     silent: Mapping[int, Silence] = field(default_factory=dict)
     """By the process of the master, those that do not answer."""
     not_looked_at: tuple[str, ...] = ()
+    stopped: Mapping[int, str] = field(default_factory=dict)
+    """Masters that are stopped, by the process: the letter of the state in proc(5)."""

@@ -68,6 +68,7 @@ def look(all_networks: bool = True, proc: Path = Path("/proc"), cgroups: Path = 
         files_max=int(files_max),
         worker_fds_max={pid: most for pid in masters if (most := processes.worker_fds_max(proc, pid)) is not None},
         stop_timeouts_s=_stop_timeouts_s(masters),
+        stopped={pid: state for pid in masters if (state := processes.state(proc, pid)) in ("T", "t")},
         backlog_dropped=_softnet_drops(processes.read(proc / "net/softnet_stat") or ""),
         not_looked_at=tuple(not_looked_at),
     )

@@ -92,6 +92,12 @@ def _parent(proc: Path, pid: int | None) -> int | None:
     return int(fields.split()[1]) if fields else None
 
 
+def state(proc: Path, pid: int) -> str:
+    """The letter of the process's state, the third field; empty if the process is gone."""
+    _, _, fields = (read(proc / str(pid) / "stat") or "").rpartition(") ")
+    return fields[:1]
+
+
 def owner(proc: Path, pid: int) -> Owner | None:
     home = proc / str(pid)
     name = read(home / "comm")

@@ -18,6 +18,8 @@ PLACES_SHOWN_MAX = 3
 
 def findings(facts: Facts) -> Iterator[Finding]:
     """The cause first: why seats are stuck, that they are, and that the line is full of it."""
+    for pid, state in sorted(facts.stopped.items()):
+        yield _master_stopped(pid, state)
     for pid, silence in sorted(facts.silent.items()):
         yield _silent(pid, silence)
     for pid, server in sorted(facts.servers.items()):
@@ -30,6 +32,23 @@ def findings(facts: Facts) -> Iterator[Finding]:
 def is_stuck(server: Server) -> bool:
     """Whether no seat is idle, and all that we see have run one request for long."""
     return server.idle == 0 and bool(server.seats) and min(one.running_us for one in server.seats) >= STUCK_US
+
+
+def _master_stopped(pid: int, state: str) -> Finding:
+    is_traced = state == "t"
+    return Finding(
+        "master-stopped",
+        WARNING,
+        f"stanchion ({pid})",
+        f"The master of stanchion ({pid}) is stopped.",
+        f"Its state is {state} (/proc/{pid}/stat): a {'debugger' if is_traced else 'signal'} has stopped it.",
+        "Answers, as long as all workers live and none is stuck: the master replaces none meanwhile, and obeys no reload and no "
+        "stop. With WatchdogSec= systemd ends the service.",
+        ("See which process debugs it:", f"$ grep TracerPid /proc/{pid}/status")
+        if is_traced
+        else ("Let it go on:", f"$ kill -CONT {pid}"),
+    )
+
 
 
 def _silent(pid: int, silence: Silence) -> Finding:

@@ -40,7 +40,8 @@ def server(*seats: Seat, **changes: Any) -> Server:
         "waiting_max": 10,
         "full_lanes": (),
         "oldest_wait_us": 0,
-        "standing": False,
+        "standstill": "",
+        "stuck_us": min((one.running_us for one in seats), default=0),
         "refused": 0,
         "busy": len(seats),
         "idle": 0,
@@ -70,9 +71,9 @@ WAITING = {"waiting": 3, "sharing": 3}
         # They are in a lane with room of its own.
         ({"idle": 1, "waiting": 10, "sharing": 0}, []),
         ({"idle": 1, "waiting": 10, "sharing": 0, "full_lanes": ("slow",)}, ["critical"]),
-        ({"idle": 1, **WAITING, "oldest_wait_us": 5 * S - 1}, []),
-        ({"idle": 1, **WAITING, "oldest_wait_us": 5 * S}, ["warning"]),
-        ({"idle": 1, **WAITING, "standing": True}, ["warning"]),
+        ({"idle": 1, **WAITING, "oldest_wait_us": 9 * S}, []),
+        # By its own word.
+        ({"idle": 1, **WAITING, "standstill": "1 of 1 seats are idle and take nothing"}, ["warning"]),
         # `max_waiting` of 0: no line at all.
         ({"idle": 1, "waiting_max": 0}, []),
     ],
@@ -88,7 +89,7 @@ def test_a_line_that_is_full_or_stands(changes: Mapping[str, Any], expected: lis
         ([seat(9), seat(5)], {}, ["warning"]),
         ([seat(9), seat(5)], WAITING, ["critical"]),
         ([seat(9), seat(4.9)], WAITING, []),
-        ([seat(9), seat(5)], {**WAITING, "idle": 1}, []),
+        ([seat(9), seat(5)], {**WAITING, "idle": 1, "stuck_us": 0}, []),
     ],
 )
 def test_seats_that_are_all_busy_for_long(seats: list[Seat], changes: Mapping[str, Any], expected: list[str]) -> None:
@@ -145,7 +146,6 @@ def test_without_a_control_socket_it_says_how_to_see_more() -> None:
     assert "$ stanchion ctl --control unix:/c dump" in stuck.now
 
 
-# ---- Stacks
 @pytest.mark.parametrize(
     ("state", "said", "step"),
     [
@@ -159,6 +159,7 @@ def test_a_master_that_is_stopped(state: str, said: str, step: str) -> None:
     assert said in found.known and found.now[-1] == step
 
 
+# ---- Stacks
 
 STDLIB = "/usr/lib/python3.11/socket.py"
 LIBRARY = "/v/lib/python3.11/site-packages/psycopg/wait.py"
@@ -259,7 +260,7 @@ def test_many_stuck_servers_take_no_longer_than_a_few(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("one", "known"),
     [
-        (server(seat(9), idle=1, control="unix:/c"), {}),
+        (server(seat(9), idle=1, stuck_us=0, control="unix:/c"), {}),
         (server(seat(4), control="unix:/c"), {}),
         (server(seat(9)), {}),
         (server(seat(9), control="unix:/c"), {"event_loops": (7,)}),
@@ -315,7 +316,6 @@ class Hanging:
             wire.close()
 
 
-def test_a_server_whose_seats_all_hang_in_one_line(serve: Serve, tmp_path: Path, gate: Gate, clock: Clock) -> None:
 def test_the_master_of_a_server_that_a_signal_has_stopped(serve: Serve) -> None:
     server: Served = serve("waiting:app")
     assert "master-stopped" not in doctor("--this-one", "--json").codes()
@@ -325,6 +325,7 @@ def test_the_master_of_a_server_that_a_signal_has_stopped(serve: Serve) -> None:
     assert found["now"][-1] == f"$ kill -CONT {server.pid}"
 
 
+def test_a_server_whose_seats_all_hang_in_one_line(serve: Serve, tmp_path: Path, gate: Gate, clock: Clock) -> None:
     hanging = Hanging(serve, tmp_path, gate, clock, ["/wait"] * 4, "--max-waiting", "3")
     hanging.wires += [hanging.ask("/wait?later") for _ in range(20)]
     said = hanging.is_found(lambda said: {"one-dependency", "line-full"} <= set(said.codes()))

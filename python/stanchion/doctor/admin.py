@@ -121,7 +121,7 @@ def _told(listeners: tuple[Listener, ...], pid: int, where: source.Place, said: 
 
 
 def _server(said: status.Status, where: source.Place, control: str | None) -> Server:
-    lanes = said.line.lanes
+    lanes, stand = said.line.lanes, said.standstill
     busy = [one for one in said.seats if one.running_us is not None]
     return Server(
         admin=where.text,
@@ -131,7 +131,8 @@ def _server(said: status.Status, where: source.Place, control: str | None) -> Se
         waiting_max=said.line.waiting_max,
         full_lanes=tuple(lane.name for lane in lanes if lane.waiting_max and lane.waiting >= lane.waiting_max),
         oldest_wait_us=said.line.oldest_wait_us,
-        standing=said.line.standing,
+        standstill=stand.why if stand is not None and stand.waiting else "",
+        stuck_us=said.seats_stuck_us,
         refused=said.requests.get("refused_line_full", 0),
         busy=said.seat_counts.get("busy", 0),
         idle=said.seat_counts.get("idle", 0),

@@ -139,7 +139,10 @@ class Server:
     full_lanes: tuple[str, ...]
     """The lanes with bounds of their own that are full."""
     oldest_wait_us: int
-    standing: bool
+    standstill: str
+    """Why the line stands; empty if it does not, or nobody waits any more."""
+    stuck_us: int
+    """For how long no seat has taken a request while all were busy."""
     refused: int
     """503 since its start, since the line was full."""
     busy: int
@@ -185,6 +188,6 @@ class Facts:
     """By the process of the master, those that say how they are."""
     silent: Mapping[int, Silence] = field(default_factory=dict)
     """By the process of the master, those that do not answer."""
-    not_looked_at: tuple[str, ...] = ()
     stopped: Mapping[int, str] = field(default_factory=dict)
     """Masters that are stopped, by the process: the letter of the state in proc(5)."""
+    not_looked_at: tuple[str, ...] = ()

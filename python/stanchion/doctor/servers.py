@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from stanchion.doctor.facts import Facts, Server, Silence
 from stanchion.doctor.finding import CRITICAL, WARNING, Finding
 
-OLD_US = 5_000_000
-"""A line stands whose oldest request has waited for so long."""
 STUCK_US = 5_000_000
-"""A seat may be stuck that has run one request for so long."""
+"""All seats may be stuck that have taken no request for so long, by the server's word. Whether its line stands it says itself."""
 NEAR = 0.9
 """Of the line's bound, from where on it is nearly full."""
 PLACES_SHOWN_MAX = 3
@@ -30,8 +28,8 @@ def findings(facts: Facts) -> Iterator[Finding]:
 
 
 def is_stuck(server: Server) -> bool:
-    """Whether no seat is idle, and all that we see have run one request for long."""
-    return server.idle == 0 and bool(server.seats) and min(one.running_us for one in server.seats) >= STUCK_US
+    """Whether all seats are busy, and none has taken a request for long."""
+    return bool(server.seats) and server.stuck_us >= STUCK_US
 
 
 def _master_stopped(pid: int, state: str) -> Finding:
@@ -48,7 +46,6 @@ def _master_stopped(pid: int, state: str) -> Finding:
         if is_traced
         else ("Let it go on:", f"$ kill -CONT {pid}"),
     )
-
 
 
 def _silent(pid: int, silence: Silence) -> Finding:
@@ -104,7 +101,7 @@ def _seats_stuck(pid: int, server: Server) -> Finding:
         _severity(server),
         f"stanchion ({pid})",
         f"{all_of_them} of stanchion ({pid}) {'has' if server.busy == 1 else 'have'} been busy for "
-        f"{_seconds(seats[-1].running_us)} or longer.",
+        f"{_seconds(server.stuck_us)} or longer.",
         f"The longest for {_seconds(seats[0].running_us)} with {seats[0].request}; they run "
         f"{_some(Counter(one.request for one in seats))} (/status at {server.admin}). {_waiting(server)}{stand}",
         _CLIENTS_SEE,
@@ -143,19 +140,19 @@ def _replaced(pid: int, server: Server) -> tuple[str, ...]:
 def _line_full(pid: int, server: Server) -> Iterator[Finding]:
     is_full = bool(server.full_lanes) or 0 < server.waiting_max <= server.sharing
     is_near = 0 < NEAR * server.waiting_max <= server.sharing
-    is_old = server.standing or server.oldest_wait_us >= OLD_US
-    if not (is_full or is_near or is_old):
+    if not (is_full or is_near or server.standstill):
         return
     how = "is full" if is_full else "is nearly full" if is_near else "stands"
     which = f" (lane {', '.join(server.full_lanes)})" if server.full_lanes else ""
     refused = f" Refused since its start: {server.refused} (refused_line_full)." if server.refused else ""
+    why = f" It says why: {server.standstill}." if server.standstill else ""
     more = "" if server.control is None else f"$ stanchion ctl --control {server.control} scale N"
     yield Finding(
         "line-full",
         CRITICAL if is_full else WARNING,
         f"stanchion ({pid})",
         f"The line of stanchion ({pid}) {how}{which}.",
-        f"{_waiting(server)} Seats: {server.busy} busy, {server.idle} idle (/status at {server.admin}).{refused}",
+        f"{_waiting(server)} Seats: {server.busy} busy, {server.idle} idle (/status at {server.admin}).{why}{refused}",
         "503 at once (refused_line_full). Those in the line wait, for queue_timeout at most, and then get 503."
         if is_full
         else "They wait in the line, for queue_timeout at most, and then get 503. Once it is full, 503 at once.",

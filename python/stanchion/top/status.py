@@ -50,6 +50,8 @@ class Standstill:
     since_s: float
     why: str
     """One sentence, without a full stop."""
+    waiting: int
+    """Requests that no seat has taken."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,8 @@ class Status:
     service: Histogram
     running: Histogram
     """For how long those that run at this moment have run."""
+    seats_stuck_us: int
+    """For how long no seat has taken a request while all were busy."""
     restarts: Mapping[str, int]
 
     @property
@@ -186,6 +190,7 @@ def parse(data: object) -> Status:
         wait=_histogram(top.inner("wait_us")),
         service=_histogram(top.inner("service_us")),
         running=_histogram(top.inner("running_us")),
+        seats_stuck_us=top.count("seats_stuck_us"),
         restarts=server.inner("restarts").counts(),
     )
 
@@ -201,7 +206,7 @@ def _line(of: "_Reader") -> Line:
 
 
 def _standstill(of: "_Reader") -> Standstill:
-    return Standstill(since_s=of.number("since_s"), why=of.text("why"))
+    return Standstill(since_s=of.number("since_s"), why=of.text("why"), waiting=of.count("waiting"))
 
 
 def _lane(of: "_Reader") -> Lane:

@@ -105,6 +105,7 @@ def test_workers_0_and_1_stay_whatever_replaces_them(watch: Watch) -> None:
     # Its successor is there before it leaves.
     for number in (0, 1, 1, 0):
         replaced(number, signal.SIGTERM)
+    assert [(one["worker"], one["nth"]) for one in watched.status()["seats"]] == [(0, 5), (1, 4)]
     server.signal(signal.SIGTTIN)
     server.log.wait("TTIN: 3 workers")
     assert ctl(watched.control, "scale", "2").returncode == 0

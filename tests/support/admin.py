@@ -36,7 +36,7 @@ def seat(
         "worker": worker,
         "seat": number,
         "pid": 200 + worker,
-        "tenure": 1,
+        "nth": 1,
         "state": "busy" if busy else "idle",
         "running_us": running_us,
         "method": "GET" if busy else None,

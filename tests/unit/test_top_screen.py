@@ -67,10 +67,10 @@ http://127.0.0.1:8000      12      128  2048  cut: see somaxconn
 unix:/run/shop.sock         -        -  2048
 1 of 3 seats busy · 0 of 10000 connections (new 0, reading 0, busy 0, idle 0) ·
 restarts: killed 2
-worker  pid  tenure       rss  state     age  served  request
-     0  200       1  50.0 MiB   busy  12.0 s       7  GET /slow?a=1
-     1  201       1         -   idle       -       9
-     2    -       1         -  empty       -       0"""
+worker  pid  nth       rss  state     age  served  request
+     0  200    1  50.0 MiB   busy  12.0 s       7  GET /slow?a=1
+     1  201    1         -   idle       -       9
+     2    -    1         -  empty       -       0"""
 
 
 def test_everything_is_on_the_screen():
@@ -101,7 +101,7 @@ def test_of_event_loops_each_has_a_line_and_the_seats_are_counted():
         "1 201 50.0 MiB 1 1000 7 1.50 ms 2.00 s",
         "4 204 50.0 MiB 4 1000 28 20.0 µs 2.00 s",
         "0 200 50.0 MiB 0 1000 0 0 µs 2.00 s",
-        "worker seat pid tenure rss state age served request",
+        "worker seat pid nth rss state age served request",
         "1 7 201 1 50.0 MiB busy 5.00 ms 0 GET /a",
         "… 9 more seats",
     ]

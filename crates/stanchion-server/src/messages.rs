@@ -34,6 +34,8 @@ pub(crate) enum ToAcceptor {
         worker: WorkerRef,
         /// Which of the workers wanted it is: what people know it by.
         number: u16,
+        /// It is the n-th that has this number.
+        nth: u32,
         /// Its process.
         pid: i32,
     },

@@ -34,7 +34,7 @@ Columns
   lately     between the last two looks;  ever: since the server's start
   queued     connections that the kernel holds and nobody has accepted
   backlog    how many it would hold;  asked: how many the server asked for
-  tenure     how many workers have had this seat
+  nth        how many workers have had this number
   age        how long the seat has run its request
 
 docs/top.md says more.""".splitlines()

@@ -343,7 +343,7 @@ def _loop_cells(loop: Loop, memory_bytes: int | None) -> tuple[str, ...]:
     )
 
 
-_SEAT_HEADS = ("worker", "seat", "pid", "tenure", "rss", "state", "age", "served", "request")
+_SEAT_HEADS = ("worker", "seat", "pid", "nth", "rss", "state", "age", "served", "request")
 
 
 def _seats(model: Model, view: View, rows: int | None) -> list[Text]:
@@ -383,7 +383,7 @@ def _seat_cells(seat: Seat, memory_bytes: int | None) -> tuple[str, ...]:
         str(seat.worker),
         str(seat.seat),
         count(seat.pid),
-        str(seat.tenure),
+        str(seat.nth),
         size(memory_bytes),
         printable(seat.state),
         duration(seat.running_us),

@@ -59,7 +59,8 @@ class Seat:
     worker: int
     seat: int
     pid: int | None
-    tenure: int
+    nth: int
+    """Its worker is the n-th that has this number."""
     state: str
     running_us: int | None
     method: str | None
@@ -228,7 +229,7 @@ def _seat(of: "_Reader") -> Seat:
         worker=of.count("worker"),
         seat=of.count("seat"),
         pid=of.count_or_none("pid"),
-        tenure=of.count("tenure"),
+        nth=of.count("nth"),
         state=of.text("state"),
         running_us=of.count_or_none("running_us"),
         method=of.text_or_none("method"),

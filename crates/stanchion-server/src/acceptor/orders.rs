@@ -74,8 +74,9 @@ impl Acceptor {
             ToAcceptor::WorkerReady {
                 worker,
                 number,
+                nth,
                 pid,
-            } => dispatch.worker_ready(worker, (number, pid), now_us),
+            } => dispatch.worker_ready(worker, (number, nth, pid), now_us),
             ToAcceptor::WorkerGone(worker) => dispatch.worker_gone(worker, now_us),
             ToAcceptor::Overdue {
                 seat,
@@ -551,7 +552,10 @@ mod tests {
         let (mut acceptor, _master) = serving_with(r#"{"interface": "asgi"}"#);
         let (tenure, index) = (1, 0);
         let worker = WorkerRef { index, tenure };
-        acceptor.requests.dispatch.worker_ready(worker, (0, 1), S);
+        acceptor
+            .requests
+            .dispatch
+            .worker_ready(worker, (0, 1, 1), S);
         let _clients: [_; 4] = asking(&mut acceptor);
         let exchange = &acceptor.common.exchange;
         let seat = SeatSide::new(exchange, Tenant { seat: 0, tenure }, 1, None);

@@ -191,6 +191,7 @@ impl Master {
                     worker,
                     number,
                     pid,
+                    ..
                 } = present;
                 self.dumps.add(Job {
                     generation: house.generation,

@@ -16,6 +16,8 @@ pub(super) struct Worker {
     /// Number among the workers wanted, for log, status, metrics, title and hooks. A successor has it from the one it
     /// replaces, though it may sit elsewhere.
     pub(super) number: u16,
+    /// It is the n-th that has this number.
+    pub(super) nth: u32,
     /// When it was asked for.
     pub(super) asked_ms: u64,
     /// Since when nobody has its end of the channel to us, or, if it is only asked for, the template
@@ -40,11 +42,12 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn asked_for(tenure: u16, number: u16, now_ms: u64) -> Self {
+    pub(super) fn asked_for(tenure: u16, (number, nth): (u16, u32), now_ms: u64) -> Self {
         Self {
             stage: Stage::Asked,
             tenure,
             number,
+            nth,
             asked_ms: now_ms,
             silent_since_ms: None,
             ready_ms: None,
@@ -126,6 +129,8 @@ impl Worker {
 pub(super) struct Present {
     pub(super) worker: WorkerRef,
     pub(super) number: u16,
+    /// It is the n-th that has this number.
+    pub(super) nth: u32,
     pub(super) pid: i32,
 }
 
@@ -135,11 +140,13 @@ impl Present {
         let Self {
             worker,
             number,
+            nth,
             pid,
         } = self;
         ToAcceptor::WorkerReady {
             worker,
             number,
+            nth,
             pid,
         }
     }

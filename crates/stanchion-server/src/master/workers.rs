@@ -27,6 +27,8 @@ pub(super) struct Workers {
     pub(super) seated: BTreeMap<u16, Worker>,
     /// The tenure last given for each index. It wraps, long after anybody remembers the first.
     tenures: Vec<u16>,
+    /// How many have had each number.
+    had: BTreeMap<u16, u32>,
     /// When the template was last known to do what it is asked.
     heard_ms: u64,
     departed: Departed,
@@ -44,6 +46,7 @@ impl Workers {
             generation,
             seated: BTreeMap::new(),
             tenures: vec![0; usize::from(most)],
+            had: BTreeMap::new(),
             heard_ms: 0,
             departed: Departed::new(most),
             backoff: Backoff::default(),
@@ -87,6 +90,7 @@ impl Workers {
             Some(Present {
                 worker: worker.at(index),
                 number: worker.number,
+                nth: worker.nth,
                 pid: worker.present()?,
             })
         })
@@ -142,7 +146,9 @@ impl Workers {
             *last = (*last + 1) % Word::TENURES;
             let tenure = *last;
             let number = self.free_number();
-            let asked_for = Worker::asked_for(tenure, number, now_ms);
+            let nth = self.had.entry(number).or_default();
+            *nth = nth.saturating_add(1);
+            let asked_for = Worker::asked_for(tenure, (number, *nth), now_ms);
             let worker = asked_for.at(index);
             self.seated.insert(index, asked_for);
             let message = ToTemplate::Fork { worker, number };
@@ -388,7 +394,7 @@ impl Workers {
         };
         match seated.stage {
             Stage::Booting { pid } => {
-                let number = seated.number;
+                let (number, nth) = (seated.number, seated.nth);
                 seated.stage = Stage::Ready { pid };
                 seated.ready_ms = Some(now_ms);
                 self.backoff = Backoff::default();
@@ -396,6 +402,7 @@ impl Workers {
                 let present = Present {
                     worker,
                     number,
+                    nth,
                     pid,
                 };
                 actions.push(self.tell_acceptor(present.ready()));

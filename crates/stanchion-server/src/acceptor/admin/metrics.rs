@@ -450,7 +450,7 @@ mod tests {
         let mut counted = Vec::new();
         for (tenure, number, beats) in [(1, 0, 4), (2, 1, 3), (3, 0, 2), (4, 1, 1)] {
             let worker = WorkerRef { index: 0, tenure };
-            requests.dispatch.worker_ready(worker, (number, 1), S);
+            requests.dispatch.worker_ready(worker, (number, 1, 1), S);
             counted.push(count(&requests));
             beat(beats);
             counted.push(count(&requests));

@@ -13,6 +13,8 @@ pub(crate) struct Sitting {
     /// Which of the workers wanted it is. A successor has it from its predecessor, and both sit as long as that one has requests to answer:
     /// their processes tell them apart.
     pub(crate) number: u16,
+    /// It is the n-th that has this number.
+    pub(super) nth: u32,
     pub(crate) pid: i32,
     pub(super) since_us: u64,
     /// How late the loops of those were that sat here before, which may have had other numbers.
@@ -39,17 +41,18 @@ impl Dispatch {
         self.workers.get(&index).copied()
     }
 
-    /// A worker has sat down; its number and its process.
+    /// A worker has sat down: its number, how many have had that, and its process.
     pub(crate) fn worker_ready(
         &mut self,
         worker: WorkerRef,
-        (number, pid): (u16, i32),
+        (number, nth, pid): (u16, u32, i32),
         now_us: u64,
     ) {
         let WorkerRef { index, tenure } = worker;
         let sitting = Sitting {
             tenure,
             number,
+            nth,
             pid,
             since_us: now_us,
             lag_before: self.lag(index),

@@ -368,7 +368,7 @@ mod tests {
             worker: 0,
             seat: 0,
             pid: 1,
-            tenure: 1,
+            nth: 1,
             state: running_s.map_or(SeatDoes::Idle, |_| SeatDoes::Busy),
             running_us: running_s.map(|running_s| running_s * S),
             method: running_s.map(|_| "GET".to_owned()),

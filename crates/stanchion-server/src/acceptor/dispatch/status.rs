@@ -49,7 +49,8 @@ pub(crate) struct SeatStatus {
     pub(crate) worker: u16,
     pub(crate) seat: u16,
     pub(crate) pid: i32,
-    pub(crate) tenure: u32,
+    /// Its worker is the n-th that has this number; 0 if there is none.
+    pub(crate) nth: u32,
     pub(crate) state: SeatDoes,
     pub(crate) running_us: Option<u64>,
     pub(crate) method: Option<String>,
@@ -65,7 +66,7 @@ impl SeatStatus {
             worker,
             seat,
             pid: 0,
-            tenure: 0,
+            nth: 0,
             state: SeatDoes::Empty,
             running_us: None,
             method: None,

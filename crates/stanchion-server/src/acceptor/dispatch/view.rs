@@ -7,6 +7,7 @@ use stanchion_exchange::{BEAT_US, SeatState, SlotState};
 use stanchion_line::LaneId;
 
 use super::Dispatch;
+use super::sitting::Sitting;
 use crate::acceptor::dispatch::status::{LaneStatus, LineStatus, LoopStatus, SeatDoes, SeatStatus};
 use crate::acceptor::dispatch::ticket::Ticket;
 
@@ -155,11 +156,12 @@ impl Dispatch {
         let ticket = busy.then(|| self.ticket_at(place, seat.slot.load(Ordering::Relaxed)));
         let ticket = ticket.flatten();
         let started_us = seat.started_us.load(Ordering::Relaxed);
+        let Sitting { number, nth, .. } = self.sitting_on(place)?;
         Some(SeatStatus {
-            worker: self.sitting_on(place)?.number,
+            worker: number,
             seat: geometry.thread_of(place),
             pid: seat.pid.load(Ordering::Relaxed).cast_signed(),
-            tenure: seat.tenure.load(Ordering::Relaxed),
+            nth,
             state,
             running_us: busy.then(|| now_us.saturating_sub(started_us)),
             method: ticket.map(|ticket| ticket.request.head.method().to_owned()),

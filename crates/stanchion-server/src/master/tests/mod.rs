@@ -526,6 +526,7 @@ fn to_acceptor(message: &ToAcceptor) -> String {
             worker,
             number,
             pid,
+            ..
         } => format!(
             "ready {}={pid}{}",
             short(*worker),

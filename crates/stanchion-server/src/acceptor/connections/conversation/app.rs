@@ -64,7 +64,7 @@ impl ScriptedApp {
         let now_us = requests.now_us;
         requests
             .dispatch
-            .worker_ready(self.worker, (0, PID), now_us);
+            .worker_ready(self.worker, (0, 1, PID), now_us);
     }
 
     /// The worker is gone, and the master reports it to the acceptor.

@@ -39,7 +39,10 @@ fn ask(stage: &mut Stage) -> UnixStream {
 /// The client has asked, and the only seat has taken it.
 pub(super) fn taken(stage: &mut Stage) -> Taken<'static> {
     let now_us = stage.requests.now_us;
-    stage.requests.dispatch.worker_ready(WORKER, (0, 1), now_us);
+    stage
+        .requests
+        .dispatch
+        .worker_ready(WORKER, (0, 1, 1), now_us);
     stage.say(GET);
     take(stage)
 }
@@ -270,7 +273,7 @@ fn a_file_whose_head_is_long_is_sent() {
     stage
         .requests
         .dispatch
-        .worker_ready(WORKER, (0, pid), now_us);
+        .worker_ready(WORKER, (0, 1, pid), now_us);
     stage.say(GET);
     let mut taken = seat(&stage).take().expect("the request");
     let path = std::env::temp_dir().join(format!("stanchion-fetched-{pid}"));
@@ -334,7 +337,10 @@ fn who_keeps_up_again_is_no_slow_client() {
 fn a_seat_is_not_woken_before_the_turn_is_over() {
     let mut stage = Stage::new("{}");
     let now_us = stage.requests.now_us;
-    stage.requests.dispatch.worker_ready(WORKER, (0, 1), now_us);
+    stage
+        .requests
+        .dispatch
+        .worker_ready(WORKER, (0, 1, 1), now_us);
     // Nothing has happened for a while.
     stage.requests.now_us += S;
     let bell = stage.requests.common.exchange.ready_bell();
@@ -349,7 +355,10 @@ fn a_seat_is_not_woken_before_the_turn_is_over() {
 fn a_seat_is_woken_in_the_middle_of_a_long_turn() {
     let mut stage = Stage::new("{}");
     let now_us = stage.requests.now_us;
-    stage.requests.dispatch.worker_ready(WORKER, (0, 1), now_us);
+    stage
+        .requests
+        .dispatch
+        .worker_ready(WORKER, (0, 1, 1), now_us);
     let bell = stage.requests.common.exchange.ready_bell();
     let rung = bell.word().load(Ordering::Relaxed);
     let dispatch = &mut stage.requests.dispatch;

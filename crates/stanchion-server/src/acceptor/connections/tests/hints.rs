@@ -159,7 +159,10 @@ fn what_no_host_would_send_is_answered_502_and_its_worker_replaced() {
     ] {
         let mut stage = Stage::new(settings);
         let now_us = stage.requests.now_us;
-        stage.requests.dispatch.worker_ready(WORKER, (0, 1), now_us);
+        stage
+            .requests
+            .dispatch
+            .worker_ready(WORKER, (0, 1, 1), now_us);
         stage.say(&format!("GET / HTTP/1.{version}\r\nHost: a\r\n\r\n"));
         let mut taken = take(&stage);
         for wire in wires {
@@ -235,7 +238,10 @@ fn a_request_is_run_again_after_hints_and_has_all_of_them_again() {
     std::mem::forget(first);
     stage.turn();
     assert_eq!(stage.heard().0, HINT.repeat(HINTS_MAX));
-    stage.requests.dispatch.worker_ready(WORKER, (0, 1), now_us);
+    stage
+        .requests
+        .dispatch
+        .worker_ready(WORKER, (0, 1, 1), now_us);
     let mut second = take(&stage);
     for _ in 0..HINTS_MAX {
         hint(&mut second, "</a.css>");

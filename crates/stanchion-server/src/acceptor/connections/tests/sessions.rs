@@ -156,7 +156,10 @@ fn an_answer_to_a_ping_that_came_in_time_is_heard_before_its_client_is_judged() 
 fn stage_with_worker() -> (Stage, Taken<'static>) {
     let mut stage = Stage::new(SETTINGS);
     let now_us = stage.requests.now_us;
-    stage.requests.dispatch.worker_ready(WORKER, (0, 1), now_us);
+    stage
+        .requests
+        .dispatch
+        .worker_ready(WORKER, (0, 1, 1), now_us);
     stage.say(ASKED);
     let mut taken = take(&stage);
     let mut head = AnswerHead::default();

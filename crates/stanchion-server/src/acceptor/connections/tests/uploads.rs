@@ -23,7 +23,10 @@ fn head(framing: &str) -> String {
 fn stage(settings: &str, said: &str) -> Stage {
     let mut stage = Stage::new(settings);
     let now_us = stage.requests.now_us;
-    stage.requests.dispatch.worker_ready(WORKER, (0, 1), now_us);
+    stage
+        .requests
+        .dispatch
+        .worker_ready(WORKER, (0, 1, 1), now_us);
     stage.say(said);
     stage
 }
@@ -356,7 +359,10 @@ fn a_body_is_kept_while_it_may_be_handed_over_once_more() {
         };
         assert!(body.is_kept(), "{case}");
         let now_us = stage.requests.now_us;
-        stage.requests.dispatch.worker_ready(WORKER, (0, 1), now_us);
+        stage
+            .requests
+            .dispatch
+            .worker_ready(WORKER, (0, 1, 1), now_us);
         assert_eq!(body.is_kept(), is_kept, "{case}");
         assert_eq!(start(&taken(&stage)), (3, false), "{case}");
         stage.close_books();

@@ -15,7 +15,10 @@ JOIN = 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"'
 
 
 def _place() -> tuple[Path, str] | None:
-    """Where groups are made, and which file has the limit: by version 1, or 2 (cgroups(7))."""
+    """Where groups are made, and which file has the limit: by version 1, or 2.
+
+    A host has the memory controller in one of them only (cgroups(7)), so it tests that one, though it may mount both.
+    """
     if (HIERARCHIES / "memory/cgroup.procs").exists():
         return HIERARCHIES / "memory", "memory.limit_in_bytes"
     controllers = HIERARCHIES / "cgroup.subtree_control"

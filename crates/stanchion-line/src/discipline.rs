@@ -16,7 +16,7 @@ pub enum Discipline {
     },
 }
 
-/// What a lane remembers while it is over its target: when the next one is shed.
+/// The memory of a lane over its target: when the next one is shed.
 ///
 /// The control law of `CoDel` (RFC 8289 section 3.3): the first after one interval over the target, and then,
 /// as long as the lane is, the n-th an interval divided by √n after the one before. Its

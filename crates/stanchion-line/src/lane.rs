@@ -165,7 +165,7 @@ impl<T> Lane<T> {
         Some((Expiry::Shed, shed))
     }
 
-    /// Looks whether the lane is over its target. Done when somebody is to come out by time or by turn; not when
+    /// Looks whether the lane is over its target. Done when an entry is to come out by time or by turn; not when
     /// one leaves, unless he is the last.
     fn judge(&mut self, now_us: u64, rules: &Rules) {
         let Some(target_us) = rules.discipline.target_us() else {

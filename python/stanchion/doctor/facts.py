@@ -140,7 +140,7 @@ class Server:
     """The lanes with bounds of their own that are full."""
     oldest_wait_us: int
     standstill: str
-    """Why the line stands; empty if it does not, or nobody waits any more."""
+    """Why the line stands; empty if it does not, or no request waits any more."""
     stuck_us: int
     """For how long no seat has taken a request while all were busy."""
     refused: int

@@ -7,7 +7,7 @@ from stanchion.doctor.facts import Facts, Server, Silence
 from stanchion.doctor.finding import CRITICAL, WARNING, Finding
 
 STUCK_US = 5_000_000
-"""All seats may be stuck that have taken no request for so long, by the server's word. Whether its line stands it says itself."""
+"""All seats may be stuck that have taken no request for so long. Whether its line stands the server says itself."""
 NEAR = 0.9
 """Of the line's bound, from where on it is nearly full."""
 PLACES_SHOWN_MAX = 3
@@ -40,8 +40,8 @@ def _master_stopped(pid: int, state: str) -> Finding:
         f"stanchion ({pid})",
         f"The master of stanchion ({pid}) is stopped.",
         f"Its state is {state} (/proc/{pid}/stat): a {'debugger' if is_traced else 'signal'} has stopped it.",
-        "Answers, as long as all workers live and none is stuck: the master replaces none meanwhile, and obeys no reload and no "
-        "stop. With WatchdogSec= systemd ends the service.",
+        "Answers, as long as all workers live and none is stuck: the master replaces none meanwhile, and obeys no "
+        "reload and no stop. With WatchdogSec= systemd ends the service.",
         ("See which process debugs it:", f"$ grep TracerPid /proc/{pid}/status")
         if is_traced
         else ("Let it go on:", f"$ kill -CONT {pid}"),

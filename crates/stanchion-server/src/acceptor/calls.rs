@@ -1,4 +1,4 @@
-//! System calls without which nobody is served. A filter (seccomp(2)) in a container or a unit may refuse them, and each refusal
+//! System calls without which the acceptor serves no client. A filter (seccomp(2)) in a container or a unit may refuse them, and each refusal
 //! would look like the fault of one connection: accept(2) gives EPERM for a firewall's too. So the acceptor tries them before it
 //! says that it is ready: a server that cannot serve does not start, as it does not without epoll(7), and a readiness that is only
 //! withheld would leave it standing there for ever.
@@ -13,8 +13,11 @@ use rustix::net::{
 use rustix::rand::{GetRandomFlags, getrandom};
 use stanchion_sys::call::named;
 
+/// Makes a call, with this descriptor if it takes one.
+type Call = fn(BorrowedFd<'_>) -> Result<(), Errno>;
+
 /// Each by the name that filters have for it.
-const NEEDED: [(&str, fn(BorrowedFd<'_>) -> Result<(), Errno>); 5] = [
+const NEEDED: [(&str, Call); 5] = [
     // For the keys of hash tables, which each thread makes. The way around it, /dev/urandom, is closed to a confined acceptor.
     ("getrandom", |_| {
         getrandom(&mut [0][..], GetRandomFlags::NONBLOCK).map(drop)

@@ -56,9 +56,9 @@ struct Watched {
 }
 
 impl Watched {
-    /// Says it in the log. What a stopped scribe is told it reads only once it goes on, and the one who could let it go on is to hear of
-    /// it before: of a scribe the error log itself is told, standard error unless the settings name another, and it alone, since
-    /// a line there and one in the scribe's files would be two where both lead to one place.
+    /// Writes it to the log. A stopped scribe reads the log's lines only once it goes on, and the operator who could let it go on needs
+    /// them before. So lines on a scribe go to the error log itself (standard error, unless the settings name a file), and only
+    /// there: a second line by the scribe would stand beside the first where both lead to one place.
     fn say(&self, level: Level, text: &str) {
         match level {
             _ if self.is_scribe => log::tell_beside_scribe(level, text),

@@ -197,8 +197,8 @@ pub fn catch(bell: &'static AtomicU32, wake: Option<BorrowedFd<'static>>) -> io:
     unblock(&[NUDGE, SIGTERM, SIGUSR1, SIGINT, SIGQUIT, SIGABRT]).map(drop)
 }
 
-/// From now on only `superior`, the parent, has this process leave by SIGTERM, and by its end. If somebody else sends one, perhaps to
-/// all processes of the server at once, the superior is told by `message` on `reports`, which must stay open for the life of the
+/// From now on only `superior`, the parent, has this process leave by SIGTERM, and by its end. If another process sends one, perhaps
+/// to all processes of the server at once, `message` goes to the superior on `reports`, which must stay open for the life of the
 /// process.
 ///
 /// # Errors
@@ -341,10 +341,6 @@ mod tests {
         unsafe { libc::raise(SIGCONT) };
         assert_eq!(word().load(Ordering::Acquire), 0, "the parent is there");
         drop(ours);
-        assert_eq!(
-            raised(parent),
-            LEAVE,
-            "nobody reads what it would be told by"
-        );
+        assert_eq!(raised(parent), LEAVE, "no process reads the report");
     }
 }

@@ -1,6 +1,6 @@
-//! What has a process end after its parent: the kernel tells of the end by SIGCONT (prctl(2), `PR_SET_PDEATHSIG`), since that alone also
-//! has a stopped process go on (signal(7)); any other but SIGKILL, which leaves no time for requests, would wait until somebody lets it.
-//! And a bound on how long it may take, wherever it hangs.
+//! A process ends after its parent. The kernel sends it SIGCONT at the parent's end (prctl(2), `PR_SET_PDEATHSIG`): SIGCONT also has a
+//! stopped process go on (signal(7)). Any other signal would stay pending in a stopped process, but for SIGKILL, which leaves no time
+//! for requests. A timer bounds how long the process may take, wherever it hangs.
 
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicU64, Ordering};

@@ -294,7 +294,7 @@ fn after_shedding_it_is_first_in_first_out_again() {
 
 #[test]
 fn what_is_overdue_to_be_shed_is_shed_at_once() {
-    // At 100 it is over its target; at 200, 300, 370, 427, 477 one is to go; nobody looked before 430.
+    // At 100 it is over its target; at 200, 300, 370, 427, 477 one is to go; no look came before 430.
     let mut line = adaptive(100, 10);
     assert_eq!(expired(&mut line, 430), "ABCD");
     assert_eq!(expired(&mut line, 476), "");

@@ -53,7 +53,7 @@ pub(crate) enum Refusal {
         /// When to try again, in seconds.
         retry_after_s: u64,
     },
-    /// Likewise: the line was over its target, and the oldest made way (`queue_order`).
+    /// The operator's, or just too many clients: the line was over its target, and the oldest made way (`queue_order`).
     Shed {
         /// When to try again, in seconds.
         retry_after_s: u64,

@@ -137,7 +137,7 @@ impl Standstills {
         })
     }
 
-    /// The standstill is over, or nobody will see its end.
+    /// The standstill is over, or no look will see its end.
     fn end(&mut self, costs: Costs) -> Option<Past> {
         let Standstill {
             since_us,

@@ -13,7 +13,7 @@ pub(crate) struct LineStatus {
     pub(crate) waiting_at_ports: usize,
     pub(crate) oldest_wait_us: u64,
     pub(crate) drain_per_s: f64,
-    /// Of one of the lanes the oldest has waited for longer than `queue_target`.
+    /// A lane's oldest has waited for longer than `queue_target`.
     pub(crate) over_target: bool,
     pub(crate) lanes: Vec<LaneStatus>,
 }

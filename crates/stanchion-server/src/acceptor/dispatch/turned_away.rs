@@ -50,8 +50,8 @@ impl Dispatch {
         refuse(ticket, refusal);
     }
 
-    /// Tells everybody in the line, and those in the exchange whom no seat has taken, why they
-    /// are not served; with `running`, also those whose answers have not begun.
+    /// Refuses all requests in the line, and those in the exchange that no seat has taken; with `running`, also those whose
+    /// answers have not begun.
     pub(crate) fn refuse_all(&mut self, why: Refusal, running: bool, now_us: u64) {
         // There may be no other worker any more.
         self.retries = false;

@@ -191,7 +191,7 @@ impl Door {
             }
             (Some(Closing::AfterTheLast), _)
             | (None, Lifecycle::Draining | Lifecycle::Refusing | Lifecycle::TurningAway) => {
-                self.last_call(now_us)
+                self.last_call(now_us);
             }
         }
     }

@@ -290,6 +290,7 @@ class Hanging:
         self.server: Served = serve("waiting:app", "-w", "2", "--threads", "2", *limits, *given, *words, env=env)
         self.wires = [self.ask(path) for path in paths]
         gate.announcements(paths.count("/wait"))
+        self.about = f"stanchion ({self.server.pid})"
         self._clock = clock
 
     def ask(self, path: str) -> Wire:
@@ -318,21 +319,21 @@ class Hanging:
 
 def test_the_master_of_a_server_that_a_signal_has_stopped(serve: Serve) -> None:
     server: Served = serve("waiting:app")
-    assert "master-stopped" not in doctor("--this-one", "--json").codes()
+    about = f"stanchion ({server.pid})"
+    assert "master-stopped" not in doctor("--this-one", "--json").codes(about)
     with standing_still(psutil.Process(server.pid)):
-        found = doctor("--this-one", "--json").finding("master-stopped")
-    assert found["about"] == f"stanchion ({server.pid})"
+        found = doctor("--this-one", "--json").finding("master-stopped", about)
     assert found["now"][-1] == f"$ kill -CONT {server.pid}"
 
 
 def test_a_server_whose_seats_all_hang_in_one_line(serve: Serve, tmp_path: Path, gate: Gate, clock: Clock) -> None:
     hanging = Hanging(serve, tmp_path, gate, clock, ["/wait"] * 4, "--max-waiting", "3")
     hanging.wires += [hanging.ask("/wait?later") for _ in range(20)]
-    said = hanging.is_found(lambda said: {"one-dependency", "line-full"} <= set(said.codes()))
+    said = hanging.is_found(lambda said: {"one-dependency", "line-full"} <= set(said.codes(hanging.about)))
     hanging.close()
     pid = hanging.server.pid
     assert said.exit_code == 1
-    ours = [one for one in said.data["findings"] if one["about"] == f"stanchion ({pid})"]
+    ours = said.findings(hanging.about)
     assert [(one["code"], one["severity"]) for one in ours[:3]] == [
         ("one-dependency", "critical"),
         ("seats-stuck", "critical"),
@@ -346,12 +347,13 @@ def test_a_server_whose_seats_all_hang_in_one_line(serve: Serve, tmp_path: Path,
 
 def test_a_server_whose_seats_hang_in_several_lines(serve: Serve, tmp_path: Path, gate: Gate, clock: Clock) -> None:
     hanging = Hanging(serve, tmp_path, gate, clock, ["/wait", "/wait", NAP, NAP])
-    said = hanging.is_found(lambda said: "seats-stuck" in said.codes())
+    said = hanging.is_found(lambda said: "seats-stuck" in said.codes(hanging.about))
     hanging.close()
-    known = said.finding("seats-stuck")["known"]
+    stuck = said.finding("seats-stuck", hanging.about)
+    known = stuck["known"]
     assert "they run GET /wait (2), GET /nap (2)" in known or "they run GET /nap (2), GET /wait (2)" in known
     stands = known.partition("They stand at: ")[2]
     assert re.search(r"rendezvous\.py:\d+ in wait_for_pass \(2\)", stands), known
     assert re.search(r"waiting\.py:\d+ in app \(2\)", stands), known
-    assert "one-dependency" not in said.codes()
-    assert said.finding("seats-stuck")["severity"] == "warning", "nothing waits"
+    assert "one-dependency" not in said.codes(hanging.about)
+    assert stuck["severity"] == "warning", "nothing waits"

@@ -115,11 +115,15 @@ class Said(NamedTuple):
     def data(self) -> dict[str, Any]:
         return json.loads(self.text)
 
-    def codes(self) -> list[str]:
-        return [finding["code"] for finding in self.data["findings"]]
+    def findings(self, about: str = "") -> list[dict[str, Any]]:
+        """Those about one server, or all: other tests may have servers in the same network."""
+        return [finding for finding in self.data["findings"] if about in ("", finding["about"])]
 
-    def finding(self, code: str) -> dict[str, Any]:
-        (found,) = [finding for finding in self.data["findings"] if finding["code"] == code]
+    def codes(self, about: str = "") -> list[str]:
+        return [finding["code"] for finding in self.findings(about)]
+
+    def finding(self, code: str, about: str = "") -> dict[str, Any]:
+        (found,) = [finding for finding in self.findings(about) if finding["code"] == code]
         return found
 
     def listener(self, address: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ mod extension;
 mod frame;
 mod handshake;
 mod payload;
+mod pieces;
 mod ration;
 mod socket;
 
@@ -19,5 +20,6 @@ pub use extension::Deflate;
 pub use frame::{FrameHead, frame_head};
 pub use handshake::{Handshake, accept_value, handshake};
 pub use payload::Payload;
+pub use pieces::Pieces;
 pub use ration::{Claim, Ration};
 pub use socket::{Came, Close, Event, Form, Kind, REASON_BYTES_MAX, Socket};

@@ -1,6 +1,7 @@
 //! The bytes of a client's message.
 
 use crate::frame::unmask;
+use crate::pieces::Pieces;
 
 /// A text is looked at so much at a time, so that it stays in the processor's nearest cache meanwhile.
 const BLOCK_BYTES: usize = 8 << 10;
@@ -9,7 +10,7 @@ const BLOCK_BYTES: usize = 8 << 10;
 #[derive(Debug, PartialEq, Eq)]
 pub enum Payload<'c> {
     /// Put together of the pieces that it came in.
-    Whole(Vec<u8>),
+    Whole(Pieces),
     /// Where they came, in one piece.
     Plain(&'c [u8]),
     /// Likewise, with the mask that is still to be taken away. Nobody has looked at them.
@@ -19,7 +20,11 @@ pub enum Payload<'c> {
 impl<'c> Payload<'c> {
     /// How many bytes there are.
     pub fn len(&self) -> usize {
-        self.bytes().0.len()
+        match self {
+            Self::Whole(pieces) => pieces.len(),
+            Self::Plain(bytes) => bytes.len(),
+            Self::Masked(bytes, _) => bytes.len(),
+        }
     }
 
     /// Whether there are none.
@@ -27,10 +32,11 @@ impl<'c> Payload<'c> {
         self.len() == 0
     }
 
-    /// The bytes as they are, and the mask that each four of them are to be combined with (xor), if there is one.
-    pub fn bytes(&self) -> (&[u8], Option<[u8; 4]>) {
+    /// The first piece of it, or all, as the bytes are; and the mask that each four of them are to be combined with (xor), if
+    /// there is one.
+    pub fn first(&self) -> (&[u8], Option<[u8; 4]>) {
         match self {
-            Self::Whole(bytes) => (bytes, None),
+            Self::Whole(pieces) => (pieces.first(), None),
             Self::Plain(bytes) => (bytes, None),
             Self::Masked(bytes, mask) => (bytes, Some(*mask)),
         }
@@ -40,9 +46,9 @@ impl<'c> Payload<'c> {
     ///
     /// # Errors
     /// They have no memory of their own.
-    pub fn into_plain(self) -> Result<Vec<u8>, &'c [u8]> {
+    pub fn into_plain(self) -> Result<Pieces, &'c [u8]> {
         match self {
-            Self::Whole(bytes) => Ok(bytes),
+            Self::Whole(pieces) => Ok(pieces),
             Self::Plain(bytes) => Err(bytes),
             Self::Masked(bytes, mut mask) => {
                 unmask(bytes, &mut mask);
@@ -51,9 +57,10 @@ impl<'c> Payload<'c> {
         }
     }
 
-    /// In memory of their own.
+    /// In memory of their own, and in one piece.
     pub fn into_owned(self) -> Vec<u8> {
-        self.into_plain().unwrap_or_else(<[u8]>::to_vec)
+        self.into_plain()
+            .map_or_else(<[u8]>::to_vec, Pieces::into_whole)
     }
 }
 

@@ -4,13 +4,10 @@
 use crate::code;
 use crate::frame::{CONTROL_BYTES_MAX, HEADER_BYTES_MAX, Header, Opcode, put_control, unmask};
 use crate::payload::{Payload, unmask_text};
+use crate::pieces::Pieces;
 
 /// A close frame holds 125 bytes, two of them the code (RFC 6455 section 5.5).
 pub const REASON_BYTES_MAX: usize = CONTROL_BYTES_MAX - 2;
-/// No more memory is taken than so many times what has come. It grows at this rate, so that the bytes of a message are
-/// copied a few times at most, whatever pieces it comes in.
-const ROOM_TIMES: usize = 2;
-
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -157,8 +154,8 @@ struct Frame {
 #[derive(Debug)]
 struct Message {
     form: Form,
-    bytes: Vec<u8>,
-    /// So many of them are whole characters, if it is a text that can be read.
+    bytes: Pieces,
+    /// So many of the last piece of them are whole characters, if it is a text that can be read.
     checked: usize,
 }
 
@@ -171,21 +168,28 @@ impl Form {
 
 impl Message {
     /// More of it, which has `len_max` bytes at most in the end.
-    fn add(&mut self, part: &[u8], len_max: usize) -> Result<(), Fault> {
-        let len = self.bytes.len() + part.len();
-        if len > self.bytes.capacity() {
-            let room = len.saturating_mul(ROOM_TIMES).min(len_max).max(len);
-            self.bytes.reserve_exact(room - self.bytes.len());
+    fn add(&mut self, mut part: &[u8], len_max: usize) -> Result<(), Fault> {
+        if !self.form.is_readable() {
+            while !part.is_empty() {
+                self.bytes.put_some(&mut part, 0, len_max);
+            }
+            return Ok(());
         }
-        self.bytes.extend_from_slice(part);
-        if self.form.is_readable() {
-            self.checked += whole_chars(&self.bytes[self.checked..])?;
+        while !part.is_empty() {
+            // No character stands across two pieces.
+            let before = self.bytes.last().len();
+            let torn = before - self.checked;
+            self.bytes.put_some(&mut part, torn, len_max);
+            if self.bytes.last().len() <= before {
+                self.checked = 0;
+            }
+            self.checked += whole_chars(&self.bytes.last()[self.checked..])?;
         }
         Ok(())
     }
 
     fn end<'c>(self) -> Result<Event<'c>, Fault> {
-        if self.form.is_readable() && self.checked < self.bytes.len() {
+        if self.form.is_readable() && self.checked < self.bytes.last().len() {
             return Err(Fault::NotUtf8);
         }
         Ok(Event::Message(self.form, Payload::Whole(self.bytes)))
@@ -214,29 +218,40 @@ fn whole_chars(bytes: &[u8]) -> Result<usize, Fault> {
 
 /// Bytes of a client that have come, as far as nobody has gone through them.
 #[derive(Debug)]
-pub struct Came<'c>(&'c mut [u8]);
+pub struct Came<'c> {
+    bytes: &'c mut [u8],
+    frames_left: usize,
+}
 
 impl<'c> Came<'c> {
     /// These, which may be changed.
     pub fn new(bytes: &'c mut [u8]) -> Self {
-        Self(bytes)
+        Self::at_most(bytes, usize::MAX)
+    }
+
+    /// These, of which no more than so many frames are begun. Then some may be left though nothing comes of them.
+    pub fn at_most(bytes: &'c mut [u8], frames_max: usize) -> Self {
+        Self {
+            bytes,
+            frames_left: frames_max,
+        }
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.bytes.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.bytes.is_empty()
     }
 
     /// Takes up to `len` bytes off the front.
     fn split(&mut self, len: usize) -> &'c mut [u8] {
         let len = len.min(self.len());
-        let (part, rest) = std::mem::take(&mut self.0).split_at_mut(len);
-        self.0 = rest;
+        let (part, rest) = std::mem::take(&mut self.bytes).split_at_mut(len);
+        self.bytes = rest;
         part
     }
 }
@@ -257,8 +272,8 @@ impl Socket {
         }
     }
 
-    /// Goes through bytes that have come, until something comes of them or there are none left: then `None`. They are
-    /// unmasked where they are, or it is told how.
+    /// Goes through bytes that have come, until something comes of them or there are none left, or no more frames are to be
+    /// begun: then `None`. They are unmasked where they are, or come with their mask.
     pub fn next<'c>(&mut self, came: &mut Came<'c>) -> Option<Event<'c>> {
         while !self.is_over {
             match self.step(came) {
@@ -278,9 +293,13 @@ impl Socket {
 
     fn step<'c>(&mut self, came: &mut Came<'c>) -> Result<Step<'c>, Fault> {
         let Some(frame) = &mut self.frame else {
+            if came.frames_left == 0 {
+                return Ok(Step::Starved);
+            }
             let Some(header) = self.header(came).map_err(Fault::Protocol)? else {
                 return Ok(Step::Starved);
             };
+            came.frames_left -= 1;
             return self.begin(header).map(|()| Step::On);
         };
         if came.is_empty() && frame.left > 0 {
@@ -302,7 +321,7 @@ impl Socket {
     /// The header of the next frame, once all of it is there.
     fn header(&mut self, came: &mut Came<'_>) -> Result<Option<Header>, &'static str> {
         if self.head_len == 0
-            && let Some((header, len)) = Header::read(came.0, self.deflates)?
+            && let Some((header, len)) = Header::read(came.bytes, self.deflates)?
         {
             came.split(len);
             return Ok(Some(header));
@@ -332,7 +351,7 @@ impl Socket {
                         kind,
                         is_deflated: header.is_deflated,
                     },
-                    bytes: Vec::new(),
+                    bytes: Pieces::default(),
                     checked: 0,
                 });
             }
@@ -435,7 +454,7 @@ impl Socket {
         }
         // What has come of a message is not waited for any more.
         if let Some(message) = &mut self.message {
-            (message.bytes, message.checked) = (Vec::new(), 0);
+            (message.bytes, message.checked) = (Pieces::default(), 0);
         }
         match close.code {
             code::NONE => Close::new(code::NONE, "").put(&mut self.out),
@@ -458,7 +477,7 @@ impl Socket {
     /// So much memory is taken by that, with the room for more of it.
     pub fn held_bytes(&self) -> usize {
         let message = self.message.as_ref();
-        message.map_or(0, |message| message.bytes.capacity())
+        message.map_or(0, |message| message.bytes.room())
     }
 
     /// Frames that are to be sent, between those of messages.
@@ -471,6 +490,6 @@ impl Socket {
 enum Step<'c> {
     Event(Event<'c>),
     On,
-    /// To where more must come.
+    /// To where more must come, or may be looked at.
     Starved,
 }

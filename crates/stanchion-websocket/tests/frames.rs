@@ -1,7 +1,9 @@
 //! What comes of a client's frames, in the groups of the Autobahn test suite: the frames of a session in, what it comes
 //! to and what is sent out.
 
-use stanchion_websocket::{Came, Close, Event, Form, Kind, Payload, Socket, code, frame_head};
+use stanchion_websocket::{
+    Came, Close, Event, Form, Kind, Payload, Pieces, Socket, code, frame_head,
+};
 
 const SIZE_MAX: usize = 1 << 20;
 const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
@@ -60,7 +62,9 @@ fn heard(bytes: &[u8], step: usize, deflates: bool) -> (Vec<Event<'static>>, Vec
 
 fn owned(event: Event<'_>) -> Event<'static> {
     match event {
-        Event::Message(form, bytes) => Event::Message(form, Payload::Whole(bytes.into_owned())),
+        Event::Message(form, bytes) => {
+            Event::Message(form, Payload::Whole(bytes.into_owned().into()))
+        }
         Event::Pong => Event::Pong,
         Event::Closed(close) => Event::Closed(close),
         Event::Acknowledged => Event::Acknowledged,
@@ -91,17 +95,26 @@ fn of_either(frames: &[Vec<u8>], deflates: bool) -> (Vec<Event<'static>>, Vec<u8
 }
 
 fn text(of: &str) -> Event<'static> {
-    Event::Message(Kind::Text.into(), Payload::Whole(of.into()))
+    Event::Message(
+        Kind::Text.into(),
+        Payload::Whole(Pieces::from(Vec::from(of))),
+    )
 }
 
 fn binary(of: &[u8]) -> Event<'static> {
-    Event::Message(Kind::Binary.into(), Payload::Whole(of.into()))
+    Event::Message(
+        Kind::Binary.into(),
+        Payload::Whole(Pieces::from(Vec::from(of))),
+    )
 }
 
 /// A message that is compressed.
 fn deflated(kind: Kind, of: &[u8]) -> Event<'static> {
     let is_deflated = true;
-    Event::Message(Form { kind, is_deflated }, Payload::Whole(of.into()))
+    Event::Message(
+        Form { kind, is_deflated },
+        Payload::Whole(Pieces::from(Vec::from(of))),
+    )
 }
 
 /// What a client is told that has broken the protocol so.
@@ -459,7 +472,7 @@ fn memory(bytes: &[u8], step: usize, last: &[u8]) -> (Vec<(usize, usize)>, usize
         held.push((socket.unfinished_bytes(), socket.held_bytes()));
     }
     match socket.next(&mut Came::new(&mut last.to_vec())) {
-        Some(Event::Message(_, Payload::Whole(message))) => (held, message.capacity()),
+        Some(Event::Message(_, Payload::Whole(message))) => (held, message.room()),
         other => panic!("{other:?}"),
     }
 }
@@ -497,6 +510,52 @@ fn a_message_of_many_fragments_is_copied_a_few_times() {
     let mut sizes: Vec<_> = held.into_iter().map(|(_, held)| held).collect();
     sizes.dedup();
     assert!(sizes.len() < 20, "{}", sizes.len());
+}
+
+#[test]
+fn a_text_is_looked_at_whatever_stands_across_its_pieces() {
+    for start in ["", "a", "ab", "abc"] {
+        for letter in ["\u{e9}", "\u{20ac}", "\u{1f980}"] {
+            let text = [start, &letter.repeat(100_000 / letter.len())].concat();
+            for step in [7, 1_448, 65_537] {
+                let fragments = |text: &[u8]| {
+                    let parts = text.chunks(step).map(|part| frame(CONTINUED, part));
+                    let parts = parts.collect::<Vec<_>>().concat();
+                    [frame(TEXT, b""), parts, frame(FIN | CONTINUED, b"")].concat()
+                };
+                let mut socket = Socket::new(SIZE_MAX, false);
+                let mut came = fragments(text.as_bytes());
+                match socket.next(&mut Came::new(&mut came)) {
+                    Some(Event::Message(_, payload)) => {
+                        assert!(payload.into_owned() == text.as_bytes());
+                    }
+                    other => panic!("{other:?}"),
+                }
+                let wrong = [text.as_bytes(), b"\xff"].concat();
+                fails(&[fragments(&wrong)], code::BAD_PAYLOAD);
+                let cut = &text.as_bytes()[..text.len() - 1];
+                fails(&[fragments(cut)], code::BAD_PAYLOAD);
+            }
+        }
+    }
+}
+
+#[test]
+fn no_more_frames_are_begun_at_a_time_than_are_wanted() {
+    const FRAMES: usize = 10;
+    let first = frame(TEXT, b"a");
+    let mut came = [first, frame(CONTINUED, b"b").repeat(25)].concat();
+    let mut socket = Socket::new(SIZE_MAX, false);
+    let (mut rest, mut seen) = (&mut came[..], Vec::new());
+    while !rest.is_empty() {
+        let mut some = Came::at_most(rest, FRAMES);
+        assert_eq!(socket.next(&mut some), None);
+        let left = some.len();
+        let len = rest.len();
+        rest = &mut rest[len - left..];
+        seen.push(socket.unfinished_bytes());
+    }
+    assert_eq!(seen, [10, 20, 26]);
 }
 
 #[test]

@@ -1,11 +1,15 @@
 //! A connection whose request has become a WebSocket: it hears its client, and says what the worker says.
 
 use bytes::Bytes;
+use stanchion_websocket::Came;
 
 use super::connection::{Connection, Phase, Step};
 use super::transport::{Read, Written};
 use crate::acceptor::poller::Poller;
 use crate::acceptor::requests::Requests;
+
+/// So many frames are begun before the time of a turn is looked at: tens of microseconds, if they are as short as can be.
+const FRAMES_AT_A_TIME: usize = 1_000;
 
 impl Connection {
     /// Goes on with a WebSocket.
@@ -19,7 +23,8 @@ impl Connection {
                 return Step::On;
             };
             let written = session.say(&mut self.transport, requests);
-            session.pass_on(requests);
+            let passed_on = session.pass_on(requests);
+            self.transport.add_to_turn(passed_on);
             session.count(self.ahead.len(), requests);
             if let Some(written) = written {
                 match written {
@@ -57,7 +62,9 @@ impl Connection {
             let Phase::Session(session) = &mut self.phase else {
                 return Step::On;
             };
-            if progress == 0 && !session.has_more_to_say(&self.transport, requests) {
+            let has_more =
+                session.inward.goes_on() || session.has_more_to_say(&self.transport, requests);
+            if progress == 0 && !has_more {
                 if self.transport.is_hung_up() {
                     return self.lose(requests);
                 }
@@ -86,8 +93,9 @@ impl Connection {
         if !ahead.is_empty() || session.inward.has_more_behind {
             return requests.with_scratch(|scratch, requests| {
                 scratch.extend_from_slice(ahead);
-                let left = session.came(scratch, requests);
+                let left = session.came(Came::at_most(scratch, FRAMES_AT_A_TIME), requests);
                 let len = ahead.len() - left;
+                transport.add_to_turn(len);
                 // What is left of it is as it came. What is gone of it takes no memory.
                 if len > 0 {
                     *ahead = Bytes::copy_from_slice(&ahead[len..]);
@@ -101,7 +109,7 @@ impl Connection {
         }
         requests.with_scratch(|scratch, requests| match transport.read(scratch) {
             Read::Bytes(len) => {
-                let left = session.came(scratch, requests);
+                let left = session.came(Came::at_most(scratch, FRAMES_AT_A_TIME), requests);
                 *ahead = Bytes::copy_from_slice(&scratch[len - left..]);
                 Some(len)
             }

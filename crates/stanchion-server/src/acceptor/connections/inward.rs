@@ -1,5 +1,7 @@
 //! Messages on their way from the client of a WebSocket to its worker.
 
+use std::collections::VecDeque;
+
 use bytes::{Buf, Bytes};
 use stanchion_websocket::Payload;
 
@@ -11,29 +13,52 @@ pub(super) type Piece<'p> = (&'p [u8], Option<[u8; 4]>);
 /// One message that has come and for which the worker has had no room yet, or how it all ends.
 #[derive(Default)]
 pub(super) struct Inward {
-    /// A head, and what it is of.
-    parts: [Bytes; 2],
-    /// The memory in which that is: all that the message took, until the last of it has gone.
-    held: usize,
+    /// A head, and the pieces of what it is of, none of them empty.
+    parts: VecDeque<Part>,
     /// More may have come behind it than is here.
     pub(super) has_more_behind: bool,
+    /// There was room for all that was offered the last time, so that there may be room for more.
+    goes_on: bool,
+}
+
+struct Part {
+    bytes: Bytes,
+    /// The memory in which they are, until the last of them has gone.
+    held: usize,
+}
+
+impl Part {
+    fn copied(bytes: &[u8]) -> Self {
+        Self {
+            bytes: Bytes::copy_from_slice(bytes),
+            held: bytes.len(),
+        }
+    }
+
+    fn of(piece: Vec<u8>) -> Self {
+        Self {
+            held: piece.capacity(),
+            bytes: Bytes::from(piece),
+        }
+    }
 }
 
 impl Inward {
     pub(super) fn is_empty(&self) -> bool {
-        self.parts.iter().all(Bytes::is_empty)
+        self.parts.is_empty()
     }
 
     /// Memory that it takes.
     pub(super) fn held_bytes(&self) -> usize {
-        self.held
+        self.parts.iter().map(|part| part.held).sum()
     }
 
-    fn len(&self) -> usize {
-        self.parts.iter().map(Bytes::len).sum()
+    /// Whether the worker may have room for what is left.
+    pub(super) fn goes_on(&self) -> bool {
+        self.goes_on && !self.is_empty()
     }
 
-    /// Where there is none yet: as much as `pour` has room for goes at once, and only the rest is kept.
+    /// Where there is none yet: as much of its first piece as `pour` has room for goes at once, and only the rest is kept.
     pub(super) fn put(
         &mut self,
         form: Form,
@@ -41,66 +66,80 @@ impl Inward {
         pour: impl FnOnce([Piece<'_>; 2]) -> Option<usize>,
     ) {
         let head = message_head(Content::Message(form), message.len() as u32);
-        let all = head.len() + message.len();
-        let poured = pour([(&head, None), message.bytes()]).unwrap_or(all);
-        if poured == all {
+        let first = message.first();
+        let offered = head.len() + first.0.len();
+        let Some(poured) = pour([(&head, None), first]) else {
+            return;
+        };
+        self.goes_on = poured == offered;
+        if poured == head.len() + message.len() {
             return;
         }
-        let of_head = poured.min(head.len());
-        let of_message = poured - of_head;
-        let (rest, held) = match message.into_plain() {
-            Ok(message) => {
-                let held = message.capacity();
-                (Bytes::from(message).slice(of_message..), held)
+        if let Some(rest) = head.get(poured..).filter(|rest| !rest.is_empty()) {
+            self.parts.push_back(Part::copied(rest));
+        }
+        let of_message = poured.saturating_sub(head.len());
+        match message.into_plain() {
+            Ok(pieces) => {
+                self.parts.extend(pieces.into_pieces().map(Part::of));
+                // If some of the message has gone, all of its head has.
+                self.skip(of_message);
             }
-            Err(message) => {
-                let rest = &message[of_message..];
-                (Bytes::copy_from_slice(rest), rest.len())
+            Err(message) if message.is_empty() => {}
+            Err(message) => self.parts.push_back(Part::copied(&message[of_message..])),
+        }
+    }
+
+    /// So much of what is here has gone.
+    fn skip(&mut self, mut len: usize) {
+        while let Some(part) = self.parts.front_mut() {
+            if len < part.bytes.len() {
+                part.bytes.advance(len);
+                return;
             }
-        };
-        self.held = head.len() - of_head + held;
-        self.parts = [Bytes::copy_from_slice(&head[of_head..]), rest];
+            len -= part.bytes.len();
+            self.parts.pop_front();
+        }
+        // A connection that idles keeps no memory of its last message.
+        self.parts = VecDeque::new();
     }
 
     /// The last that the worker hears, behind what it has not got yet of a message.
     pub(super) fn put_close(&mut self, close: &Close) {
-        let record = close_record(close);
-        let last = usize::from(!self.parts[1].is_empty());
-        self.parts[last] = Bytes::from([&self.parts[last][..], &record].concat());
-        // What was there of the message was copied.
-        self.held = self.len();
+        self.parts.push_back(Part::copied(&close_record(close)));
     }
 
-    /// Nobody takes it.
+    /// The worker takes nothing more.
     pub(super) fn clear(&mut self) {
-        self.parts = Default::default();
-        self.held = 0;
+        self.parts = VecDeque::new();
     }
 
-    /// Hands it to `pour`, which says how much of it has found room; or that nobody takes it.
-    pub(super) fn pour(&mut self, pour: impl FnOnce([Piece<'_>; 2]) -> Option<usize>) {
+    /// Hands some of it to `pour`, which says how much of that has found room, or that the worker takes nothing more. Gives how much
+    /// went: two pieces at most, so that no turn of a connection copies all of a long message.
+    pub(super) fn pour(&mut self, pour: impl FnOnce([Piece<'_>; 2]) -> Option<usize>) -> usize {
         if self.is_empty() {
-            return;
+            return 0;
         }
-        let pieces = self.parts.each_ref().map(|part| (&part[..], None));
-        let mut poured = pour(pieces).unwrap_or(self.len());
-        for part in &mut self.parts {
-            let len = poured.min(part.len());
-            part.advance(len);
-            poured -= len;
-            if part.is_empty() {
-                // One that idles keeps no memory of its last message.
-                *part = Bytes::new();
-            }
-        }
-        if self.is_empty() {
-            self.held = 0;
-        }
+        let piece = |at: usize| -> Piece<'_> {
+            let part = self.parts.get(at);
+            (part.map_or(&[], |part| &part.bytes[..]), None)
+        };
+        let pieces = [piece(0), piece(1)];
+        let offered = pieces[0].0.len() + pieces[1].0.len();
+        let Some(poured) = pour(pieces) else {
+            self.clear();
+            return 0;
+        };
+        self.goes_on = poured == offered;
+        self.skip(poured);
+        poured
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use stanchion_websocket::{Came, Event, Socket};
+
     use super::*;
     use crate::record::{Kind, MESSAGE_HEAD_BYTES};
 
@@ -148,7 +187,7 @@ mod tests {
         roomy.extend_from_slice(&[7; 500]);
         // One that is where it was read is copied, as far as it has to wait.
         for (message, held) in [
-            (Payload::Whole(roomy), 1_000),
+            (Payload::Whole(roomy.into()), 1_000),
             (Payload::Plain(&[7; 500]), 400),
         ] {
             let mut inward = Inward::default();
@@ -167,5 +206,44 @@ mod tests {
             inward.clear();
             assert_eq!(inward.held_bytes(), 0);
         }
+    }
+
+    #[test]
+    fn a_long_message_goes_piece_by_piece_while_there_is_room() {
+        let bytes: Vec<u8> = (0..1_000_000).map(|at: u32| (at % 251) as u8).collect();
+        let mut fragments = vec![];
+        for (at, part) in bytes.chunks(60_000).enumerate() {
+            fragments.extend_from_slice(&[u8::from(at == 0) * 2, 0x80 + 126]);
+            fragments.extend_from_slice(&u16::try_from(part.len()).unwrap().to_be_bytes());
+            fragments.extend_from_slice(&[0; 4]);
+            fragments.extend_from_slice(part);
+        }
+        fragments.extend_from_slice(&[0x80, 0x80, 0, 0, 0, 0]);
+        let mut socket = Socket::new(bytes.len(), false);
+        let Some(Event::Message(form, message)) = socket.next(&mut Came::new(&mut fragments))
+        else {
+            panic!("it is whole");
+        };
+        let (mut inward, mut poured, mut most) = (Inward::default(), Vec::new(), 0);
+        let mut pour = |pieces: [Piece<'_>; 2]| {
+            let all = pieces.map(plain).concat();
+            most = most.max(all.len());
+            poured.extend_from_slice(&all);
+            Some(all.len())
+        };
+        inward.put(form, message, &mut pour);
+        let (mut pours, mut held) = (1, vec![inward.held_bytes()]);
+        while inward.goes_on() {
+            assert!(inward.pour(&mut pour) > 0);
+            held.push(inward.held_bytes());
+            pours += 1;
+        }
+        assert!(inward.is_empty() && held.is_sorted_by(|one, next| one > next));
+        assert_eq!(held.last(), Some(&0));
+        assert!(most <= 2 * 65_536 && pours < 20, "{most} {pours}");
+        assert!(poured[MESSAGE_HEAD_BYTES..] == bytes);
+        // A worker without room is waited for.
+        inward.put(Kind::Binary.into(), Payload::Plain(b"abc"), |_| Some(2));
+        assert!(!inward.is_empty() && !inward.goes_on());
     }
 }

@@ -370,9 +370,8 @@ impl Session {
         !self.pending.is_empty() || self.is_large_next
     }
 
-    /// Bytes of the client's; gives how many are left for when the worker has room.
-    pub(super) fn came(&mut self, bytes: &mut [u8], requests: &mut Requests) -> usize {
-        let mut left = Came::new(bytes);
+    /// Bytes of the client's; gives how many are left, for when the worker has room or more frames may be begun.
+    pub(super) fn came(&mut self, mut left: Came<'_>, requests: &mut Requests) -> usize {
         self.inward.has_more_behind = true;
         while self.inward.is_empty() {
             let Some(event) = self.socket.next(&mut left) else {
@@ -408,13 +407,13 @@ impl Session {
         left.len()
     }
 
-    /// A message of the client's: what there is room for goes to the worker at once, where it came from the socket.
+    /// A message of the client's: as much of its first piece as there is room for goes to the worker where it came.
     fn hand_over(&mut self, form: Form, message: Payload<'_>, requests: &mut Requests) {
         if self.is_worker_done {
             return;
         }
-        let pour = |pieces: [Piece<'_>; 2]| pour(&self.ticket, pieces, requests);
-        self.inward.put(form, message, pour);
+        self.inward
+            .put(form, message, |pieces| pour(&self.ticket, pieces, requests));
     }
 
     /// Whether its client is heard. Not while the worker takes nothing; and who does not take what is said to it is
@@ -423,14 +422,14 @@ impl Session {
         self.pending.is_empty() && self.inward.is_empty()
     }
 
-    /// Gives the worker what it has room for.
-    pub(super) fn pass_on(&mut self, requests: &mut Requests) {
+    /// Gives the worker some of what it has room for, and tells how much that was.
+    pub(super) fn pass_on(&mut self, requests: &mut Requests) -> usize {
         if self.is_worker_done {
             self.inward.clear();
         }
         // If the slot makes no sense, or is gone, that is found out when the worker is listened to.
-        let pour = |pieces: [Piece<'_>; 2]| pour(&self.ticket, pieces, requests);
-        self.inward.pour(pour);
+        self.inward
+            .pour(|pieces| pour(&self.ticket, pieces, requests))
     }
 
     /// Counts what is in memory of what the client has sent, with what of it is `ahead`. If all clients together may

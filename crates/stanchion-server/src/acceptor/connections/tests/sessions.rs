@@ -1,6 +1,7 @@
 //! `WebSockets`, and what the clock asks of their clients.
 
 use stanchion_exchange::Taken;
+use stanchion_websocket::Came;
 
 use super::fetching::{WORKER, take};
 use super::*;
@@ -182,7 +183,10 @@ fn a_pong_comes_before_the_answer_to_what_came_behind_the_ping() {
     let Phase::Session(session) = &mut connection.phase else {
         panic!("it is no session");
     };
-    let left = session.came(&mut [&ping[..], message].concat(), &mut stage.requests);
+    let left = session.came(
+        Came::new(&mut [&ping[..], message].concat()),
+        &mut stage.requests,
+    );
     assert_eq!(left, 0);
     let head = message_head(Content::Message(Kind::Binary.into()), 3);
     taken.write(&[&head[..], b"you"].concat()).expect("room");

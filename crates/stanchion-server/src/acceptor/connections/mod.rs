@@ -12,6 +12,7 @@ mod delivering;
 mod ending;
 mod form;
 mod handshaking;
+mod head_fields;
 mod intake;
 mod inward;
 mod judging;

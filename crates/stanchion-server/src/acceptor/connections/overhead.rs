@@ -3,6 +3,8 @@
 
 use http::Request;
 
+use super::head_fields::{FIELD_BYTES, HeadFields};
+
 /// A client may begin with so many bytes that carry nothing.
 const FIRST_BYTES: u64 = 32 << 10;
 /// It may send so many more in each second, such as the PINGs of a connection that is kept open.
@@ -11,8 +13,6 @@ const BYTES_PER_S: u64 = 1 << 10;
 const TIMES: u64 = 32;
 /// And so many with each request, besides its head: PRIORITY, `WINDOW_UPDATE`, `RST_STREAM`.
 const BYTES_PER_REQUEST: u64 = 256;
-/// A field of a list of headers counts as so many bytes more than it has (RFC 9113 section 6.5.2): none takes as many to be sent.
-const FIELD_BYTES: usize = 32;
 
 /// The client's first bytes are no frame (RFC 9113 section 3.4).
 const PREFACE_BYTES: usize = 24;
@@ -36,6 +36,7 @@ pub(super) struct Overhead {
     head_len: usize,
     /// Bytes that come before that head.
     skipped: usize,
+    fields: HeadFields,
 }
 
 impl Overhead {
@@ -49,6 +50,7 @@ impl Overhead {
             head: [0; HEAD_BYTES],
             head_len: 0,
             skipped: PREFACE_BYTES,
+            fields: HeadFields::default(),
         }
     }
 
@@ -58,7 +60,9 @@ impl Overhead {
         loop {
             let skipped = self.skipped.min(bytes.len());
             self.skipped -= skipped;
-            bytes = &bytes[skipped..];
+            let (payload, rest) = bytes.split_at(skipped);
+            self.fields.came(payload);
+            bytes = rest;
             let len = (HEAD_BYTES - self.head_len).min(bytes.len());
             if len == 0 {
                 return;
@@ -73,13 +77,14 @@ impl Overhead {
     }
 
     fn frame(&mut self) {
-        let [high, middle, low, kind, ..] = self.head;
+        let [high, middle, low, kind, flags, ..] = self.head;
         let len = u32::from_be_bytes([0, high, middle, low]);
         match kind {
             DATA => self.body_bytes += u64::from(len),
             WINDOW_UPDATE => self.window_bytes += HEAD_BYTES as u64 + u64::from(len),
             _ => {}
         }
+        self.fields.frame(kind, flags, len as usize);
         self.skipped = len as usize;
         self.head_len = 0;
     }
@@ -95,7 +100,7 @@ impl Overhead {
         self.asked_bytes += (target + fields.sum::<usize>()) as u64 + BYTES_PER_REQUEST;
     }
 
-    /// Whether the client has sent more than what belongs to its requests, to their bodies and to so many bytes of answers. A
+    /// Whether the client has sent more, or more fields, than what belongs to its requests, to their bodies and to so many bytes of answers. A
     /// client that waits for answers may open windows for them, in however small steps: if it were sent away it would come back,
     /// and the app would begin these answers again.
     pub(super) fn is_flood(&self, answered_bytes: u64, waits: bool, now_us: u64) -> bool {
@@ -108,7 +113,8 @@ impl Overhead {
             self.asked_bytes,
             if waits { self.window_bytes } else { 0 },
         ];
-        self.came_bytes > allowed.into_iter().fold(0, u64::saturating_add)
+        let came_bytes = self.came_bytes.saturating_add(self.fields.extra_bytes());
+        came_bytes > allowed.into_iter().fold(0, u64::saturating_add)
     }
 }
 
@@ -185,6 +191,23 @@ mod tests {
         (0..100_000).for_each(|_| overhead.came(&frame(WINDOW_UPDATE, 4)));
         let is_flood = |waits| overhead.is_flood(0, waits, BORN_US);
         assert_eq!((is_flood(true), is_flood(false)), (false, true));
+    }
+
+    #[test]
+    fn a_head_of_fields_of_a_byte_is_a_flood_before_it_is_whole_unless_it_becomes_a_request() {
+        let mut overhead = Overhead::new(BORN_US);
+        overhead.came(&[0; PREFACE_BYTES]);
+        let mut head = frame(1, 15_000);
+        head.truncate(HEAD_BYTES + 2_000);
+        head[HEAD_BYTES..].fill(0xbe);
+        overhead.came(&head);
+        assert!(overhead.is_flood(0, false, BORN_US));
+        let mut request = Request::get("/").body(()).unwrap();
+        for _ in 0..2_000 {
+            request.headers_mut().append("a", "b".parse().unwrap());
+        }
+        overhead.asked(&request);
+        assert!(!overhead.is_flood(0, false, BORN_US));
     }
 
     #[test]

@@ -1,0 +1,251 @@
+//! Counts the fields of heads of HTTP/2 while they come, before h2 has any of them: a byte may stand for a field (RFC 7541
+//! section 6.1), and h2 takes a frame of them apart in one go.
+
+/// A head has fewer fields than this, as a rule. They count as the bytes that they have.
+const FIELDS_FREE: u32 = 128;
+/// Each more counts as so many more, which it has in a list of headers, too (RFC 9113 section 6.5.2).
+pub(super) const FIELD_BYTES: usize = 32;
+
+const HEADERS: u8 = 1;
+const CONTINUATION: u8 = 9;
+/// Flags of HEADERS (RFC 9113 section 6.2).
+const PADDED: u8 = 8;
+const PRIORITY: u8 = 0x20;
+const PRIORITY_BYTES: usize = 5;
+
+/// The fields of one connection, as far as they have come.
+#[derive(Debug, Default)]
+pub(super) struct HeadFields {
+    /// Bytes of the present frame that are fields, with what comes before them. None if it has none.
+    left: usize,
+    has_padding: bool,
+    /// Bytes before the first field.
+    before: usize,
+    next: Next,
+    fields: u32,
+    extra_bytes: u64,
+}
+
+/// The kind of the next byte (RFC 7541 sections 5 and 6).
+#[derive(Clone, Copy, Debug, Default)]
+enum Next {
+    /// The first of a field.
+    #[default]
+    Field,
+    /// More of an index, behind which so many strings come.
+    Index { strings: u8 },
+    /// The length of a string, the first of so many.
+    Length { strings: u8 },
+    /// More of that length, which is so much as yet.
+    MoreLength { strings: u8, len: usize, shift: u32 },
+    /// A byte of a string, of which so many are left.
+    Text { strings: u8, left: usize },
+}
+
+impl Next {
+    /// After an index or a string, so many strings come.
+    fn strings(strings: u8) -> Self {
+        match strings {
+            0 => Self::Field,
+            strings => Self::Length { strings },
+        }
+    }
+
+    fn text(strings: u8, left: usize) -> Self {
+        match left {
+            0 => Self::strings(strings - 1),
+            left => Self::Text { strings, left },
+        }
+    }
+
+    /// A field begins with this byte: an index and the number of strings that it has.
+    fn field(first: u8) -> Self {
+        let (prefix, strings) = match first {
+            0x80.. => (0x7f, 0),
+            0x40.. => (0x3f, 1),
+            // The size of the table: no field, but as much work.
+            0x20.. => (0x1f, 0),
+            _ => (0x0f, 1),
+        };
+        let index = first & prefix;
+        // Without an index its name is a string, too.
+        let strings = strings + u8::from(strings > 0 && index == 0);
+        if index == prefix {
+            Self::Index { strings }
+        } else {
+            Self::strings(strings)
+        }
+    }
+
+    fn length(strings: u8, byte: u8) -> Self {
+        match usize::from(byte & 0x7f) {
+            len @ 0x7f => Self::MoreLength {
+                strings,
+                len,
+                shift: 0,
+            },
+            len => Self::text(strings, len),
+        }
+    }
+
+    fn more_length(strings: u8, len: usize, shift: u32, byte: u8) -> Self {
+        // h2 ends a connection with a longer number.
+        let more = usize::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
+        let len = len.saturating_add(more);
+        if byte & 0x80 == 0 {
+            return Self::text(strings, len);
+        }
+        let shift = shift.saturating_add(7);
+        Self::MoreLength {
+            strings,
+            len,
+            shift,
+        }
+    }
+}
+
+impl HeadFields {
+    /// Bytes that fields count as, beyond those that they have.
+    pub(super) fn extra_bytes(&self) -> u64 {
+        self.extra_bytes
+    }
+
+    /// A frame begins, with `len` bytes to come.
+    pub(super) fn frame(&mut self, kind: u8, flags: u8, len: usize) {
+        self.left = 0;
+        match kind {
+            HEADERS => {
+                self.has_padding = flags & PADDED != 0;
+                self.before = if flags & PRIORITY == 0 {
+                    0
+                } else {
+                    PRIORITY_BYTES
+                };
+                (self.left, self.next, self.fields) = (len, Next::Field, 0);
+            }
+            CONTINUATION => self.left = len,
+            _ => {}
+        }
+    }
+
+    /// Bytes of its payload.
+    pub(super) fn came(&mut self, mut bytes: &[u8]) {
+        if self.left == 0 {
+            return;
+        }
+        if self.has_padding
+            && let Some((padding, rest)) = bytes.split_first()
+        {
+            self.has_padding = false;
+            self.left = self.left.saturating_sub(1 + usize::from(*padding));
+            bytes = rest;
+        }
+        bytes = &bytes[..bytes.len().min(self.left)];
+        self.left -= bytes.len();
+        let before = self.before.min(bytes.len());
+        self.before -= before;
+        bytes = &bytes[before..];
+        while let Some((byte, rest)) = bytes.split_first() {
+            if let Next::Text { strings, left } = self.next {
+                let len = left.min(bytes.len());
+                bytes = &bytes[len..];
+                self.next = Next::text(strings, left - len);
+                continue;
+            }
+            bytes = rest;
+            self.next = match self.next {
+                Next::Field => {
+                    self.count();
+                    Next::field(*byte)
+                }
+                Next::Index { strings } if byte & 0x80 == 0 => Next::strings(strings),
+                Next::Length { strings } => Next::length(strings, *byte),
+                Next::MoreLength {
+                    strings,
+                    len,
+                    shift,
+                } => Next::more_length(strings, len, shift, *byte),
+                next => next,
+            };
+        }
+    }
+
+    fn count(&mut self) {
+        self.fields = self.fields.saturating_add(1);
+        if self.fields > FIELDS_FREE {
+            self.extra_bytes += FIELD_BYTES as u64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many fields a head has that comes in frames with these payloads, in pieces of `step` bytes.
+    fn fields(frames: &[(u8, u8, &[u8])], step: usize) -> u32 {
+        let mut fields = HeadFields::default();
+        for (kind, flags, payload) in frames {
+            fields.frame(*kind, *flags, payload.len());
+            payload.chunks(step).for_each(|piece| fields.came(piece));
+        }
+        fields.fields
+    }
+
+    fn long(len: u8) -> Vec<u8> {
+        // Of 127 + len bytes, which look like fields.
+        [&[0x7f, len][..], &vec![0x82; 127 + usize::from(len)]].concat()
+    }
+
+    #[test]
+    fn each_field_is_counted_once_in_whatever_form_and_pieces() {
+        let string: &[u8] = b"\x02\x82\x82";
+        let long = long(100);
+        let forms: [Vec<u8>; 9] = [
+            vec![0x82],
+            vec![0xff, 0x80, 0x80, 0x01],
+            [&[0x41], string].concat(),
+            [&[0x40], string, string].concat(),
+            [&[0x00], string, &[0]].concat(),
+            [&[0x10, 0, 0][..]].concat(),
+            [&[0x0f, 0x81, 0x01], string].concat(),
+            vec![0x3f, 0xe1, 0x1f],
+            [&[0x00], &long[..], &long[..]].concat(),
+        ];
+        let all = forms.concat();
+        for step in [1, 2, 3, 50, all.len()] {
+            for form in &forms {
+                assert_eq!(fields(&[(HEADERS, 4, form)], step), 1, "{form:?}");
+            }
+            assert_eq!(fields(&[(HEADERS, 4, &all)], step), 9);
+            for cut in 0..=all.len() {
+                let (first, rest) = all.split_at(cut);
+                let frames = [(HEADERS, 0, first), (CONTINUATION, 4, rest)];
+                assert_eq!(fields(&frames, step), 9, "cut at {cut}");
+            }
+            let padded = [&[3], &[0xff; 5][..], &all[..], &[0x82; 3]].concat();
+            assert_eq!(fields(&[(HEADERS, PADDED | PRIORITY, &padded)], step), 9);
+            let none = [(HEADERS, PADDED, &[9, 0x82][..]), (0, 0, &all[..])];
+            assert_eq!(fields(&none, step), 0);
+        }
+    }
+
+    #[test]
+    fn only_fields_past_those_of_most_heads_count_as_more_than_they_have() {
+        let head = |len: u32| vec![0x82; len as usize];
+        let mut fields = HeadFields::default();
+        for (len, extra) in [(FIELDS_FREE, 0), (FIELDS_FREE + 2, 2), (FIELDS_FREE, 2)] {
+            fields.frame(HEADERS, 4, len as usize);
+            fields.came(&head(len));
+            assert_eq!(fields.extra_bytes(), extra * FIELD_BYTES as u64);
+        }
+    }
+
+    #[test]
+    fn no_length_is_too_long_to_be_counted() {
+        for byte in [0x7f, 0xff] {
+            let endless = [&[0x00, 0x7f][..], &[0xff; 40], &[byte; 40]].concat();
+            assert_eq!(fields(&[(HEADERS, 4, &endless)], 7), 1);
+        }
+    }
+}

@@ -275,6 +275,39 @@ def test_a_client_whose_heads_are_all_refused_is_sent_away(hello: Server) -> Non
     assert frame(GOAWAY, 0, 0, struct.pack(">II", 1, CALM)) in came
 
 
+def test_a_head_of_bombs_ends_the_connection_before_it_is_whole(hello: Server) -> None:
+    """h2 takes a frame apart in one go, so the server does not let it have one of so many fields."""
+    with Talk(hello.address) as talk:
+        assert talk.get("/").status == 200
+        bomb = frame(HEADERS, 5, 3, GET + b"\xbe" * 15_000)
+        talk.send(bomb[:3_000])
+        assert ended_with(talk, CALM)
+
+
+def test_heads_of_many_fields_are_taken(serve: Serve) -> None:
+    """Hundreds of fields, of a byte each once they are in the table."""
+    server = serve("hello:app", "--limit-request-fields", "1000", *HTTP2)
+    fields = [(f"x-{number % 50}", "y") for number in range(500)]
+    with Talk(server.address) as talk:
+        for number in range(1, 201, 2):
+            talk.frames.send_headers(number, [*HEAD, *fields], end_stream=True)
+            if number % 20 == 19:
+                talk.flush()
+                assert talk.answer(number).status == 200
+
+
+def test_a_client_that_is_sent_away_is_not_heard_for_long(hello: Server) -> None:
+    """The server throws away bytes that were under way, so that the client reads why, and then resets the connection."""
+    with Talk(hello.address) as talk:
+        talk.sock.settimeout(PATIENCE_S)
+        sent_bytes = 0
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            while sent_bytes < FLOOD_BYTES_MAX:
+                sent_bytes += talk.sock.send(frame(PING, 0, 0, bytes(8)) * 1_000)
+        assert sent_bytes < 32_000_000, "with all that the kernels have"
+        assert ended_with(talk, CALM)
+
+
 def test_a_body_in_frames_of_a_byte_is_taken(serve: Serve) -> None:
     """Ten bytes of frames for each of its own: five times what a client may send that carries nothing."""
     body = bytes(50_000)

@@ -56,6 +56,8 @@ pub(super) struct Carrier {
     /// Since when it has had no stream, if it has none.
     idle_since_us: Option<u64>,
     ending: Ending,
+    /// The client has broken a rule, or floods.
+    is_faulty: bool,
     /// So many streams a client may open before it hears that it is to open no more: as many as it may have at once, since
     /// it hears that before any answer that makes room for another.
     late_max: u32,
@@ -199,6 +201,7 @@ impl Carrier {
             brought: Vec::new(),
             idle_since_us: Some(requests.now_us),
             ending: Ending::Open,
+            is_faulty: false,
             late_max: settings.http2_max_concurrent_streams,
         }
     }
@@ -295,6 +298,7 @@ impl Carrier {
         debug!("a connection of HTTP/2 is ended: {reason}");
         frames.abrupt_shutdown(reason);
         self.ending = Ending::Cut;
+        self.is_faulty = reason != Reason::NO_ERROR;
         true
     }
 
@@ -353,7 +357,13 @@ impl Carrier {
 
     fn fails(&mut self, error: &h2::Error) {
         debug!("a connection of HTTP/2 ends: {error}");
+        // h2 has told it so.
+        self.is_faulty |= error.is_go_away() && error.is_library();
         self.frames = Speech::Over;
+    }
+
+    pub(super) fn is_faulty(&self) -> bool {
+        self.is_faulty
     }
 
     fn is_over(&self) -> bool {

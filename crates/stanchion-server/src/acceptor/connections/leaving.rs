@@ -18,6 +18,9 @@ use crate::acceptor::requests::Requests;
 pub(super) const LINGER: Duration = Duration::from_secs(10);
 pub(super) const LINGER_PAUSE: Duration = Duration::from_secs(2);
 const LINGER_BYTES_MAX: usize = 64 << 20;
+/// A client that has broken a rule of HTTP/2, or floods, may send no more than this behind the GOAWAY, which crosses what it has
+/// under way (RFC 9113 section 5.4.1). Then the server resets the connection.
+const FAULTY_BYTES_MAX: usize = 256 << 10;
 /// Less than this wakes nobody: one that drips would be as much work as one that asks.
 const WASTE_BYTES: u16 = 16 << 10;
 /// How long writing a last word may take.
@@ -30,8 +33,9 @@ pub(super) struct Leaving {
     pub(super) last_us: u64,
     /// What is still to be said.
     pub(super) last_word: Vec<u8>,
-    /// Bytes that were thrown away.
+    /// Bytes that were thrown away, and how many may be.
     wasted: usize,
+    wasted_max: usize,
     /// There were streams of HTTP/2 on it. Who reads their answers goes on saying so (RFC 9113 section 6.9), and if the
     /// socket is closed by then it is told by a reset, which overtakes what it has not got yet.
     had_streams: bool,
@@ -70,12 +74,20 @@ impl Connection {
             }
         };
         self.ahead = Bytes::new();
-        let had_streams = matches!(self.phase, Phase::Carrying(_));
+        let (had_streams, is_faulty) = match &self.phase {
+            Phase::Carrying(carrier) => (true, carrier.is_faulty()),
+            _ => (false, false),
+        };
         let leaving = Leaving {
             since_us: requests.now_us,
             last_us: requests.now_us,
             last_word: word[written..].to_vec(),
             wasted: 0,
+            wasted_max: if is_faulty {
+                FAULTY_BYTES_MAX
+            } else {
+                LINGER_BYTES_MAX
+            },
             had_streams,
         };
         if leaving.last_word.is_empty() {
@@ -154,7 +166,7 @@ impl Connection {
                 leaving.wasted += wasted;
                 leaving.last_us = requests.now_us;
             }
-            if leaving.wasted >= LINGER_BYTES_MAX {
+            if leaving.wasted >= leaving.wasted_max {
                 return Step::Close;
             }
         }

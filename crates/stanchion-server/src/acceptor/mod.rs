@@ -338,6 +338,7 @@ impl Acceptor {
         self.look_at_the_clock();
         self.requests.dispatch.end_turn(self.requests.now_us);
         self.requests.tell_observers();
+        self.requests.woken.end_turn();
         self.clients.end_turn();
         self.operators.end_turn();
         is_busy |= !self.requests.woken.is_empty() || !self.requests.operators_woken.is_empty();
@@ -367,7 +368,7 @@ impl Acceptor {
                 Source::Bell | Source::Master | Source::Door(_) => {}
                 Source::Client(number) => {
                     let (requests, poller) = (&mut self.requests, &self.poller);
-                    self.clients.drive(number, Some(ready), requests, poller);
+                    self.clients.hear(number, ready, requests, poller);
                 }
                 Source::Operator(number) => {
                     let (requests, poller) = (&mut self.requests, &self.poller);

@@ -19,7 +19,7 @@ use crate::acceptor::dispatch::ticket::Ticket;
 use crate::acceptor::poller::{Poller, Ready};
 use crate::acceptor::requests::static_files::Looking;
 use crate::acceptor::requests::{Account, Requests};
-use crate::acceptor::storage::clients::Share;
+use crate::acceptor::storage::clients::{Client, Share};
 use crate::acceptor::storage::payers::Paying;
 use stanchion_http::Head;
 
@@ -218,12 +218,17 @@ impl Connection {
         }
     }
 
+    /// Whose it is, if it is one client's.
+    pub(super) fn only_client(&self) -> Option<Client> {
+        self.peer.limited_ip().map(Client::at)
+    }
+
     /// Others have their turn first.
     pub(super) fn wake_later(&mut self, requests: &Requests) {
         match self.audience {
             Audience::Clients => {
                 if !std::mem::replace(&mut self.stands_behind, true) {
-                    requests.woken.stand_behind(self.number);
+                    requests.woken.stand_behind(self.number, self.only_client());
                 }
             }
             Audience::Operators => requests.operators_woken.add(self.number),

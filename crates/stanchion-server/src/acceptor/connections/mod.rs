@@ -172,6 +172,27 @@ impl Connections {
         Ok(())
     }
 
+    /// The kernel has news of a connection. It stands behind if another one of its client has used up its turn meanwhile: so
+    /// many connections have no more of a turn of the loop than one.
+    pub(crate) fn hear(
+        &mut self,
+        number: u32,
+        ready: Ready,
+        requests: &mut Requests,
+        poller: &Poller,
+    ) {
+        if let Some(connection) = self.roll.get_mut(number)
+            && !connection.stands_behind
+            && let Some(client) = connection.only_client()
+            && requests.woken.has_spent(client)
+        {
+            connection.told(Some(ready));
+            connection.wake_later(requests);
+            return;
+        }
+        self.drive(number, Some(ready), requests, poller);
+    }
+
     /// Has a connection do what it can.
     pub(crate) fn drive(
         &mut self,
@@ -246,7 +267,7 @@ impl Connections {
             && connection.stands_behind
         {
             // Another connection will have the number.
-            requests.woken.leave(number);
+            requests.woken.leave(number, connection.only_client());
         }
         match self.roll.remove(number) {
             Some(gone) if gone.transport.is_stream() => self.streams -= 1,

@@ -76,7 +76,7 @@ impl<S> Stage<S> {
                 panic!("{source:?}");
             };
             let (requests, poller) = (&mut self.requests, &self.poller);
-            self.clients.drive(number, Some(ready), requests, poller);
+            self.clients.hear(number, ready, requests, poller);
         }
         for number in woken {
             let (requests, poller) = (&mut self.requests, &self.poller);
@@ -84,6 +84,7 @@ impl<S> Stage<S> {
         }
         let (requests, poller) = (&mut self.requests, &self.poller);
         self.clients.drive_behind(requests, poller);
+        self.requests.woken.end_turn();
         self.clients.end_turn();
         true
     }

@@ -1,5 +1,6 @@
 //! What requests and answers are kept in: memory that connections share, files, and each client's part of both.
 
+mod behind;
 pub(crate) mod clients;
 pub(crate) mod connection_shares;
 pub(crate) mod disk;

@@ -7,12 +7,15 @@ use std::task::{Wake, Waker};
 
 use stanchion_sys::charge;
 
+use super::behind::Behind;
+use super::clients::Client;
+
 /// Their numbers; whoever brings them something leaves a note here.
 #[derive(Default)]
 pub(crate) struct Woken {
     notes: RefCell<Vec<u32>>,
-    /// Connections that have used up their turn, first come, first served.
-    behind: RefCell<VecDeque<u32>>,
+    /// Connections that have used up their turn.
+    behind: RefCell<Behind>,
     called: Arc<Called>,
 }
 
@@ -50,20 +53,31 @@ impl Woken {
     }
 
     /// Has the connection go on once all others had their turn: of those that have used up theirs, one goes on in each turn of
-    /// the loop. Connections that keep the acceptor busy delay all others by one such turn, however many they are.
-    pub(crate) fn stand_behind(&self, connection: u32) {
+    /// the loop. Connections that keep the acceptor busy delay all others by one such turn, however many they are, and those
+    /// of a `client` with an address take turns with those of all others, as if they were one.
+    pub(crate) fn stand_behind(&self, connection: u32, client: Option<Client>) {
         let _charged = charge::to_nobody();
-        self.behind.borrow_mut().push_back(connection);
+        self.behind.borrow_mut().stand(connection, client);
+    }
+
+    /// Whether a connection of the client has used up its turn in this one of the loop.
+    pub(crate) fn has_spent(&self, client: Client) -> bool {
+        self.behind.borrow().has_spent(client)
+    }
+
+    /// A turn of the loop is over.
+    pub(crate) fn end_turn(&self) {
+        self.behind.borrow_mut().end_turn();
     }
 
     /// The next of those that have used up their turn.
     pub(crate) fn next_behind(&self) -> Option<u32> {
-        self.behind.borrow_mut().pop_front()
+        self.behind.borrow_mut().next()
     }
 
     /// The connection is gone.
-    pub(crate) fn leave(&self, connection: u32) {
-        self.behind.borrow_mut().retain(|one| *one != connection);
+    pub(crate) fn leave(&self, connection: u32, client: Option<Client>) {
+        self.behind.borrow_mut().leave(connection, client);
     }
 
     /// Takes all notes; some may be of connections that are gone, or that somebody else has the number of now.

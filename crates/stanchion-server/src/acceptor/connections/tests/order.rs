@@ -170,6 +170,46 @@ fn connections_that_ask_a_lot_at_once_go_on_one_by_one_behind_all_others() {
 }
 
 #[test]
+fn connections_of_one_client_have_no_more_of_a_turn_than_one_and_others_come_first() {
+    let mut stage = Stage::new(r#"{"health_path": "/-"}"#);
+    let probe = "GET /-/live HTTP/1.1\r\nHost: a\r\n\r\n";
+    let mut greedy = vec![stage.socket.try_clone().unwrap()];
+    let mut admit = |of: &str| {
+        let (socket, ours) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let ip = of.parse().ok();
+        stage.let_in(ours, Peer { ip, ..peer() }, false);
+        socket
+    };
+    greedy.extend((0..7).map(|_| admit("127.0.0.1")));
+    let mut honest = admit("192.0.2.1");
+    for socket in &mut greedy {
+        socket.write_all(probe.repeat(40).as_bytes()).unwrap();
+    }
+    // It has more to do than one turn, too.
+    honest.write_all(probe.repeat(40).as_bytes()).unwrap();
+    honest.set_nonblocking(true).unwrap();
+    let mut heard = Vec::new();
+    let (mut turns, mut most) = (0, 0);
+    while turns < 20 {
+        let before = stage.ended(Outcome::Probed);
+        stage.turn_once();
+        most = most.max(stage.ended(Outcome::Probed) - before);
+        turns += 1;
+        let _ = honest.read_to_end(&mut heard);
+        let answers = heard.windows(4).filter(|four| four == b"\r\n\r\n").count();
+        if answers == 40 {
+            break;
+        }
+    }
+    // Of the eight connections one has its turn (16), then the honest client's; and one that stands behind goes on.
+    assert_eq!((most, turns), (3 * 16, 4));
+    stage.turn();
+    assert_eq!(stage.ended(Outcome::Probed), 9 * 40);
+    stage.close_books();
+}
+
+#[test]
 fn a_body_in_pieces_is_framed_as_its_client_understands_it() {
     for (version, head, framed, is_over) in [
         (

@@ -1,0 +1,149 @@
+//! Connections that have used up their turn: they go on one by one, turns by client first and then by connection.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use super::clients::Client;
+
+/// A client with all its connections, or a connection of a proxy or without an address, waits for a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Who {
+    Client(Client),
+    Connection(u32),
+}
+
+impl Who {
+    fn of(client: Option<Client>, connection: u32) -> Self {
+        client.map_or(Self::Connection(connection), Self::Client)
+    }
+}
+
+/// They, first come, first served, of each client; there are at most as many as connections.
+#[derive(Debug, Default)]
+pub(super) struct Behind {
+    /// Clients and connections, in the order of their turns.
+    turns: VecDeque<Who>,
+    lines: HashMap<Who, VecDeque<u32>>,
+    /// Clients of which a connection has used up its turn since the loop's began.
+    spent: HashSet<Client>,
+}
+
+impl Behind {
+    /// A connection has used up its turn, or its client has.
+    pub(super) fn stand(&mut self, connection: u32, client: Option<Client>) {
+        let who = Who::of(client, connection);
+        let line = self.lines.entry(who).or_default();
+        if line.is_empty() {
+            self.turns.push_back(who);
+        }
+        line.push_back(connection);
+        self.spent.extend(client);
+    }
+
+    /// Whether another connection of the client has used up its turn in this one of the loop.
+    pub(super) fn has_spent(&self, client: Client) -> bool {
+        !self.spent.is_empty() && self.spent.contains(&client)
+    }
+
+    /// A turn of the loop is over.
+    pub(super) fn end_turn(&mut self) {
+        // Most turns have none, and a set that had many costs as much to clear as they did.
+        if !self.spent.is_empty() {
+            self.spent = HashSet::new();
+        }
+    }
+
+    /// Takes the next: of the client whose turn it is, the connection that has waited for the longest.
+    pub(super) fn next(&mut self) -> Option<u32> {
+        let who = self.turns.pop_front()?;
+        let line = self.lines.get_mut(&who)?;
+        let connection = line.pop_front();
+        if line.is_empty() {
+            self.lines.remove(&who);
+        } else {
+            self.turns.push_back(who);
+        }
+        connection
+    }
+
+    /// The connection is gone.
+    pub(super) fn leave(&mut self, connection: u32, client: Option<Client>) {
+        let who = Who::of(client, connection);
+        let Some(line) = self.lines.get_mut(&who) else {
+            return;
+        };
+        line.retain(|one| *one != connection);
+        if line.is_empty() {
+            self.lines.remove(&who);
+            self.turns.retain(|one| *one != who);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.turns.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(number: u8) -> Option<Client> {
+        Some(Client::at([192, 0, 2, number].into()))
+    }
+
+    fn all(behind: &mut Behind) -> Vec<u32> {
+        std::iter::from_fn(|| behind.next()).collect()
+    }
+
+    #[test]
+    fn a_client_has_one_turn_however_many_connections_it_has() {
+        let mut behind = Behind::default();
+        (0..8).for_each(|connection| behind.stand(connection, client(1)));
+        behind.stand(10, client(2));
+        behind.stand(11, client(2));
+        // Connections from a proxy, or of a unix socket, are of many clients.
+        behind.stand(20, None);
+        behind.stand(21, None);
+        assert_eq!(all(&mut behind), [0, 10, 20, 21, 1, 11, 2, 3, 4, 5, 6, 7]);
+        assert!(behind.is_empty() && behind.lines.is_empty());
+    }
+
+    #[test]
+    fn who_comes_again_and_again_waits_for_one_turn_of_each_other_client() {
+        let mut behind = Behind::default();
+        (0..8).for_each(|connection| behind.stand(connection, client(1)));
+        behind.stand(10, client(2));
+        let mut seen = Vec::new();
+        for _ in 0..8 {
+            let next = behind.next().unwrap();
+            behind.stand(next, if next == 10 { client(2) } else { client(1) });
+            seen.push(next);
+        }
+        assert_eq!(seen, [0, 10, 1, 10, 2, 10, 3, 10]);
+    }
+
+    #[test]
+    fn who_is_gone_has_no_turn() {
+        let mut behind = Behind::default();
+        for (connection, of) in [(0, client(1)), (1, client(1)), (2, client(2)), (3, None)] {
+            behind.stand(connection, of);
+        }
+        behind.leave(0, client(1));
+        behind.leave(2, client(2));
+        behind.leave(3, None);
+        behind.leave(9, client(9));
+        assert_eq!(all(&mut behind), [1]);
+        assert!(behind.is_empty() && behind.lines.is_empty());
+    }
+
+    #[test]
+    fn a_client_has_spent_its_turn_until_that_of_the_loop_is_over() {
+        let mut behind = Behind::default();
+        let [one, other] = [1, 2].map(|number| client(number).unwrap());
+        behind.stand(0, Some(one));
+        behind.stand(1, None);
+        assert!(behind.has_spent(one) && !behind.has_spent(other));
+        behind.end_turn();
+        assert!(!behind.has_spent(one) && !behind.is_empty());
+    }
+}

@@ -50,6 +50,7 @@ use super::poller::{Poller, Ready, Source};
 use super::requests::Requests;
 use super::storage::clients::Share;
 use super::storage::payers::{Payers, Paying};
+use super::storage::woken::Woken;
 use crate::settings::Seconds;
 use crate::tally::Event;
 use connection::Connection;
@@ -68,6 +69,9 @@ const SPARED_AFTER: Duration = Duration::from_secs(1);
 /// This share of those that idle is closed at once, and this many at most, as in nginx.
 const SHED_SHARE: usize = 8;
 const SHED_MAX: usize = 32;
+
+/// Of connections that have used up their turn, so many go on in one turn of the loop at most.
+const BEHIND_MAX: usize = 16;
 
 /// All connections of one audience.
 pub(crate) struct Connections {
@@ -191,6 +195,13 @@ impl Connections {
             return;
         }
         self.drive(number, Some(ready), requests, poller);
+        if let Some(connection) = self.roll.get_mut(number)
+            && connection.transport.is_turn_timed()
+            && let Some(client) = connection.only_client()
+        {
+            let bytes = connection.transport.turn_bytes();
+            requests.woken.had(client, bytes);
+        }
     }
 
     /// Has a connection do what it can.
@@ -214,15 +225,27 @@ impl Connections {
         fate
     }
 
-    /// Has a connection go on that has used up its turn, if there is one.
+    /// Has a connection go on that has used up its turn, if there is one; and others as long as they have little to do.
     pub(crate) fn drive_behind(&mut self, requests: &mut Requests, poller: &Poller) {
-        let Some(number) = requests.woken.next_behind() else {
-            return;
-        };
-        if let Some(connection) = self.roll.get_mut(number) {
-            connection.stands_behind = false;
+        let mut bytes = 0;
+        for _ in 0..BEHIND_MAX {
+            let Some(number) = requests.woken.next_behind() else {
+                return;
+            };
+            if let Some(connection) = self.roll.get_mut(number) {
+                connection.stands_behind = false;
+            }
+            self.drive(number, None, requests, poller);
+            if let Some(connection) = self.roll.get_mut(number) {
+                bytes += connection.transport.turn_bytes();
+                if connection.stands_behind {
+                    return;
+                }
+            }
+            if Woken::is_turn(bytes) {
+                return;
+            }
         }
-        self.drive(number, None, requests, poller);
     }
 
     /// What an operator has asked.

@@ -152,6 +152,11 @@ impl Transport {
         self.turn_bytes
     }
 
+    /// Whether it has had so many that its time counts.
+    pub(super) fn is_turn_timed(&self) -> bool {
+        self.turn_bytes >= TIMED_BYTES
+    }
+
     /// The turn has these bytes to do, too.
     pub(super) fn add_to_turn(&mut self, bytes: usize) {
         self.turn_bytes += bytes;

@@ -1,8 +1,11 @@
 //! Connections that have used up their turn: they go on one by one, turns by client first and then by connection.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use super::clients::Client;
+
+/// All connections of a client may have so many bytes in one turn of the loop: as frames of a byte they take 0.1 ms.
+const CLIENT_BYTES_MAX: usize = 16 << 10;
 
 /// A client with all its connections, or a connection of a proxy or without an address, waits for a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,8 +26,8 @@ pub(super) struct Behind {
     /// Clients and connections, in the order of their turns.
     turns: VecDeque<Who>,
     lines: HashMap<Who, VecDeque<u32>>,
-    /// Clients of which a connection has used up its turn since the loop's began.
-    spent: HashSet<Client>,
+    /// Bytes that the connections of clients have had since the loop's turn began.
+    had_bytes: HashMap<Client, usize>,
 }
 
 impl Behind {
@@ -36,19 +39,33 @@ impl Behind {
             self.turns.push_back(who);
         }
         line.push_back(connection);
-        self.spent.extend(client);
+        if let Some(client) = client {
+            self.had_bytes.insert(client, CLIENT_BYTES_MAX);
+        }
     }
 
-    /// Whether another connection of the client has used up its turn in this one of the loop.
+    /// A connection of the client has had so many bytes.
+    pub(super) fn had(&mut self, client: Client, bytes: usize) {
+        let had_bytes = self.had_bytes.entry(client).or_default();
+        *had_bytes = had_bytes.saturating_add(bytes);
+    }
+
+    /// Whether another connection of the client has used up its turn in this one of the loop, or all of them have had as much.
     pub(super) fn has_spent(&self, client: Client) -> bool {
-        !self.spent.is_empty() && self.spent.contains(&client)
+        let had_bytes = self.had_bytes.get(&client);
+        had_bytes.is_some_and(|bytes| *bytes >= CLIENT_BYTES_MAX)
+    }
+
+    /// Whether so many bytes are as much as the connections that go on may have in one turn of the loop.
+    pub(super) fn is_turn(bytes: usize) -> bool {
+        bytes >= CLIENT_BYTES_MAX
     }
 
     /// A turn of the loop is over.
     pub(super) fn end_turn(&mut self) {
-        // Most turns have none, and a set that had many costs as much to clear as they did.
-        if !self.spent.is_empty() {
-            self.spent = HashSet::new();
+        // Most turns have none, and a map that had many costs as much to clear as they did.
+        if !self.had_bytes.is_empty() {
+            self.had_bytes = HashMap::new();
         }
     }
 
@@ -145,5 +162,10 @@ mod tests {
         assert!(behind.has_spent(one) && !behind.has_spent(other));
         behind.end_turn();
         assert!(!behind.has_spent(one) && !behind.is_empty());
+        for (bytes, has_spent) in [(CLIENT_BYTES_MAX - 1, false), (1, true)] {
+            behind.had(other, bytes);
+            assert_eq!(behind.has_spent(other), has_spent);
+        }
+        assert!(!behind.has_spent(one));
     }
 }

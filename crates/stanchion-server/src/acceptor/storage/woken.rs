@@ -53,14 +53,21 @@ impl Woken {
     }
 
     /// Has the connection go on once all others had their turn: of those that have used up theirs, one goes on in each turn of
-    /// the loop. Connections that keep the acceptor busy delay all others by one such turn, however many they are, and those
+    /// the loop, or several that have little to do. Connections that keep the acceptor busy delay all others by one such turn, however many they are, and those
     /// of a `client` with an address take turns with those of all others, as if they were one.
     pub(crate) fn stand_behind(&self, connection: u32, client: Option<Client>) {
         let _charged = charge::to_nobody();
         self.behind.borrow_mut().stand(connection, client);
     }
 
-    /// Whether a connection of the client has used up its turn in this one of the loop.
+    /// A connection of the client has had so many bytes in its turn.
+    pub(crate) fn had(&self, client: Client, bytes: usize) {
+        let _charged = charge::to_nobody();
+        self.behind.borrow_mut().had(client, bytes);
+    }
+
+    /// Whether all connections of the client have used up what one may have, or one has used up its turn in this one of the
+    /// loop.
     pub(crate) fn has_spent(&self, client: Client) -> bool {
         self.behind.borrow().has_spent(client)
     }
@@ -73,6 +80,11 @@ impl Woken {
     /// The next of those that have used up their turn.
     pub(crate) fn next_behind(&self) -> Option<u32> {
         self.behind.borrow_mut().next()
+    }
+
+    /// Whether so many bytes are as much as those may have that go on in one turn of the loop.
+    pub(crate) fn is_turn(bytes: usize) -> bool {
+        Behind::is_turn(bytes)
     }
 
     /// The connection is gone.

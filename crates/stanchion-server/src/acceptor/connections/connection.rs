@@ -218,7 +218,7 @@ impl Connection {
         }
     }
 
-    /// Whose it is, if it is one client's.
+    /// The client, if the connection is not of a proxy and has an address.
     pub(super) fn only_client(&self) -> Option<Client> {
         self.peer.limited_ip().map(Client::at)
     }

@@ -280,7 +280,7 @@ def test_a_head_of_bombs_ends_the_connection_before_it_is_whole(hello: Server) -
     with Talk(hello.address) as talk:
         assert talk.get("/").status == 200
         bomb = frame(HEADERS, 5, 3, GET + b"\xbe" * 15_000)
-        talk.send(bomb[:3_000])
+        talk.send(bomb[:12_000])
         assert ended_with(talk, CALM)
 
 
@@ -289,11 +289,9 @@ def test_heads_of_many_fields_are_taken(serve: Serve) -> None:
     server = serve("hello:app", "--limit-request-fields", "1000", *HTTP2)
     fields = [(f"x-{number % 50}", "y") for number in range(500)]
     with Talk(server.address) as talk:
-        for number in range(1, 201, 2):
-            talk.frames.send_headers(number, [*HEAD, *fields], end_stream=True)
-            if number % 20 == 19:
-                talk.flush()
-                assert talk.answer(number).status == 200
+        for _ in range(10):
+            numbers = [talk.begin("/", *fields) for _ in range(10)]
+            assert [talk.answer(number).status for number in numbers] == [200] * 10
 
 
 def test_a_client_that_is_sent_away_is_not_heard_for_long(hello: Server) -> None:

@@ -295,7 +295,7 @@ def test_heads_of_many_fields_are_taken(serve: Serve) -> None:
 
 
 def test_a_client_that_is_sent_away_is_not_heard_for_long(hello: Server) -> None:
-    """The server throws away bytes that were under way, so that the client reads why, and then resets the connection."""
+    """The server throws away bytes that were under way, so that the client reads why, and then resets."""
     with Talk(hello.address) as talk:
         talk.sock.settimeout(PATIENCE_S)
         sent_bytes = 0

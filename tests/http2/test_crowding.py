@@ -22,7 +22,7 @@ NOBODY_TRUSTED = ("--forwarded-allow-ips", "")
 DATA, HEADERS, WINDOW_UPDATE = 0, 1, 8
 END_STREAM, END_HEADERS = 1, 4
 INITIAL_WINDOW_SIZE = 4
-REFUSED_STREAM = 7
+REFUSED_STREAM, CALM = 7, 11
 STREAMS = range(1, 200, 2)
 POST = b"\x83\x84\x86\x41\x01a"
 """Of / at the authority a, in HPACK's static table (RFC 7541 appendix A). 82 is GET, and another path is behind 04."""
@@ -40,9 +40,9 @@ def growth_is_below(server: Server, bytes_max: int) -> Iterator[None]:
 
 
 def test_trailers_are_dropped_when_they_come(serve: Serve, gate: Gate, counts: Counts) -> None:
-    """Each field is one byte here, and 72 of them in the decoded list. More on one connection would be a flood."""
+    """Each field is one byte here, and 72 of them in the decoded list. A thousand more of them would be a flood."""
     server = serve("waiting:app", *HTTP2, *counts.arguments, env=gate.environment)
-    empty_fields = b"\x95" * 7400
+    empty_fields = b"\x95" * 350
     connections, streams = 75, STREAMS[:4]
     requests = connections * len(streams)
     with ExitStack() as stack, growth_is_below(server, 30 * MIB):
@@ -56,6 +56,18 @@ def test_trailers_are_dropped_when_they_come(serve: Serve, gate: Gate, counts: C
                     + frame(HEADERS, END_HEADERS | END_STREAM, number, empty_fields)
                 )
         eventually(lambda: counts.requests()["arrived"] == requests, "all have arrived")
+
+
+def test_trailers_of_thousands_of_fields_end_their_connection(serve: Serve, gate: Gate) -> None:
+    """The fields of a head are counted before h2 has them, and no request stands for those of trailers."""
+    server = serve("waiting:app", *HTTP2, env=gate.environment)
+    with growth_is_below(server, 30 * MIB):
+        for _ in range(75):
+            with Talk(server.address) as talk:
+                number = talk.begin("/wait", method="POST", ends=False)
+                talk.send(frame(HEADERS, END_HEADERS | END_STREAM, number, b"\x95" * 7400))
+                talk.end()
+                assert talk.goodbye is not None and talk.goodbye.error_code == CALM
 
 
 def test_answers_that_are_not_read_are_bounded_for_each_client(serve: Serve, counts: Counts) -> None:

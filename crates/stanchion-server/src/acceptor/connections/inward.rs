@@ -85,7 +85,7 @@ impl Inward {
                 // If some of the message has gone, all of its head has.
                 self.skip(of_message);
             }
-            Err(message) if message.is_empty() => {}
+            Err([]) => {}
             Err(message) => self.parts.push_back(Part::copied(&message[of_message..])),
         }
     }

@@ -61,7 +61,7 @@ pub(crate) use overweight::ClientMemory;
 use pace::{GRACE, PaceLimits};
 use roll::Roll;
 use stanchion_http::Head;
-use transport::Transport;
+use transport::{TIMED_BYTES, Transport};
 
 /// Only who has idled for this long is closed for the sake of others: one that has just been
 /// answered, or has just come, is about to ask something, and its request would be lost.
@@ -196,10 +196,10 @@ impl Connections {
         }
         self.drive(number, Some(ready), requests, poller);
         if let Some(connection) = self.roll.get_mut(number)
-            && connection.transport.is_turn_timed()
+            && let bytes = connection.transport.turn_bytes()
+            && bytes >= TIMED_BYTES
             && let Some(client) = connection.only_client()
         {
-            let bytes = connection.transport.turn_bytes();
             requests.woken.had(client, bytes);
         }
     }

@@ -37,7 +37,7 @@ const TURN_BYTES_MAX: usize = 256 << 10;
 /// Bytes may take more time than usual: frames that are all heads, or compressed fields. So a turn is over, too, when it has
 /// lasted for so long since the first look at its time, which comes once it had as many bytes as this.
 const TURN_US_MAX: u64 = 100;
-const TIMED_BYTES: usize = 4 << 10;
+pub(super) const TIMED_BYTES: usize = 4 << 10;
 
 /// Of a file that the kernel does not send itself, so much is read at a time.
 const COPIED_BYTES_MAX: usize = 64 << 10;
@@ -150,11 +150,6 @@ impl Transport {
     /// Bytes that were read and written since the turn began.
     pub(super) fn turn_bytes(&self) -> usize {
         self.turn_bytes
-    }
-
-    /// Whether it has had so many that its time counts.
-    pub(super) fn is_turn_timed(&self) -> bool {
-        self.turn_bytes >= TIMED_BYTES
     }
 
     /// The turn has these bytes to do, too.

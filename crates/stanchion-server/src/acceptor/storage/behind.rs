@@ -104,8 +104,8 @@ impl Behind {
 mod tests {
     use super::*;
 
-    fn client(number: u8) -> Option<Client> {
-        Some(Client::at([192, 0, 2, number].into()))
+    fn client(number: u8) -> Client {
+        Client::at([192, 0, 2, number].into())
     }
 
     fn all(behind: &mut Behind) -> Vec<u32> {
@@ -115,9 +115,9 @@ mod tests {
     #[test]
     fn a_client_has_one_turn_however_many_connections_it_has() {
         let mut behind = Behind::default();
-        (0..8).for_each(|connection| behind.stand(connection, client(1)));
-        behind.stand(10, client(2));
-        behind.stand(11, client(2));
+        (0..8).for_each(|connection| behind.stand(connection, Some(client(1))));
+        behind.stand(10, Some(client(2)));
+        behind.stand(11, Some(client(2)));
         // Connections from a proxy, or of a unix socket, are of many clients.
         behind.stand(20, None);
         behind.stand(21, None);
@@ -128,12 +128,12 @@ mod tests {
     #[test]
     fn who_comes_again_and_again_waits_for_one_turn_of_each_other_client() {
         let mut behind = Behind::default();
-        (0..8).for_each(|connection| behind.stand(connection, client(1)));
-        behind.stand(10, client(2));
+        (0..8).for_each(|connection| behind.stand(connection, Some(client(1))));
+        behind.stand(10, Some(client(2)));
         let mut seen = Vec::new();
         for _ in 0..8 {
             let next = behind.next().unwrap();
-            behind.stand(next, if next == 10 { client(2) } else { client(1) });
+            behind.stand(next, Some(client(if next == 10 { 2 } else { 1 })));
             seen.push(next);
         }
         assert_eq!(seen, [0, 10, 1, 10, 2, 10, 3, 10]);
@@ -142,13 +142,13 @@ mod tests {
     #[test]
     fn who_is_gone_has_no_turn() {
         let mut behind = Behind::default();
-        for (connection, of) in [(0, client(1)), (1, client(1)), (2, client(2)), (3, None)] {
-            behind.stand(connection, of);
+        for (connection, of) in [(0, Some(1)), (1, Some(1)), (2, Some(2)), (3, None)] {
+            behind.stand(connection, of.map(client));
         }
-        behind.leave(0, client(1));
-        behind.leave(2, client(2));
+        behind.leave(0, Some(client(1)));
+        behind.leave(2, Some(client(2)));
         behind.leave(3, None);
-        behind.leave(9, client(9));
+        behind.leave(9, Some(client(9)));
         assert_eq!(all(&mut behind), [1]);
         assert!(behind.is_empty() && behind.lines.is_empty());
     }
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_client_has_spent_its_turn_until_that_of_the_loop_is_over() {
         let mut behind = Behind::default();
-        let [one, other] = [1, 2].map(|number| client(number).unwrap());
+        let [one, other] = [1, 2].map(client);
         behind.stand(0, Some(one));
         behind.stand(1, None);
         assert!(behind.has_spent(one) && !behind.has_spent(other));

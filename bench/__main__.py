@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from bench import host, report
+from bench.attacks import ATTACKS
 from bench.cases import CASES, Case
 from bench.measure import FULL, QUICK, Plan
 from bench.report import Record
@@ -129,6 +130,9 @@ def parse(arguments: Sequence[str]) -> Options:
     parser.add_argument("--rounds", type=int, help=f"default {FULL.rounds}")
     parser.add_argument("--turns", type=int, help=f"of each server in a round, default {FULL.turns}")
     parser.add_argument("--seconds", type=int, help=f"of load, where a server runs by itself; default {FULL.load_s}")
+    parser.add_argument(
+        "--attack", type=names_of(ATTACKS), default=[], help="of `adversaries`, comma separated; default all"
+    )
     parser.add_argument("--out", type=Path, help="directory of the results, default a new one in bench/runs/")
     parsed = parser.parse_args(arguments)
     plan = QUICK if parsed.quick else FULL
@@ -137,6 +141,7 @@ def parse(arguments: Sequence[str]) -> Options:
         rounds=parsed.rounds or plan.rounds,
         turns=parsed.turns or plan.turns,
         load_s=parsed.seconds or plan.load_s,
+        attacks=parsed.attack,
     )
     return Options([CASES[name] for name in parsed.case], [SERVERS[name] for name in parsed.server], plan, parsed.out)
 

@@ -68,7 +68,8 @@ class Stage:
 def adversaries(server: Server, plan: Plan, round_number: int) -> Iterator[tuple[str, Figures]]:
     """Alone, beside one kind of attackers, alone, beside the next; in odd rounds from the last kind to the first."""
     is_asynchronous = server.name in ASYNCHRONOUS
-    attacks = [attack for attack in ATTACKS.values() if is_asynchronous or not attack.needs_websockets]
+    chosen = [ATTACKS[name] for name in plan.attacks or ATTACKS]
+    attacks = [attack for attack in chosen if is_asynchronous or not attack.needs_websockets]
     app = "asgi:big" if is_asynchronous else "big:app"
     with serving(server, app, workers=WORKERS, tls=True, http2=True) as (tree, port), on_the_clients_core():
         others_share = watching(tree)

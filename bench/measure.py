@@ -3,7 +3,7 @@
 import contextlib
 import http.client
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +32,8 @@ class Plan:
     mixed_s: int
     kills: int
     deploys: int
+    # Names of those of `adversaries`; all if there are none.
+    attacks: Sequence[str] = ()
 
 
 FULL = Plan(rounds=5, turns=4, load_s=2, mixed_s=20, kills=10, deploys=10)

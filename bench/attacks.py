@@ -27,9 +27,9 @@ DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION = 0, 1, 3
 END_STREAM, END_HEADERS = 1, 4
 LAST_STREAM = (1 << 31) - 1
 CANCEL = struct.pack(">I", 8)
-GET = b"\x82\x84\x87\x41\x01a"
-POST = b"\x83\x84\x87\x41\x01a"
-GET_BIG = b"\x82\x04\x04/big\x87\x41\x01a"
+GET = b"\x82\x84\x87\x01\x01a"
+POST = b"\x83\x84\x87\x01\x01a"
+GET_BIG = b"\x82\x04\x04/big\x87\x01\x01a"
 """Heads of requests to the authority a, by HPACK's static table (RFC 7541 appendix A)."""
 FIELDS = b"\x00\x01a\x01b" * 100
 """Literal fields, each with a name and a value of a byte."""

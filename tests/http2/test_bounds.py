@@ -29,7 +29,7 @@ DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING, GOAWAY, CONTINUATION, UNKNO
 FLOOD_BYTES_MAX = 400_000_000
 """Far more than the server answers before it ends a connection that it has told to go."""
 
-GET = b"\x82\x84\x87\x41\x01a"
+GET = b"\x82\x84\x87\x01\x01a"
 """The head of a request, by HPACK's static table (RFC 7541 appendix A)."""
 HEAD = [(":method", "GET"), (":scheme", "http"), (":authority", "test"), (":path", "/")]
 

@@ -99,7 +99,7 @@ pub(crate) fn run(
     let is_prompt = prompt.is_ok();
     // Once, not at each reload.
     if common.generation == 1 {
-        tell(prompt);
+        doors::tell_of_promptness(prompt);
     }
     let code = match panics::caught(|| start(common, listeners, master, is_prompt)) {
         Some(Ok(code)) => code,
@@ -112,17 +112,6 @@ pub(crate) fn run(
     log::finish();
     common.count_dropped_lines();
     code
-}
-
-/// Whether somebody may be turned away when all cores are taken is worth a line.
-fn tell(prompt: io::Result<()>) {
-    match prompt {
-        Ok(()) => info!("accepting does not wait for a free core (SCHED_RR)"),
-        Err(why) => info!(
-            "accepting may have to wait when all cores are busy, since SCHED_RR is refused: {why} \
-             (CAP_SYS_NICE or ulimit -r 1 would allow it)"
-        ),
-    }
 }
 
 fn start(

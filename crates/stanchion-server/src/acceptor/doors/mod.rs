@@ -24,7 +24,7 @@ use crate::settings::Settings;
 use crate::tally::Event;
 pub(crate) use door::Closing;
 use door::{Door, Guest};
-pub(crate) use porter::Porter;
+pub(crate) use porter::{Porter, tell_of_promptness};
 pub(crate) use room::connections_max;
 
 /// How many come in by a door in one turn of the loop; the others wait in the kernel's queue meanwhile.

@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use stanchion_sys::eventfd::EventFd;
 use stanchion_sys::listener::Listener;
 use stanchion_sys::sock_diag::tcp_queue;
-use tracing::error;
+use tracing::{error, info};
 
 use super::door::{self, Guest};
 use crate::panics;
@@ -41,6 +41,17 @@ const HANDED_OVER_MAX: usize = 1024;
 const HANDED_OVER_SHARE: usize = 16;
 /// Guests that are accepted with the lock held, before the loop is told of them.
 const AT_A_TIME_MAX: usize = 64;
+
+/// Logs whether a client may be turned away when all cores are taken.
+pub(crate) fn tell_of_promptness(prompt: io::Result<()>) {
+    match prompt {
+        Ok(()) => info!("accepting does not wait for a free core (SCHED_RR)"),
+        Err(why) => info!(
+            "accepting may have to wait when all cores are busy, since SCHED_RR is refused: {why} \
+             (CAP_SYS_NICE or ulimit -r 1 would allow it)"
+        ),
+    }
+}
 
 /// The loop's end of it. The thread ends when this is dropped.
 pub(crate) struct Porter(Arc<Shared>);

@@ -359,9 +359,8 @@ def test_what_the_collector_refuses_is_counted(
     assert collector.wait_asked(1) == [status], "it is not asked again"
 
 
-def test_a_collector_that_never_answers_holds_nobody_up(serve: Serve, collector: Collector, counts: Counts) -> None:
-    collector.hold()
-    server = serve("hello:app", "--otlp-endpoint", collector.endpoint, "--keep-alive", "60", *counts.arguments)
+def fill(server: Server) -> int:
+    """Sends as many requests as may wait to be sent to a collector, and so many more."""
     more, clients = 100, 12
     each = (QUEUE_MAX + more) // clients
     with ExitStack() as stack:
@@ -370,6 +369,25 @@ def test_a_collector_that_never_answers_holds_nobody_up(serve: Serve, collector:
             wire.send(request("GET", "/") * each)
         for wire in wires:
             assert [wire.response().status for _ in range(each)] == [200] * each
+    return more
+
+
+def test_what_is_dropped_while_a_slow_collector_answers_is_told(
+    serve: Serve, collector: Collector, counts: Counts
+) -> None:
+    collector.hold()
+    server = serve("hello:app", "--otlp-endpoint", collector.endpoint, "--keep-alive", "60", *counts.arguments)
+    dropped = 3 * fill(server)
+    eventually(lambda: counts.events()["spans_dropped"] == dropped, "those beyond the queue are dropped")
+    collector.go_on()
+    # The second, if the requests have taken longer than an answer is waited for.
+    server.log.wait(rf"takes spans too slowly: {dropped} were dropped\.|takes spans again; {dropped} were dropped")
+
+
+def test_a_collector_that_never_answers_holds_nobody_up(serve: Serve, collector: Collector, counts: Counts) -> None:
+    collector.hold()
+    server = serve("hello:app", "--otlp-endpoint", collector.endpoint, "--keep-alive", "60", *counts.arguments)
+    more = fill(server)
     eventually(lambda: counts.events()["spans_dropped"] == 3 * more, "those beyond the queue are dropped")
     if server.log.matches("does not take spans"):
         # All that has taken longer than an answer is waited for: it pauses for a while, and then asks again.

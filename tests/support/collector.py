@@ -90,8 +90,11 @@ class Collector:
         self._status, self._rejects = status, rejects
 
     def hold(self) -> None:
-        """Answer nobody, until it is stopped."""
+        """Answer nobody, until it is let go on or stopped."""
         self._may_answer.clear()
+
+    def go_on(self) -> None:
+        self._may_answer.set()
 
     def wait_asked(self, count: int) -> list[int]:
         """Until it has been sent that many messages; the statuses it answers with."""

@@ -32,6 +32,8 @@ const GATHERING: Duration = Duration::from_secs(1);
 /// How long a collector is left alone that does not take any: at first, and at most.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// How often the log says at most that a collector takes spans too slowly.
+const SLOW_REPEAT: Duration = Duration::from_secs(60);
 /// How long the thread may send what is left when the process ends.
 const FAREWELL: Duration = Duration::from_millis(500);
 
@@ -84,6 +86,8 @@ impl Exporter {
             origin: Origin::new(attributes, lanes),
             random: Random::new()?,
             trouble: None,
+            dropped_before: 0,
+            slow_said: None,
         };
         let builder = thread::Builder::new().name("stanchion-otlp".to_owned());
         builder.spawn(move || panics::vital(|| sender.run()))?;
@@ -161,12 +165,15 @@ struct Sender {
     random: Random,
     /// Since the collector last took everything.
     trouble: Option<Trouble>,
+    /// How many spans had been dropped when the collector last took some. Those that are dropped while an answer is waited for are
+    /// its doing as well.
+    dropped_before: u64,
+    /// When the log last said that it takes them too slowly.
+    slow_said: Option<Instant>,
 }
 
 /// The collector does not take what it should.
 struct Trouble {
-    /// How many spans had been dropped before.
-    dropped_before: u64,
     /// How long to leave it alone next time.
     pause: Duration,
 }
@@ -184,8 +191,8 @@ impl Sender {
             }
             batch.clear();
         }
-        if let Some(trouble) = &self.trouble {
-            let dropped = self.dropped_since(trouble);
+        if self.trouble.is_some() {
+            let dropped = self.dropped();
             warn!(
                 "{} took no spans again; {dropped} were dropped",
                 self.collector
@@ -256,28 +263,38 @@ impl Sender {
         }
     }
 
-    fn dropped_since(&self, trouble: &Trouble) -> u64 {
-        self.shared.dropped.load(Ordering::Relaxed) - trouble.dropped_before
+    /// Since the collector last took some.
+    fn dropped(&self) -> u64 {
+        self.shared.dropped.load(Ordering::Relaxed) - self.dropped_before
     }
 
     fn goes_well(&mut self) {
-        if let Some(trouble) = self.trouble.take() {
-            let dropped = self.dropped_since(&trouble);
+        let dropped = self.dropped();
+        if self.trouble.take().is_some() {
             info!(
                 "{} takes spans again; {dropped} were dropped",
                 self.collector
             );
+        } else if dropped > 0 {
+            let is_said = |said: Instant| said.elapsed() < SLOW_REPEAT;
+            if self.slow_said.is_some_and(is_said) {
+                // The next line counts them.
+                return;
+            }
+            self.slow_said = Some(Instant::now());
+            warn!(
+                "{} takes spans too slowly: {dropped} were dropped. Sample fewer requests (otlp_sample_one_in)",
+                self.collector
+            );
         }
+        self.dropped_before += dropped;
     }
 
     /// Says so, unless it has.
     fn goes_wrong(&mut self, why: &str) {
         if self.trouble.is_none() {
             warn!("{} does not take spans: {why}", self.collector);
-            self.trouble = Some(Trouble {
-                dropped_before: self.shared.dropped.load(Ordering::Relaxed),
-                pause: PAUSE,
-            });
+            self.trouble = Some(Trouble { pause: PAUSE });
         }
     }
 

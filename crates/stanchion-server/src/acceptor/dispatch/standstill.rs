@@ -235,11 +235,22 @@ impl Dispatch {
             );
         }
         let busy = self.seat_statuses(workers, now_us);
-        why(self.running(workers, now_us).counts, &busy)
+        why(
+            self.untaken_requests(),
+            self.running(workers, now_us).counts,
+            &busy,
+        )
     }
 }
 
-fn why(counts: SeatCounts, seats: &[SeatStatus]) -> String {
+fn why(waiting: usize, counts: SeatCounts, seats: &[SeatStatus]) -> String {
+    if waiting == 0 {
+        // The line was full or old a moment ago. What the seats do now is no reason.
+        let calm_s = CALM_US / 1_000_000;
+        return format!(
+            "no request waits any more, and the standstill is over once that has lasted for {calm_s} s"
+        );
+    }
     let all = counts.busy + counts.idle + counts.empty;
     let longest = seats.iter().filter(|seat| seat.running_us.is_some());
     let longest = longest.max_by_key(|seat| seat.running_us);
@@ -409,7 +420,12 @@ mod tests {
                 "none of 2 seats has a worker that is ready",
             ),
         ] {
-            assert_eq!(why(counts, &seats), reason);
+            assert_eq!(why(9, counts, &seats), reason);
         }
+        let idle = [seat(None, ""), seat(Some(0), "/")];
+        assert_eq!(
+            why(0, counts(1, 1, 0), &idle),
+            "no request waits any more, and the standstill is over once that has lasted for 5 s"
+        );
     }
 }

@@ -216,9 +216,10 @@ impl std::fmt::Display for Exit {
                 "was killed by SIGKILL: out of memory: {} MiB is the limit",
                 bytes >> 20
             ),
-            Self::OutOfMemory(None) => {
-                f.write_str("was killed by SIGKILL: out of memory: the machine had none left")
-            }
+            // A container without /sys/fs/cgroup has a limit that it cannot read.
+            Self::OutOfMemory(None) => f.write_str(
+                "was killed by SIGKILL: out of memory: the machine had none left, or a container whose limit cannot be read",
+            ),
             Self::Signal(libc::SIGKILL) => f.write_str("was killed by SIGKILL"),
             Self::Signal(libc::SIGSEGV) => f.write_str("was killed by SIGSEGV"),
             Self::Signal(libc::SIGABRT) => f.write_str("was killed by SIGABRT"),

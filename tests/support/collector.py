@@ -90,7 +90,7 @@ class Collector:
         self._status, self._rejects = status, rejects
 
     def hold(self) -> None:
-        """Answer nobody, until it is let go on or stopped."""
+        """The collector answers no client until it goes on or is stopped."""
         self._may_answer.clear()
 
     def go_on(self) -> None:

@@ -245,7 +245,7 @@ impl Dispatch {
 
 fn why(waiting: usize, counts: SeatCounts, seats: &[SeatStatus]) -> String {
     if waiting == 0 {
-        // The line was full or old a moment ago. What the seats do now is no reason.
+        // The line was full or old a moment ago. The seats have no part in that any more.
         let calm_s = CALM_US / 1_000_000;
         return format!(
             "no request waits any more, and the standstill is over once that has lasted for {calm_s} s"

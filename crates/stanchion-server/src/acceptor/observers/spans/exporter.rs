@@ -165,8 +165,8 @@ struct Sender {
     random: Random,
     /// Since the collector last took everything.
     trouble: Option<Trouble>,
-    /// How many spans had been dropped when the collector last took some. Those that are dropped while an answer is waited for are
-    /// its doing as well.
+    /// So many spans had been dropped when the collector last took some. A slow collector also costs the spans that are dropped while
+    /// the thread waits for its answer.
     dropped_before: u64,
     /// When the log last said that it takes them too slowly.
     slow_said: Option<Instant>,

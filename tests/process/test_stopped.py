@@ -86,7 +86,7 @@ def test_a_stopped_worker_for_which_a_request_waits_is_replaced_and_the_request_
         eventually(lambda: counts.requests()["in_flight"] == 1, "it has come")
         seconds_pass(12)
         assert process.is_running() and not server.log.matches("is killed", mark)
-        # A master that gets no core for a second counts anew: it cannot know that the worker had one.
+        # A master that gets no core for a second starts its count again: perhaps the worker got none either.
         for _ in range(120):
             if server.log.matches("is killed", mark):
                 break

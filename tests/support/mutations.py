@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 CHANGES = [0, 1, 1, 1, 2, 3]
 """How many of them; none changes nothing but how requests follow each other."""
 REQUESTS_MAX = 3
-BYTES = b'\r\n\0 \t:;,/?#@[]%+-_.="\\<>{}|0159aAfF\x0b\x0c\x1f\x7f\x80\x85\xa0\xff'
+BYTES = b'\r\n\0 \t:;,/?#@[]%+-_.="\\<>{}|`^0159aAfF\x0b\x0c\x1f\x7f\x80\x85\xa0\xff'
 """Bytes that mean something to somebody."""
 
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: test\r\n\r\n"
@@ -39,7 +39,10 @@ FIELDS = [
 METHODS = "GET HEAD POST PUT OPTIONS TRACE DELETE CONNECT get G\xe9T M-SEARCH".encode("latin-1").split(b" ")
 LINE_ENDS = [b"\n", b"\r", b"\n\r", b"\r\r\n", b"", b"\r\n\r\n", b" \r\n", b"\0\r\n"]
 
-TARGETS = [b"/", b"/a/b?c=d&e", b"/%41%2f", b"/?", b"//x", b"/;a=b", b"http://test/x", b"/:80@"]
+TARGETS = [
+    b"/", b"/a/b?c=d&e", b"/%41%2f", b"/?", b"//x", b"/;a=b", b"http://test/x", b"/:80@", b'/a<b>?{"c":`|}',
+    b"/\\a^?<\\>", b"/caf\xc3\xa9?\xe9", b"http://test/\"?{}",
+]  # fmt: skip
 USUAL_FIELDS = [
     b"Accept: */*",
     b"X-Empty:",

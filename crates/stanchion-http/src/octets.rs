@@ -81,18 +81,22 @@ pub(crate) static FIELD_TEXT: Octets = NONE
 /// (RFC 9112 section 3).
 pub(crate) static LINE_TEXT: Octets = NONE.with_range(0x20, 0x7e).with_range(0x80, 0xff);
 
-/// What may stand in the path of a target: the characters of a URI (RFC 3986 section 3.3), and those that
-/// clients in use do not encode.
-pub(crate) static PATH: Octets = NONE
-    .with_range(0x21, 0x7e)
-    .with_range(0x80, 0xff)
-    .without(b"#<>?`");
+/// Bytes of a target: the characters of a URI (RFC 3986 section 2), and those that clients send without encoding them.
+/// None of the latter ends a line or a word of it, for us or for a proxy (docs/internals/http.md has the table).
+pub(crate) static TARGET: Octets = NONE.with_range(0x21, 0x7e).with_range(0x80, 0xff);
 
-/// What may stand in the query of a target, likewise (RFC 3986 section 3.4).
-pub(crate) static QUERY: Octets = NONE
-    .with_range(0x21, 0x7e)
-    .with_range(0x80, 0xff)
-    .without(b"\"#<>");
+/// Bytes of the path of a target (RFC 3986 section 3.3).
+pub(crate) static PATH: Octets = Octets(TARGET.0).without(b"#?");
+
+/// Bytes of the query of a target (RFC 3986 section 3.4).
+pub(crate) static QUERY: Octets = Octets(TARGET.0).without(b"#");
+
+/// Bytes that path and query of a URI hold without an encoding, and `%`, which begins one (RFC 3986 sections 3.3 and
+/// 3.4). Brackets belong there encoded, but browsers leave them as they are.
+static URI: Octets = Octets(ALPHANUMERIC.0).with(b"-._~!$&'()*+,;=:@/?%[]");
+
+/// The same of a path whose encoded bytes have been decoded.
+static DECODED_PATH: Octets = Octets(URI.0).without(b"?%");
 
 /// What may stand in a reg-name, besides percent-encoded bytes (RFC 3986 section 3.2.2).
 pub(crate) static REG_NAME: Octets = Octets(ALPHANUMERIC.0).with(b"-._~!$&'()*+,;=");
@@ -101,6 +105,28 @@ pub(crate) static REG_NAME: Octets = Octets(ALPHANUMERIC.0).with(b"-._~!$&'()*+,
 pub(crate) fn is_field_text(bytes: &[u8]) -> bool {
     let len = before_control(bytes);
     FIELD_TEXT.has_all(&bytes[len..])
+}
+
+/// Appends a path or a query of a target as a URI has it: what no URI may hold is percent-encoded (RFC 3986 section 2.1).
+pub fn put_uri(out: &mut String, path_or_query: &[u8]) {
+    put_encoded(out, path_or_query, &URI);
+}
+
+/// Appends a path whose encoded bytes have been decoded as a URI has it.
+pub(crate) fn put_decoded_path(out: &mut String, path: &[u8]) {
+    put_encoded(out, path, &DECODED_PATH);
+}
+
+fn put_encoded(out: &mut String, bytes: &[u8], kept: &Octets) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    let digit = |four_bits: u8| char::from(DIGITS[usize::from(four_bits)]);
+    for &byte in bytes {
+        if kept.has(byte) {
+            out.push(char::from(byte));
+        } else {
+            out.extend(['%', digit(byte >> 4), digit(byte & 15)]);
+        }
+    }
 }
 
 /// How many of `bytes` come before the first control character, HTAB among them: looked at eight at a time.

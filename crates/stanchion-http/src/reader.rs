@@ -11,6 +11,7 @@ use crate::octets::{
     trimmed,
 };
 use crate::request_line::request_line;
+use crate::stray::stray;
 
 /// Empty lines that may come before a request line: old clients sent one after a body (RFC 9112 section 2.2).
 pub(crate) const EMPTY_LINES_MAX: u32 = 4;
@@ -122,6 +123,8 @@ struct TextLine<'b> {
 struct Bounds {
     /// What it may hold.
     text: &'static Octets,
+    /// Then a byte that it may not hold is named.
+    is_request_line: bool,
     /// Its length in bytes, so that the head is not too large.
     len_max: usize,
     /// What it is if it is longer.
@@ -322,9 +325,9 @@ impl HeadReader {
 
     /// What is left for the head. What is found wrong first is told: of one line that takes it all, that it is too long.
     fn bounds(&self, rules: &HeadRules) -> Bounds {
-        let (text, own_max, too_long) = match self.section {
-            Section::StartLine => (&LINE_TEXT, rules.line_bytes, Fault::LineTooLong),
-            Section::FieldLines => (&FIELD_TEXT, rules.field_bytes, Fault::FieldTooLarge),
+        let (text, is_request_line, own_max, too_long) = match self.section {
+            Section::StartLine => (&LINE_TEXT, true, rules.line_bytes, Fault::LineTooLong),
+            Section::FieldLines => (&FIELD_TEXT, false, rules.field_bytes, Fault::FieldTooLarge),
         };
         let before = self.line - self.start;
         let len_max = rules.head_bytes.min(HEAD_BYTES_MAX).saturating_sub(before);
@@ -335,6 +338,7 @@ impl HeadReader {
         };
         Bounds {
             text,
+            is_request_line,
             len_max,
             too_large: self.flaw.unwrap_or(too_large),
         }
@@ -394,8 +398,13 @@ impl Bounds {
 
     fn check_text(&self, vetted: usize, text: &[u8]) -> Result<(), Fault> {
         let end = text.len().min(self.len_max);
-        if vetted < end && !self.text.has_all(&text[vetted..end]) {
-            return Err(Fault::BadRequest("a control character in the head"));
+        let rest = &text[vetted.min(end)..end];
+        if let Some(&byte) = rest.get(self.text.run(rest)) {
+            return Err(if self.is_request_line {
+                stray(byte)
+            } else {
+                Fault::BadRequest("a control character in the head")
+            });
         }
         if text.len() > self.len_max {
             return Err(self.too_large);

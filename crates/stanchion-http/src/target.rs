@@ -4,7 +4,8 @@ use std::net::Ipv6Addr;
 use std::ops::Range;
 
 use crate::fault::Fault;
-use crate::octets::{LINE_TEXT, PATH, QUERY, REG_NAME, number};
+use crate::octets::{PATH, QUERY, REG_NAME, TARGET, number};
+use crate::stray::stray;
 
 /// Where the parts of a target are in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,14 +49,10 @@ fn path_and_query(target: &[u8], start: usize) -> Result<Parts, Fault> {
         }
         _ => (path_end..path_end, path_end),
     };
-    match &target[len..] {
-        [] => {}
-        [b'#', fragment @ ..] if LINE_TEXT.has_all(fragment) && !fragment.contains(&b' ') => {}
-        _ => return Err(Fault::BadRequest("the target has a byte that no URI has")),
-    }
-    // Nobody writes raw bytes but those of UTF-8, as IRIs are (RFC 3987 section 3.1).
-    if !target[..len].is_ascii() && std::str::from_utf8(&target[..len]).is_err() {
-        return Err(Fault::BadRequest("the target is not UTF-8"));
+    // A fragment follows, or this is no target.
+    let vetted = len + TARGET.run(&target[len..]);
+    if let Some(&byte) = target.get(vetted) {
+        return Err(stray(byte));
     }
     Ok(Parts {
         len,

@@ -7,7 +7,7 @@
 use crate::fault::Fault;
 use crate::gateway::{percent_decoded, split_target};
 use crate::head::Head;
-use crate::octets::PATH;
+use crate::octets::put_decoded_path;
 use crate::reader::HeadRules;
 use crate::writer::HeadWriter;
 
@@ -168,14 +168,9 @@ fn target(uri: &[u8], script_name: &[u8], path_info: Option<&[u8]>, query: &[u8]
     if !uri.is_empty() && is_same && sent_query == query {
         return uri.to_vec();
     }
-    let mut target = Vec::with_capacity(whole.len() + 1 + query.len());
-    for &byte in &whole {
-        if byte.is_ascii() && PATH.has(byte) && byte != b'%' {
-            target.push(byte);
-        } else {
-            target.extend_from_slice(format!("%{byte:02X}").as_bytes());
-        }
-    }
+    let mut target = String::with_capacity(whole.len() + 1 + query.len());
+    put_decoded_path(&mut target, &whole);
+    let mut target = target.into_bytes();
     if target.is_empty() {
         target.push(b'/');
     }

@@ -2,9 +2,10 @@
 
 use crate::fault::Fault;
 use crate::head::Head;
-use crate::octets::{LINE_TEXT, is_field_text};
+use crate::octets::{TARGET, is_field_text};
 use crate::reader::{HeadReader, HeadRules};
 use crate::rules::is_token;
+use crate::stray::stray;
 
 /// Writes such a head as HTTP/1.1 would, and has it read: so the same rules and limits hold for it, and what it means for
 /// its message is decided in one place.
@@ -23,8 +24,11 @@ impl HeadWriter {
         if !is_token(method) {
             return Err(Fault::BadRequest("the method is not a token"));
         }
-        if target.is_empty() || !LINE_TEXT.has_all(target) || target.contains(&b' ') {
-            return Err(Fault::BadRequest("the target has a byte that no URI has"));
+        if target.is_empty() {
+            return Err(Fault::BadRequest("the target is empty"));
+        }
+        if let Some(&byte) = target.get(TARGET.run(target)) {
+            return Err(stray(byte));
         }
         let version: &[u8] = match minor_version {
             0 => b" HTTP/1.0\r\n",

@@ -1,7 +1,7 @@
 //! Heads, section by section of RFC 9112 and RFC 9110.
 
 use stanchion_http::rules::is_field_text;
-use stanchion_http::{Fault, Framing, Head, HeadReader, HeadRules, Permits};
+use stanchion_http::{Fault, Framing, Head, HeadReader, HeadRules, Permits, split_target};
 
 const NO_LIMITS: HeadRules = HeadRules {
     line_bytes: usize::MAX,
@@ -110,10 +110,15 @@ fn targets() {
         ("9112 3.2.4", "OPTIONS", "*", Some(("*", ""))),
         ("9112 3.2.4", "GET", "*", None),
         ("9112 3.2.4", "OPTIONS", "*a", None),
-        ("3986 2", "GET", "/a<b", None),
-        ("3986 2", "GET", "/a`b", None),
-        ("3986 2", "GET", "/?a\"b", None),
-        ("3986 2", "GET", "/?a<b", None),
+        ("3986 2", "GET", "/a b", None),
+        ("3986 2", "GET", "/?a b", None),
+        ("3986 2", "GET", "/a#b c", None),
+        (
+            "3986 2",
+            "GET",
+            "/\"<>\\^`{|}?\"<>\\^`{|}",
+            Some(("/\"<>\\^`{|}", "\"<>\\^`{|}")),
+        ),
         ("3986 2", "GET", "/a\u{1}b", None),
         ("3986 2", "GET", "/a\u{7f}b", None),
         ("3986 2.1", "GET", "/100%/%zz", Some(("/100%/%zz", ""))),
@@ -130,8 +135,40 @@ fn targets() {
     }
     let fault = read("GET http://u@h/ HTTP/1.1\r\nHost: a\r\n\r\n").unwrap_err();
     assert_eq!(fault.reason(), "the target has user information");
-    let broken = read_within(b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n", &NO_LIMITS);
-    assert_eq!(broken.map(|_| ()).map_err(Fault::status), Err(400));
+}
+
+/// A target may hold each byte that ends no word and no line. A refusal names any other byte.
+#[test]
+fn every_byte_in_the_path_and_in_the_query() {
+    for byte in 0..=u8::MAX {
+        for (before, after) in [
+            ("/a", "b"),
+            ("/", ""),
+            ("/?a", "b"),
+            ("/?", ""),
+            ("http://h/", ""),
+        ] {
+            let target = [before.as_bytes(), &[byte], after.as_bytes()].concat();
+            let text = [b"GET ", &target[..], b" HTTP/1.1\r\nHost: a\r\n\r\n"].concat();
+            let read = read_within(&text, &NO_LIMITS).map(|(head, _)| head);
+            match byte {
+                // Ends the line, or the target, whose rest is no version then.
+                b'\r' | b'\n' => assert_eq!(read.map_err(Fault::status).err(), Some(400)),
+                b'#' => assert_eq!(read.unwrap().target(), before.as_bytes()),
+                b'!'..=b'~' | 0x80.. => {
+                    let head = read.unwrap_or_else(|fault| panic!("{byte:#x} {fault:?}"));
+                    assert_eq!(head.target(), target);
+                    let parts = split_target(&target);
+                    assert_eq!((head.path(), head.query()), parts, "{byte:#x}");
+                }
+                _ => {
+                    let reason = read.unwrap_err().reason();
+                    let how = format!("write it as %{byte:02X}");
+                    assert!(reason.ends_with(&how), "{byte:#x}: {reason}");
+                }
+            }
+        }
+    }
 }
 
 #[test]
@@ -502,7 +539,7 @@ fn a_head_with_a_flaw_is_read_to_its_end() {
             Fault::BadRequest("HTTP/1.1 without a Host field"),
             true,
         ),
-        (format!("GET /{long}\u{1}\r\n\r\n"), CONTROL, false),
+        (format!("GET /{long}\u{1}\r\n\r\n"), IN_LINE, false),
         (
             format!("GET / HTTP/1.1\r\nExpect: x\r\na:\u{1}{long}\r\n\r\n"),
             CONTROL,
@@ -532,6 +569,8 @@ fn a_head_with_a_flaw_is_read_to_its_end() {
 }
 
 const CONTROL: Fault = Fault::BadRequest("a control character in the head");
+const IN_LINE: Fault =
+    Fault::BadRequest("a request line cannot have the byte 0x01: in a target, write it as %01");
 
 #[test]
 fn garbage_is_found_at_its_first_byte() {

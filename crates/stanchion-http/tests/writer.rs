@@ -66,6 +66,19 @@ fn no_part_can_be_taken_for_two() {
     ] {
         assert!(written("GET", target, host).is_err(), "{target:?}");
     }
+    for byte in 0..=u8::MAX {
+        let target = [b'/', byte];
+        let is_one = matches!(byte, b'!'..=b'~' | 0x80..);
+        let begun = HeadWriter::begin(b"GET", &target, 1);
+        match begun.map_err(Fault::reason) {
+            Ok(_) => assert!(is_one, "{byte:#x}"),
+            Err(reason) => {
+                assert!(!is_one, "{byte:#x}");
+                let how = format!("write it as %{byte:02X}");
+                assert!(reason.ends_with(&how), "{reason}");
+            }
+        }
+    }
     for name in ["", "X Y", "X:", "X: y\r\nZ", "X\r\n", "\u{e9}"] {
         assert!(
             written("GET", "/", &[("Host", "a"), (name, "v")]).is_err(),

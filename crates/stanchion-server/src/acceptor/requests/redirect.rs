@@ -5,6 +5,7 @@ use std::net::Ipv6Addr;
 
 use stanchion_http::Head;
 use stanchion_http::gateway::split_target;
+use stanchion_http::put_uri;
 
 use super::Requests;
 use super::host::host_of;
@@ -56,13 +57,11 @@ fn redirect(head: &Head, port: u16) -> Result<Reply, Refusal> {
         let _ = write!(location, ":{port}");
     }
     // Of the server as a whole it is `*`.
-    put(
-        &mut location,
-        if path.starts_with(b"/") { path } else { b"/" },
-    );
+    let path = if path.starts_with(b"/") { path } else { b"/" };
+    put_uri(&mut location, path);
     if !query.is_empty() {
         location.push('?');
-        put(&mut location, query);
+        put_uri(&mut location, query);
     }
     // Clients make a GET of a POST that is answered 301 (RFC 9110 section 15.4.2), and old ones know no 308.
     let status = match head.method() {
@@ -86,20 +85,19 @@ fn is_host(host: &str) -> bool {
     }
 }
 
-/// As it was sent, but for what no URI has (RFC 3986 section 2).
-fn put(location: &mut String, bytes: &[u8]) {
-    for &byte in bytes {
-        if byte.is_ascii_graphic() && byte != b'"' && byte != b'<' && byte != b'>' {
-            location.push(char::from(byte));
-        } else {
-            let _ = write!(location, "%{byte:02X}");
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use stanchion_http::{HeadReader, HeadRules, Permits};
+
     use super::*;
+
+    const RULES: HeadRules = HeadRules {
+        line_bytes: 100,
+        field_bytes: 100,
+        fields: 5,
+        head_bytes: 300,
+        permits: Permits::NONE,
+    };
 
     fn sent_on(method: &str, target: &str, host: &str, port: u16) -> Option<(u16, String)> {
         let mut head = Head::of(method, target, &[]);
@@ -144,9 +142,50 @@ mod tests {
             ),
             ("OPTIONS", "*", "a.test", 443, (308, "https://a.test/")),
             ("GET", "/a\"b", "a.test", 443, (301, "https://a.test/a%22b")),
+            (
+                "GET",
+                "/\\evil.test/<b>?{\"c\":`^|}",
+                "a.test",
+                443,
+                (
+                    301,
+                    "https://a.test/%5Cevil.test/%3Cb%3E?%7B%22c%22:%60%5E%7C%7D",
+                ),
+            ),
+            (
+                "GET",
+                "/caf\u{e9}?a[]=%5B",
+                "a.test",
+                443,
+                (301, "https://a.test/caf%C3%A9?a[]=%5B"),
+            ),
         ] {
             let (status, location) = sent_on(method, target, host, port).unwrap();
             assert_eq!((status, &*location), expected, "{target}");
+        }
+    }
+
+    /// RFC 3986 section 2: whatever a target holds, the field is a URI, on one line, with the same host.
+    #[test]
+    fn the_field_is_a_uri_whatever_the_target_holds() {
+        for byte in (0x21..=0xff).filter(|byte| !matches!(byte, b'#' | 0x7f)) {
+            let mut head = Head::default();
+            let text = [
+                b"GET /\\",
+                &[byte][..],
+                b"?",
+                &[byte],
+                b" HTTP/1.1\r\nHost: a\r\n\r\n",
+            ]
+            .concat();
+            HeadReader::default()
+                .read(&text, &RULES, &mut head)
+                .expect("a head");
+            let reply = redirect(&head, 443).expect("a reply");
+            let (_, location) = &reply.fields[0];
+            assert!(location.starts_with("https://a/%5C"), "{location}");
+            let is_of_uri = |one: u8| one.is_ascii_graphic() && !b"\"#<>\\^`{|}".contains(&one);
+            assert!(location.bytes().all(is_of_uri), "{location}");
         }
     }
 

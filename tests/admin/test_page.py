@@ -16,6 +16,7 @@ from support.greenlets import GEVENT
 from support.outage import ARGUMENTS, WAITING_MAX, Outage
 from support.ports import row_of_ports
 from support.server import Serve
+from support.targets import head
 from support.websocket import WebSocket
 from support.wire import request
 
@@ -97,6 +98,19 @@ def test_it_shows_the_line_in_light_and_in_dark(serve: Serve, gate: Gate, tmp_pa
         gate.let_pass(1)
         for wire in wires:
             assert wire.response().status == 200
+
+
+def test_a_target_is_no_markup(serve: Serve, gate: Gate) -> None:
+    with row_of_ports(1) as port, ExitStack() as stack:
+        server = serve("sees:wsgi", "--admin", f"127.0.0.1:{port}", "--timeout", "0", env=gate.environment)
+        wire = stack.enter_context(server.connect(timeout_s=BROWSER_PATIENCE_S))
+        wire.send(head(b'/<script>document.title="foul"</script><b>"&lt;', b"X-Hold: 1"))
+        gate.announcement()
+        page = look(f"http://127.0.0.1:{port}/", "dump-dom")
+        assert "<title>stanchion</title>" in page
+        assert 'GET /&lt;script&gt;document.title="foul"&lt;/script&gt;&lt;b&gt;"&amp;lt;<' in page
+        gate.let_pass(1)
+        assert wire.response().status == 200
 
 
 def test_an_outage_is_red_and_says_why(serve: Serve, gate: Gate, clock: Clock) -> None:

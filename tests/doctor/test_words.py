@@ -47,6 +47,14 @@ def brief(seen: Facts, findings: Sequence[Finding], screen: os.terminal_size = S
     return words.brief(seen, findings, False, screen).splitlines()
 
 
+def test_what_a_client_has_written_is_obeyed_by_no_terminal() -> None:
+    known = "they run GET /\x9b31m\u202e<b>\x85\x1b[2J (2)"
+    found = Finding("one-dependency", finding.CRITICAL, "stanchion (7)", known, known, known, (known,))
+    for text in (words.report(SEEN, [found], coloured=True), "\n".join(brief(SEEN, [found]))):
+        assert "GET/\\x9b31m\\u202e<b>\\x85\\x1b[2J" in "".join(text.split())
+        assert not any(obeyed in text for obeyed in ("\x9b", "\u202e", "\x85", "\x1b[2J"))
+
+
 @pytest.mark.parametrize("lines", [12, 15, 20, 24, 30, 50])
 def test_one_screen_has_the_worst_finding_with_its_steps_and_says_what_is_left_out(lines: int) -> None:
     sockets = [tcp(waiting=9, backlog=8, address=f"127.0.0.1:{port}") for port in range(30)]

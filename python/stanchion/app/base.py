@@ -68,13 +68,16 @@ class BaseApplication:
 
     def run(self) -> NoReturn:
         """Serve. The program ends here, in the master and in each worker, with the exit code of that process."""
+        sys.exit(self.serve())
+
+    def serve(self) -> int:
+        """Serve. Returns in the master and in each worker, with the exit code of that process."""
         try:
             configuration = Configuration(_Readings(self).next)
-            code = serve(configuration, _Host(configuration, self))
+            return serve(configuration, _Host(configuration, self))
         except UsageError as error:
             _complain_of(error)
-            code = EXIT_USAGE
-        sys.exit(code)
+            return EXIT_USAGE
 
 
 def _complain_of(error: BaseException) -> None:

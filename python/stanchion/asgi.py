@@ -130,13 +130,15 @@ class EventLoop:
     def _finish(self, what: str, work: Coroutine[Any, Any, object]) -> None:
         """Do one of the last things. It is waited for no longer than a worker may take to leave."""
         task = self._loop.create_task(work)
-        until = max(self._when_to_be_gone(), self._loop.time() + _STEP_S)
-        while not task.done() and self._loop.time() < until:
-            self._run(asyncio.wait({task}, timeout=until - self._loop.time()))
+        self._wait_for(task, max(self._when_to_be_gone(), self._loop.time() + _STEP_S))
         if not task.done():
             log(_ERROR, f"{what} does not end within graceful_timeout, and is given up")
         elif not task.cancelled() and isinstance(failure := task.exception(), Exception):
             raise failure
+
+    def _wait_for(self, task: "asyncio.Task[object]", until: float) -> None:
+        while not task.done() and self._loop.time() < until:
+            self._run(asyncio.wait({task}, timeout=until - self._loop.time()))
 
     def _when_to_be_gone(self) -> float:
         if self._leave_by is None:
@@ -185,9 +187,23 @@ class EventLoop:
         if left:
             self._finish("a task of the app's that was cancelled", _ended(left))
         self._finish("an asynchronous generator of the app's", self._loop.shutdown_asyncgens())
-        self._finish("what the app runs in threads", self._loop.shutdown_default_executor())
+        self._let_threads_end()
         self._puller.rest()
         self._loop.close()
+
+    def _let_threads_end(self) -> None:
+        """Threads of the loop's executor have a moment. The log names those that then stay when the process leaves."""
+        # Imported here, as a worker has no use for it before.
+        from stanchion import leaving
+
+        task = self._loop.create_task(self._loop.shutdown_default_executor())
+        now = self._loop.time()
+        until = max(min(self._when_to_be_gone(), now + leaving.seconds_for_threads()), now + _STEP_S)
+        self._wait_for(task, until)
+        if not task.done():
+            # Its coroutine joins a thread when it is closed (`shutdown_default_executor`), so nothing may close it.
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            leaving.unfinished.append(task)
 
 
 class Lifespan:

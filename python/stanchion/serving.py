@@ -1,6 +1,5 @@
 """A server from its configuration to its exit code, for the command line and for programs that make one themselves."""
 
-import atexit
 import gc
 import os
 import sys
@@ -37,6 +36,8 @@ def serve(configuration: Configuration, host: AppHost) -> int:
     code = _stanchion.serve(effective.json, host, launcher)
     if os.getpid() == master:
         leave_threads_behind(code)
+    else:
+        _leave_in_time(code)
     return code
 
 
@@ -58,12 +59,18 @@ def _lend_loggers(configuration: Configuration) -> None:
 
 def leave_threads_behind(code: int) -> None:
     """End the process if others' threads would keep it: Python waits for all but daemons, for ever if need be."""
-    threading = sys.modules.get("threading")
-    if threading is None:
-        return  # nobody has started a thread through it
-    others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
-    if any(not thread.daemon for thread in others):
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    if "threading" not in sys.modules:
+        return
+    from stanchion import leaving
+
+    if leaving.others():
+        leaving.end_now(code)
+
+
+def _leave_in_time(code: int) -> None:
+    """The same in a worker, whose threads may be at work for the app: they have a moment."""
+    if "threading" not in sys.modules:
+        return
+    from stanchion import leaving
+
+    leaving.leave_in_time(code)

@@ -178,6 +178,10 @@ After TERM the requests that run and those that wait in the line are \
 served for this long. What is left then is answered 503 and its worker \
 killed. 0 leaves no time.
 
+When nothing runs any more, threads of the app that are no daemons have two \
+seconds. The log names those that stay, with their stacks, and the worker \
+leaves without them.
+
 Whoever started the server must allow at least as long: systemd kills \
 after TimeoutStopSec (90 s), Docker after 10 s.",
         },

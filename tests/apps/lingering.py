@@ -1,0 +1,58 @@
+"""A thread that is no daemon, begun in a request of the WSGI `app` or the ASGI `asgi_app`; $ENDS: what it waits for.
+
+It announces its end, and that of the process.
+"""
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from wsgiref.types import StartResponse, WSGIEnvironment
+
+from rendezvous import announce
+
+told = threading.Event()
+atexit.register(announce, "at exit")
+
+
+def wait_for_ever() -> None:
+    if os.environ["ENDS"] == "with the main thread":
+        threading.main_thread().join()
+    else:
+        told.wait()
+    announce("through")
+
+
+def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    threading.Thread(target=wait_for_ever, name="lingers").start()
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [b"begun"]
+
+
+def daemon_app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    """A thread of an executor is a daemon if one has made it, and Python waits for it."""
+
+    def begin() -> None:
+        ThreadPoolExecutor(1, "marimo").submit(wait_for_ever)
+
+    beginning = threading.Thread(target=begin, daemon=True)
+    beginning.start()
+    beginning.join()
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [b"begun"]
+
+
+async def asgi_app(
+    scope: dict[str, Any],
+    receive: Callable[[], Awaitable[dict[str, Any]]],
+    send: Callable[[dict[str, Any]], Awaitable[None]],
+) -> None:
+    if scope["type"] != "http":
+        return
+    # As marimo's kernel: in a thread of the loop's own, which is not waited for.
+    asyncio.get_running_loop().run_in_executor(None, wait_for_ever)
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"begun"})

@@ -41,7 +41,7 @@ impl Before {
 
     /// Looks again. Threads that are about to end are given a moment.
     pub(crate) fn leftovers(&self, host: &mut (impl Host + ?Sized)) -> io::Result<Leftovers> {
-        let threads = threads::staying(host, &[])?;
+        let threads = threads::missed_after_a_fork(host)?;
         let mut new = descriptors::open()?;
         new.retain(|number, file| self.0.get(number) != Some(file));
         let streams = new.keys().filter_map(|&number| descriptors::stream(number));

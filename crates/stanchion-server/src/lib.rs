@@ -29,6 +29,7 @@ pub mod privileges;
 pub mod record;
 mod scribe;
 pub mod settings;
+mod sound_threads;
 mod spool;
 mod statsd;
 mod tally;

@@ -3,11 +3,14 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use stanchion_sys::process;
+use stanchion_sys::thread_start::Origins;
 
 use crate::host::Host;
+use crate::sound_threads::is_sound;
 
 /// What a thread that is about to end is given for it: whoever joined it in Python goes on before the
 /// kernel is through with it.
@@ -37,10 +40,69 @@ pub(crate) fn staying(
             return Ok(None);
         }
         if begun.elapsed() >= ENDING {
-            return Ok(Some(told(&threads, &host.thread_names())));
+            return named(threads, &host.thread_names()).map(|threads| Some(told(&threads)));
         }
         host.let_threads_run(LOOK_AGAIN);
     }
+}
+
+/// The same for threads that are missed after a fork, which those of some libraries are not.
+pub(crate) fn missed_after_a_fork(host: &mut (impl Host + ?Sized)) -> io::Result<Option<String>> {
+    let begun = Instant::now();
+    loop {
+        let threads = process::other_threads()?;
+        if threads.is_empty() {
+            return Ok(None);
+        }
+        let mut threads = named(threads, &host.thread_names())?;
+        threads.retain(|thread| !thread.is_sound());
+        if threads.is_empty() {
+            return Ok(None);
+        }
+        if begun.elapsed() >= ENDING {
+            return Ok(Some(told(&threads)));
+        }
+        host.let_threads_run(LOOK_AGAIN);
+    }
+}
+
+/// A thread, as far as it is known.
+#[derive(Debug, PartialEq, Eq)]
+enum Named {
+    /// Its name in its language.
+    OfLanguage(String),
+    /// Its id, the file whose code it runs, if that can be seen, and the name that it was given, if any: a thread has
+    /// that of the one which has started it, and our processes are given names by us.
+    Native {
+        id: i32,
+        file: Option<PathBuf>,
+        name: Option<String>,
+    },
+}
+
+impl Named {
+    fn is_sound(&self) -> bool {
+        match self {
+            Self::OfLanguage(_) => false,
+            Self::Native { file, name, .. } => {
+                is_sound(name.as_deref().unwrap_or_default(), file.as_deref())
+            }
+        }
+    }
+}
+
+fn named(threads: Vec<(i32, String)>, names: &HashMap<i32, String>) -> io::Result<Vec<Named>> {
+    let origins = Origins::now();
+    let inherited = process::thread_name()?;
+    let threads = threads.into_iter().map(|(id, name)| match names.get(&id) {
+        Some(name) => Named::OfLanguage(name.clone()),
+        None => Named::Native {
+            id,
+            file: origins.of(id).map(Path::to_owned),
+            name: (name != inherited).then_some(name),
+        },
+    });
+    Ok(threads.collect())
 }
 
 /// Refuses unless this process has one thread, or will have in a moment. The problem names the others.
@@ -76,13 +138,9 @@ fn check_proc() -> Result<(), String> {
     })
 }
 
-/// Such as `2 threads: "flush"; "native", not of Python`: what its language calls a thread, and else the kernel.
-fn told(threads: &[(i32, String)], names: &HashMap<i32, String>) -> String {
-    let name = |(id, comm): &(i32, String)| match names.get(id) {
-        Some(name) => format!("{name:?}"),
-        None => format!("{comm:?}, not of Python"),
-    };
-    let listed: Vec<_> = threads.iter().take(NAMED_MAX).map(name).collect();
+/// Such as `2 threads: "flush"; 8109 of libother.so ("pump")`: what its language calls a thread, and else whose code it runs.
+fn told(threads: &[Named]) -> String {
+    let listed: Vec<_> = threads.iter().take(NAMED_MAX).map(Named::told).collect();
     let count = threads.len();
     let (noun, more) = (
         if count == 1 { "thread" } else { "threads" },
@@ -91,29 +149,58 @@ fn told(threads: &[(i32, String)], names: &HashMap<i32, String>) -> String {
     format!("{count} {noun}: {}{more}", listed.join("; "))
 }
 
+impl Named {
+    fn told(&self) -> String {
+        match self {
+            Self::OfLanguage(name) => format!("{name:?}"),
+            Self::Native { id, file, name } => {
+                let file = file.as_deref().and_then(Path::file_name);
+                let whose = match file {
+                    Some(file) => format!("{id} of {}", file.to_string_lossy().escape_debug()),
+                    None => format!("{id}, not of Python"),
+                };
+                match name {
+                    Some(name) => format!("{whose} ({name:?})"),
+                    None => whose,
+                }
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn native(id: i32, file: Option<&str>, name: Option<&str>) -> Named {
+        Named::Native {
+            id,
+            file: file.map(PathBuf::from),
+            name: name.map(str::to_owned),
+        }
+    }
+
     #[test]
-    fn a_thread_is_called_what_its_language_calls_it() {
-        let threads = [(7, "python3".to_owned()), (8, "native\n".to_owned())];
-        let names = HashMap::from([(7, "Thread-1 (flush)".to_owned())]);
+    fn a_thread_is_called_what_its_language_calls_it_and_else_by_whose_code_it_runs() {
+        let threads = [
+            Named::OfLanguage("Thread-1 (flush)".to_owned()),
+            native(8, Some("/usr/lib/libother.so.1"), Some("pump\n")),
+            native(9, Some("/usr/lib/libother.so.1"), None),
+            native(10, None, Some("rdk:main")),
+            native(11, None, None),
+        ];
         assert_eq!(
-            told(&threads, &names),
-            r#"2 threads: "Thread-1 (flush)"; "native\n", not of Python"#
+            told(&threads),
+            r#"5 threads: "Thread-1 (flush)"; 8 of libother.so.1 ("pump\n"); 9 of libother.so.1; 10, not of Python ("rdk:main"); 11, not of Python"#
         );
-        assert_eq!(
-            told(&threads[..1], &names),
-            r#"1 thread: "Thread-1 (flush)""#
-        );
+        assert_eq!(told(&threads[..1]), r#"1 thread: "Thread-1 (flush)""#);
     }
 
     #[test]
     fn of_many_some_are_named() {
-        let threads: Vec<_> = (0..17).map(|id| (id, "x".to_owned())).collect();
-        let told = told(&threads, &HashMap::new());
+        let threads: Vec<_> = (0..17).map(|id| native(id, None, None)).collect();
+        let told = told(&threads);
         assert!(told.starts_with("17 threads: ") && told.ends_with(" and more"));
-        assert_eq!(told.matches("\"x\"").count(), NAMED_MAX);
+        assert_eq!(told.matches("not of Python").count(), NAMED_MAX);
     }
 }

@@ -46,4 +46,5 @@ pub mod sibling;
 pub mod signal;
 pub mod sock_diag;
 pub mod standard_streams;
+pub mod thread_start;
 pub mod trial;

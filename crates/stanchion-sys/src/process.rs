@@ -108,6 +108,12 @@ pub fn other_threads() -> io::Result<Vec<(i32, String)>> {
     Ok(others)
 }
 
+/// The kernel's name for the calling thread (`PR_GET_NAME` in prctl(2)).
+pub fn thread_name() -> io::Result<String> {
+    let name = rustix::thread::name().in_call("prctl")?;
+    Ok(name.to_string_lossy().into_owned())
+}
+
 /// This process.
 pub fn pid() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()

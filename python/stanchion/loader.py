@@ -82,6 +82,8 @@ class AppHost:
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
+        # The app, if it was imported and has the other interface: this process may go over to a house for that.
+        self._imported: App | None = None
 
     @property
     def spec(self) -> str:
@@ -92,8 +94,22 @@ class AppHost:
 
     def load(self, expected: str | None = None) -> App:
         """Import the app; AppLoadError if it is broken, OtherInterfaceError if it is to say by which interface it is
-        called, and that is not the one that is expected.
+        called, and that is not the one that is expected. Expected as it is called, it is not imported again.
         """
+        if self._imported is None:
+            self._imported = self._import()
+        app = self._imported
+        self._check(app, expected)
+        self.configuration.hooks.loaded(app)
+        self._imported = None
+        if not self.configuration.effective.values["spew"]:
+            return app
+        # Imported here, as all that only some servers need.
+        from stanchion import spew
+
+        return spew.traced(app)
+
+    def _import(self) -> App:
         for name in _MASTERS_OWN:
             os.environ.pop(name, None)
         effective = self.configuration.effective
@@ -104,20 +120,14 @@ class AppHost:
             greenlets.patch(effective.origins["loop"])
         import_app(effective)
         self._set_up_logging()
-        if not effective.values["spew"]:
-            app = self._find(expected)
-            self.configuration.hooks.loaded(app)
-            return app
-        # Imported here, as all that only some servers need.
-        from stanchion import spew
+        if effective.values["spew"]:
+            # Imported here, as all that only some servers need.
+            from stanchion import spew
 
-        spew.begin()
-        app = self._find(expected)
-        self.configuration.hooks.loaded(app)
-        return spew.traced(app)
+            spew.begin()
+        return self.find_app()
 
-    def _find(self, expected: str | None) -> App:
-        app = self.find_app()
+    def _check(self, app: App, expected: str | None) -> None:
         interfaces = interfaces_of(app)
         effective = self.configuration.effective
         asked = effective.values["interface"]
@@ -128,7 +138,7 @@ class AppHost:
                 "leave that out",
             )
         if effective.values["loop"] == _GEVENT:
-            return app
+            return
         if asked in (WSGI, ASGI) and asked not in interfaces:
             raise AppLoadError(
                 f"the app is {_CALLED[interfaces[0]]}, and the setting `interface` from "
@@ -137,7 +147,6 @@ class AppHost:
             )
         if asked == "auto" and expected not in (None, interfaces[0]):
             raise OtherInterfaceError(interfaces[0])
-        return app
 
     def find_app(self) -> App:
         """The app that the settings name."""

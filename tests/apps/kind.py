@@ -1,9 +1,10 @@
 """Asynchronous or not, as the file $KIND says when it is imported; each import announces itself and waits for a pass.
 
-It answers with what it is and in which process.
+With $THREAD it leaves a thread. It answers with what it is and in which process.
 """
 
 import os
+import threading
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from rendezvous import announce, wait_for_pass
 
 announce(f"loaded {os.getpid()}")
 wait_for_pass()
+if "THREAD" in os.environ:
+    threading.Thread(target=threading.Event().wait, name="stays", daemon=True).start()
 
 
 def wsgi(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -31,3 +34,8 @@ async def asgi(
 
 
 app = {"wsgi": wsgi, "asgi": asgi}[Path(os.environ["KIND"]).read_text()]
+
+
+def make() -> object:
+    announce("made")
+    return app

@@ -22,10 +22,10 @@ EXIT_APP_LOAD = 4
 TWO_HOUSES_S = 2 * PATIENCE_S
 """For what makes a server twice."""
 
-ASYNCHRONOUS = (
-    r"INFO\] the app is asynchronous \(ASGI\): the {} starts again for it; --interface asgi saves this second import"
-)
-SYNCHRONOUS = r"INFO\] the app is a WSGI app: the {} starts again for it; --interface wsgi saves this second import"
+ASYNCHRONOUS = r"INFO\] the app is asynchronous \(ASGI\): the {} starts again for it"
+SYNCHRONOUS = r"INFO\] the app is a WSGI app: the {} starts again for it"
+AGAIN = r"INFO\] the app is imported once more: --interface {} saves that"
+"""The log says so if the process that has imported the app cannot serve it."""
 
 
 @pytest.fixture
@@ -65,7 +65,8 @@ def test_an_asynchronous_app_is_found_and_served(serve: Serve, gate: Gate, env: 
     server = serve("kind:app", "-w", "2", env=env)
     assert {ask(server) for _ in range(10)} == {"asgi"}
     assert len(server.log.matches(ASYNCHRONOUS.format("server"))) == 1
-    assert imports(gate) == 2
+    assert imports(gate) == 1
+    assert not server.log.matches(AGAIN.format("asgi"))
     assert len(server.log.matches(r"ready: 2 workers")) == 1
     assert len(server.log.matches(r"worker ready .* generation=2")) == 2
     assert not server.log.matches(r"ERROR|generation=1")
@@ -76,9 +77,32 @@ def test_so_it_is_if_each_worker_imports_it(serve: Serve, gate: Gate, env: dict[
     server = serve("kind:app", "-w", "2", "--no-preload", env=env)
     assert {ask(server) for _ in range(10)} == {"asgi"}
     assert len(server.log.matches(ASYNCHRONOUS.format("server"))) == 1
+    assert len(server.log.matches(AGAIN.format("asgi"))) == 1
     # Each of the second house's workers, and of the first one's those that came that far.
     assert 3 <= imports(gate) <= 4
     assert not server.log.matches(r"ERROR|worker ready .* generation=1")
+
+
+FACTORY = "kind:make()"
+
+
+def test_an_app_that_a_function_makes_is_made_once(serve: Serve, gate: Gate, env: dict[str, str]) -> None:
+    gate.open()
+    server = serve(FACTORY, env=env)
+    assert ask(server) == "asgi"
+    assert gate.announced().count("made") == 1
+
+
+def test_one_that_no_fork_brings_to_workers_is_served_by_the_process_that_has_imported_it(
+    serve: Serve, gate: Gate, env: dict[str, str]
+) -> None:
+    """Interface, threads and app are found in one go."""
+    gate.open()
+    server = serve("kind:app", env=env | {"THREAD": "yes"})
+    assert ask(server) == "asgi"
+    server.log.wait('the app is not preloaded, as its import left 1 thread: "stays": ')
+    assert imports(gate) == 1
+    assert len(server.log.matches("becomes worker 0")) == 1
 
 
 @pytest.mark.parametrize(
@@ -90,9 +114,7 @@ def test_so_it_is_if_each_worker_imports_it(serve: Serve, gate: Gate, env: dict[
         ["-k", "uvicorn_worker.UvicornH11Worker"],
     ],
 )
-def test_whoever_says_so_saves_the_second_import(
-    serve: Serve, gate: Gate, env: dict[str, str], words: list[str]
-) -> None:
+def test_whoever_says_so_has_it_imported_once(serve: Serve, gate: Gate, env: dict[str, str], words: list[str]) -> None:
     gate.open()
     server = serve("kind:app", *words, env=env)
     assert ask(server) == "asgi"
@@ -137,10 +159,6 @@ def test_clients_that_come_while_the_app_is_imported_are_served_by_the_second_ho
         for wire in wires:
             wire.send(request("GET", "/"))
         gate.let_pass(1)
-        gate.announcement()
-        wires.append(Wire.connect(address))
-        wires[-1].send(request("GET", "/"))
-        gate.let_pass(1)
         server.wait_until_ready()
         for wire in wires:
             answer = wire.response()
@@ -152,18 +170,17 @@ def test_operators_are_answered_while_the_app_is_imported(build: Serve, gate: Ga
     with row_of_ports(2) as port:
         admin = ("--admin", f"{LOOPBACK}:{port + 1}", "--admin-allowed-host", "test")
         server = build("kind:app", *admin, bind=f"{LOOPBACK}:{port}", env=env).launch()
-        for _ in range(2):  # the first import, the second one
-            gate.announcement()
+        gate.announcement()
 
-            def is_answered() -> bool:
-                try:
-                    with Wire.connect(Address(LOOPBACK, port + 1)) as wire:
-                        return (wire.get("/live").status, wire.get("/ready").status) == (200, 503)
-                except (OSError, BrokenOff):
-                    return False  # by the first house, which leaves
+        def is_answered() -> bool:
+            try:
+                with Wire.connect(Address(LOOPBACK, port + 1)) as wire:
+                    return (wire.get("/live").status, wire.get("/ready").status) == (200, 503)
+            except (OSError, BrokenOff):
+                return False  # not yet
 
-            eventually(is_answered, "an operator is answered")
-            gate.let_pass(1)
+        eventually(is_answered, "an operator is answered")
+        gate.let_pass(1)
         server.wait_until_ready()
         with Wire.connect(Address(LOOPBACK, port + 1)) as wire:
             assert wire.get("/ready").status == 200
@@ -184,11 +201,8 @@ def test_probes_on_the_port_of_the_app_are_answered_once_it_is_known_what_the_ap
                 gate.let_pass(1)
             else:
                 wire.send(request("GET", "/-/live"))
-                # It waits outside until it is known, also while the app is imported once more.
+                # It waits outside until it is known.
                 eventually(lambda: in_accept_queue(port) == 1, "it waits")
-                gate.let_pass(1)
-                gate.announcement()
-                assert in_accept_queue(port) == 1
                 gate.let_pass(1)
                 assert wire.response().status == 200
         server.wait_until_ready()
@@ -239,7 +253,7 @@ def test_a_reload_whose_app_is_broken_as_it_is_imported_again_changes_nothing(
 def test_an_app_that_changes_at_each_import_is_not_followed_for_ever(
     build: Serve, gate: Gate, kind_file: Path, env: dict[str, str]
 ) -> None:
-    server = build("kind:app", env=env).launch()
+    server = build("kind:app", "--no-preload", env=env).launch()
     gate.announcement()
     gate.let_pass(1)
     gate.announcement()
@@ -259,7 +273,7 @@ def test_a_new_master_knows_it_from_the_one_before(serve: Serve, gate: Gate, env
     server.follow(int(found[1]))
     assert {ask(server) for _ in range(5)} == {"asgi"}
     assert len(server.log.matches(ASYNCHRONOUS.format("server"))) == 1, "of the first master"
-    assert imports(gate) == 3
+    assert imports(gate) == 2
 
 
 def test_a_new_master_finds_that_the_app_has_become_another_kind(
@@ -267,14 +281,14 @@ def test_a_new_master_finds_that_the_app_has_become_another_kind(
 ) -> None:
     gate.open()
     server = serve("kind:app", "-w", "2", env=env)
-    assert imports(gate) == 2
+    assert imports(gate) == 1
     kind_file.write_text("wsgi")
     server.signal(signal.SIGUSR2)
     found = server.log.wait(r"upgraded: the new master (\d+) serves", within_s=TWO_HOUSES_S)
     server.follow(int(found[1]))
     assert {ask(server) for _ in range(5)} == {"wsgi"}
     assert len(server.log.matches(SYNCHRONOUS.format("server"))) == 1
-    assert imports(gate) == 2
+    assert imports(gate) == 1
 
 
 def test_a_template_or_worker_that_is_replaced_is_of_the_house_for_it(
@@ -312,7 +326,7 @@ def test_a_worker_that_imports_another_kind_of_app_than_the_server_has_is_told_o
 def test_it_leaves_when_it_is_told_to_between_the_two_imports(
     build: Serve, gate: Gate, env: dict[str, str], number: signal.Signals
 ) -> None:
-    server = build("kind:app", "-w", "2", env=env).launch()
+    server = build("kind:app", "--no-preload", env=env).launch()
     gate.announcement()
     gate.let_pass(1)
     gate.announcement()
@@ -373,7 +387,7 @@ def test_a_daemon_is_there_once_the_second_house_serves(tmp_path: Path, gate: Ga
         finally:
             master.send_signal(signal.SIGINT)
             eventually(lambda: not processes.of_session(session), "the daemon has left")
-    assert imports(gate) == 2
+    assert imports(gate) == 1
 
 
 @pytest.mark.parametrize(

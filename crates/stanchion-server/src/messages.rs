@@ -111,6 +111,15 @@ pub(crate) enum ToTemplate {
         /// Which of the workers wanted it is: in its title, and `worker.nr` for hooks.
         number: u16,
     },
+    /// Be this worker, with the channel that comes beside this: it has the app, and workers cannot have it from a fork.
+    Become {
+        /// Which seats it gets, and the tenure it starts.
+        worker: WorkerRef,
+        /// Which of the workers wanted it is, as in `Fork`.
+        number: u16,
+    },
+    /// Be the template of the house that is made for the interface which the app turned out to have.
+    GoOver,
     /// Open the error log anew.
     Reopen,
 }
@@ -155,9 +164,11 @@ pub(crate) enum FromTemplate {
     /// It can fork workers.
     Ready,
     /// It cannot, and why is in the log: the import of the app has left what workers cannot have from a
-    /// fork. It leaves, and each worker is to import the app for itself.
+    /// fork. Each worker is to import the app for itself, and this process, which has, can be one of them: it waits
+    /// for `Become`.
     NotForWorkers,
-    /// The app is to say by what it is called, and it is not what this house was made for. It leaves.
+    /// The app is to say by what it is called, and it is not what this house was made for. It leaves, or waits for `GoOver` if
+    /// it has what a template of the other house needs.
     OtherInterface,
     /// It could not fork this one, and why is in the log. A worker that was forked speaks for itself.
     NotForked(WorkerRef),

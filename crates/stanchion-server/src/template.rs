@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::SystemTime;
 
 use stanchion_sys::channel::{Channel, poll_readable};
@@ -36,12 +37,13 @@ pub(crate) enum Ended {
 
 /// The life of a template process, or that of a worker forked from it.
 pub(crate) fn run(
-    common: &'static Common,
+    (mut common, other): (&'static Common, Option<Rc<Common>>),
     master: Channel,
     may_preload: bool,
     host: &mut dyn Host,
 ) -> Ended {
-    match serve_orders(common, &master, may_preload, host) {
+    let prepared = prepare(&mut common, other, &master, may_preload, host);
+    match prepared.and_then(|prepared| serve_orders(common, &master, prepared, host)) {
         Err(code) => Ended::Template(code),
         Ok(assignment) => {
             // A worker has one of its own.
@@ -51,13 +53,26 @@ pub(crate) fn run(
     }
 }
 
-/// Up to where workers can be forked: true if the app is loaded; or the template's exit code.
+/// The use of a template once it is prepared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Prepared {
+    /// Fork workers that have the app.
+    WithApp,
+    /// Fork workers that import it.
+    WithoutApp,
+    /// Be a worker itself: it has the app, and no fork of it has all that the app needs.
+    ForItself,
+}
+
+/// Up to where workers can be forked, or the template can be one; or the template's exit code. `common` is `other` then if the app
+/// is called as that is made for it.
 fn prepare(
-    common: &'static Common,
+    common: &mut &'static Common,
+    other: Option<Rc<Common>>,
     master: &Channel,
     may_preload: bool,
     host: &mut dyn Host,
-) -> Result<bool, i32> {
+) -> Result<Prepared, i32> {
     process::set_name(c"stanchion-tmpl");
     title::show("template", &common.settings);
     match process::die_with(common.master_pid, signal::SIGKILL) {
@@ -77,16 +92,16 @@ fn prepare(
         error!("what the app prints cannot be sent to the error log: {error}");
         return Err(exit_code::INTERNAL);
     }
-    let has_app = common.settings.may_preload() && may_preload;
-    if has_app {
-        preload(common, master, host)?;
+    let mut prepared = Prepared::WithoutApp;
+    if common.settings.may_preload() && may_preload {
+        prepared = preload(common, other, master, host)?;
     } else if common.settings.preload_app && common.settings.is_gevent() {
         info!(
             "the app is not preloaded: each worker has gevent change Python's modules, and then imports the app"
         );
     }
     match host.write_stacks_to(common.dumps.as_fd()) {
-        Ok(()) => Ok(has_app),
+        Ok(()) => Ok(prepared),
         Err(problem) => {
             error!("workers could not show their stacks: {problem}");
             Err(exit_code::INTERNAL)
@@ -94,10 +109,24 @@ fn prepare(
     }
 }
 
-/// Imports the app for all workers; unless it has left what they cannot have, and nobody has asked for this.
-fn preload(common: &Common, master: &Channel, host: &mut dyn Host) -> Result<(), i32> {
+/// Imports the app for all workers; for this process alone if it has left what they cannot have, and the operator has not asked
+/// for this.
+fn preload(
+    common: &mut &'static Common,
+    other: Option<Rc<Common>>,
+    master: &Channel,
+    host: &mut dyn Host,
+) -> Result<Prepared, i32> {
     let before = Before::now();
-    if let Err(why) = host.load(&common.settings) {
+    let mut loaded = host.load(&common.settings);
+    if let (Err(NotLoaded::OtherInterface), Some(other)) = (&loaded, other) {
+        report(master, &FromTemplate::OtherInterface)?;
+        wait_to_go_over(master, host)?;
+        // For the rest of this process's life.
+        *common = Box::leak(Box::new(other));
+        loaded = host.load(&common.settings);
+    }
+    if let Err(why) = loaded {
         let said = match why {
             NotLoaded::Broken(error) => {
                 error!("{}", error.report);
@@ -121,17 +150,18 @@ fn preload(common: &Common, master: &Channel, host: &mut dyn Host) -> Result<(),
     if !not_for_workers.is_empty() && !common.settings.is_preload_asked_for {
         warn!(
             "the app is not preloaded, as its import left {of_workers}: workers would be forked without the \
-             threads, and would share the rest. Each imports the app for itself, as with --no-preload. To \
-             preload, start these in post_fork (docs/what-survives-a-fork.md)"
+             threads, and would share the rest. Each imports the app for itself, as with --no-preload, and one that dies \
+             is missing for as long as that takes. To preload, start threads and connections of the app's own in \
+             post_fork, and what a library starts when it is first used; if all of these survive a fork, say --preload \
+             (docs/what-survives-a-fork.md)"
         );
-        report(master, &FromTemplate::NotForWorkers)?;
-        return Err(exit_code::FINE);
+        return Ok(Prepared::ForItself);
     }
     if !not_for_workers.is_empty() {
         warn!(
             "the app is preloaded, as preload_app says, though its import left {of_workers}: workers are \
-             forked without the threads, and share the rest. Start these in post_fork, or use --no-preload \
-             (docs/what-survives-a-fork.md)"
+             forked without the threads, and share the rest. If these do not survive that, start them in post_fork or when \
+             first used, or say --no-preload (docs/what-survives-a-fork.md)"
         );
     }
     if !shared.is_empty() {
@@ -142,17 +172,21 @@ fn preload(common: &Common, master: &Channel, host: &mut dyn Host) -> Result<(),
         );
     }
     host.settle(&common.settings);
-    Ok(())
+    Ok(Prepared::WithApp)
 }
 
 /// Gives the worker we have become, or the template's exit code.
 fn serve_orders(
     common: &'static Common,
     master: &Channel,
-    may_preload: bool,
+    prepared: Prepared,
     host: &mut dyn Host,
 ) -> Result<Assignment, i32> {
-    let has_app = prepare(common, master, may_preload, host)?;
+    let has_app = prepared != Prepared::WithoutApp;
+    if prepared == Prepared::ForItself {
+        report(master, &FromTemplate::NotForWorkers)?;
+        return wait_to_become(master, host);
+    }
     let between = between(common);
     heap::fill_gaps();
     code::let_go_alone();
@@ -163,22 +197,11 @@ fn serve_orders(
     report(master, &FromTemplate::Ready)?;
     loop {
         let timeout_ms = if watch.is_some() { WATCH_MS } else { IDLE_MS };
-        if let Err(error) = poll_readable(&[master.as_fd()], timeout_ms) {
-            error!("template cannot wait for orders: {}", cure::told(&error));
-            return Err(exit_code::INTERNAL);
-        }
+        let order = next_order(master, timeout_ms)?;
         if let Some(path) = watch.as_mut().and_then(|watch| watch.changed(host)) {
             tell_of_change(master, &path);
         }
-        let (order, fd) = match messages::receive_from(master) {
-            Ok(Incoming::Message(Said { message, fd, .. })) => (message, fd),
-            Ok(Incoming::Nothing) => continue,
-            Ok(Incoming::Closed) => return Err(exit_code::FINE),
-            Err(error) => {
-                error!("template cannot read its orders: {}", cure::told(&error));
-                return Err(exit_code::INTERNAL);
-            }
-        };
+        let Some((order, fd)) = order else { continue };
         match order {
             ToTemplate::Fork { worker, number } => match forked(host, number, fd, between) {
                 Ok(Some(reports)) => {
@@ -186,6 +209,7 @@ fn serve_orders(
                         worker,
                         number,
                         has_app,
+                        is_known: false,
                         reports,
                     });
                 }
@@ -195,12 +219,72 @@ fn serve_orders(
                     report(master, &FromTemplate::NotForked(worker))?;
                 }
             },
-            ToTemplate::Reopen => {
-                log::reopen();
-                host.reopen_logs();
-            }
+            // Not to one that has said it can fork workers.
+            ToTemplate::Become { .. } | ToTemplate::GoOver => {}
+            ToTemplate::Reopen => reopen(host),
         }
     }
+}
+
+/// For a template that has the app for itself alone: gives the worker that it is to be, or its exit code.
+fn wait_to_become(master: &Channel, host: &mut dyn Host) -> Result<Assignment, i32> {
+    loop {
+        match next_order(master, IDLE_MS)? {
+            Some((ToTemplate::Become { worker, number }, Some(fd))) => {
+                // The log has what the hook raised. The exit code is not the one of an app that cannot boot: another try may go well.
+                host.hook(Hook::PreFork { number })
+                    .map_err(|_| exit_code::INTERNAL)?;
+                info!("the process that has imported the app becomes worker {number}");
+                return Ok(Assignment {
+                    worker,
+                    number,
+                    has_app: true,
+                    is_known: true,
+                    reports: Channel::received(fd),
+                });
+            }
+            Some((ToTemplate::Reopen, _)) => reopen(host),
+            // An order without a channel leaves it nothing to report by.
+            Some((ToTemplate::Become { .. }, None)) => return Err(exit_code::INTERNAL),
+            Some((ToTemplate::Fork { .. } | ToTemplate::GoOver, _)) | None => {}
+        }
+    }
+}
+
+/// Until it is to go over to the other house; or its exit code.
+fn wait_to_go_over(master: &Channel, host: &mut dyn Host) -> Result<(), i32> {
+    loop {
+        match next_order(master, IDLE_MS)? {
+            Some((ToTemplate::GoOver, _)) => return Ok(()),
+            Some((ToTemplate::Reopen, _)) => reopen(host),
+            Some((ToTemplate::Fork { .. } | ToTemplate::Become { .. }, _)) | None => {}
+        }
+    }
+}
+
+/// The next order, with what came beside it, if one comes in this time; or the template's exit code.
+fn next_order(
+    master: &Channel,
+    timeout_ms: i32,
+) -> Result<Option<(ToTemplate, Option<OwnedFd>)>, i32> {
+    if let Err(error) = poll_readable(&[master.as_fd()], timeout_ms) {
+        error!("template cannot wait for orders: {}", cure::told(&error));
+        return Err(exit_code::INTERNAL);
+    }
+    match messages::receive_from(master) {
+        Ok(Incoming::Message(Said { message, fd, .. })) => Ok(Some((message, fd))),
+        Ok(Incoming::Nothing) => Ok(None),
+        Ok(Incoming::Closed) => Err(exit_code::FINE),
+        Err(error) => {
+            error!("template cannot read its orders: {}", cure::told(&error));
+            Err(exit_code::INTERNAL)
+        }
+    }
+}
+
+fn reopen(host: &mut dyn Host) {
+    log::reopen();
+    host.reopen_logs();
 }
 
 /// Without a master to hear it there is nothing left to do.

@@ -328,8 +328,12 @@ fn tree(prepared: Prepared, host: &mut dyn Host, launcher: &Launcher) -> io::Res
             common,
             orders,
             may_preload,
+            other,
         } => {
             common.leave_to_acceptor();
+            if let Some(other) = &other {
+                other.leave_to_acceptor();
+            }
             log_to_scribe(common, |channels| {
                 let writer = channels.take_writer_of_app();
                 writer.ok_or_else(|| io::ErrorKind::NotConnected.into())
@@ -337,7 +341,7 @@ fn tree(prepared: Prepared, host: &mut dyn Host, launcher: &Launcher) -> io::Res
             if let Err(code) = privileges::confine_app(common, "the template") {
                 process::exit_now(code);
             }
-            match template::run(common, orders, may_preload, host) {
+            match template::run((common, other), orders, may_preload, host) {
                 Ended::Template(code) => {
                     log::finish();
                     process::exit_now(code)

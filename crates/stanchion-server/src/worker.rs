@@ -36,8 +36,10 @@ pub(crate) struct Assignment {
     pub(crate) worker: WorkerRef,
     /// Which of the workers wanted it is, for hooks: `worker.nr`.
     pub(crate) number: u16,
-    /// Whether it has the app from the template.
+    /// Whether it has the app: from the template, or since it was one.
     pub(crate) has_app: bool,
+    /// Whether the master knows its process, as that of a template.
+    pub(crate) is_known: bool,
     /// Where it reports.
     pub(crate) reports: Channel,
 }
@@ -346,8 +348,12 @@ pub(crate) fn run(common: &'static Common, assignment: Assignment, host: &mut dy
     log::begin_anew();
     title::show(&format!("worker {}", assignment.number), &common.settings);
     let settings = &common.settings;
-    let introduced =
-        adopted(common).and_then(|()| messages::report(&assignment.reports, &FromWorker::Here));
+    let introduced = adopted(common).and_then(|()| {
+        if assignment.is_known {
+            return Ok(());
+        }
+        messages::report(&assignment.reports, &FromWorker::Here)
+    });
     if let Err(error) = introduced {
         error!("worker cannot start: {error}");
         return exit_code::WORKER_BOOT;

@@ -80,9 +80,11 @@ pub(super) enum Event {
     /// A child has ended.
     Reaped(i32, Exit),
     /// `BuildHouse` or `RebuildHouse` was performed: what the new settings say, or, told in the log, why not.
+    /// The template that was to come along is there, or was killed.
     HouseBuilt {
         generation: u32,
         plan: Result<Plan, String>,
+        template: Option<i32>,
     },
     /// `ForkAcceptor` was performed; `None`: the kernel refused.
     AcceptorForked { generation: u32, pid: Option<i32> },
@@ -189,8 +191,13 @@ pub(super) enum Action {
     /// Read the configuration and make all that a house of this generation needs before its first
     /// fork.
     BuildHouse { generation: u32 },
-    /// Make, with the settings of the house `first`, all that one needs whose app is called by the other interface.
-    RebuildHouse { generation: u32, first: u32 },
+    /// Make, with the settings of the house `first`, all that one needs whose app is called by the other interface. Its template,
+    /// which has imported the app, comes along if it can, and is killed else.
+    RebuildHouse {
+        generation: u32,
+        first: u32,
+        template: Option<i32>,
+    },
     /// Nothing of this house is left: free what it needed.
     DropHouse { generation: u32 },
     /// Fork the acceptor.

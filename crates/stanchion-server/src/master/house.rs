@@ -228,7 +228,7 @@ impl House {
     ) -> Result<(), Ruin> {
         match *said {
             FromTemplate::Ready => self.template.on_ready(),
-            FromTemplate::NotForWorkers => self.template.on_not_for_workers(actions),
+            FromTemplate::NotForWorkers => self.on_not_for_workers(now_ms, actions),
             FromTemplate::NotForked(worker) => {
                 let booted = self.workers.on_not_forked(now_ms, worker, actions);
                 self.must_boot(booted)?;

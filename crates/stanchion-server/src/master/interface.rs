@@ -81,14 +81,17 @@ impl Master {
             self.on_ruin(now_ms, generation, &Ruin { why, code }, actions);
             return;
         }
+        let template = match worker {
+            Some(_) => None,
+            None => house.template.goes_over(),
+        };
         house.dismiss(now_ms + QUICK_MS);
         let what = match self.serving {
             Some(_) => "the reload",
             None => "the server",
         };
-        let name = if plan.is_event_loop { "wsgi" } else { "asgi" };
         actions.push(Action::info(format!(
-            "the app is {}: {what} starts again for it; --interface {name} saves this second import",
+            "the app is {}: {what} starts again for it",
             called(!plan.is_event_loop)
         )));
         self.generations += 1;
@@ -100,6 +103,7 @@ impl Master {
         actions.push(Action::RebuildHouse {
             generation: self.generations,
             first: generation,
+            template,
         });
     }
 }

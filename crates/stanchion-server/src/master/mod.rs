@@ -9,6 +9,7 @@ mod desk;
 mod doors;
 mod dumps;
 mod event;
+mod first_worker;
 mod gather;
 mod heir;
 mod house;
@@ -19,6 +20,7 @@ mod lent;
 mod looks;
 mod loops;
 mod news;
+mod other_house;
 mod out_of_memory;
 mod outbox;
 mod pause;
@@ -63,6 +65,7 @@ use crate::tree::Common;
 use event::Event;
 use idlers::Idlers;
 use looks::Looks;
+use other_house::OtherHouse;
 use out_of_memory::OutOfMemory;
 use pause::Pause;
 pub(crate) use resources::{Before, HouseResources};
@@ -98,6 +101,8 @@ pub(crate) enum Role {
         orders: Channel,
         /// Whether it may import the app, if the settings say so.
         may_preload: bool,
+        /// The template works with this if the app is called by the other interface.
+        other: Option<Rc<Common>>,
     },
     /// A newborn scribe.
     Scribe {
@@ -133,6 +138,7 @@ struct Loop<'h> {
     signals: SignalPipe,
     /// By generation.
     houses: BTreeMap<u32, HouseResources>,
+    other: OtherHouse,
     /// The house that serves, or is to: what is left of it once it is gone is still asked for.
     present: Rc<Common>,
     /// What has come of the requests of houses that are gone.
@@ -200,6 +206,7 @@ pub(crate) fn run(
         signals: SignalPipe::install(&SIGNALS)?,
         present: Rc::clone(&first.common),
         houses: BTreeMap::from([(first.common.generation, first)]),
+        other: OtherHouse::NotMade,
         departed: Counts::default(),
         logs_through: None,
         doors: Vec::new(),

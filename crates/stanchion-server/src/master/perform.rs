@@ -13,6 +13,7 @@ use stanchion_sys::signal;
 use tracing::{error, info, warn};
 
 use super::event::{Action, Event, Severity};
+use super::other_house::OtherHouse;
 use super::reports::{Link, Post};
 use super::resources::{Before, HouseResources};
 use super::stacks;
@@ -56,12 +57,13 @@ impl Loop<'_> {
         match action {
             Action::BuildHouse { generation } => {
                 let built = self.build(generation);
-                self.built(generation, built);
+                self.built(generation, built, None);
             }
-            Action::RebuildHouse { generation, first } => {
-                let built = self.rebuild(generation, first);
-                self.built(generation, built);
-            }
+            Action::RebuildHouse {
+                generation,
+                first,
+                template,
+            } => self.go_over(generation, first, template),
             Action::DropHouse { generation } => self.drop_house(generation),
             Action::ForkAcceptor { generation } => return self.fork_acceptor(generation),
             Action::ForkTemplate {
@@ -141,15 +143,23 @@ impl Loop<'_> {
         let Some(house) = self.houses.get_mut(&generation) else {
             return;
         };
-        let ToTemplate::Fork { worker, number } = message else {
-            if let Some(link) = &mut house.template {
-                link.outbox.send(message);
+        let (worker, number, becomes) = match message {
+            ToTemplate::Fork { worker, number } => (worker, number, false),
+            ToTemplate::Become { worker, number } => (worker, number, true),
+            ToTemplate::GoOver | ToTemplate::Reopen => {
+                if let Some(link) = &mut house.template {
+                    link.outbox.send(message);
+                }
+                return;
             }
-            return;
         };
+        // The app is called as this house is made for it.
+        self.other = OtherHouse::Over;
+        let known = house.template.as_ref().map(Link::pid);
+        let known = known.filter(|_| becomes);
         match Channel::pair() {
             Ok((ours, theirs)) => {
-                let post = Post::new(worker.tenure, number, ours);
+                let post = Post::new(worker.tenure, number, ours, known);
                 house.posts.insert(worker.index, post);
                 if let Some(link) = &mut house.template {
                     link.outbox.send_with(message, Some(theirs.into()));
@@ -157,6 +167,10 @@ impl Loop<'_> {
             }
             Err(error) => {
                 error!("worker {number} cannot be given a channel to the master: {error}");
+                if let Some(pid) = known {
+                    self.kill(pid, signal::SIGKILL);
+                    return;
+                }
                 let said = FromTemplate::NotForked(worker);
                 self.events
                     .push_back(Event::TemplateSaid { generation, said });
@@ -207,7 +221,12 @@ impl Loop<'_> {
         }
     }
 
-    fn built(&mut self, generation: u32, built: Result<HouseResources, String>) {
+    pub(super) fn built(
+        &mut self,
+        generation: u32,
+        built: Result<HouseResources, String>,
+        template: Option<i32>,
+    ) {
         let plan = built.map(|resources| {
             let plan = resources.plan();
             let is_the_server = self.master.serving.is_none();
@@ -217,8 +236,11 @@ impl Loop<'_> {
             self.houses.insert(generation, resources);
             plan
         });
-        self.events
-            .push_front(Event::HouseBuilt { generation, plan });
+        self.events.push_front(Event::HouseBuilt {
+            generation,
+            plan,
+            template,
+        });
     }
 
     /// Reads the configuration again and makes what a house needs.
@@ -250,7 +272,11 @@ impl Loop<'_> {
     }
 
     /// Makes what a house needs, with the settings of another one, for an app that is called by the other interface.
-    fn rebuild(&mut self, generation: u32, first: u32) -> Result<HouseResources, String> {
+    pub(super) fn rebuild(
+        &mut self,
+        generation: u32,
+        first: u32,
+    ) -> Result<HouseResources, String> {
         let first = self.houses.get(&first);
         let first = first.ok_or("the house that was made first is gone")?;
         let settings = first.common.settings.clone();
@@ -358,6 +384,9 @@ impl Loop<'_> {
 
     fn fork_template(&mut self, generation: u32, may_preload: bool) -> Option<Role> {
         let alone = threads::refuse(self.host);
+        if may_preload {
+            self.make_other(generation);
+        }
         let house = self.houses.get_mut(&generation)?;
         let mut fork = || fork_with_channel(self.open_files, || self.host.fork());
         let pid = match alone
@@ -366,6 +395,7 @@ impl Loop<'_> {
         {
             Ok((Fork::Child, orders)) => {
                 return Some(Role::Template {
+                    other: self.other.common(),
                     common: house.common_for_life(),
                     orders,
                     may_preload,

@@ -1,6 +1,8 @@
 //! A reload: another house is made ready beside the one that serves, gets the door, and the old one
 //! retires. If it cannot be made ready the old one goes on, untouched.
 
+use stanchion_sys::signal::SIGKILL;
+
 use super::event::{Action, News, Plan};
 use super::heir::Heir;
 use super::house::{House, Ruin, Standing};
@@ -75,7 +77,7 @@ impl Master {
         &mut self,
         now_ms: u64,
         generation: u32,
-        plan: Result<Plan, String>,
+        (plan, template): (Result<Plan, String>, Option<i32>),
         actions: &mut Vec<Action>,
     ) {
         if self.houses.contains_key(&generation) {
@@ -86,6 +88,7 @@ impl Master {
             Ok(plan) if self.building == Some(generation) => plan,
             // Given up meanwhile.
             Ok(_) => {
+                actions.extend(template.map(|pid| Action::Kill(pid, SIGKILL)));
                 actions.push(Action::DropHouse { generation });
                 return;
             }
@@ -111,6 +114,9 @@ impl Master {
         let only = self.serving.is_none() && !has_other_master;
         let mut house = House::new(generation, plan, target, only);
         house.acceptor.share(has_other_master, actions);
+        if let Some(pid) = template {
+            house.template.comes_over(pid);
+        }
         self.houses.insert(generation, house);
     }
 

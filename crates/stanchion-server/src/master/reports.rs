@@ -99,6 +99,10 @@ impl<T: serde::Serialize + std::fmt::Debug> Link<T> {
         }
     }
 
+    pub(super) fn pid(&self) -> i32 {
+        self.pid
+    }
+
     fn hear<S: DeserializeOwned>(
         &mut self,
         now_ms: u64,
@@ -124,7 +128,7 @@ pub(super) struct Post {
     /// Which of the workers wanted it is, for the log.
     number: u16,
     channel: Channel,
-    /// Whose it is: the first child of ours that says that it is there.
+    /// The first child of ours that says that it is there has the post, or the former template.
     pid: Option<i32>,
     intake: Intake,
     /// Its end was told.
@@ -132,12 +136,13 @@ pub(super) struct Post {
 }
 
 impl Post {
-    pub(super) fn new(tenure: u16, number: u16, channel: Channel) -> Self {
+    /// `pid`: the worker's process, if that is known.
+    pub(super) fn new(tenure: u16, number: u16, channel: Channel, pid: Option<i32>) -> Self {
         Self {
             tenure,
             number,
             channel,
-            pid: None,
+            pid,
             intake: Intake::default(),
             was_ended: false,
         }

@@ -170,8 +170,12 @@ impl Master {
             }
             Event::Reaped(pid, exit) => self.on_reaped(now_ms, pid, exit, actions),
             Event::Childless { generation } => self.on_childless(now_ms, generation, actions),
-            Event::HouseBuilt { generation, plan } => {
-                self.on_built(now_ms, generation, plan, actions);
+            Event::HouseBuilt {
+                generation,
+                plan,
+                template,
+            } => {
+                self.on_built(now_ms, generation, (plan, template), actions);
             }
             Event::HeirStarted(pid) => self.on_heir_started(pid, actions),
             Event::HeirReady => self.on_heir_ready(now_ms, actions),

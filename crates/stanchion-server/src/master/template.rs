@@ -95,14 +95,42 @@ impl Template {
     }
 
     /// It has imported the app and cannot fork workers with it. The next one does without, as long as this
-    /// house stands.
-    pub(super) fn on_not_for_workers(&mut self, actions: &mut Vec<Action>) {
-        if matches!(self.stage, Stage::Booting { .. }) && self.may_preload {
-            self.may_preload = false;
-            self.is_leaving = true;
-            // It leaves by itself, unless a thread of the app's holds it up.
-            self.kill(actions);
+    /// house stands. Gives the process that has the app for itself, unless it had no business to say so.
+    pub(super) fn on_not_for_workers(&mut self) -> Option<i32> {
+        match self.stage {
+            Stage::Booting { pid } if self.may_preload => {
+                self.may_preload = false;
+                Some(pid)
+            }
+            _ => None,
         }
+    }
+
+    /// It has the app, for another house. Gives its process, which is no longer this one's.
+    pub(super) fn goes_over(&mut self) -> Option<i32> {
+        match self.stage {
+            Stage::Booting { pid } => {
+                self.stage = Stage::Wanted;
+                Some(pid)
+            }
+            _ => None,
+        }
+    }
+
+    /// The process was that of the house before this one, and has the app.
+    pub(super) fn comes_over(&mut self, pid: i32) {
+        self.stage = Stage::Booting { pid };
+    }
+
+    /// Its process is a worker from now on.
+    pub(super) fn has_become_worker(&mut self) {
+        self.stage = Stage::Wanted;
+    }
+
+    /// Its process is of no use.
+    pub(super) fn leave(&mut self, actions: &mut Vec<Action>) {
+        self.is_leaving = true;
+        self.kill(actions);
     }
 
     /// It has forked a worker: all is well with it.

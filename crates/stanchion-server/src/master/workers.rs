@@ -135,22 +135,18 @@ impl Workers {
 
     // What must be done.
 
+    pub(super) fn may_try(&self, now_ms: u64) -> bool {
+        self.backoff.is_over(now_ms)
+    }
+
     /// Asks the template for whoever is missing.
     pub(super) fn fork_missing(&mut self, now_ms: u64, target: u16, actions: &mut Vec<Action>) {
-        if !self.backoff.is_over(now_ms) {
+        if !self.may_try(now_ms) {
             return;
         }
         let missing: Vec<u16> = self.missing(target).collect();
         for index in missing {
-            let last = &mut self.tenures[usize::from(index)];
-            *last = (*last + 1) % Word::TENURES;
-            let tenure = *last;
-            let number = self.free_number();
-            let nth = self.had.entry(number).or_default();
-            *nth = nth.saturating_add(1);
-            let asked_for = Worker::asked_for(tenure, (number, *nth), now_ms);
-            let worker = asked_for.at(index);
-            self.seated.insert(index, asked_for);
+            let (worker, number) = self.seat(now_ms, index, Stage::Asked);
             let message = ToTemplate::Fork { worker, number };
             let generation = self.generation;
             actions.push(Action::TellTemplate {
@@ -158,6 +154,21 @@ impl Workers {
                 message,
             });
         }
+    }
+
+    /// Gives these seats to another process, with the lowest number that is free.
+    pub(super) fn seat(&mut self, now_ms: u64, index: u16, stage: Stage) -> (WorkerRef, u16) {
+        let last = &mut self.tenures[usize::from(index)];
+        *last = (*last + 1) % Word::TENURES;
+        let tenure = *last;
+        let number = self.free_number();
+        let nth = self.had.entry(number).or_default();
+        *nth = nth.saturating_add(1);
+        let mut seated = Worker::asked_for(tenure, (number, *nth), now_ms);
+        seated.stage = stage;
+        let worker = seated.at(index);
+        self.seated.insert(index, seated);
+        (worker, number)
     }
 
     /// The lowest that none of those has who stay.

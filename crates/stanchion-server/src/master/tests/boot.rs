@@ -106,20 +106,29 @@ fn an_app_that_the_template_cannot_load_ends_the_server() {
 #[test]
 fn an_app_that_workers_cannot_have_from_the_template_is_left_to_them_once_and_for_all() {
     let mut tree = Tree::booting();
-    tree.expect(not_for_workers(1), "KILL 11");
-    // Whether it left by itself or was killed: nothing has failed, and nothing is waited for.
-    for exit in [LEFT, KILLED] {
-        let mut tree = Tree::booting();
-        tree.play([not_for_workers(1)]);
-        tree.expect(reaped(11, exit), "fork template 1 without the app");
-    }
-    tree.play([reaped(11, LEFT), template_forked(1, Some(12))]);
+    // The process that has imported it is a worker, so that it is imported no more often than there are workers.
+    tree.expect(
+        not_for_workers(1),
+        "template 1: become 0/1\nfork template 1 without the app",
+    );
+    tree.play([template_forked(1, Some(12)), acceptor_ready(1)]);
     tree.expect(not_for_workers(1), "");
     tree.expect(
-        template_ready(1),
-        "template 1: fork 0/1\ntemplate 1: fork 1/1",
+        ready(1, 0, 1),
+        "acceptor 1: ready 0/1=11
+         info: worker ready worker=0 pid=11 generation=1",
     );
-    tree.fill(1, 2);
+    tree.expect(template_ready(1), "template 1: fork 1/1");
+    tree.play([here(1, 1, 1, 101), ready(1, 1, 1)]);
+    tree.expect_among(
+        reaped(11, KILLED),
+        "vacate 1:0
+         acceptor 1: gone 0/1
+         news: gone 0=11 killed
+         warning: worker 0 (11) was killed by SIGKILL
+         template 1: fork 0/2",
+    );
+    tree.play([here(1, 0, 2, 102), ready(1, 0, 2)]);
     // One that ends later is followed by another such one, also if it has the number of the first.
     let lost = "warning: the template was killed by SIGKILL; another one is started
          fork template 1 without the app";
@@ -131,18 +140,53 @@ fn an_app_that_workers_cannot_have_from_the_template_is_left_to_them_once_and_fo
 #[test]
 fn a_reload_asks_again_whether_the_app_can_be_preloaded() {
     let mut tree = Tree::booting();
-    tree.play([not_for_workers(1), reaped(11, LEFT)]);
     tree.play([
+        not_for_workers(1),
         template_forked(1, Some(12)),
         acceptor_ready(1),
         template_ready(1),
+        ready(1, 0, 1),
+        here(1, 1, 1, 101),
+        ready(1, 1, 1),
+        signal(SIGHUP),
     ]);
-    tree.fill(1, 2);
-    tree.play([signal(SIGHUP)]);
     tree.expect(built(2, PLAN), "fork acceptor 2\nfork template 2");
     tree.fork(2);
-    tree.expect(not_for_workers(2), "KILL 21");
-    tree.expect(reaped(21, LEFT), "fork template 2 without the app");
+    tree.expect(
+        not_for_workers(2),
+        "template 2: become 0/1\nfork template 2 without the app",
+    );
+}
+
+#[test]
+fn a_process_that_has_the_app_for_itself_leaves_if_no_worker_is_wanted_of_it() {
+    let mut tree = Tree::serving();
+    tree.play([reaped(11, KILLED), template_forked(1, Some(12))]);
+    tree.expect(not_for_workers(1), "KILL 12");
+    // Whether it left by itself or was killed: nothing has failed, and nothing is waited for.
+    tree.expect(reaped(12, KILLED), "fork template 1 without the app");
+}
+
+#[test]
+fn one_that_dies_before_it_is_a_worker_is_a_worker_that_did_not_boot() {
+    let mut tree = Tree::booting_with(Plan { workers: 1, ..PLAN });
+    tree.play([acceptor_ready(1), not_for_workers(1)]);
+    tree.expect(
+        reaped(11, KILLED),
+        "vacate 1:0
+         acceptor 1: gone 0/1
+         news: gone 0=11 boot
+         error: worker 0 (11) was killed by SIGKILL while booting, failure 1 in a row; next try in 100 ms",
+    );
+    tree.play([template_forked(1, Some(12)), template_ready(1)]);
+    tree.expect_tick_after(100, "template 1: fork 0/2");
+}
+
+#[test]
+fn a_server_that_is_to_leave_tells_the_process_that_is_to_be_a_worker() {
+    let mut tree = Tree::booting();
+    tree.play([not_for_workers(1), template_forked(1, Some(12))]);
+    tree.expect_among(signal(SIGINT), "KILL 12\nTERM 11");
 }
 
 #[test]

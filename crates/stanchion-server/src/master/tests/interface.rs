@@ -8,8 +8,7 @@ const ASGI: Plan = Plan {
     ..GUESS
 };
 
-const AGAIN: &str = "info: the app is asynchronous (ASGI): the server starts again for it; --interface asgi saves this \
-                     second import";
+const AGAIN: &str = "info: the app is asynchronous (ASGI): the server starts again for it";
 
 fn of_worker(generation: u32, index: u16) -> Event {
     worker_said(generation, index, 1, FromWorker::OtherInterface)
@@ -57,7 +56,7 @@ fn a_first_house_for_the_wrong_interface_goes_and_another_one_is_the_server() {
     tree.play([acceptor_ready(1)]);
     tree.expect(
         other_interface(1),
-        &format!("{AGAIN}\nbuild 2 like 1\nacceptor 1: quit\nKILL 11"),
+        &format!("{AGAIN}\nbuild 2 like 1 with template 11\nacceptor 1: quit"),
     );
     tree.expect(built(2, ASGI), "fork acceptor 2\nfork template 2");
     // That it ends is no failure, whatever its exit code.
@@ -75,6 +74,35 @@ fn a_first_house_for_the_wrong_interface_goes_and_another_one_is_the_server() {
          info: ready: 2 workers
          news: ready 2",
     );
+}
+
+#[test]
+fn the_template_that_has_imported_the_app_may_come_along() {
+    let with = |template| Event::HouseBuilt {
+        generation: 2,
+        plan: Ok(ASGI),
+        template: Some(template),
+    };
+    let mut tree = Tree::booting_with(GUESS);
+    tree.play([acceptor_ready(1), other_interface(1)]);
+    tree.expect(with(11), "fork acceptor 2");
+    tree.play([acceptor_forked(2, Some(20)), acceptor_ready(2)]);
+    tree.expect(reaped(acceptor(1), LEFT), "drop 1");
+    tree.expect(
+        template_ready(2),
+        "template 2: fork 0/1\ntemplate 2: fork 1/1",
+    );
+    // The template may have the app for itself alone.
+    let mut tree = Tree::booting_with(GUESS);
+    tree.play([acceptor_ready(1), other_interface(1), with(11)]);
+    tree.expect(
+        not_for_workers(2),
+        "template 2: become 0/1\nfork template 2 without the app",
+    );
+    // The server leaves meanwhile.
+    let mut tree = Tree::booting_with(GUESS);
+    tree.play([acceptor_ready(1), other_interface(1), signal(SIGINT)]);
+    tree.expect(with(11), "KILL 11\ndrop 2");
 }
 
 #[test]
@@ -177,10 +205,9 @@ fn a_reload_brings_an_app_of_the_other_kind_and_the_next_one_takes_it_for_that()
     tree.fork(2);
     tree.expect(
         other_interface(2),
-        "info: the app is asynchronous (ASGI): the reload starts again for it; --interface asgi saves this second import
-         build 3 like 2
-         acceptor 2: quit
-         KILL 21",
+        "info: the app is asynchronous (ASGI): the reload starts again for it
+         build 3 like 2 with template 21
+         acceptor 2: quit",
     );
     tree.play([built(3, ASGI), reaped(21, BROKEN), reaped(20, LEFT)]);
     tree.fork(3);
@@ -199,8 +226,8 @@ fn a_reload_brings_an_app_of_the_other_kind_and_the_next_one_takes_it_for_that()
     tree.fork(3);
     tree.expect_among(
         other_interface(3),
-        "info: the app is a WSGI app: the reload starts again for it; --interface wsgi saves this second import
-         build 4 like 3",
+        "info: the app is a WSGI app: the reload starts again for it
+         build 4 like 3 with template 31",
     );
 }
 

@@ -320,12 +320,20 @@ fn reaped(pid: i32, exit: Exit) -> Event {
 
 fn built(generation: u32, plan: Plan) -> Event {
     let plan = Ok(plan);
-    Event::HouseBuilt { generation, plan }
+    Event::HouseBuilt {
+        generation,
+        plan,
+        template: None,
+    }
 }
 
 fn not_built(generation: u32) -> Event {
     let plan = Err("bind: the address is taken".to_owned());
-    Event::HouseBuilt { generation, plan }
+    Event::HouseBuilt {
+        generation,
+        plan,
+        template: None,
+    }
 }
 
 fn acceptor_forked(generation: u32, pid: Option<i32>) -> Event {
@@ -445,7 +453,14 @@ fn memory(generation: u32, worker: u16, megabytes: u64) -> Event {
 fn line(action: &Action) -> String {
     match action {
         Action::BuildHouse { generation } => format!("build {generation}"),
-        Action::RebuildHouse { generation, first } => format!("build {generation} like {first}"),
+        Action::RebuildHouse {
+            generation,
+            first,
+            template,
+        } => match template {
+            Some(pid) => format!("build {generation} like {first} with template {pid}"),
+            None => format!("build {generation} like {first}"),
+        },
         Action::DropHouse { generation } => format!("drop {generation}"),
         Action::ForkAcceptor { generation } => format!("fork acceptor {generation}"),
         Action::ForkTemplate {
@@ -557,6 +572,10 @@ fn to_template(message: &ToTemplate) -> String {
         ToTemplate::Fork { worker, number } => {
             format!("fork {}{}", short(*worker), called_else(*worker, *number))
         }
+        ToTemplate::Become { worker, number } => {
+            format!("become {}{}", short(*worker), called_else(*worker, *number))
+        }
+        ToTemplate::GoOver => "go over".to_owned(),
         ToTemplate::Reopen => "reopen".to_owned(),
     }
 }

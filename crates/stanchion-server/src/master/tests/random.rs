@@ -26,6 +26,8 @@ enum Role {
     Template {
         /// It has imported the app, unless workers have to.
         may_preload: bool,
+        /// It has said that it has the app for itself alone, or for the other interface, and waits for the master's answer.
+        waits: bool,
         orders: VecDeque<WorkerRef>,
         /// What it could not fork, and has not reported.
         unreported: VecDeque<WorkerRef>,
@@ -101,6 +103,8 @@ struct World {
     waiting: BTreeSet<ClientId>,
     handed_over: bool,
     is_to_leave: bool,
+    /// Houses for the other interface of which the master has made beforehand what they need: one at most.
+    others: u8,
 }
 
 impl World {
@@ -140,6 +144,7 @@ impl World {
             waiting: BTreeSet::new(),
             handed_over: false,
             is_to_leave: false,
+            others: u8::from(!has_scribe),
         }
     }
 
@@ -238,18 +243,12 @@ impl World {
     fn perform(&mut self, action: Action) {
         assert!(self.exits.is_empty(), "{action:?} after the end");
         match action {
-            Action::BuildHouse { generation } => self.build(generation),
-            Action::RebuildHouse { generation, first } => {
-                assert!(
-                    self.houses.contains(&first),
-                    "of what it is made like nothing is left"
-                );
-                assert!(!self.seconds.contains(&first), "a third one");
-                let open = |role: &Role| matches!(role, Role::Acceptor { open: true, .. });
-                assert_eq!(self.find(first, open), None, "it has let clients in");
-                self.seconds.insert(generation);
-                self.build(generation);
-            }
+            Action::BuildHouse { generation } => self.build(generation, None),
+            Action::RebuildHouse {
+                generation,
+                first,
+                template,
+            } => self.rebuild(generation, first, template),
             Action::DropHouse { generation } => self.drop_house(generation),
             Action::ForkAcceptor { generation } => {
                 let earlier = self.find(generation, |role| matches!(role, Role::Acceptor { .. }));
@@ -266,6 +265,7 @@ impl World {
                 assert!(!(is_found && may_preload), "imported for nothing");
                 let role = Role::Template {
                     may_preload,
+                    waits: false,
                     orders: VecDeque::new(),
                     unreported: VecDeque::new(),
                 };
@@ -354,12 +354,52 @@ impl World {
         }
     }
 
-    fn build(&mut self, generation: u32) {
+    fn rebuild(&mut self, generation: u32, first: u32, template: Option<i32>) {
+        assert!(
+            self.houses.contains(&first),
+            "of what it is made like nothing is left"
+        );
+        assert!(!self.seconds.contains(&first), "a third one");
+        let open = |role: &Role| matches!(role, Role::Acceptor { open: true, .. });
+        assert_eq!(self.find(first, open), None, "it has let clients in");
+        self.seconds.insert(generation);
+        let comes_along = self.go_over(generation, template);
+        self.build(generation, comes_along);
+    }
+
+    /// The template that has found the other interface comes along, if what it needs is there, or is killed.
+    fn go_over(&mut self, generation: u32, template: Option<i32>) -> Option<i32> {
+        let has_other = std::mem::take(&mut self.others) > 0;
+        let pid = template?;
+        match self.children.get_mut(&pid) {
+            Some(child) if has_other => {
+                child.house = generation;
+                if let Role::Template { waits, .. } = &mut child.role {
+                    *waits = false;
+                }
+                self.refuse_next = false;
+            }
+            // A dead template does not read it, and its end is known soon.
+            None if has_other => self.refuse_next = false,
+            Some(_) => {
+                self.die(pid, KILLED);
+                return None;
+            }
+            None => return None,
+        }
+        Some(pid)
+    }
+
+    fn build(&mut self, generation: u32, template: Option<i32>) {
         let built = if std::mem::take(&mut self.refuse_next) {
             not_built(generation)
         } else {
             assert!(self.houses.insert(generation), "built twice");
-            built(generation, self.plan)
+            Event::HouseBuilt {
+                generation,
+                plan: Ok(self.plan),
+                template,
+            }
         };
         self.events.push_front(built);
     }
@@ -450,9 +490,12 @@ impl World {
     }
 
     fn tell_template(&mut self, generation: u32, message: &ToTemplate) {
-        let ToTemplate::Fork { worker, .. } = *message else {
-            return;
+        let (worker, becomes) = match *message {
+            ToTemplate::Fork { worker, .. } => (worker, false),
+            ToTemplate::Become { worker, .. } => (worker, true),
+            ToTemplate::GoOver | ToTemplate::Reopen => return,
         };
+        self.others = 0;
         let WorkerRef { index, tenure } = worker;
         let who = (generation, index);
         let last = self.tenures.insert(who, tenure);
@@ -460,15 +503,24 @@ impl World {
             last.is_none_or(|last| last < tenure),
             "{who:?}/{tenure} after {last:?}"
         );
-        let earlier = self.seated.insert(who, (tenure, false));
+        let earlier = self.seated.insert(who, (tenure, becomes));
         assert_eq!(earlier, None, "{who:?} was asked for and may still come");
         self.close_post(who);
         self.posts.insert(who, tenure);
         if let Some(pid) = self.template(generation)
             && let Some(child) = self.children.get_mut(&pid)
-            && let Role::Template { orders, .. } = &mut child.role
+            && let Role::Template { orders, waits, .. } = &mut child.role
         {
-            orders.push_back(worker);
+            assert_eq!(becomes, *waits, "{worker:?}");
+            if becomes {
+                child.role = Role::Worker {
+                    worker,
+                    here: true,
+                    asked: false,
+                };
+            } else {
+                orders.push_back(worker);
+            }
         } else {
             // One that is dead does not read it.
             self.silent.push_back(silent(generation, index, tenure));
@@ -587,7 +639,16 @@ impl World {
             && let Some(said) = self.other_interface_of(pid)
         {
             self.reports.push_back(said);
-            self.die(pid, BROKEN);
+            let has_other = self.others > 0;
+            let child = self.children.get_mut(&pid).expect("it lives");
+            match &mut child.role {
+                Role::Template {
+                    may_preload: true,
+                    waits,
+                    ..
+                } if has_other => *waits = true,
+                _ => self.die(pid, BROKEN),
+            }
             return true;
         }
         let Some(child) = self.children.get_mut(&pid).filter(|child| !child.stuck) else {
@@ -611,14 +672,19 @@ impl World {
             return true;
         }
         if let Role::Template {
-            may_preload: true, ..
+            may_preload: true,
+            ref mut waits,
+            ..
         } = child.role
             && !child.ready
-            && choice.is_multiple_of(3)
+            && (*waits || choice.is_multiple_of(3))
         {
-            self.reports.push_back(not_for_workers(house));
-            self.die(pid, LEFT);
-            return true;
+            // From then on it waits.
+            let was_said = std::mem::replace(waits, true);
+            if !was_said {
+                self.reports.push_back(not_for_workers(house));
+            }
+            return !was_said;
         }
         if !child.ready {
             child.ready = true;
@@ -681,6 +747,7 @@ impl World {
             return None;
         }
         match child.role {
+            Role::Template { waits: true, .. } => None,
             Role::Template { .. } => Some(other_interface(child.house)),
             Role::Worker {
                 worker: worker @ WorkerRef { index, tenure },

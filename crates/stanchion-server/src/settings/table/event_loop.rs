@@ -31,11 +31,13 @@ asynchronous if it is a coroutine function, or an object whose __call__ \
 is one.
 
 The server starts for a WSGI app. If auto finds an asynchronous one, the \
-server starts again for that, which costs a second import of the app; a \
-line in the log says so, and --interface asgi saves it. Until auto knows, \
-clients wait outside, in the kernel's queue; otherwise they come in at once \
-and wait in the line. A reload or an upgrade looks again, and takes the \
-app for what it was. An app that is not what is said here is refused.",
+server starts again for that, with the process that has imported the app. \
+With --no-preload, a logging setup of gunicorn's, or at a reload that brings \
+another kind of app, the app is imported once more; a line in the log says \
+so, and --interface asgi saves it. Until auto knows, clients wait outside, \
+in the kernel's queue; otherwise they come in at once and wait in the line. \
+A reload or an upgrade looks again, and takes the app for what it was. An \
+app that is not what is said here is refused.",
         },
         Setting {
             name: "worker_concurrency",

@@ -98,6 +98,16 @@ impl Decoder {
         }
     }
 
+    /// Bytes of the body that its sender has promised and that have not come: all that are left, or of chunks the rest of this
+    /// one.
+    pub fn announced(&self) -> u64 {
+        match &self.0 {
+            State::Length { left } => *left,
+            State::Chunked(chunked) => chunked.data_left(),
+            State::ToEnd { .. } => 0,
+        }
+    }
+
     /// So many of [`Decoder::plain_left`] were read past this decoder.
     pub fn took(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.plain_left(), "more than was sure to come");

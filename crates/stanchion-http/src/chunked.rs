@@ -145,7 +145,11 @@ impl Chunked {
             self.size = if self.size_digits == 0 { 0 } else { self.size };
             self.size_digits += 1;
             if self.size_digits > SIZE_DIGITS_MAX {
-                return Err(Fault::BadRequest("a chunk's size has too many digits"));
+                // A size that wraps around would be taken for a small one (RFC 9112 section 7.1).
+                return Err(match self.size {
+                    0 => Fault::BadRequest("a chunk's size has too many digits"),
+                    _ => Fault::ChunkTooLarge,
+                });
             }
             self.size = self.size << 4 | u64::from(digit);
             return Ok(State::Size);

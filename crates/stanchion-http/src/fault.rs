@@ -17,6 +17,8 @@ pub enum Fault {
     HeadTooLarge,
     /// It has an expectation that we cannot fulfil.
     UnknownExpectation,
+    /// A chunk of its body has more bytes than 64 bits can tell.
+    ChunkTooLarge,
 }
 
 impl Fault {
@@ -29,6 +31,7 @@ impl Fault {
             Self::LineTooLong => 414,
             Self::FieldTooLarge | Self::HeadTooLarge => 431,
             Self::UnknownExpectation => 417,
+            Self::ChunkTooLarge => 413,
         }
     }
 
@@ -41,6 +44,7 @@ impl Fault {
             Self::FieldTooLarge => "a header field is too large",
             Self::HeadTooLarge => "the head is too large",
             Self::UnknownExpectation => "an expectation other than 100-continue",
+            Self::ChunkTooLarge => "a chunk is too large",
         }
     }
 }

@@ -45,7 +45,6 @@ fn chunks() {
         ),
         ("7.1", "0000000000000001\r\na\r\n0\r\n\r\n", Some("a")),
         ("7.1", "00000000000000001\r\na\r\n0\r\n\r\n", None),
-        ("7.1", "10000000000000001\r\na\r\n0\r\n\r\n", None),
         ("7.1", "\r\n\r\n", None),
         ("7.1", "x\r\n\r\n", None),
         ("7.1", "0x1\r\na\r\n0\r\n\r\n", None),
@@ -113,6 +112,35 @@ fn a_chunk_may_have_all_that_64_bits_can_tell() {
     let mut input = &b"ffffffffffffffff\r\n"[..];
     assert_eq!(decoder.decode(&mut input), Ok(Decoded::More));
     assert_eq!((decoder.plain_left(), decoder.is_over()), (u64::MAX, false));
+    for over in [
+        "10000000000000001",
+        "0ffffffffffffffff",
+        "fffffffffffffffff",
+    ] {
+        let text = format!("{over}\r\na\r\n0\r\n\r\n");
+        let got = decoded(Framing::Chunked, text.as_bytes());
+        assert_eq!(got, Err(Fault::ChunkTooLarge), "{over}");
+    }
+}
+
+#[test]
+fn what_a_body_still_announces_is_known_before_it_comes() {
+    // (its framing, what has come of it, what is announced besides)
+    for (framing, came, announced) in [
+        (Framing::Empty, "", 0),
+        (Framing::Length(5), "he", 3),
+        (Framing::Chunked, "5", 0),
+        (Framing::Chunked, "5\r\n", 5),
+        (Framing::Chunked, "5\r\nhe", 3),
+        (Framing::Chunked, "5\r\nhello\r\n", 0),
+        (Framing::Chunked, "8000000000000000\r\n", 1 << 63),
+        (Framing::ToEnd, "hello", 0),
+    ] {
+        let mut decoder = Decoder::new(framing);
+        let mut input = came.as_bytes();
+        while let Ok(Decoded::Data(_)) = decoder.decode(&mut input) {}
+        assert_eq!(decoder.announced(), announced, "{framing:?} {came:?}");
+    }
 }
 
 #[test]

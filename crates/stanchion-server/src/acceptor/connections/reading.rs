@@ -370,7 +370,10 @@ impl Connection {
 
     fn body_came(&mut self, mut came: Came<'_>, requests: &mut Requests) -> Step {
         let body_max = requests.common.settings.limit_request_body;
-        let is_too_long = |sink: &Sink| body_max > 0 && sink.len() > body_max;
+        // What a chunk announces counts before it comes: its client would be waited for in vain.
+        let is_too_long = |sink: &Sink, decoder: &Decoder| {
+            body_max > 0 && sink.len().saturating_add(decoder.announced()) > body_max
+        };
         let Phase::Body(body) = &mut self.phase else {
             return Step::On;
         };
@@ -378,7 +381,7 @@ impl Connection {
             body.decoder.took(piece.len() as u64);
             body.pace.came(piece.len(), requests.now_us);
             body.sink.add_piece(piece);
-            if is_too_long(&body.sink) {
+            if is_too_long(&body.sink, &body.decoder) {
                 return self.refuse_body(Refusal::BodyTooLarge, requests);
             }
         }
@@ -387,10 +390,13 @@ impl Connection {
             match body.decoder.decode(&mut rest) {
                 Ok(Decoded::Data(data)) => {
                     body.sink.add(data);
-                    if is_too_long(&body.sink) {
+                    if is_too_long(&body.sink, &body.decoder) {
                         return self.refuse_body(Refusal::BodyTooLarge, requests);
                     }
                     body.pace.came(data.len(), requests.now_us);
+                }
+                Ok(Decoded::More) if is_too_long(&body.sink, &body.decoder) => {
+                    return self.refuse_body(Refusal::BodyTooLarge, requests);
                 }
                 Ok(Decoded::More) => return Step::On,
                 Ok(Decoded::End) => {

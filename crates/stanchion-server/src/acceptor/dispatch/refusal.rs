@@ -93,9 +93,12 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// What is wrong with the framing of a body. Whatever it is, the body is not as announced.
+    /// What is wrong with the framing of a body: it announces more than any limit, or is not as announced.
     pub(crate) fn of_body(fault: Fault) -> Self {
-        Self::BadRequest(fault.reason())
+        match fault {
+            Fault::ChunkTooLarge => Self::BodyTooLarge,
+            _ => Self::BadRequest(fault.reason()),
+        }
     }
 
     /// RFC 9110 section 15; 429 and 431 are RFC 6585 sections 4 and 5.
@@ -260,6 +263,7 @@ impl From<Fault> for Refusal {
             Fault::FieldTooLarge => Self::FieldTooLarge,
             Fault::HeadTooLarge => Self::HeadTooLarge,
             Fault::UnknownExpectation => Self::UnknownExpectation,
+            Fault::ChunkTooLarge => Self::BodyTooLarge,
         }
     }
 }
@@ -284,6 +288,10 @@ mod tests {
             assert!(refusal.is_clients() && refusal.closes(), "{fault:?}");
             assert_eq!(Refusal::of_body(fault).status(), 400, "{fault:?}");
         }
+        let too_large = Fault::ChunkTooLarge;
+        let refusals = [Refusal::from(too_large), Refusal::of_body(too_large)];
+        let statuses = refusals.map(Refusal::status);
+        assert_eq!((statuses, too_large.status()), ([413, 413], 413));
     }
 
     #[test]

@@ -71,7 +71,8 @@ at most 64 KiB.",
             help: "Largest request body, in bytes (0: any)",
             long_help: "\
 A larger body is answered 413: before any of it is read if its length is \
-announced, and as soon as it is too long if it is chunked. With 0, only the \
+announced, and if it is chunked, as soon as the size of a chunk says that it \
+will be too long. With 0, only the \
 room in tmp_upload_dir and max_spool limit it.",
         },
         Setting {

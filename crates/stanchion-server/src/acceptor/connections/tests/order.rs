@@ -292,6 +292,22 @@ fn what_is_no_request_is_told_so_and_seen_out() {
             "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 999\r\n\r\n",
             "413",
         ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n201\r\n",
+            "413",
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n200\r\n",
+            "413",
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n8000000000000000\r\n",
+            "413",
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000001",
+            "413",
+        ),
     ] {
         let mut stage = Stage::new(r#"{"limit_request_body": 512}"#);
         stage.say(text);

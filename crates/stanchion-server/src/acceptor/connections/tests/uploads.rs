@@ -170,6 +170,12 @@ fn a_body_that_turns_out_bad_is_refused_and_its_worker_told() {
             "413",
             Outcome::BodyTooLarge,
         ),
+        (
+            r#"{"interface": "asgi", "limit_request_body": 512}"#,
+            "8000000000000000\r\n",
+            "413",
+            Outcome::BodyTooLarge,
+        ),
     ] {
         let mut stage = stage(settings, &head("Transfer-Encoding: chunked"));
         stage.say("3\r\nabc\r\n");

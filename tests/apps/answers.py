@@ -62,6 +62,13 @@ def with_length(environ: WSGIEnvironment, start_response: StartResponse) -> Iter
     return [b"four"]
 
 
+@illegal("/closes")
+def closes(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    """`Connection` is the server's to say (PEP 3333), but apps do."""
+    start_response("200 OK", [TEXT, ("Connection", environ["QUERY_STRING"])])
+    return [b"last"]
+
+
 @legal("/one-chunk")
 def one_chunk(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
     start_response("200 OK", [TEXT])

@@ -53,6 +53,16 @@ def test_a_get_is_answered_and_the_app_finds_what_it_would_of_http_1_1(echo: Ser
     assert "CONTENT_LENGTH" not in environ or environ["CONTENT_LENGTH"] == ""
 
 
+def test_an_app_that_closes_its_connection_ends_no_other_stream(serve: Serve) -> None:
+    """Of HTTP/2 the connection is not the app's: the field is dropped (RFC 9113 section 8.2.2)."""
+    server = serve("answers:app", *HTTP2)
+    with Talk(server.address) as talk:
+        for _ in range(2):
+            answer = talk.get("/closes?close")
+            assert (answer.status, answer.body, answer.reset) == (200, b"last", None)
+            assert "connection" not in {name for name, _ in answer.fields}
+
+
 @pytest.mark.parametrize("tells", [True, False])
 @pytest.mark.parametrize("length", [0, 1, 65_535, 65_536, 3_000_000])
 def test_a_body_arrives_whole_whether_or_not_its_length_is_told(echo: Server, length: int, tells: bool) -> None:

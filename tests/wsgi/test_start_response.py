@@ -123,6 +123,19 @@ def test_written_and_yielded_data_goes_out_before_the_app_goes_on(serve: Serve, 
         assert b"late" in wire.body_bytes(len(b"4\r\nlate\r\n"))
 
 
+@pytest.mark.own("gunicorn drops what the app says")
+def test_an_app_may_close_its_connection(answers: Server) -> None:
+    with answers.connect() as wire:
+        for kept in ("keep-alive", "x-close"):
+            response = wire.get(f"/closes?{kept}")
+            assert (response.body, response.header("Connection")) == (b"last", None)
+        for version, said in (("1.1", "ClOsE"), ("1.1", "x-a,close"), ("1.0", "close")):
+            with answers.connect() as other:
+                response = other.get(f"/closes?{said}", "Connection: keep-alive", version=version)
+                assert (response.body, response.all("Connection")) == (b"last", ["close"])
+                assert other.closed()
+
+
 @pytest.mark.parametrize(
     "case",
     [

@@ -1,6 +1,7 @@
 """A worker knows a head of an answer again that it had just before: what is different must be seen all the same."""
 
 import itertools
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
@@ -17,6 +18,7 @@ class Head:
     status: int
     fields: tuple[tuple[str, str], ...] = ()
     """Those of the app, without its length."""
+    closes: bool = False
 
 
 FAILED = Head(500)
@@ -31,7 +33,7 @@ HEADS = {
     "more": Head(200, (KIND, BY, BY)),
     "none": Head(200),
     "told": Head(200, (KIND, BY)),
-    "of-the-connection": Head(200, (KIND, BY)),
+    "of-the-connection": Head(200, (KIND, BY), closes=True),
     "of-own-class": Head(200, (KIND, BY)),
     "long": Head(200, (KIND, BY, ("X-Long", "a" * 8192))),
     "many": Head(200, (BY,) * 40),
@@ -51,7 +53,7 @@ def repeating(shared_serve: Serve) -> Server:
 
 def assert_answered(wire: Wire, name: str) -> None:
     response, expected = wire.get(f"/{name}"), HEADS[name]
-    assert response.status == expected.status, name
+    assert (response.status, response.closes()) == (expected.status, expected.closes), name
     if expected is FAILED:
         return
     fields = [field for field in response.headers if field[0].startswith(("X-", "Content-Type"))]
@@ -61,10 +63,14 @@ def assert_answered(wire: Wire, name: str) -> None:
 
 @pytest.mark.parametrize("first", HEADS)
 def test_each_head_is_its_own_whatever_came_before(repeating: Server, first: str) -> None:
-    with repeating.connect() as wire:
+    with ExitStack() as wires:
+        wire = wires.enter_context(repeating.connect())
         for second in HEADS:
             for name in (first, first, second, second):
                 assert_answered(wire, name)
+                if HEADS[name].closes:
+                    assert wire.closed()
+                    wire = wires.enter_context(repeating.connect())
 
 
 def test_a_list_that_has_grown_is_another_head(repeating: Server) -> None:

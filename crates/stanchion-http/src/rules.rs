@@ -38,6 +38,12 @@ pub fn is_hop_by_hop(name: &[u8]) -> bool {
             .any(|known| name.eq_ignore_ascii_case(known))
 }
 
+/// Whether a `Connection` field has this option (RFC 9110 section 7.6.1), in whatever case.
+pub fn has_option(value: &[u8], option: &[u8]) -> bool {
+    let mut options = value.split(|&byte| byte == b',');
+    options.any(|said| said.trim_ascii().eq_ignore_ascii_case(option))
+}
+
 /// Whether a field may stand behind a body, in whatever case its name is.
 pub fn may_be_trailer(name: &[u8]) -> bool {
     !is_hop_by_hop(name) && !OF_BODY.iter().any(|known| name.eq_ignore_ascii_case(known))

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyMapping, PyString, PyTuple};
 use stanchion_http::answer::{self, EARLY_HINTS};
 use stanchion_http::rules::{
-    STATUSES, content_length, is_field_text, is_hop_by_hop, is_plain_text, is_token,
+    STATUSES, content_length, has_option, is_field_text, is_hop_by_hop, is_plain_text, is_token,
     may_be_trailer, may_tell_length,
 };
 use stanchion_server::record::{ANSWER_HEAD_BYTES_MAX, AnswerHead, FilePart};
@@ -37,6 +37,7 @@ struct Given {
     status: Option<Py<PyAny>>,
     fields: Vec<(Py<PyAny>, Py<PyAny>)>,
     content_length: Option<u64>,
+    closes: bool,
     wire_len: usize,
 }
 
@@ -50,6 +51,7 @@ impl Head {
         let is_same = self.given.is(status, headers);
         if is_same {
             self.content_length = self.given.content_length;
+            self.wire.close(self.given.closes);
             self.wire.shorten(self.given.wire_len);
         }
         is_same
@@ -91,6 +93,7 @@ impl Head {
         if is_usual && wire_len <= REMEMBERED_BYTES_MAX {
             self.given.status = Some(status.clone().unbind());
             self.given.content_length = self.content_length;
+            self.given.closes = self.wire.closes();
             self.given.wire_len = wire_len;
         } else {
             self.given.forget(status.py());
@@ -234,7 +237,10 @@ impl Head {
     /// Adds a field that has been checked, if it is the app's to say.
     fn put(&mut self, name: &[u8], value: &[u8]) -> PyResult<()> {
         if is_hop_by_hop(name) {
-            // Dropped, as gunicorn does.
+            // Dropped: the acceptor speaks for the connection. It ends one that the app wants to end.
+            if name.eq_ignore_ascii_case(b"connection") && has_option(value, b"close") {
+                self.wire.close(true);
+            }
             return Ok(());
         }
         if name.eq_ignore_ascii_case(b"content-length") && !self.tells(value)? {

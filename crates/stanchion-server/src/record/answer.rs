@@ -46,6 +46,8 @@ const HINTS: u32 = 2;
 const HEAD_OF_PIECES: u32 = 3;
 const PIECE: u32 = 4;
 const TRAILERS: u32 = 5;
+/// Set beside the kind of a head: no other answer follows on its connection.
+const CLOSES: u32 = 1 << 31;
 
 /// Part of a file that the acceptor is to send as the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +63,7 @@ pub struct FilePart {
 #[derive(Clone, Debug, Default)]
 pub struct AnswerHead {
     bytes: Vec<u8>,
+    closes: bool,
 }
 
 impl AnswerHead {
@@ -69,13 +72,25 @@ impl AnswerHead {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_BYTES);
         self.bytes.resize(PREFIX_BYTES, 0);
+        self.closes = false;
         put_status(&mut self.bytes, status, reason);
+    }
+
+    /// Whether its connection, if it is its own, is to end behind this answer.
+    pub fn close(&mut self, closes: bool) {
+        self.closes = closes;
+    }
+
+    /// Likewise, as was said.
+    pub fn closes(&self) -> bool {
+        self.closes
     }
 
     /// None yet of trailers, which are fields alone.
     pub fn trailers() -> Self {
         Self {
             bytes: vec![0; PREFIX_BYTES],
+            closes: false,
         }
     }
 
@@ -98,7 +113,7 @@ impl AnswerHead {
     /// exchange, and else what comes behind.
     pub fn whole(&mut self, file: Option<FilePart>) -> &[u8] {
         let kind = if file.is_some() { HEAD_OF_FILE } else { HEAD };
-        self.behind_prefix(kind, file)
+        self.behind_prefix(self.marked(kind), file)
     }
 
     /// All of it, for the exchange, if it is no head but hints that go ahead of one.
@@ -108,12 +123,16 @@ impl AnswerHead {
 
     /// All of it, for the exchange, if trailers come behind the body. What follows is read by [`answer_part`].
     pub fn whole_before_pieces(&mut self) -> &[u8] {
-        self.behind_prefix(HEAD_OF_PIECES, None)
+        self.behind_prefix(self.marked(HEAD_OF_PIECES), None)
     }
 
     /// All of them, for the exchange, if they are trailers.
     pub fn whole_trailers(&mut self) -> &[u8] {
         self.behind_prefix(TRAILERS, None)
+    }
+
+    fn marked(&self, kind: u32) -> u32 {
+        if self.closes { kind | CLOSES } else { kind }
     }
 
     fn behind_prefix(&mut self, kind: u32, file: Option<FilePart>) -> &[u8] {
@@ -170,6 +189,8 @@ pub struct AnswerPrefix {
     pub file: Option<FilePart>,
     /// The body comes in pieces, and trailers behind it: see [`answer_part`].
     pub has_trailers: bool,
+    /// The app wants its connection to end behind this answer.
+    pub closes: bool,
 }
 
 /// Reads the first [`PREFIX_BYTES`] of an answer. Whether `head_len` more bytes are there is for the caller
@@ -177,7 +198,8 @@ pub struct AnswerPrefix {
 pub fn answer_prefix(bytes: &[u8]) -> Result<AnswerPrefix, BadRecord> {
     let mut reader = Reader(bytes);
     let head_len = reader.word()?;
-    let kind = u32::from_le_bytes(reader.array()?);
+    let marked = u32::from_le_bytes(reader.array()?);
+    let (kind, closes) = (marked & !CLOSES, marked & CLOSES != 0);
     let (offset, len) = (reader.number()?, reader.number()?);
     if head_len > ANSWER_HEAD_BYTES_MAX {
         return Err(BadRecord);
@@ -191,6 +213,7 @@ pub fn answer_prefix(bytes: &[u8]) -> Result<AnswerPrefix, BadRecord> {
         head_len,
         file,
         has_trailers: kind == HEAD_OF_PIECES,
+        closes,
     })
 }
 
@@ -212,14 +235,18 @@ mod tests {
             fields: Vec<(Vec<u8>, Vec<u8>)>,
             file in proptest::option::of((any::<u64>(), any::<u64>())),
             again: bool,
+            closes: bool,
         ) {
             let file = file.map(|(offset, len)| FilePart { offset, len });
             let mut head = AnswerHead::default();
             if again {
                 head.begin(500, b"Not This");
                 head.field(b"X-Not", b"this");
+                head.close(true);
             }
             head.begin(200, b"Fine");
+            prop_assert!(!head.closes());
+            head.close(closes);
             let mut expected = b"HTTP/1.1 200 Fine\r\n".to_vec();
             for (name, value) in &fields {
                 head.field(name, value);
@@ -228,7 +255,7 @@ mod tests {
             prop_assert_eq!(head.wire(), &expected);
             let whole = head.whole(file).to_vec();
             let prefix = answer_prefix(&whole).expect("readable");
-            prop_assert_eq!(prefix, AnswerPrefix { head_len: expected.len(), file, has_trailers: false });
+            prop_assert_eq!(prefix, AnswerPrefix { head_len: expected.len(), file, has_trailers: false, closes });
             prop_assert_eq!(&whole[PREFIX_BYTES..], &expected);
             prop_assert!(answer_part(&whole).is_err());
             let before_pieces = answer_prefix(head.whole_before_pieces()).expect("readable");
@@ -294,5 +321,8 @@ mod tests {
         assert!(!prefix(0, HINTS));
         assert!(!prefix(0, PIECE));
         assert!(!prefix(0, 6));
+        assert!(prefix(0, CLOSES));
+        assert!(!prefix(0, CLOSES | HINTS));
+        assert!(!prefix(0, CLOSES >> 1));
     }
 }

@@ -64,8 +64,10 @@ impl Connection {
             bytes,
             head,
             facts,
+            closes,
             body,
         } = answer;
+        self.closing |= closes;
         let whole = bytes.len() - head.end;
         let plan = match outcome {
             Outcome::Answered => {

@@ -302,6 +302,7 @@ impl Dispatch {
             head,
             facts,
             has_trailers,
+            closes,
             ..
         } = head;
         let bytes = Bytes::from(bytes);
@@ -320,6 +321,7 @@ impl Dispatch {
             head: 0..head.len(),
             bytes: bytes[head].to_vec(),
             facts,
+            closes,
             body: Start::Streamed(whole),
         })
     }
@@ -356,6 +358,7 @@ impl Dispatch {
             facts,
             file: prefix.file,
             has_trailers,
+            closes: prefix.closes,
         })
     }
 
@@ -456,17 +459,23 @@ struct Headed {
     facts: AnswerFacts,
     file: Option<FilePart>,
     has_trailers: bool,
+    closes: bool,
 }
 
 impl Headed {
     fn begins(self, body: Start) -> AppAnswer {
         let Self {
-            bytes, head, facts, ..
+            bytes,
+            head,
+            facts,
+            closes,
+            ..
         } = self;
         AppAnswer {
             bytes,
             head,
             facts,
+            closes,
             body,
         }
     }

@@ -103,6 +103,8 @@ pub(crate) struct AppAnswer {
     /// Where the head is in there, in wire form, without the empty line; checked.
     pub(crate) head: Range<usize>,
     pub(crate) facts: AnswerFacts,
+    /// The app wants its connection to end behind it. A stream of HTTP/2 has none of its own (RFC 9113 section 8.2.2).
+    pub(crate) closes: bool,
     pub(crate) body: Start,
 }
 

@@ -133,6 +133,7 @@ pub(crate) fn answer(head: &str, body: &[u8], is_head: bool, start: Start) -> An
         bytes: [head.as_bytes(), body].concat(),
         head: 0..head.len(),
         facts,
+        closes: false,
         body: start,
     })
 }

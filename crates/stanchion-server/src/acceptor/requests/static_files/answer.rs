@@ -116,6 +116,7 @@ impl StaticFiles {
         Ok(Found::File(AppAnswer {
             head: 0..wire.len(),
             facts: facts(status, BodyLength::Unknown),
+            closes: false,
             bytes: wire,
             body: Start::File(file, sections),
         }))
@@ -169,6 +170,7 @@ fn without_body(status: u16, wire: Vec<u8>) -> Found {
     Found::File(AppAnswer {
         head: 0..wire.len(),
         facts: facts(status, BodyLength::Nothing),
+        closes: false,
         bytes: wire,
         body: Start::Whole,
     })

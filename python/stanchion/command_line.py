@@ -221,6 +221,9 @@ class _Parser(argparse.ArgumentParser):
         self.place = place
 
     def error(self, message: str) -> NoReturn:
+        flags, _, complaint = message.removeprefix("argument ").partition(": ")
+        if complaint == "expected one argument":
+            message = _without_value(flags)
         raise UsageError(f"{self.place}: {message}")
 
 
@@ -283,6 +286,17 @@ def _add_flags(parser: argparse.ArgumentParser, setting: config.Setting) -> None
         action = "append" if setting.kind == "list" else "store"
         synonyms = [flag for one in gunicorn.SYNONYMS if one.setting == setting.name for flag in one.flags]
         parser.add_argument(*setting.flags, *synonyms, action=action, metavar=setting.metavar, **common)
+
+
+def _without_value(flags: str) -> str:
+    """What to say of a flag that stands without its value: which values there are."""
+    setting = next(
+        (setting for setting in config.schema() if not set(setting.flags).isdisjoint(flags.split("/"))), None
+    )
+    if setting is None:
+        return f"{flags} needs a value"
+    what = ", ".join(setting.choices) if setting.choices else f"{setting.metavar} ({setting.help})"
+    return f"{flags} needs a value: {what}"
 
 
 def _unknown(arguments: Sequence[str], app: str | None) -> list[str]:

@@ -47,6 +47,8 @@ MESSAGES: dict[str, list[Any]] = {
     "headers as lists": [start(headers=[[b"x-one", b"1"], [b"x-two", b"2"]]), body(b"x")],
     "headers twice": [start(headers=[(b"set-cookie", b"a=1"), (b"set-cookie", b"b=2")]), body(b"x")],
     "hop-by-hop": [start(headers=[(b"connection", b"x-y"), (b"transfer-encoding", b"chunked")]), body(b"x")],
+    "closes": [start(headers=[(b"connection", b"Close")]), body(b"last")],
+    "closes in pieces": [start(headers=[(b"connection", b"x-y, close")]), body(b"a", True), body(b"b")],
     "204": [start(204), body(b"not sent")],
     "304": [start(304, [(LENGTH, b"5")]), body(b"not sent")],
     "length": [start(headers=[(LENGTH, b"4")]), body(b"ab", True), body(b"cd")],
@@ -255,8 +257,9 @@ async def gone(scope: Message, receive: Receive, send: Send) -> None:
             SEEN.append("OSError")
             last = raised
     announce("over")
-    # As frameworks do.
-    raise RuntimeError("the client is gone") from last
+    if last is not None:
+        # As frameworks do.
+        raise RuntimeError("the client is gone") from last
 
 
 async def beyond(scope: Message, receive: Receive, send: Send) -> None:

@@ -54,8 +54,8 @@ def test_each_kind_of_message(server: Server, kind_of_hint: str) -> None:
 
 
 def test_the_scope_names_the_extension_only_where_it_works(serve: Serve, gate: Gate, asked: Ask) -> None:
-    with_hints = serve("hinting:asgi", "--interface", "asgi", HINTS, env=gate.environment)
-    without = serve("hinting:asgi", "--interface", "asgi")
+    with_hints = serve("hinting:asgi", "--interface", "asgi", HINTS, "--pathsend", env=gate.environment)
+    without = serve("hinting:asgi", "--interface", "asgi", "--pathsend")
     both = "['http.response.early_hint', 'http.response.pathsend']"
     one = "['http.response.pathsend']"
     for server, version, expected in (

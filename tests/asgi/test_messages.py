@@ -26,6 +26,8 @@ CASES: dict[str, tuple[int, str, list[object]]] = {
     "headers as lists": (200, "x", RETURNED),
     "headers twice": (200, "x", RETURNED),
     "hop-by-hop": (200, "x", RETURNED),
+    "closes": (200, "last", RETURNED),
+    "closes in pieces": (200, "ab", RETURNED),
     "204": (204, "", RETURNED),
     "304": (304, "", RETURNED),
     "length": (200, "abcd", RETURNED),
@@ -103,6 +105,8 @@ def asked(wire: Wire, case: str) -> tuple[int, Response]:
 def test_messages(served: Server, flavour: Flavour, case: str) -> None:
     with served.connect() as wire:
         status, response = asked(wire, case)
+        if case.startswith("closes"):
+            assert response.closes() and wire.closed()
     with served.connect() as wire:
         seen = wire.get("/seen").json()
     came = (status, "" if status == 500 else response.text, seen)

@@ -27,7 +27,7 @@ CONCURRENCY = 4
 KINDS = {
     "threads": ("chaotic:app", "--interface", "wsgi"),
     "loops": (
-        *("chaotic_asgi:app", "--interface", "asgi", "--loop", "asyncio"),
+        *("chaotic_asgi:app", "--interface", "asgi", "--loop", "asyncio", "--pathsend"),
         *("--worker-concurrency", str(CONCURRENCY), "--worker-sessions", "1"),
     ),
 }

@@ -31,6 +31,8 @@ enum Step {
         steps: Py<PyIterator>,
         then: Then,
     },
+    /// Lets others have their turn, and is through.
+    Turn,
     /// It is through, or somebody is at it.
     Over,
 }
@@ -86,6 +88,7 @@ impl Awaited {
                         "this call of receive or send was awaited already",
                     ));
                 }
+                Step::Turn => return Ok(Came::Through(None)),
                 Step::Receive => match self.of.next_event(py)? {
                     Ok(event) => return Ok(Came::Through(Some(event.into_any().unbind()))),
                     Err(future) => (future, Then::Receive),
@@ -94,6 +97,11 @@ impl Awaited {
                     Sent::Through => return Ok(Came::Through(None)),
                     Sent::Taken(future) => (future.into_bound(py), Then::End),
                     Sent::Later(future) => (future.into_bound(py), Then::Send(message)),
+                    Sent::ToNobody => {
+                        *self.lock(py) = Step::Turn;
+                        // As `asyncio.sleep(0)` does.
+                        return Ok(Came::Waits(py.None()));
+                    }
                 },
                 Step::Wait { steps, then } => match (steps.bind(py).clone().next(), then) {
                     (Some(Err(raised)), _) => return Err(raised),

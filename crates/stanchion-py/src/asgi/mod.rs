@@ -6,6 +6,8 @@
 
 mod awaited;
 mod compression;
+mod extensions;
+mod gone;
 mod input;
 mod messages;
 mod progress;
@@ -97,11 +99,6 @@ impl Puller {
             }),
             compression: Compression::new(worker.settings().ws_max_size),
         })
-    }
-
-    /// Whether the acceptor is to send files.
-    fn sends_files(&self) -> bool {
-        self.worker.settings().sendfile
     }
 
     fn lock(&self, py: Python<'_>) -> MutexGuard<'_, State> {
@@ -278,11 +275,6 @@ impl Puller {
     /// Whether sessions have been told that the worker leaves.
     fn is_restart_told(&self, py: Python<'_>) -> bool {
         self.lock(py).is_restart_told
-    }
-
-    /// Whether the task of a request ends with its deadline.
-    fn cancels_on_timeout(&self) -> bool {
-        self.worker.settings().cancel_on_timeout
     }
 
     /// A seat is through with its request.

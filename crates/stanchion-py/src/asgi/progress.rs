@@ -36,6 +36,9 @@ pub(super) struct Progress {
     /// Once the body is whole, if the app has said that trailers come behind it: those that have come.
     pub(super) trailers: Option<AnswerHead>,
     pub(super) is_client_gone: bool,
+    /// When the app was first found to send on after that, and how often it has.
+    pub(super) gone_us: Option<u64>,
+    pub(super) to_nobody: u32,
     /// Pieces that the app has sent behind all that its client is to have.
     beyond: u32,
     /// The app's task has ended, but pieces that it has sent wait for room.
@@ -144,6 +147,8 @@ impl Progress {
             is_answered: false,
             trailers: None,
             is_client_gone: false,
+            gone_us: None,
+            to_nobody: 0,
             beyond: 0,
             is_left: false,
             receivers: Waiters::default(),
@@ -229,6 +234,11 @@ impl Progress {
         Ok(Some(Part { bytes, is_last }))
     }
 
+    /// Whether the app has sent too much behind all that its client is to have.
+    pub(super) fn is_far_beyond(&self) -> bool {
+        self.beyond > BEYOND_PIECES_MAX
+    }
+
     /// Whether more of the request's body has come, or the end of it.
     pub(super) fn has_input(&self) -> bool {
         let taken = self.answer.taken.as_ref();
@@ -240,7 +250,7 @@ impl Progress {
     pub(super) fn put(&mut self, py: Python<'_>, piece: &[u8], is_last: bool) -> PyResult<Put> {
         if self.answer.is_given() {
             self.beyond = self.beyond.saturating_add(1);
-            if self.beyond > BEYOND_PIECES_MAX {
+            if self.is_far_beyond() {
                 return Err(client_gone());
             }
             // The acceptor lets go of who has all. What is left to say is missed by nobody.

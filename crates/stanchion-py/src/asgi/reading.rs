@@ -47,7 +47,9 @@ impl Reader {
         } = seated;
         let record = self.buffer.read(&taken);
         let record = record.map_err(|bad| PyRuntimeError::new_err(format!("{bad}: our fault")))?;
-        let scope = self.scopes.make(py, &record)?;
+        let scope = self
+            .scopes
+            .make(py, &record, puller.get().offers(&record))?;
         let running = if record.facts.is_websocket {
             let socket = Socket::new(&record, taken, number, event_loop, puller);
             Running::Socket(Py::new(py, socket)?)

@@ -1,4 +1,4 @@
-//! One request of an ASGI app: what its `receive` and `send` do (HTTP 2.5).
+//! One request of an ASGI app: what its `receive` and `send` do (HTTP 2.3).
 
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,26 +8,32 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyDict, PyString};
-use stanchion_http::HTTP2;
 use stanchion_server::log::EXCEPTION;
 use stanchion_server::record::{BodyRecord, FilePart, RequestRecord};
 use stanchion_server::{Seat, Taken};
+use stanchion_sys::clock::monotonic_us;
 use tracing::error;
 
 use super::Puller;
 use super::awaited::{Awaited, reject, resolve};
+use super::extensions::Extensions;
+use super::gone::comes_of_gone_client;
 use super::input::Input;
 use super::progress::{Progress, client_gone, write_all};
 use super::running::Running;
-use super::waits::{Put, Waited, is_set};
+use super::waits::{Put, Sent, Waited, is_set};
 use crate::answer::{Answer, Stage};
 use crate::head::Head;
 use crate::hooks;
 use crate::response::ClientGone;
 use crate::wsgi::traceback;
 
-/// How many exceptions are looked at, of which each was raised while the one before it was handled.
-const CHAIN_MAX: usize = 16;
+/// After its client has left an app may send on for so long, to nobody (HTTP 2.3): one that listens hears of it by `receive`,
+/// and to raise would have it fail. After that `send` raises (HTTP 2.4): a stream without end would have its seat for ever.
+const TO_NOBODY_US_MAX: u64 = 10_000_000;
+/// Of so many messages to nobody one lets the rest of the loop have its turn, among which may be who cancels the app. Not each:
+/// a generator is better cancelled where it waits than where what it has yielded is sent.
+const TO_NOBODY_IN_TURN: u32 = 64;
 
 /// A request that the app answers.
 #[pyclass(frozen, module = "stanchion")]
@@ -40,10 +46,9 @@ pub(crate) struct Request {
     puller: Py<Puller>,
     /// Method and target, for the log.
     what: String,
-    /// The scope names the extension `http.response.early_hint`.
-    takes_hints: bool,
-    /// Likewise `http.response.trailers`; and the client takes what the app gives.
-    offers_trailers: bool,
+    /// What its scope names.
+    offered: Extensions,
+    /// The client takes trailers that the app gives.
     takes_trailers: bool,
     state: Mutex<Progress>,
 }
@@ -75,8 +80,7 @@ impl Request {
             event_loop,
             puller: puller.clone().unbind(),
             what: record.describe(),
-            takes_hints: record.facts.takes_hints,
-            offers_trailers: record.protocol == HTTP2.as_bytes(),
+            offered: puller.get().offers(record),
             takes_trailers: record.facts.takes_trailers,
             state: Mutex::new(Progress::new(answer, input)),
         })
@@ -109,10 +113,8 @@ impl Request {
         };
         let is_through = state.is_left && state.is_over();
         drop(state);
-        wake(py, done.into_iter().chain(receivers))?;
-        for future in failed {
-            reject(future.bind(py), client_gone())?;
-        }
+        // Who waits for room that is not wanted any more is through; it hears of the client by what it sends next.
+        wake(py, done.into_iter().chain(failed).chain(receivers))?;
         if is_through {
             return Self::leave(this);
         }
@@ -166,8 +168,10 @@ impl Request {
                 let is_short = !state.is_answered && !state.is_client_gone;
                 drop(state);
                 if is_short {
-                    let what = &request.what;
-                    error!("the app's fault: it returned before its answer was whole, at {what}");
+                    let (what, offered) = (&request.what, request.offered);
+                    error!(
+                        "the app's fault: it returned before its answer was whole, at {what}{offered}"
+                    );
                 }
             }
             Ok(raised) => request.app_failed(py, &PyErr::from_value(raised)),
@@ -201,10 +205,15 @@ impl Request {
         state.is_left = false;
         let waiting = state.give_back(py);
         let receivers = state.receivers.take();
+        let is_client_gone = state.is_client_gone;
         drop(state);
         wake(py, receivers)?;
         for future in waiting {
-            reject(future.bind(py), client_gone())?;
+            match is_client_gone {
+                // Nobody asks what the tasks of a call that has ended have raised.
+                true => resolve(future.bind(py))?,
+                false => reject(future.bind(py), client_gone())?,
+            }
         }
         Puller::ended(
             request.puller.bind(py),
@@ -252,7 +261,7 @@ impl Request {
         let kind = kind.to_str()?;
         match kind {
             "http.response.body" => return request.body(py, message),
-            "http.response.trailers" if request.offers_trailers => {
+            "http.response.trailers" if request.offered.trailers => {
                 return request.trailers(py, message);
             }
             _ => {}
@@ -260,8 +269,8 @@ impl Request {
         request.check_client(py)?;
         match kind {
             "http.response.start" => request.start(py, message).map(|()| None),
-            "http.response.pathsend" => request.path(py, message),
-            "http.response.early_hint" if request.takes_hints => {
+            "http.response.pathsend" if request.offered.files => request.path(py, message),
+            "http.response.early_hint" if request.offered.hints => {
                 request.early_hint(py, message).map(|()| None)
             }
             other => Err(PyRuntimeError::new_err(format!(
@@ -270,7 +279,21 @@ impl Request {
         }
     }
 
-    /// What an app gets that sends after its client has gone (HTTP 2.4).
+    /// What becomes of what is sent to a client that has gone, if it does not raise.
+    pub(super) fn send_to_nobody(&self, py: Python<'_>) -> Option<Sent> {
+        let now_us = monotonic_us();
+        let mut state = self.lock(py);
+        let since_us = *state.gone_us.get_or_insert(now_us);
+        state.to_nobody = state.to_nobody.wrapping_add(1);
+        let takes_turn = state.to_nobody.is_multiple_of(TO_NOBODY_IN_TURN);
+        let is_in_time = now_us - since_us < TO_NOBODY_US_MAX && !state.is_far_beyond();
+        (is_in_time && self.puller.get().lets_send_on()).then_some(match takes_turn {
+            true => Sent::ToNobody,
+            false => Sent::Through,
+        })
+    }
+
+    /// What an app gets that sends after its client has gone, unless it may send to nobody.
     fn check_client(&self, py: Python<'_>) -> PyResult<()> {
         if self.lock(py).is_client_gone {
             return Err(client_gone());
@@ -284,7 +307,7 @@ impl Request {
             .ok_or_else(|| PyValueError::new_err("http.response.start needs a status"))?;
         let status = status.extract::<u16>()?;
         let headers = message.get_item(intern!(py, "headers"))?;
-        let promises_trailers = self.offers_trailers && is_set(message, intern!(py, "trailers"))?;
+        let promises_trailers = self.offered.trailers && is_set(message, intern!(py, "trailers"))?;
         // What gives the headers may be code of the app's, which may call this very request.
         let mut head = {
             let mut state = self.lock(py);
@@ -446,22 +469,6 @@ pub(super) fn wake(py: Python<'_>, futures: impl IntoIterator<Item = Py<PyAny>>)
     futures
         .into_iter()
         .try_for_each(|future| resolve(future.bind(py)))
-}
-
-/// Whether it is what `send` has raised, or what the app has made of that.
-pub(super) fn comes_of_gone_client(py: Python<'_>, failure: &PyErr) -> bool {
-    let mut raised = Some(failure.value(py).clone().into_any());
-    for _ in 0..CHAIN_MAX {
-        let Some(one) = raised else {
-            return false;
-        };
-        if one.is_instance_of::<ClientGone>() {
-            return true;
-        }
-        let of = |name| one.getattr(name).ok().filter(|of| !of.is_none());
-        raised = of("__cause__").or_else(|| of("__context__"));
-    }
-    false
 }
 
 fn disconnect(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {

@@ -8,6 +8,7 @@ use super::progress::Progress;
 use super::request::Request;
 use super::socket::Socket;
 use super::waits::{Sent, Waited};
+use crate::response::ClientGone;
 
 /// A call of the app.
 pub(super) enum Running {
@@ -121,7 +122,12 @@ impl Running {
             return Ok(Sent::Later(turn));
         }
         let waits = match self {
-            Self::Request(request) => Request::take_message(request.bind(py), message)?,
+            Self::Request(request) => match Request::take_message(request.bind(py), message) {
+                Err(gone) if gone.is_instance_of::<ClientGone>(py) => {
+                    return request.get().send_to_nobody(py).ok_or(gone);
+                }
+                sent => sent?,
+            },
             Self::Socket(socket) => Socket::take_message(socket.bind(py), message)?,
         };
         Ok(waits.map_or(Sent::Through, Sent::Taken))

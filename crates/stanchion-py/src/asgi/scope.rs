@@ -1,4 +1,4 @@
-//! The scope of a request (ASGI 3, HTTP 2.5).
+//! The scope of a request (ASGI 3, HTTP 2.3, WebSocket 2.5).
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,12 +6,13 @@ use std::net::IpAddr;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use stanchion_http::VARIABLE;
 use stanchion_http::gateway::{Fate, FieldRules, percent_decoded, split_target};
-use stanchion_http::{HTTP2, VARIABLE};
 use stanchion_server::Worker;
 use stanchion_server::record::RequestRecord;
 use stanchion_server::settings::Believed;
 
+use super::extensions::Extensions;
 use crate::strings::text;
 use crate::tls::TlsExtension;
 
@@ -23,6 +24,13 @@ const KEPT_BYTES_MAX: usize = 4 * 1024;
 const NAMES_MAX: usize = 256;
 /// A longer one is not remembered.
 const NAME_BYTES_MAX: usize = 64;
+
+/// The version of the specification for HTTP that scopes name. By later ones Starlette does not listen for its client to leave,
+/// but waits for `send` to raise, which leaves generators of streams suspended: Python finalizes them some time, with errors
+/// that nobody understands. uvicorn, for which apps are written, says this too.
+const HTTP_VERSION: &str = "2.3";
+/// Likewise for `WebSocket`s, where `send` does raise (2.4).
+const WEBSOCKET_VERSION: &str = "2.5";
 
 /// Fields that scopes are not kept with, in lower case.
 const PERSONAL: [&[u8]; 9] = [
@@ -76,7 +84,7 @@ impl Scopes {
         bare.set_item("root_path", &root_path)?;
         let asgi = PyDict::new(py);
         asgi.set_item("version", "3.0")?;
-        asgi.set_item("spec_version", "2.5")?;
+        asgi.set_item("spec_version", HTTP_VERSION)?;
         Ok(Self {
             bare: bare.unbind(),
             asgi: asgi.unbind(),
@@ -100,6 +108,7 @@ impl Scopes {
         &mut self,
         py: Python<'py>,
         request: &RequestRecord<'_>,
+        offered: Extensions,
     ) -> PyResult<Bound<'py, PyDict>> {
         let facts = &request.facts;
         let known = self.kept.iter().find(|kept| {
@@ -124,24 +133,19 @@ impl Scopes {
         };
         scope.set_item(intern!(py, "scheme"), scheme)?;
         // Each its own: they are the app's to change.
-        scope.set_item(intern!(py, "asgi"), self.asgi.bind(py).copy()?)?;
+        let asgi = self.asgi.bind(py).copy()?;
         // These too, and what an app may note in each of them.
         let extensions = PyDict::new(py);
         if facts.is_websocket {
             make_websocket(&scope, request)?;
+            asgi.set_item(intern!(py, "spec_version"), WEBSOCKET_VERSION)?;
             extensions.set_item(intern!(py, "websocket.http.response"), PyDict::new(py))?;
-        } else {
-            extensions.set_item(intern!(py, "http.response.pathsend"), PyDict::new(py))?;
-            if request.protocol == HTTP2.as_bytes() {
-                extensions.set_item(intern!(py, "http.response.trailers"), PyDict::new(py))?;
-            }
         }
-        if facts.takes_hints && !facts.is_websocket {
-            extensions.set_item(intern!(py, "http.response.early_hint"), PyDict::new(py))?;
-        }
+        offered.name_in(&extensions)?;
         if !facts.tls.is_empty() {
             extensions.set_item(intern!(py, "tls"), self.tls.make(py, facts.tls)?)?;
         }
+        scope.set_item(intern!(py, "asgi"), asgi)?;
         scope.set_item(intern!(py, "extensions"), extensions)?;
         if facts.trusted_peer && scope.contains(intern!(py, "client"))? {
             // What its head says.

@@ -17,10 +17,11 @@ use tracing::error;
 
 use super::Puller;
 use super::awaited::{Awaited, reject};
+use super::gone::comes_of_gone_client;
 use super::input::Input;
 use super::messages::disconnect;
 use super::progress::{Progress, client_gone, write_all};
-use super::request::{as_bytes, comes_of_gone_client, wake};
+use super::request::{as_bytes, wake};
 use super::running::Running;
 use super::standing::{Standing, State};
 use super::waits::{Waited, future_of, is_set};

@@ -6,8 +6,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use stanchion_server::log::EXCEPTION;
+use stanchion_server::record::RequestRecord;
 use tracing::{error, info};
 
+use super::extensions::Extensions;
 use super::{Puller, State};
 use crate::hooks;
 use crate::wsgi::traceback;
@@ -23,6 +25,27 @@ pub(super) fn has_looked(looked: Option<PyResult<()>>) {
 }
 
 impl Puller {
+    /// Whether the acceptor is to send files.
+    pub(super) fn sends_files(&self) -> bool {
+        self.worker.settings().sendfile
+    }
+
+    /// Whether the task of a request ends with its deadline.
+    pub(super) fn cancels_on_timeout(&self) -> bool {
+        self.worker.settings().cancel_on_timeout
+    }
+
+    /// What the scope of such a request names.
+    pub(super) fn offers(&self, record: &RequestRecord<'_>) -> Extensions {
+        Extensions::of(record, self.worker.settings())
+    }
+
+    /// Whether an app whose client has gone may send on, to nobody: not while the worker waits for it to end, nor in a child
+    /// that it has forked, which is to notice.
+    pub(super) fn lets_send_on(&self) -> bool {
+        !self.worker.should_leave() && !self.worker.is_forsaken()
+    }
+
     /// Lets a part of what runs look, whether or not there is a notice: another worker may have written over it. What
     /// idles since its last look gives back memory.
     pub(super) fn look_at_part(&self, py: Python<'_>) {

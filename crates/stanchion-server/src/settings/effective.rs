@@ -93,6 +93,8 @@ pub struct Settings {
     pub keepalive: Seconds,
     /// Whether hints of the app's go to clients ahead of its answers: [`Settings::sends_early_hints`].
     pub(crate) early_hints: bool,
+    /// Whether asynchronous apps are offered `http.response.pathsend`.
+    pub pathsend: bool,
     /// Whether a client that has shut its sending side is still served.
     pub half_close: bool,
     /// Whether an idempotent request whose worker died goes to another one, once.

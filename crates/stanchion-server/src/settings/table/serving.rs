@@ -249,6 +249,27 @@ passes early hints on, or if there is none. Without it the app's hints are \
 dropped.",
         },
         Setting {
+            name: "pathsend",
+            flags: &["--pathsend"],
+            metavar: "",
+            env: None,
+            kind: Kind::Bool,
+            default: Preset::Bool(false),
+            gunicorn: false,
+            on_reload: OnReload::Applies,
+            help: "Let asynchronous apps send files by path",
+            long_help: "\
+The scope of an asynchronous app then names the extension \
+http.response.pathsend: FileResponse and StaticFiles of Starlette and FastAPI \
+give the server the path of a file, and the file does not pass through the \
+worker.
+
+Off by default, because middleware cannot see such a body. Of those that \
+compress, some send the file as it is, and some drop the message and all of \
+the answer with it: the client gets a 500. uvicorn does not offer it. Set it \
+for apps without such middleware.",
+        },
+        Setting {
             name: "retry_idempotent",
             flags: &["--retry-idempotent"],
             metavar: "",

@@ -43,6 +43,11 @@ formatter=plain
 [formatter_plain]
 format=%(name)s|%(levelname)s|%(message)s
 """
+FILTER = """
+class NoHealth:
+    def filter(self, record):
+        return "/health" not in record.getMessage()
+"""
 WITH_A_FILTER = """
 class NoHealth:
     def filter(self, record):
@@ -119,6 +124,34 @@ def test_a_dictionary_may_hold_classes(build: Serve) -> None:
     config = {"gunicorn.conf.py": f"DICTIONARY = {DICTIONARY!r}\n{WITH_A_FILTER}"}
     ours, theirs = (written(prepared(build, kind, config)) for kind in (STANCHION, GUNICORN))
     assert ours == theirs == SOLD
+
+
+@pytest.mark.parametrize("asks", ["a dictionary", "JSON"])
+@pytest.mark.parametrize("arguments", [(), ("--access-logfile", "unused.log")], ids=["", "with a file"])
+def test_a_filter_of_the_access_logger_drops_what_it_does_under_gunicorn(
+    build: Serve, asks: str, arguments: tuple[str, ...]
+) -> None:
+    """Of the logger itself, not of a handler."""
+    config = {
+        **DICTIONARY,
+        "filters": {"no_health": {"()": "filtering.NoHealth"}},
+        "loggers": {"gunicorn.access": {"handlers": ["file"], "propagate": False, "filters": ["no_health"]}},
+    }
+    files = {"filtering.py": FILTER, "l.json": json.dumps(config), "gunicorn.conf.py": ""}
+    if asks == "JSON":
+        arguments = (*arguments, "--log-config-json", "l.json")
+    else:
+        files["gunicorn.conf.py"] = f"logconfig_dict = {config!r}"
+    for kind in (STANCHION, GUNICORN):
+        server = prepared(build, kind, files, "--pythonpath", ".", *arguments)
+        server.launch()
+        server.addresses = [Address.parse(f"unix:{server.home}/socket")]
+        for path in ("/first", "/health", "/last"):
+            assert eventually(lambda server=server, path=path: answer(server, path), "it serves", 2 * PATIENCE_S) == 200
+        log = server.home / "app.log"
+        eventually(lambda log=log: "GET /last" in log.read_text(), "it is written")
+        accessed = [line.split()[6] for line in log.read_text().splitlines() if line.startswith("gunicorn.access|")]
+        assert accessed == ["/first", "/last"], kind.name
 
 
 @pytest.mark.parametrize("module", ["stanchion.glogging", "gunicorn.glogging"])

@@ -289,7 +289,7 @@ def _add_flags(parser: argparse.ArgumentParser, setting: config.Setting) -> None
 
 
 def _without_value(flags: str) -> str:
-    """What to say of a flag that stands without its value: which values there are."""
+    """The complaint about a flag without its value, with the values that there are."""
     setting = next(
         (setting for setting in config.schema() if not set(setting.flags).isdisjoint(flags.split("/"))), None
     )

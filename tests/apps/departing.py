@@ -83,7 +83,7 @@ async def flood(request: Request) -> StreamingResponse:
 
 
 async def collect(request: Request) -> PlainTextResponse:
-    """What nobody holds any more is finalized; what comes of that is in the log once this is answered."""
+    """Finalizes what is left of streams; the log has what comes of that once this is answered."""
     for _ in range(3):
         gc.collect()
         await asyncio.sleep(0)
@@ -133,7 +133,7 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
     await piece(send)
     match path:
         case "/raw/rows":
-            # As Datasette exports a table: whatever fails is told to the client, and printed.
+            # As Datasette exports a table: it prints each failure, and sends it to the client.
             announce("begun")
             await asyncio.to_thread(wait_for_pass)
             try:

@@ -60,7 +60,7 @@ async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
             while (event := await receive())["type"] != "http.disconnect":
                 pass
             await answer(send, "nobody")
-            announce("told, and sends to nobody")
+            announce("told, and sends in vain")
         case "/stream":
             piece, left, waited = bytes(256 << 10), int(scope["query_string"]), False
             await send({"type": "http.response.start", "status": 200, "headers": []})

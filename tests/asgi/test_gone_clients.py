@@ -29,7 +29,7 @@ ENDED = {
     "/gzipped/streaming": ["CancelledError"],
 }
 PASSED_ON = {"/events", "/stamped/streaming", "/stamped/events"}
-"""What stands between the generator and the server waits, too."""
+"""Code between the generator and the server waits, too."""
 CLIENTS = 5
 """So many leave, each at another moment of the stream's."""
 
@@ -44,20 +44,20 @@ def begun(server: Server, path: str) -> Wire:
 
 
 def collected(server: Server) -> int:
-    """How many tasks there are, once what nobody holds is finalized."""
+    """The number of tasks, once what is left of streams is finalized."""
     with server.connect() as wire:
         return int(wire.get("/collect").text)
 
 
 def heard_by_now(server: Server, gate: Gate, before: list[str]) -> list[str]:
-    """What the app has announced, with what it did before, once what nobody holds is finalized."""
+    """The app's announcements, with those before, once what is left of streams is finalized."""
     collected(server)
     before += gate.announced()
     return before
 
 
 def said(server: Server, since: int) -> list[str]:
-    """What is in the log since so many lines, but for what `acceptor_has_seen` has sent."""
+    """The log since so many lines, but for lines about what `acceptor_has_seen` has sent."""
     return [line for line in server.log.lines()[since:] if "the method is not a token" not in line]
 
 
@@ -70,7 +70,7 @@ def test_a_stream_ends_quietly(serve: Serve, gate: Gate, flavour: Flavour, path:
     wires = [begun(server, path) for _ in range(CLIENTS)]
     for wire in wires:
         LEAVE[how](wire)
-    # One that is cancelled where what it has yielded is passed on ends once it is collected.
+    # A generator that is cancelled where its framework passes on what it has yielded ends once it is collected.
     ended: list[str] = []
     eventually(lambda: len(heard_by_now(server, gate, ended)) == CLIENTS * len(ENDED[path]), "all have ended")
     ended = ["CancelledError" if end == "GeneratorExit" and path in PASSED_ON else end for end in ended]
@@ -132,7 +132,7 @@ def test_an_app_that_sends_on_for_ten_seconds_is_told_by_an_oserror(
     assert said(server, lines) == []
 
 
-def test_a_worker_that_leaves_waits_for_no_app_that_sends_to_nobody(serve: Serve, gate: Gate) -> None:
+def test_a_worker_that_leaves_waits_for_no_app_that_sends_in_vain(serve: Serve, gate: Gate) -> None:
     server = serve(APP, "--interface", "asgi", "--graceful-timeout", "3", env=gate.environment)
     wire = begun(server, "/raw/until-it-raises")
     assert gate.announcement() == "begun"

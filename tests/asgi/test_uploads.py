@@ -201,7 +201,7 @@ def test_an_app_is_told_of_a_client_that_leaves_in_the_middle_of_its_body(
     wire.send(head("/gone", 100_000) + bytes(EARLY_BYTES))
     assert shared_gate.announcement() == "begun"
     getattr(wire, how)()
-    assert shared_gate.announcement() == "told, and sends to nobody"
+    assert shared_gate.announcement() == "told, and sends in vain"
     after = counts.settled()
     assert after["abandoned_running"] == before["abandoned_running"] + 1
 
@@ -218,7 +218,7 @@ def test_an_app_is_told_of_a_body_that_turns_out_bad(
         wire.send(more)
         response = wire.response()
         assert (response.status, response.closes()) == (status, True)
-    assert shared_gate.announcement() == "told, and sends to nobody"
+    assert shared_gate.announcement() == "told, and sends in vain"
     name = {400: "refused_bad_request", 413: "refused_body_too_large"}[status]
     assert counts.settled()[name] == before[name] + 1
 
@@ -293,7 +293,7 @@ def test_a_slow_client_is_told_408_and_the_app_that_it_has_gone(serve: Serve, ga
         clock.advance(101)
         response = wire.response()
         assert (response.status, response.closes()) == (408, True)
-    assert gate.announcement() == "told, and sends to nobody"
+    assert gate.announcement() == "told, and sends in vain"
 
 
 def test_who_sends_hardly_fast_enough_gives_way_to_who_waits_for_a_turn(serve: Serve, gate: Gate) -> None:
@@ -312,7 +312,7 @@ def test_who_sends_hardly_fast_enough_gives_way_to_who_waits_for_a_turn(serve: S
         assert (response.status, response.closes()) == (408, True)
         assert b"too slowly" in response.body
         assert other.response().status == 200
-    assert gate.announcements(2) == ["told, and sends to nobody", "called"]
+    assert gate.announcements(2) == ["told, and sends in vain", "called"]
 
 
 def test_the_time_of_a_request_does_not_run_while_its_client_is_waited_for(

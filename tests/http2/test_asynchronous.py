@@ -88,7 +88,7 @@ def test_an_app_is_told_of_a_stream_that_is_reset(uploading: Server, gate: Gate)
         talk.say(number, b"some", ends=False)
         assert gate.announcement() == "begun"
         talk.reset(number)
-        assert gate.announcement() == "told, and sends to nobody"
+        assert gate.announcement() == "told, and sends in vain"
         assert talk.get("/called").status == 200
 
 

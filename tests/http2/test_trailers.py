@@ -123,7 +123,7 @@ def test_trailers_come_behind_a_body_that_is_compressed(serve: Serve, gate: Gate
             assert gzip.decompress(answer.body) == body
 
 
-def test_an_app_may_send_trailers_to_nobody(serve: Serve, gate: Gate, tmp_path: Path) -> None:
+def test_an_app_may_send_trailers_in_vain(serve: Serve, gate: Gate, tmp_path: Path) -> None:
     counts = Counts(tmp_path / "control")
     server = serve("trailing:app", *HTTP2, *FEW, *counts.arguments, env=gate.environment)
     with Talk(server.address) as talk:
@@ -132,7 +132,7 @@ def test_an_app_may_send_trailers_to_nobody(serve: Serve, gate: Gate, tmp_path: 
         with counts.one_more("abandoned_answering"):
             talk.reset(number)
         gate.let_pass(1)
-        # To nobody.
+        # The message is dropped.
         assert gate.announcement() == "sent"
         assert talk.get("/").body == b"fine"
     assert not server.log.matches("app failed|app's fault")

@@ -97,7 +97,7 @@ impl Awaited {
                     Sent::Through => return Ok(Came::Through(None)),
                     Sent::Taken(future) => (future.into_bound(py), Then::End),
                     Sent::Later(future) => (future.into_bound(py), Then::Send(message)),
-                    Sent::ToNobody => {
+                    Sent::Dropped => {
                         *self.lock(py) = Step::Turn;
                         // As `asyncio.sleep(0)` does.
                         return Ok(Came::Waits(py.None()));

@@ -12,7 +12,7 @@ const FILES: &str = "http.response.pathsend";
 const TRAILERS: &str = "http.response.trailers";
 const HINTS: &str = "http.response.early_hint";
 
-/// Those of one request.
+/// The extensions of one request.
 #[derive(Clone, Copy)]
 pub(super) struct Extensions {
     pub(super) files: bool,
@@ -48,7 +48,7 @@ impl Extensions {
     }
 }
 
-/// What the log adds to an answer that is not whole: a middleware may have dropped the rest of it.
+/// The log adds this to an answer that is not whole: a middleware may have dropped the rest of it.
 impl fmt::Display for Extensions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.names().collect();

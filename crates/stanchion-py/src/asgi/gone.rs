@@ -1,4 +1,4 @@
-//! What an app raises once its client has gone: nobody's fault, and so nothing for the log.
+//! Exceptions that come of a client that has gone. They are not the app's fault, and so nothing for the log.
 
 use pyo3::prelude::*;
 

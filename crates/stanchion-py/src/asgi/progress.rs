@@ -38,7 +38,7 @@ pub(super) struct Progress {
     pub(super) is_client_gone: bool,
     /// When the app was first found to send on after that, and how often it has.
     pub(super) gone_us: Option<u64>,
-    pub(super) to_nobody: u32,
+    pub(super) drops: u32,
     /// Pieces that the app has sent behind all that its client is to have.
     beyond: u32,
     /// The app's task has ended, but pieces that it has sent wait for room.
@@ -148,7 +148,7 @@ impl Progress {
             trailers: None,
             is_client_gone: false,
             gone_us: None,
-            to_nobody: 0,
+            drops: 0,
             beyond: 0,
             is_left: false,
             receivers: Waiters::default(),

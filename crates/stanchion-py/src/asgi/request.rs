@@ -28,12 +28,12 @@ use crate::hooks;
 use crate::response::ClientGone;
 use crate::wsgi::traceback;
 
-/// After its client has left an app may send on for so long, to nobody (HTTP 2.3): one that listens hears of it by `receive`,
-/// and to raise would have it fail. After that `send` raises (HTTP 2.4): a stream without end would have its seat for ever.
-const TO_NOBODY_US_MAX: u64 = 10_000_000;
-/// Of so many messages to nobody one lets the rest of the loop have its turn, among which may be who cancels the app. Not each:
-/// a generator is better cancelled where it waits than where what it has yielded is sent.
-const TO_NOBODY_IN_TURN: u32 = 64;
+/// `send` drops what an app sends to a client that has gone (HTTP 2.3), for so long: an app that listens hears of the client by
+/// `receive`, and would fail by an exception. After that `send` raises (HTTP 2.4): a stream without end would keep its seat.
+const DROP_US_MAX: u64 = 10_000_000;
+/// Every so many dropped messages one lets the rest of the loop have its turn, such as the task that cancels the app. Not each:
+/// a generator is better cancelled where it waits than where its framework sends what it has yielded.
+const DROPS_IN_TURN: u32 = 64;
 
 /// A request that the app answers.
 #[pyclass(frozen, module = "stanchion")]
@@ -46,7 +46,7 @@ pub(crate) struct Request {
     puller: Py<Puller>,
     /// Method and target, for the log.
     what: String,
-    /// What its scope names.
+    /// The extensions that its scope names.
     offered: Extensions,
     /// The client takes trailers that the app gives.
     takes_trailers: bool,
@@ -113,7 +113,7 @@ impl Request {
         };
         let is_through = state.is_left && state.is_over();
         drop(state);
-        // Who waits for room that is not wanted any more is through; it hears of the client by what it sends next.
+        // A task that waits for room in vain is through; it hears of the client by the next message that it sends.
         wake(py, done.into_iter().chain(failed).chain(receivers))?;
         if is_through {
             return Self::leave(this);
@@ -210,7 +210,7 @@ impl Request {
         wake(py, receivers)?;
         for future in waiting {
             match is_client_gone {
-                // Nobody asks what the tasks of a call that has ended have raised.
+                // An exception would end a task whose result the app, which has returned, does not ask for.
                 true => resolve(future.bind(py))?,
                 false => reject(future.bind(py), client_gone())?,
             }
@@ -279,21 +279,21 @@ impl Request {
         }
     }
 
-    /// What becomes of what is sent to a client that has gone, if it does not raise.
-    pub(super) fn send_to_nobody(&self, py: Python<'_>) -> Option<Sent> {
+    /// Drops a message to a client that has gone. `None` if `send` is to raise.
+    pub(super) fn drop_sent(&self, py: Python<'_>) -> Option<Sent> {
         let now_us = monotonic_us();
         let mut state = self.lock(py);
         let since_us = *state.gone_us.get_or_insert(now_us);
-        state.to_nobody = state.to_nobody.wrapping_add(1);
-        let takes_turn = state.to_nobody.is_multiple_of(TO_NOBODY_IN_TURN);
-        let is_in_time = now_us - since_us < TO_NOBODY_US_MAX && !state.is_far_beyond();
+        state.drops = state.drops.wrapping_add(1);
+        let takes_turn = state.drops.is_multiple_of(DROPS_IN_TURN);
+        let is_in_time = now_us - since_us < DROP_US_MAX && !state.is_far_beyond();
         (is_in_time && self.puller.get().lets_send_on()).then_some(match takes_turn {
-            true => Sent::ToNobody,
+            true => Sent::Dropped,
             false => Sent::Through,
         })
     }
 
-    /// What an app gets that sends after its client has gone, unless it may send to nobody.
+    /// Raises if the client has gone; [`Self::drop_sent`] may turn that into nothing.
     fn check_client(&self, py: Python<'_>) -> PyResult<()> {
         if self.lock(py).is_client_gone {
             return Err(client_gone());

@@ -124,7 +124,7 @@ impl Running {
         let waits = match self {
             Self::Request(request) => match Request::take_message(request.bind(py), message) {
                 Err(gone) if gone.is_instance_of::<ClientGone>(py) => {
-                    return request.get().send_to_nobody(py).ok_or(gone);
+                    return request.get().drop_sent(py).ok_or(gone);
                 }
                 sent => sent?,
             },

@@ -25,11 +25,11 @@ const NAMES_MAX: usize = 256;
 /// A longer one is not remembered.
 const NAME_BYTES_MAX: usize = 64;
 
-/// The version of the specification for HTTP that scopes name. By later ones Starlette does not listen for its client to leave,
+/// Scopes of HTTP name this version of the specification. By later ones Starlette does not listen for its client to leave,
 /// but waits for `send` to raise, which leaves generators of streams suspended: Python finalizes them some time, with errors
-/// that nobody understands. uvicorn, for which apps are written, says this too.
+/// that lead nowhere. uvicorn, for which apps are written, says this version too.
 const HTTP_VERSION: &str = "2.3";
-/// Likewise for `WebSocket`s, where `send` does raise (2.4).
+/// Scopes of `WebSocket`s name this one: their `send` raises, as it is to since 2.4.
 const WEBSOCKET_VERSION: &str = "2.5";
 
 /// Fields that scopes are not kept with, in lower case.

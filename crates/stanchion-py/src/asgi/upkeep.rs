@@ -35,13 +35,13 @@ impl Puller {
         self.worker.settings().cancel_on_timeout
     }
 
-    /// What the scope of such a request names.
+    /// The extensions that the scope of such a request names.
     pub(super) fn offers(&self, record: &RequestRecord<'_>) -> Extensions {
         Extensions::of(record, self.worker.settings())
     }
 
-    /// Whether an app whose client has gone may send on, to nobody: not while the worker waits for it to end, nor in a child
-    /// that it has forked, which is to notice.
+    /// Whether messages of an app whose client has gone may be dropped: not while the worker waits for it to end, nor in a
+    /// child that it has forked, which is to notice.
     pub(super) fn lets_send_on(&self) -> bool {
         !self.worker.should_leave() && !self.worker.is_forsaken()
     }

@@ -33,7 +33,7 @@ pub(super) enum Sent {
     /// Nothing of it is taken. It is to be sent again once this is done.
     Later(Py<PyAny>),
     /// It comes to nothing, as the client has gone. Others are to have their turn.
-    ToNobody,
+    Dropped,
 }
 
 /// Futures of those who wait, for an event or for their turn to send, who came first at the front.

@@ -81,7 +81,7 @@ impl AnswerHead {
         self.closes = closes;
     }
 
-    /// Likewise, as was said.
+    /// Whether [`Self::close`] has said so.
     pub fn closes(&self) -> bool {
         self.closes
     }

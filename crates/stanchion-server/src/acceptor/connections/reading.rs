@@ -370,7 +370,7 @@ impl Connection {
 
     fn body_came(&mut self, mut came: Came<'_>, requests: &mut Requests) -> Step {
         let body_max = requests.common.settings.limit_request_body;
-        // What a chunk announces counts before it comes: its client would be waited for in vain.
+        // A chunk counts as its head announces it: the connection would wait for the rest of it in vain.
         let is_too_long = |sink: &Sink, decoder: &Decoder| {
             body_max > 0 && sink.len().saturating_add(decoder.announced()) > body_max
         };

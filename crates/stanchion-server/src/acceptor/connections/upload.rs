@@ -166,7 +166,7 @@ impl Connection {
         upload.len += body.len() as u64;
         upload.pace.came(body.len(), requests.now_us);
         let body_max = requests.common.settings.limit_request_body;
-        // What a chunk announces counts before it comes.
+        // A chunk counts as its head announces it.
         let announced = upload.decoder.announced();
         if body_max > 0 && upload.len.saturating_add(announced) > body_max {
             return Err(Refusal::BodyTooLarge);

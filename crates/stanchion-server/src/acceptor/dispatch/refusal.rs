@@ -93,7 +93,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// What is wrong with the framing of a body: it announces more than any limit, or is not as announced.
+    /// The refusal of a body by its framing: it announces more than any limit, or is not as announced.
     pub(crate) fn of_body(fault: Fault) -> Self {
         match fault {
             Fault::ChunkTooLarge => Self::BodyTooLarge,

@@ -209,10 +209,11 @@ impl Request {
         drop(state);
         wake(py, receivers)?;
         for future in waiting {
-            match is_client_gone {
+            if is_client_gone {
                 // An exception would end a task whose result the app, which has returned, does not ask for.
-                true => resolve(future.bind(py))?,
-                false => reject(future.bind(py), client_gone())?,
+                resolve(future.bind(py))?;
+            } else {
+                reject(future.bind(py), client_gone())?;
             }
         }
         Puller::ended(
@@ -287,9 +288,13 @@ impl Request {
         state.drops = state.drops.wrapping_add(1);
         let takes_turn = state.drops.is_multiple_of(DROPS_IN_TURN);
         let is_in_time = now_us - since_us < DROP_US_MAX && !state.is_far_beyond();
-        (is_in_time && self.puller.get().lets_send_on()).then_some(match takes_turn {
-            true => Sent::Dropped,
-            false => Sent::Through,
+        if !is_in_time || !self.puller.get().lets_send_on() {
+            return None;
+        }
+        Some(if takes_turn {
+            Sent::Dropped
+        } else {
+            Sent::Through
         })
     }
 

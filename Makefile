@@ -281,7 +281,7 @@ wheel: $(STAMP)/wheel-release ## Build the wheel into dist/, and beside it the l
 	@ls dist/stanchion-*
 
 GIVEN := dist/wheels
-PYTHONS ?= 3.10 3.11 3.12 3.13 3.14 3.15
+PYTHONS ?= 3.10 3.11 3.12 3.13 3.14
 MACHINES ?= x86_64 aarch64
 
 .PHONY: wheels

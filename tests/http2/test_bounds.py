@@ -40,10 +40,10 @@ def unserved(requests: dict[str, int]) -> int:
 
 
 def sent_until_full(sock: socket.socket, data: bytes) -> int:
-    """How many bytes the server and the kernels take."""
+    """How many bytes the server and the kernels take, until there is no room or the server has reset the connection."""
     sock.setblocking(False)
     sent = 0
-    with contextlib.suppress(BlockingIOError):
+    with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
         while sent < 200_000_000:
             sent += sock.send(data)
     return sent

@@ -29,6 +29,9 @@ DENY := $(BIN)/cargo-deny
 # The client of Autobahn's test suite, made when first asked for.
 AUTOBAHN := target/tools/autobahn
 
+# The applications of tests/bigapps, each in a virtual environment of its own.
+LARGE_APPS := target/apps
+
 # The client of HTTP/2's test suite: go.mod and go.sum beside its test pin it.
 H2SPEC := target/tools/h2spec/h2spec
 
@@ -140,6 +143,15 @@ test-systemd: $(TESTED) $(STAMP)/dev $(GUEST)/made ## Run the tests in a Debian 
 test-install: wheels sdist $(TESTED) $(STAMP)/dev ## Install the wheels, on each Python that is here, and build one of the source distribution
 	STANCHION_WHEELS=$(abspath $(GIVEN)) $(BIN)/pytest tests/install
 
+# Which of tests/bigapps/apps; none named means all.
+APPS ?=
+
+# They are installed with a network, and tried without one.
+.PHONY: test-apps
+test-apps: test-tools $(STAMP)/uv ## Try large applications that others wrote under their usual server and ours (APPS="gradio marimo": only these)
+	scripts/make-apps $(LARGE_APPS) $(APPS)
+	STANCHION_APPS=$(abspath $(LARGE_APPS)) APPS="$(APPS)" $(PYTEST) tests/bigapps
+
 .PHONY: test-site
 test-site: site $(STAMP)/dev ## Look whether the web site loads anything from elsewhere
 	STANCHION_SITE=$(abspath $(SITE)) $(BIN)/pytest tests/site
@@ -196,7 +208,7 @@ lab: $(STAMP)/wheel-release $(STAMP)/dev $(STAMP)/lab ## Run every experiment of
 LAB_PACKAGES = scripts/system-packages nginx=nginx-light siege=siege ab=apache2-utils httperf=httperf unicorn=unicorn puma=puma
 
 # Nothing is repeated: a test that fails once in a night has failed.
-NIGHTLY := $(GATE) test-nightly test-nightly-alone test-install test-site fuzz chaos differential autobahn lab-quick
+NIGHTLY := $(GATE) test-nightly test-nightly-alone test-install test-site test-apps fuzz chaos differential autobahn lab-quick
 
 .PHONY: nightly
 nightly: ## Run the gate, with the wheel that people install, and all that is too long for every change
@@ -238,13 +250,18 @@ fmt: $(STAMP)/dev ## Format everything
 
 # What is pinned stays: for newer versions, UPGRADE=--upgrade.
 UPGRADE ?=
-UV_COMPILE = $(BIN)/uv pip compile --quiet --cache-dir target/uv --universal --python-version 3.11 --generate-hashes \
-	--custom-compile-command 'make requirements' $(UPGRADE)
+UV_COMPILE = $(BIN)/uv pip compile --quiet --cache-dir target/uv --universal --python-version 3.11 \
+	--custom-compile-command 'make $@' $(UPGRADE)
 
 .PHONY: requirements
 requirements: $(STAMP)/uv ## Write the .txt of each .in of Python requirements: all that they need, pinned, with hashes
-	for file in requirements/*.in bench/requirements.in; do $(UV_COMPILE) --output-file "$${file%.in}.txt" "$$file"; done
-	$(UV_COMPILE) --no-deps --output-file bench/peers.txt bench/peers.in
+	for file in requirements/*.in bench/requirements.in; do $(UV_COMPILE) --generate-hashes --output-file "$${file%.in}.txt" "$$file"; done
+	$(UV_COMPILE) --generate-hashes --no-deps --output-file bench/peers.txt bench/peers.in
+
+# Without hashes, which would be a hundred thousand lines: these packages never meet ours, and are tried without a network.
+.PHONY: requirements-apps
+requirements-apps: $(STAMP)/uv ## Write the .txt of each .in of requirements/apps, for `make test-apps`
+	for file in requirements/apps/*.in; do $(UV_COMPILE) --no-annotate --output-file "$${file%.in}.txt" "$$file"; done
 
 .PHONY: docs
 docs: ## Write what is made from the table of settings: two pages of docs/reference/ and the manual page

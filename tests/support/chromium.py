@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,8 +20,17 @@ BROWSER_PATIENCE_S = 60
 
 
 @contextmanager
-def browser(url: str, *switches: str, output: int = subprocess.DEVNULL) -> Iterator[subprocess.Popen[str]]:
-    """Looks at a page. Everything it does in the background is switched off, and what it leaves behind is removed."""
+def browser(
+    url: str,
+    *switches: str,
+    output: int = subprocess.DEVNULL,
+    prefix: Sequence[str] = (),
+    pass_fds: tuple[int, ...] = (),
+) -> Iterator[subprocess.Popen[str]]:
+    """Looks at a page. Everything it does in the background is switched off, and what it leaves behind is removed.
+
+    `prefix` are words before the command, which may give the descriptors `pass_fds` other numbers.
+    """
     assert CHROMIUM
     # Not in a test's own folder: the name of the socket in there would be too long (unix(7)).
     with tempfile.TemporaryDirectory(prefix="chromium-") as home:
@@ -30,11 +39,12 @@ def browser(url: str, *switches: str, output: int = subprocess.DEVNULL) -> Itera
             *("disable-component-update", "disable-sync", f"user-data-dir={Path(home) / 'profile'}", *switches),
         ]
         process = subprocess.Popen(
-            [CHROMIUM, *(f"--{switch}" for switch in every), url],
+            [*prefix, CHROMIUM, *(f"--{switch}" for switch in every), url],
             stdout=output,
             stderr=output,
             text=True,
             start_new_session=True,
+            pass_fds=pass_fds,
             env={**os.environ, "TMPDIR": home},
         )
         try:

@@ -34,6 +34,7 @@ class Tally:
 
     answers: Counter[str] = field(default_factory=Counter)
     """By what was answered."""
+    statuses: Counter[int] = field(default_factory=Counter)
     answered: int = 0
     connections: int = 0
     failures: list[str] = field(default_factory=list)
@@ -57,7 +58,10 @@ class Steady:
         keep_alive: tuple[bool, ...] = (True, False),
         fine: tuple[int, ...] = (200,),
         connect: Callable[[Address], Wire] = _connect,
+        path: str = "/",
+        host: str = "test",
     ) -> None:
+        self._path, self._host = path, host
         self._stop = threading.Event()
         self._fine = fine
         self._connect = connect
@@ -93,6 +97,10 @@ class Steady:
     def answers(self) -> Counter[str]:
         """By what was answered."""
         return sum((tally.answers for tallies in self._tallies.values() for tally in tallies), Counter())
+
+    def statuses(self) -> Counter[int]:
+        """How many answers of each status that counts as fine."""
+        return sum((tally.statuses for tallies in self._tallies.values() for tally in tallies), Counter())
 
     def more(self, count: int = 10) -> None:
         """Wait until each client has been answered so many times more."""
@@ -137,7 +145,7 @@ class Steady:
 
     def _exchange(self, address: Address, wire: Wire | None, keep_alive: bool, tally: Tally) -> Wire | None:
         """One request, and the connection if there may be another one on it."""
-        data = request("GET", "/", [] if keep_alive else ["Connection: close"])
+        data = request("GET", self._path, [] if keep_alive else ["Connection: close"], host=self._host)
         if wire and not _sent_first(wire, data):
             wire.close()
             wire = None
@@ -152,6 +160,7 @@ class Steady:
             raise
         if response.status in self._fine:
             tally.answers[response.text] += 1
+            tally.statuses[response.status] += 1
             tally.answered += 1
         else:
             tally.fail(f"{response.status} {response.text[:100]}")

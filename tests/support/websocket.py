@@ -39,13 +39,16 @@ class WebSocket:
 
     def __init__(
         self,
-        server: Server,
+        server: Server | None,
         path: str = "/",
         subprotocols: tuple[str, ...] = (),
         receive_buffer_bytes: int | None = None,
         wire: Wire | None = None,
     ) -> None:
-        self.wire = wire or Wire(server.addresses[0].connect(receive_buffer_bytes=receive_buffer_bytes))
+        if wire is None:
+            assert server, "without a wire there must be a server to connect to"
+            wire = Wire(server.addresses[0].connect(receive_buffer_bytes=receive_buffer_bytes))
+        self.wire = wire
         self._connection = WSConnection(ConnectionType.CLIENT)
         self._heard: list[Any] = []
         self._message: str | bytes | bytearray = ""

@@ -39,9 +39,10 @@ class Ask:
     status: int | None = None
     """The status that both must answer; by default any below 400."""
     take: dict[str, str] = field(default_factory=dict)
-    """Names for later `{name}`: the first group of a pattern in the head and body of the answer."""
+    """Names for later `{name}`: the first group of a pattern in the head and body of the answer. Cookies have theirs."""
     until: str = ""
     """The client leaves a stream at the first line that matches this pattern, and not before."""
+    subprotocols: list[str] = field(default_factory=list)
     send: list[str] = field(default_factory=list)
     hear: int = 1
     """How many messages the client waits for, over a WebSocket."""

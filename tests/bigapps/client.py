@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from wsproto.utilities import ProtocolError
+
 from bigapps.application import Ask
 from support.address import Address
 from support.websocket import END, WebSocket
-from support.wire import Wire
+from support.wire import BrokenOff, Wire
 
 ASK_WITHIN_S = 90
 """The client waits so long for one answer: the cores may be busy, and an import may lie before it."""
@@ -50,12 +52,12 @@ class Client:
         """The answer, from which names and cookies are kept."""
         try:
             answer = self._hear(ask) if ask.kind == "websocket" else self._send(ask)
-        except (OSError, http.client.HTTPException, KeyError, ValueError) as error:
+        except (OSError, http.client.HTTPException, ProtocolError, BrokenOff, ValueError) as error:
             return Answer(trouble=repr(error))
         for name, value in answer.fields:
             if name.lower() == "set-cookie":
                 cookie, _, content = value.partition(";")[0].partition("=")
-                self._cookies[cookie.strip()] = content
+                self._cookies[cookie.strip()] = self.taken[cookie.strip()] = content
         for name, pattern in ask.take.items():
             found = re.search(pattern, f"{answer.head}\n{answer.body.decode(errors='replace')}")
             if found:
@@ -105,7 +107,7 @@ class Client:
     def _hear(self, ask: Ask) -> Answer:
         wire = Wire(self._address.connect(ASK_WITHIN_S))
         try:
-            socket = WebSocket(None, self._filled(ask.path), wire=wire)
+            socket = WebSocket(None, self._filled(ask.path), tuple(ask.subprotocols), wire=wire)
             heard = []
             for text in ask.send:
                 socket.text(self._filled(text))

@@ -15,8 +15,10 @@ from bigapps.application import Application, Ask
 from bigapps.client import ASK_WITHIN_S, Answer, Client
 from bigapps.compare import Own
 from support import processes
+from support.address import Address
 from support.patience import PATIENCE_S, eventually
-from support.server import GUNICORN, STANCHION, Kind, Server
+from support.ports import LOOPBACK, row_of_ports
+from support.server import STANCHION, Kind, Server
 from support.wire import BrokenOff, Wire, request
 
 PREPARE_WITHIN_S = 600
@@ -50,7 +52,7 @@ class Side:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{LOOPBACK}:{self.port}"
 
     def start(self) -> None:
         """Until it answers."""
@@ -58,18 +60,27 @@ class Side:
         within_s = self.application.start_within_s
         self.server.launch()
         try:
-            # Either line may come first.
-            for pattern in (self.server.kind.ready, self.server.kind.listening):
-                self.server.log.wait(pattern, within_s=within_s)
-            self.server.wait_until_ready()
+            if self.server.addresses:
+                eventually(self._listens, f"it listens at {self.server.address}", within_s)
+            else:
+                self.server.log.wait(self.server.kind.ready, within_s=within_s)
+                self.server.wait_until_ready()
             self.client = Client(self.server.address, self.server.home)
             answer = self.client.one(Ask("the first answer", self.application.ready))
         except AssertionError as error:
-            raise NotReady(f"{error}\n{self.log_end()}") from None
+            raise NotReady(f"{self.server.kind.name}: {error}\n{self.log_end()}") from None
         if answer.status != 200:
             said = answer.trouble or f"{answer.status} {answer.body[:300]!r}"
-            raise NotReady(f"{self.application.ready} answers {said}\n{self.log_end()}")
+            raise NotReady(f"{self.server.kind.name}: {self.application.ready} answers {said}\n{self.log_end()}")
         self.ready_after_s = time.monotonic() - began
+
+    def _listens(self) -> bool:
+        assert self.server.process.poll() is None, f"it has ended with {self.server.process.returncode}"
+        try:
+            self.server.address.connect().close()
+        except ConnectionRefusedError:
+            return False
+        return True
 
     def log_end(self) -> str:
         return "\n".join(self.server.log.lines()[-40:])
@@ -83,7 +94,7 @@ class Side:
         """Of answers on one connection, where the server keeps it."""
         took = []
         wire: Wire | None = None
-        host = f"127.0.0.1:{self.port}"
+        host = f"{LOOPBACK}:{self.port}"
         for _ in range(LATENCIES):
             wire = wire or Wire.connect(self.server.address, ASK_WITHIN_S)
             began = time.monotonic()
@@ -116,7 +127,7 @@ class Side:
         return time.monotonic() - began
 
     def end(self) -> None:
-        """The server ends here if a test has left any of it. How servers leave is a test of its own, so nothing is asserted."""
+        """The server ends here, if it has not. How servers leave is a test of its own, so nothing is asserted."""
         if not self.server.launched:
             return
         with contextlib.suppress(AssertionError):
@@ -142,25 +153,26 @@ class Pair:
                 side.visit()
 
 
-def uvicorn(application: Application) -> tuple[Kind, list[str]]:
+def uvicorn(application: Application, port: int) -> tuple[Kind, list[str]]:
     made = application.app.endswith("()")
-    words = ["--host", "127.0.0.1", "--port", "0", *(["--factory"] if made else [])]
+    words = ["--host", LOOPBACK, "--port", str(port), *(["--factory"] if made else [])]
     words += ["--workers", str(application.workers)] if application.workers > 1 else []
     command = (str(application.venv / "bin/python"), "-m", "uvicorn", *application.usual[1:])
-    kind = Kind("uvicorn", command, r"Uvicorn running on (\S+)", r"Application startup complete")
+    # It says where it listens by a logger that an application may silence, so nothing is read from there.
+    kind = Kind("uvicorn", command, "", "")
     return kind, [*words, application.app.removesuffix("()")]
 
 
-def gunicorn(application: Application) -> tuple[Kind, list[str]]:
+def gunicorn(application: Application, port: int) -> tuple[Kind, list[str]]:
     command = (str(application.venv / "bin/python"), "-m", "gunicorn", "--no-control-socket", *application.usual[1:])
-    kind = Kind("gunicorn", command, GUNICORN.listening, GUNICORN.ready)
-    return kind, ["--bind", "127.0.0.1:0", "--workers", str(application.workers), application.app]
+    kind = Kind("gunicorn", command, "", "")
+    return kind, ["--bind", f"{LOOPBACK}:{port}", "--workers", str(application.workers), application.app]
 
 
 def stanchion(application: Application) -> tuple[Kind, list[str]]:
     command = (str(application.venv / "bin/python"), *STANCHION.command[1:], *STANCHION.arguments)
     kind = Kind("stanchion", command, STANCHION.listening, STANCHION.ready)
-    words = ["--bind", "127.0.0.1:0", "--workers", str(application.workers), *application.ours]
+    words = ["--bind", f"{LOOPBACK}:0", "--workers", str(application.workers), *application.ours]
     return kind, [*words, application.app]
 
 
@@ -201,22 +213,23 @@ def prepared(application: Application, home: Path) -> None:
 def served(application: Application, home: Path) -> Iterator[Pair]:
     """Both servers, ready."""
     prepared(application, home / "prepared")
-    sides = []
-    for name, (kind, words) in {
-        "usual": USUAL[application.usual[0]](application),
-        "ours": stanchion(application),
-    }.items():
-        place = home / name
-        shutil.copytree(home / "prepared", place, symlinks=True)
-        sides.append(Side(application, Server(kind, words, place, environment(application, place))))
-    pair = Pair(application, *sides)
-    try:
-        for side in sides:
-            side.start()
-        yield pair
-    finally:
-        for side in sides:
-            side.end()
+    with row_of_ports(1) as port:
+        usual = side_in(home / "usual", application, *USUAL[application.usual[0]](application, port))
+        usual.server.addresses = [Address(LOOPBACK, port)]
+        pair = Pair(application, usual, side_in(home / "ours", application, *stanchion(application)))
+        try:
+            for side in pair.sides:
+                side.start()
+            yield pair
+        finally:
+            for side in pair.sides:
+                side.end()
+
+
+def side_in(place: Path, application: Application, kind: Kind, words: list[str]) -> Side:
+    """A server that is to run in a copy of the prepared folder."""
+    shutil.copytree(place.parent / "prepared", place, symlinks=True)
+    return Side(application, Server(kind, words, place, environment(application, place)))
 
 
 RELOADED_WITHIN_S = 5 * PATIENCE_S

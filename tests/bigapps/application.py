@@ -39,7 +39,7 @@ class Ask:
     status: int | None = None
     """The status that both must answer; by default any below 400."""
     take: dict[str, str] = field(default_factory=dict)
-    """Names for later `{name}`: the first group of a pattern in the head and body of the answer. Cookies have theirs."""
+    """Names for later `{name}`: the first group of a pattern in the head or body. Cookies have their own."""
     until: str = ""
     """The client leaves a stream at the first line that matches this pattern, and not before."""
     subprotocols: list[str] = field(default_factory=list)

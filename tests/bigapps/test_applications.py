@@ -144,7 +144,7 @@ def test_little_lost_by_a_worker_that_is_killed(pair: Pair, figure: Figure) -> N
     with load(pair.ours, fine=(200, 502)) as steady:
         steady.more(3)
         before = workers(pair.ours)
-        # Those of the generation before a reload may still be leaving.
+        # Workers of the generation before a reload may still be leaving.
         max(before, key=psutil.Process.create_time).kill()
         eventually(
             lambda: any(worker not in before for worker in workers(pair.ours)),

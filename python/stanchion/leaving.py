@@ -7,6 +7,7 @@ that waits for something that never comes would hold its process until the maste
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import time
@@ -16,6 +17,7 @@ from stanchion._stanchion import log
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import threading
+    from typing import NoReturn
 
 # asyncio and uvloop give this name to the thread that waits for the executor's (`shutdown_default_executor`).
 _OF_THE_LOOP = "(_do_shutdown)"
@@ -66,7 +68,10 @@ def others() -> list[threading.Thread]:
     # Python waits for threads of executors even if they are daemons, which each is if the thread that made it is
     # (`_python_exit` in concurrent/futures/thread.py).
     executors = sys.modules.get("concurrent.futures.thread")
-    joined = set(getattr(executors, "_threads_queues", ()))
+    joined: set[object] = set()
+    # An executor that begins a thread meanwhile changes what is gone through.
+    with contextlib.suppress(RuntimeError):
+        joined.update(getattr(executors, "_threads_queues", ()))
     alive = [thread for thread in threading.enumerate() if thread is not main]
     return [thread for thread in alive if not thread.daemon or thread in joined]
 
@@ -96,6 +101,8 @@ class _Watch:
         self._thread.start()
 
     def _through(self) -> None:
+        if sys.modules["threading"].current_thread() is self._thread:
+            return  # it calls what the app wants done, and ends the process itself
         self._is_through.set()
         # Held for ever by a watch that ends the process.
         self._end.acquire()
@@ -110,17 +117,23 @@ class _Watch:
             # The last of them has just ended.
             self._end.release()
             return
-        log(_WARNING, _described(left))
-        atexit.unregister(self._through)
-        end_now(self._code)
+        try:
+            log(_WARNING, _described(left))
+        finally:
+            # The main thread may wait for this one's end of the process.
+            end_now(self._code)
 
 
-def end_now(code: int) -> None:
+def end_now(code: int) -> NoReturn:
     """End the process without waiting for a thread, once what the app wants done at its end is done."""
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    try:
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            # A stream that is closed, or whose reader has left, holds up no end.
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+    finally:
+        os._exit(code)
 
 
 def _described(threads: list[threading.Thread]) -> str:

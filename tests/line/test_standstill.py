@@ -80,6 +80,22 @@ def test_a_full_line_is_told_of_with_what_the_seats_do_and_with_what_it_cost_whe
     assert status(admin)["standstill"] is None
 
 
+def test_a_client_beyond_its_own_limit_makes_no_line_stand(
+    serve: Serve, gate: Gate, clock: Clock, admin: Address, wires: ExitStack
+) -> None:
+    limits = ("--max-waiting-per-client", "1", "--forwarded-allow-ips", "", "--admin", f"unix:{admin.path}")
+    server = serve("waiting:app", "-w", "1", *limits, *SLOW, env=gate.environment | clock.environment)
+    mark = server.log.mark()
+    ask(server, wires, 8)
+    eventually(lambda: status(admin)["requests"]["refused_too_many_of_client"] > 0, "it is beyond its limit")
+    # The acceptor looks once a second, and the oldest may wait for five.
+    for _ in range(3):
+        clock.advance(1.2)
+        assert status(admin)["standstill"] is None
+    assert not server.log.matches("the line stands", mark)
+    gate.let_pass(8)
+
+
 def test_what_a_standstill_has_cost_is_told_too_if_the_server_leaves_before_it_is_over(
     serve: Serve, gate: Gate, clock: Clock, admin: Address, wires: ExitStack
 ) -> None:

@@ -6,14 +6,14 @@ cannot be honoured; then only values are taken that ask for what happens here an
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import os
 import sys
+import traceback
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
+from stanchion import leaving
 from stanchion.app.base import EXIT_USAGE, BaseApplication
 from stanchion.effective import UsageError
 from stanchion.interfaces import App
@@ -106,7 +106,13 @@ def run(app: App | str, **options: Any) -> None:
     ends here: it would run again what stands behind the call, or in a `finally` around it.
     """
     program = os.getpid()
-    code = _Launched(app, options).serve()
+    try:
+        code = _Launched(app, options).serve()
+    except BaseException:
+        if os.getpid() == program:
+            raise
+        traceback.print_exc()
+        code = 1
     if os.getpid() != program:
         _end_here(code)
     if code == EXIT_USAGE and _has_threads():
@@ -119,12 +125,7 @@ def _end_here(code: int) -> NoReturn:
     """End the process as Python does at the end of a program, without its frames."""
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        # A stream that is closed, or whose reader has left, holds up no end.
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            stream.flush()
-    os._exit(code)
+    leaving.end_now(code)
 
 
 def _has_threads() -> bool:

@@ -4,24 +4,28 @@ use pyo3::prelude::*;
 
 use crate::response::ClientGone;
 
-/// How many exceptions are looked at, of which each was raised while the one before it was handled.
-const CHAIN_MAX: usize = 16;
-/// How deep groups of exceptions may lie in each other (PEP 654), and how many exceptions one may hold, to be looked at.
+/// How many exceptions are looked at: each was raised while another was handled, or is one of a group (PEP 654).
+const LOOKED_AT_MAX: usize = 256;
+/// How deep groups of exceptions may lie in each other to be looked at.
 const GROUPS_MAX: usize = 4;
-const GROUP_MAX: usize = 64;
+/// The frameworks' exception of `receive`'s `http.disconnect`: Starlette's, and those that are named after it.
+const OF_DISCONNECT: &str = "ClientDisconnect";
 
-/// Whether it is what `send` has raised, or what the app has made of that: of a group, each exception in it.
+/// Whether it is what `send` has raised, or the framework for a client that has gone, or what the app has made of that: of a
+/// group, each exception in it.
 pub(super) fn comes_of_gone_client(py: Python<'_>, failure: &PyErr) -> bool {
-    comes_of_it(failure.value(py).clone().into_any(), GROUPS_MAX)
+    let mut left = LOOKED_AT_MAX;
+    comes_of_it(failure.value(py).clone().into_any(), GROUPS_MAX, &mut left)
 }
 
-fn comes_of_it(failure: Bound<'_, PyAny>, groups_max: usize) -> bool {
+fn comes_of_it(failure: Bound<'_, PyAny>, groups_max: usize, left: &mut usize) -> bool {
     let mut raised = Some(failure);
-    for _ in 0..CHAIN_MAX {
-        let Some(one) = raised else {
+    while let Some(one) = raised {
+        let Some(fewer) = left.checked_sub(1) else {
             return false;
         };
-        if one.is_instance_of::<ClientGone>() || is_group_of_it(&one, groups_max) {
+        *left = fewer;
+        if is_it(&one) || is_group_of_it(&one, groups_max, left) {
             return true;
         }
         let of = |name| one.getattr(name).ok().filter(|of| !of.is_none());
@@ -30,9 +34,14 @@ fn comes_of_it(failure: Bound<'_, PyAny>, groups_max: usize) -> bool {
     false
 }
 
+fn is_it(one: &Bound<'_, PyAny>) -> bool {
+    let name = || one.get_type().name();
+    one.is_instance_of::<ClientGone>() || name().is_ok_and(|name| name == OF_DISCONNECT)
+}
+
 /// Task groups raise what several tasks have raised as one. Python 3.10 has such groups from a package, so only their shape
 /// is known.
-fn is_group_of_it(one: &Bound<'_, PyAny>, groups_max: usize) -> bool {
+fn is_group_of_it(one: &Bound<'_, PyAny>, groups_max: usize, left: &mut usize) -> bool {
     let Some(deeper) = groups_max.checked_sub(1) else {
         return false;
     };
@@ -42,8 +51,8 @@ fn is_group_of_it(one: &Bound<'_, PyAny>, groups_max: usize) -> bool {
     let Ok(exceptions) = exceptions.extract::<Vec<Bound<'_, PyAny>>>() else {
         return false;
     };
-    (1..=GROUP_MAX).contains(&exceptions.len())
+    (1..=LOOKED_AT_MAX).contains(&exceptions.len())
         && exceptions
             .into_iter()
-            .all(|exception| comes_of_it(exception, deeper))
+            .all(|exception| comes_of_it(exception, deeper, left))
 }

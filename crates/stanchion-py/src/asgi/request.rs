@@ -34,6 +34,8 @@ const DROP_US_MAX: u64 = 10_000_000;
 /// Every so many dropped messages one lets the rest of the loop have its turn, such as the task that cancels the app. Not each:
 /// a generator is better cancelled where it waits than where its framework sends what it has yielded.
 const DROPS_IN_TURN: u32 = 64;
+/// No more messages than this: a stream that waits for nothing would go through all it has, at the cost of a core.
+const DROPS_MAX: u32 = 1_024;
 
 /// A request that the app answers.
 #[pyclass(frozen, module = "stanchion")]
@@ -285,10 +287,10 @@ impl Request {
         let now_us = monotonic_us();
         let mut state = self.lock(py);
         let since_us = *state.gone_us.get_or_insert(now_us);
-        state.drops = state.drops.wrapping_add(1);
+        state.drops = state.drops.saturating_add(1);
         let takes_turn = state.drops.is_multiple_of(DROPS_IN_TURN);
         let is_in_time = now_us - since_us < DROP_US_MAX && !state.is_far_beyond();
-        if !is_in_time || !self.puller.get().lets_send_on() {
+        if !is_in_time || state.drops > DROPS_MAX || !self.puller.get().lets_send_on() {
             return None;
         }
         Some(if takes_turn {

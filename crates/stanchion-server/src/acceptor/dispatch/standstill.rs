@@ -52,7 +52,8 @@ impl Costs {
     fn of(counts: &Counts) -> Self {
         let sum = |outcomes: &[Outcome]| outcomes.iter().map(|one| counts.ended(*one)).sum();
         Self {
-            turned_away: sum(&[Outcome::LineFull, Outcome::Shed, Outcome::TooManyOfClient]),
+            // Not TooManyOfClient: one client beyond its own limit says nothing of the line.
+            turned_away: sum(&[Outcome::LineFull, Outcome::Shed]),
             late: sum(&[Outcome::WaitedTooLong]),
             left: sum(&[Outcome::AbandonedWaiting, Outcome::AbandonedHandedOut]),
         }

@@ -58,6 +58,15 @@ def test_one_that_ends_with_the_main_thread_is_waited_for(serve: Serve, gate: Ga
     assert not server.log.matches(NAMED)
 
 
+def test_functions_at_the_exit_run_once_though_one_of_them_ends_the_thread(serve: Serve, gate: Gate) -> None:
+    server = begun(serve, gate, "lingering:app", ends="at exit")
+    server.signal(signal.SIGTERM)
+    assert server.exit_code() == 0
+    server.log.wait_end()
+    assert len(server.log.matches(NAMED)) == 1
+    assert gate.announced() == ["through", "at exit"]
+
+
 def test_the_hook_at_the_end_may_be_what_ends_it(serve: Serve, gate: Gate, tmp_path: object) -> None:
     hooks = "def worker_exit(server, worker):\n    import lingering\n    lingering.told.set()\n"
     config = f"{tmp_path}/hooks.conf.py"

@@ -22,6 +22,7 @@ if os.environ["ENDS"] == "at exit":
     pauses_s = iter([0.5])
     atexit.register(lambda: time.sleep(next(pauses_s, 0)))
     atexit.register(told.set)
+    atexit.register(announce, "ending")
 
 
 def wait_for_ever() -> None:

@@ -64,7 +64,7 @@ def test_functions_at_the_exit_run_once_though_one_of_them_ends_the_thread(serve
     assert server.exit_code() == 0
     server.log.wait_end()
     assert len(server.log.matches(NAMED)) == 1
-    assert gate.announced() == ["through", "at exit"]
+    assert gate.announced() == ["ending", "through", "at exit"]
 
 
 def test_the_hook_at_the_end_may_be_what_ends_it(serve: Serve, gate: Gate, tmp_path: object) -> None:

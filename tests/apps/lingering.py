@@ -18,7 +18,7 @@ from rendezvous import announce
 told = threading.Event()
 atexit.register(announce, "at exit")
 if os.environ["ENDS"] == "at exit":
-    # What is registered last is called first. Once the thread is through, the main thread has time to go on.
+    # Python calls the last one first. Once the thread is through, the main thread has time to go on.
     pauses_s = iter([0.5])
     atexit.register(lambda: time.sleep(next(pauses_s, 0)))
     atexit.register(told.set)

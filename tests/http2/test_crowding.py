@@ -47,7 +47,7 @@ def test_trailers_are_dropped_when_they_come(serve: Serve, gate: Gate, tmp_path:
     connections, streams = 75, STREAMS[:20]
 
     def grown(fields: int) -> int:
-        """What an acceptor grows by, with requests that have trailers of so many fields."""
+        """An acceptor grows by this, with requests that have trailers of so many fields."""
         counts = Counts(tmp_path / f"counts-{fields}")
         server = serve("waiting:app", *HTTP2, *counts.arguments, env=gate.environment)
         before = server.acceptor_by_name().memory_info().rss

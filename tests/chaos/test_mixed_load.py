@@ -3,6 +3,7 @@
 import functools
 import random
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -13,7 +14,7 @@ from support.counts import Counts
 from support.gate import Gate
 from support.havoc import DURATION_S, Account, Load, at_random, seed
 from support.load import run_all
-from support.patience import PATIENCE_S, eventually
+from support.patience import PATIENCE_S
 from support.server import Serve
 from support.victim import WORKERS, Deeds, Victim, nothing_leaks, on_workers, one_of, replace_generation, rise
 
@@ -48,8 +49,10 @@ def victim(request: pytest.FixtureRequest, serve: Serve, gate: Gate, tmp_path: P
     return Victim(server, gate, counts, WORKERS * (CONCURRENCY if request.param == "loops" else 1))
 
 
-def run(load: Load, havoc: Deeds, aborters: int = 0, until: str = "") -> Account:
-    """The load, while each deed is done now and then, and until one of the requests has ended so."""
+def run(
+    load: Load, havoc: Deeds, aborters: int = 0, until: str = "", seen: Callable[[], object] = lambda: True
+) -> Account:
+    """The load, while each deed is done now and then, and until one of the requests has ended so and this is seen."""
     clients = [functools.partial(load.client, number) for number in range(CLIENTS)]
     clients += [functools.partial(streams.client, load, number) for number in range(-CARRIERS, 0)]
     leaving = [functools.partial(load.aborter, CLIENTS + number) for number in range(aborters)]
@@ -57,7 +60,7 @@ def run(load: Load, havoc: Deeds, aborters: int = 0, until: str = "") -> Account
     dice = random.Random(load.seed)
 
     def enough() -> bool:
-        return not until or load.account.ends[until] > 0
+        return bool(seen()) and (not until or load.account.ends[until] > 0)
 
     deeds = [functools.partial(at_random, random.Random(dice.random()), load.over, enough, *deed) for deed in havoc]
     run_all([*clients, *leaving, *deeds])
@@ -116,12 +119,13 @@ def test_nobody_loses_an_answer_while_generations_are_replaced_and_workers_termi
         dice = random.Random(load.seed)
         reload = (2, lambda: psutil.Process(victim.server.pid).send_signal(signal.SIGHUP))
         terminate = (1, lambda: one_of(victim.workers(), dice).terminate())
-        account = run(load, [reload, terminate, *on_workers(victim, dice)])
+        havoc = [reload, terminate, *on_workers(victim, dice)]
+        account = run(load, havoc, seen=lambda: victim.server.log.matches("reloaded", mark))
         rose = rise(before, victim.counts.settled())
         print(f"the server counted {rose}")
         assert not account.wrong, account.wrong[:5]
         account.ends.pop("lost", 0)
         assert rose.pop("arrived") == account.ends.total()
         assert rose == dict(account.ends)
-        eventually(lambda: victim.server.log.matches("reloaded", mark), "it was reloaded, or this is no test")
+        assert victim.server.log.matches("reloaded", mark), "it was not reloaded: this is no test"
         replace_generation(victim)

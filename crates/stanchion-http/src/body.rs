@@ -102,9 +102,8 @@ impl Decoder {
     /// one.
     pub fn announced(&self) -> u64 {
         match &self.0 {
-            State::Length { left } => *left,
-            State::Chunked(chunked) => chunked.data_left(),
             State::ToEnd { .. } => 0,
+            State::Length { .. } | State::Chunked(_) => self.plain_left(),
         }
     }
 

@@ -117,9 +117,11 @@ pub(crate) fn put_decoded_path(out: &mut String, path: &[u8]) {
     put_encoded(out, path, &DECODED_PATH);
 }
 
+/// Of four bits each, in capitals as RFC 3986 section 2.1 has them.
+pub(crate) const HEX_DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+
 fn put_encoded(out: &mut String, bytes: &[u8], kept: &Octets) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    let digit = |four_bits: u8| char::from(DIGITS[usize::from(four_bits)]);
+    let digit = |four_bits: u8| char::from(HEX_DIGITS[usize::from(four_bits)]);
     for &byte in bytes {
         if kept.has(byte) {
             out.push(char::from(byte));

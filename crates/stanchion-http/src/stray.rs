@@ -1,6 +1,7 @@
 //! A byte that no request line may hold where it stands, in words that name it and say how to write it.
 
 use crate::fault::Fault;
+use crate::octets::HEX_DIGITS;
 
 const BEFORE: &[u8] = b"a request line cannot have the byte 0x";
 const BETWEEN: &[u8] = b": in a target, write it as %";
@@ -46,8 +47,8 @@ const fn put(mut text: [u8; LEN], at: usize, words: &[u8]) -> [u8; LEN] {
 }
 
 const fn put_digits(text: [u8; LEN], at: usize, byte: u8) -> [u8; LEN] {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    let digits = [DIGITS[(byte >> 4) as usize], DIGITS[(byte & 15) as usize]];
+    let [high, low] = [byte >> 4, byte & 15];
+    let digits = [HEX_DIGITS[high as usize], HEX_DIGITS[low as usize]];
     put(text, at, &digits)
 }
 

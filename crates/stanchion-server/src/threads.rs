@@ -32,35 +32,41 @@ pub(crate) fn staying(
     host: &mut (impl Host + ?Sized),
     known: &[i32],
 ) -> io::Result<Option<String>> {
-    let begun = Instant::now();
-    loop {
-        let mut threads = process::other_threads()?;
+    wait_but_for(host, |_, threads| {
         threads.retain(|(id, _)| !known.contains(id));
-        if threads.is_empty() {
-            return Ok(None);
-        }
-        if begun.elapsed() >= ENDING {
-            return named(threads, &host.thread_names()).map(|threads| Some(told(&threads)));
-        }
-        host.let_threads_run(LOOK_AGAIN);
-    }
+        Ok(())
+    })
 }
 
 /// The same for threads that are missed after a fork, which those of some libraries are not.
 pub(crate) fn missed_after_a_fork(host: &mut (impl Host + ?Sized)) -> io::Result<Option<String>> {
+    wait_but_for(host, |host, threads| {
+        if !threads.is_empty() {
+            let named = named(threads, &host.thread_names())?;
+            let mut are_sound = named.iter().map(Named::is_sound);
+            threads.retain(|_| are_sound.next() == Some(false));
+        }
+        Ok(())
+    })
+}
+
+/// Other threads than ours: their ids, and the names that the kernel has for them.
+type Threads = Vec<(i32, String)>;
+
+/// Waits a moment for threads to end but for those that `leave_out` takes away. Gives the names of those that stay, if any do.
+fn wait_but_for<H: Host + ?Sized>(
+    host: &mut H,
+    leave_out: impl Fn(&mut H, &mut Threads) -> io::Result<()>,
+) -> io::Result<Option<String>> {
     let begun = Instant::now();
     loop {
-        let threads = process::other_threads()?;
-        if threads.is_empty() {
-            return Ok(None);
-        }
-        let mut threads = named(threads, &host.thread_names())?;
-        threads.retain(|thread| !thread.is_sound());
+        let mut threads = process::other_threads()?;
+        leave_out(host, &mut threads)?;
         if threads.is_empty() {
             return Ok(None);
         }
         if begun.elapsed() >= ENDING {
-            return Ok(Some(told(&threads)));
+            return named(&threads, &host.thread_names()).map(|threads| Some(told(&threads)));
         }
         host.let_threads_run(LOOK_AGAIN);
     }
@@ -91,15 +97,15 @@ impl Named {
     }
 }
 
-fn named(threads: Vec<(i32, String)>, names: &HashMap<i32, String>) -> io::Result<Vec<Named>> {
+fn named(threads: &Threads, names: &HashMap<i32, String>) -> io::Result<Vec<Named>> {
     let origins = Origins::now();
     let inherited = process::thread_name()?;
-    let threads = threads.into_iter().map(|(id, name)| match names.get(&id) {
+    let threads = threads.iter().map(|(id, name)| match names.get(id) {
         Some(name) => Named::OfLanguage(name.clone()),
         None => Named::Native {
-            id,
-            file: origins.of(id).map(Path::to_owned),
-            name: (name != inherited).then_some(name),
+            id: *id,
+            file: origins.of(*id).map(Path::to_owned),
+            name: (*name != inherited).then(|| name.clone()),
         },
     });
     Ok(threads.collect())

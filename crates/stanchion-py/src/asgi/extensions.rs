@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use stanchion_http::HTTP2;
@@ -32,8 +33,17 @@ impl Extensions {
 
     /// Names them, each with a dict of its own, which is the app's to change.
     pub(super) fn name_in(self, extensions: &Bound<'_, PyDict>) -> PyResult<()> {
-        self.names()
-            .try_for_each(|name| extensions.set_item(name, PyDict::new(extensions.py())))
+        let py = extensions.py();
+        if self.files {
+            extensions.set_item(intern!(py, FILES), PyDict::new(py))?;
+        }
+        if self.trailers {
+            extensions.set_item(intern!(py, TRAILERS), PyDict::new(py))?;
+        }
+        if self.hints {
+            extensions.set_item(intern!(py, HINTS), PyDict::new(py))?;
+        }
+        Ok(())
     }
 
     fn names(self) -> impl Iterator<Item = &'static str> {

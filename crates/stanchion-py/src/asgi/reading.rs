@@ -47,14 +47,13 @@ impl Reader {
         } = seated;
         let record = self.buffer.read(&taken);
         let record = record.map_err(|bad| PyRuntimeError::new_err(format!("{bad}: our fault")))?;
-        let scope = self
-            .scopes
-            .make(py, &record, puller.get().offers(&record))?;
+        let offered = puller.get().offers(&record);
+        let scope = self.scopes.make(py, &record, offered)?;
         let running = if record.facts.is_websocket {
             let socket = Socket::new(&record, taken, number, event_loop, puller);
             Running::Socket(Py::new(py, socket)?)
         } else {
-            let request = Request::new(&record, taken, number, seat, event_loop, puller)?;
+            let request = Request::new(&record, offered, taken, number, seat, event_loop, puller)?;
             Running::Request(Py::new(py, request)?)
         };
         Ok((scope, running))

@@ -31,8 +31,7 @@ use crate::wsgi::traceback;
 /// `send` drops what an app sends to a client that has gone (HTTP 2.3), for so long: an app that listens hears of the client by
 /// `receive`, and would fail by an exception. After that `send` raises (HTTP 2.4): a stream without end would keep its seat.
 const DROP_US_MAX: u64 = 10_000_000;
-/// Every so many dropped messages one lets the rest of the loop have its turn, such as the task that cancels the app. Not each:
-/// a generator is better cancelled where it waits than where its framework sends what it has yielded.
+/// Every so many dropped messages one lets the task that cancels the app have its turn: a generator is better cancelled where it waits.
 const DROPS_IN_TURN: u32 = 64;
 /// No more messages than this: a stream that waits for nothing would go through all it has, at the cost of a core.
 const DROPS_MAX: u32 = 1_024;
@@ -58,6 +57,7 @@ pub(crate) struct Request {
 impl Request {
     pub(super) fn new(
         record: &RequestRecord<'_>,
+        offered: Extensions,
         taken: Taken<'static>,
         number: u16,
         seat: Arc<Seat<'static>>,
@@ -82,7 +82,7 @@ impl Request {
             event_loop,
             puller: puller.clone().unbind(),
             what: record.describe(),
-            offered: puller.get().offers(record),
+            offered,
             takes_trailers: record.facts.takes_trailers,
             state: Mutex::new(Progress::new(answer, input)),
         })

@@ -95,7 +95,7 @@ impl Acceptor {
         let dispatch = &self.requests.dispatch;
         let loops = dispatch
             .sitting()
-            .filter_map(|(worker, _)| dispatch.loop_status(worker, now_us));
+            .filter_map(|(worker, _)| dispatch.loop_now(worker, now_us));
         let none = Loops {
             sessions: self.common.settings.is_asgi().then_some(0),
             lag_us: 0,

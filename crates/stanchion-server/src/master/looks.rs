@@ -12,7 +12,7 @@ pub(super) struct Looks {
     last_ms: u64,
 }
 
-/// One of them.
+/// A look at the processes, which comes late if the master was held up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Look {
     pub(super) late_ms: u64,
@@ -56,6 +56,15 @@ pub(super) fn why_it_stands(state: Option<char>) -> Option<&'static str> {
 /// Whether a process is stopped, by the letter of its state in proc(5).
 pub(super) fn is_stopped(state: Option<char>) -> bool {
     matches!(state, Some('T' | 't'))
+}
+
+/// What lets a stopped process go on, if that is a signal; a debugger is the operator's.
+pub(super) fn way_on(state: Option<char>, pid: i32) -> String {
+    if state == Some('T') {
+        format!(" (kill -CONT {pid})")
+    } else {
+        String::new()
+    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use stanchion_sys::process;
 use tracing::{Level, error, info};
 
 use super::Loop;
-use super::looks::why_it_stands;
+use super::looks::{is_stopped, way_on, why_it_stands};
 use super::worker::{Present, called};
 use crate::log;
 
@@ -77,21 +77,18 @@ impl Loop<'_> {
             let pid = one.pid;
             let known = before.remove(&pid);
             let state = process::state(pid);
-            let how = match state {
-                Some('T') => format!(" (kill -CONT {pid})"),
-                Some('t') => String::new(),
-                None | Some('Z' | 'X') => continue,
-                Some(_) => {
-                    if known.is_some_and(|known| known.is_named) {
-                        one.say(Level::INFO, &format!("the {} goes on", one.name));
-                    }
-                    continue;
+            if !is_stopped(state) {
+                let is_gone = matches!(state, None | Some('Z' | 'X'));
+                if !is_gone && known.is_some_and(|known| known.is_named) {
+                    one.say(Level::INFO, &format!("the {} goes on", one.name));
                 }
-            };
+                continue;
+            }
             let is_named = known.as_ref().is_some_and(|known| known.is_named);
             if known.is_some() && !is_named {
                 let why = why_it_stands(state).unwrap_or_default();
                 let Watched { name, lacks, .. } = &one;
+                let how = way_on(state, pid);
                 let text = format!("the {name}: {why}{how}, and until it goes on {lacks}");
                 one.say(Level::ERROR, &text);
             }

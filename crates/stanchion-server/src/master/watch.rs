@@ -8,7 +8,7 @@ use stanchion_sys::process;
 use stanchion_sys::signal::SIGKILL;
 use tracing::{error, info};
 
-use super::looks::{Look, why_it_stands};
+use super::looks::{Look, is_stopped, way_on, why_it_stands};
 use super::{Loop, now_ms};
 use crate::heartbeat::AcceptorTurns;
 
@@ -110,10 +110,10 @@ impl Loop<'_> {
 fn name_standing(pid: i32, still_ms: u64, state: Option<char>) {
     let still_s = still_ms as f64 / 1e3;
     let why = why_it_stands(state).unwrap_or("it is blocked");
-    let until = match state {
-        Some('T') => format!(" until it goes on (kill -CONT {pid})"),
-        Some('t') => " until it goes on".to_owned(),
-        _ => String::new(),
+    let until = if is_stopped(state) {
+        format!(" until it goes on{}", way_on(state, pid))
+    } else {
+        String::new()
     };
     error!(
         "the acceptor ({pid}) has made no turn of its loop for {still_s:.1} s: {why}, and clients wait{until}"

@@ -243,7 +243,7 @@ impl Workers {
                     self.backoff.failed(now_ms);
                     worker.stage.kill();
                     worker.cause = Some(Cause::Boot);
-                    let message = format!("{} is killed: {why}", called(worker.number, Some(pid)));
+                    let message = format!("{} is killed: {why}", worker.called());
                     actions.push(Action::error(message));
                     actions.push(Action::Kill(pid, SIGKILL));
                     booted = Err(BootFailure::Passing);
@@ -286,7 +286,7 @@ impl Workers {
             }
             if let Some(pid) = worker.stage.kill_if_overstaying(now_ms) {
                 if worker.condemned.is_none() {
-                    let who = called(worker.number, Some(pid));
+                    let who = worker.called();
                     let message = format!("{who} did not leave in time and is killed");
                     actions.push(Action::warning(message));
                 }
@@ -437,7 +437,7 @@ impl Workers {
         };
         if let Some(pid) = seated.stage.kill() {
             seated.cause = Some(Cause::Corrupt);
-            let who = called(seated.number, Some(pid));
+            let who = seated.called();
             actions.push(Action::error(format!(
                 "{who} is replaced: it wrote where it should not"
             )));

@@ -59,8 +59,7 @@ struct Superior {
 impl Superior {
     /// It is the parent as long as it lives. Async-signal-safe.
     fn is_gone(&self) -> bool {
-        // SAFETY: getppid(2) has no preconditions.
-        self.pid != unsafe { libc::getppid() }
+        self.pid != crate::process::parent_pid()
     }
 }
 
@@ -93,7 +92,7 @@ extern "C" fn on_term(
         return;
     }
     // SAFETY: errno is thread-local; what is called below may change it. A handler with SA_SIGINFO is given a
-    // siginfo_t, and that of a SIGTERM says who has sent it (sigaction(2)): also when it is the death of the parent.
+    // siginfo_t, and that of a SIGTERM says who has sent it (sigaction(2)).
     let (errno, sender) = unsafe { (*libc::__errno_location(), (*info).si_pid()) };
     if !is_passed_on(sender) {
         ask(LEAVE);

@@ -50,7 +50,7 @@ use super::poller::{Poller, Ready, Source};
 use super::requests::Requests;
 use super::storage::clients::Share;
 use super::storage::payers::{Payers, Paying};
-use super::storage::woken::Woken;
+use super::storage::woken::CLIENT_BYTES_MAX;
 use crate::settings::Seconds;
 use crate::tally::Event;
 use connection::Connection;
@@ -242,7 +242,7 @@ impl Connections {
                     return;
                 }
             }
-            if Woken::is_turn(bytes) {
+            if bytes >= CLIENT_BYTES_MAX {
                 return;
             }
         }

@@ -89,8 +89,7 @@ fn overweight(weights: &[Weight], bytes_max: usize) -> Vec<u32> {
 
 impl Connection {
     fn sharer(&self, requests: &Requests) -> Sharer {
-        let ip = self.peer.limited_ip();
-        let client = ip.map(Client::at).or_else(|| self.client(requests));
+        let client = self.only_client().or_else(|| self.client(requests));
         client.map_or(Sharer::Connection(self.number), Sharer::Client)
     }
 

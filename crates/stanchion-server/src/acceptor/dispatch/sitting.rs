@@ -23,22 +23,22 @@ pub(crate) struct Sitting {
 
 impl Dispatch {
     /// Index and facts of every worker that sits.
-    pub(crate) fn sitting(&self) -> impl Iterator<Item = (u16, Sitting)> {
+    pub(crate) fn sitting(&self) -> impl Iterator<Item = (u16, &Sitting)> {
         self.workers
             .iter()
-            .map(|(&index, &sitting)| (index, sitting))
+            .map(|(&index, sitting)| (index, sitting))
     }
 
     /// The one that has a seat, if that has not changed hands since.
-    pub(super) fn sitting_at(&self, tenant: Tenant) -> Option<Sitting> {
+    pub(super) fn sitting_at(&self, tenant: Tenant) -> Option<&Sitting> {
         let sitting = self.sitting_on(tenant.seat)?;
         (sitting.tenure == tenant.tenure).then_some(sitting)
     }
 
     /// The one that has a seat now.
-    pub(super) fn sitting_on(&self, seat: u16) -> Option<Sitting> {
+    pub(super) fn sitting_on(&self, seat: u16) -> Option<&Sitting> {
         let index = self.exchange.geometry().worker_of(seat);
-        self.workers.get(&index).copied()
+        self.workers.get(&index)
     }
 
     /// A worker has sat down: its number, how many have had that, and its process.
@@ -82,11 +82,11 @@ impl Dispatch {
 
     /// How late the loop of a worker was each time. The last to sit down of those that have one number has the times of those too that are
     /// gone, so that all of them together never have fewer than before: a scraper would take fewer for a server that has started again.
-    pub(super) fn lags(&self, index: u16) -> Lags {
+    pub(super) fn lags(&self, index: u16, now: &LoopLag) -> Lags {
         let Some(sitting) = self.workers.get(&index) else {
             return shown(&LoopLag::default());
         };
-        let mut lag = since(&self.lag(index), &sitting.lag_before);
+        let mut lag = since(now, &sitting.lag_before);
         let same = self
             .sitting()
             .filter(|(_, one)| one.number == sitting.number);

@@ -226,7 +226,7 @@ impl Dispatch {
 
     fn why_it_stands(&self, workers: usize, now_us: u64) -> String {
         let late = self.sitting().find_map(|(index, sitting)| {
-            let lag_us = self.loop_status(index, now_us)?.lag_us;
+            let lag_us = self.loop_now(index, now_us)?.lag_us;
             (lag_us >= LATE_US).then_some((sitting, lag_us))
         });
         if let Some((Sitting { number, pid, .. }, lag_us)) = late {

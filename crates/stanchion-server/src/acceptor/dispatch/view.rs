@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use stanchion_exchange::{BEAT_US, SeatState, SlotState};
+use stanchion_exchange::{BEAT_US, LoopLag, SeatState, SlotState};
 use stanchion_line::LaneId;
 
 use super::Dispatch;
@@ -15,6 +15,16 @@ use crate::acceptor::dispatch::ticket::Ticket;
 const PATH_BYTES_MAX: usize = 200;
 /// Most busy seats of event loops that are shown one by one.
 const BUSY_SEATS_MAX: usize = 200;
+
+/// How an event loop is at this moment.
+#[derive(Debug)]
+pub(crate) struct LoopNow {
+    /// Sessions that it has, as it says; `None` under gevent, where there are none.
+    pub(crate) sessions: Option<u32>,
+    /// How late it is, or was the last time.
+    pub(crate) lag_us: u64,
+    lag: LoopLag,
+}
 
 impl Dispatch {
     /// How many wait in the line.
@@ -118,6 +128,17 @@ impl Dispatch {
 
     /// How the event loop of the worker of this index is; `None` if it has none.
     pub(crate) fn loop_status(&self, worker: u16, now_us: u64) -> Option<LoopStatus> {
+        let now = self.loop_now(worker, now_us)?;
+        Some(LoopStatus {
+            sessions: now.sessions,
+            lag_us: now.lag_us,
+            lag_max_us: now.lag.max_us.max(now.lag_us),
+            lags: self.lags(worker, &now.lag),
+        })
+    }
+
+    /// The same without all the times before.
+    pub(crate) fn loop_now(&self, worker: u16, now_us: u64) -> Option<LoopNow> {
         let inbox = self.exchange.inbox(worker)?;
         let lag = inbox.lag();
         // It says so when it turns, which may be a while ago.
@@ -125,12 +146,10 @@ impl Dispatch {
             0 => 0,
             beat_us => now_us.saturating_sub(beat_us),
         };
-        let lag_us = lag.last_us.max(silent_us.saturating_sub(BEAT_US));
-        Some(LoopStatus {
+        Some(LoopNow {
             sessions: self.sessions.are_possible().then(|| inbox.sessions()),
-            lag_us,
-            lag_max_us: lag.max_us.max(lag_us),
-            lags: self.lags(worker),
+            lag_us: lag.last_us.max(silent_us.saturating_sub(BEAT_US)),
+            lag,
         })
     }
 
@@ -156,7 +175,7 @@ impl Dispatch {
         let ticket = busy.then(|| self.ticket_at(place, seat.slot.load(Ordering::Relaxed)));
         let ticket = ticket.flatten();
         let started_us = seat.started_us.load(Ordering::Relaxed);
-        let Sitting { number, nth, .. } = self.sitting_on(place)?;
+        let &Sitting { number, nth, .. } = self.sitting_on(place)?;
         Some(SeatStatus {
             worker: number,
             seat: geometry.thread_of(place),

@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 
 use super::clients::Client;
 
-/// All connections of a client may have so many bytes in one turn of the loop: as frames of a byte they take 0.1 ms.
-const CLIENT_BYTES_MAX: usize = 16 << 10;
+/// All connections of a client may have so many bytes in one turn of the loop, and so many those that go on from behind: as frames of a byte they take 0.1 ms.
+pub(crate) const CLIENT_BYTES_MAX: usize = 16 << 10;
 
 /// A client with all its connections, or a connection of a proxy or without an address, waits for a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,11 +54,6 @@ impl Behind {
     pub(super) fn has_spent(&self, client: Client) -> bool {
         let had_bytes = self.had_bytes.get(&client);
         had_bytes.is_some_and(|bytes| *bytes >= CLIENT_BYTES_MAX)
-    }
-
-    /// Whether so many bytes are as much as the connections that go on may have in one turn of the loop.
-    pub(super) fn is_turn(bytes: usize) -> bool {
-        bytes >= CLIENT_BYTES_MAX
     }
 
     /// A turn of the loop is over.

@@ -8,6 +8,7 @@ use std::task::{Wake, Waker};
 use stanchion_sys::charge;
 
 use super::behind::Behind;
+pub(crate) use super::behind::CLIENT_BYTES_MAX;
 use super::clients::Client;
 
 /// Their numbers; whoever brings them something leaves a note here.
@@ -80,11 +81,6 @@ impl Woken {
     /// The next of those that have used up their turn.
     pub(crate) fn next_behind(&self) -> Option<u32> {
         self.behind.borrow_mut().next()
-    }
-
-    /// Whether so many bytes are as much as those may have that go on in one turn of the loop.
-    pub(crate) fn is_turn(bytes: usize) -> bool {
-        Behind::is_turn(bytes)
     }
 
     /// The connection is gone.

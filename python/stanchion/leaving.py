@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import sys
 import time
@@ -35,35 +36,25 @@ _FRAMES_MAX = 40
 _WARNING = 30
 
 
-class _Moment:
-    """Counted from the first time that something waits for threads, whatever that is."""
-
-    def __init__(self) -> None:
-        self._until: float | None = None
-
-    def left_s(self) -> float:
-        now = time.monotonic()
-        if self._until is None:
-            self._until = now + THREADS_S
-        return max(0.0, self._until - now)
-
-
-_moment = _Moment()
-
 # Tasks that an event loop has begun and cannot finish: to let go of one would be to wait for it.
 unfinished: list[object] = []
 
 
+@functools.cache
+def _until_s() -> float:
+    return time.monotonic() + THREADS_S
+
+
 def seconds_for_threads() -> float:
-    """How long threads may still go on. The first call begins to count."""
-    return _moment.left_s()
+    """How long threads may still go on. The first call begins to count, whatever it waits for."""
+    return max(0.0, _until_s() - time.monotonic())
 
 
 def others() -> list[threading.Thread]:
     """The threads beside the main one for which Python would wait."""
-    threading = sys.modules.get("threading")
-    if threading is None:
-        return []  # nothing has started a thread through it
+    # Imported here, as in the rest of this file: a process without threads has no need of it.
+    import threading
+
     main = threading.main_thread()
     # Python waits for threads of executors even if they are daemons, which each is if the thread that made it is
     # (`_python_exit` in concurrent/futures/thread.py).
@@ -86,7 +77,6 @@ class _Watch:
     """A thread that ends the process unless Python has waited for all threads, after which it comes to `atexit`."""
 
     def __init__(self, code: int) -> None:
-        # Imported here: a process without threads has no need of it.
         import threading
 
         self._code = code

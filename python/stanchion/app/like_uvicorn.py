@@ -167,10 +167,9 @@ class _Launched(BaseApplication):
 
     def load(self) -> App:
         """Import the app, if it is named, and call it, if it is a factory."""
-        is_factory = bool(self._options.get("factory"))
         if isinstance(self._app, str):
-            return load_app(f"{self._app}()" if is_factory else self._app)
-        if is_factory:
+            return load_app(_spec(self._app, self._options))
+        if self._options.get("factory"):
             return product(self._app(), "the factory")
         return product(self._app, "run()")
 
@@ -181,7 +180,7 @@ def translate(app: App | str, options: Mapping[str, Any]) -> Translated:
     refusals: list[str] = []
     settings = _binds(asked, refusals)
     if isinstance(app, str):
-        settings["wsgi_app"] = f"{app}()" if asked.get("factory") else app
+        settings["wsgi_app"] = _spec(app, asked)
     elif asked.get("reload"):
         refusals.append('reload: the code of an object stays as it is; name the app as "module:app" in place of it')
     settings |= _plain(asked, refusals)
@@ -200,6 +199,11 @@ def translate(app: App | str, options: Mapping[str, Any]) -> Translated:
         elif name in _OFF_BY_NONE:
             settings[name] = 0
     return Translated(settings, refusals)
+
+
+def _spec(app: str, asked: Mapping[str, Any]) -> str:
+    """The app's name, as the command line has it."""
+    return f"{app}()" if asked.get("factory") else app
 
 
 def _binds(asked: Mapping[str, Any], refusals: list[str]) -> dict[str, Any]:

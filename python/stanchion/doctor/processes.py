@@ -87,15 +87,19 @@ class Owners:
 
 
 def _parent(proc: Path, pid: int | None) -> int | None:
-    """The fourth field of /proc/PID/stat; the second, a name, may hold anything (proc_pid_stat(5))."""
-    _, _, fields = (read(proc / str(pid) / "stat") or "").rpartition(") ")
-    return int(fields.split()[1]) if fields else None
+    fields = _stat(proc, pid)
+    return int(fields[1]) if fields else None
 
 
 def state(proc: Path, pid: int) -> str:
-    """The letter of the process's state, the third field; empty if the process is gone."""
+    """The letter of the process's state; empty if the process is gone."""
+    return next(iter(_stat(proc, pid)), "")
+
+
+def _stat(proc: Path, pid: int | None) -> list[str]:
+    """The fields of /proc/PID/stat from the third on; the second, a name, may hold anything (proc_pid_stat(5))."""
     _, _, fields = (read(proc / str(pid) / "stat") or "").rpartition(") ")
-    return fields[:1]
+    return fields.split()
 
 
 def owner(proc: Path, pid: int) -> Owner | None:

@@ -223,7 +223,7 @@ def shared_serve(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture
 def counts(tmp_path: Path) -> Counts:
-    """Those of the server that is started with its `arguments`."""
+    """Counts of the server that is started with the `arguments` of this."""
     return Counts(tmp_path / "counts")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from support.client_memory import memory
-from support.http2 import PREFACE, frame, setting
+from support.http2 import GET, POST, PREFACE, frame, setting
 from support.server import Serve
 from support.target import Target, launch
 from support.tls import NAME, Authority
@@ -31,9 +31,6 @@ BYTES_MAX = 16 * MIB
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 END_STREAM, END_HEADERS = 1, 4
 BEGINNING = PREFACE + frame(SETTINGS, 0, 0)
-GET = b"\x82\x84\x86\x01\x01a"
-POST = b"\x83\x84\x86\x01\x01a"
-"""Of / at the authority a, in HPACK's static table (RFC 7541 appendix A)."""
 FIELDS = b"\x00\x01a\x01b" * 100
 """Literal ones, of a name and a value of a byte."""
 

@@ -143,6 +143,7 @@ def test_a_worker_that_leaves_waits_for_no_app_that_sends_in_vain(serve: Serve, 
     server.signal(signal.SIGTERM)
     assert gate.announcement() == "raised"
     assert server.exit_code() == 0
+    server.log.wait_end()
     assert not server.log.matches("did not leave in time")
 
 

@@ -76,7 +76,6 @@ class Application:
     """How an application is prepared and started, and what is asked of it."""
 
     name: str
-    interface: str
     app: str
     """As gunicorn and stanchion take it; `module:function()` makes the app."""
     usual: list[str]
@@ -129,8 +128,6 @@ def read(name: str, text: str | None = None) -> Application:
         page["click"] = [made(Click, click, f"{name}: a click") for click in page.get("click", [])]
         page = made(Page, page, f"{name}: page")
     application: Application = made(Application, {"name": name, "page": page, "ask": asks, **given}, name)
-    if application.interface not in ("wsgi", "asgi"):
-        raise Mistake(f"{name}: no interface is called {application.interface!r}")
     for ask in application.ask:
         if ask.kind not in KINDS:
             raise Mistake(f"{name}: {ask.what}: no kind is called {ask.kind!r}")

@@ -45,9 +45,6 @@ class Client:
         self._cookies: dict[str, str] = {}
         self.taken: dict[str, str] = {}
 
-    def all(self, asks: list[Ask]) -> list[Answer]:
-        return [self.one(ask) for ask in asks]
-
     def one(self, ask: Ask) -> Answer:
         """The answer, from which names and cookies are kept."""
         try:
@@ -117,7 +114,8 @@ class Client:
                     break
         finally:
             wire.close()
-        return Answer(socket.status, [], "\n".join(map(str, heard)).encode())
+        fields = [("sec-websocket-protocol", socket.subprotocol or "")]
+        return Answer(socket.status, fields, "\n".join(map(str, heard)).encode() or socket.body)
 
     def _filled(self, text: str) -> str:
         """With what was taken in the place of `{name}`; other braces stay, as in JSON."""

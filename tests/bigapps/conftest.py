@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -36,16 +37,13 @@ def begun(application: Application, tmp_path_factory: pytest.TempPathFactory) ->
     """Both servers, ready, or why not."""
     if application.missing:
         pytest.skip(missing.allowed(application.missing))
-    pair = served(application, tmp_path_factory.mktemp(application.name))
-    try:
-        both = pair.__enter__()
-    except NotReady as why:
-        yield why
-        return
-    try:
+    with ExitStack() as stack:
+        both: Pair | NotReady
+        try:
+            both = stack.enter_context(served(application, tmp_path_factory.mktemp(application.name)))
+        except NotReady as why:
+            both = why
         yield both
-    finally:
-        pair.__exit__(None, None, None)
 
 
 @pytest.fixture

@@ -16,9 +16,10 @@ from bigapps.client import ASK_WITHIN_S, Answer, Client
 from bigapps.compare import Own
 from support import processes
 from support.address import Address
-from support.patience import PATIENCE_S, eventually
+from support.neighbour import accepts
+from support.patience import eventually
 from support.ports import LOOPBACK, row_of_ports
-from support.server import STANCHION, Kind, Server
+from support.server import GUNICORN, STANCHION, Kind, Server
 from support.wire import BrokenOff, Wire, request
 
 PREPARE_WITHIN_S = 600
@@ -76,11 +77,7 @@ class Side:
 
     def _listens(self) -> bool:
         assert self.server.process.poll() is None, f"it has ended with {self.server.process.returncode}"
-        try:
-            self.server.address.connect().close()
-        except ConnectionRefusedError:
-            return False
-        return True
+        return accepts(self.server.address)()
 
     def log_end(self) -> str:
         return "\n".join(self.server.log.lines()[-40:])
@@ -164,7 +161,7 @@ def uvicorn(application: Application, port: int) -> tuple[Kind, list[str]]:
 
 
 def gunicorn(application: Application, port: int) -> tuple[Kind, list[str]]:
-    command = (str(application.venv / "bin/python"), "-m", "gunicorn", "--no-control-socket", *application.usual[1:])
+    command = (str(application.venv / "bin/python"), *GUNICORN.command[1:], *application.usual[1:])
     kind = Kind("gunicorn", command, "", "")
     return kind, ["--bind", f"{LOOPBACK}:{port}", "--workers", str(application.workers), application.app]
 
@@ -230,7 +227,3 @@ def side_in(place: Path, application: Application, kind: Kind, words: list[str])
     """A server that is to run in a copy of the prepared folder."""
     shutil.copytree(place.parent / "prepared", place, symlinks=True)
     return Side(application, Server(kind, words, place, environment(application, place)))
-
-
-RELOADED_WITHIN_S = 5 * PATIENCE_S
-"""Of a HUP, beside the time that the application takes to start."""

@@ -19,7 +19,7 @@ CHECKS = {
 }
 """The last words of each test's name -> the head of its column."""
 
-SIGNS = {"passed": "✓", "failed": "✗", "skipped": "-", "error": "✗"}
+SIGNS = {"passed": "✓", "failed": "✗", "skipped": "-"}
 
 
 @dataclass

@@ -15,10 +15,10 @@ import pytest
 from bigapps.application import Application
 from bigapps.client import Answer
 from bigapps.compare import Masks, added, differences
-from bigapps.pair import RELOADED_WITHIN_S, NotReady, Pair, Side
+from bigapps.pair import NotReady, Pair, Side
 from support.chromium import CHROMIUM, NEEDS_CHROMIUM
 from support.devtools import tab
-from support.patience import eventually
+from support.patience import PATIENCE_S, eventually
 from support.steady import Steady
 
 pytestmark = [
@@ -28,6 +28,8 @@ pytestmark = [
 
 LEAVES_WITHIN_S = 5.0
 """Docker kills after 10 s. With nothing running there is nothing to wait for."""
+RELOADED_WITHIN_S = 5 * PATIENCE_S
+"""Of a HUP, beside the time that the application takes to start."""
 GONE_WITHIN_S = 60.0
 """Then it is killed, whichever it is."""
 
@@ -250,6 +252,7 @@ def tree(side: Side) -> str:
 
 COMPLAINT = re.compile(
     r"Traceback \(most recent call last\)|\[ERROR\]|\[CRITICAL\](?!.* the stacks of worker)|^(?:ERROR|CRITICAL):"
+    r"|panicked at"
 )
 """By whichever server, or by an application's own logging in their format. Ours writes stacks of an event loop that has
 stood for seconds, as it does where a core is busy: that is no fault."""

@@ -49,10 +49,8 @@ def victim(request: pytest.FixtureRequest, serve: Serve, gate: Gate, tmp_path: P
     return Victim(server, gate, counts, WORKERS * (CONCURRENCY if request.param == "loops" else 1))
 
 
-def run(
-    load: Load, havoc: Deeds, aborters: int = 0, until: str = "", seen: Callable[[], object] = lambda: True
-) -> Account:
-    """The load, while each deed is done now and then, and until one of the requests has ended so and this is seen."""
+def run(load: Load, havoc: Deeds, aborters: int = 0, until: Callable[[Account], object] = lambda _: True) -> Account:
+    """The load, while each deed is done now and then, and until this holds of what clients have seen."""
     clients = [functools.partial(load.client, number) for number in range(CLIENTS)]
     clients += [functools.partial(streams.client, load, number) for number in range(-CARRIERS, 0)]
     leaving = [functools.partial(load.aborter, CLIENTS + number) for number in range(aborters)]
@@ -60,7 +58,7 @@ def run(
     dice = random.Random(load.seed)
 
     def enough() -> bool:
-        return bool(seen()) and (not until or load.account.ends[until] > 0)
+        return bool(until(load.account))
 
     deeds = [functools.partial(at_random, random.Random(dice.random()), load.over, enough, *deed) for deed in havoc]
     run_all([*clients, *leaving, *deeds])
@@ -72,7 +70,8 @@ def test_what_each_client_is_told_is_what_the_server_counts_while_workers_and_te
     load = Load(victim.server, seed())
     with nothing_leaks(victim):
         before = victim.counts.settled()
-        account = run(load, on_workers(victim, random.Random(load.seed)), until="refused_worker_died")
+        havoc = on_workers(victim, random.Random(load.seed))
+        account = run(load, havoc, until=lambda seen: seen.ends["refused_worker_died"])
         rose = rise(before, victim.counts.settled())
         print(f"the server counted {rose}")
         assert not account.wrong, account.wrong[:5]
@@ -120,7 +119,7 @@ def test_nobody_loses_an_answer_while_generations_are_replaced_and_workers_termi
         reload = (2, lambda: psutil.Process(victim.server.pid).send_signal(signal.SIGHUP))
         terminate = (1, lambda: one_of(victim.workers(), dice).terminate())
         havoc = [reload, terminate, *on_workers(victim, dice)]
-        account = run(load, havoc, seen=lambda: victim.server.log.matches("reloaded", mark))
+        account = run(load, havoc, until=lambda _: victim.server.log.matches("reloaded", mark))
         rose = rise(before, victim.counts.settled())
         print(f"the server counted {rose}")
         assert not account.wrong, account.wrong[:5]

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from support.address import Address
+from support.counts import Counts
+from support.ctl import ctl
 from support.gate import Gate
 from support.http2 import Talk
 from support.patience import PATIENCE_S, eventually
@@ -165,25 +167,12 @@ def in_json(sent: bytes) -> str:
 
 
 @own
-def test_the_error_log_and_what_operators_look_at_show_it_harmlessly(serve: Serve, gate: Gate, tmp_path: Path) -> None:
+def test_the_error_log_and_what_operators_look_at_show_it_harmlessly(
+    serve: Serve, gate: Gate, counts: Counts, tmp_path: Path
+) -> None:
     admin = tmp_path / "admin"
-    control = tmp_path / "control"
-    server = serve(
-        *(
-            "sees:wsgi",
-            "-w",
-            "2",
-            "--max-waiting",
-            "1",
-            "--admin",
-            f"unix:{admin}",
-            "--control",
-            f"unix:{control}",
-            "--timeout",
-            "0",
-        ),
-        env=gate.environment,
-    )
+    limits = ("-w", "2", "--max-waiting", "1", "--timeout", "0")
+    server = serve("sees:wsgi", *limits, "--admin", f"unix:{admin}", *counts.arguments, env=gate.environment)
     wires = [server.connect() for _ in range(8)]
     held, others = wires[:2], wires[2:]
     for wire, sent in zip(held, (FOUL, MARKUP), strict=True):
@@ -197,13 +186,9 @@ def test_the_error_log_and_what_operators_look_at_show_it_harmlessly(serve: Serv
     seats = told.json()["seats"]
     assert {seat["path"] for seat in seats} == {one.decode("utf-8", "replace") for one in (FOUL, MARKUP)}
     assert FOUL.decode() in told.json()["standstill"]["why"]
-    for words in (
-        ["top", "--once", "--admin", f"unix:{admin}"],
-        ["ctl", "--control", f"unix:{control}", "status"],
-        ["ctl", "--control", f"unix:{control}", "workers"],
-        ["ctl", "--control", f"unix:{control}", "dump"],
-    ):
-        assert_harmless(shown(words))
+    assert_harmless(words_of(top(f"unix:{admin}")))
+    for command in ("status", "workers", "dump"):
+        assert_harmless(words_of(ctl(counts.path, command)))
     gate.let_pass(2)
     assert [wire.response().status for wire in held] == [200, 200]
     assert {wire.response().status for wire in others} == {500, 503}
@@ -216,9 +201,13 @@ def test_the_error_log_and_what_operators_look_at_show_it_harmlessly(serve: Serv
     assert_harmless(server.log.text())
 
 
-def shown(words: list[str]) -> str:
-    command = [sys.executable, "-m", "stanchion", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+def top(admin: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "stanchion", "top", "--once", "--admin", admin]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+def words_of(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 0, done
     return done.stdout + done.stderr
 
 

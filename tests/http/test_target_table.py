@@ -1,18 +1,18 @@
 """Four servers are sent each byte in a target: the table in docs/internals/http.md says what they do."""
 
-import asyncio
-import contextlib
-import sys
-import threading
+import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from support import missing
 from support.address import Address
+from support.asgi import UVICORN, Flavour
 from support.proxies import nginx_as_peer, program
-from support.server import GUNICORN, Kind, Serve
+from support.scripted import request_line, scripted
+from support.server import GUNICORN, Serve
 from support.targets import PLACES, ask_once, seen, seen_by_asgi, target
 from support.wire import Response
 
@@ -75,44 +75,24 @@ def verdicts(address: Address, judge: Judge) -> Verdicts:
     return found
 
 
-@contextlib.contextmanager
-def mirror() -> Iterator[Address]:
-    """A server that answers with the target that it was sent: what a proxy passes on."""
-    loop = asyncio.new_event_loop()
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        sent = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0]
-        told = sent[len(b"GET ") : -len(b" HTTP/1.x")]
-        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(told), told))
-        await writer.drain()
-        writer.close()
-
-    server = loop.run_until_complete(asyncio.start_server(answer, "127.0.0.1", 0))
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
-        yield Address(*server.sockets[0].getsockname())
-    finally:
-        server.close()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+def mirror(connection: socket.socket) -> None:
+    """Answers with the target that was sent: what a proxy passes on."""
+    told = request_line(connection).encode("latin-1")[len(b"GET ") : -len(b" HTTP/1.x")]
+    connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(told), told))
 
 
-def uvicorn(http: str) -> Kind:
-    command = (sys.executable, "-m", "uvicorn", "--interface", "asgi3", "--http", http, "--no-access-log")
-    return Kind(f"uvicorn-{http}", command, r"Uvicorn running on (http://\S+)", r"Uvicorn running on")
+def uvicorn(http: str) -> Flavour:
+    return Flavour(replace(UVICORN, name=f"uvicorn-{http}", command=(*UVICORN.command, "--http", http)), "asyncio")
 
 
 @pytest.mark.timeout(300)
 def test_the_table_says_what_each_server_does(serve: Serve, tmp_path: Path) -> None:
     columns = {"gunicorn 27": verdicts(serve("sees:wsgi", kind=GUNICORN).address, of_wsgi)}
     for http in ("httptools", "h11"):
-        server = serve("sees:asgi", "--port", "0", bind=None, kind=uvicorn(http))
-        columns[f"uvicorn, {http}"] = verdicts(server.address, of_asgi)
+        columns[f"uvicorn, {http}"] = verdicts(uvicorn(http).serve(serve, "sees:asgi").address, of_asgi)
     with (
-        mirror() as upstream,
-        nginx_as_peer(tmp_path, "", f"/ {{ proxy_pass http://{upstream.host}:{upstream.port}; }}") as nginx,
+        scripted(mirror) as upstream,
+        nginx_as_peer(tmp_path, "", f"/ {{ proxy_pass http://{upstream}; }}") as nginx,
     ):
         columns["nginx"] = verdicts(nginx, lambda response, sent: verdict(sent, response.body))
     columns["stanchion"] = verdicts(serve("sees:wsgi").address, of_wsgi)

@@ -14,7 +14,7 @@ from support.clock import Clock
 from support.counts import Counts
 from support.gate import Gate
 from support.haste import ECHO_S, in_haste
-from support.http2 import LAST_OF_ALL, PREFACE, Talk, frame
+from support.http2 import GET, LAST_OF_ALL, PREFACE, Talk, frame
 from support.patience import PATIENCE_S, eventually
 from support.server import Serve, Server
 
@@ -29,8 +29,6 @@ DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING, GOAWAY, CONTINUATION, UNKNO
 FLOOD_BYTES_MAX = 400_000_000
 """Far more than the server answers before it ends a connection that it has told to go."""
 
-GET = b"\x82\x84\x87\x01\x01a"
-"""The head of a request, by HPACK's static table (RFC 7541 appendix A)."""
 HEAD = [(":method", "GET"), (":scheme", "http"), (":authority", "test"), (":path", "/")]
 
 

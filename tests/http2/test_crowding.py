@@ -11,7 +11,7 @@ import pytest
 from support.clock import Clock
 from support.counts import Counts
 from support.gate import Gate
-from support.http2 import PREFACE, Talk, frame, setting
+from support.http2 import POST, PREFACE, Talk, frame, setting
 from support.patience import PATIENCE_S, eventually
 from support.processes import sleeps
 from support.server import Serve, Server
@@ -25,8 +25,6 @@ END_STREAM, END_HEADERS = 1, 4
 INITIAL_WINDOW_SIZE = 4
 REFUSED_STREAM, CALM = 7, 11
 STREAMS = range(1, 200, 2)
-POST = b"\x83\x84\x86\x41\x01a"
-"""Of / at the authority a, in HPACK's static table (RFC 7541 appendix A). 82 is GET, and another path is behind 04."""
 MIB = 1 << 20
 
 

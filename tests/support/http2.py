@@ -26,6 +26,9 @@ PING, ACK = 6, 1
 LAST_OF_ALL = 2**31 - 1
 """What a server that is about to leave names as the last stream, before it knows which one that is."""
 
+GET, POST = b"\x82\x84\x86\x01\x01a", b"\x83\x84\x86\x01\x01a"
+"""Heads of / at the authority a, by HPACK's static table (RFC 7541 appendix A). They put nothing into the other one."""
+
 Fields = Iterable[tuple[str, str]]
 
 

@@ -61,7 +61,7 @@ def request_line(connection: socket.socket) -> str:
         if not data:
             return ""
         head += data
-    return head.partition(b"\r\n")[0].decode()
+    return head.partition(b"\r\n")[0].decode("latin-1")
 
 
 def reset(connection: socket.socket) -> None:

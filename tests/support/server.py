@@ -207,7 +207,7 @@ class Server:
         spool = sorted(str(path.relative_to(self.tmp)) for path in self.tmp.rglob("*"))
         assert not spool, f"left in its temporary directory: {spool}"
         # A peer that is told to end may drop what it has in hand.
-        signs = ("panicked at", "garbage collected without being closed") if self.kind is STANCHION else ()
+        signs = ("panicked at", "garbage collected without being closed") if self.kind.name == STANCHION.name else ()
         for sign in signs:
             assert sign not in self.log.text(), f"the log says {sign!r}"
 

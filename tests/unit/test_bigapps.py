@@ -29,15 +29,14 @@ def test_each_application_has_a_description_and_pins(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ('usual = ["uvicorn"]\napp = "a:b"', "interface"),
-        ('interface = "cgi"\nusual = ["uvicorn"]\napp = "a:b"', "no interface is called 'cgi'"),
-        ('interface = "asgi"\nusual = ["uvicorn"]\napp = "a:b"\npath = "/"', r"\['path'\] means nothing here"),
+        ('app = "a:b"', "usual"),
+        ('usual = ["uvicorn"]\napp = "a:b"\npath = "/"', r"\['path'\] means nothing here"),
         (
-            'interface = "asgi"\nusual = ["uvicorn"]\napp = "a:b"\n[[ask]]\nwhat = "x"\npath = "/"\nkind = "y"',
+            'usual = ["uvicorn"]\napp = "a:b"\n[[ask]]\nwhat = "x"\npath = "/"\nkind = "y"',
             "x: no kind is called 'y'",
         ),
         (
-            'interface = "asgi"\nusual = ["uvicorn"]\napp = "a:b"\n' + '[[ask]]\nwhat = "x"\npath = "/"\n' * 2,
+            'usual = ["uvicorn"]\napp = "a:b"\n' + '[[ask]]\nwhat = "x"\npath = "/"\n' * 2,
             r"asks share a name: \['x'\]",
         ),
     ],

@@ -137,7 +137,7 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
             announce("begun")
             await asyncio.to_thread(wait_for_pass)
             try:
-                for _ in range(1000):
+                for _ in range(20_000):
                     await piece(send)
                 await piece(send, more=False)
             except Exception as failure:

@@ -33,8 +33,8 @@ use crate::wsgi::traceback;
 const DROP_US_MAX: u64 = 10_000_000;
 /// Every so many dropped messages one lets the task that cancels the app have its turn: a generator is better cancelled where it waits.
 const DROPS_IN_TURN: u32 = 64;
-/// No more messages than this: a stream that waits for nothing would go through all it has, at the cost of a core.
-const DROPS_MAX: u32 = 1_024;
+/// No more messages than this: a stream that waits for nothing would keep a core until then. A table of rows is soon through.
+const DROPS_MAX: u32 = 65_536;
 
 /// A request that the app answers.
 #[pyclass(frozen, module = "stanchion")]

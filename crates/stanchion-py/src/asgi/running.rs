@@ -77,6 +77,19 @@ impl Running {
         })
     }
 
+    /// The task, if it has ended and the loop has not called back yet.
+    pub(super) fn ended_task<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let task = match self {
+            Self::Request(request) => clone_of_task(py, &request.get().lock(py)),
+            Self::Socket(socket) => socket.get().with(py, |progress| clone_of_task(py, progress)),
+        };
+        let Some(task) = task.map(|task| task.into_bound(py)) else {
+            return Ok(None);
+        };
+        let is_done: bool = task.call_method0(intern!(py, "done"))?.extract()?;
+        Ok(is_done.then_some(task))
+    }
+
     /// Its task was made.
     pub(super) fn keep(&self, task: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = task.py();
@@ -140,4 +153,8 @@ impl Running {
             Self::Socket(socket) => socket.get().with(py, Progress::give_up_waiting),
         }
     }
+}
+
+fn clone_of_task(py: Python<'_>, progress: &Progress) -> Option<Py<PyAny>> {
+    progress.task.as_ref().map(|task| task.clone_ref(py))
 }

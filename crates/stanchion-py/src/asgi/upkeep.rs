@@ -110,13 +110,33 @@ impl Puller {
         }
     }
 
+    /// The same where the loop calls for something else: the loop may do so before it calls back for the task that the child
+    /// has ended, and the child ends by what that task has raised.
+    fn end_if_forked_in_a_turn(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.worker.is_forsaken() {
+            return Ok(());
+        }
+        let running: Vec<_> = {
+            let state = self.lock(py);
+            let running = state.running.iter().flatten();
+            running.map(|running| running.clone_ref(py)).collect()
+        };
+        for running in running {
+            if let Some(task) = running.ended_task(py)? {
+                self.end_if_forked_by(&task);
+            }
+        }
+        self.end_if_forked(py, None);
+        Ok(())
+    }
+
     /// Does what the loop calls for. After a panic nobody knows what is left halfway: all that runs is given up, and
     /// the loop ends.
     pub(super) fn unless_broken(
         this: &Bound<'_, Self>,
         work: impl FnOnce() -> PyResult<()>,
     ) -> PyResult<()> {
-        this.get().end_if_forked(this.py(), None);
+        this.get().end_if_forked_in_a_turn(this.py())?;
         let done = this.get().worker.work_of_loop(work);
         done.unwrap_or_else(|| Self::break_off(this))
     }

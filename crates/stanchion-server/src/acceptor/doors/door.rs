@@ -1,4 +1,4 @@
-//! One door: a listener that clients, or operators, come in by.
+//! One door: a listener for clients, or the admin listener, in one acceptor.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,26 +21,27 @@ use crate::acceptor::lifecycle::Lifecycle;
 use crate::acceptor::poller::{Poller, Source};
 use crate::settings::{Protocol, Settings};
 
-/// After the door was closed, how long handshakes under way have to complete: more than a round
-/// trip in most networks one runs this server in.
+/// How long handshakes under way have to complete after the acceptor closed a door: more than a round trip in most networks
+/// that this server runs in.
 const LAST_HANDSHAKES: Duration = Duration::from_millis(100);
 
-/// A door.
+/// A listener, and how far the acceptor has opened it.
 pub(super) struct Door {
     pub(super) number: u32,
     pub(super) listener: Listener,
     pub(super) audience: Audience,
-    /// If it is a single worker's.
+    /// The port of a single worker (`worker.listen`), if the listener is one.
     pub(super) port: Option<PortNumber>,
-    /// Somebody may be in the kernel's queue.
+    /// The kernel's queue may hold a connection.
     pub(super) is_ready: bool,
-    /// Whom the porter has accepted, and then at most one more for whom there was no room yet. To be accepted first is
-    /// what shows that somebody is there, so that nobody who idles is closed for nobody.
+    /// Accepted connections that are not added yet: all that the porter has accepted here, and after them at most one that
+    /// the loop accepted while there was no room. The door accepts before there is room because only accept(2) shows that a
+    /// client waits: else the acceptor might close an idle connection although no client needs its place.
     pub(super) hall: VecDeque<Guest>,
     state: State,
-    /// While the door is open, it accepts there too.
+    /// While the door is open, the porter accepts here too.
     porter: Rc<Porter>,
-    /// Whether it is to be closed, whatever the others do.
+    /// Set if this door closes although the acceptor goes on with the others.
     closing: Option<Closing>,
     server_name: Rc<str>,
     server_port: Rc<str>,
@@ -49,26 +50,26 @@ pub(super) struct Door {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nobody is let in yet.
+    /// The acceptor does not accept here yet.
     Shut,
     Open,
-    /// Nobody can join the queue any more: who is in it is let in, until then at most.
+    /// No new connection can join the kernel's queue. The acceptor accepts those in it, until `until_us` at most.
     LastCall {
         until_us: u64,
     },
     Closed,
 }
 
-/// How one door is to be closed.
+/// How a single door closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closing {
-    /// It is ours alone: whoever is in its queue is let in.
+    /// No other acceptor has the listener: this one accepts every connection in the queue.
     AfterTheLast,
-    /// Whoever is in its queue is another acceptor's.
+    /// The connections in the queue belong to another acceptor.
     AtOnce,
 }
 
-/// Who has come in.
+/// An accepted connection that is not added to the acceptor's connections yet.
 pub(super) struct Guest {
     pub(super) socket: OwnedFd,
     /// `None` on a unix socket.
@@ -76,7 +77,7 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    /// A connection that is closed now is reset (tcp(7), `SO_LINGER` of zero in socket(7)).
+    /// Has close(2) reset the connection instead of ending it (tcp(7), `SO_LINGER` of zero in socket(7)).
     pub(super) fn reset(&self) {
         if let Err(error) = set_socket_linger(&self.socket, Some(Duration::ZERO)) {
             debug!("a connection is closed and not reset: {error}");
@@ -106,7 +107,7 @@ impl Door {
             listener,
             audience,
             port,
-            // Whoever came before it was watched.
+            // Clients may have connected before epoll(7) watched the listener.
             is_ready: true,
             hall: VecDeque::new(),
             state: State::Shut,
@@ -126,7 +127,7 @@ impl Door {
         self.state == State::Closed && self.hall.is_empty()
     }
 
-    /// Whoever comes now is let in whatever room there is.
+    /// Whether the door is closed to new connections. The acceptor then admits the rest of the queue even beyond the limit.
     pub(super) fn is_last_call(&self) -> bool {
         matches!(self.state, State::LastCall { .. } | State::Closed)
     }
@@ -150,12 +151,12 @@ impl Door {
         self.closing = Some(how);
     }
 
-    /// Follows what the acceptor is to do.
+    /// Moves the door to the state that the acceptor's lifecycle asks for.
     pub(super) fn advance(&mut self, lifecycle: Lifecycle, now_us: u64) {
         let was_open = self.state == State::Open;
         match self.state {
             State::Shut | State::Open => {}
-            // Not while somebody may be in the queue.
+            // A TCP door also stays open while its queue may hold a connection.
             State::LastCall { until_us } if now_us >= until_us && !self.is_ready => {
                 self.state = State::Closed;
                 return;
@@ -163,7 +164,8 @@ impl Door {
             State::LastCall { .. } | State::Closed => return,
         }
         if self.audience == Audience::Operators {
-            // Until the very end; but another acceptor answers once this one retires.
+            // The admin listener stays open until the acceptor ends; once the acceptor retires, though, its successor
+            // answers operators.
             self.state = match lifecycle {
                 Lifecycle::Starting => State::Shut,
                 Lifecycle::Retiring => State::Closed,
@@ -176,14 +178,15 @@ impl Door {
             return;
         }
         if was_open && (self.closing.is_some() || lifecycle > Lifecycle::Open) {
-            // Before anything is done to the door: whom it accepts later would not be let through, or not be ours.
+            // The door withdraws from the porter before its state changes: a connection that the porter accepted later would
+            // skip `let_through`, or belong to another acceptor.
             self.hall.extend(self.porter.withdraw(self.number));
         }
         match (self.closing, lifecycle) {
             (None, Lifecycle::Starting | Lifecycle::Announced) => {}
             (None, Lifecycle::Open) => self.open(was_open),
             (Some(Closing::AtOnce), _) | (None, Lifecycle::Retiring) => self.state = State::Closed,
-            // Whoever was never let in is not ours.
+            // A door that this acceptor never opened is not its own, and neither is the queue.
             (None, Lifecycle::Draining | Lifecycle::Refusing | Lifecycle::TurningAway)
                 if !was_open =>
             {
@@ -206,7 +209,7 @@ impl Door {
         }
     }
 
-    /// Closes it to newcomers, and lets in those who came before.
+    /// Closes the listener to new connections, and goes on accepting those that are in its queue.
     fn last_call(&mut self, now_us: u64) {
         if self.listener.is_passed() {
             self.state = State::Closed;
@@ -220,7 +223,8 @@ impl Door {
         }
         self.is_ready = true;
         let until_us = if self.is_unix() {
-            // Of one that was shut epoll(7) tells no more; so until its queue is empty.
+            // After shutdown(2) epoll(7) reports a unix socket no more, so the door closes when `accept` finds the queue
+            // empty.
             u64::MAX
         } else {
             after(now_us, LAST_HANDSHAKES)
@@ -228,10 +232,10 @@ impl Door {
         self.state = State::LastCall { until_us };
     }
 
-    /// The next one, if there is one.
+    /// Accepts the next connection in the queue, if there is one.
     pub(super) fn accept(&mut self) -> io::Result<Option<Guest>> {
         let accepted = match accept_at(&self.listener) {
-            // Of a unix socket that was shut, once its queue is empty.
+            // After shutdown(2), accept(2) on a unix socket fails with EINVAL once the queue is empty.
             Err(error) if self.is_unix() && error.kind() == io::ErrorKind::InvalidInput => None,
             accepted => accepted?,
         };
@@ -249,7 +253,7 @@ impl Door {
         Ok(Some(guest))
     }
 
-    /// What is known of somebody who comes in by this door.
+    /// Describes the peer of a connection that this door accepted.
     pub(super) fn peer_of(&self, peer: Option<SocketAddr>, settings: &Settings) -> Peer {
         let ip = peer.map(|peer| peer.ip());
         Peer {
@@ -275,7 +279,7 @@ impl Door {
     }
 }
 
-/// The next one in a listener's queue, if there is one.
+/// Accepts the next connection in a listener's queue, if there is one.
 pub(super) fn accept_at(listener: impl AsFd) -> io::Result<Option<Guest>> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     match acceptfrom_with(listener, flags) {
@@ -288,8 +292,8 @@ pub(super) fn accept_at(listener: impl AsFd) -> io::Result<Option<Guest>> {
     }
 }
 
-/// accept(2) passes on what went wrong with the connection it would have given, and says which
-/// errors are of that kind.
+/// Whether accept(2) failed because of the one connection that it was about to return. The list is from accept(2), which
+/// passes on pending network errors of the new socket.
 pub(super) fn is_of_one_connection(error: &io::Error) -> bool {
     let of_the_network = [
         Errno::NETDOWN,
@@ -300,7 +304,7 @@ pub(super) fn is_of_one_connection(error: &io::Error) -> bool {
         Errno::HOSTUNREACH,
         Errno::OPNOTSUPP,
         Errno::NETUNREACH,
-        // A firewall's.
+        // A firewall rule refused the connection.
         Errno::PERM,
     ];
     matches!(
@@ -324,12 +328,12 @@ mod tests {
 
     const NOW_US: u64 = 1_000_000;
 
-    /// One that accepts nowhere yet.
+    /// A porter that accepts at no door yet.
     fn porter() -> Rc<Porter> {
         Rc::new(Porter::start(4_000).unwrap())
     }
 
-    /// A door on a port of its own, and whoever has connected to it.
+    /// A door on a port of its own, and the clients that have connected to it.
     fn door(audience: Audience, guests: usize) -> (Door, Vec<TcpStream>) {
         let listener = Listener::tcp("127.0.0.1", 0, 16).unwrap();
         let poller = Poller::new().unwrap();
@@ -366,7 +370,7 @@ mod tests {
             (Audience::Clients, &[Open, Draining], None, last_call),
             (Audience::Clients, &[Open, Refusing], None, last_call),
             (Audience::Clients, &[Open, Retiring], None, State::Closed),
-            // Who never had the door has nobody in its queue.
+            // An acceptor that never opened the door has no client in its queue.
             (
                 Audience::Clients,
                 &[Starting, Draining],
@@ -379,7 +383,7 @@ mod tests {
                 None,
                 State::Closed,
             ),
-            // What a single worker gives back, whatever the others do.
+            // A door that a single worker gives back closes whatever the other doors do.
             (
                 Audience::Clients,
                 &[Open],
@@ -424,7 +428,7 @@ mod tests {
             assert!(door.may_accept() && comes_in(&mut door));
         }
         assert!(!comes_in(&mut door));
-        // Until the kernel tells of somebody.
+        // The door waits until the kernel reports another connection.
         assert!(!door.may_accept());
     }
 
@@ -441,10 +445,10 @@ mod tests {
         };
         door.advance(Lifecycle::Draining, until_us - 1);
         assert!(!door.is_closed());
-        // However long it took to get here, there may be more in the queue.
+        // The queue may hold more, however late this turn is.
         door.advance(Lifecycle::Draining, until_us);
         assert!(door.may_accept() && matches!(door.accept(), Ok(None)));
-        // There was no room for it yet.
+        // The loop had no room for this connection yet.
         door.hall.push_back(guest);
         door.advance(Lifecycle::Draining, until_us);
         assert!(!door.is_closed() && !door.may_accept());
@@ -454,7 +458,7 @@ mod tests {
 
     #[test]
     fn whom_the_porter_has_accepted_are_in_the_hall_of_a_door_that_closes() {
-        // A quarter of the places in its queue: fewer are left to the loop.
+        // A quarter of the places in the porter's queue: fewer are left to the loop.
         let (mut door, mut guests) = door(Audience::Clients, 4);
         door.advance(Lifecycle::Open, NOW_US);
         door.porter.permit(true);
@@ -466,7 +470,7 @@ mod tests {
         assert_eq!(poll(&mut bell, Some(&patience)), Ok(1));
         door.advance(Lifecycle::Draining, NOW_US);
         while comes_in(&mut door) {
-            // Who came later.
+            // The loop accepted this client, which came after those in the hall.
             guests.pop();
         }
         assert!(!guests.is_empty());

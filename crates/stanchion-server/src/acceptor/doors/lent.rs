@@ -1,4 +1,5 @@
-//! Doors that single workers ask for (`worker.listen`): addresses that somebody else has are tried again.
+//! Listeners that single workers ask for (`worker.listen`): while another process has the address, the acceptor tries it
+//! again.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,14 +14,14 @@ use crate::listeners::of_worker::{self, Failure, Patience};
 use crate::messages::{self, FromAcceptor};
 use crate::settings::{Bind, Settings};
 
-/// Addresses that workers have asked for and somebody else has.
+/// Addresses that workers have asked for and another process listens at.
 #[derive(Default)]
 pub(crate) struct Sought(BTreeMap<PortNumber, Seeking>);
 
 struct Seeking {
     bind: Bind,
     patience: Patience,
-    /// When it is tried again.
+    /// When the acceptor tries the address again.
     next_us: u64,
 }
 
@@ -45,7 +46,7 @@ impl Sought {
         }
     }
 
-    /// It is nobody's any more.
+    /// No worker wants the address any more.
     pub(crate) fn forget(&mut self, port: PortNumber) {
         self.0.remove(&port);
     }
@@ -54,7 +55,7 @@ impl Sought {
         self.0.values().map(|seeking| seeking.next_us).min()
     }
 
-    /// Tries those whose time has come; the master is told of what is had.
+    /// Tries each address that is due, and sends the master the listeners of those that were free.
     pub(crate) fn advance(
         &mut self,
         settings: &Settings,
@@ -68,7 +69,7 @@ impl Sought {
             }
             match of_worker::open(settings, &seeking.bind) {
                 Ok((_, listener)) => {
-                    // If nobody asks any more, whoever comes next asks for it again.
+                    // If no worker asks for it any more, the next worker that does starts a search of its own.
                     if let Some(worker) = dispatch.claimant(*port) {
                         let bind = seeking.bind.to_string();
                         let had = FromAcceptor::Listen { worker, bind };

@@ -1,5 +1,5 @@
-//! The doors: accepting as fast as connections come, so that the kernel's queue stays near empty whatever its limit is,
-//! and room for those who come in.
+//! The listeners: the acceptor accepts as fast as connections come, so that the kernel's queue stays near empty whatever its
+//! limit is, and makes room for the connections that it has accepted.
 
 mod door;
 pub(crate) mod lent;
@@ -27,12 +27,12 @@ use door::{Door, Guest};
 pub(crate) use porter::{Porter, tell_of_promptness};
 pub(crate) use room::connections_max;
 
-/// How many come in by a door in one turn of the loop; the others wait in the kernel's queue meanwhile.
+/// How many connections a door accepts in one turn of the loop; the others wait in the kernel's queue meanwhile.
 const TURN_GUESTS_MAX: usize = 64;
-/// Without descriptors, memory or disk, how long accepting pauses.
+/// How long the acceptor stops accepting after descriptors, memory or disk ran out.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Connections to the admin listener at a time: a few scrapers, pages and probes. One more takes the place of the one that
-/// has asked nothing for the longest, so that nobody can keep a probe out by staying.
+/// Connections to the admin listener at a time: a few scrapers, pages and probes. One more takes the place of the connection
+/// that has asked nothing for the longest, so that no client can keep a probe out by staying.
 const OPERATORS_MAX: usize = 64;
 
 /// All doors.
@@ -45,13 +45,13 @@ pub(crate) struct Doors {
     paused_until_us: u64,
     /// and no operator (admin listener) before this one.
     operators_paused_until_us: u64,
-    /// When somebody may be closed for those who have no place.
+    /// When the acceptor may next close a connection to make room for those that wait.
     shed_at_us: u64,
     unaccepted: Shortage,
     operators_unaccepted: Shortage,
 }
 
-/// Those who are here.
+/// The connections and requests that doors add to.
 pub(crate) struct Inside<'a> {
     pub(crate) clients: &'a mut Connections,
     pub(crate) operators: &'a mut Connections,
@@ -61,7 +61,7 @@ pub(crate) struct Inside<'a> {
 
 impl Doors {
     pub(crate) fn new(connections_max: usize, porter: Porter, poller: &Poller) -> io::Result<Self> {
-        // Each turn looks at what it may have rung for.
+        // The loop never reads this eventfd: a ring ends the wait, and each turn takes what the porter has.
         poller.watch(Source::Bell, porter.bell())?;
         Ok(Self {
             doors: Vec::new(),
@@ -78,7 +78,7 @@ impl Doors {
         })
     }
 
-    /// One more; nobody comes in before the lifecycle says so.
+    /// Adds a listener, which accepts once the lifecycle says so.
     pub(crate) fn add(
         &mut self,
         listener: &Listener,
@@ -102,7 +102,7 @@ impl Doors {
             && !settings.forwarded_allow_ips.allows(None)
         {
             info!(
-                "what peers on {} forward is not believed (X-Forwarded-Proto and the like): \
+                "peers on {} are not trusted, so their X-Forwarded-Proto and similar headers are ignored: \
                  forwarded_allow_ips does not list unix",
                 listener.address()
             );
@@ -111,7 +111,7 @@ impl Doors {
         Ok(())
     }
 
-    /// Whether single worker has this door.
+    /// Whether a single worker has this door.
     pub(crate) fn has_port(&self, port: PortNumber) -> bool {
         self.doors.iter().any(|door| door.port == Some(port))
     }
@@ -123,19 +123,19 @@ impl Doors {
         doors.map(|door| &door.listener)
     }
 
-    /// How many connections there may be.
+    /// How many client connections there may be.
     pub(crate) fn connections_max(&self) -> usize {
         self.connections_max
     }
 
-    /// Somebody may be at a door.
+    /// Notes that the kernel reported a connection in the queue of this door.
     pub(crate) fn told(&mut self, number: u32) {
         if let Some(door) = self.doors.iter_mut().find(|door| door.number == number) {
             door.is_ready = true;
         }
     }
 
-    /// Closes a door that nobody else has any more, and lets in who is in its queue.
+    /// Closes a listener that no other acceptor has any more, and accepts the connections in its queue.
     pub(crate) fn let_in_last_ones(&mut self, address: &str) {
         for door in &mut self.doors {
             if door.listener.address().to_string() == address {
@@ -144,7 +144,7 @@ impl Doors {
         }
     }
 
-    /// A door is no worker's any more.
+    /// Closes a listener that a worker had for itself.
     pub(crate) fn take_back(&mut self, port: PortNumber, is_shared: bool) {
         for door in self.doors.iter_mut().filter(|door| door.port == Some(port)) {
             info!("listening no more at {}", door.listener.address());
@@ -156,26 +156,26 @@ impl Doors {
         }
     }
 
-    /// Has all doors do what the acceptor does.
+    /// Moves each door to the state that the lifecycle asks for.
     pub(crate) fn follow(&mut self, lifecycle: Lifecycle, now_us: u64) {
         for door in &mut self.doors {
             door.advance(lifecycle, now_us);
         }
     }
 
-    /// Whether all doors for clients are closed, and everybody was let in.
+    /// Whether all doors for clients are closed, and every connection in their queues was accepted.
     pub(crate) fn are_closed(&self) -> bool {
         let mut doors = self.doors.iter();
         !doors.any(|door| door.audience == Audience::Clients && !door.is_closed())
     }
 
-    /// When to look again, whatever the kernel tells.
+    /// When to look again although the kernel reports nothing.
     pub(crate) fn due_us(&self, now_us: u64) -> Option<u64> {
         let later = |until_us: u64| (until_us > now_us).then_some(until_us);
         let pause = later(self.paused_until_us);
         let operators_pause = later(self.operators_paused_until_us);
         let closing = self.doors.iter().filter_map(Door::closes_at_us).min();
-        // Whoever is in the queue of a door that closes is let in once the pause is over.
+        // During a pause the queue of a closing door waits: the acceptor accepts it once the pause is over.
         let closing = closing.filter(|_| pause.is_none());
         let in_hall = self.doors.iter().any(Door::has_guest_in_hall);
         let shed = in_hall.then_some(self.shed_at_us);
@@ -183,13 +183,14 @@ impl Doors {
         all.into_iter().flatten().min()
     }
 
-    /// A body or an answer could not be spooled, or somebody not accepted: who is here comes first.
+    /// Stops accepting for [`PAUSE`] and closes connections that can be spared, after a body or an answer could not be spooled
+    /// or a connection not be accepted: the clients that are connected come first.
     pub(crate) fn pause(&mut self, inside: &mut Inside<'_>) {
         self.paused_until_us = after(inside.requests.now_us, PAUSE);
         inside.clients.shed(inside.requests, inside.poller);
     }
 
-    /// Lets in who is there, as far as there is room. True if there is more to do at once.
+    /// Accepts the connections that wait, as far as there is room. True if there is more to do at once.
     pub(crate) fn accept(&mut self, inside: &mut Inside<'_>) -> bool {
         let now_us = inside.requests.now_us;
         if inside.requests.take_disk_trouble() {
@@ -206,9 +207,9 @@ impl Doors {
         }
         doors.retain(|door| {
             let is_gone = door.is_closed() && door.audience == Audience::Clients;
-            // The socket may stay open elsewhere.
+            // The listener may stay open in another process, so epoll(7) would go on watching it.
             if is_gone && let Err(error) = inside.poller.forget(&door.listener) {
-                debug!("a door that is closed is still watched: {error}");
+                debug!("a closed listener is still watched: {error}");
             }
             !is_gone
         });
@@ -217,7 +218,8 @@ impl Doors {
         more
     }
 
-    /// Whom the porter has accepted come in first by their door. False if it is at work, and is to be asked again.
+    /// Moves the connections that the porter has accepted into the halls of their doors. False if the porter holds the lock:
+    /// the loop then asks again.
     fn take_from_porter(&mut self) -> bool {
         let doors = &mut self.doors;
         self.porter.take(|number, guest| {
@@ -227,8 +229,8 @@ impl Doors {
         })
     }
 
-    /// Whether there is room for all whom loop and porter may accept before the loop looks again. Nearer to the limit the
-    /// loop is alone: who has to go for whom it decides with every single one.
+    /// Whether there is room for all connections that loop and porter may accept before the loop looks again. Nearer to the
+    /// limit the porter stays out: for each connection the loop decides which other one it closes.
     fn is_roomy(&self, inside: &Inside<'_>) -> bool {
         let in_halls: usize = self.doors.iter().map(|door| door.hall.len()).sum();
         let doors = self.doors.iter();
@@ -238,13 +240,13 @@ impl Doors {
         inside.clients.len() + needed <= self.connections_max
     }
 
-    /// Whether somebody waits for a place, and there is one by now.
+    /// Whether a connection waits for a place, and a place is free by now.
     pub(crate) fn can_welcome(&self, clients: &Connections) -> bool {
         let in_hall = self.doors.iter().any(Door::has_guest_in_hall);
         in_hall && clients.len() < self.connections_max
     }
 
-    /// Whether there is somebody for whom there is no place.
+    /// Whether a connection waits for a place, and no place is free.
     fn somebody_waits(&self, clients: &Connections) -> bool {
         let in_hall = self.doors.iter().any(Door::has_guest_in_hall);
         in_hall && clients.len() >= self.connections_max
@@ -304,7 +306,7 @@ impl Doors {
         inside.clients.len() < self.connections_max
     }
 
-    /// If somebody waits for a place, and nobody has left one: closes who can be spared.
+    /// Closes a connection that can be spared, if another one waits for a place and none has left.
     fn make_room(&mut self, inside: &mut Inside<'_>) {
         if self.somebody_waits(inside.clients) {
             self.make_room_for(inside);
@@ -357,13 +359,13 @@ impl Doors {
         self.pause(inside);
     }
 
-    /// Now and then.
+    /// Logs the end of shortages. The acceptor calls this every now and then.
     pub(crate) fn settle(&self, now_us: u64) {
         self.unaccepted.settle(now_us);
         self.operators_unaccepted.settle(now_us);
     }
 
-    /// Whether nobody can be spared for those who wait for a place.
+    /// Whether a connection waits for a place, and the acceptor can spare no other one for it.
     pub(crate) fn is_starved(&self, clients: &Connections) -> bool {
         self.somebody_waits(clients) && clients.spare() == 0
     }

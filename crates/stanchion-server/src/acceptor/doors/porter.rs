@@ -1,15 +1,16 @@
-//! The porter: a thread that accepts for the loop while that is kept from it, and sleeps otherwise.
+//! The porter: a thread that accepts connections while the loop is kept from it, and sleeps otherwise.
 //!
-//! On a machine whose cores are all taken the loop waits for a slice of the scheduler's before it can accept, and the
-//! kernel's queue may be full by then. The porter does nothing but accept, so it may have what the loop may not: a
-//! core at once, whoever is at work there ([`stanchion_sys::scheduling::be_prompt`]).
+//! When all cores are busy, the loop waits for a slice of the scheduler's before it can accept, and the kernel's queue may
+//! fill up meanwhile. The porter does nothing but accept, so it may have what the loop may not: real-time priority, which
+//! gives it a core at once ([`stanchion_sys::scheduling::be_prompt`]).
 //!
-//! It wakes when somebody comes, gives the loop [`GRACE`] to accept, and takes who stands there still, unless the loop
-//! has accepted somebody meanwhile, or the kernel's queue has plenty of room: then it gives it another one. So it wakes once
-//! per [`GRACE`], however many come, and a loop that goes round has nobody taken from it.
+//! The porter wakes when a connection comes, and gives the loop [`GRACE`] to accept it. If the loop has accepted none
+//! meanwhile, the porter accepts those that wait. If the loop has, or the kernel's queue has plenty of room, the porter
+//! waits for another [`GRACE`]. So it wakes once per [`GRACE`], however many connections come, and takes none from a loop
+//! that keeps turning.
 //!
-//! It accepts with the lock held: whoever takes a door from it knows, from then on, that it accepts nobody there, and
-//! has everybody it did accept.
+//! The porter accepts with the lock held. So when [`Porter::withdraw`] returns, the porter accepts nothing at that door any
+//! more, and the caller has every connection that it did accept there.
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,20 +30,20 @@ use tracing::{error, info};
 use super::door::{self, Guest};
 use crate::panics;
 
-/// What the thread is called.
+/// The thread's name, as ps(1) shows it.
 const THREAD_NAME: &str = "stanchion-door";
-/// How long the loop has to accept somebody itself: what comes in twice as long has to fit the kernel's queue.
+/// How long the loop has to accept a connection itself. The kernel's queue has to hold what comes in twice this time.
 const GRACE: Duration = Duration::from_millis(1);
-/// A queue has plenty of room while less than one in so many of its places is taken.
+/// A queue has plenty of room while fewer than one in so many of its places are taken.
 const PLENTY: u32 = 4;
-/// Guests that may wait for the loop; who comes when there are as many waits in the kernel's queue.
+/// How many accepted connections may wait for the loop; further ones stay in the kernel's queue.
 const HANDED_OVER_MAX: usize = 1024;
 /// The same, as a share of all connections there may be.
 const HANDED_OVER_SHARE: usize = 16;
-/// Guests that are accepted with the lock held, before the loop is told of them.
+/// How many connections the porter accepts at a time with the lock held, before it rings for the loop.
 const AT_A_TIME_MAX: usize = 64;
 
-/// Logs whether a client may be turned away when all cores are taken.
+/// Logs whether clients may have to wait for a free core before the acceptor accepts them.
 pub(crate) fn tell_of_promptness(prompt: io::Result<()>) {
     match prompt {
         Ok(()) => info!("accepting does not wait for a free core (SCHED_RR)"),
@@ -53,43 +54,43 @@ pub(crate) fn tell_of_promptness(prompt: io::Result<()>) {
     }
 }
 
-/// The loop's end of it. The thread ends when this is dropped.
+/// The loop's handle of the thread, which ends when this is dropped.
 pub(crate) struct Porter(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
     handed_over_max: usize,
-    /// Whether anybody was handed over and not taken yet: a look that needs no lock.
+    /// Whether the porter has accepted a connection that the loop has not taken yet: the loop reads it without the lock.
     has_guests: AtomicBool,
-    /// Whether there is room for as many as it could accept before the loop looks again.
+    /// Whether there is room for as many connections as the porter could accept before the loop looks again.
     is_permitted: AtomicBool,
-    /// How many the loop has accepted itself.
+    /// How many connections the loop has accepted itself.
     by_loop: AtomicU64,
-    /// Rings when guests were handed over; to be watched edge-triggered.
+    /// Rings when the porter has connections for the loop; to be watched edge-triggered.
     bell: EventFd,
-    /// Has the thread look up.
+    /// Wakes the thread, so that it looks at its doors again.
     call: EventFd,
 }
 
 #[derive(Default)]
 struct State {
     doors: Vec<Watched>,
-    /// Guests of all doors.
+    /// Connections that wait for the loop, of all doors.
     handed_over: usize,
     is_over: bool,
 }
 
-/// A door that it accepts at.
+/// A door at which the porter accepts.
 struct Watched {
     number: u32,
     listener: Arc<OwnedFd>,
     guests: VecDeque<Guest>,
-    /// The kernel refuses, which is the loop's to deal with.
+    /// The listener was shut: poll(2) reports that for ever, and the loop deals with it.
     is_refused: bool,
 }
 
 impl Porter {
-    /// Starts the thread. To be called only in a process that does not fork any more.
+    /// Starts the thread. Only a process that does not fork any more may call this.
     pub(crate) fn start(connections_max: usize) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(connections_max)?);
         let porter = Self(Arc::clone(&shared));
@@ -98,18 +99,18 @@ impl Porter {
         Ok(porter)
     }
 
-    /// Rings when guests were handed over; to be watched edge-triggered.
+    /// Rings when the porter has connections for the loop; to be watched edge-triggered.
     pub(crate) fn bell(&self) -> &EventFd {
         &self.0.bell
     }
 
-    /// How many places must be free for it to be permitted to accept: for those that it has handed over when the loop takes
-    /// them, and as many again that it may accept meanwhile.
+    /// How many places must be free before the loop permits the porter to accept: one for each connection that may wait for
+    /// the loop, and as many again for those that the porter may accept meanwhile.
     pub(super) fn places_needed(&self) -> usize {
         2 * self.0.handed_over_max
     }
 
-    /// From now on it accepts at this door too.
+    /// Has the porter accept at this door too.
     pub(super) fn watch(&self, number: u32, listener: &Listener) -> io::Result<()> {
         let watched = Watched {
             number,
@@ -122,8 +123,8 @@ impl Porter {
         Ok(())
     }
 
-    /// From now on it accepts nobody at this door. Gives those whom it has accepted there and nobody has taken. It waits
-    /// for [`AT_A_TIME_MAX`] calls of accept(2) at most.
+    /// Has the porter accept at this door no more. Returns the connections that it has accepted there and the loop has not
+    /// taken. Waits for [`AT_A_TIME_MAX`] calls of accept(2) at most.
     pub(super) fn withdraw(&self, number: u32) -> VecDeque<Guest> {
         let mut state = self.0.state();
         let Some(index) = state.doors.iter().position(|door| door.number == number) else {
@@ -136,7 +137,7 @@ impl Porter {
         left
     }
 
-    /// The loop has accepted somebody itself. Only the loop writes here, so this is a load and a store.
+    /// Counts a connection that the loop has accepted itself. Only the loop writes here, so this is a load and a store.
     pub(super) fn accepted_by_loop(&self) {
         let before = self.0.by_loop.load(Ordering::Relaxed);
         self.0
@@ -144,7 +145,7 @@ impl Porter {
             .store(before.wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Whether it may accept, wherever it does.
+    /// Permits the porter to accept at its doors, or forbids it.
     pub(super) fn permit(&self, permitted: bool) {
         if self.0.is_permitted.swap(permitted, Ordering::Relaxed) == permitted {
             return;
@@ -157,7 +158,8 @@ impl Porter {
         }
     }
 
-    /// Gives those who were handed over, and at which door. False if it is just at work, and is to be asked again.
+    /// Hands out the connections that wait for the loop, each with the number of its door. False if the porter holds the
+    /// lock: the loop then asks again.
     pub(super) fn take(&self, mut to: impl FnMut(u32, Guest)) -> bool {
         if !self.0.has_guests.load(Ordering::Acquire) {
             return true;
@@ -203,18 +205,18 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics with the lock held, but what panics elsewhere is no reason to stop.
+        // No code panics with the lock held; a panic elsewhere is no reason to stop.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The life of the thread.
+    /// The main function of the thread.
     fn run(&self) {
         let mut listeners = Vec::new();
         while self.list(&mut listeners) {
             match self.somebody_came(&listeners) {
                 Ok(false) => {}
                 Ok(true) => {
-                    // A door that is closed meanwhile is not kept open by us.
+                    // The thread must not keep a listener open that the loop closes meanwhile.
                     listeners.clear();
                     self.give_grace();
                     while self.accept_some() {}
@@ -229,7 +231,8 @@ impl Shared {
         }
     }
 
-    /// Lets the loop accept for as long as it does. Nobody would tell when it is late, so it is the clock that does.
+    /// Waits until the loop has accepted nothing for one [`GRACE`] while clients cannot wait. A loop that is late sends no
+    /// signal, so only the clock shows it.
     fn give_grace(&self) {
         let mut before = self.by_loop.load(Ordering::Relaxed);
         loop {
@@ -242,13 +245,14 @@ impl Shared {
         }
     }
 
-    /// Whether it may accept somebody at some door.
+    /// Whether the porter may accept another connection.
     fn may_accept(&self, state: &State) -> bool {
         self.is_permitted.load(Ordering::Relaxed) && state.handed_over < self.handed_over_max
     }
 
-    /// Whether somebody stands at a door, and nobody at one whose queue might soon be full. Of a unix socket's the kernel
-    /// does not tell. False if it may not accept them: it is called once it may, and need not look until then.
+    /// Whether connections wait in the queues, and each of these queues has plenty of room. The kernel does not report how
+    /// full the queue of a unix socket is, so with one the answer is no. False also if the porter may not accept: the loop
+    /// calls it once it may, and it need not look until then.
     fn they_can_wait(&self) -> bool {
         let state = self.state();
         if state.is_over || !self.may_accept(&state) {
@@ -260,14 +264,14 @@ impl Shared {
                 Ok(Some(queue)) if queue.waiting * PLENTY < queue.backlog => {
                     standing += queue.waiting;
                 }
-                // If it cannot be told, it might be full.
+                // A queue whose length the kernel does not report might be full.
                 Ok(_) | Err(_) => return false,
             }
         }
         standing > 0
     }
 
-    /// Where it may accept now. False if it is to end.
+    /// Lists the listeners at which the porter may accept now. False if the thread is to end.
     fn list(&self, listeners: &mut Vec<Arc<OwnedFd>>) -> bool {
         listeners.clear();
         let state = self.state();
@@ -278,7 +282,7 @@ impl Shared {
         !state.is_over
     }
 
-    /// Waits until somebody is at a door; or until it is called, which is false.
+    /// Waits until a connection comes at one of the listeners. False if the loop called the thread instead.
     fn somebody_came(&self, listeners: &[Arc<OwnedFd>]) -> io::Result<bool> {
         let shut = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
         let mut watched = vec![PollFd::new(&self.call, PollFlags::IN)];
@@ -307,8 +311,8 @@ impl Shared {
         Ok(doors.iter().any(|door| !door.revents().is_empty()))
     }
 
-    /// Somebody else who has this socket has shut it, of which poll(2) would tell for ever: the loop sees it, and it is
-    /// the loop's to deal with.
+    /// Another process that has this socket has shut it. poll(2) reports that for ever; the loop sees it as well and deals
+    /// with it, so the porter leaves this listener alone.
     fn refused(&self, listener: &Arc<OwnedFd>) {
         let mut state = self.state();
         let mut doors = state.doors.iter_mut();
@@ -317,7 +321,8 @@ impl Shared {
         }
     }
 
-    /// Accepts who is there, [`AT_A_TIME_MAX`] at most, and hands them over. True if there may be more.
+    /// Accepts the connections that wait, [`AT_A_TIME_MAX`] at most, and queues them for the loop. True if there may be
+    /// more.
     fn accept_some(&self) -> bool {
         let mut accepted = 0;
         let mut state = self.state();
@@ -335,9 +340,9 @@ impl Shared {
                         *handed_over += 1;
                         accepted += 1;
                     }
-                    // It is out of the queue.
+                    // accept(2) has removed the failed connection from the queue.
                     Err(error) if door::is_of_one_connection(&error) => {}
-                    // Of an error the loop hears the same, tells of it and knows what to do.
+                    // The loop meets the same error, logs it and knows what to do.
                     Ok(None) | Err(_) => break,
                 }
             }
@@ -346,7 +351,7 @@ impl Shared {
             self.has_guests.store(true, Ordering::Release);
         }
         drop(state);
-        // After the lock is free, since the loop does not wait for it.
+        // The porter rings after it has freed the lock, since the loop only tries the lock and does not wait for it.
         if accepted > 0 {
             self.bell.ring();
         }

@@ -12,20 +12,20 @@ const DESCRIPTORS_SPARE: usize = 64;
 /// A connection's socket, and the file it sends or the spool file it fills.
 const DESCRIPTORS_EACH: usize = 2;
 
-/// Fewer connections than this are hardly what an operator has meant: one browser may open six.
+/// An operator hardly wants fewer connections than this: one browser may open six.
 const CONNECTIONS_FEW: usize = 300;
 
-/// How many connections there may be at a time. Makes room for their descriptors, so that none has to
-/// wait for one; to be called before there are threads.
+/// Returns how many connections there may be at a time. Makes room for their descriptors, so that no connection has to wait
+/// for one; the caller does so before it starts threads.
 pub(crate) fn connections_max(settings: &Settings, is_first: bool) -> io::Result<usize> {
     let limit = process::raise_open_files()?;
     let descriptors = usize::try_from(limit).unwrap_or(usize::MAX);
     let wanted = settings.max_connections as usize;
     let connections_max = wanted
         .min(descriptors.saturating_sub(DESCRIPTORS_SPARE) / DESCRIPTORS_EACH)
-        // Never none, which would be a server that is up and serves nobody.
+        // With no connection at all the server would be up and serve no client.
         .max(1);
-    // Once, not at each reload.
+    // The log gets this once, not at each reload.
     if connections_max < wanted && is_first {
         let told = format!(
             "at most {connections_max} connections: the limit of open files is {limit} (ulimit -Hn)"

@@ -6,7 +6,7 @@ use rustix::event::Timespec;
 
 use super::*;
 
-/// How long a test waits for what must come.
+/// How long a test waits for something that must happen.
 const PATIENCE: Timespec = Timespec {
     tv_sec: 20,
     tv_nsec: 0,
@@ -15,13 +15,13 @@ const PATIENCE: Timespec = Timespec {
 const PLACES: usize = 16;
 const IN_QUEUE_MAX: usize = PLACES / HANDED_OVER_SHARE;
 
-/// A listener whose queue has room for everybody, at an address of its own.
+/// A listener at an address of its own, with room in its queue for all clients of a test.
 fn listener(name: &str) -> Listener {
     let name = format!("stanchion-porter-{}-{name}", stanchion_sys::process::pid());
     Listener::unix_abstract(&name, 1_000).unwrap()
 }
 
-/// Connects, and says who it is by a byte that whoever is accepted can be known by.
+/// Connects, and sends a byte by which the test recognises the accepted connection.
 fn come(listener: &Listener, who: u8) -> UnixStream {
     use std::os::linux::net::SocketAddrExt;
     let stanchion_sys::listener::ListenerAddress::Abstract(name) = listener.address() else {
@@ -39,7 +39,7 @@ fn who(guest: &Guest) -> u8 {
     byte[0]
 }
 
-/// What the loop does: waits for the bell, and takes who was handed over, until there are so many.
+/// Does as the loop does: waits for the bell and takes the connections, until it has this many.
 fn taken(porter: &Porter, count: usize) -> Vec<(u32, u8)> {
     let mut taken = Vec::new();
     while taken.len() < count {
@@ -62,7 +62,7 @@ fn until(probe: impl Fn() -> bool, what: &str) {
     }
 }
 
-/// Who is in the kernel's queue still.
+/// The clients that are still in the kernel's queue.
 fn left(listener: &Listener) -> Vec<u8> {
     let next = || door::accept_at(listener).unwrap();
     std::iter::from_fn(next).map(|guest| who(&guest)).collect()
@@ -97,7 +97,7 @@ fn who_finds_the_queue_full_stays_in_the_kernels_until_there_is_room() {
     porter.watch(0, &door).unwrap();
     porter.permit(true);
     let _clients: Vec<_> = (0..10).map(|number| come(&door, number)).collect();
-    // Never more at a time, and in the end all.
+    // The porter hands over no more than that at a time, and in the end all.
     let mut all = Vec::new();
     while all.len() < 10 {
         let batch = taken(&porter, 1);
@@ -114,13 +114,13 @@ fn once_a_door_is_taken_from_it_nobody_is_accepted_there_and_nobody_is_lost() {
     porter.watch(0, &closing).unwrap();
     porter.watch(1, &open).unwrap();
     porter.permit(true);
-    // As many as it takes in two goes, so that it is at work when the door is taken from it.
+    // The porter takes two goes for so many, so that it is at work when the door is withdrawn.
     let mut clients: Vec<_> = (0..100).map(|number| come(&closing, number)).collect();
     let mut served: Vec<u8> = porter.withdraw(0).iter().map(who).collect();
     served.extend(left(&closing));
     assert_eq!(served, (0..100).collect::<Vec<_>>());
     clients.extend((100..150).map(|number| come(&closing, number)));
-    // It has been at work since: it accepts at the other door.
+    // The porter has been at work since: it accepts at the other door.
     clients.push(come(&open, 200));
     assert_eq!(taken(&porter, 1), [(1, 200)]);
     assert_eq!(left(&closing), (100..150).collect::<Vec<_>>());
@@ -137,7 +137,7 @@ fn without_leave_it_accepts_nobody() {
     assert_eq!(taken(&porter, 1), [(0, 0)]);
     porter.permit(false);
     clients.extend((1..5).map(|number| come(&door, number)));
-    // All that it may have begun before is over once the lock was free.
+    // Once the lock was free, the porter has finished all that it may have begun before.
     assert!(!porter.0.accept_some());
     assert_eq!(porter.0.state().handed_over, 0);
     porter.permit(true);
@@ -149,7 +149,7 @@ fn a_door_that_somebody_has_shut_is_the_loops_until_it_says_otherwise() {
     let porter = Porter::start(4_000).unwrap();
     let door = listener("refused");
     door.close_door().unwrap();
-    // poll(2) has news of it at once, and for ever.
+    // poll(2) reports this at once, and for ever.
     porter.watch(0, &door).unwrap();
     porter.permit(true);
     let is_refused = || porter.0.state().doors[0].is_refused;
@@ -157,7 +157,7 @@ fn a_door_that_somebody_has_shut_is_the_loops_until_it_says_otherwise() {
     let mut listeners = Vec::new();
     assert!(porter.0.list(&mut listeners));
     assert!(listeners.is_empty());
-    // Another one is watched still.
+    // The porter still watches another door.
     let open = listener("not-refused");
     porter.watch(1, &open).unwrap();
     let _client = come(&open, 1);
@@ -176,7 +176,7 @@ fn its_thread_ends_with_it() {
     until(|| shared.strong_count() == 0, "it has ended");
 }
 
-/// What a porter that is not at work knows, who has a door at which 16 may stand and may accept there.
+/// The state of a porter whose thread does not run: it may accept at a TCP door with a queue of 16.
 fn at_a_tcp_door() -> (Shared, SocketAddr) {
     let shared = Shared::new(4_000).unwrap();
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -196,7 +196,7 @@ fn at_a_tcp_door() -> (Shared, SocketAddr) {
 #[test]
 fn the_loop_has_time_while_a_tcp_queue_has_plenty_of_room() {
     let (shared, address) = at_a_tcp_door();
-    // (how many stand there, whether they can wait)
+    // (how many connections wait in the queue, whether they can wait)
     let mut standing = Vec::new();
     for (count, can_wait) in [(0, false), (1, true), (3, true), (4, false), (17, false)] {
         while standing.len() < count {
@@ -206,7 +206,7 @@ fn the_loop_has_time_while_a_tcp_queue_has_plenty_of_room() {
     }
 }
 
-/// Else it would wake up a thousand times a second for as long as there is no room for those who stand there.
+/// Else the thread would wake up a thousand times a second for as long as there is no room for the clients in the queue.
 #[test]
 fn nobody_is_watched_whom_it_may_not_accept() {
     let (shared, address) = at_a_tcp_door();

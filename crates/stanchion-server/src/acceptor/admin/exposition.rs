@@ -1,10 +1,10 @@
-//! Metrics as text: the Prometheus text format 0.0.4, or `OpenMetrics` 1.0 for who asks for it.
+//! Metrics as text: the Prometheus text format 0.0.4, or `OpenMetrics` 1.0 for a scraper that asks for it.
 
 use std::fmt::{Display, Write as _};
 
 use crate::acceptor::dispatch::durations::Histogram;
 
-/// Which of the two; they differ in how a counter is called and in the end.
+/// The two formats. They differ in the name of a counter and in the last line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flavour {
     Prometheus,
@@ -14,7 +14,7 @@ pub(super) enum Flavour {
 /// How many durations there are, their sum in microseconds, and how many up to each bound.
 pub(super) type Durations<'h> = (u64, u64, &'h [(u64, u64)]);
 
-/// What is in the text so far.
+/// The text of a page, as far as it is written.
 pub(super) struct Exposition {
     flavour: Flavour,
     text: String,
@@ -23,13 +23,13 @@ pub(super) struct Exposition {
 /// One metric, of which samples follow.
 pub(super) struct Family<'e> {
     exposition: &'e mut Exposition,
-    /// With the suffix that its samples have.
+    /// The metric's name, with the suffix of its samples.
     name: String,
 }
 
 impl Flavour {
-    /// The one that a client prefers, by its Accept field. A scraper that understands `OpenMetrics`
-    /// names it, and what it says of weights (RFC 9110 section 12.5.1) makes no difference then.
+    /// The format that a client prefers by its Accept field. A scraper that understands `OpenMetrics` names it, and then the
+    /// weights (RFC 9110 section 12.5.1) make no difference.
     pub(super) fn accepted(accept: &str) -> Self {
         if accept.contains("application/openmetrics-text") {
             Self::OpenMetrics
@@ -54,7 +54,7 @@ impl Exposition {
         }
     }
 
-    /// What only grows; `name` ends in `_total`.
+    /// Begins a metric that only grows; `name` ends in `_total`.
     pub(super) fn counter(&mut self, name: &str, help: &str) -> Family<'_> {
         let family = match self.flavour {
             Flavour::Prometheus => name,
@@ -64,20 +64,21 @@ impl Exposition {
         self.family(name)
     }
 
-    /// What goes up and down.
+    /// Begins a metric that goes up and down.
     pub(super) fn gauge(&mut self, name: &str, help: &str) -> Family<'_> {
         self.head(name, "gauge", help);
         self.family(name)
     }
 
-    /// Durations, in seconds.
+    /// Writes durations, in seconds.
     pub(super) fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
         self.head(name, "histogram", help);
         let durations = (histogram.count, histogram.sum_us, &histogram.buckets[..]);
         self.durations(name, None, durations);
     }
 
-    /// The same of several, which a label tells apart: how many there are, their sum, and how many up to each bound.
+    /// Writes the durations of several things, which a label tells apart: of each their number, their sum, and the number up
+    /// to each bound.
     pub(super) fn histograms<'h>(
         &mut self,
         name: &str,

@@ -1,6 +1,7 @@
 //! The last five minutes, a sample a second: an operator who opens the page in an outage sees how it came.
 //!
-//! The acceptor takes a sample when it is awake anyway, and only if there is an admin listener that may be asked for it.
+//! The acceptor takes a sample when it is awake anyway, and only if there is an admin listener at which a client may ask for
+//! it.
 
 use std::collections::VecDeque;
 
@@ -16,17 +17,18 @@ use crate::tree::Common;
 
 /// Samples that are kept: about 90 KiB of them.
 const SAMPLES_MAX: usize = 300;
-/// From one sample to the next, at least.
+/// The least time from one sample to the next.
 const INTERVAL_US: u64 = 1_000_000;
-/// By so much a look may come too early: else every other look of a loop that wakes once a second would be no sample.
+/// A look may come this much too early: else a loop that wakes once a second would take a sample only every other time.
 const EARLY_US: u64 = 100_000;
 
-/// How it was at one moment. The counts are those since the master started: rates are the differences of two samples.
+/// The state of the server at one moment. The counts are from the start of the master: rates are the differences of two
+/// samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 struct Sample {
     at_us: u64,
     arrived: u64,
-    /// The app has, or the server for it: probes, redirects, static files.
+    /// The app answered, or the server for it: probes, redirects, static files.
     answered: u64,
     refused: u64,
     /// The answer broke off, or was lost with its acceptor.
@@ -37,17 +39,17 @@ struct Sample {
     oldest_wait_us: u64,
     busy: usize,
     seats: usize,
-    /// The longest that runs.
+    /// How long the request that has run for longest has run.
     longest_us: u64,
-    /// Requests that seats have given back since the sample before; `None` if there is none.
+    /// Time in the line of the requests that seats have given back since the sample before; `None` if there were none.
     wait_p50_us: Option<u64>,
     wait_p99_us: Option<u64>,
-    /// The same, and requests that run.
+    /// Time at a seat of the same requests, and of those that still run.
     service_p50_us: Option<u64>,
     service_p99_us: Option<u64>,
 }
 
-/// Where a sample comes from.
+/// The sources of a sample.
 pub(crate) struct Moment<'m> {
     pub(crate) now_us: u64,
     pub(crate) common: &'m Common,
@@ -62,7 +64,7 @@ pub(super) struct History {
     services: Durations,
 }
 
-/// A sample as JSON: written down once, however many requests ask for it.
+/// A sample as JSON: the acceptor writes it once, however many requests ask for it.
 #[derive(Debug, PartialEq, Eq)]
 struct Kept {
     at_us: u64,
@@ -109,7 +111,7 @@ impl History {
         let json = match serde_json::to_string(sample) {
             Ok(json) => json,
             Err(error) => {
-                error!("a sample of the history cannot be written down: our fault: {error}");
+                error!("a sample of the history cannot be written as JSON: our fault: {error}");
                 return;
             }
         };
@@ -119,7 +121,7 @@ impl History {
         self.samples.push_back(Kept { at_us, json });
     }
 
-    /// Samples younger than those that the client has already: `since_us` of the query, an `at_us`.
+    /// Gives the samples that are younger than `since_us` of the query: the `at_us` of the last sample that the client has.
     pub(super) fn told(&self, head: &Head, facts: &Facts<'_>) -> String {
         let since_us = since_us(head.query());
         let younger = self.samples.iter().filter(|one| one.at_us > since_us);
@@ -159,7 +161,7 @@ impl Sample {
     }
 }
 
-/// 0, and so everything, if it is not asked for so.
+/// The `since_us` of a query; 0 without one, which asks for all samples.
 fn since_us(query: &[u8]) -> u64 {
     let query = std::str::from_utf8(query).unwrap_or_default();
     let asked = query

@@ -1,29 +1,29 @@
-//! By which names the admin listener may be called.
+//! The host names that the admin listener answers to.
 //!
-//! A page of a stranger's can have its own name lead to our address once a browser has loaded it (DNS
-//! rebinding), and then read from us whatever we tell that browser. What gives it away is the Host field:
-//! the name in it is the stranger's. An address is no name, so nobody can have it lead elsewhere.
+//! A hostile page can point its own host name at our address once a browser has loaded it (DNS rebinding), and then read all
+//! that the admin listener sends that browser. The Host field gives such a page away: it names the page's host. An IP
+//! address is always allowed, because no page can have it lead elsewhere.
 
 use std::net::IpAddr;
 
 use crate::settings::{BindAddress, Settings};
 
-/// What somebody else is told.
+/// The answer to a request that names another host.
 pub(super) const MISDIRECTED: &str = "\
 the admin listener does not go by this name: ask for its address or localhost, or list the name in \
 admin_allowed_hosts\n";
 
-/// All names.
+/// Stands for all names in `admin_allowed_hosts`.
 const ANY: &str = "*";
 
-/// The names that do; in lower case.
+/// The names that are allowed, in lower case.
 pub(super) struct AllowedHosts {
     any: bool,
     names: Vec<String>,
 }
 
 impl AllowedHosts {
-    /// What the settings say, `localhost`, and the name that the listener was given.
+    /// The names in the settings, `localhost`, and the host of the `admin` address.
     pub(super) fn of(settings: &Settings) -> Self {
         let given = match settings.admin.as_ref().map(|bind| &bind.address) {
             Some(BindAddress::Tcp { host, .. }) => Some(host.as_str()),
@@ -39,7 +39,7 @@ impl AllowedHosts {
         }
     }
 
-    /// Whether somebody may ask for this host; `None` is one that names none, which no browser does.
+    /// Whether a request may name this host; `None` is a request without a host, which no browser sends.
     pub(super) fn allow(&self, host: Option<&str>) -> bool {
         let Some(host) = host.filter(|_| !self.any) else {
             return true;
@@ -55,7 +55,7 @@ impl AllowedHosts {
     }
 }
 
-/// A name without the dot that ends a whole one (RFC 1034 section 3.1).
+/// A name without the dot that ends a fully qualified name (RFC 1034 section 3.1).
 fn without_dot(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }
@@ -74,12 +74,12 @@ mod tests {
 
     fn allows(hosts: &AllowedHosts, host: &str) -> bool {
         let mut head = Head::of("GET", "/status", &[]);
-        // A reader lets none of them pass that is not well-formed; it is not relied on.
+        // The reader of heads refuses malformed hosts already; the check does not rely on that.
         head.set("Host", host.as_bytes());
         host_of(&head).is_ok_and(|host| hosts.allow(host))
     }
 
-    /// The same of a request as it comes; `None` if that is not HTTP.
+    /// The same for a request in wire form; `None` if the reader refuses it.
     fn allows_read(hosts: &AllowedHosts, request: &str) -> Option<bool> {
         let limits = HeadRules {
             line_bytes: 1024,

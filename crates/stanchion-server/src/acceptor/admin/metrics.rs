@@ -1,4 +1,4 @@
-//! What `/metrics` says, made from the same [`Status`] as everything else.
+//! The text of `/metrics`, made from the same [`Status`] as the other pages.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ fn about_server(page: &mut Exposition, status: &Status) {
     .sample(&[], status.generation);
     page.gauge(
         "stanchion_uptime_seconds",
-        "Since the master process started.",
+        "Seconds since the master process started.",
     )
     .sample(&[], status.uptime_s);
     page.gauge(
@@ -75,11 +75,14 @@ fn about_line(page: &mut Exposition, status: &Status) {
     for lane in &line.lanes {
         waiting.sample(&[("lane", &lane.name)], lane.waiting);
     }
-    page.gauge("stanchion_line_waiting_max", "Most that may wait.")
-        .sample(&[], line.waiting_max);
+    page.gauge(
+        "stanchion_line_waiting_max",
+        "The most requests that may wait.",
+    )
+    .sample(&[], line.waiting_max);
     let mut oldest = page.gauge(
         "stanchion_line_oldest_wait_seconds",
-        "How long the oldest has waited; 0 if nobody does.",
+        "How long the oldest request has waited; 0 if none waits.",
     );
     for lane in &line.lanes {
         oldest.sample(&[("lane", &lane.name)], seconds(lane.oldest_wait_us));
@@ -93,7 +96,7 @@ fn about_line(page: &mut Exposition, status: &Status) {
     }
     let mut over_target = page.gauge(
         "stanchion_line_over_target",
-        "1 if the oldest has waited for longer than queue_target, with queue_order adaptive.",
+        "1 if the oldest request has waited for longer than queue_target, with queue_order adaptive.",
     );
     for lane in &line.lanes {
         over_target.sample(&[("lane", &lane.name)], u8::from(lane.over_target));
@@ -109,8 +112,11 @@ fn about_requests(page: &mut Exposition, status: &Status) {
         "Requests whose head was read.",
     )
     .sample(&[], count(ARRIVED));
-    page.gauge("stanchion_requests_in_flight", "Those that have not ended.")
-        .sample(&[], count(IN_FLIGHT));
+    page.gauge(
+        "stanchion_requests_in_flight",
+        "Requests that have not ended.",
+    )
+    .sample(&[], count(IN_FLIGHT));
     let mut ended = page.counter(
         "stanchion_requests_total",
         "Requests that have ended, each in one way.",
@@ -120,7 +126,7 @@ fn about_requests(page: &mut Exposition, status: &Status) {
             ended.sample(&[("outcome", outcome)], count);
         }
     }
-    let mut events = page.counter("stanchion_events_total", "What else was counted.");
+    let mut events = page.counter("stanchion_events_total", "Other events, by name.");
     for (event, count) in &status.events {
         events.sample(&[("event", event)], count);
     }
@@ -179,7 +185,7 @@ fn about_seats(page: &mut Exposition, status: &Status) {
     }
 }
 
-/// The processes that have one number: one, or a worker that leaves and its successor.
+/// The processes of one worker number: one, or a worker that leaves and its successor.
 #[derive(Debug, Default)]
 struct Numbered {
     busy: usize,
@@ -187,10 +193,11 @@ struct Numbered {
     event_loop: Option<LoopStatus>,
 }
 
-/// The workers by number, which is their label. While one is replaced there are two processes of its number, and two samples with the same
-/// labels are a page that Prometheus refuses as a whole. A label for the pid would tell them apart, and be a new series for each worker
-/// that there ever was. To show the successor alone would take requests that run and memory that is in use out of every sum over workers. So
-/// both count: what they run and take is added up, and the loop that is later is how late the number is.
+/// Sums the workers by number, which is their label. While the master replaces a worker there are two processes of its
+/// number, and Prometheus refuses a whole page that has two samples with the same labels. A label for the pid would tell
+/// them apart, and be a new series for each worker that there ever was. The successor alone would hide running requests and
+/// memory in use from every sum over workers. So both processes count: their requests and their memory are added up, and the
+/// lag is that of the loop that is later.
 fn by_number(workers: &[WorkerStatus]) -> Vec<(String, Numbered)> {
     let mut numbered = BTreeMap::<u16, Numbered>::new();
     for worker in workers {
@@ -218,7 +225,7 @@ fn about_event_loops(page: &mut Exposition, status: &Status, workers: &[(String,
     if loops.is_empty() {
         return;
     }
-    // Of none of gevent's.
+    // The event loops of gevent have no WebSockets.
     if let Some(ended) = &status.sessions_ended {
         let mut open = page.gauge(
             "stanchion_worker_sessions",
@@ -244,7 +251,7 @@ fn about_event_loops(page: &mut Exposition, status: &Status, workers: &[(String,
     }
     page.histograms(
         "stanchion_loop_lag_seconds",
-        "How late it was, four times a second, and less often while it has nothing to do.",
+        "How late the event loop of a worker was, measured four times a second, and less often while the loop has nothing to do.",
         "worker",
         loops.iter().map(|(worker, event_loop)| {
             let Lags {
@@ -267,12 +274,12 @@ fn about_memory(page: &mut Exposition, memory: &AcceptorMemory) {
         ),
         (
             "stanchion_client_memory_max_bytes",
-            "The limit, max_client_memory; 0: any.",
+            "The limit of that memory, max_client_memory; 0: no limit.",
             memory.max_bytes,
         ),
         (
             "stanchion_client_memory_largest_bytes",
-            "Memory of the client that has most.",
+            "Memory that the acceptor has allocated for the client that has most.",
             most,
         ),
         (
@@ -293,18 +300,21 @@ fn about_connections(page: &mut Exposition, status: &Status) {
         .sample(&[("state", "busy")], connections.busy)
         .sample(&[("state", "idle")], connections.idle)
         .sample(&[("state", "leaving")], connections.leaving);
-    page.gauge("stanchion_connections_max", "Most there may be.")
-        .sample(&[], connections.max);
+    page.gauge(
+        "stanchion_connections_max",
+        "The most connections that there may be.",
+    )
+    .sample(&[], connections.max);
     for (traffic, name, help) in [
         (
             Traffic::Received,
             "stanchion_received_bytes_total",
-            "Read from clients' connections: heads, bodies and what frames them.",
+            "Bytes that the acceptor read from clients' connections: heads, bodies and what frames them.",
         ),
         (
             Traffic::Sent,
             "stanchion_sent_bytes_total",
-            "Written to clients' connections, as far as the kernel took it.",
+            "Bytes that the kernel took for clients' connections.",
         ),
     ] {
         let count = status.bytes.get(traffic.name());
@@ -313,7 +323,7 @@ fn about_connections(page: &mut Exposition, status: &Status) {
     }
     let mut queued = page.gauge(
         "stanchion_listener_queue",
-        "Connections in the kernel that were not accepted yet.",
+        "Connections in the kernel's queue that the acceptor has not accepted yet.",
     );
     for listener in &status.listeners {
         if let Some(count) = listener.queued {
@@ -322,7 +332,7 @@ fn about_connections(page: &mut Exposition, status: &Status) {
     }
     let mut backlog = page.gauge(
         "stanchion_listener_backlog",
-        "Most of these, as the kernel has it in force.",
+        "The most connections that the kernel queues, as it has the limit in force.",
     );
     for listener in &status.listeners {
         if let Some(count) = listener.backlog {
@@ -352,7 +362,8 @@ fn about_certificates(page: &mut Exposition, status: &Status) {
         let mut gauge = page.gauge(name, help);
         for (index, certificate) in status.certificates.iter().enumerate() {
             let certfile = certificate.certfile.to_string_lossy();
-            // A certificate that is given twice would be two samples with the same labels, which no scraper takes.
+            // A certificate that the settings name twice would give two samples with the same labels, and no scraper takes
+            // such a page.
             let is_said = status.certificates[..index]
                 .iter()
                 .any(|earlier| earlier.certfile == certificate.certfile);
@@ -433,7 +444,7 @@ mod tests {
         assert_eq!(of_workers.collect::<Vec<_>>(), expected);
     }
 
-    /// The inbox of a place in the exchange counts on from one worker to the next.
+    /// The inbox of a worker's place in the exchange counts on when a successor takes the place.
     #[test]
     fn how_late_loops_were_is_counted_for_the_number_and_once() {
         let mut requests = requests(SETTINGS);

@@ -1,5 +1,5 @@
-//! The admin listener: how the server is, for people, scrapers and probes. What is asked here never
-//! waits in the line, and what is told is gathered so seldom that it costs a bounded share of the acceptor.
+//! The admin listener shows people, scrapers and probes how the server is. A request here never waits in the line, and the
+//! acceptor gathers the answers so seldom that they cost a bounded share of its time.
 
 mod exposition;
 mod history;
@@ -26,27 +26,28 @@ pub(crate) use status::{AcceptorMemory, Connections, State, Status};
 use told::Telling;
 
 const PAGE: &str = include_str!("page.html");
-/// The page is all there is: nothing else is loaded, and nobody else is asked.
+/// The page is complete: the browser loads nothing else, and asks no other server.
 const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
      script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/// What is known at the moment of a request; what costs something to know is asked for only if it is told.
+/// Facts at the moment of a request. Facts that are costly to gather are closures, which the acceptor calls only if the
+/// answer needs them.
 pub(crate) struct Facts<'f> {
     pub(crate) now_us: u64,
     pub(crate) master_pid: i32,
     pub(crate) state: State,
-    /// Whether new clients are better sent elsewhere.
+    /// Whether balancers should send new clients here.
     pub(crate) ready: &'f dyn Fn() -> Verdict,
-    /// Everything.
+    /// Gathers the whole status.
     pub(crate) snapshot: &'f dyn Fn() -> Status,
 }
 
-/// Answers on one listener.
+/// Answers the requests to the admin listener.
 pub(crate) struct Admin {
-    /// By which names it may be called; any, where no browser gets to it.
+    /// The host names that it answers to; `None` on a unix socket, which no browser reaches.
     hosts: Option<AllowedHosts>,
     telling: Telling,
-    /// `None` if there is no listener at which it could be asked for.
+    /// `None` without an admin listener, at which a client could ask for it.
     history: Option<History>,
 }
 
@@ -59,17 +60,17 @@ impl Admin {
         }
     }
 
-    /// Keeps a sample for requests that come later, if it is time.
+    /// Takes a sample for requests that come later, if it is time.
     pub(crate) fn look(&mut self, moment: &Moment<'_>) {
         if let Some(history) = &mut self.history {
             history.look(moment);
         }
     }
 
-    /// The answer to a request, of which nobody reads a body.
+    /// Answers a request. The acceptor reads no body of it.
     pub(crate) fn answer(&mut self, head: &Head, facts: &Facts<'_>) -> Reply {
         let mut reply = self.told(head, facts);
-        // Whoever asks next is to ask the acceptor that has the door now.
+        // The client's next request is for the acceptor that has the listener now.
         let is_to_go = facts.state == State::Retiring;
         reply.closes = is_to_go || head.framing() != Framing::Empty;
         reply
@@ -96,7 +97,7 @@ impl Admin {
             b"/status" => match self.telling.status(facts) {
                 Ok(json) => of_type("application/json", json),
                 Err(error) => {
-                    error!("the status cannot be told: our fault: {error}");
+                    error!("the status cannot be written as JSON: our fault: {error}");
                     text(500, "see the error log\n")
                 }
             },
@@ -221,7 +222,7 @@ mod tests {
             let reply = serving(&mut over_tcp, &get(target, "evil.example"));
             assert_eq!(reply.status, status, "{target}");
         }
-        // No browser gets to a unix socket.
+        // No browser reaches a unix socket.
         let mut over_unix = admin(false);
         let reply = serving(&mut over_unix, &get("/status", "evil.example"));
         assert_eq!(reply.status, 200);

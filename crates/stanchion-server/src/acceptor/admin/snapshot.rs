@@ -1,4 +1,4 @@
-//! Gathering what [`Status`] says.
+//! Gathers the [`Status`].
 
 use std::borrow::Borrow;
 
@@ -18,7 +18,7 @@ use crate::settings::Settings;
 use crate::tally::{CloseCode, Event, Outcome, Traffic};
 use crate::tree::Common;
 
-/// Where it is known.
+/// The sources of a [`Status`].
 pub(crate) struct Sources<'s> {
     pub(crate) now_us: u64,
     pub(crate) common: &'s Common,
@@ -32,7 +32,7 @@ pub(crate) struct Sources<'s> {
 }
 
 impl Sources<'_> {
-    /// Everything, at this moment.
+    /// Gathers the status of this moment.
     pub(crate) fn status(self) -> Status {
         let Self {
             now_us,
@@ -119,13 +119,13 @@ fn server_status(figures: &Figures) -> ServerStatus {
     }
 }
 
-/// How full the kernel's queues are; one look at its list for all of them.
+/// How full the kernel's queues are; the acceptor asks the kernel once for all of them.
 pub(crate) fn listener_statuses<L: Borrow<Listener>>(
     settings: &Settings,
     listeners: impl Iterator<Item = L>,
 ) -> Vec<ListenerStatus> {
     let sockets = sock_diag::listening().unwrap_or_else(|error| {
-        debug!("the kernel does not tell how full its queues are: {error}");
+        debug!("the kernel does not report how full the listen queues are: {error}");
         Vec::new()
     });
     let statuses = listeners.map(|listener| {

@@ -1,6 +1,6 @@
-//! How the server is, as `/status` gives it and everything else is made from it.
+//! The state of the server: `/status` shows it, and the other pages are made from it.
 //!
-//! Keys are stable; whoever reads them ignores those that it does not know.
+//! Keys are stable. A program that reads them ignores those that it does not know.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +16,14 @@ use crate::acceptor::lifecycle::Lifecycle;
 use crate::expiry::ServedCertificate;
 use crate::log::FailingLog;
 
-/// Everything, at one moment.
+/// The state at one moment.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Status {
     pub(crate) version: &'static str,
-    /// The master's process.
+    /// The process of the master.
     pub(crate) pid: i32,
     pub(crate) acceptor_pid: i32,
-    /// Since the master started.
+    /// Seconds since the master started.
     pub(crate) uptime_s: u64,
     /// The monotonic clock, for differences between two looks.
     pub(crate) now_us: u64,
@@ -32,46 +32,46 @@ pub(crate) struct Status {
     pub(crate) ready: bool,
     pub(crate) not_ready_because: Option<String>,
     pub(crate) line: LineStatus,
-    /// Why the line stands, if it does.
+    /// Why the line stands still, if it does.
     pub(crate) standstill: Option<StandstillStatus>,
-    /// Of event loops only those that are busy, and not more than some.
+    /// All seats of threads; of event loops the busy seats, the longest first, up to a limit.
     pub(crate) seats: Vec<SeatStatus>,
     pub(crate) seat_counts: SeatCounts,
     pub(crate) workers: Vec<WorkerStatus>,
     pub(crate) listeners: Vec<ListenerStatus>,
     pub(crate) connections: Connections,
-    /// `None` if it is not counted.
+    /// `None` if the acceptor does not count memory.
     pub(crate) memory: Option<AcceptorMemory>,
-    /// Those of TLS, in the order of the settings.
+    /// The TLS certificates, in the order of the settings.
     pub(crate) certificates: Vec<ServedCertificate>,
     /// Logs that take no lines at present.
     pub(crate) failing_logs: Vec<FailingLog>,
-    /// How many arrived, how many are in flight, and how the others ended.
+    /// How many requests arrived, how many are in flight, and how the others ended.
     pub(crate) requests: BTreeMap<&'static str, u64>,
     pub(crate) events: BTreeMap<&'static str, u64>,
-    /// How many sessions were closed by which code; `None` if the app is no asynchronous one.
+    /// How many sessions ended with which close code; `None` if the app is not ASGI.
     pub(crate) sessions_ended: Option<BTreeMap<&'static str, u64>>,
-    /// On the connections of clients.
+    /// Bytes received from clients' connections, and sent on them.
     pub(crate) bytes: BTreeMap<&'static str, u64>,
-    /// Time in the line, and what came before a seat took it.
+    /// From the arrival of a request until a seat took it.
     pub(crate) wait_us: Histogram,
-    /// Time at a seat, of those that have ended.
+    /// Time at a seat of the requests that have ended.
     pub(crate) service_us: Histogram,
-    /// For how long those have run that have not.
+    /// How long the requests that have not ended have run.
     pub(crate) running_us: Histogram,
     /// For how long no seat has taken a request, while all were busy.
     pub(crate) seats_stuck_us: u64,
     pub(crate) server: ServerStatus,
 }
 
-/// What the acceptor is doing.
+/// Whether the acceptor accepts clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum State {
     #[default]
-    /// It lets clients in.
+    /// The acceptor accepts clients.
     Serving,
-    /// Another generation does; this one answers who came to it.
+    /// Another generation accepts clients; this acceptor serves those that it has.
     Retiring,
     /// The server leaves.
     Draining,
@@ -89,13 +89,14 @@ impl State {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct WorkerStatus {
-    /// Which of the workers wanted it is. A successor has the number beside its predecessor, as long as both live.
+    /// The worker's number among those that the settings want. A successor has the number of its predecessor while both
+    /// live.
     pub(crate) worker: u16,
     pub(crate) pid: i32,
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) seats: usize,
     pub(crate) busy: usize,
-    /// `None` if it runs threads.
+    /// `None` if the worker runs threads.
     pub(crate) event_loop: Option<LoopStatus>,
 }
 
@@ -103,7 +104,7 @@ pub(crate) struct WorkerStatus {
 pub(crate) struct ListenerStatus {
     pub(crate) address: String,
     pub(crate) backlog_asked: u32,
-    /// In force, and how many wait, as the kernel says; `None` where it does not.
+    /// The backlog in force, and the connections that wait, as the kernel reports them; `None` where it does not.
     pub(crate) backlog: Option<u32>,
     pub(crate) queued: Option<u32>,
 }
@@ -114,14 +115,14 @@ pub(crate) struct Connections {
     pub(crate) reading: usize,
     pub(crate) busy: usize,
     pub(crate) idle: usize,
-    /// All is said; what the client still sends is thrown away.
+    /// The last answer is out, and the acceptor discards what the client still sends.
     pub(crate) leaving: usize,
     pub(crate) total: usize,
     pub(crate) max: usize,
 }
 
 impl Connections {
-    /// Of those that are here.
+    /// Counts connections by what they do.
     pub(crate) fn of(doing: impl Iterator<Item = Doing>, max: usize) -> Self {
         let mut counts = Self {
             max,
@@ -144,18 +145,18 @@ impl Connections {
 /// The memory that the acceptor has allocated.
 #[derive(Debug, Serialize)]
 pub(crate) struct AcceptorMemory {
-    /// For all clients.
+    /// Bytes for all clients.
     pub(crate) bytes: usize,
-    /// For itself, since it has begun to count.
+    /// Bytes for the acceptor itself, since it began to count.
     pub(crate) own_bytes: usize,
     /// 0 = no limit.
     pub(crate) max_bytes: usize,
-    /// The clients that have most, in order.
+    /// The clients that have most, the largest first.
     pub(crate) most: Vec<ClientMemory>,
 }
 
 impl AcceptorMemory {
-    /// `None` if it is not counted.
+    /// `None` if the acceptor does not count memory.
     pub(crate) fn of(most: Vec<ClientMemory>, max_bytes: usize) -> Option<Self> {
         charge::is_open().then(|| Self {
             bytes: charge::all(),
@@ -166,7 +167,7 @@ impl AcceptorMemory {
     }
 }
 
-/// What the master knows.
+/// Figures that the master keeps.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct ServerStatus {
     /// Workers that were replaced, by cause.

@@ -1,5 +1,5 @@
-//! What is told, kept for a moment: gathering it and writing it down takes the longer the more connections and
-//! workers there are, and must not be done each time for whoever asks in a loop.
+//! Keeps each answer for a moment. To gather the status and to write it takes the longer the more connections and workers
+//! there are, and a client that asks in a loop must not have the acceptor do it each time.
 
 use std::time::Duration;
 
@@ -11,28 +11,29 @@ use super::exposition::Flavour;
 use super::metrics::metrics;
 use super::status::Status;
 
-/// For how long the same is told, at least.
+/// How long the acceptor gives the same answer, at least.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// And for so many times as long as it took to make: that is at most this share of the acceptor's time.
+/// The acceptor also gives the same answer for this many times as long as it took to make. So answers take at most one part
+/// in this many of the acceptor's time.
 const COST_SHARE: u64 = 50;
 
-/// What was told last.
+/// The last snapshot.
 #[derive(Default)]
 pub(super) struct Telling(Option<Told>);
 
-/// One snapshot, and what was made of it so far.
+/// A snapshot, and the texts made of it so far.
 struct Told {
     status: Status,
     json: Option<Bytes>,
     prometheus: Option<Bytes>,
     open_metrics: Option<Bytes>,
-    /// When it was taken, and how long it took to make all that there is, in microseconds.
+    /// When the snapshot was taken, and how long the acceptor has worked on it and its texts, in microseconds.
     at_us: u64,
     took_us: u64,
 }
 
 impl Telling {
-    /// For programs.
+    /// The status as JSON, for programs.
     pub(super) fn status(&mut self, facts: &Facts<'_>) -> Result<Bytes, serde_json::Error> {
         self.told(facts, |told| {
             if let Some(json) = &told.json {
@@ -43,7 +44,7 @@ impl Telling {
         })
     }
 
-    /// For scrapers.
+    /// The metrics as text, for scrapers.
     pub(super) fn metrics(&mut self, facts: &Facts<'_>, flavour: Flavour) -> Bytes {
         self.told(facts, |told| {
             let text = match flavour {
@@ -56,10 +57,10 @@ impl Telling {
     }
 
     fn told<T>(&mut self, facts: &Facts<'_>, tell: impl FnOnce(&mut Told) -> T) -> T {
-        // What it costs is what the clock says now, not what it said when the turn began.
+        // The clock is read afresh to measure the cost: `now_us` is from the start of the turn.
         let began_us = monotonic_us();
         let told = match self.0.take() {
-            // Whether it leaves is news at once: balancers and operators wait for it.
+            // A change of state shows at once: balancers and operators wait for it.
             Some(told)
                 if facts.now_us < told.at_us.saturating_add(good_for_us(told.took_us))
                     && told.status.state == facts.state =>
@@ -81,7 +82,7 @@ impl Telling {
     }
 }
 
-/// For how long the same is told, after that much work on it.
+/// How long the acceptor gives the same answer, after that much work on it.
 fn good_for_us(took_us: u64) -> u64 {
     let least = INTERVAL.as_micros() as u64;
     least.max(took_us.saturating_mul(COST_SHARE))
@@ -137,7 +138,7 @@ mod tests {
         assert_eq!(told(1_000, State::Serving), 1);
         assert_eq!(told(50_000, State::Serving), 1);
         assert_eq!(told(50_001, State::Retiring), 2);
-        // Beyond any cost that it can have had.
+        // After an hour the snapshot is too old, whatever it cost.
         assert_eq!(told(3_600_000_000, State::Retiring), 3);
     }
 }

@@ -1,7 +1,7 @@
-//! System calls without which the acceptor serves no client. A filter (seccomp(2)) in a container or a unit may refuse them, and each refusal
-//! would look like the fault of one connection: accept(2) gives EPERM for a firewall's too. So the acceptor tries them before it
-//! says that it is ready: a server that cannot serve does not start, as it does not without epoll(7), and a readiness that is only
-//! withheld would leave it standing there for ever.
+//! System calls without which the acceptor serves no client. A filter (seccomp(2)) in a container or a unit may refuse them,
+//! and each refusal would look like the fault of one connection: accept(2) gives EPERM for a firewall's too. So the acceptor
+//! tries the calls before it reports that it is ready, and a server that cannot serve does not start, as without epoll(7).
+//! If the acceptor only never became ready, the server would wait for it for ever.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,9 +16,10 @@ use stanchion_sys::call::named;
 /// Makes a call, with this descriptor if it takes one.
 type Call = fn(BorrowedFd<'_>) -> Result<(), Errno>;
 
-/// Each by the name that filters have for it.
+/// The calls, by the names that filters have for them.
 const NEEDED: [(&str, Call); 5] = [
-    // For the keys of hash tables, which each thread makes. The way around it, /dev/urandom, is closed to a confined acceptor.
+    // Each thread makes the keys of its hash tables with it. The way around it, /dev/urandom, is closed to a confined
+    // acceptor.
     ("getrandom", |_| {
         getrandom(&mut [0][..], GetRandomFlags::NONBLOCK).map(drop)
     }),
@@ -35,11 +36,11 @@ const NEEDED: [(&str, Call); 5] = [
     }),
 ];
 
-/// Tries each call, those of sockets on a descriptor that is none: a kernel that makes the call says so (ENOTSOCK), and does nothing
-/// else. A machine that has just started may have no random bytes yet (EAGAIN); who needs them waits.
+/// Tries each call. Socket calls get a descriptor that is no socket: a kernel that makes the call answers ENOTSOCK, and does
+/// nothing else. A machine that has just started may have no random bytes yet (EAGAIN); the code that needs them waits for
+/// them.
 ///
-/// # Errors
-/// The first call that is refused, by its name.
+/// The first call that the kernel refuses, by its name.
 pub(super) fn try_on(no_socket: &impl AsFd) -> io::Result<()> {
     for (name, call) in NEEDED {
         match call(no_socket.as_fd()) {

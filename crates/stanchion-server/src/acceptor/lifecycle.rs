@@ -1,31 +1,31 @@
 //! How far an acceptor is in its life.
 
-/// What it does with clients, and with those who come.
+/// How the acceptor treats connected clients, and those that connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Lifecycle {
-    /// Nobody is let in yet.
+    /// The acceptor accepts no connection yet.
     Starting,
-    /// Operators are, and clients wait outside.
+    /// The acceptor accepts operators; clients wait in the kernel's queue.
     Announced,
-    /// It serves.
+    /// The acceptor serves.
     Open,
-    /// Another acceptor has the doors: connections may stay for one more request.
+    /// Another acceptor has the listeners: connections may stay for one more request.
     Retiring,
-    /// The doors are closed, and no connection outlives its present request.
+    /// The listeners are closed, and no connection outlives its present request.
     Draining,
-    /// Besides, every request that is not with a worker yet is told that we are leaving.
+    /// Besides, the acceptor refuses every request that no worker has yet, because the server leaves.
     Refusing,
-    /// So too, but the application has never been there: it does not start.
+    /// The same, but because the application has failed to start.
     TurningAway,
 }
 
 impl Lifecycle {
-    /// No connection is to outlive its present request, or the next one.
+    /// Whether connections end with their present request or the next one.
     pub(crate) fn is_leaving(self) -> bool {
         self >= Self::Retiring
     }
 
-    /// Connections that idle are to go: nobody will be there for their next request.
+    /// Whether idle connections close, because no acceptor will be there for their next request.
     pub(crate) fn is_closing(self) -> bool {
         self >= Self::Draining
     }

@@ -1,8 +1,8 @@
-//! The acceptor: owns every client connection, keeps the line, hands its head to free workers.
+//! The acceptor owns every client connection, keeps the line, and hands its head to free workers.
 //!
-//! One thread and one loop: nothing here is locked, and nothing waits but the loop itself, for the kernel. In each turn
-//! it lets in who is at the doors, drives the connections that have news, sweeps up answers and wakes workers for new
-//! requests, all at once. ARCHITECTURE.md draws the layers, each of which knows only those below it.
+//! It has one thread and one loop: no code here locks anything, and only the loop waits, for the kernel. In each turn the
+//! loop accepts the connections that wait, drives the connections that have news, sweeps up answers, and wakes workers for
+//! all new requests at once. ARCHITECTURE.md draws the layers, each of which knows only those below it.
 
 mod admin;
 mod calls;
@@ -54,19 +54,20 @@ use tls::{Certificates, TicketKeeper};
 
 /// How long refusals may take to be written when the server leaves.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// Page faults would cost bodies more than copies do; but a long message of a `WebSocket` grows, and has a mapping of its own.
+/// The allocator keeps freed memory, because page faults would cost bodies more than copies do. But a buffer of
+/// [`MAPPED_BYTES`] or more has a mapping of its own, so that a long message of a `WebSocket` grows without a copy.
 const FREED_BYTES_KEPT: i32 = 16 << 20;
 const MAPPED_BYTES: i32 = 1 << 20;
-/// How often those are looked for who dawdle, and everything else that is done now and then.
+/// How often the loop looks for clients that dawdle, and does everything else that is due every now and then.
 const WATCH: Duration = Duration::from_millis(250);
-/// The same while no client is there: a host of many servers sleeps better.
+/// The same while no client is connected: a host of many servers sleeps better.
 const WATCH_IDLE: Duration = Duration::from_secs(1);
-/// So many answers an operator gets in one turn who asks for more and more.
+/// How many answers an operator gets in one turn that goes on asking.
 const OPERATORS_ANSWERS_MAX: usize = 16;
-/// In one turn answers are swept up so often without a look at the kernel's news.
+/// How often in a row the loop sweeps up answers before it asks the kernel for news.
 const SWEEPS_MAX: u32 = 4;
 
-/// What of the settings only the acceptor understands.
+/// Checks the settings that only the acceptor understands.
 pub(crate) fn check_settings(settings: &Settings) -> Result<(), String> {
     if let Some(admin) = &settings.admin
         && settings
@@ -88,7 +89,7 @@ pub(crate) fn check_settings(settings: &Settings) -> Result<(), String> {
     observers::check(settings)
 }
 
-/// The life of an acceptor process; gives its exit code.
+/// The main function of an acceptor process; returns its exit code.
 pub(crate) fn run(
     common: &'static Common,
     listeners: &[Listener],
@@ -97,7 +98,7 @@ pub(crate) fn run(
 ) -> i32 {
     process::set_name(c"stanchion-acpt");
     let is_prompt = prompt.is_ok();
-    // Once, not at each reload.
+    // The log gets this once, not at each reload.
     if common.generation == 1 {
         doors::tell_of_promptness(prompt);
     }
@@ -129,13 +130,13 @@ fn start(
         }
     };
     let connections_max = doors::connections_max(&common.settings, common.generation == 1)?;
-    // The first thread: it is to be as prompt as this one is still, and no other is.
+    // The porter starts before all other threads: it inherits the priority that this thread still has, and they must not.
     let porter = Porter::start(connections_max)?;
-    // When all cores are busy with workers, each answer and each packet would else throw one of
-    // them off its core for a moment's work; waiting for the next gap does several at once. The
-    // wait is at most a slice of the scheduler's, some 3 ms, and only when nothing is idle.
+    // When all cores are busy with workers, each answer and each packet would else throw a worker off its core for a
+    // moment's work; the acceptor does several at once if it waits for the next gap. It waits at most for a slice of the
+    // scheduler's, some 3 ms, and only when no core is idle.
     if let Err(error) = scheduling::interrupt_nobody() {
-        // All of it real-time would leave no time to anybody else.
+        // An acceptor that keeps its real-time priority would leave no CPU time to other processes.
         if is_prompt {
             return Err(error);
         }
@@ -160,7 +161,7 @@ fn start(
 
 struct Acceptor {
     common: &'static Common,
-    /// Where reports go, and orders come from.
+    /// The channel to the master, for reports and orders.
     master: Rc<Channel>,
     poller: Poller,
     doors: Doors,
@@ -178,13 +179,13 @@ struct Acceptor {
     watch_at_us: u64,
 }
 
-/// How it leaves.
+/// How the acceptor leaves, and when.
 #[derive(Clone, Copy, Debug)]
 struct Ending {
     farewell: Farewell,
-    /// When whoever is still here is told that we are leaving, and then when nobody is waited for.
+    /// When the acceptor refuses the requests that are left, and then when it stops waiting for their clients.
     until_us: u64,
-    /// Everybody was told.
+    /// The acceptor has refused the requests that were left.
     is_last: bool,
 }
 
@@ -203,7 +204,7 @@ impl Acceptor {
         let payers = Payers::open(connections_max, settings.max_connections as usize);
         let mut requests = Requests::new(common, &master, now_us)?;
         requests.connection_shares = ConnectionShares::new(settings, connections_max);
-        // Never read: each ring ends a wait, and each turn looks at what it may have been for.
+        // The loop never reads these: each ring ends a wait, and each turn looks at all that may have rung.
         poller.watch(Source::Bell, common.exchange.doorbell())?;
         poller.watch(Source::Bell, requests.disk.bell())?;
         requests.https_port = settings.https_port(listeners);
@@ -241,17 +242,17 @@ impl Acceptor {
         })
     }
 
-    /// Serves until the master says how to leave, and leaves.
+    /// Serves until the master orders the acceptor to leave, and leaves.
     fn serve(&mut self) -> io::Result<Farewell> {
         code::let_go();
         match messages::report(&self.master, &FromAcceptor::Ready) {
-            // It is dead already: its orders end, which is heard as ever.
+            // The master is dead already; the loop notices when it reads the master's orders.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             other => other?,
         }
         let watched = self.common.tally.watched(exit_code::SPUN);
         if let Err(error) = spin::bound_turns(watched, TURN_CPU) {
-            warn!("a loop of the acceptor that spins will not be found: {error}");
+            warn!("the acceptor cannot watch its loop, and will not be ended if it spins: {error}");
         }
         let (mut is_busy, mut sweeps) = (true, 0);
         loop {
@@ -271,7 +272,7 @@ impl Acceptor {
         }
     }
 
-    /// Looks for what the kernel has to tell; waits for it, if it `sleeps`.
+    /// Asks the kernel for news, and waits for it if the loop `sleeps`.
     fn poll(&mut self, sleeps: bool) -> io::Result<()> {
         let timeout = if sleeps {
             self.timeout()
@@ -286,7 +287,7 @@ impl Acceptor {
         polled
     }
 
-    /// Until something is due, whatever the kernel tells.
+    /// How long the loop may wait for the kernel until something is due.
     fn timeout(&self) -> Duration {
         let now_us = self.requests.now_us;
         let due = [
@@ -302,13 +303,13 @@ impl Acceptor {
         Duration::from_micros(due_us.saturating_sub(now_us))
     }
 
-    /// One turn; true if there is more to do at once.
+    /// Makes one turn; true if there is more to do at once.
     fn turn(&mut self, has_news: bool) -> io::Result<bool> {
         if has_news {
             self.hear_master_and_doors()?;
         }
-        // Before everything else: a connection that waits in the kernel's queue may cost the next one its place there,
-        // and nothing that is done for those who are here is worth that.
+        // The doors come first: a connection that waits in the kernel's queue may cost the next one its place there, and no
+        // work for connected clients is worth that.
         let mut inside = Inside {
             clients: &mut self.clients,
             operators: &mut self.operators,
@@ -335,7 +336,8 @@ impl Acceptor {
         Ok(is_busy)
     }
 
-    /// The master first: it may have left a door to another acceptor, and who comes there now is that one's.
+    /// Hears the master before the doors: it may have left a listener to another acceptor, and then the clients that come
+    /// there belong to that one.
     fn hear_master_and_doors(&mut self) -> io::Result<()> {
         for index in 0..self.poller.news() {
             if let (Source::Master, _) = self.poller.get(index) {
@@ -369,7 +371,7 @@ impl Acceptor {
         }
     }
 
-    /// Those for whom something was brought. What is brought to them meanwhile they get in the next turn.
+    /// Drives the connections that have news from workers, threads and clocks. Later news waits for the next turn.
     fn drive_woken(&mut self) {
         let mut woken = std::mem::take(&mut self.woken);
         self.requests.woken.take(&mut woken);
@@ -379,7 +381,7 @@ impl Acceptor {
             self.requests.dispatch.announce_if_late(monotonic_us);
         }
         self.clients.drive_behind(&mut self.requests, &self.poller);
-        // What streams have written goes out at once.
+        // An HTTP/2 connection sends at once what its streams have written.
         self.requests.woken.take_called(&mut woken);
         for number in woken.drain(..) {
             self.clients
@@ -416,14 +418,14 @@ impl Acceptor {
         }
     }
 
-    /// Whether there is nobody to be watched, and nobody to be told of it.
+    /// Whether the acceptor has no client to watch, and sends no figures.
     fn is_idle(&self) -> bool {
         let has_nobody = self.clients.len() == 0 && self.operators.len() == 0;
         let is_still = self.ending.is_none() && self.common.settings.statsd_host.is_none();
         has_nobody && is_still && self.requests.dispatch.is_empty()
     }
 
-    /// What is done now and then.
+    /// Does what is due every now and then.
     fn watch(&mut self) {
         let now_us = self.requests.now_us;
         let dispatch = &mut self.requests.dispatch;
@@ -447,11 +449,12 @@ impl Acceptor {
         self.operators.look(false, requests, poller);
     }
 
-    /// Whether it has left.
+    /// Gives how the acceptor leaves, once it may end. When its time is over, refuses the requests that are left.
     fn is_over(&mut self) -> Option<Farewell> {
         let ending = self.ending?;
         let now_us = self.requests.now_us;
-        // An operator that has just come is about to ask, and only an answer tells it to ask the next acceptor.
+        // An operator that has just connected is about to ask, and only an answer that closes the connection sends it to the
+        // next acceptor.
         let asks = |doing| matches!(doing, Doing::New | Doing::Reading | Doing::Busy);
         let is_retiring = self.requests.lifecycle == Lifecycle::Retiring;
         let is_awaited = is_retiring && self.operators.doing().any(asks);
@@ -466,10 +469,10 @@ impl Acceptor {
         None
     }
 
-    /// The last thing of all.
+    /// Settles the counts and the logs before the process ends.
     fn close_books(&mut self) {
         self.clients.abandon_all(&mut self.requests);
-        // There is no other turn by which the event loops that serve them would be woken.
+        // No further turn would wake the event loops that serve these clients.
         self.requests.dispatch.end_turn(self.requests.now_us);
         self.requests.dispatch.end_standstill();
         let counts = self.common.tally.read();

@@ -1,4 +1,4 @@
-//! What operators and scrapers are told of this acceptor, and what the server for statsd is.
+//! Answers operators and scrapers, and gathers the figures for the statsd server.
 
 use stanchion_http::Head;
 
@@ -10,7 +10,7 @@ use super::observers::{Gauges, Loops};
 use super::{Acceptor, OPERATORS_ANSWERS_MAX, admin};
 
 impl Acceptor {
-    /// Answers what an operator has asked; and what was asked behind it.
+    /// Answers what an operator has asked, and what it has asked behind that.
     pub(super) fn answer_operator(&mut self, number: u32, fate: Fate) {
         let mut fate = fate;
         for _ in 0..OPERATORS_ANSWERS_MAX {
@@ -25,7 +25,7 @@ impl Acceptor {
             fate = self.operators.reply(number, &reply, requests, poller);
         }
         if fate == Fate::Asks {
-            // Others have their turn first.
+            // Other connections have their turn first.
             self.requests.operators_woken.add(number);
         }
     }
@@ -60,7 +60,7 @@ impl Acceptor {
         self.admin.answer(head, &facts)
     }
 
-    /// Keeps how it is for those who ask later.
+    /// Keeps a sample of the server's state for operators that ask later.
     pub(super) fn keep_history(&mut self) {
         self.admin.look(&admin::Moment {
             now_us: self.requests.now_us,
@@ -69,7 +69,7 @@ impl Acceptor {
         });
     }
 
-    /// Of two acceptors the one tells that has the door.
+    /// Of two acceptors only the one that has the listeners sends gauges.
     pub(super) fn gauges(&self) -> Option<Gauges> {
         if self.requests.lifecycle != Lifecycle::Open {
             return None;

@@ -1,4 +1,4 @@
-//! What the master says to the acceptor, and what comes of it.
+//! The master's orders to the acceptor.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,37 +18,37 @@ use crate::log;
 use crate::messages::{self, FromAcceptor, Incoming, Said, ToAcceptor, WorkerRef};
 use crate::settings::Bind;
 
-/// So many turns at the doors clients have to come in who are turned away: enough for the longest queue that kernels have
-/// by default (`net.core.somaxconn`).
+/// How many turns the acceptor accepts connections that wait before it turns clients away: enough for the longest queue that
+/// kernels have by default (`net.core.somaxconn`).
 const QUEUE_TURNS_MAX: usize = 64;
 
-/// How it ends.
+/// How the acceptor leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Farewell {
-    /// Close the door and serve who is here for at most this long.
+    /// Close the listeners, and serve the connected clients for at most this long.
     Drain(Duration),
-    /// Leave the door to another acceptor and serve who is here for at most this long.
+    /// Leave the listeners to another acceptor, and serve the connected clients for at most this long.
     Retire(Duration),
     /// Leave now.
     Quit,
-    /// The master is dead: finish what workers have in hand, since nobody replaces them.
+    /// The master is dead: finish the requests that workers have, since no process replaces workers any more.
     Orphaned,
 }
 
 impl Acceptor {
-    /// Does what the master says, all that it has said.
+    /// Carries out all orders that the master has sent.
     pub(super) fn obey(&mut self) -> io::Result<()> {
         loop {
             let farewell = match messages::receive_from(&self.master) {
                 Ok(Incoming::Message(Said { message, fd, .. })) => self.done(message, fd),
                 Ok(Incoming::Nothing) => return Ok(()),
-                // It has said its last.
+                // The master is dead.
                 Ok(Incoming::Closed) => {
                     self.leave(Farewell::Orphaned);
                     return Ok(());
                 }
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    error!("an order that makes no sense was dropped: {error}");
+                    error!("an order of the master makes no sense and was dropped: {error}");
                     None
                 }
                 Err(error) if self.ending.is_some() => {
@@ -66,7 +66,7 @@ impl Acceptor {
         }
     }
 
-    /// Does it, unless it is a farewell: those are given back.
+    /// Carries out an order; if it is to leave, returns how instead.
     fn done(&mut self, message: ToAcceptor, fd: Option<OwnedFd>) -> Option<Farewell> {
         let now_us = self.requests.now_us;
         let dispatch = &mut self.requests.dispatch;
@@ -115,14 +115,14 @@ impl Acceptor {
         None
     }
 
-    /// Lets more in than before.
+    /// Moves on to a stage in which the acceptor accepts more than before.
     fn advance_to(&mut self, lifecycle: Lifecycle) {
         if self.requests.lifecycle <= Lifecycle::Open {
             self.requests.lifecycle = lifecycle.max(self.requests.lifecycle);
         }
     }
 
-    /// Lets in the clients that wait at the doors now.
+    /// Accepts the clients that wait at the doors now, so that the acceptor can refuse their requests.
     fn let_in_the_queue(&mut self) {
         self.advance_to(Lifecycle::Open);
         for _ in 0..QUEUE_TURNS_MAX {
@@ -139,7 +139,8 @@ impl Acceptor {
         self.requests.lifecycle = self.requests.lifecycle.max(Lifecycle::TurningAway);
     }
 
-    /// Leaves as the master says. Of what it has said before only its leave to be quick, and its death, change anything.
+    /// Leaves as the master orders. An acceptor that is leaving already obeys only an order to quit, and notices the death
+    /// of the master.
     fn leave(&mut self, farewell: Farewell) {
         match (self.ending.map(|ending| ending.farewell), farewell) {
             (Some(_), Farewell::Drain(_) | Farewell::Retire(_))
@@ -162,13 +163,14 @@ impl Acceptor {
         }
     }
 
-    /// Lets nobody else in and has every connection end with its present request, or, where it
-    /// retires, with the next one: an idle connection that is closed may just have been sent a
-    /// request, and who sent it would have to guess whether it was run.
+    /// Accepts no new clients, and ends every connection with its present request, or, where the acceptor retires, with the
+    /// next one: a client may just have sent a request on an idle connection, and if the acceptor closed that, the client
+    /// would have to guess whether the request was run.
     fn drain(&mut self, farewell: Farewell) {
         let timeout = match farewell {
             Farewell::Drain(timeout) => {
-                // Whoever is told to close the door has it, also if nothing was said of it before.
+                // The acceptor that the master orders to close the listeners has them, even if the master has not ordered it
+                // to accept before.
                 self.let_doors_follow(Lifecycle::Open);
                 self.requests.lifecycle = Lifecycle::Draining;
                 timeout
@@ -178,7 +180,7 @@ impl Acceptor {
                 timeout
             }
             Farewell::Quit | Farewell::Orphaned => {
-                // Without the master we cannot know what became of another that had the doors too.
+                // Without the master the acceptor cannot know what became of the other master that had the listeners too.
                 let is_ours = !self.is_shared && self.requests.lifecycle == Lifecycle::Open;
                 self.let_doors_follow(if is_ours {
                     Lifecycle::Open
@@ -207,12 +209,12 @@ impl Acceptor {
         }
     }
 
-    /// Whoever waits for the reload is told of it then. The master does not wait for ever, and clients shall not wait
-    /// for the master.
+    /// Reports to the master that this acceptor accepts no more clients: a command that waits for the reload gets its reply
+    /// then. The master does not wait for ever, and clients shall not wait for the master.
     fn tell_that_it_retires(&self) {
         if let Err(error) = messages::send(&self.master, &FromAcceptor::Retired) {
             warn!(
-                "the master could not be told that generation {} lets nobody else in, and says so later: {error}",
+                "generation {} accepts no more clients, but cannot report that to the master, which will warn of it: {error}",
                 self.common.generation
             );
         }
@@ -222,14 +224,15 @@ impl Acceptor {
         self.doors.follow(lifecycle, self.requests.now_us);
     }
 
-    /// The master is gone: nobody replaces workers, so those who are with none need not wait.
+    /// Refuses the requests that no worker has: the master is gone, so no process replaces the workers that these requests
+    /// wait for.
     fn orphaned(&mut self) {
         error!("the master is gone: finishing the requests that workers have, then leaving");
         self.refuse(false);
         self.clients.drive_all(&mut self.requests, &self.poller);
     }
 
-    /// Refuses the requests that no worker has, and with `running` those whose answers have not begun.
+    /// Refuses the requests that no worker has, and with `running` also those whose answers have not begun.
     fn refuse(&mut self, running: bool) {
         let requests = &mut self.requests;
         let (lifecycle, why) = match requests.refusal() {
@@ -240,13 +243,13 @@ impl Acceptor {
         requests.dispatch.refuse_all(why, running, requests.now_us);
     }
 
-    /// Tells everybody who is not being answered yet that we are leaving.
+    /// Refuses every request whose answer has not begun, because the server leaves.
     pub(super) fn refuse_everybody(&mut self) {
         self.refuse(true);
         self.let_doors_follow(self.requests.lifecycle);
         let (requests, poller) = (&mut self.requests, &self.poller);
         self.clients.close_soon(|_| true, requests, poller);
-        // Whoever does not take the refusal in time has been told as well as could be.
+        // A client that does not read the refusal in time goes without.
         let until_us = after(self.requests.now_us, FAREWELL);
         if let Some(ending) = &mut self.ending {
             ending.until_us = until_us;
@@ -255,8 +258,8 @@ impl Acceptor {
         self.requests.tell_observers();
     }
 
-    /// A worker is to serve, alone, who comes in by this door, once no other that has asked for it
-    /// does. Without a listener somebody else has the address still.
+    /// Has a worker alone serve the clients of this listener, once no other worker that has asked for it does. Without `fd`
+    /// another process still has the address, and the acceptor tries it again and again.
     fn lend(
         &mut self,
         port: PortNumber,
@@ -280,7 +283,7 @@ impl Acceptor {
                 }
             });
         if let Err(error) = done {
-            error!("{bind}, which is worker {number}'s, is not served: {error}");
+            error!("{bind} is for worker {number} alone and is not served: {error}");
         }
     }
 
@@ -347,7 +350,7 @@ mod tests {
         const FIVE: Duration = Duration::from_secs(5);
         const SEVEN: Duration = Duration::from_secs(7);
         let last_us = after(S, FAREWELL);
-        // (what is said, what it does then, as what it leaves, until when, whether everybody was told)
+        // (the orders, then the lifecycle, the way it leaves, until when, and whether it has refused all requests)
         let table: [(&[Farewell], Lifecycle, Farewell, u64, bool); 12] = [
             (
                 &[Drain(FIVE)],
@@ -474,11 +477,11 @@ mod tests {
         assert_eq!(acceptor.requests.lifecycle, Lifecycle::Draining);
         drop(master);
         acceptor.obey().expect("heard");
-        // Nobody is here, so nobody is waited for.
+        // No client is connected, so the acceptor does not wait.
         assert_eq!(acceptor.is_over(), Some(Farewell::Orphaned));
     }
 
-    /// A client's end of a connection, and the newcomer that has the other end.
+    /// A client's end of a connection, and the newcomer with the other end.
     fn newcomer() -> (UnixStream, Newcomer) {
         let (theirs, ours) = UnixStream::pair().expect("a pair");
         ours.set_nonblocking(true).expect("set");
@@ -492,7 +495,7 @@ mod tests {
         (theirs, newcomer)
     }
 
-    /// Clients of a server with one seat: what each has asked has come.
+    /// Clients of a server with one seat: the acceptor has read the request of each.
     fn asking<const CLIENTS: usize>(acceptor: &mut Acceptor) -> [UnixStream; CLIENTS] {
         std::array::from_fn(|_| {
             let (mut client, newcomer) = newcomer();
@@ -546,7 +549,7 @@ mod tests {
         assert_eq!(acceptor.operators.len(), 0);
     }
 
-    /// Of an answer that has begun, nobody else tells its app that its client is gone.
+    /// If an answer has begun, only the acceptor can report to its app that the client is gone.
     #[test]
     fn whoever_is_abandoned_at_the_end_is_counted_once_and_the_loop_that_serves_it_is_woken() {
         let (mut acceptor, _master) = serving_with(r#"{"interface": "asgi"}"#);

@@ -1,4 +1,4 @@
-//! What the kernel has to tell: one epoll(7) for all that the acceptor watches.
+//! One epoll(7) for all that the acceptor watches.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,17 +9,17 @@ use rustix::event::{Timespec, epoll};
 use stanchion_sys::call::{InCall, named};
 use stanchion_sys::clock;
 
-/// How many are told of at a time. Who is not is told of the next time.
+/// How many events one wait reports. The kernel reports the others at the next one.
 const EVENTS_MAX: usize = 256;
 
-/// What is watched.
+/// A descriptor that the acceptor watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// Workers ring, or helper threads have done something: looked at in each turn anyway.
+    /// A worker rings, or a helper thread has done something. Each turn looks at both anyway.
     Bell,
-    /// The master says something.
+    /// The channel to the master.
     Master,
-    /// Somebody is at a door.
+    /// A listener, by the number of its door.
     Door(u32),
     /// A client's connection.
     Client(u32),
@@ -53,7 +53,7 @@ impl Source {
     }
 }
 
-/// What has become of something that is watched.
+/// The state of a descriptor, as epoll(7) reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(
     clippy::struct_excessive_bools,
@@ -63,13 +63,13 @@ pub(crate) struct Ready {
     /// There is something to read, or the end of it.
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    /// The other side sends no more.
+    /// The peer sends no more.
     pub(crate) ended: bool,
     /// Both directions are closed, or it is reset.
     pub(crate) hung_up: bool,
 }
 
-/// Watches descriptors, all of them edge-triggered: what is told once is not told again before there is more.
+/// Watches descriptors, all of them edge-triggered: the kernel reports news once, and again only when there is more.
 pub(crate) struct Poller {
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
@@ -83,14 +83,14 @@ impl Poller {
         })
     }
 
-    /// From now on it is told when there is something to read. It is watched until it is closed.
+    /// From now on the kernel reports when there is something to read, until the descriptor is closed.
     pub(crate) fn watch(&self, source: Source, fd: impl AsFd) -> io::Result<()> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(source.key());
         epoll::add(&self.epoll, fd, data, flags).in_call("epoll_ctl")
     }
 
-    /// Whether it is also told when there is room to write. Not always, since a unix socket has news of that whenever its
+    /// Sets whether the kernel also reports room to write. Not always, since a unix socket has news of that whenever its
     /// peer reads.
     pub(crate) fn watch_room(&self, source: Source, fd: impl AsFd, wanted: bool) -> io::Result<()> {
         let mut flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
@@ -99,12 +99,12 @@ impl Poller {
         epoll::modify(&self.epoll, fd, data, flags).in_call("epoll_ctl")
     }
 
-    /// It is watched no more, though it stays open elsewhere.
+    /// Watches a descriptor no more, though it stays open elsewhere.
     pub(crate) fn forget(&self, fd: impl AsFd) -> io::Result<()> {
         epoll::delete(&self.epoll, fd).in_call("epoll_ctl")
     }
 
-    /// Waits for news, at most so long; zero is a look. A signal ends the wait.
+    /// Waits for events, at most so long; with a `timeout` of zero it only looks. A signal ends the wait.
     pub(crate) fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         self.events.clear();
         let timeout = clock::kernel_wait(timeout);
@@ -112,7 +112,7 @@ impl Poller {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         };
-        // Whole milliseconds take the older call, in rustix.
+        // For whole milliseconds rustix makes the older call.
         let call = match timeout.tv_nsec % 1_000_000 {
             0 => "epoll_pwait",
             _ => "epoll_pwait2",
@@ -127,12 +127,12 @@ impl Poller {
         }
     }
 
-    /// How much of the news there is.
+    /// How many events the last wait has reported.
     pub(crate) fn news(&self) -> usize {
         self.events.len()
     }
 
-    /// One of them.
+    /// An event that the last wait has reported.
     pub(crate) fn get(&self, index: usize) -> (Source, Ready) {
         let event = self.events[index];
         let flags = event.flags;
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    /// What is told now.
+    /// The events that the kernel reports now.
     fn told(poller: &mut Poller) -> Vec<(Source, Ready)> {
         poller.wait(Duration::ZERO).unwrap();
         (0..poller.news()).map(|index| poller.get(index)).collect()

@@ -14,21 +14,21 @@ use crate::expiry::ServedCertificate;
 use crate::ticket_keys::TicketKeyFile;
 use crate::tree::Common;
 
-/// How often keys of tickets are looked for that another acceptor has made, or is to make.
+/// How often the acceptor reads the file of ticket keys, which acceptors share, and makes a new key if one is due.
 const KEYS_LOOK: Duration = Duration::from_secs(60);
-/// How often it is said of a certificate that it is to be renewed.
+/// How often the log repeats that a certificate is to be renewed.
 const REMINDER: Duration = Duration::from_secs(24 * 3600);
 
-/// What clients are shown, for as long as this acceptor lives.
+/// The certificates that clients get, for as long as this acceptor lives.
 #[derive(Default)]
 pub(super) struct Certificates {
     pub(super) served: Vec<ServedCertificate>,
-    /// When they are looked at again.
+    /// When the acceptor looks at them again.
     look_at_us: u64,
 }
 
 impl Certificates {
-    /// Says which are to be renewed: at first, and once a day.
+    /// Logs which are to be renewed: at first, and once a day.
     pub(super) fn look(&mut self, now_us: u64) {
         if !self.served.is_empty() && now_us >= self.look_at_us {
             self.look_at_us = now_us + REMINDER.as_micros() as u64;
@@ -48,12 +48,12 @@ impl Certificates {
 pub(super) struct TicketKeeper {
     config: Config,
     file: TicketKeyFile,
-    /// When they are looked at again.
+    /// When the acceptor looks at them again.
     look_at_us: u64,
 }
 
 impl TicketKeeper {
-    /// Takes those that there are: at first, and now and then.
+    /// Takes the keys that the file has: at first, and every [`KEYS_LOOK`].
     pub(super) fn look(&mut self, now_us: u64) {
         if now_us < self.look_at_us {
             return;
@@ -61,21 +61,22 @@ impl TicketKeeper {
         self.look_at_us = now_us + KEYS_LOOK.as_micros() as u64;
         match self.file.keys() {
             Ok(keys) => self.config.set_ticket_keys(&keys),
-            Err(error) => error!("the keys of session tickets stay what they were: {error}"),
+            Err(error) => error!(
+                "session ticket keys cannot be read or renewed, so the acceptor goes on with those it has: {error}"
+            ),
         }
     }
 }
 
-/// How TLS is served, and with which certificates; `None` if it is not.
+/// The TLS configuration and its certificates; `None` without TLS.
 ///
-/// # Errors
-/// The operator's.
+/// A mistake of the operator's: the file that cannot be used, and why.
 pub(super) fn config(common: &Common) -> Result<Option<(Config, Vec<ServedCertificate>)>, String> {
     common.key_files.take().config(&common.settings)
 }
 
 impl Acceptor {
-    /// What is to be done for TLS now and then.
+    /// Does what is due for TLS every now and then.
     pub(super) fn look_at_tls(&mut self, now_us: u64) {
         self.certificates.look(now_us);
         if let Some(keeper) = &mut self.ticket_keeper {
@@ -83,7 +84,7 @@ impl Acceptor {
         }
     }
 
-    /// Doors that are for TLS speak it with this.
+    /// The listeners for TLS speak it with this configuration.
     pub(super) fn serve_tls(
         &mut self,
         (config, served): (Config, Vec<ServedCertificate>),
@@ -95,7 +96,7 @@ impl Acceptor {
             look_at_us: 0,
         });
         self.certificates.served = served;
-        // Before the first client comes.
+        // The keys are there before the first client comes.
         self.look_at_tls(self.requests.now_us);
         let connections_max = self.common.settings.max_connections as usize;
         let tls = TlsService::new(config, connections_max, &self.requests.woken)?;

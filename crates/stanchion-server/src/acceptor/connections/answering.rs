@@ -1,4 +1,4 @@
-//! The answer to a request: whose it is, how it is framed, and what the connection does after it.
+//! The answer to a request: where it comes from, how it is framed, and what the connection does after it.
 
 use bytes::Bytes;
 use stanchion_http::{BodyLength, put_field};
@@ -19,11 +19,11 @@ use crate::acceptor::requests::head::{Ending, Extras};
 use crate::acceptor::storage::disk::OpenFile;
 use crate::tally::{Event, Outcome};
 
-/// Answers up to this size go out with their heads, in one piece: to copy them costs less than to name them.
+/// An answer up to this size goes out with its head, in one piece: a copy costs less than a second slice.
 pub(super) const TOGETHER_BYTES_MAX: usize = 16 << 10;
 
 impl Connection {
-    /// The answer to a request is there.
+    /// Begins to send the answer to a request.
     pub(super) fn answer(
         &mut self,
         waiting: Waiting,
@@ -73,11 +73,11 @@ impl Connection {
             Outcome::Answered => {
                 requests.plan(&ticket, &bytes[head.clone()], facts, (&body, whole))
             }
-            // Of static files there may be compressed ones.
+            // A static file may have a compressed variant on disk already.
             _ => Plan::default(),
         };
         let (length, is_told) = length_of(facts.length, &body, whole);
-        // Behind a body with trailers there is something to wait for, also when all of it is there.
+        // Trailers may still follow when the whole body is there, so the answer need not end with the last byte of the body.
         let wanted = length.filter(|_| !ticket.is_trailed());
         let mut asked = Asked {
             ticket,
@@ -126,7 +126,7 @@ impl Connection {
         self.start(out, rest, sending, requests)
     }
 
-    /// The app has let a request have its WebSocket.
+    /// Sends the head that accepts a WebSocket; from then on the request is a session.
     fn begin_session(
         &mut self,
         waiting: Waiting,
@@ -172,7 +172,7 @@ impl Connection {
         let Waiting {
             ticket, account, ..
         } = waiting;
-        // It was counted when it was made, whatever the client takes of it.
+        // The server counts its own answers when it makes them, whatever the client reads of them.
         account.close(outcome);
         let request = &ticket.request.head;
         let (is_old, is_head) = (request.minor_version() == 0, request.method() == "HEAD");
@@ -249,7 +249,8 @@ fn length_of(told: BodyLength, body: &Start, whole: usize) -> (Option<u64>, bool
 }
 
 impl Asked {
-    /// What of `bytes` stands behind `from` is the body. A small one goes out with its head; the rest is what does not.
+    /// Takes `bytes` from `from` on as the body. A small body goes out with its head; returns a large one, to be sent behind
+    /// it.
     fn of_memory(
         &mut self,
         out: &mut Vec<u8>,
@@ -267,8 +268,8 @@ impl Asked {
         Bytes::new()
     }
 
-    /// Where the rest of a file comes from. One that is small and at hand goes out with its head: that is two system calls
-    /// less, and one packet.
+    /// Returns the source of a file's content. A small file in the page cache goes out with its head: that saves two system
+    /// calls and a packet.
     fn of_file(&mut self, out: &mut Vec<u8>, file: OpenFile, sections: Vec<Section>) -> Source {
         let len: u64 = sections.iter().map(Section::len).sum();
         if len <= TOGETHER_BYTES_MAX as u64 && put_cached(out, &file, &sections) {
@@ -280,7 +281,7 @@ impl Asked {
 }
 
 impl Connection {
-    /// Sends the hints that have come; false if the connection is broken. What is left of them goes out with the answer.
+    /// Sends the hints that have come; false if the connection is broken. Hints that find no room go out with the answer.
     pub(super) fn hint(&mut self, ticket: &Ticket, requests: &Requests) -> bool {
         let sent = ticket.hints(|hints| {
             if hints.unsent().is_empty() {
@@ -296,8 +297,8 @@ impl Connection {
         sent.unwrap_or(true)
     }
 
-    /// A few bytes beside answers; false if the client has got a part of them, and the connection cannot go on. Where there
-    /// is no room for any, it has not taken its last answer, and does not wait for this.
+    /// Writes a few bytes beside answers; false if the kernel has taken only a part of them, so that the connection cannot
+    /// go on. Without any room the bytes are dropped: the client has not read its last answer, so it does not wait for them.
     pub(super) fn write_interim(&mut self, bytes: &[u8]) -> bool {
         match self.transport.write(bytes) {
             Written::Bytes(len) => len.get() == bytes.len(),
@@ -306,7 +307,7 @@ impl Connection {
         }
     }
 
-    /// A request is refused of which no head was read: it is told, and the connection ends.
+    /// Refuses a request of which no head was read: the client gets the refusal, and the connection ends.
     pub(super) fn refuse_unread(&mut self, refusal: Refusal, requests: &mut Requests) -> Step {
         if self.audience == Audience::Clients {
             requests.refused_unread(refusal, &self.peer.address);

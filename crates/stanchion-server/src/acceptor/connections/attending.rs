@@ -1,4 +1,4 @@
-//! A connection whose request has become a WebSocket: it hears its client, and says what the worker says.
+//! A connection whose request has become a WebSocket: it reads the client's frames, and writes what the worker sends.
 
 use bytes::Bytes;
 use stanchion_websocket::Came;
@@ -8,7 +8,8 @@ use super::transport::{Read, Written};
 use crate::acceptor::poller::Poller;
 use crate::acceptor::requests::Requests;
 
-/// So many frames are begun before the time of a turn is looked at: tens of microseconds, if they are as short as can be.
+/// How many frames the connection begins before it looks how long its turn has lasted: tens of microseconds, if they are as
+/// short as can be.
 const FRAMES_AT_A_TIME: usize = 1_000;
 
 impl Connection {
@@ -35,7 +36,7 @@ impl Connection {
                                 self.wake_later(requests);
                                 return Step::Wait;
                             }
-                            // The kernel tells of room only once it was found to have none (epoll(7), EPOLLET).
+                            // With EPOLLET the kernel reports room only after it has reported that there is none (epoll(7)).
                             continue;
                         }
                     }
@@ -80,7 +81,7 @@ impl Connection {
         }
     }
 
-    /// Hears the client, as far as the worker has room for what it says. Gives how much has come; `None` if the
+    /// Reads from the client, as far as the worker has room for its messages. Gives how many bytes have come; `None` if the
     /// connection has ended.
     fn hear(&mut self, requests: &mut Requests) -> Option<usize> {
         let Phase::Session(session) = &mut self.phase else {
@@ -96,11 +97,11 @@ impl Connection {
                 let left = session.came(Came::at_most(scratch, FRAMES_AT_A_TIME), requests);
                 let len = ahead.len() - left;
                 transport.add_to_turn(len);
-                // What is left of it is as it came. What is gone of it takes no memory.
+                // The rest is copied, so that the bytes that are used up take no memory.
                 if len > 0 {
                     *ahead = Bytes::copy_from_slice(&ahead[len..]);
                 }
-                // Something may have come of what came before.
+                // This counts as progress even if no byte was used up: an earlier one may have led to something.
                 Some(len.max(1))
             });
         }
@@ -113,14 +114,15 @@ impl Connection {
                 *ahead = Bytes::copy_from_slice(&scratch[len - left..]);
                 Some(len)
             }
-            // Records without plaintext have used up the turn. The kernel need not tell again of what is still there (epoll(7),
-            // EPOLLET), so this counts as progress: the caller then sees that the turn is over, and wakes the connection later.
+            // Records without plaintext have used up the turn. The kernel need not report again what is still there
+            // (epoll(7), EPOLLET), so this counts as progress: the caller then sees that the turn is over, and wakes the
+            // connection later.
             Read::Nothing => Some(usize::from(transport.has_had_its_turn())),
             Read::End | Read::Failed => None,
         })
     }
 
-    /// The connection has ended without a close frame, or its client takes none.
+    /// The connection has ended without a close frame, or its client reads none.
     fn lose(&mut self, requests: &mut Requests) -> Step {
         self.abandon(requests);
         Step::Close

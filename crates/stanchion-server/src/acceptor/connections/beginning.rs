@@ -1,4 +1,4 @@
-//! The first bytes of a connection: which protocol they are of, and which nobody takes here.
+//! The first bytes of a connection: which protocol they begin, and which of them the server refuses.
 
 use stanchion_http::{
     HTTP2_PREFACE, Head, HeadReader, PrefaceStart, is_proxy_header, preface_start,
@@ -12,12 +12,11 @@ use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::requests::Requests;
 use crate::settings::Protocol;
 
-/// What a client that speaks TLS sends first: a record of its handshake (RFC 8446 section 5.1). No
-/// method begins with it.
+/// The first byte from a client that speaks TLS: a record of its handshake (RFC 8446 section 5.1). No method begins with it.
 const TLS_HANDSHAKE: u8 = 0x16;
 impl Connection {
-    /// Whether the client speaks HTTP/2 from its first byte on, where that is allowed: what follows then, or until it is
-    /// known.
+    /// Recognises HTTP/2 in clear text by the client's first bytes, where the settings allow it. `None` if the client speaks
+    /// something else; else the next step: to read on until it is certain, or to begin HTTP/2.
     pub(super) fn is_http2(&mut self, bytes: &[u8], requests: &Requests) -> Option<Step> {
         let settings = &requests.common.settings;
         let is_first = self.requests == 0 && self.audience == Audience::Clients;
@@ -51,7 +50,7 @@ impl Connection {
         Some(Step::On)
     }
 
-    /// What is wrong with the first bytes of a connection, if nobody would take them.
+    /// Why the server refuses the first bytes of a connection, if it does.
     pub(super) fn unfit(&self, bytes: &[u8], requests: &Requests) -> Option<Refusal> {
         if bytes.first() == Some(&TLS_HANDSHAKE) {
             return Some(Refusal::BadRequest("TLS on a port for plain HTTP"));

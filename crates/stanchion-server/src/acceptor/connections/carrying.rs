@@ -1,5 +1,5 @@
-//! A connection that carries HTTP/2 (RFC 9113): it has frames taken apart and put together, and brings streams, each of
-//! which is a connection of its own for one request.
+//! A connection that carries HTTP/2 (RFC 9113): h2 takes its frames apart and puts them together, and each stream becomes a
+//! connection of its own for one request.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -25,53 +25,54 @@ use crate::acceptor::poller::Poller;
 use crate::acceptor::requests::Requests;
 use crate::settings::Settings;
 
-/// So much of what is to be sent waits for the socket; h2 keeps the rest, which is bounded for each stream.
+/// How many bytes wait for the socket. h2 keeps further ones, within a bound for each stream.
 const OUTWARD_BYTES_MAX: usize = 64 << 10;
-/// h2 takes so much at a time of what has come, since few bytes may take it long.
+/// How many bytes of the input h2 gets at a time: even a few may take it long.
 const PIECE_BYTES_MAX: usize = 4 << 10;
-/// So much of an answer waits in its stream for the others, or for the socket.
+/// How many bytes of an answer wait in its stream for those of other streams, or for the socket.
 const STREAM_BYTES_MAX: usize = 64 << 10;
-/// So much of all bodies together a client may send that nobody has read yet: what it may of each, so that none waits for
-/// room that others have; but with many streams, or wide ones, no more than this.
+/// How many bytes of all bodies together a client may send before the server has read them: the sum of what it may send of
+/// each, so that no body waits for room that others have; but with many streams, or wide windows, no more than this.
 const BODIES_BYTES_MAX: u32 = 16 << 20;
-/// That much any client may (RFC 9113 section 6.9.2).
+/// Any client may send that much (RFC 9113 section 6.9.2).
 const BODIES_BYTES_MIN: u32 = (64 << 10) - 1;
-/// Streams that a client may reset before they are answered, beyond those that it lets be answered (CVE-2023-44487).
+/// How many streams a client may reset before they are answered, beyond one for each stream that it lets be answered
+/// (CVE-2023-44487).
 const RESETS_MAX: u32 = 100;
-/// h2 takes lists of headers so many times as large as may be. It refuses larger ones by itself, and nobody here gets to
-/// know of it.
+/// h2 accepts a header list of so many times the size that is allowed. It refuses a larger list by itself, and the server
+/// does not get to know of it.
 const LIST_TIMES: u32 = 4;
 
-/// For so long a PING is waited for that tells that the client has heard of the end.
+/// How long the server waits for the answer to the PING behind its GOAWAY, which shows that the client has read that.
 const ECHO: Duration = Duration::from_secs(2);
 
-/// Such a connection.
+/// A connection's HTTP/2 state.
 pub(super) struct Carrier {
     wire: Rc<RefCell<Wire>>,
     frames: Speech,
     waker: Waker,
     ledger: Rc<Ledger>,
-    /// Requests that have come, whose streams are still to be made connections.
+    /// Requests that have come, and whose streams are not made connections yet.
     brought: Vec<Brought>,
-    /// Since when it has had no stream, if it has none.
+    /// Since when the connection has had no stream, if it has none.
     idle_since_us: Option<u64>,
     ending: Ending,
     /// The client has broken a rule, or floods.
     is_faulty: bool,
-    /// So many streams a client may open before it hears that it is to open no more: as many as it may have at once, since
-    /// it hears that before any answer that makes room for another.
+    /// How many streams a client may open after the GOAWAY: as many as it may have at once, since it reads the GOAWAY before
+    /// any answer that makes room for another stream.
     late_max: u32,
 }
 
-/// How far the end of such a connection is.
+/// How far such a connection is in its end.
 enum Ending {
     Open,
-    /// Since then the client is told to open no more streams (GOAWAY), and has opened so many.
+    /// The server has sent GOAWAY at this time; since then the client has opened so many more streams.
     Told {
         since_us: u64,
         late: u32,
     },
-    /// It is told why it is not heard any more.
+    /// The server has sent GOAWAY with the reason, and reads no more.
     Cut,
 }
 
@@ -85,34 +86,34 @@ enum Speech {
     /// Before the client's preface is read.
     Begins(Box<Handshake<Wired, Part>>),
     Goes(Box<Frames<Wired, Part>>),
-    /// All is said.
+    /// h2 has nothing more to read or write.
     Over,
 }
 
-/// Bytes between the socket and the frames.
+/// The bytes between the socket and h2.
 struct Wire {
     inward: Bytes,
-    /// h2 may take so much of it now.
+    /// How much of `inward` h2 may still take now.
     piece_left: usize,
     overhead: Overhead,
     outward: Vec<u8>,
-    /// Nothing more comes in.
+    /// Nothing more comes from the client.
     ended: bool,
 }
 
 impl Wire {
-    /// Whether h2 takes no more of what has come, or nothing more comes.
+    /// Whether h2 has left input although it may take it, or the input has ended.
     fn is_unread(&self) -> bool {
         self.ended || self.piece_left > 0 && !self.inward.is_empty()
     }
 
-    /// Whether h2 has taken a piece of what has come, and there is more.
+    /// Whether h2 has used up its piece of the input, and there is more.
     fn has_next_piece(&self) -> bool {
         self.piece_left == 0 && !self.inward.is_empty()
     }
 }
 
-/// The end of it that h2 has. Nobody is called: who moves its bytes has h2 look again.
+/// h2's end of the [`Wire`]. It wakes no task: code that moves bytes polls h2 again.
 struct Wired(Rc<RefCell<Wire>>);
 
 impl AsyncRead for Wired {
@@ -168,7 +169,7 @@ impl AsyncWrite for Wired {
 }
 
 impl Carrier {
-    /// One whose client has sent so much already.
+    /// Begins with the bytes `came`, which the client has sent already.
     fn new(came: Bytes, waker: Waker, requests: &Requests) -> Self {
         let settings = &requests.common.settings;
         let wire = Rc::new(RefCell::new(Wire {
@@ -189,7 +190,7 @@ impl Carrier {
             .max_frame_size(settings.http2_max_frame_size)
             .max_header_list_size(settings.http2_max_header_list_size * LIST_TIMES)
             .max_concurrent_streams(settings.http2_max_concurrent_streams)
-            // Those that come together with their reset, which are counted like others.
+            // Streams that come together with their reset: they count like other resets.
             .max_pending_accept_reset_streams(RESETS_MAX as usize)
             .max_send_buffer_size(STREAM_BYTES_MAX)
             .handshake::<_, Part>(Wired(Rc::clone(&wire)));
@@ -206,7 +207,7 @@ impl Carrier {
         }
     }
 
-    /// Whether streams are open on it.
+    /// Whether any stream is open.
     pub(super) fn has_streams(&self) -> bool {
         self.has_requests() || self.has_rest()
     }
@@ -215,12 +216,12 @@ impl Carrier {
         self.ledger.has_open() || !self.brought.is_empty()
     }
 
-    /// Whether only h2 has streams: with what is left of answers, for which the client has no room.
+    /// Whether only h2 has streams: the rest of answers for which the client has no room.
     fn has_rest(&self) -> bool {
         !self.has_requests() && matches!(&self.frames, Speech::Goes(frames) if frames.has_streams())
     }
 
-    /// Whether the client has sent nothing yet, since it agreed on HTTP/2 with its TLS.
+    /// Whether the client has not sent its preface yet, since it has agreed on HTTP/2 in its TLS handshake.
     pub(super) fn begins(&self) -> bool {
         matches!(self.frames, Speech::Begins(_))
     }
@@ -229,7 +230,7 @@ impl Carrier {
         self.idle_since_us
     }
 
-    /// Since when nobody would miss it.
+    /// Since when the connection can be spared, if it can.
     pub(super) fn spare_since_us(&self) -> Option<u64> {
         match self.ending {
             Ending::Told { since_us, .. } => self.idle_since_us.map(|idle| idle.max(since_us)),
@@ -237,7 +238,7 @@ impl Carrier {
         }
     }
 
-    /// Until when the client may take to hear of the end, if it has been told and nothing else is waited for.
+    /// Until when the server waits for the client to read the GOAWAY, if it waits for nothing else.
     pub(super) fn heard_by_us(&self) -> Option<u64> {
         let since_us = self.spare_since_us().filter(|_| self.is_told())?;
         Some(after(since_us, ECHO))
@@ -251,7 +252,7 @@ impl Carrier {
         Rc::clone(&self.ledger)
     }
 
-    /// Nothing is to be done before something comes.
+    /// Notes that there is nothing to do until something comes.
     fn rest(&mut self, now_us: u64) {
         if self.has_streams() {
             self.idle_since_us = None;
@@ -260,14 +261,14 @@ impl Carrier {
         }
     }
 
-    /// Whether the client has been told to open no more streams.
+    /// Whether the server has sent GOAWAY.
     pub(super) fn is_told(&self) -> bool {
         !matches!(self.ending, Ending::Open)
     }
 
-    /// Has the client told to open no more streams, if it is not yet. Those that it opens before it hears that are
-    /// answered: a PING tells when it has, and only then is the last one named (RFC 9113 section 6.8). True if there is
-    /// something to be written.
+    /// Sends GOAWAY, if it is not sent yet. The server still answers streams that the client opens before it reads the
+    /// GOAWAY: a PING shows when it has, and only then a second GOAWAY names the last stream (RFC 9113 section 6.8). True if
+    /// there is something to be written.
     fn end(&mut self, now_us: u64) -> bool {
         let Speech::Goes(frames) = &mut self.frames else {
             return false;
@@ -287,7 +288,7 @@ impl Carrier {
         }
     }
 
-    /// Ends it at once, with its streams. True if that is news.
+    /// Ends the connection at once, with its streams. False if that was done before.
     fn cut(&mut self, reason: Reason) -> bool {
         let Speech::Goes(frames) = &mut self.frames else {
             return false;
@@ -302,7 +303,7 @@ impl Carrier {
         true
     }
 
-    /// Whether the client is to open no more streams, of so many that the connection has had.
+    /// Whether the client is to open no more streams, because it has had this many `requests`.
     fn is_served(&self, requests: u32, settings: &Settings) -> bool {
         let requests_max = settings.keepalive_requests;
         let is_kept = settings.keepalive.as_duration().is_some();
@@ -310,7 +311,7 @@ impl Carrier {
             || (!is_kept && requests > 0 && !self.has_streams())
     }
 
-    /// Has frames read, as far as they have come, and written, as far as there is room.
+    /// Has h2 read frames, as far as they have come, and write frames, as far as there is room.
     fn turn(&mut self, now_us: u64) {
         let is_flood = {
             let mut wire = self.wire.borrow_mut();
@@ -345,7 +346,7 @@ impl Carrier {
         }
     }
 
-    /// One stream more has been opened. A client that goes on though it is told not to does not for long.
+    /// Counts a stream that the client has opened after the GOAWAY. A client that goes on opening streams is cut off.
     fn heed_late(&mut self) {
         if let Ending::Told { late, .. } = &mut self.ending {
             *late += 1;
@@ -357,7 +358,7 @@ impl Carrier {
 
     fn fails(&mut self, error: &h2::Error) {
         debug!("a connection of HTTP/2 ends: {error}");
-        // h2 has told it so.
+        // h2 has sent the client the reason.
         self.is_faulty |= error.is_go_away() && error.is_library();
         self.frames = Speech::Over;
     }
@@ -370,8 +371,8 @@ impl Carrier {
         matches!(self.frames, Speech::Over)
     }
 
-    /// Has the client told to open no more streams, if the connection must end, has had all its requests with the `asked` that are
-    /// served, or the server is about to leave. True if there is something to be written.
+    /// Sends GOAWAY if the connection must end, has had all its requests with the `asked` ones, or the server is about to
+    /// leave. True if there is something to be written.
     fn end_if_last(&mut self, asked: u32, must_end: bool, requests: &Requests) -> bool {
         let asked = asked.saturating_add(self.brought.len() as u32);
         let is_last = must_end
@@ -380,7 +381,7 @@ impl Carrier {
         (is_last || self.is_told()) && self.end(requests.now_us)
     }
 
-    /// Writes what waits for the socket; `None` if nothing does.
+    /// Writes the bytes that wait for the socket; `None` if there are none.
     fn write(&self, transport: &mut Transport) -> Option<Written> {
         let mut wire = self.wire.borrow_mut();
         if wire.outward.is_empty() {
@@ -401,7 +402,7 @@ fn bodies_bytes(settings: &Settings) -> u32 {
 }
 
 impl Connection {
-    /// From its first byte on this connection carries HTTP/2. So much of that has come.
+    /// Begins HTTP/2 on this connection, with the bytes `came`.
     pub(super) fn begin_carrying(&mut self, came: Bytes, requests: &Requests) -> Step {
         let waker = requests.woken.waker(self.number);
         let carrier = Carrier::new(came, waker, requests);
@@ -413,7 +414,7 @@ impl Connection {
     /// Goes on with HTTP/2.
     pub(super) fn carry(&mut self, requests: &mut Requests, poller: &Poller) -> Step {
         if let Phase::Carrying(carrier) = &self.phase {
-            // This turn does what the last one has left over.
+            // The input that the last turn has left counts for this turn.
             self.transport
                 .add_to_turn(carrier.wire.borrow().inward.len());
         }
@@ -426,14 +427,15 @@ impl Connection {
                 Some(Written::Bytes(len)) => {
                     self.intake.wrote(len.get(), requests.now_us);
                     if self.transport.has_had_its_turn() {
-                        // A flood of frames ends each turn here, so the server looks here, too, whether the connection is to end.
+                        // A flood of frames ends each turn here, so the server looks here, too, whether the connection is to
+                        // end.
                         let must_end = self.closing || self.transport.is_worn();
                         carrier.end_if_last(self.requests, must_end, requests);
                         carrier.rest(requests.now_us);
                         self.wake_later(requests);
                         return Step::Wait;
                     }
-                    // The kernel tells of room only once it was found to have none (epoll(7), EPOLLET).
+                    // With EPOLLET the kernel reports room only after it has reported that there is none (epoll(7)).
                     continue;
                 }
                 Some(Written::Full) => false,
@@ -448,10 +450,10 @@ impl Connection {
                 let (pace, untaken) = (requests.intake_pace(), self.transport.untaken());
                 self.intake.stalled(pace, untaken, requests.now_us);
             } else if self.intake.is_stalled() {
-                // The client has given up what was left.
+                // The client has given up the rest of its answers.
                 self.intake.wrote(0, requests.now_us);
             }
-            // What has come is not read before there is room for what follows from it.
+            // The connection reads on only when there is room for the output that the input causes.
             let (is_unread, has_next_piece) = {
                 let wire = carrier.wire.borrow();
                 (
@@ -465,7 +467,7 @@ impl Connection {
             let has_more = has_next_piece || self.transport.is_readable();
             let waits = is_unread || carrier.is_over() || !has_more;
             if waits || self.transport.has_had_its_turn() {
-                // Not before: it may have been woken by a request.
+                // The end is decided only here: a request may have woken the connection, and it is read before.
                 let must_end = self.closing || self.transport.is_worn();
                 if carrier.end_if_last(self.requests, must_end, requests) {
                     continue;

@@ -1,5 +1,6 @@
-//! An answer that is compressed on its way: helper threads do it, a part at a time, and the next part begins when the client
-//! has taken what came of the one before. So no more of it is in memory than of an answer that is not compressed.
+//! An answer that the server compresses on its way. Helper threads compress a part at a time, and the next part begins when
+//! the client has taken the output of the one before. So no more of it is in memory than of an answer that is not
+//! compressed.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -25,37 +26,37 @@ use crate::acceptor::storage::memory::Piece;
 pub(super) struct Compressing {
     compressor: Rc<Compressor>,
     connection: u32,
-    /// What is to be compressed, or is just being.
+    /// Pieces to be compressed, or just being compressed.
     waiting: VecDeque<Piece>,
     encoder: Whereabouts,
-    /// All that has gone in has come out.
+    /// All bytes that have gone into the encoder have come out.
     is_flushed: bool,
-    /// Nothing follows what is waiting.
+    /// No piece follows those in `waiting`.
     has_end: bool,
 }
 
 enum Whereabouts {
     Here(BodyEncoder),
-    /// With a helper thread, and so many bytes of what is waiting.
+    /// A helper thread has the encoder, and so many of the bytes in `waiting`.
     Away(Job<Compressed>, usize),
     /// All is compressed, or cannot be.
     Gone,
 }
 
-/// An answer that is compressed as a whole, since its head tells the length.
+/// An answer that is compressed as a whole before it is sent, since its head tells the length.
 pub(super) struct Unsent {
     wire: Vec<u8>,
     facts: AnswerFacts,
-    /// What has come of its body.
+    /// The compressed body, as far as it has come.
     body: Vec<u8>,
-    /// The head says how long that is.
+    /// Whether the head tells the body's length already.
     is_told: bool,
-    /// The app's answer, in case that it cannot be compressed, and its head there.
+    /// The app's answer as it is, in case it cannot be compressed, and the range of its head.
     plain: (Bytes, Range<usize>),
 }
 
 impl Unsent {
-    /// It goes out as the app has it.
+    /// Sends the answer as the app has made it.
     fn give_up(&mut self) {
         let (bytes, head) = &self.plain;
         self.wire.clear();
@@ -84,12 +85,12 @@ impl Compressing {
         self.waiting.push_back(piece);
     }
 
-    /// Whether nothing is under way: all that has come has gone out.
+    /// Whether nothing is under way: all input has come out.
     fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.is_flushed
     }
 
-    /// Whether a helper thread is at it, which wakes the connection when it is done.
+    /// Whether a helper thread has the encoder; it wakes the connection when it is done.
     pub(super) fn is_away(&self) -> bool {
         matches!(self.encoder, Whereabouts::Away(..))
     }
@@ -102,7 +103,7 @@ impl Compressing {
         self.waiting.iter().map(Piece::len).sum()
     }
 
-    /// The encoder leaves, if it is here.
+    /// Takes the encoder out, unless a helper thread has it.
     fn take_encoder(&mut self) -> Option<BodyEncoder> {
         match std::mem::replace(&mut self.encoder, Whereabouts::Gone) {
             Whereabouts::Here(encoder) => Some(encoder),
@@ -113,8 +114,8 @@ impl Compressing {
         }
     }
 
-    /// Has a thread compress what is waiting, if none is at it. Where no more is at hand, all of it is to come out: somebody may
-    /// wait for it, and the next piece may be long in coming.
+    /// Has a thread compress what is waiting, unless one is at it. If no more input is at hand, the encoder flushes: the
+    /// client may wait for this piece, and the next one may be long in coming.
     fn go_on(&mut self) {
         if self.is_idle() && !self.has_end {
             return;
@@ -145,7 +146,7 @@ impl Compressing {
         self.encoder = Whereabouts::Away(job, len);
     }
 
-    /// What has come of a part, once it is compressed. `Err`: the rest cannot be.
+    /// Takes the output of a part, once it is compressed. `Err`: the rest cannot be compressed.
     fn take(&mut self) -> Option<Result<Vec<u8>, ()>> {
         let Whereabouts::Away(job, len) = &mut self.encoder else {
             return None;
@@ -161,13 +162,15 @@ impl Compressing {
                 Ok(done.bytes)
             }
             Err(error) => {
-                error!("our fault: an answer cannot be compressed to its end: {error}");
+                error!(
+                    "our fault: the rest of an answer cannot be compressed, so the answer breaks off or goes out as it is: {error}"
+                );
                 Err(())
             }
         })
     }
 
-    /// Whether all has come out.
+    /// Whether all output has come.
     fn is_over(&self) -> bool {
         matches!(self.encoder, Whereabouts::Gone)
     }
@@ -182,8 +185,8 @@ impl Drop for Compressing {
 }
 
 impl Sending {
-    /// Goes on with a stream that is compressed: what has come out is for the client, and when that has taken it, what is
-    /// there of the rest goes in.
+    /// Goes on with a stream that is compressed: compressed bytes go to the client, and when it has taken them, the next
+    /// input goes to the encoder.
     pub(super) fn compress(&mut self, ticket: &Ticket, requests: &mut Requests) {
         let Some(mut compressing) = self.compressing.take() else {
             return;
@@ -191,7 +194,7 @@ impl Sending {
         match compressing.take() {
             Some(Ok(bytes)) => self.frame_compressed(Bytes::from(bytes), requests),
             Some(Err(())) => {
-                // The worker is not through with it yet, perhaps.
+                // The worker may still be writing the stream.
                 self.let_go(ticket, requests);
                 return self.break_off();
             }
@@ -212,7 +215,7 @@ impl Sending {
         self.compressing = Some(compressing);
     }
 
-    /// Takes what is there of a body; false if it ends here without being whole.
+    /// Takes as much of a body as is there; false if the body breaks off here.
     fn gather(&mut self, compressing: &mut Compressing, ticket: &Ticket) -> bool {
         while compressing.has_room() {
             match ticket.next_piece() {
@@ -224,7 +227,7 @@ impl Sending {
                     compressing.push(piece);
                 }
                 Next::End(StreamEnd::Complete) => compressing.has_end = true,
-                // What came before it goes out first.
+                // The pieces before the break go out first.
                 Next::End(StreamEnd::Broken) => return !compressing.is_idle(),
                 Next::Nothing => break,
             }
@@ -243,7 +246,7 @@ impl Sending {
 }
 
 impl Connection {
-    /// Has an answer compressed that is there as a whole, `plain`. Its head goes out with what comes of its body.
+    /// Has helper threads compress `plain`, an answer that is there as a whole. Its head goes out with the compressed body.
     pub(super) fn compress_whole(
         &mut self,
         (wire, facts): (Vec<u8>, AnswerFacts),
@@ -271,7 +274,7 @@ impl Connection {
         Step::On
     }
 
-    /// Sends an answer that is compressed as a whole, once it is.
+    /// Sends an answer that is compressed as a whole, once all of it is.
     pub(super) fn send_compressed(&mut self, requests: &mut Requests) -> Step {
         let Phase::Sending(sending) = &mut self.phase else {
             return Step::On;

@@ -1,4 +1,4 @@
-//! One connection of a client, as a state machine: what it does now, and what it needs for that.
+//! One connection of a client, as a state machine: its present phase, and the state that the phase needs.
 
 use std::rc::Rc;
 
@@ -23,50 +23,50 @@ use crate::acceptor::storage::clients::{Client, Share};
 use crate::acceptor::storage::payers::Paying;
 use stanchion_http::Head;
 
-/// Requests that one connection may have begun in one go, when they come all at once, before others have their turn.
+/// How many requests one connection may begin in one go, when they come all at once, before others have their turn.
 const REQUESTS_A_TURN_MAX: u32 = 16;
 
 /// A client's connection.
 pub(crate) struct Connection {
-    /// Its number among those that are here.
+    /// Its number in the table of connections.
     pub(super) number: u32,
     pub(super) transport: Transport,
     pub(super) peer: Rc<Peer>,
     pub(super) audience: Audience,
     pub(super) phase: Phase,
-    /// The body of the present request is still coming, though the request has arrived: only while it waits for its
-    /// answer, or that is being sent.
+    /// The body of the present request is still coming, though the request has arrived: only while it waits for its answer,
+    /// or the answer is being sent.
     pub(super) upload: Option<Box<Upload>>,
-    /// How the client takes what is written to it.
+    /// How the client takes the bytes that the server writes.
     pub(super) intake: Intake,
     /// Bytes that came behind the present request.
     pub(super) ahead: Bytes,
-    /// Requests so far.
+    /// How many requests it has had.
     pub(super) requests: u32,
     /// The next answer is the last.
     pub(super) closing: bool,
-    /// The client may still be sending what nobody will read as a request.
+    /// The client may still be sending bytes that the server will not read as a request.
     pub(super) unread: bool,
-    /// What it counts for among its client's connections.
+    /// The connection's share of those that its client may have.
     pub(super) claim: Option<Share>,
-    /// Its payer pays for its memory.
+    /// The payer that the connection's memory is charged to.
     pub(super) paying: Paying,
-    /// It has used up its turn, and others go first.
+    /// The connection has used up its turn, and others go first.
     pub(super) stands_behind: bool,
 }
 
-/// Who asks on a connection.
+/// The side from which a connection comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Audience {
     /// Clients of the app.
     Clients,
-    /// Whoever wants to know how the server is.
+    /// Operators at the admin listener.
     Operators,
 }
 
-/// What a connection is doing.
+/// The phase that a connection is in.
 pub(super) enum Phase {
-    /// Connected, and nothing has come yet.
+    /// The client has connected, and sent nothing yet.
     New { since_us: u64 },
     /// Client and server agree on how they encrypt.
     Handshaking(Box<Handshaking>),
@@ -74,7 +74,7 @@ pub(super) enum Phase {
     Idle { since_us: u64 },
     /// A part of a head has come.
     Head(Box<PartialHead>),
-    /// A body is being read.
+    /// The server reads a body.
     Body(Box<ReadingBody>),
     /// A request has arrived, and waits for its answer.
     Waiting(Waiting),
@@ -84,9 +84,9 @@ pub(super) enum Phase {
     Sending(Box<Sending>),
     /// A WebSocket is open.
     Session(Box<Session>),
-    /// It is one of HTTP/2, whose streams are connections too.
+    /// The connection speaks HTTP/2, and its streams are connections too.
     Carrying(Box<Carrier>),
-    /// All is said; what the client still sends is thrown away.
+    /// The last answer is out; the server discards what the client still sends.
     Leaving(Box<Leaving>),
     /// Nothing is left to do.
     Over,
@@ -96,22 +96,22 @@ pub(super) enum Phase {
 pub(super) struct Waiting {
     pub(super) ticket: Rc<Ticket>,
     pub(super) account: Account,
-    /// If it is not known yet whether a static file is the answer.
+    /// The look for a static file that may be the answer, until its outcome is known.
     pub(super) looking: Option<Looking>,
 }
 
-/// What a connection does next.
+/// How a connection goes on after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It goes on at once.
+    /// The connection goes on at once.
     On,
-    /// It waits for the client, a worker or the disk.
+    /// The connection waits for the client, a worker or the disk.
     Wait,
-    /// It is over.
+    /// The connection is over.
     Close,
 }
 
-/// What has become of a connection.
+/// The outcome of driving a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Stays,
@@ -120,7 +120,7 @@ pub(crate) enum Fate {
     Ends,
 }
 
-/// What a connection does, for people.
+/// The state of a connection, as operators see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doing {
     New,
@@ -158,8 +158,8 @@ impl Connection {
         }
     }
 
-    /// Does what can be done now. To be called when the kernel, a worker, the disk or the clock has news for it; without
-    /// any it does nothing.
+    /// Does all that can be done now. The caller drives a connection when the kernel, a worker, the disk or the clock has
+    /// news for it; without any this does nothing.
     pub(crate) fn drive(
         &mut self,
         ready: Option<Ready>,
@@ -169,14 +169,14 @@ impl Connection {
         let _charged = self.paying.charged();
         self.told(ready);
         self.transport.ask();
-        // It may have told of room; if that is of no use any more, whoever writes or reads next finds out.
+        // The kernel may have reported room. If the socket is broken, the next write or read finds that out.
         let _ = self.transport.flush();
         let fate = self.do_what_can_be_done(requests, poller);
         self.transport.watch_for_unsent(poller);
         fate
     }
 
-    /// The kernel has told this of its socket.
+    /// Notes what the kernel has reported of the socket.
     pub(super) fn told(&mut self, ready: Option<Ready>) {
         if let Some(ready) = ready {
             self.transport.told(ready);
@@ -218,12 +218,12 @@ impl Connection {
         }
     }
 
-    /// The client, if the connection is not of a proxy and has an address.
+    /// The client, if the peer is no proxy and has an address.
     pub(super) fn only_client(&self) -> Option<Client> {
         self.peer.limited_ip().map(Client::at)
     }
 
-    /// Others have their turn first.
+    /// Has the connection go on after others have had their turn.
     pub(super) fn wake_later(&mut self, requests: &Requests) {
         match self.audience {
             Audience::Clients => {
@@ -235,7 +235,7 @@ impl Connection {
         }
     }
 
-    /// Since when nobody would miss it, if so: nothing is being asked and nothing being told.
+    /// Since when the connection can be spared, if it can: no request has begun, and no answer is being sent.
     pub(crate) fn spare_since_us(&self) -> Option<u64> {
         match &self.phase {
             Phase::New { since_us } | Phase::Idle { since_us } => Some(*since_us),
@@ -246,13 +246,14 @@ impl Connection {
         }
     }
 
-    /// Whether nobody would miss it, and it has taken all that it was told. A stream takes no place from others.
+    /// Whether the connection can be spared, and its client has taken all that was written. A stream takes no place from
+    /// other connections.
     pub(super) fn is_spare(&self) -> bool {
         let is_spare = self.spare_since_us().is_some() && !self.intake.is_stalled();
         is_spare && !self.transport.is_stream()
     }
 
-    /// Until when nobody is woken for a few bytes of a head that drips.
+    /// Until when the connection stays asleep although a few bytes of a head that drips come.
     pub(super) fn dozes_until_us(&self) -> Option<u64> {
         match &self.phase {
             Phase::Head(head) => head.dozes_until_us,
@@ -260,7 +261,7 @@ impl Connection {
         }
     }
 
-    /// Tells a client that it is not served on this connection, whatever it asks.
+    /// Refuses to serve a client on this connection, whatever it asks.
     pub(super) fn turn_away(
         &mut self,
         refusal: Refusal,
@@ -269,7 +270,7 @@ impl Connection {
     ) -> Fate {
         let _charged = self.paying.charged();
         if self.awaits_handshake() {
-            // What could be said it would not understand.
+            // The client would not understand a refusal in clear text.
             requests.refused_unread(refusal, &self.peer.address);
             self.transport.reset();
             return Fate::Ends;
@@ -296,10 +297,10 @@ impl Connection {
         }
     }
 
-    /// Has it end with its present request; at once if it has none.
+    /// Ends the connection with its present request; at once if it has none.
     pub(crate) fn close_soon(&mut self, requests: &mut Requests, poller: &Poller) -> Fate {
         let _charged = self.paying.charged();
-        // What has come by now is a request like any other.
+        // A request that has come by now is served like any other.
         self.closing = true;
         self.transport.glance();
         match self.drive(None, requests, poller) {
@@ -311,7 +312,7 @@ impl Connection {
         }
     }
 
-    /// Gives its client up, which does not take its answer: or the kernel would go on keeping what it has for it for
+    /// Resets the connection of a client that does not take its answer: else the kernel would keep the unsent bytes for
     /// minutes.
     pub(crate) fn cut_off(&mut self, why: CutOff, requests: &mut Requests) {
         requests.cut_off(why.event(), why.reason(), &self.peer.address);
@@ -319,18 +320,18 @@ impl Connection {
         self.abandon(requests);
     }
 
-    /// It ends here, whatever it is in the middle of: what is left to be said of its request is said.
+    /// Ends the connection, whatever it is in the middle of, and settles the accounts of its request.
     pub(crate) fn abandon(&mut self, requests: &mut Requests) {
         match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Waiting(waiting) => requests.client_gone(&waiting.ticket, &waiting.account),
             Phase::Sending(sending) => sending.abandon(requests),
             Phase::Session(session) => session.abandon(requests),
-            // Reading, which its account says by itself; or nothing.
+            // The account of a request that is being read settles itself; other phases have none.
             _ => {}
         }
     }
 
-    /// What an operator has asked.
+    /// The request of an operator.
     pub(crate) fn asked(&self) -> Option<&Head> {
         match &self.phase {
             Phase::Asked(head) => Some(head),
@@ -369,8 +370,8 @@ impl Connection {
         }
     }
 
-    /// Whether nobody is there any more to hear an answer: who has closed its direction is taken for gone, unless
-    /// `half_close` says otherwise.
+    /// Whether the client is gone, so that no answer can reach it. A client that has closed its direction counts as gone,
+    /// unless `half_close` says otherwise.
     pub(super) fn client_has_left(&self, requests: &Requests) -> bool {
         let half_close = requests.common.settings.half_close;
         self.transport.is_hung_up() || (self.transport.has_ended() && !half_close)

@@ -1,4 +1,4 @@
-//! A connection whose answer goes out, until the client has all of it.
+//! A connection that sends an answer, until the client has all of it.
 
 use bytes::Bytes;
 use tracing::warn;
@@ -12,7 +12,7 @@ use crate::acceptor::requests::file::Stretch;
 use crate::tally::Outcome;
 
 impl Connection {
-    /// Sends what there is of an answer: mostly all of it, at once.
+    /// Sends as much of an answer as there is: mostly all of it, at once.
     pub(super) fn start(
         &mut self,
         out: Vec<u8>,
@@ -21,7 +21,7 @@ impl Connection {
         requests: &mut Requests,
     ) -> Step {
         if rest.is_empty() && matches!(sending.source, Source::Over) {
-            // On a unix socket it would only wake the client once more.
+            // On a unix socket the end would only wake the client once more.
             let ends = !sending.keeps && (self.peer.ip.is_some() || self.transport.is_stream());
             let written = if ends {
                 self.transport.write_last(&out)
@@ -64,8 +64,8 @@ impl Connection {
             let in_place = self.transport.socket().is_some();
             sending.fill(self.number, in_place, requests);
             match sending.fetch(&mut self.transport, requests) {
-                // It is the end; or what is there is kept for a client that is behind, or its worker would have to wait for
-                // it.
+                // Either the stream has news, such as its end; or the client is behind, and the server keeps the bytes,
+                // since the worker would have to wait for the client otherwise.
                 Fetched::News | Fetched::Sent(Written::Full) => {}
                 Fetched::Sent(Written::Bytes(len)) => {
                     self.intake.wrote(len.get(), requests.now_us);
@@ -89,7 +89,7 @@ impl Connection {
         }
     }
 
-    /// All is out that was pending. The error is what to do now, if that is something else than to send.
+    /// Goes on once all pending bytes are out. The error is the next step, if that is not to send.
     fn go_on(&mut self, requests: &mut Requests, poller: &Poller) -> Result<(), Step> {
         let Phase::Sending(sending) = &mut self.phase else {
             return Err(Step::On);
@@ -143,7 +143,7 @@ impl Connection {
         Step::Close
     }
 
-    /// A worker or the disk is waited for.
+    /// Waits for a worker or the disk, unless the client has left.
     pub(super) fn wait_for_more(&mut self, requests: &mut Requests) -> Step {
         if self.client_has_left(requests) {
             return self.broke(requests);
@@ -151,7 +151,7 @@ impl Connection {
         Step::Wait
     }
 
-    /// The client is waited for.
+    /// Waits for the client to read, unless it has left.
     fn stall(&mut self, requests: &mut Requests, poller: &Poller) -> Step {
         if self.client_has_left(requests) {
             return self.broke(requests);
@@ -163,7 +163,7 @@ impl Connection {
         Step::Wait
     }
 
-    /// An answer is out.
+    /// Ends an answer: settles its account, and decides how the connection goes on.
     fn sent(&mut self, sending: Sending, requests: &mut Requests) -> Step {
         self.upload = None;
         let Sending {
@@ -192,7 +192,7 @@ impl Connection {
             return Step::On;
         }
         if !is_whole {
-            // Only a connection that just ends shows the client that there should have been more.
+            // The client sees only by the end of the connection that the answer is not whole.
             return Step::Close;
         }
         self.leave(requests)

@@ -1,21 +1,21 @@
-//! How a WebSocket ends, and as what it is counted.
+//! How a WebSocket ends, and how the server counts that.
 
 use crate::tally::{Event, Outcome};
 
-/// How a session ends. Each does in one way, whatever happens afterwards.
+/// How a session ends. Only the first end counts, whatever happens afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     ByApp,
     ByClient,
-    /// The client has broken the protocol, or answers no pings.
+    /// The client has broken the protocol, is too slow, or answers no pings.
     ForClient,
-    /// The worker has died, or is out of its mind.
+    /// The worker has died, or has written nonsense.
     ForWorker,
-    /// There is no memory left for what clients send.
+    /// The server has no memory left for clients' messages.
     ForMemory,
     /// The server leaves.
     Restart,
-    /// Without a word.
+    /// The connection has ended without a close frame.
     Cut,
 }
 

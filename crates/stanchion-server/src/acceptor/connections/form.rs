@@ -24,7 +24,7 @@ impl HeadForm {
         }
     }
 
-    /// Whether the head has come whole, so that it says whose it was though something is wrong with it.
+    /// Whether the head has come whole, so that its client is known though something in it is wrong.
     pub(super) fn is_whole(&self) -> bool {
         match self {
             Self::Text(reader) => reader.is_whole(),

@@ -1,5 +1,5 @@
-//! Client and server agree on how they encrypt. That takes as long as some dozens of small requests, so it is helper
-//! threads that compute it, and the loop goes on meanwhile.
+//! The TLS handshake. It takes as long as some dozens of small requests, so helper threads compute it, and the loop goes on
+//! meanwhile.
 
 use std::rc::Rc;
 
@@ -17,38 +17,38 @@ use crate::acceptor::storage::disk::Job;
 use crate::credentials::HTTP_2;
 use crate::tally::Event;
 
-/// So much of what a client says is taken at a time. It is less than a record, so that what comes behind its last word, and
-/// is the start of a request, has room.
+/// How many bytes of a client's handshake the connection takes at a time. It is less than a record, so that there is room
+/// for the bytes behind its last message, which begin a request.
 const SAID_BYTES_MAX: usize = 8 << 10;
 
 /// A handshake under way.
 pub(super) struct Handshaking {
     since_us: u64,
-    /// A helper thread computes what comes of what the client has said.
+    /// The helper thread's work on the bytes that the client has sent.
     computing: Option<Computing>,
 }
 
 struct Computing {
     job: Job<Computed>,
-    /// Its client's share of what is computed at a time.
+    /// The client's share of the handshakes that may be computed at a time.
     _turn: Turn,
 }
 
-/// What has come of it.
+/// The state after the computation.
 struct Computed {
     tls: Box<Tls>,
     taken: Result<(), Fault>,
 }
 
 impl Handshaking {
-    /// Since when its client is waited for, if that is what it waits for.
+    /// Since when the handshake waits for the client, if it does.
     pub(super) fn spare_since_us(&self) -> Option<u64> {
         self.computing.is_none().then_some(self.since_us)
     }
 }
 
 impl Connection {
-    /// Since when a connection is new that has not asked anything.
+    /// Since when a connection is new, and has not brought a request.
     pub(super) fn new_since_us(&self) -> u64 {
         match &self.phase {
             Phase::New { since_us } => *since_us,
@@ -57,13 +57,13 @@ impl Connection {
         }
     }
 
-    /// Whether its client has not begun to speak TLS, and is to.
+    /// Whether the client is to speak TLS, and has not begun to.
     pub(super) fn awaits_handshake(&self) -> bool {
-        // A stream comes over the TLS of its carrier.
+        // A stream comes over the TLS of its HTTP/2 connection.
         self.peer.speaks_tls && self.transport.socket().is_some()
     }
 
-    /// A client has connected who is to speak TLS.
+    /// Begins a handshake with a client that has connected.
     pub(super) fn begin_handshake(&mut self, requests: &Requests) -> Step {
         let since_us = self.new_since_us();
         let tls = match requests.tls.as_ref().map(TlsService::begin) {
@@ -72,7 +72,7 @@ impl Connection {
                 debug!("no handshake can be begun: {error}");
                 return Step::Close;
             }
-            // No door speaks TLS then.
+            // No listener speaks TLS then.
             None => return Step::Close,
         };
         self.transport.cover(Box::new(tls));
@@ -126,7 +126,7 @@ impl Connection {
         self.hear_handshake(requests)
     }
 
-    /// Has a thread compute what comes of what the client says.
+    /// Has a thread compute the answer to the bytes that the client has sent.
     fn hear_handshake(&mut self, requests: &mut Requests) -> Step {
         let Some(tls) = &requests.tls else {
             return Step::Close;
@@ -147,7 +147,7 @@ impl Connection {
             return Step::Close;
         };
         if own.is_fresh() && speaks_http(&said) {
-            // Nothing is between it and us now, so it hears this as it speaks.
+            // The client has begun in clear text, and gets the refusal in clear text.
             let refusal = Refusal::BadRequest("plain HTTP on a port for TLS");
             return self.refuse_unread(refusal, requests);
         }
@@ -162,7 +162,7 @@ impl Connection {
         Step::Wait
     }
 
-    /// Both have agreed: what follows is a request like any other.
+    /// Ends a handshake that has succeeded: a request follows as on any other connection.
     fn end_handshake(&mut self, requests: &mut Requests) -> Step {
         let Some(tls) = self.transport.tls() else {
             return Step::Close;
@@ -194,7 +194,7 @@ impl Connection {
         Step::On
     }
 
-    /// The client does not do its part, and is told so by an alert.
+    /// Ends a handshake that has failed, with an alert to the client.
     fn fail_handshake(&mut self, fault: &Fault, requests: &mut Requests) -> Step {
         requests.handshake_failed(fault, &self.peer.address);
         // The kernel takes the rest of the alert once it has room.
@@ -204,7 +204,7 @@ impl Connection {
     }
 }
 
-/// Whether a client has begun to speak HTTP in clear text: all methods are of letters, and a record of TLS begins with none
+/// Whether a client has begun to speak HTTP in clear text: all methods are of letters, and no TLS record begins with one
 /// (RFC 8446 section 5.1).
 fn speaks_http(said: &[u8]) -> bool {
     said.first().is_some_and(u8::is_ascii_alphabetic)

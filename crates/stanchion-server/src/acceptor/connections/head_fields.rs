@@ -1,9 +1,9 @@
-//! Counts the fields of heads of HTTP/2 while they come, before h2 has any of them: a byte may stand for a field (RFC 7541
-//! section 6.1), and h2 takes a frame of them apart in one go.
+//! Counts the fields of HTTP/2 heads while they come, before h2 gets any of them: a single byte may stand for a field (RFC
+//! 7541 section 6.1), and h2 takes a whole frame of them apart in one go.
 
-/// A head has fewer fields than this, as a rule. They count as the bytes that they have.
+/// Most heads have fewer fields than this. These fields count as the bytes that they have.
 const FIELDS_FREE: u32 = 128;
-/// Each more counts as so many more, which it has in a list of headers, too (RFC 9113 section 6.5.2).
+/// Each further field counts as this many more bytes, as it does in a list of headers (RFC 9113 section 6.5.2).
 pub(super) const FIELD_BYTES: usize = 32;
 
 const HEADERS: u8 = 1;
@@ -16,10 +16,11 @@ const PRIORITY_BYTES: usize = 5;
 /// The fields of one connection, as far as they have come.
 #[derive(Debug, Default)]
 pub(super) struct HeadFields {
-    /// Bytes of the present frame that are fields, with what comes before them. None if it has none.
+    /// How many bytes of the present frame are still to come that hold fields, or stand before them. 0 if the frame has
+    /// none.
     left: usize,
     has_padding: bool,
-    /// Bytes before the first field.
+    /// How many bytes still come before the first field.
     before: usize,
     next: Next,
     fields: u32,
@@ -29,21 +30,21 @@ pub(super) struct HeadFields {
 /// The kind of the next byte (RFC 7541 sections 5 and 6).
 #[derive(Clone, Copy, Debug, Default)]
 enum Next {
-    /// The first of a field.
+    /// The first byte of a field.
     #[default]
     Field,
-    /// More of an index, behind which so many strings come.
+    /// More of an index; behind it come so many strings.
     Index { strings: u8 },
-    /// The length of a string, the first of so many.
+    /// The length of the first of so many strings.
     Length { strings: u8 },
-    /// More of that length, which is so much as yet.
+    /// More of that length, which is `len` so far.
     MoreLength { strings: u8, len: usize, shift: u32 },
     /// A byte of a string, of which so many are left.
     Text { strings: u8, left: usize },
 }
 
 impl Next {
-    /// After an index or a string, so many strings come.
+    /// After an index or a string so many strings follow.
     fn strings(strings: u8) -> Self {
         match strings {
             0 => Self::Field,
@@ -58,17 +59,17 @@ impl Next {
         }
     }
 
-    /// A field begins with this byte: an index and the number of strings that it has.
+    /// The state after the first byte of a field: it holds an index, and tells how many strings follow.
     fn field(first: u8) -> Self {
         let (prefix, strings) = match first {
             0x80.. => (0x7f, 0),
             0x40.. => (0x3f, 1),
-            // The size of the table: no field, but as much work.
+            // An update of the table's size is no field, but as much work.
             0x20.. => (0x1f, 0),
             _ => (0x0f, 1),
         };
         let index = first & prefix;
-        // Without an index its name is a string, too.
+        // A field without an index has its name as a string, too.
         let strings = strings + u8::from(strings > 0 && index == 0);
         if index == prefix {
             Self::Index { strings }
@@ -105,12 +106,12 @@ impl Next {
 }
 
 impl HeadFields {
-    /// Bytes that fields count as, beyond those that they have.
+    /// How many bytes the fields count as, beyond those that they have.
     pub(super) fn extra_bytes(&self) -> u64 {
         self.extra_bytes
     }
 
-    /// A frame begins, with `len` bytes to come.
+    /// Begins a frame, with `len` bytes to come.
     pub(super) fn frame(&mut self, kind: u8, flags: u8, len: usize) {
         self.left = 0;
         match kind {
@@ -128,7 +129,7 @@ impl HeadFields {
         }
     }
 
-    /// Bytes of its payload.
+    /// Takes bytes of the frame's payload.
     pub(super) fn came(&mut self, mut bytes: &[u8]) {
         if self.left == 0 {
             return;
@@ -193,7 +194,7 @@ mod tests {
     }
 
     fn long(len: u8) -> Vec<u8> {
-        // Of 127 + len bytes, which look like fields.
+        // A string of 127 + len bytes, which look like fields.
         [&[0x7f, len][..], &vec![0x82; 127 + usize::from(len)]].concat()
     }
 

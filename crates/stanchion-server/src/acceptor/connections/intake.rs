@@ -1,56 +1,56 @@
-//! How a client takes what is written to it.
+//! How a client takes the bytes that the server writes.
 
 use std::cell::Cell;
 
 use super::pace::{Pace, PaceLimits, Slowness};
 use crate::tally::Event;
 
-/// What a connection's client has taken.
+/// The bytes that a connection's client has taken.
 #[derive(Default)]
 pub(super) struct Intake {
-    /// Bytes that the kernel has taken to send, and those of them that it had sent when we last looked.
+    /// How many bytes the kernel has taken from us, and how many of them it had sent when the acceptor last looked.
     written: Cell<u64>,
     sent: Cell<u64>,
-    /// If it has ever kept us waiting.
+    /// `None` until the client has once had the server wait.
     stall: Cell<Option<Stall>>,
 }
 
-/// Bytes wait that the kernel has no room for.
+/// A wait for the client, while the kernel has no room for more bytes.
 #[derive(Clone, Copy)]
 struct Stall {
-    /// How fast the client has taken bytes while any waited, as far as we have looked.
+    /// How fast the client has taken bytes while any waited, as of the last look.
     pace: Pace,
-    /// It seemed too slow, and was asked to look again.
+    /// The client seemed too slow, so the acceptor is to look again.
     in_doubt: bool,
 }
 
-/// What is to become of a client for which bytes wait.
+/// The verdict on a client for which bytes wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It does well until then, if it takes nothing more.
+    /// The client is fast enough until this time, even if it takes nothing more.
     Well {
         until_us: u64,
     },
-    /// It may have taken more than we know: that is to be looked at, and then decided.
+    /// The client may have taken more than the acceptor knows: the caller looks at the socket, and judges again.
     Doubt,
     CutOff(CutOff),
 }
 
-/// Why a client does not get the rest of its answer.
+/// Why the server cuts a client off from the rest of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CutOff {
-    /// It took nothing of it for `write_timeout`.
+    /// The client took nothing for `write_timeout`.
     TookNothing,
-    /// It took it more slowly than `min_response_rate`.
+    /// The client took its answer more slowly than `min_response_rate`.
     TookTooSlowly,
-    /// It took it hardly faster than that, and others wait for a place.
+    /// The client took its answer hardly faster than that, and others wait for a place.
     MadeRoom,
-    /// All clients together have more memory than they may, and its client has most.
+    /// All clients together have more memory than they may, and this client has most.
     Memory,
 }
 
 impl CutOff {
-    /// What it is counted as.
+    /// The event that the server counts.
     pub(super) fn event(self) -> Event {
         match self {
             Self::TookNothing => Event::CutOff,
@@ -60,7 +60,7 @@ impl CutOff {
         }
     }
 
-    /// For the log.
+    /// The reason in the log.
     pub(super) fn reason(self) -> &'static str {
         match self {
             Self::TookNothing => "it took nothing of its answer in time",
@@ -79,7 +79,7 @@ impl Intake {
         self.stall().is_some()
     }
 
-    /// The client is too slow then, if it takes nothing more; `None` if nothing waits for it.
+    /// When the client is too slow if it takes nothing more; `None` if no bytes wait for it.
     pub(super) fn due_us(&self) -> Option<u64> {
         Some(self.stall()?.pace.due_us())
     }
@@ -88,10 +88,11 @@ impl Intake {
         self.stall.get().filter(|stall| !stall.pace.is_held())
     }
 
-    /// What is to become of the client, if bytes wait for it; `others_wait` for its place.
+    /// Judges the client, if bytes wait for it; `others_wait` for its place.
     ///
-    /// The kernel wakes us when a good part of its buffer is free again, which with megabytes takes an honest
-    /// client minutes, and until then we know of nothing that it takes. So we look before we cut it off.
+    /// The kernel wakes the acceptor when a good part of the socket's buffer is free again. With megabytes that takes an
+    /// honest client minutes, and until then the acceptor does not see what the client takes. So the acceptor looks at the
+    /// socket before it cuts the client off.
     pub(super) fn judge(&self, others_wait: bool, now_us: u64) -> Option<Verdict> {
         let mut stall = self.stall()?;
         let fault = match stall.pace.too_slow(now_us) {
@@ -111,13 +112,13 @@ impl Intake {
         Some(verdict)
     }
 
-    /// Nothing could be written, and so much of what was has not been sent.
+    /// Notes that the kernel took nothing more, and that it has not sent `unsent` bytes of what it took before.
     pub(super) fn stalled(&self, limits: PaceLimits, unsent: u64, now_us: u64) {
         let sent = self.written.get().saturating_sub(unsent);
         let progress = sent.saturating_sub(self.sent.get());
         self.sent.set(self.sent.get() + progress);
         let mut stall = self.stall.get().unwrap_or_else(|| Stall {
-            // It has not been slow yet. Where nothing at all is taken `write_timeout` decides.
+            // The client has not been slow yet. If it takes nothing at all, `write_timeout` decides.
             pace: Pace::begin_ahead(limits, now_us),
             in_doubt: false,
         });
@@ -129,7 +130,7 @@ impl Intake {
         self.stall.set(Some(stall));
     }
 
-    /// So much was written.
+    /// Notes that the kernel took so many bytes.
     pub(super) fn wrote(&self, bytes: usize, now_us: u64) {
         self.written.set(self.written.get() + bytes as u64);
         let Some(mut stall) = self.stall() else {
@@ -147,7 +148,7 @@ mod tests {
     use crate::acceptor::connections::pace::LIMITS;
     use crate::acceptor::requests::rig::S;
 
-    /// Of whose answer so much was written, and nothing sent.
+    /// The intake of a client for which so many bytes were written, of which the kernel has sent none.
     fn stalled(bytes: usize) -> Intake {
         let intake = Intake::default();
         intake.wrote(bytes, 0);
@@ -169,7 +170,7 @@ mod tests {
     #[test]
     fn nobody_is_cut_off_before_a_look_at_what_was_taken() {
         const MIB: usize = 1 << 20;
-        // (how long nobody has looked, whether others wait, what it comes to if nothing was taken)
+        // (when the acceptor looks for the first time, whether others wait, the verdict on a client that took nothing)
         for (at_s, others_wait, why) in [
             (31, true, CutOff::MadeRoom),
             (60, true, CutOff::TookNothing),
@@ -187,7 +188,7 @@ mod tests {
             let until_us = (at_s + 60) * S;
             let verdict = honest.judge(others_wait, at_s * S);
             assert_eq!(verdict, Some(Verdict::Well { until_us }), "{at_s}");
-            // And it has another look the next time.
+            // The next time the client gets another look.
             let verdict = honest.judge(others_wait, (at_s + 60) * S);
             assert_eq!(verdict, Some(Verdict::Doubt));
         }

@@ -7,23 +7,23 @@ use stanchion_websocket::Payload;
 
 use crate::record::{Close, Content, Form, close_record, message_head};
 
-/// Bytes, and the mask that is still to be taken away from them, if there is one.
+/// Bytes, and the mask to take off them, if there is one.
 pub(super) type Piece<'p> = (&'p [u8], Option<[u8; 4]>);
 
-/// One message that has come and for which the worker has had no room yet, or how it all ends.
+/// A message for which the worker has had no room yet, or the end of the session.
 #[derive(Default)]
 pub(super) struct Inward {
-    /// A head, and the pieces of what it is of, none of them empty.
+    /// The head of a message, and the pieces of its payload, none of them empty.
     parts: VecDeque<Part>,
-    /// More may have come behind it than is here.
+    /// More messages may have come behind the one that is here.
     pub(super) has_more_behind: bool,
-    /// There was room for all that was offered the last time, so that there may be room for more.
+    /// The last time there was room for all bytes that were offered, so there may be room for more.
     goes_on: bool,
 }
 
 struct Part {
     bytes: Bytes,
-    /// The memory in which they are, until the last of them has gone.
+    /// The memory that holds the bytes, until the last of them has gone.
     held: usize,
 }
 
@@ -48,17 +48,18 @@ impl Inward {
         self.parts.is_empty()
     }
 
-    /// Memory that it takes.
+    /// The memory that it takes.
     pub(super) fn held_bytes(&self) -> usize {
         self.parts.iter().map(|part| part.held).sum()
     }
 
-    /// Whether the worker may have room for what is left.
+    /// Whether the worker may have room for the rest.
     pub(super) fn goes_on(&self) -> bool {
         self.goes_on && !self.is_empty()
     }
 
-    /// Where there is none yet: as much of its first piece as `pour` has room for goes at once, and only the rest is kept.
+    /// Takes a message, when there is none yet: as much of its first piece as `pour` has room for goes at once, and only the
+    /// rest is kept.
     pub(super) fn put(
         &mut self,
         form: Form,
@@ -82,7 +83,7 @@ impl Inward {
         match message.into_plain() {
             Ok(pieces) => {
                 self.parts.extend(pieces.into_pieces().map(Part::of));
-                // If some of the message has gone, all of its head has.
+                // If some of the payload has gone, all of the head has.
                 self.skip(of_message);
             }
             Err([]) => {}
@@ -90,7 +91,7 @@ impl Inward {
         }
     }
 
-    /// So much of what is here has gone.
+    /// Drops so many bytes, which have gone.
     fn skip(&mut self, mut len: usize) {
         while let Some(part) = self.parts.front_mut() {
             if len < part.bytes.len() {
@@ -100,22 +101,22 @@ impl Inward {
             len -= part.bytes.len();
             self.parts.pop_front();
         }
-        // A connection that idles keeps no memory of its last message.
+        // An idle connection keeps no memory of its last message.
         self.parts = VecDeque::new();
     }
 
-    /// The last that the worker hears, behind what it has not got yet of a message.
+    /// Queues the last record for the worker, behind the rest of a message.
     pub(super) fn put_close(&mut self, close: &Close) {
         self.parts.push_back(Part::copied(&close_record(close)));
     }
 
-    /// The worker takes nothing more.
+    /// Drops all, because the worker takes nothing more.
     pub(super) fn clear(&mut self) {
         self.parts = VecDeque::new();
     }
 
-    /// Hands some of it to `pour`, which says how much of that has found room, or that the worker takes nothing more. Gives how much
-    /// went: two pieces at most, so that no turn of a connection copies all of a long message.
+    /// Hands bytes to `pour`, which says how many found room, or that the worker takes nothing more. Gives how many went:
+    /// two pieces at most, so that no turn of a connection copies all of a long message.
     pub(super) fn pour(&mut self, pour: impl FnOnce([Piece<'_>; 2]) -> Option<usize>) -> usize {
         if self.is_empty() {
             return 0;
@@ -157,7 +158,7 @@ mod tests {
         let head = message_head(Content::Message(Kind::Binary.into()), 3);
         let whole = [&head[..], b"abc", &close_record(&close)].concat();
         for room in 1..=whole.len() {
-            // A close comes behind what has not gone yet, of which there may be nothing.
+            // A close comes behind the bytes that have not gone yet, if there are any.
             for closed_after in [0, 1, 4] {
                 let (mut inward, mut poured) = (Inward::default(), Vec::new());
                 let mut pour = |pieces: [Piece<'_>; 2]| {
@@ -185,7 +186,7 @@ mod tests {
     fn what_a_message_takes_is_held_until_the_last_of_it_has_gone() {
         let mut roomy = Vec::with_capacity(1_000);
         roomy.extend_from_slice(&[7; 500]);
-        // One that is where it was read is copied, as far as it has to wait.
+        // A message that stands where it was read is copied, as far as it has to wait.
         for (message, held) in [
             (Payload::Whole(roomy.into()), 1_000),
             (Payload::Plain(&[7; 500]), 400),
@@ -242,7 +243,7 @@ mod tests {
         assert_eq!(held.last(), Some(&0));
         assert!(most <= 2 * 65_536 && pours < 20, "{most} {pours}");
         assert!(poured[MESSAGE_HEAD_BYTES..] == bytes);
-        // A worker without room is waited for.
+        // The connection waits for a worker without room.
         inward.put(Kind::Binary.into(), Payload::Plain(b"abc"), |_| Some(2));
         assert!(!inward.is_empty() && !inward.goes_on());
     }

@@ -1,5 +1,5 @@
-//! Deadlines of clients: what is to become of a connection whose client dawdles. A timer for each connection costs more
-//! than four times a second a look at all of them that may be overdue.
+//! Deadlines of clients: judges connections whose client dawdles. A timer for each connection would cost more than a look,
+//! four times a second, at all connections that may be overdue.
 
 use std::time::Duration;
 
@@ -14,47 +14,47 @@ use crate::acceptor::poller::Poller;
 use crate::acceptor::requests::Requests;
 use crate::acceptor::requests::file::FILE_TIMEOUT;
 
-/// While draining: how long a connection that has sent nothing yet may take to begin.
+/// While the server drains: how long a new connection may take to send its first byte.
 const NEWCOMER: Duration = Duration::from_secs(1);
 /// How long an operator's connection may be idle, or take for a request.
 const OPERATORS_IDLE: Duration = Duration::from_secs(75);
 
-/// What a look at a connection comes to.
+/// The verdict on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Look {
-    /// All is well until then, if it goes on as it is.
+    /// All is well until this time, if nothing changes.
     Well {
         until_us: u64,
     },
-    /// The client takes, or sends, more than we know: that is to be looked at.
+    /// The client may have taken, or sent, more than the acceptor knows: it looks at the socket.
     Doubt,
-    /// Finish what is being answered, then close.
+    /// Finish the present answer, then close.
     Close,
     /// The head took too long.
     HeadTimedOut,
-    /// A file is not found, or read, in time.
+    /// The disk has not found, or read, a file in time.
     FileTimedOut,
     CallOff(Refusal),
-    /// Close without a word: nothing was ever asked.
+    /// Close without an answer: the client never asked.
     Drop,
     CutOff(CutOff),
 }
 
-/// What a look has come to.
+/// The outcome of a look at a connection.
 pub(crate) struct Looked {
     pub(crate) fate: Fate,
-    /// When it is to be looked at again.
+    /// When to look at it again.
     pub(crate) again_us: u64,
-    /// It made room for others.
+    /// Whether it made room for other clients.
     pub(crate) made_way: bool,
 }
 
-/// What others wait for that a client may have.
+/// A client's possessions that others wait for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
-    /// A place among connections.
+    /// A place among the connections.
     pub(super) place: bool,
-    /// The seat of a request.
+    /// The seat of a running request.
     pub(super) seat: bool,
 }
 
@@ -71,8 +71,8 @@ impl Connection {
         let mut look = self.judge(wanted, requests);
         let mut fate = Fate::Stays;
         if matches!(look, Look::HeadTimedOut | Look::CallOff(_) | Look::Drop) {
-            // What came in time may not have been read yet: others had their turn, or more had news than the kernel tells
-            // of at a time.
+            // Bytes that came in time may be unread: other connections had their turn, or had more news than the kernel
+            // reports at a time.
             self.transport.glance();
             fate = self.drive(None, requests, poller);
             look = match fate {
@@ -127,7 +127,7 @@ impl Connection {
             Some(Verdict::Well { until_us }) => {
                 return match &self.phase {
                     Phase::Session(session) => judge_session(session, until_us, requests),
-                    // Nobody tells when the kernel has sent the last of it.
+                    // The kernel does not report when it has sent the last byte.
                     Phase::Leaving(_) if self.transport.untaken() == 0 => Look::Doubt,
                     _ => Look::Well { until_us },
                 };
@@ -189,7 +189,7 @@ impl Connection {
         }
     }
 
-    /// One whose request is being answered: its body may still come, and a file system may be waited for.
+    /// Judges a connection whose request is being answered: its body may still be coming, and a file system may be slow.
     fn judge_busy(&self, wanted: Wanted, requests: &Requests) -> Look {
         let now_us = requests.now_us;
         let file_since_us = match &self.phase {
@@ -214,7 +214,7 @@ impl Connection {
         judge_body(&upload.pace, others_wait, now_us)
     }
 
-    /// One of HTTP/2: its streams have deadlines of their own, and without any it idles.
+    /// Judges an HTTP/2 connection: its streams have deadlines of their own, and without any stream it is idle.
     fn judge_carrier(&self, carrier: &Carrier, requests: &Requests) -> Look {
         let settings = &requests.common.settings;
         let Some(since_us) = carrier.idle_since_us() else {
@@ -250,7 +250,7 @@ impl Connection {
         }
     }
 
-    /// A file is not waited for any more.
+    /// Waits for a file no longer.
     fn give_file_up(&mut self, requests: &mut Requests) {
         match &mut self.phase {
             Phase::Waiting(waiting) => {
@@ -277,7 +277,7 @@ impl Connection {
             return Look::Drop;
         }
         if now_us >= pause_us {
-            // A little wakes nobody, and keeps the connection all the same.
+            // A few bytes do not wake the connection, but they do keep it.
             return Look::Doubt;
         }
         Look::Well {
@@ -286,7 +286,7 @@ impl Connection {
     }
 }
 
-/// A session has times of its own, whatever its client takes, who is well `until_us`.
+/// Judges a session, which has deadlines of its own. The client's reading is well until `until_us`.
 fn judge_session(session: &Session, until_us: u64, requests: &Requests) -> Look {
     match session.due_us(requests) {
         due_us if due_us <= requests.now_us => Look::Doubt,
@@ -305,7 +305,7 @@ fn judge_body(pace: &Pace, others_wait: bool, now_us: u64) -> Look {
     }
 }
 
-/// A moment so long after another one.
+/// The moment so long after another one.
 pub(crate) fn after(since_us: u64, time: Duration) -> u64 {
     u64::try_from(time.as_micros()).map_or(u64::MAX, |us| since_us.saturating_add(us))
 }

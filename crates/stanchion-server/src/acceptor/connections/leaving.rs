@@ -1,8 +1,8 @@
-//! Closing a connection so that the client gets to read what it was told (RFC 9112 section 9.6).
+//! Closes a connection so that the client gets to read the answer (RFC 9112 section 9.6).
 //!
-//! Closing a socket with bytes unread resets the connection (tcp(7), and unix(7) likewise), and
-//! the reset can overtake the answer. So we close our direction first, and read what still comes
-//! until the client has closed its own.
+//! If a socket is closed with bytes unread, the kernel resets the connection (tcp(7); unix(7) does the same), and the reset
+//! can overtake the answer. So the server closes its own direction first, and reads what still comes until the client has
+//! closed the other.
 
 use std::time::Duration;
 
@@ -13,45 +13,45 @@ use super::transport::{Broken, Read};
 use crate::acceptor::poller::Poller;
 use crate::acceptor::requests::Requests;
 
-/// A client that is still sending gets this long in all, must send something in each such while, and
-/// may send this much. nginx has 30 s, 5 s and no bound (`lingering_time`, `lingering_timeout`).
+/// How long a client that is still sending gets in all, how long it may pause meanwhile, and how many bytes it may send.
+/// nginx has 30 s, 5 s and no bound (`lingering_time`, `lingering_timeout`).
 pub(super) const LINGER: Duration = Duration::from_secs(10);
 pub(super) const LINGER_PAUSE: Duration = Duration::from_secs(2);
 const LINGER_BYTES_MAX: usize = 64 << 20;
-/// A client that has broken a rule of HTTP/2, or floods, may send no more than this behind the GOAWAY, which crosses what it has
-/// under way (RFC 9113 section 5.4.1). Then the server resets the connection.
+/// How many bytes a client that has broken a rule of HTTP/2, or floods, may send behind the GOAWAY, which crosses what it
+/// has under way (RFC 9113 section 5.4.1). Then the server resets the connection.
 const FAULTY_BYTES_MAX: usize = 256 << 10;
-/// Less than this wakes nobody: one that drips would be as much work as one that asks.
+/// Fewer bytes than this do not wake the connection: a client that drips would be as much work as one that asks.
 const WASTE_BYTES: u16 = 16 << 10;
-/// How long writing a last word may take.
+/// How long the server tries to write a last word.
 pub(super) const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// A connection that is seen out.
+/// A connection whose last answer is out.
 pub(super) struct Leaving {
     pub(super) since_us: u64,
-    /// When something came last.
+    /// When the client last sent something.
     pub(super) last_us: u64,
-    /// What is still to be said.
+    /// Bytes that the server still has to write.
     pub(super) last_word: Vec<u8>,
-    /// Bytes that were thrown away, and how many may be.
+    /// How many bytes the server has discarded, and how many it may.
     wasted: usize,
     wasted_max: usize,
-    /// There were streams of HTTP/2 on it. Who reads their answers goes on saying so (RFC 9113 section 6.9), and if the
-    /// socket is closed by then it is told by a reset, which overtakes what it has not got yet.
+    /// The connection had HTTP/2 streams. A client that reads their answers goes on sending `WINDOW_UPDATE` (RFC 9113 section
+    /// 6.9). If the socket is closed by then, the kernel answers that with a reset, which overtakes the rest of the answers.
     had_streams: bool,
 }
 
 impl Connection {
-    /// The last answer is out. Ends the connection, or waits until the client does where it may still be sending.
+    /// Ends the connection after the last answer. If the client may still be sending, waits until it has ended, too.
     pub(super) fn leave(&mut self, requests: &mut Requests) -> Step {
         if self.transport.is_stream() {
-            // What its client still sends is between it and the connection.
+            // The HTTP/2 connection deals with what the client still sends on the stream.
             self.transport.end();
             return Step::Close;
         }
         let more = self.unread || !self.ahead.is_empty() || self.has_more(requests);
         if !more {
-            // TLS has an end of its own, and may have to wait for room for it.
+            // TLS has an end of its own, which may have to wait for room.
             if self.transport.is_bare() {
                 return Step::Close;
             }
@@ -63,7 +63,7 @@ impl Connection {
         self.say_last(&[], requests)
     }
 
-    /// Says a last word, then throws away what still comes.
+    /// Writes a last word, then discards what still comes.
     pub(super) fn say_last(&mut self, word: &[u8], requests: &mut Requests) -> Step {
         let written = if word.is_empty() {
             0
@@ -99,14 +99,14 @@ impl Connection {
     }
 
     fn has_more(&mut self, requests: &mut Requests) -> bool {
-        // Also if the kernel has told of nothing: it may be about to.
+        // This reads even if the kernel has reported nothing: it may be about to.
         let (read, wasted) = self.throw_away(requests);
-        // A connection that has had its turn reads nothing, and so does not know.
+        // A connection that has used up its turn reads nothing, and so does not know.
         let is_unknown = !self.transport.is_bare() && self.transport.has_had_its_turn();
         matches!(read, Read::Bytes(_)) || wasted > 0 || is_unknown
     }
 
-    /// Reads what has come, and throws it away. Gives how many bytes of the socket that were, too: they need not hold any
+    /// Reads what has come, and discards it. Also gives how many bytes of the socket that took: they need not hold any
     /// plaintext.
     fn throw_away(&mut self, requests: &mut Requests) -> (Read, usize) {
         let before = self.transport.turn_bytes();
@@ -146,7 +146,7 @@ impl Connection {
             let pace = requests.intake_pace();
             self.intake.stalled(pace, untaken, requests.now_us);
         } else if self.intake.is_stalled() {
-            // Only from now on it is our end that is waited for, and then the client's.
+            // The client has read everything only now, so its time for the end begins now.
             self.intake.wrote(0, requests.now_us);
             (leaving.since_us, leaving.last_us) = (requests.now_us, requests.now_us);
         }

@@ -9,37 +9,37 @@ use stanchion_sys::charge::{self, Charged, Payer};
 
 use crate::acceptor::storage::memory::{Memory, Piece};
 
-/// h2 holds so many bytes of the answers of one connection, for which the socket has no room, shared by its open streams;
+/// How many bytes h2 holds of the answers of one connection when the socket has no room, shared by its open streams;
 const ANSWERS_BYTES_MAX: usize = 256 << 10;
-/// but of each open stream so many, which is a frame of usual size: then h2 sends frames of all of them in turn.
+/// but at least so many of each open stream, which is a frame of usual size: then h2 sends frames of all of them in turn.
 const STREAM_BYTES_MIN: usize = 16 << 10;
 
-/// The streams of one connection, counted.
+/// The counts of one connection's streams.
 pub(super) struct Ledger {
     open: Cell<usize>,
-    /// Streams that the client reset before it had the head of an answer, less those whose head it had.
+    /// Streams that the client reset before it had the head of an answer, less the streams whose head it had.
     resets: Cell<u32>,
-    /// Bytes of answers that h2 has, also of streams that are over.
+    /// Bytes of answers that h2 holds, also for streams that are over.
     answers_bytes: Cell<usize>,
     /// Bytes of answers that h2 has put into frames.
     framed_bytes: Cell<u64>,
-    /// Streams that wait for room which streams that are over have, and are woken when there is more.
+    /// Streams that wait for room held by streams that are over; they are woken when there is more.
     waiting: RefCell<Vec<Waker>>,
-    /// Where these bytes count, like those that the streams have.
+    /// The account on which these bytes count, as the bytes in the streams do.
     memory: Rc<Memory>,
-    /// The connection's payer pays for all that h2 has, since streams may be over before h2 has sent their answers.
+    /// The connection's payer pays for all that h2 holds, since streams may be over before h2 has sent their answers.
     payer: Payer,
 }
 
-/// The part of one stream's answer that h2 has.
+/// The part of one stream's answer that h2 holds.
 #[derive(Default)]
 pub(super) struct Sent {
     bytes: Cell<usize>,
-    /// The stream, if it waits until h2 has less of it.
+    /// The stream's waker, if it waits until h2 holds less of it.
     waiting: Cell<Option<Waker>>,
 }
 
-/// Bytes of an answer that h2 has. It drops them when they are written, or their stream is reset.
+/// Bytes of an answer that h2 holds. h2 drops them when it has written them, or their stream is reset.
 pub(super) struct Part {
     piece: Piece,
     len: usize,
@@ -104,7 +104,7 @@ impl Ledger {
         })
     }
 
-    /// The connection pays for all that is allocated until the guard is dropped.
+    /// Charges the connection for all that is allocated until the guard is dropped.
     pub(super) fn charged(&self) -> Charged {
         charge::to(self.payer)
     }
@@ -122,10 +122,10 @@ impl Ledger {
         self.resets.get()
     }
 
-    /// The bytes that h2 may take more of the answer of a stream. A stream that finds no room is woken when there may be some.
+    /// How many more bytes of a stream's answer h2 may take. A stream that finds no room is woken when there may be some.
     ///
-    /// The shares of all open streams fit together, so that none takes the room of another one: it can only be taken by what
-    /// is left of streams that are over, which h2 sends before.
+    /// The shares of all open streams fit together, so no stream takes the room of another one. Only the rest of streams
+    /// that are over takes room, and h2 sends that first.
     pub(super) fn room(&self, sent: &Sent, waker: &Waker) -> usize {
         let open = self.open.get().max(1);
         let share = (ANSWERS_BYTES_MAX / open).max(STREAM_BYTES_MIN);

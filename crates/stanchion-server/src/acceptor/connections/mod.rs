@@ -1,4 +1,4 @@
-//! The connections of clients: each a state machine, all of them in one table.
+//! The connections of clients: each is a state machine, and one table has all of them.
 
 mod answering;
 mod attending;
@@ -63,14 +63,14 @@ use roll::Roll;
 use stanchion_http::Head;
 use transport::{TIMED_BYTES, Transport};
 
-/// Only who has idled for this long is closed for the sake of others: one that has just been
-/// answered, or has just come, is about to ask something, and its request would be lost.
+/// The server closes a connection for the sake of others only when it has idled for this long. A client that has just got an
+/// answer, or has just connected, is about to ask something, and its request would be lost.
 const SPARED_AFTER: Duration = Duration::from_secs(1);
-/// This share of those that idle is closed at once, and this many at most, as in nginx.
+/// The server closes this share of the idle connections at once, and at most this many, as nginx does.
 const SHED_SHARE: usize = 8;
 const SHED_MAX: usize = 32;
 
-/// Of connections that have used up their turn, so many go on in one turn of the loop at most.
+/// How many connections that have used up their turn go on in one turn of the loop, at most.
 const BEHIND_MAX: usize = 16;
 
 /// All connections of one audience.
@@ -78,24 +78,24 @@ pub(crate) struct Connections {
     audience: Audience,
     payers: Rc<Payers>,
     roll: Roll<Box<Connection>>,
-    /// How many of them are streams of others.
+    /// How many of them are HTTP/2 streams of others.
     streams: usize,
     /// A stream was refused since there are as many as may be.
     streams_wait: bool,
-    /// Clients had so much memory after the last look at all of them.
+    /// How much memory clients had after the last look at all of them.
     looked_at_bytes: usize,
     due: Vec<u32>,
 }
 
-/// Who has come in, and how it is to be treated.
+/// An accepted connection that is about to be added.
 pub(crate) struct Newcomer {
     pub(crate) socket: OwnedFd,
     pub(crate) peer: Peer,
-    /// What it counts for among its client's connections.
+    /// The connection's share of those that its client may have.
     pub(crate) claim: Option<Share>,
-    /// It is only told that its client has too many.
+    /// Only refuse the connection, because its client has too many.
     pub(crate) is_turned_away: bool,
-    /// Its payer pays for its memory.
+    /// The payer that the connection's memory is charged to.
     pub(crate) paying: Paying,
 }
 
@@ -112,7 +112,7 @@ impl Connections {
         }
     }
 
-    /// The payer of a connection that is about to be added.
+    /// Takes a payer for a connection that is about to be added.
     pub(crate) fn take_payer(&self) -> Paying {
         self.payers.take()
     }
@@ -121,22 +121,21 @@ impl Connections {
         self.roll.len() - self.streams
     }
 
-    /// How many can be spared.
+    /// How many connections can be spared.
     pub(crate) fn spare(&self) -> usize {
         self.roll.spare()
     }
 
-    /// What each of them does.
+    /// The state of each connection.
     pub(crate) fn doing(&self) -> impl Iterator<Item = Doing> {
         let all = self.roll.iter();
         all.filter(|one| !one.transport.is_stream())
             .map(|one| one.doing())
     }
 
-    /// One more.
+    /// Adds a connection.
     ///
-    /// # Errors
-    /// The kernel cannot watch it, and it is closed.
+    /// The kernel cannot watch the connection, and it is closed.
     pub(crate) fn add(
         &mut self,
         newcomer: Newcomer,
@@ -162,7 +161,7 @@ impl Connections {
         ));
         drop(charged);
         self.roll.add(connection);
-        // Nothing is asked yet.
+        // The client has not asked anything yet.
         self.roll.set_spare(number, true);
         if self.audience == Audience::Clients {
             requests.common.tally.happened(Event::Accepted);
@@ -176,8 +175,8 @@ impl Connections {
         Ok(())
     }
 
-    /// The kernel has news of a connection. It stands behind if another one of its client has used up its turn meanwhile: so
-    /// many connections have no more of a turn of the loop than one.
+    /// Drives a connection of which the kernel has news. If another connection of its client has used up its turn meanwhile,
+    /// this one stands behind: so many connections of one client get no more of a turn of the loop than a single one.
     pub(crate) fn hear(
         &mut self,
         number: u32,
@@ -204,7 +203,7 @@ impl Connections {
         }
     }
 
-    /// Has a connection do what it can.
+    /// Has a connection do all that it can.
     pub(crate) fn drive(
         &mut self,
         number: u32,
@@ -225,7 +224,7 @@ impl Connections {
         fate
     }
 
-    /// Has a connection go on that has used up its turn, if there is one; and others as long as they have little to do.
+    /// Has one connection go on that has used up its turn; and further ones as long as they have little to do.
     pub(crate) fn drive_behind(&mut self, requests: &mut Requests, poller: &Poller) {
         let mut bytes = 0;
         for _ in 0..BEHIND_MAX {
@@ -248,12 +247,12 @@ impl Connections {
         }
     }
 
-    /// What an operator has asked.
+    /// The request of an operator.
     pub(crate) fn asked(&mut self, number: u32) -> Option<&Head> {
         self.roll.get_mut(number)?.asked()
     }
 
-    /// Answers an operator, who is then the last to be sent away.
+    /// Answers an operator. The connection is then the last that the server closes to make room.
     pub(crate) fn reply(
         &mut self,
         number: u32,
@@ -301,7 +300,7 @@ impl Connections {
         }
     }
 
-    /// Looks at those that may dawdle, four times a second; `others_wait` for their places.
+    /// Looks at the connections that may dawdle, four times a second; `others_wait` for their places.
     pub(crate) fn look(&mut self, others_wait: bool, requests: &mut Requests, poller: &Poller) {
         let now_us = requests.now_us;
         let least = least_limit(requests);
@@ -312,8 +311,8 @@ impl Connections {
             Audience::Clients => requests.dispatch.starving(now_us).min(SHED_MAX),
             Audience::Operators => 0,
         };
-        // Once we close, less is waited for than before; and likewise while others have no place. Those that upload are
-        // looked at each time.
+        // Once the server closes, connections get less time than before, and the same holds while others have no place: then
+        // the loop looks at all connections. An upload is looked at each time anyway.
         let is_urgent = requests.lifecycle.is_closing() || others_wait || streams_wait;
         let mut due = std::mem::take(&mut self.due);
         self.roll
@@ -346,7 +345,7 @@ impl Connections {
         self.due = due;
     }
 
-    /// Closes some of those that have idled for the longest. Gives how long to wait until it may be tried again.
+    /// Closes some of the connections that have idled for the longest. Gives how long to wait until the next attempt.
     pub(crate) fn shed(&mut self, requests: &mut Requests, poller: &Poller) -> Duration {
         let now_us = requests.now_us;
         let batch = (self.roll.spare() / SHED_SHARE).clamp(1, SHED_MAX);
@@ -371,15 +370,16 @@ impl Connections {
             if fate == Fate::Ends || leaves {
                 requests.common.tally.happened(Event::Shed);
             }
-            // One that has just asked something stays, and one that was told stands behind those that were not.
+            // If a request has just arrived, the connection stays. If the server has only sent GOAWAY, it tries the others
+            // first.
             self.roll.set_spare(number, false);
             self.settle(number, fate, requests, poller);
         }
         SPARED_AFTER
     }
 
-    /// Sends away who has asked nothing for the longest.
-    /// Or anybody, if all of them ask or are being answered. False if nobody is here.
+    /// Closes the connection that has asked nothing for the longest, or any one if all of them ask or are being answered.
+    /// False if there is none.
     pub(crate) fn send_one_away(&mut self, requests: &Requests) -> bool {
         let spare = self.roll.longest_spare();
         let Some(number) = spare.or_else(|| self.roll.numbers().first().copied()) else {
@@ -389,7 +389,7 @@ impl Connections {
         true
     }
 
-    /// Has those end with their present requests that `is_meant` says.
+    /// Ends the connections with their present requests for which `is_meant` holds.
     pub(crate) fn close_soon(
         &mut self,
         is_meant: impl Fn(Doing) -> bool,
@@ -407,14 +407,14 @@ impl Connections {
         }
     }
 
-    /// Has all of them look at what has changed.
+    /// Drives all connections, because something has changed for them.
     pub(crate) fn drive_all(&mut self, requests: &mut Requests, poller: &Poller) {
         for number in self.roll.numbers() {
             self.drive(number, None, requests, poller);
         }
     }
 
-    /// All of them end now, whatever they are in the middle of.
+    /// Ends all connections now, whatever they are in the middle of.
     pub(crate) fn abandon_all(&mut self, requests: &mut Requests) {
         for number in self.roll.numbers() {
             if let Some(connection) = self.roll.get_mut(number) {
@@ -424,14 +424,14 @@ impl Connections {
         }
     }
 
-    /// A turn of the loop is over.
+    /// Ends a turn of the loop.
     pub(crate) fn end_turn(&mut self) {
         self.roll.end_turn();
     }
 }
 
-/// The shortest time that a connection may take for anything: what it begins after a look does
-/// not take too long before the end of it.
+/// The shortest time that a connection may take for anything. No look comes later than this after the one before, so
+/// whatever a connection begins meanwhile is not overdue for long.
 fn least_limit(requests: &Requests) -> Duration {
     let settings = &requests.common.settings;
     let limits = [
@@ -441,12 +441,12 @@ fn least_limit(requests: &Requests) -> Duration {
         settings.keepalive,
     ];
     let limits = limits.into_iter().filter_map(Seconds::as_duration);
-    // A connection that is seen out has less time than most.
+    // A connection that is leaving has less time than most.
     limits.fold(GRACE.min(leaving::LAST_WORD), Duration::min)
 }
 
 impl Requests {
-    /// How slowly a body may come.
+    /// How slowly a client may send a body.
     fn body_pace(&self) -> PaceLimits {
         let settings = &self.common.settings;
         PaceLimits {
@@ -455,7 +455,7 @@ impl Requests {
         }
     }
 
-    /// How slowly an answer may be taken.
+    /// How slowly a client may take an answer.
     fn intake_pace(&self) -> PaceLimits {
         let settings = &self.common.settings;
         PaceLimits {

@@ -6,42 +6,42 @@ use stanchion_websocket::{Close, FrameHead, frame_head};
 use crate::acceptor::dispatch::sessions::Messages;
 use crate::record::{Content, Form, MESSAGE_HEAD_BYTES, read_close, read_fault, read_message_head};
 
-/// What a worker says last.
+/// The last record of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Last {
     /// The app closes it.
     Close(Close),
-    /// The worker closes it, since the client has sent what is no message.
+    /// The worker closes it, since the client has sent something that is no message.
     Fault(Close),
-    /// The worker leaves.
+    /// The worker is about to exit.
     Restart,
 }
 
-/// Makes frames of what a worker has written, in whatever pieces it comes. A message that comes in several is sent in as
-/// many frames: so a close may come between them, whether or not the worker lives to write the rest.
+/// Makes frames of the records that a worker has written, in whatever pieces they come. A message that comes in several
+/// pieces becomes as many frames: so a close may come between them, whether or not the worker lives to write the rest.
 #[derive(Default)]
 pub(super) struct Outward {
-    /// The client takes compressed messages.
+    /// Whether the client has agreed on compressed messages.
     deflates: bool,
     head: Vec<u8>,
     inside: Inside,
-    /// Those that were made frames of as a whole.
+    /// The messages that have become frames as a whole.
     pub(super) sent: Messages,
 }
 
-/// What the next byte belongs to.
+/// The place of the next byte.
 #[derive(Default)]
 enum Inside {
     #[default]
     Head,
-    /// A message, of which so much of so much is to come. Of what form, if none of it was sent.
+    /// A message: its form if no part was sent yet, how many bytes are still to come, and its length.
     Message(Option<Form>, usize, usize),
-    /// A close, of so many bytes, and whether it is the client's fault.
+    /// A close: its length, the bytes so far, and whether it is the client's fault.
     Close(usize, Vec<u8>, bool),
 }
 
 impl Outward {
-    /// To a client that takes compressed messages, if it `deflates`.
+    /// Begins for a client that takes compressed messages, if it `deflates`.
     pub(super) fn new(deflates: bool) -> Self {
         Self {
             deflates,
@@ -49,18 +49,18 @@ impl Outward {
         }
     }
 
-    /// Whether all of a message that has begun has come.
+    /// Whether the last message has come as a whole.
     pub(super) fn is_between(&self) -> bool {
         matches!(self.inside, Inside::Head)
     }
 
-    /// How much is missing of what stands before the next message; `None` within one.
+    /// How many bytes of the next message's head are missing; `None` within a message.
     pub(super) fn missing_head(&self) -> Option<usize> {
         let missing = MESSAGE_HEAD_BYTES - self.head.len();
         self.is_between().then_some(missing)
     }
 
-    /// The frame that as much of a message as is there, `readable`, is sent as: what stands before it, and its length.
+    /// The head of the next frame, for as much of the message as is `readable`, and the length of its payload.
     pub(super) fn next_frame(&self, readable: usize) -> Option<(FrameHead, usize)> {
         let Inside::Message(form, left, _) = self.inside else {
             return None;
@@ -70,7 +70,7 @@ impl Outward {
         (len > 0).then_some((head, len))
     }
 
-    /// That was sent, of this length.
+    /// Notes that this frame's payload, of `part` bytes, was sent.
     pub(super) fn sent_in_place(&mut self, part: usize) {
         let Inside::Message(_, left, len) = self.inside else {
             return;
@@ -84,7 +84,8 @@ impl Outward {
         };
     }
 
-    /// Appends what is for the client to `out`. Gives what ends it all, if that has come: nothing behind it counts.
+    /// Appends frames for the client to `out`. Gives the record that ends the session, if it has come: nothing behind it
+    /// counts.
     pub(super) fn take(
         &mut self,
         bytes: &[u8],
@@ -156,9 +157,11 @@ impl Outward {
 }
 
 const NONSENSE: Corrupt = Corrupt("a message of a WebSocket makes no sense");
-const NOT_AGREED: Corrupt = Corrupt("a message is compressed for a client that takes no such");
-const NOT_ITS_TO_BLAME: Corrupt =
-    Corrupt("a client is said to compress badly, which sends no compressed messages");
+const NOT_AGREED: Corrupt =
+    Corrupt("a message is compressed for a client that has not agreed on permessage-deflate");
+const NOT_ITS_TO_BLAME: Corrupt = Corrupt(
+    "a compression fault is reported for a client that has not agreed on permessage-deflate",
+);
 
 /// Takes up to `len` bytes off the front.
 fn split<'b>(bytes: &mut &'b [u8], len: usize) -> &'b [u8] {
@@ -187,7 +190,7 @@ mod tests {
         .concat()
     }
 
-    /// What frames hold, fragments put together, and how many frames there are.
+    /// The messages in these frames, put together from their fragments, and the number of frames.
     fn read(mut frames: &[u8]) -> (Vec<(u8, Vec<u8>)>, usize) {
         let (mut messages, mut count) = (Vec::new(), 0);
         let mut open = None;
@@ -339,7 +342,7 @@ mod tests {
             outward.sent_in_place(len);
         }
         assert_eq!(out, b"\x41\x01\x00\x01\x80\x01");
-        // A client that has not agreed on it is not to get any.
+        // A client that has not agreed on compression gets no compressed message.
         let empty = message_head(Content::Message(Form { kind, is_deflated }), 0);
         for head in [head, empty] {
             let mut out = Vec::new();

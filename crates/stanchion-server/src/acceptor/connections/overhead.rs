@@ -1,17 +1,17 @@
-//! Bounds what the client of an HTTP/2 connection may send that carries nothing: floods of PING, SETTINGS, empty frames or heads
-//! that h2 refuses (RFC 9113 section 10.5).
+//! Bounds the bytes that the client of an HTTP/2 connection may send without any content: floods of PING, SETTINGS, empty
+//! frames or heads that h2 refuses (RFC 9113 section 10.5).
 
 use http::Request;
 
 use super::head_fields::{FIELD_BYTES, HeadFields};
 
-/// A client may begin with so many bytes that carry nothing.
+/// How many bytes without content a client may begin with.
 const FIRST_BYTES: u64 = 32 << 10;
-/// It may send so many more in each second, such as the PINGs of a connection that is kept open.
+/// How many more it may send in each second, such as the PINGs of a connection that is kept open.
 const BYTES_PER_S: u64 = 1 << 10;
-/// It may send so many for each byte of a body or an answer: a frame of one byte has 10, and `WINDOW_UPDATE` has 13.
+/// How many it may send for each byte of a body or an answer: a frame of one byte has 10, and `WINDOW_UPDATE` has 13.
 const TIMES: u64 = 32;
-/// And so many with each request, besides its head: PRIORITY, `WINDOW_UPDATE`, `RST_STREAM`.
+/// How many it may send with each request, besides the request's head: PRIORITY, `WINDOW_UPDATE`, `RST_STREAM`.
 const BYTES_PER_REQUEST: u64 = 256;
 
 /// The client's first bytes are no frame (RFC 9113 section 3.4).
@@ -27,14 +27,14 @@ pub(super) struct Overhead {
     since_us: u64,
     came_bytes: u64,
     body_bytes: u64,
-    /// Of frames that open windows.
+    /// Bytes of frames that open windows.
     window_bytes: u64,
-    /// Requests account for so many, with their heads.
+    /// Bytes that requests account for, with their heads.
     asked_bytes: u64,
-    /// Of the next frame, what has come of its head.
+    /// The head of the next frame, as far as it has come.
     head: [u8; HEAD_BYTES],
     head_len: usize,
-    /// Bytes that come before that head.
+    /// How many bytes come before that head.
     skipped: usize,
     fields: HeadFields,
 }
@@ -54,7 +54,7 @@ impl Overhead {
         }
     }
 
-    /// These bytes go to h2.
+    /// Counts bytes that go to h2.
     pub(super) fn came(&mut self, mut bytes: &[u8]) {
         self.came_bytes += bytes.len() as u64;
         loop {
@@ -89,7 +89,7 @@ impl Overhead {
         self.head_len = 0;
     }
 
-    /// A request has come that h2 does not refuse.
+    /// Counts a request that h2 has accepted.
     pub(super) fn asked<T>(&mut self, request: &Request<T>) {
         let fields = request.headers().iter();
         let fields = fields.map(|(name, value)| name.as_str().len() + value.len() + FIELD_BYTES);
@@ -100,9 +100,9 @@ impl Overhead {
         self.asked_bytes += (target + fields.sum::<usize>()) as u64 + BYTES_PER_REQUEST;
     }
 
-    /// Whether the client has sent more, or more fields, than what belongs to its requests, to their bodies and to so many bytes of answers. A
-    /// client that waits for answers may open windows for them, in however small steps: if it were sent away it would come back,
-    /// and the app would begin these answers again.
+    /// Whether the client has sent more bytes, or more fields, than its requests, their bodies and so many bytes of answers
+    /// need. A client that waits for answers may open windows for them in however small steps: if the server sent it away,
+    /// it would come back, and the app would begin these answers again.
     pub(super) fn is_flood(&self, answered_bytes: u64, waits: bool, now_us: u64) -> bool {
         let age_s = now_us.saturating_sub(self.since_us) / 1_000_000;
         let carried_bytes = self.body_bytes.saturating_add(answered_bytes);
@@ -132,7 +132,7 @@ mod tests {
         frame
     }
 
-    /// After the preface and so many bytes of frames that carry nothing.
+    /// The overhead after the preface and so many bytes of frames without content.
     fn overhead(more: u64) -> Overhead {
         let mut overhead = Overhead::new(BORN_US);
         overhead.came(&[0xff; PREFACE_BYTES]);

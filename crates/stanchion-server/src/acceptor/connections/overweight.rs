@@ -1,4 +1,4 @@
-//! The memory of clients: how much each has, and which connections are cut off when all have more than they may.
+//! The memory of clients: how much each has, and which connections the acceptor cuts off when all have more than they may.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -14,11 +14,11 @@ use crate::acceptor::poller::Poller;
 use crate::acceptor::requests::Requests;
 use crate::acceptor::storage::clients::Client;
 
-/// The status names so many of the clients that have most.
+/// How many of the clients that have most the status names.
 const NAMED_MAX: usize = 5;
-/// The acceptor cuts connections off until clients have this share less than they may, and looks at all connections again
-/// when they have half of this share more than before: each look takes a while, and connections that are gone may have left
-/// memory in requests that still run.
+/// The acceptor cuts connections off until clients have this share less than they may. It looks at all connections again
+/// when clients have half of this share more than before: each look takes a while, and connections that are gone may have
+/// left memory in requests that still run.
 const MARGIN_SHARE: usize = 8;
 
 /// A client, or a connection of a peer that may speak for many clients.
@@ -33,7 +33,7 @@ enum Sharer {
 struct Weight {
     sharer: Sharer,
     bytes: usize,
-    /// The client is too slow then, if it does not move. The slowest is due first.
+    /// When the client is too slow if it does not move. The slowest client is the first to be due.
     due_us: u64,
     number: u32,
 }
@@ -44,13 +44,13 @@ pub(crate) struct ClientMemory {
     /// An address of the client; of a proxy, if it may speak for many.
     pub(crate) client: String,
     pub(crate) bytes: usize,
-    /// Its connections and streams.
+    /// How many connections and streams it has.
     pub(crate) connections: usize,
 }
 
-/// The connections that have to go until the rest has no more than `bytes_max`, in order: each is the slowest of the client that
-/// has most by then. Connections that have less than the average of their client go last, since they make no room, and before
-/// them those that the server does not wait for.
+/// The connections that have to go until the rest has no more than `bytes_max`, in order: each is the slowest of the client
+/// that has most after those before it are gone. Of a client's connections, those with less than the average go last, since
+/// they make little room, and before these go those that the server does not wait for.
 fn overweight(weights: &[Weight], bytes_max: usize) -> Vec<u32> {
     let all: usize = weights.iter().map(|weight| weight.bytes).sum();
     let mut excess = all.saturating_sub(bytes_max);
@@ -70,7 +70,7 @@ fn overweight(weights: &[Weight], bytes_max: usize) -> Vec<u32> {
             (is_heavy, Reverse(one.due_us), one.bytes, one.number)
         });
         let mut own: Vec<_> = own.collect();
-        // The first to go last.
+        // The connection that goes first is the last.
         own.sort_unstable();
         (sum, sharer, own)
     });
@@ -102,7 +102,7 @@ impl Connection {
         }
     }
 
-    /// The client that the present request is of, as a proxy says.
+    /// The client that the present request is from, as a proxy reports it.
     fn client(&self, requests: &Requests) -> Option<Client> {
         let head = match &self.phase {
             Phase::Body(body) => &body.head,
@@ -114,7 +114,7 @@ impl Connection {
         self.peer.client(head, requests.believed())
     }
 
-    /// The client is too slow then, if it does not move.
+    /// When the client is too slow if it does not move.
     fn due_us(&self, requests: &Requests) -> u64 {
         let limit = requests.common.settings.header_timeout.as_duration();
         let header_due_us = |since_us| limit.map_or(u64::MAX, |limit| after(since_us, limit));
@@ -134,7 +134,7 @@ impl Connection {
 }
 
 impl Connections {
-    /// The clients that have most memory, in order.
+    /// The clients that have most memory, the largest first.
     pub(crate) fn heaviest(&self, requests: &Requests) -> Vec<ClientMemory> {
         let mut clients: HashMap<Sharer, ClientMemory> = HashMap::new();
         for connection in self.roll.iter() {
@@ -185,7 +185,7 @@ mod tests {
         let client = |last| Sharer::Client(Client::at([192, 0, 2, last].into()));
         let [one, other] = [client(1), client(2)];
         let proxied = Sharer::Connection(9);
-        // (whose, bytes, due); the number is the row.
+        // (sharer, bytes, due); the number is the row.
         let rows = [
             (one, 10, 300),
             (one, 10, 100),
@@ -209,7 +209,7 @@ mod tests {
             (81, &[][..]),
             (80, &[1]),
             (71, &[1]),
-            // Now the other client has most, by a byte.
+            // The other client has most now, by a byte.
             (70, &[1, 3]),
             (46, &[1, 3]),
             (45, &[1, 3, 2]),

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// What a connection takes to get going, and the least for which its client is waited, whatever the rate.
+/// How long a connection may take to get going, and how long the server waits for a client at least, whatever the rate.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
-/// For how long bytes that came early make up for those that come late, where no pause is too long.
+/// How long early bytes make up for late ones, where there is no limit on pauses.
 const WINDOW: Duration = Duration::from_secs(60);
 
 /// A head that comes more slowly than this after its first second drips.
@@ -13,14 +13,14 @@ const DRIP_AFTER_US: u64 = 1_000_000;
 /// The longest time between two looks at a head that drips.
 const DOZE_US_MAX: u64 = 5_000_000;
 
-/// How long to wait until a head is looked at again of which so many bytes have come in that time, if
-/// it drips: half as long as it took so far at most, and its sender will hardly notice.
+/// How long to wait until the next look at a head that drips, of which so many bytes have come in that time: at most half as
+/// long as it took so far, which its sender will hardly notice.
 pub(super) fn doze_us(bytes: u64, took_us: u64) -> Option<u64> {
     let drips = took_us >= DRIP_AFTER_US && bytes * 1_000_000 < DRIP_BYTES_PER_S * took_us;
     drips.then(|| (took_us / 2).min(DOZE_US_MAX))
 }
 
-/// How slow somebody may be.
+/// How slow a client may be.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PaceLimits {
     /// The longest pause.
@@ -30,34 +30,33 @@ pub(super) struct PaceLimits {
 }
 
 impl PaceLimits {
-    /// Time that somebody may have in hand: as long as a pause may be, so that a pause is never too long
-    /// for the rate alone.
+    /// How much time a client may have in hand: as long as a pause may be, so that no pause is too long for the rate alone.
     fn window_us(self) -> u64 {
         micros(self.pause.unwrap_or(WINDOW).max(GRACE))
     }
 
-    /// For how long these bytes keep up the least rate.
+    /// How long these bytes last at the least rate.
     fn worth_us(self, bytes: u64) -> u64 {
         let us = u128::from(bytes) * 1_000_000 / u128::from(self.bytes_per_s.max(1));
         u64::try_from(us).unwrap_or(u64::MAX)
     }
 }
 
-/// What is too slow.
+/// The limit that a client breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slowness {
-    /// Nothing came for too long.
+    /// No byte came for too long.
     Pause,
-    /// What came was too little.
+    /// Too few bytes came.
     Rate,
 }
 
-/// The progress of bytes that a client is to send, or to take. Time in which we do not wait for it does not
-/// count.
+/// The progress of bytes that a client is to send, or to take. Time in which the server does not wait for the client does
+/// not count.
 ///
-/// Each byte buys as much time as it takes at the least rate, and time passes; who has none in hand any
-/// more is too slow. There is a bound on what can be in hand, so that nobody lives for ever on a good
-/// start. In other words a leaky bucket, by the virtual scheduling of ITU-T I.371.
+/// Each byte buys as much time as it takes at the least rate, and time passes; a client that has none in hand any more is
+/// too slow. The time in hand is bounded, so that no client lives for ever on a good start. In other words a leaky bucket,
+/// by the virtual scheduling of ITU-T I.371.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     limits: PaceLimits,
@@ -65,12 +64,12 @@ pub(super) struct Pace {
     /// When the time in hand is over.
     until_us: u64,
     last_us: u64,
-    /// Since when we are not waiting.
+    /// Since when the server does not wait for the client, if it does not.
     held_since_us: Option<u64>,
 }
 
 impl Pace {
-    /// From now on bytes are waited for.
+    /// Begins to wait for bytes.
     pub(super) fn begin(limits: PaceLimits, now_us: u64) -> Self {
         Self {
             limits,
@@ -81,7 +80,7 @@ impl Pace {
         }
     }
 
-    /// The same, with all the time in hand that one may have.
+    /// Begins with all the time in hand that a client may have.
     pub(super) fn begin_ahead(limits: PaceLimits, now_us: u64) -> Self {
         Self {
             until_us: now_us.saturating_add(limits.window_us()),
@@ -89,7 +88,7 @@ impl Pace {
         }
     }
 
-    /// Bytes came, or were taken, and for now no more are waited for.
+    /// Notes that bytes came, or were taken, and stops waiting for now.
     pub(super) fn came(&mut self, bytes: usize, now_us: u64) {
         let earned_us = self
             .until_us
@@ -99,7 +98,7 @@ impl Pace {
         self.hold(now_us);
     }
 
-    /// No more are waited for.
+    /// Stops waiting for the client.
     pub(super) fn hold(&mut self, now_us: u64) {
         self.held_since_us.get_or_insert(now_us);
     }
@@ -108,7 +107,7 @@ impl Pace {
         self.held_since_us.is_some()
     }
 
-    /// They are waited for again.
+    /// Waits for the client again.
     pub(super) fn go_on(&mut self, now_us: u64) {
         if let Some(held_since_us) = self.held_since_us.take() {
             let held_us = now_us.saturating_sub(held_since_us);
@@ -117,7 +116,7 @@ impl Pace {
         }
     }
 
-    /// What is too slow, if something is.
+    /// The limit that the client breaks now, if it breaks one.
     pub(super) fn too_slow(&self, now_us: u64) -> Option<Slowness> {
         if self.held_since_us.is_some() {
             return None;
@@ -132,7 +131,7 @@ impl Pace {
 }
 
 impl Pace {
-    /// It is not too slow before, if it goes on as it is.
+    /// Before this time the client is not too slow, if nothing changes.
     pub(super) fn due_us(&self) -> u64 {
         let pause_us = self.limits.pause.map_or(u64::MAX, micros);
         let rate_us = match self.limits.bytes_per_s {
@@ -142,8 +141,8 @@ impl Pace {
         self.last_us.saturating_add(pause_us).min(rate_us)
     }
 
-    /// Whether it makes do with about the least rate, or less: who does better soon has all the time in hand
-    /// that one may have.
+    /// Whether the client keeps to about the least rate, or less: a client that does better soon has all the time in hand
+    /// that it may have.
     pub(super) fn drips(&self, now_us: u64) -> bool {
         let in_hand_us = self.until_us.saturating_sub(now_us);
         !self.is_held()
@@ -157,7 +156,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Those of tests.
+/// The limits that tests use.
 #[cfg(test)]
 pub(super) const LIMITS: PaceLimits = PaceLimits {
     pause: Some(Duration::from_secs(60)),
@@ -181,7 +180,7 @@ mod tests {
         pace
     }
 
-    /// One of which so many bytes come each second, for so many seconds.
+    /// A body of which so many bytes come each second, for so many seconds.
     fn steady(bytes: usize, seconds: u64) -> Pace {
         let pieces: Vec<_> = (1..=seconds).map(|second| (second, bytes)).collect();
         came(&pieces)
@@ -212,7 +211,7 @@ mod tests {
             let pieces: Vec<_> = pieces.take_while(|(at_s, _)| *at_s <= until_s).collect();
             came(&pieces).too_slow(until_s * S)
         };
-        // What an average since the start would allow for 51 days.
+        // An average since the start would allow this for 51 days.
         assert_eq!(drip(60), None);
         assert_eq!(drip(62), Some(Slowness::Rate));
         assert_eq!(drip(3_600), Some(Slowness::Rate));
@@ -220,7 +219,7 @@ mod tests {
 
     #[test]
     fn an_honest_sender_may_stall() {
-        // 2 kB/s, as by a bad radio link, with a stall of half a minute now and then.
+        // 2 kB/s, as over a bad radio link, with a stall of half a minute now and then.
         let mut pieces = Vec::new();
         let mut at_s = 0;
         for _ in 0..20 {
@@ -293,12 +292,12 @@ mod tests {
 
     #[test]
     fn who_drips_is_told_from_who_stalls() {
-        // A client that has begun, and whatever it does, has its grace.
+        // A client that has just begun has its grace, whatever it does.
         assert!(!Pace::begin(LIMITS, 0).drips(5 * S - 1));
         assert!(Pace::begin(LIMITS, 0).drips(5 * S));
-        // At the least rate nobody ever gets ahead.
+        // At the least rate no client ever gets ahead.
         assert!(steady(240, 100).drips(100 * S));
-        // At three times as much one is ahead after a while, and a stall does not make a drip of it.
+        // At three times the least rate a client is ahead after a while, and a stall does not make it drip.
         assert!(!steady(720, 15).drips(15 * S));
         assert!(!steady(720, 60).drips(80 * S));
         assert!(steady(720, 60).drips(91 * S));
@@ -308,7 +307,7 @@ mod tests {
     }
 
     proptest! {
-        /// However long each piece took to be stored, it is as if it had taken no time.
+        /// However long each piece took to be stored, the pace is as if it had taken no time.
         #[test]
         fn time_in_which_we_do_not_read_does_not_count(
             pieces in proptest::collection::vec((0..500_usize, 0..3_000_000_u64, 0..3_000_000_u64), 0..50),
@@ -330,7 +329,7 @@ mod tests {
             prop_assert_eq!(held.too_slow(held_us + rest_us), expected);
         }
 
-        /// Whoever keeps up the rate in every stretch as long as the grace is never too slow, and whoever has
+        /// A client that keeps up the rate in every stretch as long as the grace is never too slow, and a client that has
         /// brought less than half of it in twice the window always is.
         #[test]
         fn a_rate_over_a_window_decides(
@@ -345,7 +344,7 @@ mod tests {
             let (mut kept_up, mut too_slow) = (true, None);
             for (wait_us, bytes) in pieces {
                 now_us += wait_us;
-                // The watch looks at any time; the worst one is just before something comes.
+                // The loop may look at any time; the worst moment is just before a piece comes.
                 too_slow = too_slow.or(pace.too_slow(now_us));
                 kept_up &= LIMITS.worth_us(bytes as u64) >= wait_us;
                 pace.came(bytes, now_us);

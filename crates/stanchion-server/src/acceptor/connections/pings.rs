@@ -1,34 +1,34 @@
-//! Whether the client of a WebSocket is there: it is pinged, and answers in time.
+//! Whether the client of a WebSocket is there: the server pings it, and it has to answer in time.
 
 use super::judging::after;
 use crate::settings::Settings;
 
-/// When a client is pinged, and when it must have answered.
+/// When the server pings a client, and when the client must have answered.
 pub(super) struct Pings {
-    /// When the next ping is sent, or, if one was, when it must have been answered.
+    /// When the next ping is due, or, if one is unanswered, when its answer is.
     due_us: u64,
-    /// A ping was sent, when so many bytes had been written.
+    /// How many bytes the server had written when it sent the ping; `None` if no ping is unanswered.
     pinged_at: Option<u64>,
 }
 
-/// What is to be done.
+/// The action that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Ping,
-    /// The client is taken for gone.
+    /// Close the session, since the client is taken for gone.
     Close,
 }
 
-/// What is seen of a client.
+/// The observations that the verdict on a client rests on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
-    /// Bytes that were written to its socket.
+    /// How many bytes the server has written to its socket.
     pub(super) written: u64,
-    /// Of these, the bytes that its kernel has taken.
+    /// How many of these bytes its kernel has taken.
     pub(super) taken: u64,
-    /// More wait for it than the socket has room for.
+    /// Whether more bytes wait for it than the socket has room for.
     pub(super) is_behind: bool,
-    /// What it sends is read; not while nobody takes it.
+    /// Whether the server reads from it. It does not while the worker takes nothing.
     pub(super) is_heard: bool,
 }
 
@@ -45,12 +45,12 @@ impl Pings {
         self.due_us
     }
 
-    /// The client has answered.
+    /// Notes that the client has answered.
     pub(super) fn answered(&mut self, settings: &Settings, now_us: u64) {
         *self = Self::new(settings, now_us);
     }
 
-    /// What the clock asks for.
+    /// The action that is due at this time, if any.
     pub(super) fn tick(&mut self, seen: Seen, settings: &Settings, now_us: u64) -> Option<Due> {
         if now_us < self.due_us {
             return None;
@@ -63,13 +63,13 @@ impl Pings {
             return Some(Due::Ping);
         };
         if seen.is_behind {
-            // Who takes nothing has `write_timeout`.
+            // `write_timeout` deals with a client that takes nothing.
             self.due_us = answers_by_us;
             return None;
         }
         if !seen.is_heard && seen.taken > pinged_at {
-            // It may have answered, behind what nobody takes yet. Its kernel has taken the ping, so the machine is
-            // there: the next ping asks again.
+            // The client may have answered, behind messages that the worker does not take yet. Its kernel has taken the
+            // ping, so the machine is there: the next ping asks again.
             self.answered(settings, now_us);
             return None;
         }
@@ -88,7 +88,7 @@ mod tests {
         Settings::from_json(settings).expect("settings")
     }
 
-    /// One that was pinged after `written` bytes.
+    /// Pings after one was sent, behind `written` bytes.
     fn pinged(settings: &Settings, written: u64) -> Pings {
         let mut pings = Pings::new(settings, 0);
         let seen = Seen {

@@ -1,4 +1,4 @@
-//! Whose a connection is, where a proxy says so: in a PROXY header at its start, or in a packet of the uwsgi protocol.
+//! The client of a connection as a proxy names it: in a PROXY header at the start, or in a packet of the uwsgi protocol.
 
 use std::rc::Rc;
 
@@ -11,8 +11,8 @@ use crate::acceptor::requests::Requests;
 use crate::acceptor::storage::connection_shares::Claim;
 
 impl Connection {
-    /// Reads the header, and nothing behind it: what follows is for whoever reads what the client sends. It is looked at
-    /// in the socket until it is whole, which is to be within the time that a head may take.
+    /// Reads the header and nothing behind it, which the next phase reads. Until the header is whole, it stays in the socket
+    /// and is only looked at. It has to be whole within the time that a head may take.
     pub(super) fn read_proxy_header(&mut self, requests: &mut Requests) -> Step {
         let Some(versions) = requests.common.settings.proxy_protocol else {
             return self.is_of(&ProxyHeader::default(), requests);
@@ -27,7 +27,7 @@ impl Connection {
             Read::End | Read::Failed => return Step::Close,
         };
         match proxy_start(&seen[..len], versions) {
-            // Nobody is there any more to send the rest.
+            // The client has ended, so the rest never comes.
             Ok(ProxyStart::Part) if self.transport.has_ended() => Step::Close,
             Ok(ProxyStart::Part) => {
                 self.transport.wait_for_more();
@@ -44,21 +44,21 @@ impl Connection {
         }
     }
 
-    /// The connection is that of whom the header names, among whose connections it counts.
+    /// Takes the client that the header names for the peer, and counts the connection among those of that client.
     fn is_of(&mut self, header: &ProxyHeader, requests: &mut Requests) -> Step {
         let believed = &requests.common.settings.forwarded_allow_ips;
         self.peer = Rc::new(self.peer.behind(header, believed));
         self.claim(requests).unwrap_or(Step::On)
     }
 
-    /// The request is that of whom the packet names. What comes of that, if it goes no further.
+    /// Takes the client that the packet names for the peer. Returns the next step if the connection goes no further.
     pub(super) fn is_of_packet(&mut self, head: &Head, requests: &mut Requests) -> Option<Step> {
         let believed = &requests.common.settings.forwarded_allow_ips;
         self.peer = Rc::new(self.peer.of_packet(head, believed));
         self.claim(requests)
     }
 
-    /// Counts the connection among those of its client. What comes of it, if it goes no further.
+    /// Counts the connection among those of its client. Returns the next step if the connection goes no further.
     fn claim(&mut self, requests: &mut Requests) -> Option<Step> {
         match requests.connection_shares.claim(self.peer.limited_ip()) {
             Claim::Unlimited => None,
@@ -79,7 +79,7 @@ impl Connection {
     }
 }
 
-/// A header has come from whom none is taken.
+/// The refusal of a PROXY header from a peer that is not to send one.
 pub(super) fn unwanted(requests: &Requests) -> Refusal {
     Refusal::Forbidden(match requests.common.settings.proxy_protocol {
         None => "a PROXY header where proxy_protocol is off",

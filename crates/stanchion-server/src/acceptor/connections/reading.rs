@@ -14,7 +14,7 @@ use crate::acceptor::dispatch::request::Body;
 use crate::acceptor::requests::body::{Sink, SinkState};
 use crate::acceptor::requests::{Account, Requests};
 
-/// How the head of an operator's request is read.
+/// The rules for heads of operators' requests.
 const OPERATORS_RULES: HeadRules = HeadRules {
     line_bytes: 8 << 10,
     field_bytes: 8 << 10,
@@ -31,31 +31,31 @@ pub(super) struct PartialHead {
     pub(super) bytes: Vec<u8>,
     pub(super) form: HeadForm,
     pub(super) head: Head,
-    /// Until then nobody is woken for a few bytes of it.
+    /// Until when the connection stays asleep although a few bytes of the head come.
     pub(super) dozes_until_us: Option<u64>,
 }
 
-/// A body that is being read, and what it belongs to.
+/// A body that the server reads, and its request.
 pub(super) struct ReadingBody {
     pub(super) head: Head,
     pub(super) decoder: Decoder,
     pub(super) sink: Sink,
-    /// How fast it comes.
+    /// How fast the body comes.
     pub(super) pace: Pace,
     pub(super) account: Account,
     pub(super) started_us: u64,
-    /// Whether its request joins the line before it is whole.
+    /// Whether the request joins the line before the body is whole.
     early: Early,
 }
 
-/// Bytes that have come, and not been understood yet.
+/// Bytes that have come, and are not parsed yet.
 enum Came<'b> {
-    /// Just read: those of a buffer that is lent, from there on.
+    /// Bytes that were just read: those of a buffer that is lent, from this index on.
     Now {
         buffer: &'b mut Vec<u8>,
         from: usize,
     },
-    /// Behind the request before, and kept since.
+    /// Bytes that came behind the request before, and were kept.
     Before(Bytes),
 }
 
@@ -71,7 +71,7 @@ impl<'b> Came<'b> {
         }
     }
 
-    /// What stands behind the first `len`.
+    /// The bytes behind the first `len`.
     fn behind(self, len: usize) -> Self {
         match self {
             Self::Now { buffer, from } => Self::Now {
@@ -82,7 +82,7 @@ impl<'b> Came<'b> {
         }
     }
 
-    /// To be kept. It is copied once, however many requests it holds.
+    /// The bytes, to be kept. They are copied once, however many requests they hold.
     fn kept(self) -> Bytes {
         match self {
             Self::Now { buffer, from } => Bytes::copy_from_slice(&buffer[from..]),
@@ -90,8 +90,8 @@ impl<'b> Came<'b> {
         }
     }
 
-    /// Takes the first `max` bytes, or as many as there are, with the buffer that they are in. Nothing if they do not
-    /// fill half of it: then they are better copied.
+    /// Takes the first `max` bytes, or as many as there are, with the buffer that they are in. `None` if they do not fill
+    /// half of it: then a copy costs less.
     fn take_with_buffer(&mut self, max: u64) -> Option<Bytes> {
         let Self::Now { buffer, from } = self else {
             return None;
@@ -121,7 +121,7 @@ impl Connection {
         }
         requests.with_scratch(|scratch, requests| match self.transport.read(scratch) {
             Read::Bytes(_) => self.head_came(Came::now(scratch), requests),
-            // All that came are records without plaintext.
+            // Only records without plaintext have come.
             Read::Nothing if self.transport.has_had_its_turn() => {
                 self.wake_later(requests);
                 Step::Wait
@@ -192,12 +192,12 @@ impl Connection {
         }
     }
 
-    /// A stream of HTTP/2 has brought a head.
+    /// Begins the request of an HTTP/2 stream, whose head has come.
     pub(super) fn begin_stream(&mut self, head: Head, requests: &mut Requests) -> Step {
         self.begin(head, Came::Before(Bytes::new()), requests)
     }
 
-    /// A head has come whole with which something is wrong.
+    /// Refuses a request whose head has come whole, but is wrong.
     fn refuse_head(&mut self, refusal: Refusal, head: Head, requests: &mut Requests) -> Step {
         if self.audience == Audience::Operators {
             return self.refuse_unread(refusal, requests);
@@ -207,8 +207,8 @@ impl Connection {
         self.refuse(refusal, head, account, started_us, requests)
     }
 
-    /// Bytes of a head came, or were looked for. If they drip they are left to gather: to wake the
-    /// connection for each of them would cost as much as a request.
+    /// Bytes of a head came, or the loop looked for some. Bytes that drip are left to gather: to wake the connection for
+    /// each of them would cost as much as a request.
     fn doze(&mut self, requests: &Requests) {
         let now_us = requests.now_us;
         let Phase::Head(partial) = &mut self.phase else {
@@ -227,13 +227,13 @@ impl Connection {
             .wake_at(if dozes { DRIPPED_BYTES } else { 1 });
     }
 
-    /// A head has come whole, and `rest` behind it.
+    /// Begins a request whose head has come whole, with the bytes `rest` behind it.
     fn begin(&mut self, head: Head, rest: Came<'_>, requests: &mut Requests) -> Step {
         self.requests = self.requests.wrapping_add(1);
         self.closing |= self.transport.is_worn();
         if self.audience == Audience::Operators {
             self.ahead = rest.kept();
-            // What is asked here has no body; one that comes all the same is not read.
+            // Operators' requests need no body; the server does not read one.
             self.closing |= head.framing() != Framing::Empty;
             self.phase = Phase::Asked(Box::new(head));
             return Step::On;
@@ -318,7 +318,7 @@ impl Connection {
             self.wake_later(requests);
             return Step::Wait;
         }
-        // Straight into its place, where nothing else can be between.
+        // The body is read straight into its place, where its framing allows nothing in between.
         let (plain, room) = (body.decoder.plain_left(), body.early.room(&body.sink));
         if let Some(place) = body.sink.place(plain) {
             let before = place.len();
@@ -344,7 +344,7 @@ impl Connection {
         let mut come = |buffer: &mut Vec<u8>, requests: &mut Requests| {
             match self.transport.read(buffer) {
                 Read::Bytes(_) => self.body_came(Came::now(buffer), requests),
-                // It is not readable any more.
+                // The transport is not readable any more.
                 Read::Nothing => Step::On,
                 Read::End if self.is_body_at_end() => Step::On,
                 Read::End | Read::Failed => self.refuse_body(Refusal::BodyCutShort, requests),
@@ -356,7 +356,7 @@ impl Connection {
         }
     }
 
-    /// Whether the end of what a body comes in is its own, too.
+    /// Whether the body ends where the client's bytes end.
     fn is_body_at_end(&mut self) -> bool {
         let Phase::Body(body) = &mut self.phase else {
             return false;
@@ -424,8 +424,8 @@ impl Connection {
             early,
             ..
         } = *body;
-        // Once it is whole its length is known, and the fields say so: chunks are gone (RFC 9112 section 7.1.3). Where some
-        // join the line before, apps find the fields of all as they were sent.
+        // The length of a whole body is known, and the fields tell it instead of chunks (RFC 9112 section 7.1.3). Where some
+        // requests join the line before their bodies are whole, apps find the fields of all requests as they were sent.
         let was_unknown = matches!(head.framing(), Framing::Chunked | Framing::ToEnd);
         if was_unknown && early == Early::Never {
             head.remove("transfer-encoding");
@@ -434,7 +434,7 @@ impl Connection {
         self.arrive(head, sink.into_body(), account, started_us, requests)
     }
 
-    /// A request has arrived whole.
+    /// A request has arrived whole, and joins the line.
     fn arrive(
         &mut self,
         head: Head,
@@ -452,7 +452,7 @@ impl Connection {
         Step::On
     }
 
-    /// What is left of the body is not read.
+    /// Refuses a request while its body comes. The rest of the body is not read.
     pub(super) fn refuse_body(&mut self, refusal: Refusal, requests: &mut Requests) -> Step {
         let over = Phase::Over;
         let Phase::Body(body) = std::mem::replace(&mut self.phase, over) else {
@@ -467,7 +467,7 @@ impl Connection {
         self.refuse(refusal, head, account, started_us, requests)
     }
 
-    /// A request is answered by us, of which not all was read.
+    /// Refuses a request of which a part was not read.
     fn refuse(
         &mut self,
         refusal: Refusal,

@@ -1,27 +1,26 @@
-//! Who is here: connections by number, and those of them that can be spared, longest first.
+//! The table of connections by number, and a list of those that can be spared, longest first.
 
-/// The number of nobody.
+/// The number of no entry.
 const NOBODY: u32 = u32::MAX;
 
-/// Entries that keep their number while they are here, and a list through some of them: what is
-/// spared first is found without a look at the others, as nginx does for its reusable
-/// connections.
+/// Entries that keep their number while they are in the table, and a list through some of them: so the acceptor finds the
+/// entry to spare first without a look at the others, as nginx does for its reusable connections.
 pub(super) struct Roll<T> {
     entries: Vec<Entry<T>>,
     vacant: Vec<u32>,
-    /// Numbers of those who left in this turn: what was told of them may still be on its way, and must not be taken
-    /// for somebody else's.
+    /// Numbers of entries that were removed in this turn: news for them may still be on its way, and must not reach another
+    /// entry.
     resting: Vec<u32>,
     /// The ends of the list.
     first: u32,
     last: u32,
-    /// How many are in the list.
+    /// How many entries are in the list.
     spare: usize,
 }
 
 struct Entry<T> {
     here: Option<T>,
-    /// When it is to be looked at, in microseconds.
+    /// When the acceptor is to look at it, in microseconds.
     look_at_us: u64,
     is_spare: bool,
     before: u32,
@@ -42,18 +41,18 @@ impl<T> Default for Roll<T> {
 }
 
 impl<T> Roll<T> {
-    /// How many are here.
+    /// How many entries there are.
     pub(super) fn len(&self) -> usize {
         self.entries.len() - self.vacant.len() - self.resting.len()
     }
 
-    /// The number of the next one.
+    /// The number that the next entry will have.
     pub(super) fn next_number(&self) -> u32 {
         let next = self.vacant.last().copied();
         next.unwrap_or(self.entries.len() as u32)
     }
 
-    /// Adds one, not spare; gives its number, which is [`Roll::next_number`].
+    /// Adds an entry that cannot be spared yet, and returns its number, which is [`Roll::next_number`].
     pub(super) fn add(&mut self, one: T) -> u32 {
         let number = self.next_number();
         if self.vacant.pop().is_none() {
@@ -71,12 +70,12 @@ impl<T> Roll<T> {
         number
     }
 
-    /// The one with this number, if there is one.
+    /// The entry with this number, if there is one.
     pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
         self.entries.get_mut(number as usize)?.here.as_mut()
     }
 
-    /// Takes an entry off, from the list too.
+    /// Removes an entry, from the list too.
     pub(super) fn remove(&mut self, number: u32) -> Option<T> {
         self.set_spare(number, false);
         let gone = self.entries[number as usize].here.take()?;
@@ -84,43 +83,43 @@ impl<T> Roll<T> {
         Some(gone)
     }
 
-    /// A turn is over: numbers are free again.
+    /// Ends a turn: the numbers of removed entries are free again.
     pub(super) fn end_turn(&mut self) {
         self.vacant.append(&mut self.resting);
     }
 
-    /// The numbers of all who are here, in no order.
+    /// The numbers of all entries, in no order.
     pub(super) fn numbers(&self) -> Vec<u32> {
         let all = (0..).zip(&self.entries);
         let here = all.filter(|(_, entry)| entry.here.is_some());
         here.map(|(number, _)| number).collect()
     }
 
-    /// All who are here, in no order.
+    /// All entries, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.entries.iter().filter_map(|entry| entry.here.as_ref())
     }
 
-    /// Whose time has come to be looked at.
+    /// Appends the numbers of the entries that are due to be looked at.
     pub(super) fn due(&self, now_us: u64, into: &mut Vec<u32>) {
         let due = (0..).zip(&self.entries);
         let due = due.filter(|(_, entry)| entry.look_at_us <= now_us && entry.here.is_some());
         into.extend(due.map(|(number, _): (u32, _)| number));
     }
 
-    /// When an entry is to be looked at again.
+    /// Sets when the acceptor looks at an entry again.
     pub(super) fn look_at(&mut self, number: u32, at_us: u64) {
         self.entries[number as usize].look_at_us = at_us;
     }
 
-    /// Has an entry looked at then, if not before.
+    /// Has the acceptor look at an entry at that time, if not before.
     pub(super) fn look_by(&mut self, number: u32, at_us: u64) {
         let entry = &mut self.entries[number as usize];
         entry.look_at_us = entry.look_at_us.min(at_us);
     }
 
-    /// Whether an entry can be spared from now on. One that could not be before is the last in the
-    /// list; one that could keeps its place.
+    /// Sets whether an entry can be spared. An entry that could not be spared before becomes the last in the list; one that
+    /// could keeps its place.
     pub(super) fn set_spare(&mut self, number: u32, is_spare: bool) {
         let entry = &mut self.entries[number as usize];
         if entry.is_spare == is_spare || entry.here.is_none() {
@@ -140,12 +139,12 @@ impl<T> Roll<T> {
         }
     }
 
-    /// Who has been spare for the longest.
+    /// The entry that has been in the list for the longest.
     pub(super) fn longest_spare(&self) -> Option<u32> {
         (self.first != NOBODY).then_some(self.first)
     }
 
-    /// How many can be spared.
+    /// How many entries can be spared.
     pub(super) fn spare(&self) -> usize {
         self.spare
     }
@@ -189,7 +188,7 @@ mod tests {
         proptest::collection::vec(act, 0..200)
     }
 
-    /// Who is due now, each of whom is to be looked at again at `again_us`.
+    /// The entries that are due now. The acceptor looks at each again at `again_us`.
     fn seen(roll: &mut Roll<u32>, now_us: u64, again_us: u64) -> Vec<u32> {
         let mut seen = Vec::new();
         roll.due(now_us, &mut seen);
@@ -199,7 +198,7 @@ mod tests {
         seen
     }
 
-    /// One more, who is called by its number.
+    /// Adds an entry with its number as its value.
     fn add(roll: &mut Roll<u32>) -> u32 {
         let number = roll.next_number();
         assert_eq!(roll.add(number), number);
@@ -220,25 +219,25 @@ mod tests {
         assert_eq!(seen(&mut roll, 5, 20), [1]);
         roll.remove(0);
         assert_eq!(seen(&mut roll, 10, 20), [2]);
-        // Somebody else has the number.
+        // Another entry has the number.
         roll.end_turn();
         assert_eq!(add(&mut roll), 0);
         assert_eq!(seen(&mut roll, 11, 20), [0]);
     }
 
     proptest! {
-        /// The naive model: a list of who is here, and a list of who is spare.
+        /// The naive model: a list of all entries, and a list of those to spare.
         #[test]
         fn it_is_a_list_of_all_and_a_list_of_the_spare(acts in acts()) {
             let mut roll = Roll::default();
             let (mut here, mut spare): (Vec<u32>, Vec<u32>) = Default::default();
-            // In this turn.
+            // The numbers that were freed in this turn.
             let mut left: Vec<u32> = Vec::new();
             for act in acts {
                 match act {
                     Act::Add => {
                         let number = add(&mut roll);
-                        // What is told in this turn of one who has left is not taken for this one's.
+                        // News for an entry that has left in this turn must not reach this one.
                         prop_assert!(!here.contains(&number) && !left.contains(&number));
                         here.push(number);
                     }
@@ -274,7 +273,7 @@ mod tests {
                 sorted.sort_unstable();
                 prop_assert_eq!(all, sorted);
             }
-            // And the order of the whole list, by taking it apart.
+            // The order of the whole list is the same, too, as taking it apart shows.
             let mut taken = Vec::new();
             while let Some(number) = roll.longest_spare() {
                 taken.push(number);

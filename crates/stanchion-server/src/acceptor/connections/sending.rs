@@ -19,60 +19,60 @@ use crate::acceptor::requests::{Account, Requests};
 use crate::acceptor::storage::memory::Piece;
 use crate::tally::Outcome;
 
-/// Pieces that are written at a time.
+/// How many pieces one call writes.
 const PIECES_MAX: usize = 16;
 
 /// An answer that is being sent.
 pub(super) struct Sending {
-    /// Of the app's answers and our own; `None` for an operator's.
+    /// The request that is answered; `None` for an operator's.
     pub(super) request: Option<Asked>,
-    /// What the kernel has not taken yet.
+    /// Bytes that the kernel has not taken yet.
     pub(super) pending: VecDeque<Piece>,
     pub(super) source: Source,
     pub(super) is_chunked: bool,
     /// The connection goes on after it.
     pub(super) keeps: bool,
     pub(super) spooler: Option<Spooler>,
-    /// The kernel has not taken all of what it was given last.
+    /// The kernel has not taken all of the last bytes.
     pub(super) is_behind: bool,
-    /// What comes of the body is compressed first.
+    /// Set if the body is compressed first.
     pub(super) compressing: Option<Box<Compressing>>,
 }
 
-/// Whose answer it is, and what is to be told of it.
+/// The request that is answered, and the facts that the logs need.
 pub(super) struct Asked {
     pub(super) ticket: Rc<Ticket>,
     pub(super) account: Account,
     pub(super) status: u16,
-    /// What the request is counted as once all is sent.
+    /// The outcome to count once all is sent.
     pub(super) outcome: Outcome,
-    /// The head, if somebody wants to know.
+    /// The head of the answer, if an observer wants it.
     pub(super) head: Vec<u8>,
-    /// Bytes of the body that were given away, and those that are still to be had of it, if that is known.
+    /// How many bytes of the body went to the client, and how many are still to come, if that is known.
     pub(super) bytes: u64,
     pub(super) wanted: Option<u64>,
 }
 
-/// Where the rest of a body comes from.
+/// The source of the rest of a body.
 pub(super) enum Source {
-    /// There is no more.
+    /// No more of the body comes.
     Over,
-    /// It ends here though it is not whole.
+    /// The body ends here though it is not whole.
     Broken,
-    /// A worker writes it.
+    /// A worker writes the body.
     Stream,
-    /// Nothing is sent before all is compressed.
+    /// The answer goes out once all of it is compressed.
     Compressed(Box<Unsent>),
     File(FileBody),
 }
 
 /// The outcome of a look for more of a stream in its worker's memory.
 pub(super) enum Fetched {
-    /// There is some, and this has come of sending it.
+    /// Some was there, and was sent with this outcome.
     Sent(Written),
-    /// The stream has something else to say, such as that it is over.
+    /// The stream has other news, such as that it is over.
     News,
-    /// There is nothing, or it is not to be fetched.
+    /// Nothing is there, or it is not to be sent from there.
     Nothing,
 }
 
@@ -82,27 +82,27 @@ impl Asked {
         self.gave(bytes);
     }
 
-    /// So much has come of the body.
+    /// Notes that so many bytes of the body have come.
     pub(super) fn took(&mut self, bytes: usize) {
         if let Some(wanted) = &mut self.wanted {
             *wanted = wanted.saturating_sub(bytes as u64);
         }
     }
 
-    /// So much of what came of it is for the client.
+    /// Notes that so many bytes of the body went to the client.
     pub(super) fn gave(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
     }
 
     pub(super) fn over(&mut self, outcome: Outcome, requests: &mut Requests) {
-        // A refusal was counted when it was made.
+        // A refusal was counted when the server made it.
         let head = std::mem::take(&mut self.head);
         requests.over(&self.ticket, self.status, outcome, head, self.bytes);
     }
 }
 
 impl Sending {
-    /// One of which nothing was sent.
+    /// Begins an answer of which nothing was sent.
     pub(super) fn new(request: Option<Asked>, source: Source, keeps: bool) -> Self {
         Self {
             request,
@@ -116,7 +116,7 @@ impl Sending {
         }
     }
 
-    /// Puts bytes behind what is pending.
+    /// Puts bytes behind the pending ones.
     pub(super) fn push(&mut self, bytes: Bytes, requests: &Requests) {
         if !bytes.is_empty() {
             self.pending
@@ -130,14 +130,14 @@ impl Sending {
         }
     }
 
-    /// Fetches more of a stream, when what was fetched last is out: so little is kept for a client that is slow. What can go
-    /// from the worker's memory to the client `in_place` is left there for [`Self::fetch`].
+    /// Fetches more of a stream when the bytes fetched last are out: so the server keeps little for a slow client. Bytes
+    /// that can go from the worker's memory straight to the client, `in_place`, are left there for [`Self::fetch`].
     pub(super) fn fill(&mut self, connection: u32, in_place: bool, requests: &mut Requests) {
         let (Source::Stream, Some(asked)) = (&self.source, &self.request) else {
             return;
         };
         let ticket = Rc::clone(&asked.ticket);
-        // Also when nothing is fetched now: whatever is brought from here on is news.
+        // This is done even if nothing is fetched now: everything that comes from here on is news.
         ticket.seen();
         loop {
             if self.compressing.is_some() {
@@ -180,14 +180,14 @@ impl Sending {
                 .compressing
                 .as_ref()
                 .is_some_and(|compressing| compressing.is_away());
-            // A thread that compresses wakes us. Until then a full spool would say each time that there is news.
+            // The thread that compresses wakes the connection. Until then a full spool would report news each time.
             if !changed || !self.pending.is_empty() || is_away {
                 return;
             }
         }
     }
 
-    /// Sends what a worker has written of a stream from where it stands.
+    /// Sends bytes of a stream from where the worker has written them.
     pub(super) fn fetch(&mut self, transport: &mut Transport, requests: &mut Requests) -> Fetched {
         let (Source::Stream, Some(asked)) = (&self.source, &self.request) else {
             return Fetched::Nothing;
@@ -202,7 +202,7 @@ impl Sending {
         {
             return Fetched::Sent(written);
         }
-        // Nothing is there; perhaps it is the end.
+        // Nothing is there; the stream may have ended.
         ticket.expects();
         requests.dispatch.look_for(&ticket, requests.now_us);
         ticket.seen();
@@ -212,8 +212,8 @@ impl Sending {
         }
     }
 
-    /// Sends what is pending and what is `there` of a stream behind it, in its frame: with the last chunk, if it is the
-    /// end, since a segment of its own would wake the client again.
+    /// Sends the pending bytes, and those that are `there` of a stream behind them, in their frame: at the end of the stream
+    /// with the last chunk, since a segment of its own would wake the client again.
     fn send_from_worker(
         &mut self,
         ticket: &Ticket,
@@ -222,7 +222,7 @@ impl Sending {
         requests: &mut Requests,
     ) -> Option<Written> {
         let (socket, len) = (transport.socket()?, there.len);
-        // Of a body whose length is promised, that is the end of it: `has_all`.
+        // A body of a known length ends without a last chunk: `has_all`.
         let is_last = there.is_last && self.is_chunked;
         let head = chunk_head(len);
         let (head, end): (&[u8], &[u8]) = match self.is_chunked {
@@ -268,7 +268,7 @@ impl Sending {
         Some(written)
     }
 
-    /// The client is given all that there is of a stream. Its worker may be through with it.
+    /// Takes nothing more of a stream, because the client gets no more of it. Its worker may have finished with it.
     pub(super) fn let_go(&mut self, ticket: &Ticket, requests: &mut Requests) {
         requests.dispatch.look_for(ticket, requests.now_us);
         self.source = Source::Over;
@@ -276,7 +276,7 @@ impl Sending {
         requests.dispatch.abandon(ticket, requests.now_us);
     }
 
-    /// Whether a stream is as long as its head says.
+    /// Whether a stream has given as many bytes as its head says.
     fn has_all(&self) -> bool {
         let wanted = self.request.as_ref().and_then(|asked| asked.wanted);
         let is_plain = matches!(self.source, Source::Stream) && self.compressing.is_none();
@@ -305,7 +305,7 @@ impl Sending {
         }
     }
 
-    /// Since when a helper thread is waited for that reads a file, if one is.
+    /// Since when the answer waits for a helper thread that reads a file, if it does.
     pub(super) fn waits_for_file_since_us(&self) -> Option<u64> {
         match &self.source {
             Source::File(file) => file.waits_since_us(),
@@ -327,7 +327,7 @@ impl Sending {
             .take(PIECES_MAX)
             .map(|piece| IoSlice::new(piece.as_slice()))
             .collect();
-        // Else the head of a file would go out by itself, and wake the client twice.
+        // Otherwise the head of a file would go out by itself, and wake the client twice.
         let more = matches!(&self.source, Source::File(file) if !file.is_over());
         let written = transport.write_all_of(&slices, more);
         if let Written::Bytes(len) = written {
@@ -337,12 +337,12 @@ impl Sending {
         written
     }
 
-    /// So many bytes are out, of what was pending first. Gives how many of them were not pending.
+    /// Drops so many bytes, which are out, from the pending ones. Gives how many of them were not pending.
     fn advance(&mut self, bytes: usize) -> usize {
         advance(&mut self.pending, bytes)
     }
 
-    /// The client does not get the rest.
+    /// Gives up the rest of an answer, because the client is gone.
     pub(super) fn abandon(self, requests: &mut Requests) {
         let Some(mut asked) = self.request else {
             return;
@@ -364,7 +364,7 @@ impl Sending {
     }
 }
 
-/// So many bytes are done with, of what is first. Gives how many of them were not there.
+/// Drops so many bytes from the front. Gives how many of them were not there.
 pub(super) fn advance(pieces: &mut VecDeque<Piece>, bytes: usize) -> usize {
     let mut left = bytes;
     while let Some(piece) = pieces.front_mut() {

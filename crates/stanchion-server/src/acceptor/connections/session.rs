@@ -26,49 +26,49 @@ use crate::tally::{self, CloseCode};
 
 /// How long a client may take for its part of the closing handshake.
 const CLOSING: Duration = Duration::from_secs(10);
-/// So much of what a worker has written is made frames of at a time. The client has taken them before more is.
+/// How many bytes of a worker's messages become frames at a time. The client has to take these before there are more.
 const TAKEN_BYTES: usize = 128 << 10;
-/// So much of a message goes from the worker's memory to the socket without a copy of ours. Below it, messages that come
-/// together are better sent together.
+/// From this size on a message goes from the worker's memory to the socket without a copy of ours. Smaller messages that
+/// come together are better sent together.
 const SENT_IN_PLACE_BYTES: usize = 8 << 10;
 
 /// A WebSocket that is open, or being closed.
 pub(super) struct Session {
     pub(super) ticket: Rc<Ticket>,
     account: Account,
-    /// The head of the answer, if somebody wants to know.
+    /// The head of the answer, if an observer wants it.
     head: Vec<u8>,
     socket: Socket,
     outward: Outward,
-    /// What the kernel has not taken yet.
+    /// Bytes that the kernel has not taken yet.
     pub(super) pending: Bytes,
-    /// The worker has so much of a message ready that it is sent from where it stands.
+    /// The worker has so much of a message ready that it goes to the socket from where it stands.
     is_large_next: bool,
-    /// Bytes of frames that were given away.
+    /// How many bytes of frames went to the client.
     bytes: u64,
     facts: SessionFacts,
-    /// Bytes of these, and of the head, that the kernel has taken.
+    /// How many bytes of the head and of frames the kernel has taken.
     written: u64,
-    /// What has come for the worker, that it has had no room for yet.
+    /// The message for the worker for which it has had no room yet.
     pub(super) inward: Inward,
-    /// What is in memory of what the client has sent.
+    /// The account of the client's bytes that are in memory.
     held: Held,
     pub(super) unfinished: Unfinished,
     /// The worker writes no more.
     is_worker_done: bool,
-    /// Who closed it, once somebody has.
+    /// How it was closed, once it was.
     end: Option<End>,
-    /// The client has no more to say.
+    /// The client sends no more.
     pub(super) is_client_done: bool,
     pings: Pings,
-    /// When it ends whether or not the client takes part in it.
+    /// When the session ends whether or not the client takes part in it.
     pub(super) closed_by_us: u64,
-    /// When it is closed since the server leaves; later than ever until it does.
+    /// When the server closes it because the server leaves; `None` until it does.
     restarts_us: Option<u64>,
 }
 
 impl Session {
-    /// One whose request is answered by what is `pending`, with `head`.
+    /// Begins a session: the connection answers the request with the `pending` bytes, whose head for the logs is `head`.
     pub(super) fn new(
         Waiting {
             ticket, account, ..
@@ -79,7 +79,7 @@ impl Session {
     ) -> Self {
         let deflates = ticket.request.deflate().is_some();
         let facts = SessionFacts {
-            // What a seat has done since this turn began is no earlier.
+            // The seat may have taken the request after this turn began. The session begins no earlier.
             begun_us: requests.now_us.max(ticket.taken_us.get()),
             ..SessionFacts::default()
         };
@@ -106,10 +106,10 @@ impl Session {
         }
     }
 
-    /// When it is to be looked at again.
+    /// When the acceptor has to look at it again.
     pub(super) fn due_us(&self, requests: &Requests) -> u64 {
         if self.end.is_some() {
-            // Nothing else is asked of its client any more.
+            // The server asks nothing else of the client any more.
             return self.closed_by_us;
         }
         if requests.lifecycle.is_leaving() && self.restarts_us.is_none() {
@@ -119,7 +119,7 @@ impl Session {
         due_us.min(self.restarts_us.unwrap_or(u64::MAX))
     }
 
-    /// Closes it in its time when the server leaves, whatever its client does.
+    /// Closes the session in its time when the server leaves, whatever its client does.
     pub(super) fn retire(&mut self, number: u32, requests: &mut Requests) {
         if self.end.is_some() {
             return;
@@ -134,8 +134,8 @@ impl Session {
         }
     }
 
-    /// What the clock asks of the client; true if that is to be said. All that has come is heard before: what came in
-    /// time, while others had their turn, is not late.
+    /// Does what is due by the clock; true if there is something to write. The caller reads all that has come before: bytes
+    /// that came in time, while others had their turn, are not late.
     pub(super) fn tick(&mut self, transport: &Transport, requests: &mut Requests) -> bool {
         let now_us = requests.now_us;
         if self.end.is_some() {
@@ -147,7 +147,7 @@ impl Session {
             return true;
         }
         if now_us < self.pings.due_us() {
-            // The kernel is not asked for nothing: a session is looked at with each message.
+            // This saves a call to the kernel: the acceptor looks at a session with each message.
             return false;
         }
         let seen = Seen {
@@ -169,7 +169,7 @@ impl Session {
         due.is_some()
     }
 
-    /// Closes it, unless somebody has: the client is told, and the app if it was not the app.
+    /// Closes the session, unless it is closed: the client gets a close frame, and so does the app if it did not close itself.
     fn close(&mut self, end: End, close: &Close, requests: &mut Requests) {
         if self.end.is_some() {
             return;
@@ -183,7 +183,7 @@ impl Session {
         }
     }
 
-    /// Writes what there is for the client, and tells what has come of it.
+    /// Writes as many bytes to the client as there are, and returns the outcome.
     pub(super) fn say(
         &mut self,
         transport: &mut Transport,
@@ -204,7 +204,7 @@ impl Session {
         Some(written)
     }
 
-    /// Sends what the worker has written of a message from where it stands.
+    /// Sends bytes of a message from where the worker has written them.
     fn say_in_place(
         &mut self,
         transport: &mut Transport,
@@ -218,7 +218,7 @@ impl Session {
         let sent = dispatch.send(ticket, len, socket, (&[&head], b""), &mut left)?;
         let written = transport.wrote(sent);
         let Written::Bytes(bytes) = written else {
-            // The socket is full, or broken: it is kept until there is room.
+            // The socket is full, or broken: the message is kept until there is room.
             let mut out = Vec::new();
             self.take_some(&mut out, requests);
             self.pending = Bytes::from(out);
@@ -239,20 +239,20 @@ impl Session {
         Some(written)
     }
 
-    /// Takes what the worker says, once the client has taken what it said before. A large message may be sent `in_place`.
+    /// Takes messages from the worker, once the client has taken those before. A large message may be sent `in_place`.
     fn listen(&mut self, in_place: bool, requests: &mut Requests) {
         if !self.pending.is_empty() {
             return;
         }
-        // What the client has asked with a ping comes before what the worker says: that may be its answer to what came behind
-        // the ping, and a pong is sent as soon as it can be (RFC 6455 section 5.5.2).
+        // The pong comes before the worker's messages: a message may be the worker's answer to one that came behind the
+        // ping, and the server sends a pong as soon as it can (RFC 6455 section 5.5.2).
         let mut out = std::mem::take(self.socket.out());
-        // Once it is closed, nothing is.
+        // In a closed session there is no message to send in place.
         self.is_large_next = false;
         if self.end.is_none() {
             self.take_messages(in_place, requests, &mut out);
         }
-        // If the worker has closed it, that comes last, whatever it writes behind that.
+        // The close comes last if the worker has closed the session, whatever the worker has written behind it.
         out.append(self.socket.out());
         self.pending = Bytes::from(out);
     }
@@ -275,15 +275,15 @@ impl Session {
             if has_looked {
                 return;
             }
-            // Nothing is there; perhaps it is the end. What this brings is no news, so it is looked for once more; what
-            // comes after that wakes the connection.
+            // Nothing is there; the stream may have ended. The look for that is no news to the ticket, so the loop looks for
+            // messages once more; messages that come later wake the connection.
             ticket.expects();
             requests.dispatch.look_for(&ticket, requests.now_us);
             ticket.seen();
         }
     }
 
-    /// Messages were sent since there were so many.
+    /// Counts the messages that were sent since there were `before`.
     fn count_sent(&self, before: u64, requests: &Requests) {
         let sent = self.outward.sent.count - before;
         let tally = &requests.common.tally;
@@ -308,7 +308,7 @@ impl Session {
         self.is_large_next
     }
 
-    /// Makes frames of some of what the worker has written; false if that is nothing.
+    /// Makes frames of some of the worker's messages; false if there are none.
     fn take_some(&mut self, out: &mut Vec<u8>, requests: &mut Requests) -> bool {
         let mut bytes = requests.dispatch.spare();
         let (dispatch, ticket) = (&mut requests.dispatch, &self.ticket);
@@ -344,7 +344,7 @@ impl Session {
         }
     }
 
-    /// The worker has given the slot back, or is dead, without a close.
+    /// Closes a session whose worker has given the slot back, or is dead, without a close.
     fn worker_is_done(&mut self, end: StreamEnd, requests: &mut Requests) {
         self.is_worker_done = true;
         self.inward.clear();
@@ -357,7 +357,7 @@ impl Session {
         self.close(End::ForWorker, &why, requests);
     }
 
-    /// Whether the worker may have more, for which there is room.
+    /// Whether the worker may have more messages, for which there is room.
     pub(super) fn has_more_to_say(
         &mut self,
         transport: &Transport,
@@ -370,7 +370,7 @@ impl Session {
         !self.pending.is_empty() || self.is_large_next
     }
 
-    /// Bytes of the client's; gives how many are left, for when the worker has room or more frames may be begun.
+    /// Takes bytes of the client. Gives how many are left, for when the worker has room or more frames may be begun.
     pub(super) fn came(&mut self, mut left: Came<'_>, requests: &mut Requests) -> usize {
         self.inward.has_more_behind = true;
         while self.inward.is_empty() {
@@ -407,7 +407,7 @@ impl Session {
         left.len()
     }
 
-    /// A message of the client's: as much of its first piece as there is room for goes to the worker where it came.
+    /// Hands the worker a message of the client: as much of its first piece as finds room goes from where it was read.
     fn hand_over(&mut self, form: Form, message: Payload<'_>, requests: &mut Requests) {
         if self.is_worker_done {
             return;
@@ -416,24 +416,24 @@ impl Session {
             .put(form, message, |pieces| pour(&self.ticket, pieces, requests));
     }
 
-    /// Whether its client is heard. Not while the worker takes nothing; and who does not take what is said to it is
-    /// not heard either: it may ping without end.
+    /// Whether the server reads from the client. It does not while the worker takes nothing. Nor does it read from a client
+    /// that does not take its frames: such a client may ping without end.
     pub(super) fn hears(&self) -> bool {
         self.pending.is_empty() && self.inward.is_empty()
     }
 
-    /// Gives the worker some of what it has room for, and tells how much that was.
+    /// Gives the worker as many bytes as it has room for, and returns how many these were.
     pub(super) fn pass_on(&mut self, requests: &mut Requests) -> usize {
         if self.is_worker_done {
             self.inward.clear();
         }
-        // If the slot makes no sense, or is gone, that is found out when the worker is listened to.
+        // If the slot makes no sense, or is gone, the next read from the worker shows it.
         self.inward
             .pour(|pieces| pour(&self.ticket, pieces, requests))
     }
 
-    /// Counts what is in memory of what the client has sent, with what of it is `ahead`. If all clients together may
-    /// not have so much, it is closed.
+    /// Counts the client's bytes that are in memory, `ahead` of them not parsed yet. If all clients together may not have so
+    /// many, closes the session.
     pub(super) fn count(&mut self, ahead: usize, requests: &mut Requests) {
         let (came, held) = (self.socket.unfinished_bytes(), self.socket.held_bytes());
         let now_us = requests.now_us;
@@ -441,7 +441,7 @@ impl Session {
             .has(came, held, requests.body_pace(), now_us);
         self.unfinished.waits(self.hears(), now_us);
         let bytes = held + self.inward.held_bytes() + ahead;
-        // Who is being closed gets no more.
+        // A session that is closed already is not closed again.
         if !requests
             .messages
             .hold(&mut self.held, bytes, requests.now_us)
@@ -452,19 +452,19 @@ impl Session {
         }
     }
 
-    /// Whether all is said, and heard by who is to hear it.
+    /// Whether both sides have the last byte that is for them.
     pub(super) fn is_over(&self, now_us: u64) -> bool {
         let is_said = self.end.is_some() && self.socket.is_closing();
         is_said && (now_us >= self.closed_by_us || (self.is_client_done && self.inward.is_empty()))
     }
 
-    /// It is over, and whoever keeps records is told.
+    /// Ends the session, and reports it to those who keep records.
     pub(super) fn over(mut self, requests: &mut Requests) {
         let end = self.end.unwrap_or(End::Cut);
         self.facts.sent = self.outward.sent;
         let code = CloseCode::of(self.facts.code);
         requests.common.tally.ended_by(code);
-        // It is over once.
+        // The session ends once, so this is set once.
         let _ = self.ticket.session.set(Box::new(self.facts));
         requests.dispatch.abandon(&self.ticket, requests.now_us);
         requests.common.tally.happened(end.event());
@@ -474,7 +474,7 @@ impl Session {
 
     /// The connection has ended.
     pub(super) fn abandon(mut self, requests: &mut Requests) {
-        // What it was told it has not got.
+        // The client has not got all pending bytes, so the session counts as cut.
         if !self.pending.is_empty() || !self.socket.out().is_empty() {
             self.end = None;
             self.facts.code = None;
@@ -483,16 +483,16 @@ impl Session {
     }
 }
 
-/// Hands pieces to the worker: what has a mask is freed of it on the way.
+/// Hands pieces to the worker, and takes masks off them on the way.
 fn pour(ticket: &Ticket, pieces: [Piece<'_>; 2], requests: &mut Requests) -> Option<usize> {
     let parts = pieces.map(|(bytes, mask)| Part::new(bytes, mask));
     requests.dispatch.pour(ticket, &parts)
 }
 
-/// When a session is closed, of those that all are to be: they are spread over `session_grace`.
+/// When this session closes, if all are to: the server spreads them over `session_grace`.
 fn restarts_us(number: u32, requests: &Requests) -> u64 {
     let spread = requests.common.settings.session_spread();
-    // Fibonacci hashing spreads numbers that follow one another.
+    // Fibonacci hashing spreads consecutive numbers.
     let share = number.wrapping_mul(0x9e37_79b9);
     let spread_us = (spread.as_micros() as u64 * u64::from(share)) >> 32;
     requests.now_us.saturating_add(spread_us)

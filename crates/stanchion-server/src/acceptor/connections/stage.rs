@@ -11,7 +11,7 @@ use crate::acceptor::poller::{Poller, Source};
 use crate::acceptor::requests::Requests;
 use crate::acceptor::storage::payers::Payers;
 
-/// Turns of the loop that anything here takes at most.
+/// Turns of the loop that any test takes at most.
 pub(super) const TURNS_MAX: usize = 2_000;
 
 /// A server, and the client's end of its first connection where the test keeps that here.
@@ -27,7 +27,7 @@ pub(super) struct Stage<S = UnixStream> {
 }
 
 impl<S> Stage<S> {
-    /// A server without connections, which serves.
+    /// A server that is open, and has no connection.
     pub(super) fn of(mut requests: Requests, payers: Rc<Payers>, socket: S) -> Self {
         requests.lifecycle = Lifecycle::Open;
         Self {
@@ -38,7 +38,7 @@ impl<S> Stage<S> {
         }
     }
 
-    /// The doors let a client in.
+    /// Adds a connection, as the doors do.
     pub(super) fn let_in(&mut self, ours: UnixStream, peer: Peer, is_turned_away: bool) {
         let newcomer = Newcomer {
             socket: ours.into(),
@@ -51,7 +51,7 @@ impl<S> Stage<S> {
         added.expect("it is watched");
     }
 
-    /// Turns of the loop until there is no news.
+    /// Makes turns of the loop until there is no news.
     #[cfg(test)]
     pub(super) fn turn(&mut self) {
         for _ in 0..TURNS_MAX {
@@ -62,7 +62,7 @@ impl<S> Stage<S> {
         panic!("it comes to no rest");
     }
 
-    /// One turn of the loop; false if there was no news.
+    /// Makes one turn of the loop; false if there was no news.
     pub(super) fn turn_once(&mut self) -> bool {
         self.poller.wait(Duration::ZERO).expect("epoll");
         let mut woken = Vec::new();
@@ -89,7 +89,7 @@ impl<S> Stage<S> {
         true
     }
 
-    /// A look at deadlines, this long after the last moment.
+    /// Looks at deadlines, this long after the last moment.
     #[cfg(test)]
     pub(super) fn later(&mut self, by_us: u64) {
         self.requests.now_us += by_us;

@@ -1,7 +1,7 @@
-//! A stream of HTTP/2, as the connection of its one request has it: bytes in and bytes out, as over a socket of its own.
+//! A stream of HTTP/2, as the connection of its one request sees it: bytes in and bytes out, as over a socket of its own.
 //!
-//! What goes in is the body of the request. What comes out is an answer as HTTP/1.1 has it: heads, of which this makes
-//! frames, and a body that has no framing but ends with its stream.
+//! The body of the request comes in. An answer in the form of HTTP/1.1 goes out: heads, of which this makes frames, and a
+//! body that has no framing but ends with its stream.
 
 use std::io::IoSlice;
 use std::rc::Rc;
@@ -16,12 +16,12 @@ use stanchion_http::{Field, field_lines, fields};
 use super::ledger::{Ledger, Part, Sent};
 use super::transport::{Broken, Read, Written};
 
-/// What ends a head.
+/// The end of a head.
 const HEAD_END: &[u8] = b"\r\n\r\n";
 /// Fields of HTTP/1.1 that say how it frames an answer, or what becomes of its connection (RFC 9113 section 8.2.2).
 const OF_CONNECTION: [&str; 4] = ["connection", "keep-alive", "transfer-encoding", "upgrade"];
 
-/// The inner end of a stream.
+/// The acceptor's end of a stream.
 pub(super) struct Stream {
     body: RecvStream,
     /// Bytes of the body that have come and were not read yet. They are a copy: the pieces that h2 gives share its buffers,
@@ -30,24 +30,24 @@ pub(super) struct Stream {
     /// All of the body has come.
     is_whole: bool,
     outward: Outward,
-    /// What goes behind the answer, with its end (RFC 9113 section 8.1).
+    /// The fields that follow the answer, with its end (RFC 9113 section 8.1).
     trailers: HeaderMap,
     waker: Waker,
     ledger: Rc<Ledger>,
-    /// The bytes that h2 has of the answer.
+    /// The bytes of the answer that h2 holds.
     sent: Rc<Sent>,
-    /// By the client.
+    /// The client has reset the stream.
     is_reset: bool,
-    /// What the client is told if the answer is not whole.
+    /// The reason of the reset that the client gets if the answer is not whole.
     reason: Reason,
 }
 
 /// How far the answer is.
 enum Outward {
-    /// Its head is written, of which so much is here: never more than a head, which its worker's slot bounds.
+    /// Its head is being written; so much of it is here, never more than a head, which its worker's slot bounds.
     Head(Vec<u8>, SendResponse<Part>),
     Body(SendStream<Part>),
-    /// The client has been told the end of it.
+    /// The client has the end of it.
     Over,
 }
 
@@ -73,7 +73,8 @@ impl Stream {
         }
     }
 
-    /// Whether the client has reset it, or the connection that carries it is gone; whenever that changes, it is called.
+    /// Whether the client has reset the stream, or the connection that carries it is gone. When that changes, h2 calls the
+    /// waker.
     pub(super) fn is_reset(&mut self) -> bool {
         let mut context = Context::from_waker(&self.waker);
         self.is_reset |= match &mut self.outward {
@@ -84,8 +85,8 @@ impl Stream {
         self.is_reset
     }
 
-    /// Takes what has come of the body out of h2, and drops trailers, which h2 keeps beside its windows until the stream
-    /// ends (RFC 9113 section 6.9: flow control is for DATA only). Whenever more comes, the waker is called.
+    /// Takes the body out of h2, as far as it has come. Drops trailers, which h2 keeps beside its windows until the stream
+    /// ends (RFC 9113 section 6.9: flow control is for DATA only). When more comes, h2 calls the waker.
     pub(super) fn collect(&mut self) {
         let mut context = Context::from_waker(&self.waker);
         while !self.is_whole && !self.is_reset {
@@ -104,8 +105,8 @@ impl Stream {
         }
     }
 
-    /// Reads what was collected of the body, as far as `buffer` has room. Only what is read makes room for more (RFC 9113
-    /// section 5.2), so no more waits here than the client was allowed to send.
+    /// Reads the collected body, as far as `buffer` has room. Only a read opens the client's window again (RFC 9113 section
+    /// 5.2), so no more waits here than the client was allowed to send.
     pub(super) fn read(&mut self, buffer: &mut Vec<u8>) -> Read {
         if self.came.is_empty() {
             return match (self.is_whole, self.is_reset) {
@@ -119,22 +120,22 @@ impl Stream {
         buffer.extend_from_slice(&self.came[..len]);
         self.came.advance(len);
         if self.came.is_empty() {
-            // And the memory.
+            // The memory is freed, too.
             self.came = BytesMut::new();
         }
-        // It fails only where there is nobody any more to send.
+        // This fails only where no client is there any more to send.
         let _ = self.body.flow_control().release_capacity(len);
         Read::Bytes(len)
     }
 
-    /// Writes as much as the client has room for, and says that it was all, if it `is_last` and is taken whole.
+    /// Writes as much as the client has room for, and ends the answer with it, if it `is_last` and is taken whole.
     pub(super) fn write(&mut self, bytes: &[u8], is_last: bool) -> Written {
         let mut rest = bytes;
         while let Outward::Head(head, _) = &mut self.outward {
             if rest.is_empty() {
                 return Written::of(bytes.len());
             }
-            // The end may have begun in what came before.
+            // The end of the head may have begun in an earlier part.
             let from = head.len().saturating_sub(HEAD_END.len() - 1);
             let before = head.len();
             head.extend_from_slice(rest);
@@ -159,7 +160,7 @@ impl Stream {
         }
     }
 
-    /// Likewise of all of them in turn.
+    /// Writes all slices in turn, as [`Self::write`] does.
     pub(super) fn write_all_of(&mut self, slices: &[IoSlice<'_>]) -> Written {
         let mut all = 0;
         for slice in slices {
@@ -184,7 +185,7 @@ impl Stream {
         };
         text.clear();
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            // RFC 8441 section 5.1: frames of a WebSocket follow.
+            // The frames of a WebSocket follow (RFC 8441 section 5.1).
             *response.status_mut() = StatusCode::OK;
             response.headers_mut().remove("sec-websocket-accept");
         }
@@ -240,7 +241,7 @@ impl Stream {
         Written::of(len)
     }
 
-    /// How much of a body there is room for.
+    /// For how many bytes of a body there is room.
     pub(super) fn room(&mut self, wanted: usize) -> usize {
         match &mut self.outward {
             Outward::Body(send) => {
@@ -252,17 +253,17 @@ impl Stream {
         }
     }
 
-    /// Fields in wire form, which were checked, that go behind the answer.
+    /// Takes fields in wire form, which were checked, to send them behind the answer.
     pub(super) fn put_trailers(&mut self, wire: &[u8]) {
         let put = put_fields(field_lines(wire), &mut self.trailers);
         debug_assert!(put.is_some(), "what was checked are fields");
     }
 
-    /// The answer is whole.
+    /// Ends an answer that is whole.
     pub(super) fn end(&mut self) {
         if let Outward::Body(send) = &mut self.outward {
             let trailers = std::mem::take(&mut self.trailers);
-            // It is broken already, if it fails.
+            // If this fails, the stream is broken already.
             let _ = if trailers.is_empty() {
                 send.send_data(Part::new(Bytes::new(), &self.sent, &self.ledger), true)
             } else {
@@ -272,16 +273,16 @@ impl Stream {
         }
     }
 
-    /// The client is to be told that it gets no more for its own sake, not for a fault of ours.
+    /// Has the reset say that the client itself is the cause, and no fault of the server.
     pub(super) fn give_up(&mut self) {
         self.reason = Reason::CANCEL;
     }
 }
 
 impl Drop for Stream {
-    /// An answer that is not whole never ends, it breaks off.
+    /// Breaks an answer off that is not whole: it has no end.
     fn drop(&mut self) {
-        // Who leaves in the middle of an answer has had what it asked for, and may do so as often as it likes.
+        // A client that leaves in the middle of an answer has had what it asked for, and may do so as often as it likes.
         let is_in_vain = matches!(self.outward, Outward::Head(..)) && self.is_reset();
         match &mut self.outward {
             Outward::Head(_, respond) => respond.send_reset(self.reason),
@@ -292,7 +293,7 @@ impl Drop for Stream {
     }
 }
 
-/// What a head says. `None` if it is no head, as which nothing else goes out.
+/// Parses a head. `None` if it is no head; such bytes do not go out.
 fn response(text: &[u8]) -> Option<Response<()>> {
     let status = text.split(|&byte| byte == b' ').nth(1)?;
     let mut response = Response::new(());

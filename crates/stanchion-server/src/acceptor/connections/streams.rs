@@ -1,4 +1,4 @@
-//! The streams of HTTP/2 that a connection brings: each becomes a connection.
+//! The HTTP/2 streams that a connection brings: each becomes a connection.
 
 use std::rc::Rc;
 
@@ -19,7 +19,7 @@ use crate::acceptor::requests::Requests;
 use crate::tally::Event;
 
 impl Connections {
-    /// Makes connections of the streams that this one has brought.
+    /// Makes connections of the streams that this connection has brought.
     pub(super) fn begin_streams(&mut self, number: u32, requests: &mut Requests, poller: &Poller) {
         let Some(carrier) = self.roll.get_mut(number) else {
             return;
@@ -44,8 +44,8 @@ impl Connections {
         let Some((peer, ledger)) = self.roll.get_mut(carrier).and_then(|one| one.lends()) else {
             return;
         };
-        // There may be as many of them as of connections, and a client may have as many. It may try again (RFC 9113
-        // section 8.7).
+        // There may be as many streams as connections, and a client may have as many streams as connections. A client whose
+        // stream is refused may try again (RFC 9113 section 8.7).
         let is_full = self.streams >= requests.common.settings.max_connections as usize;
         self.streams_wait |= is_full;
         let claim = requests.connection_shares.claim_stream(peer.limited_ip());
@@ -88,7 +88,7 @@ impl Connection {
         }
     }
 
-    /// A stream of this connection has its peer and its ledger.
+    /// The peer and the ledger that the streams of this connection share.
     fn lends(&mut self) -> Option<(Rc<Peer>, Rc<Ledger>)> {
         let Phase::Carrying(carrier) = &self.phase else {
             return None;
@@ -96,7 +96,7 @@ impl Connection {
         Some((Rc::clone(&self.peer), carrier.ledger()))
     }
 
-    /// The head of the request that this stream is for has come.
+    /// Takes the head of the stream's request.
     fn take_request(
         &mut self,
         parts: &Parts,
@@ -135,7 +135,7 @@ impl Connection {
     }
 }
 
-/// Whether it asks for a WebSocket (RFC 8441 section 4).
+/// Whether the request asks for a WebSocket (RFC 8441 section 4).
 fn is_websocket(parts: &Parts) -> bool {
     let protocol = parts.extensions.get::<Protocol>();
     protocol.is_some_and(|protocol| protocol.as_str().eq_ignore_ascii_case("websocket"))

@@ -32,13 +32,13 @@ impl Stage {
         self.let_in(ours, peer(), is_turned_away);
     }
 
-    /// The client sends this.
+    /// Has the client send this.
     fn say(&mut self, text: &str) {
         self.socket.write_all(text.as_bytes()).unwrap();
         self.turn();
     }
 
-    /// What the client hears, and whether that was the last of it.
+    /// The bytes that the client has got, and whether the connection has ended.
     fn heard(&mut self) -> (String, bool) {
         let mut got = Vec::new();
         let is_over = match self.socket.read_to_end(&mut got) {
@@ -68,7 +68,7 @@ impl Stage {
         }
     }
 
-    /// The app answers it.
+    /// Has the app answer.
     fn answer(&mut self, head: &str, body: &str) {
         let ticket = self.ticket();
         let is_head = ticket.request.head.method() == "HEAD";
@@ -81,7 +81,7 @@ impl Stage {
         self.requests.common.tally.read().ended(outcome)
     }
 
-    /// Whatever has happened, it adds up.
+    /// Ends all connections, and checks that the counts add up, whatever has happened.
     fn close_books(mut self) {
         self.clients.abandon_all(&mut self.requests);
         assert_eq!(self.clients.len(), 0);

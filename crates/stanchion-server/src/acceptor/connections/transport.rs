@@ -1,5 +1,5 @@
-//! Bytes from a client, and bytes to it, whatever carries them. TLS may stand between the two, so nothing above looks at the
-//! socket's own bytes.
+//! Bytes from a client, and bytes to it, whatever carries them. TLS may stand between the two, so no code above this looks
+//! at the socket's own bytes.
 
 mod outcome;
 mod tls;
@@ -28,48 +28,48 @@ use crate::tally::{Tally, Traffic};
 pub(super) use outcome::{Broken, Read, Written};
 use tls::Cover;
 
-/// How much of a head that drips wakes its connection at once.
+/// How many bytes of a head that drips wake its connection at once.
 pub(super) const DRIPPED_BYTES: u16 = 1024;
 
-/// A connection may read and write so much in one go, before others have their turn.
+/// How many bytes a connection may read and write in one go, before others have their turn.
 const TURN_BYTES_MAX: usize = 256 << 10;
 
-/// Bytes may take more time than usual: frames that are all heads, or compressed fields. So a turn is over, too, when it has
-/// lasted for so long since the first look at its time, which comes once it had as many bytes as this.
+/// Some bytes take more time than usual: frames that are all heads, or compressed fields. So a turn is also over this long
+/// after the first look at the clock. The connection first looks when it has had [`TIMED_BYTES`].
 const TURN_US_MAX: u64 = 100;
 pub(super) const TIMED_BYTES: usize = 4 << 10;
 
-/// Of a file that the kernel does not send itself, so much is read at a time.
+/// How many bytes of a file the acceptor reads at a time, where the kernel does not send the file itself.
 const COPIED_BYTES_MAX: usize = 64 << 10;
 
-/// What goes between a client and us.
+/// The way for bytes between a client and the acceptor.
 #[allow(
     clippy::struct_excessive_bools,
-    reason = "each is a thing of its own that the kernel tells or is told"
+    reason = "each is a thing of its own that the kernel reports, or that it is asked for"
 )]
 pub(crate) struct Transport {
     way: Way,
     source: Source,
-    /// Where bytes are counted, if they are.
+    /// The counters for these bytes, if they are counted.
     tally: Option<&'static Tally>,
-    /// There may be something to read, as far as the kernel has told.
+    /// There may be something to read, as far as the kernel has reported.
     readable: bool,
     /// The client sends no more, once all is read.
     ended: bool,
     hung_up: bool,
-    /// The kernel tells when there is room to write.
+    /// The kernel reports when there is room to write.
     watches_room: bool,
-    /// So many bytes make it readable.
+    /// How many bytes make it readable.
     wakes_at: u16,
-    /// Bytes of the socket, so of ciphertext where there is TLS, that were read and written since the turn began.
+    /// How many bytes of the socket, so of ciphertext where there is TLS, were read and written since the turn began.
     turn_bytes: usize,
-    /// When the turn had enough of them that its time counts.
+    /// When the turn had enough bytes that its time counts.
     timed_since_us: Cell<Option<u64>>,
-    /// What stands between the socket and what is said.
+    /// The TLS layer between the socket and the plaintext, if there is one.
     cover: Cover,
 }
 
-/// By which bytes go.
+/// The carrier of the bytes.
 enum Way {
     Socket(OwnedFd),
     Stream(Box<Stream>),
@@ -107,7 +107,7 @@ impl Transport {
         })
     }
 
-    /// A stream of HTTP/2, of which its carrier's socket counts the bytes.
+    /// A stream of HTTP/2. The socket of its connection counts the bytes.
     pub(super) fn of_stream(stream: Stream, source: Source) -> Self {
         Self {
             way: Way::Stream(Box::new(stream)),
@@ -128,12 +128,12 @@ impl Transport {
         matches!(self.way, Way::Stream(_))
     }
 
-    /// The socket, where what is written to it goes out as it is: then others may write to it.
+    /// The socket, where bytes go out as they are written: then workers' answers may go to it directly.
     pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
         self.way.socket().filter(|_| self.is_bare())
     }
 
-    /// Of a socket the kernel tells; a stream is asked.
+    /// Asks a stream for news. The kernel reports those of a socket.
     pub(super) fn ask(&mut self) {
         if let Way::Stream(stream) = &mut self.way {
             stream.collect();
@@ -147,12 +147,12 @@ impl Transport {
         self.timed_since_us.set(None);
     }
 
-    /// Bytes that were read and written since the turn began.
+    /// How many bytes were read and written since the turn began.
     pub(super) fn turn_bytes(&self) -> usize {
         self.turn_bytes
     }
 
-    /// The turn has these bytes to do, too.
+    /// Counts these bytes for the turn, too.
     pub(super) fn add_to_turn(&mut self, bytes: usize) {
         self.turn_bytes += bytes;
     }
@@ -170,7 +170,7 @@ impl Transport {
         now_us.saturating_sub(since_us) >= TURN_US_MAX
     }
 
-    /// The kernel has told something.
+    /// Notes what the kernel has reported.
     pub(super) fn told(&mut self, ready: Ready) {
         self.readable |= ready.readable;
         self.ended |= ready.ended;
@@ -181,17 +181,17 @@ impl Transport {
         self.readable
     }
 
-    /// The client has closed its direction, or all of it; there may be bytes before that.
+    /// Whether the client has closed its direction, or all of it; there may be unread bytes before that.
     pub(super) fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Both directions are closed, or the connection is reset.
+    /// Whether both directions are closed, or the connection is reset.
     pub(super) fn is_hung_up(&self) -> bool {
         self.hung_up
     }
 
-    /// Reads what there is behind the bytes of `buffer`, as far as it has room without growing.
+    /// Appends the bytes that there are to `buffer`, as far as it has room without growing.
     pub(super) fn read(&mut self, buffer: &mut Vec<u8>) -> Read {
         if !self.is_bare() {
             return self.read_plaintext(buffer);
@@ -211,7 +211,7 @@ impl Transport {
         }
     }
 
-    /// The same of the socket's own bytes.
+    /// The same with the socket's own bytes.
     pub(super) fn receive(&mut self, buffer: &mut Vec<u8>) -> Read {
         let Some(socket) = self.way.socket() else {
             return Read::Failed;
@@ -224,8 +224,8 @@ impl Transport {
                 Read::End
             }
             Ok(len) => {
-                // With less than there was room for, there is no more, and the kernel tells of what comes (epoll(7)).
-                // But the end may have come with it, of which it has told already.
+                // If it gave fewer bytes than there was room for, the socket is empty, and the kernel reports what comes
+                // (epoll(7)). But the end may have come with the bytes, and the kernel has reported that already.
                 self.readable = len == room || self.ended;
                 self.count(Traffic::Received, len);
                 Read::Bytes(len)
@@ -242,7 +242,7 @@ impl Transport {
         }
     }
 
-    /// Looks at what there is to read, as far as it fits, and leaves it there. Only of a socket.
+    /// Copies the bytes that there are, as far as they fit, and leaves them there. Only for a socket.
     pub(super) fn peek(&mut self, buffer: &mut [u8]) -> Read {
         let Some(socket) = self.way.socket() else {
             return Read::Failed;
@@ -262,15 +262,14 @@ impl Transport {
         }
     }
 
-    /// What has been looked at is not enough: the kernel tells of what comes (epoll(7)).
+    /// The bytes in the socket are not enough yet: the kernel reports what comes (epoll(7)).
     pub(super) fn wait_for_more(&mut self) {
         self.readable = false;
     }
 
-    /// Reads so much, which has been looked at.
+    /// Reads so many bytes, which [`Self::peek`] has found.
     ///
-    /// # Errors
-    /// It is not there any more, which no kernel does.
+    /// They are not there any more, which no kernel does.
     pub(super) fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         let wanted = buffer.len();
         let socket = self.way.socket().ok_or(io::ErrorKind::Unsupported)?;
@@ -282,7 +281,7 @@ impl Transport {
         Ok(())
     }
 
-    /// Writes what there is room for.
+    /// Writes as many bytes as there is room for.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Written {
         self.send(bytes, false)
     }
@@ -304,15 +303,15 @@ impl Transport {
         self.gave(sent)
     }
 
-    /// As [`Self::write`], if [`Self::end`] follows at once. TCP keeps the bytes until then (`MSG_MORE` in send(2)), and sends
-    /// them in one segment with the FIN. Two segments cost a tenth more for a small answer, and wake the client twice. A
-    /// stream ends with the frame that they are in.
+    /// Writes as [`Self::write`] does; the caller calls [`Self::end`] next. TCP keeps the bytes until then (`MSG_MORE` in
+    /// send(2)), and sends them in one segment with the FIN. Two segments cost a tenth more for a small answer, and wake the
+    /// client twice. A stream ends with the frame that holds the bytes.
     pub(super) fn write_last(&mut self, bytes: &[u8]) -> Written {
         self.send(bytes, true)
     }
 
-    /// Writes what there is room for, of all of them in turn. If `more` follows at once, TCP puts it into the same segments
-    /// (`MSG_MORE` in send(2)).
+    /// Writes as many bytes as there is room for, of all slices in turn. If `more` follows at once, TCP puts it into the
+    /// same segments (`MSG_MORE` in send(2)).
     pub(super) fn write_all_of(&mut self, slices: &[IoSlice<'_>], more: bool) -> Written {
         if !self.is_bare() {
             return self.write_plaintext(slices, more);
@@ -331,7 +330,7 @@ impl Transport {
         self.gave(sent)
     }
 
-    /// Somebody else has written to the socket, and this has come of it.
+    /// Notes the outcome of a write that other code has made to the socket.
     pub(super) fn wrote(&mut self, sent: io::Result<usize>) -> Written {
         self.gave(sent.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO)))
     }
@@ -353,7 +352,8 @@ impl Transport {
             Way::Socket(socket) => OwnedFd::as_fd(socket),
             Way::Stream(stream) => {
                 let room = stream.room(len.min(COPIED_BYTES_MAX));
-                // What has room is written as a whole, and of what has none only the first byte is wanted.
+                // The part with room is written as a whole. Without room only one byte is read, so that a file that cannot
+                // be read shows.
                 let bytes = disk::read_some_at(file, offset, room.max(1))?;
                 let written = stream.write(&bytes, false);
                 return Ok(self.moved(written));
@@ -374,7 +374,7 @@ impl Transport {
         }
     }
 
-    /// A stream has taken it.
+    /// Counts bytes that a stream has taken.
     fn moved(&mut self, written: Written) -> Written {
         if let Written::Bytes(len) = written {
             self.turn_bytes += len.get();
@@ -396,7 +396,7 @@ impl Transport {
         }
     }
 
-    /// What the client has not taken of what was written. Where it cannot be told, what the kernel has is as good as
+    /// How many of the written bytes the client has not taken. Where the kernel cannot tell, bytes that it has count as
     /// sent.
     pub(super) fn untaken(&self) -> u64 {
         let socket = self.way.socket();
@@ -404,7 +404,7 @@ impl Transport {
         kept + self.unsent()
     }
 
-    /// Whether the kernel is to tell when there is room to write.
+    /// Sets whether the kernel reports when there is room to write.
     pub(super) fn watch_room(&mut self, wanted: bool, poller: &Poller) {
         let wanted = self.wants_room(wanted);
         if self.watches_room == wanted {
@@ -419,7 +419,7 @@ impl Transport {
         }
     }
 
-    /// Fewer bytes than this make it no more readable than none (`SO_RCVLOWAT`), except at its end.
+    /// Sets how many bytes make the socket readable (`SO_RCVLOWAT`). Its end always does.
     pub(super) fn wake_at(&mut self, bytes: u16) {
         if self.wakes_at == bytes {
             return;
@@ -433,12 +433,12 @@ impl Transport {
         }
     }
 
-    /// Has it looked into, however little may be there.
+    /// Has the next step look into the socket, however little may be there.
     pub(super) fn glance(&mut self) {
         self.readable = true;
     }
 
-    /// Sends no more, once all is sent that was accepted.
+    /// Ends our direction, once all accepted bytes are sent.
     pub(super) fn end(&mut self) {
         if self.is_bare() {
             self.shut();
@@ -447,7 +447,7 @@ impl Transport {
         }
     }
 
-    /// These fields go behind all that was written, with the end of it, if it is a stream.
+    /// Takes fields that follow all that was written, with the end of it. A socket ignores them.
     pub(super) fn put_trailers(&mut self, wire: &[u8]) {
         if let Way::Stream(stream) = &mut self.way {
             stream.put_trailers(wire);
@@ -458,14 +458,14 @@ impl Transport {
     fn shut(&mut self) {
         match &mut self.way {
             Way::Socket(socket) => {
-                // It is broken already, if it fails.
+                // If this fails, the connection is broken already.
                 let _ = shutdown(socket, Shutdown::Write);
             }
             Way::Stream(stream) => stream.end(),
         }
     }
 
-    /// A connection that is closed now is reset (tcp(7), `SO_LINGER` of zero in socket(7)).
+    /// Has close(2) reset the connection instead of ending it (tcp(7), `SO_LINGER` of zero in socket(7)).
     pub(crate) fn reset(&mut self) {
         match &mut self.way {
             Way::Socket(socket) => {
@@ -478,7 +478,7 @@ impl Transport {
     }
 }
 
-/// Whether a call that reads a file and writes to a socket failed for the socket.
+/// Whether a call that reads a file and writes to a socket failed because of the socket.
 fn is_of_socket(error: Errno) -> bool {
     matches!(
         error,
@@ -516,7 +516,7 @@ mod tests {
         (transport(ours, poller), theirs)
     }
 
-    /// What the kernel tells goes to the transport.
+    /// Passes the kernel's news to the transport.
     fn hear(poller: &mut Poller, transport: &mut Transport) -> usize {
         poller.wait(Duration::ZERO).unwrap();
         for index in 0..poller.news() {
@@ -552,11 +552,11 @@ mod tests {
         assert!(ours.has_ended() && !ours.is_hung_up());
         let mut buffer = Vec::with_capacity(8);
         assert_eq!(ours.read(&mut buffer), Read::Bytes(3));
-        // Nothing more is told of it.
+        // The kernel reports the end only once.
         assert_eq!(hear(&mut poller, &mut ours), 0);
         assert!(ours.is_readable());
         assert_eq!(ours.read(&mut buffer), Read::End);
-        // And it can still be answered.
+        // The server can still answer.
         assert_eq!(ours.write(b"ok"), Written::of(2));
         drop(theirs);
         hear(&mut poller, &mut ours);
@@ -615,7 +615,7 @@ mod tests {
     fn the_last_that_is_written_arrives_with_the_end() {
         let mut poller = Poller::new().unwrap();
         let (mut ours, theirs) = tcp_pair(&poller);
-        // The client's side is watched as ours is.
+        // The test watches the client's side as the server's.
         let mut theirs = transport(theirs, &poller);
         assert_eq!(ours.write_last(b"last"), Written::of(4));
         assert_eq!(hear(&mut poller, &mut theirs), 0);
@@ -625,7 +625,7 @@ mod tests {
         let mut buffer = Vec::with_capacity(8);
         assert_eq!(theirs.read(&mut buffer), Read::Bytes(4));
         assert_eq!(theirs.read(&mut buffer), Read::End);
-        // Ours can still be spoken to.
+        // The client can still send.
         assert_eq!(theirs.write(b"more"), Written::of(4));
         assert_eq!(ours.read(&mut buffer), Read::Bytes(4));
         assert_eq!(buffer, b"lastmore");

@@ -1,19 +1,19 @@
-//! A message of a WebSocket's client that has come in part: the rest has to come, as that of a request's body has.
+//! A message of a WebSocket's client that has come in part: its rest has to come as fast as the body of a request.
 
 use super::pace::{Pace, PaceLimits};
 use crate::acceptor::storage::message_memory::OWN_BYTES;
 
-/// How the rest of it comes. One that is so short that it takes nothing from others may stay as it is: who makes a
-/// message as it goes sends fragments of it at its leisure (RFC 6455 section 5.4).
+/// How the rest of the message comes. A message so short that it takes no memory from others may stay as it is: a client
+/// that makes a message as it goes sends fragments of it at its leisure (RFC 6455 section 5.4).
 #[derive(Default)]
 pub(super) struct Unfinished {
-    /// So much has come.
+    /// How many bytes have come.
     bytes: usize,
     pace: Option<Pace>,
 }
 
 impl Unfinished {
-    /// So much of it has come by now, and takes so much memory.
+    /// Notes how many bytes of it have come by now, and how much memory they take.
     pub(super) fn has(&mut self, bytes: usize, held: usize, limits: PaceLimits, now_us: u64) {
         let more = bytes.saturating_sub(self.bytes);
         self.bytes = bytes;
@@ -25,12 +25,12 @@ impl Unfinished {
         }
     }
 
-    /// It has come as a whole.
+    /// The message has come as a whole.
     pub(super) fn end(&mut self) {
         *self = Self::default();
     }
 
-    /// Whether we wait for the client: not while what it sends is not read.
+    /// Sets whether the server waits for the client. It does not while it does not read from it.
     pub(super) fn waits(&mut self, waits: bool, now_us: u64) {
         match &mut self.pace {
             Some(pace) if waits => pace.go_on(now_us),
@@ -44,7 +44,7 @@ impl Unfinished {
         pace.is_some_and(|pace| pace.too_slow(now_us).is_some())
     }
 
-    /// When it is too slow, if nothing more comes.
+    /// When the message is too slow, if nothing more comes.
     pub(super) fn due_us(&self) -> u64 {
         let pace = self.pace.as_ref().filter(|pace| !pace.is_held());
         pace.map_or(u64::MAX, Pace::due_us)
@@ -57,7 +57,7 @@ mod tests {
     use crate::acceptor::connections::pace::LIMITS;
     use crate::acceptor::requests::rig::S;
 
-    /// One of which so many bytes have come, at these seconds.
+    /// A message of which so many bytes have come, at these seconds.
     fn came(pieces: &[(u64, usize)]) -> Unfinished {
         let mut unfinished = Unfinished::default();
         for (at_s, bytes) in pieces {
@@ -90,7 +90,7 @@ mod tests {
         let mut ended = came(&[(0, 2 * OWN_BYTES)]);
         ended.end();
         assert_eq!(ended.due_us(), u64::MAX);
-        // As much of the next one as there was of the last.
+        // The next message is as long as the last one was.
         ended.has(2 * OWN_BYTES, 2 * OWN_BYTES, LIMITS, 59 * S);
         ended.waits(true, 59 * S);
         assert_eq!(ended.due_us(), 119 * S);

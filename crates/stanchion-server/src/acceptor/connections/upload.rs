@@ -1,5 +1,5 @@
-//! A body whose request does not wait for the end of it: the request joins the line with the start, and the rest is
-//! taken in while it waits there, runs and is answered.
+//! A request that does not wait for the end of its body: it joins the line with the start, and the server takes the rest in
+//! while the request waits there, runs and is answered.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -18,9 +18,9 @@ use crate::acceptor::requests::Requests;
 use crate::acceptor::requests::body::Sink;
 use crate::settings::Settings;
 
-/// A request joins the line with so much of its body,
+/// A request joins the line with so many bytes of its body,
 const EARLY_BYTES: u64 = 64 << 10;
-/// or with what there is of it when its client has been waited for so long since some came.
+/// or with those that there are, when the server has waited for the client for this long.
 const EARLY_US: u64 = 50_000;
 
 /// Whether a request joins the line before its body is whole.
@@ -29,7 +29,7 @@ pub(super) enum Early {
     Never,
     /// Once enough of the body is there.
     Yes,
-    /// At this time, with what is there then.
+    /// At this time, with as much as is there then.
     AtUs(u64),
 }
 
@@ -42,7 +42,7 @@ impl Early {
         }
     }
 
-    /// Whether that is now. A body that is in a file, since there was no room in memory, is read to its end.
+    /// Whether the request joins now. A body in a file, for which there was no room in memory, is read to its end.
     pub(super) fn is_now(self, sink: &Sink, now_us: u64) -> bool {
         let is_enough = match self {
             Self::Never => false,
@@ -52,7 +52,7 @@ impl Early {
         is_enough && sink.is_in_memory()
     }
 
-    /// The client is waited for: its connection is woken when it has been for long enough.
+    /// Begins to wait for the client: its connection is woken after [`EARLY_US`].
     pub(super) fn wait(&mut self, sink: &Sink, connection: u32, requests: &mut Requests) {
         if *self == Self::Yes && sink.len() > 0 {
             let at_us = requests.now_us + EARLY_US;
@@ -61,7 +61,7 @@ impl Early {
         }
     }
 
-    /// How much may be read at a time, if that is bounded: what is read too much would have to go to a file.
+    /// How many bytes may be read at a time, if that is bounded: further ones would have to go to a file.
     pub(super) fn room(self, sink: &Sink) -> Option<usize> {
         let missing = EARLY_BYTES.saturating_sub(sink.len()) as usize;
         (self != Self::Never && missing > 0).then_some(missing)
@@ -72,14 +72,14 @@ impl Early {
 pub(super) struct Upload {
     pub(super) ticket: Rc<Ticket>,
     decoder: Decoder,
-    /// Bytes of the body so far.
+    /// How many bytes of the body have come.
     len: u64,
-    /// How fast it comes.
+    /// How fast they come.
     pub(super) pace: Pace,
 }
 
 impl Connection {
-    /// A request joins the line with what there is of its body.
+    /// Has a request join the line with as much of its body as is there.
     pub(super) fn join_early(&mut self, requests: &mut Requests) -> Step {
         let over = Phase::Over;
         let Phase::Body(body) = std::mem::replace(&mut self.phase, over) else {
@@ -110,14 +110,14 @@ impl Connection {
         Step::On
     }
 
-    /// Takes in as much of a body that is still coming as its worker has room for. The error: there is no rest to wait
-    /// for any more, by the client's fault.
+    /// Takes in as much of a body that is still coming as its worker has room for. The error: the rest will not come, by the
+    /// client's fault.
     pub(super) fn take_in(&mut self, requests: &mut Requests) -> Result<(), Refusal> {
         loop {
             let Some(upload) = &mut self.upload else {
                 return Ok(());
             };
-            // Whatever is brought from here on is news.
+            // Everything that comes from here on is news.
             upload.ticket.seen();
             let room = match requests.dispatch.room_for(&upload.ticket) {
                 Room::Bytes(room) => room,
@@ -148,7 +148,7 @@ impl Connection {
         }
     }
 
-    /// Bytes have come, no more than the worker has room for.
+    /// Takes bytes that have come, no more than the worker has room for.
     fn more_came(&mut self, mut bytes: &[u8], requests: &mut Requests) -> Result<(), Refusal> {
         let Some(upload) = &mut self.upload else {
             return Ok(());
@@ -183,7 +183,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The rest of a body is not waited for any longer, or is not as announced.
+    /// Refuses a request whose body came too slowly, or is not as announced. The rest is not read.
     pub(super) fn call_off(&mut self, refusal: Refusal, requests: &mut Requests) -> Step {
         match &self.phase {
             Phase::Waiting(Waiting { ticket, .. }) => {
@@ -205,20 +205,20 @@ impl Connection {
         }
     }
 
-    /// The answer to a request is there. If its body is still coming, it is the last one.
+    /// Notes that a request has its answer. If the body is still coming, the answer is the connection's last.
     pub(super) fn answers_early(&mut self) {
         if self.upload.is_some() {
             self.closes_unread();
         }
     }
 
-    /// Nobody wants the rest of the body.
+    /// Gives up the rest of the body, which neither worker nor server needs.
     fn give_up_rest(&mut self) {
         self.closes_unread();
         self.upload = None;
     }
 
-    /// What the client still sends need not be a request.
+    /// The client's further bytes need not be a request.
     fn closes_unread(&mut self) {
         self.closing = true;
         self.unread = true;
@@ -226,7 +226,7 @@ impl Connection {
 }
 
 impl Upload {
-    /// The worker is waited for, or nobody.
+    /// Stops waiting for the client: the server waits for the worker, or for nothing.
     fn hold(&mut self, now_us: u64) {
         if !self.pace.is_held() || self.ticket.client_until_us.get() == u64::MAX {
             self.ticket.client_until_us.set(now_us);
@@ -234,7 +234,7 @@ impl Upload {
         self.pace.hold(now_us);
     }
 
-    /// The client is waited for.
+    /// Waits for the client.
     fn go_on(&mut self, now_us: u64) {
         self.pace.go_on(now_us);
         self.ticket.client_until_us.set(u64::MAX);

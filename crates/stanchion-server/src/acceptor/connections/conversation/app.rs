@@ -1,4 +1,4 @@
-//! A worker whose app does what a script says. It is at the other end of a real exchange.
+//! A worker whose app does what a script says. The acceptor is at the other end of a real exchange.
 
 use stanchion_exchange::{Ending, SeatSide, Taken, Tenant};
 use stanchion_websocket::{Form, Kind};
@@ -10,9 +10,9 @@ use crate::record::{AnswerHead, Close, Content, close_record, message_head, piec
 use crate::tree::Common;
 
 const PID: i32 = 1;
-/// Bodies consist of this byte, and no answer begins with it.
+/// The bodies of this app consist of this byte, and no answer's head begins with it.
 const FILLING: u8 = b'.';
-/// The app writes so much at most.
+/// How many bytes the app writes at most.
 const WRITTEN_BYTES_MAX: usize = 8 << 20;
 
 /// The worker.
@@ -27,11 +27,11 @@ pub(super) struct ScriptedApp {
 /// A call of the app.
 struct Call {
     taken: Taken<'static>,
-    /// A session has none.
+    /// `None` for a session.
     seat: Option<usize>,
     has_begun: bool,
     is_trailed: bool,
-    /// Bytes that had no room in the ring.
+    /// Bytes for which the ring had no room.
     unwritten: Vec<u8>,
     ending: Option<Ending>,
 }
@@ -70,7 +70,7 @@ impl ScriptedApp {
     /// The worker is gone, and the master reports it to the acceptor.
     pub(super) fn die(&mut self, requests: &mut Requests) {
         for call in self.calls.drain(..) {
-            // A process that is killed says nothing of what it has in hand.
+            // A process that is killed does not report the requests that it has.
             std::mem::forget(call.taken);
         }
         self.seats.clear();
@@ -117,7 +117,7 @@ impl ScriptedApp {
         }
     }
 
-    /// A seat that has nothing to do takes a request, if there is one.
+    /// Has an idle seat take a request, if there is one.
     fn take(&mut self) -> bool {
         let is_idle = |seat: &usize| self.calls.iter().all(|call| call.seat != Some(*seat));
         let Some(seat) = (0..self.seats.len()).find(is_idle) else {
@@ -165,7 +165,7 @@ impl ScriptedApp {
             Promise::Length => Some(len),
             Promise::Lie => Some(len + 1),
         };
-        // A host lets no other body through.
+        // A worker lets no other status have a body.
         let has_body = !matches!(status, 101 | 204 | 205 | 304);
         if let Some(told) = told.filter(|_| has_body) {
             head.field(b"Content-Length", told.to_string().as_bytes());
@@ -226,7 +226,7 @@ impl ScriptedApp {
         self.write(which, &vec![FILLING; len]);
     }
 
-    /// Has what is written reach the acceptor, as far as the rings have room. True if some did.
+    /// Publishes the written bytes to the acceptor, as far as the rings have room. True if any moved.
     pub(super) fn go_on(&mut self) -> bool {
         let mut has_moved = false;
         let seats = &self.seats;
@@ -260,7 +260,7 @@ impl ScriptedApp {
         has_moved
     }
 
-    /// Answers all that it has, and all that waits. True if there was something.
+    /// Answers all requests that it has, and all that wait. True if there was one.
     pub(super) fn answer_all(&mut self) -> bool {
         let mut has_answered = self.take();
         while self.take() {

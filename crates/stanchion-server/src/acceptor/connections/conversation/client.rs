@@ -7,7 +7,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
 use super::script::{ClientAct, Way};
 
-/// Requests that clients often make, of HTTP/1.1.
+/// Usual requests of HTTP/1.1.
 const REQUESTS: [&[u8]; 8] = [
     b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
     b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
@@ -19,11 +19,11 @@ const REQUESTS: [&[u8]; 8] = [
     b"GET /o HTTP/1.0\r\n\r\n",
     b"GET /l HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTE: trailers\r\n\r\n",
 ];
-/// The same of HTTP/2: type and flags of a frame, and a list of fields by HPACK (RFC 7541).
+/// Usual requests of HTTP/2: the type and flags of a frame, and a list of fields in HPACK (RFC 7541).
 const STREAMS: [(u8, &[u8]); 6] = [
     // GET http: / with an authority.
     (0x05, b"\x82\x86\x84\x41\x01a"),
-    // POST, whose body follows.
+    // POST; its body follows.
     (0x04, b"\x83\x86\x84\x41\x01a"),
     // POST of five bytes.
     (0x04, b"\x83\x86\x84\x41\x01a\x0f\x0d\x015"),
@@ -37,16 +37,16 @@ const STREAMS: [(u8, &[u8]); 6] = [
 const HEADERS: u8 = 1;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 const PROXY_HEADER: &[u8] = b"PROXY TCP4 192.0.2.1 198.51.100.2 4097 443\r\n";
-/// Clients say so much at most.
+/// How many bytes a client sends at most.
 const SAID_BYTES_MAX: usize = 1 << 20;
 
-/// Such a client.
+/// A scripted client.
 #[allow(
     clippy::struct_excessive_bools,
     reason = "each is a thing of its own that the script or the server has it do"
 )]
 pub(super) struct ScriptedClient {
-    /// Until it has left.
+    /// `None` once the client has left.
     socket: Option<UnixStream>,
     #[cfg(fuzzing)]
     tls: Option<stanchion_tls::client::Client>,
@@ -55,7 +55,7 @@ pub(super) struct ScriptedClient {
     /// Bytes that the socket has not taken.
     unsent: Vec<u8>,
     said: usize,
-    /// The stream that it opens next.
+    /// The number of the stream that the client opens next.
     next_stream: u32,
     is_http2: bool,
     reads: bool,
@@ -63,9 +63,9 @@ pub(super) struct ScriptedClient {
     has_ended: bool,
     /// The bytes from the server, without TLS.
     pub(super) heard: Vec<u8>,
-    /// Nothing more comes.
+    /// Nothing more comes from the server.
     pub(super) is_over: bool,
-    /// It has asked for answers without bodies.
+    /// The client has asked for answers without bodies.
     pub(super) asks_head: bool,
 }
 
@@ -104,7 +104,7 @@ impl ScriptedClient {
         self.socket.is_none()
     }
 
-    /// Does this; the socket takes it by [`Self::go_on`].
+    /// Does this act; the socket takes its bytes by [`Self::go_on`].
     pub(super) fn act(&mut self, act: ClientAct<'_>) {
         match act {
             ClientAct::Says(bytes) => self.say(bytes),
@@ -146,7 +146,7 @@ impl ScriptedClient {
         self.say(&[&head, payload].concat());
     }
 
-    /// With a mask of zero.
+    /// Sends a frame with a mask of zero.
     fn send_message(&mut self, first: u8, payload: &[u8]) {
         let len = payload.len() as u8;
         let head: &[u8] = if len < 126 {
@@ -176,7 +176,7 @@ impl ScriptedClient {
         }
     }
 
-    /// Has what is to be said on its way to the socket. False if it waits for a handshake.
+    /// Encrypts what the client says, for the socket. False if it waits for a handshake.
     #[cfg(fuzzing)]
     fn encrypt(&mut self) -> bool {
         let Some(tls) = &mut self.tls else {
@@ -201,7 +201,7 @@ impl ScriptedClient {
         true
     }
 
-    /// Takes in what has come; false if that makes no sense.
+    /// Decrypts bytes from the server; false if they make no sense.
     #[cfg(fuzzing)]
     fn decrypt(&mut self, bytes: &[u8]) -> bool {
         match &mut self.tls {
@@ -219,7 +219,7 @@ impl ScriptedClient {
         true
     }
 
-    /// Sends and reads what it can; true if it could.
+    /// Sends and reads as much as it can; true if any bytes moved.
     pub(super) fn go_on(&mut self) -> bool {
         let has_said = self.encrypt();
         let Some(socket) = &self.socket else {
@@ -242,7 +242,7 @@ impl ScriptedClient {
         }
         if self.ends && has_said && self.unsent.is_empty() && !self.has_ended {
             self.has_ended = true;
-            // It may be closed already.
+            // The server may have closed the socket already.
             let _ = shutdown(socket, Shutdown::Write);
         }
         if self.reads {

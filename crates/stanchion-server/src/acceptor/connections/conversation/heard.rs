@@ -1,6 +1,6 @@
 //! Tests hold the server's bytes to the rules of the protocols. The bytes may end anywhere: clients leave, and apps fail.
 
-/// How an answer of HTTP/1.1 goes on behind its head.
+/// The framing of an HTTP/1.1 body.
 enum BodyForm {
     Nothing,
     Bytes(usize),
@@ -14,15 +14,15 @@ struct AnswerTold {
     is_last: bool,
 }
 
-/// How an answer of HTTP/1.1 begins; the last digit may be another one.
+/// The start of an HTTP/1.1 answer; its last digit may be another one.
 const ANSWER: &[u8] = b"HTTP/1.";
 
-/// Whether the server speaks HTTP/1.1, which it may to a client that speaks HTTP/2, and the other way round.
+/// Whether the server answers in HTTP/1.1, which it may do to a client that speaks HTTP/2, and the other way round.
 pub(super) fn is_answer(heard: &[u8]) -> bool {
     heard.starts_with(ANSWER)
 }
 
-/// How many final answers of HTTP/1.1 there are. With `asks_head` any may be without its body.
+/// Counts the final answers of HTTP/1.1. With `asks_head` any of them may have no body.
 pub(super) fn answers(mut heard: &[u8], asks_head: bool) -> usize {
     let mut count = 0;
     while !heard.is_empty() {
@@ -109,7 +109,7 @@ fn read_head(head: &[u8]) -> AnswerTold {
     }
 }
 
-/// The bytes behind a body in chunks, and behind its trailers.
+/// The bytes behind a chunked body and its trailers.
 fn behind_chunks(mut heard: &[u8]) -> &[u8] {
     loop {
         let Some(end) = heard.windows(2).position(|two| two == b"\r\n") else {
@@ -146,13 +146,17 @@ fn behind_chunks(mut heard: &[u8]) -> &[u8] {
     }
 }
 
-/// Frames of a WebSocket (RFC 6455 section 5): none is masked, and none comes behind that which closes it.
+/// Checks frames of a WebSocket (RFC 6455 section 5): none is masked, and none follows a close frame.
 fn frames_of_websocket(mut heard: &[u8]) {
     let mut is_open = false;
     while let [first, second, rest @ ..] = heard {
         let (is_final, opcode) = (first & 0x80 != 0, first & 0xf);
         assert_eq!(second & 0x80, 0, "the server masks: {}", shown(heard));
-        assert_eq!(first & 0x30, 0, "bits that nobody agreed on: {first:x}");
+        assert_eq!(
+            first & 0x30,
+            0,
+            "bits of no extension that was agreed on: {first:x}"
+        );
         let (len, rest) = match (second & 0x7f, rest) {
             (126, [high, low, rest @ ..]) => (usize::from(u16::from_be_bytes([*high, *low])), rest),
             (127, rest) => {
@@ -182,7 +186,7 @@ fn frames_of_websocket(mut heard: &[u8]) {
     }
 }
 
-/// Frames of HTTP/2 (RFC 9113): gives how many streams have had the end of an answer. After that comes nothing of it.
+/// Checks frames of HTTP/2 (RFC 9113), and counts the streams whose answer has ended. No frame follows on such a stream.
 pub(super) fn streams(mut heard: &[u8]) -> usize {
     const DATA: u8 = 0;
     const HEADERS: u8 = 1;

@@ -1,5 +1,5 @@
-//! Whole connections, for the fuzzer: clients and an app do what a script says, the acceptor is real, and in the end all has
-//! to add up. A script that was found to break something is a test below.
+//! Whole connections, for the fuzzer: clients and an app do what a script says, the acceptor is real, and in the end all
+//! counts have to add up. A script that was found to break something is a test below.
 //!
 //! The script alone decides what happens, but for the keys of TLS, the date in answers, and the order in hash tables.
 
@@ -22,10 +22,10 @@ use client::ScriptedClient;
 use script::{CLIENTS, Happening, Opening, Script};
 use settings::PAYERS_MAX;
 
-/// Clients open so many connections at most.
+/// How many connections the clients of a script open at most.
 const CONNECTIONS_MAX: usize = 8;
-/// Between looks at deadlines in the end, in seconds: after all of them no client has any time left. A look takes a connection
-/// one step further towards its end, so there are more than any has to go.
+/// Seconds between the looks at deadlines in the end: after all of them no client has any time left. A look takes a
+/// connection one step further towards its end, so there are more looks than any connection has steps.
 const LAST_LOOKS_S: [u64; 24] = [
     0, 1, 1, 1, 2, 5, 5, 10, 10, 20, 30, 60, 60, 120, 300, 300, 300, 300, 300, 300, 300, 300, 300,
     3_600,
@@ -104,7 +104,7 @@ impl Conversation {
         }
     }
 
-    /// A client is there, unless it has come and left too often.
+    /// Connects the client, unless it is connected or has come and left too often.
     fn connect(&mut self, who: usize) {
         let is_there = self.clients[who]
             .as_ref()
@@ -121,7 +121,7 @@ impl Conversation {
         self.clients[who] = Some(ScriptedClient::new(theirs, way));
     }
 
-    /// Time passes, and what is done now and then is done.
+    /// Lets time pass, and does what the loop does every now and then.
     fn pass(&mut self, us: u64) {
         let stage = &mut self.stage;
         stage.requests.now_us += us;
@@ -134,7 +134,7 @@ impl Conversation {
         stage.clients.end_turn();
     }
 
-    /// All do what they can, until none can do anything.
+    /// Has clients, app and server go on until none of them can do anything.
     fn rest(&mut self) {
         for _ in 0..TURNS_MAX {
             let mut has_moved = self.threads.work_off();
@@ -150,7 +150,7 @@ impl Conversation {
         panic!("it comes to no rest");
     }
 
-    /// A turn of the loop: what the acceptor does in each.
+    /// Makes a turn as the acceptor's loop does.
     fn turn(&mut self) -> bool {
         let stage = &mut self.stage;
         let requests = &mut stage.requests;
@@ -169,7 +169,7 @@ impl Conversation {
         has_moved
     }
 
-    /// The script is over: clients leave, or fall silent while the app answers all that is left.
+    /// Ends the script: the clients leave, or they fall silent while the app answers all that is left.
     fn end(&mut self) {
         if self.opening.clients_leave {
             self.clients
@@ -195,7 +195,7 @@ impl Conversation {
         }
     }
 
-    /// Looks at all bytes that a client has got, and forgets them.
+    /// Checks all bytes that a client has got, and forgets them.
     fn hear(&mut self, who: usize) {
         let Some(client) = self.clients[who].take() else {
             return;
@@ -229,7 +229,7 @@ impl Conversation {
     }
 }
 
-/// Each request has one outcome, each connection one end, and each session one too.
+/// Checks that each request has one outcome, and each connection and session one end.
 fn check_counts(counts: &Counts) {
     use crate::tally::Event::{
         Accepted, Closed, SessionBegun, SessionClosedByApp, SessionClosedByClient,
@@ -252,7 +252,7 @@ fn check_counts(counts: &Counts) {
     assert_eq!(happened(SessionBegun), ended, "sessions");
 }
 
-/// Only where the allocator charges, which is that of the fuzzer.
+/// Checks that no payer has memory left. Only the allocator of the fuzzer charges payers.
 fn check_payers(when: &str) {
     if !charge::is_open() {
         return;

@@ -6,13 +6,13 @@ pub(super) struct Opening {
     pub(super) way: Way,
     /// The app runs in an event loop, and may have `WebSockets`.
     pub(super) is_asgi: bool,
-    /// All limits are small, so that they are reached.
+    /// All limits are small, so that scripts reach them.
     pub(super) is_tight: bool,
     /// In the end the clients close their connections. Else they fall silent, and the app answers all that is left.
     pub(super) clients_leave: bool,
 }
 
-/// How clients come.
+/// How clients connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Way {
     pub(super) is_proxied: bool,
@@ -20,14 +20,14 @@ pub(super) struct Way {
     pub(super) is_http2: bool,
 }
 
-/// How much of what a body is said to be comes of it.
+/// Whether an app's head tells the length of the body, and the right one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Promise {
     /// The head tells no length.
     Nothing,
     /// The head tells the length.
     Length,
-    /// The head tells another length, which no worker of ours does.
+    /// The head tells a wrong length, as no worker of stanchion does.
     Lie,
 }
 
@@ -37,46 +37,46 @@ pub(super) enum ClientAct<'s> {
     Says(&'s [u8]),
     /// One byte, so many times.
     Repeats(u8, usize),
-    /// Past its TLS, if it has any.
+    /// Sends bytes past the client's TLS, if it has any.
     SendsRaw(&'s [u8]),
-    /// A frame of HTTP/2, of a type, with flags, on a stream.
+    /// Sends a frame of HTTP/2: its type, flags and stream, and its payload.
     SendsFrame([u8; 3], &'s [u8]),
-    /// A frame of a WebSocket, that begins with this byte.
+    /// Sends a frame of a WebSocket that begins with this byte.
     SendsMessage(u8, &'s [u8]),
-    /// A request of [`super::client::REQUESTS`], by its number.
+    /// Sends a request of [`super::client::REQUESTS`], by its index.
     Asks(u8),
-    /// It says no more.
+    /// The client sends no more.
     Ends,
     Leaves,
-    /// It does not read before it does again.
+    /// The client reads no more, until it [`Self::Reads`].
     Rests,
     Reads,
-    /// So much.
+    /// Reads this many bytes.
     ReadsSome(usize),
 }
 
-/// An act of the app, with one of its requests.
+/// An act of the app, in one of its calls.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AppAct<'s> {
     Takes,
-    /// The answer with this status, of so many bytes, is whole at once.
+    /// Answers with this status and a body of so many bytes, all at once.
     Answers(u16, usize, Promise),
-    /// Its head and the first of its body are there.
+    /// Writes the head and the start of the body.
     Begins(u16, usize, Promise),
-    /// The same, and trailers come behind the body.
+    /// The same, with trailers behind the body.
     BeginsTrailed(usize),
     Goes(usize),
     Ends,
     Breaks,
     Hints,
     Accepts,
-    /// A message of a WebSocket, of a kind.
+    /// Sends a message of a WebSocket, of this kind and length.
     Sends(u8, usize),
     Closes(u16),
     Receives,
     /// The worker dies, and another one takes its place.
     Dies,
-    /// Bytes that no worker of ours writes.
+    /// Writes bytes that no worker of stanchion writes.
     Writes(&'s [u8]),
 }
 
@@ -85,19 +85,19 @@ pub(super) enum AppAct<'s> {
 pub(super) enum Happening<'s> {
     Client(usize, ClientAct<'s>),
     App(usize, AppAct<'s>),
-    /// So much time passes.
+    /// So many microseconds pass.
     Passes(u64),
-    /// The server is about to leave, one stage further.
+    /// The server goes one stage further towards its end.
     Retires,
-    /// Other clients wait for places, or do not any more.
+    /// Other clients wait for places, or none do any more.
     Presses(bool),
-    /// Connections are closed that can be spared.
+    /// The server closes connections that it can spare.
     Sheds,
 }
 
 /// The clients of one script.
 pub(super) const CLIENTS: usize = 3;
-/// A script has so many steps at most: what follows is left out.
+/// How many steps a script has at most; further bytes are left out.
 const STEPS_MAX: usize = 256;
 
 const STATUSES: [u16; 8] = [200, 204, 304, 404, 500, 205, 206, 101];
@@ -126,7 +126,7 @@ pub(super) struct Script<'s> {
 }
 
 impl<'s> Script<'s> {
-    /// Its opening, and what follows.
+    /// Reads the opening, and returns the rest of the script with it.
     pub(super) fn read(bytes: &'s [u8]) -> (Opening, Self) {
         let mut script = Self {
             rest: bytes,
@@ -168,7 +168,7 @@ impl<'s> Script<'s> {
         bytes
     }
 
-    /// As many bytes as the next one says.
+    /// Takes as many bytes as the next byte says.
     fn short(&mut self) -> &'s [u8] {
         let len = usize::from(self.byte());
         self.bytes(len)

@@ -1,4 +1,5 @@
-//! The servers that scripts are played on. Each is made once in a thread, since what its processes share is never given back.
+//! The servers that scripts are played on. A thread makes each of them once, since it never gives back the memory that their
+//! processes share.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -12,16 +13,16 @@ use crate::acceptor::storage::disk::Disk;
 use crate::acceptor::storage::payers::Payers;
 use crate::tree::Common;
 
-/// Requests that run at once, and sessions besides.
+/// How many requests run at once, and how many sessions beside them.
 const SEATS: usize = 3;
 const SESSIONS: usize = 2;
-/// So many connections there are at most at a time, and streams of HTTP/2 on all of them together.
+/// How many connections there are at most at a time, and how many HTTP/2 streams on all of them together.
 pub(super) const CONNECTIONS_MAX: usize = 32;
 const STREAMS_MAX: usize = 64;
-/// Jobs of helper threads that wait.
+/// How many jobs of helper threads may wait.
 const JOBS_MAX: usize = 1_000;
 
-/// Payers of memory, from 1 on.
+/// The payers of memory, numbered from 1.
 pub(super) const PAYERS_MAX: u32 = 2 * (CONNECTIONS_MAX + STREAMS_MAX) as u32;
 
 const COMMON: &str = r#""workers": 1, "http_protocols": "h2,h1", "http2_cleartext": true, "proxy_protocol": "auto",
@@ -58,7 +59,7 @@ fn common(opening: Opening) -> &'static Common {
     })
 }
 
-/// The services below the connections of such a server, with helper threads that the caller plays.
+/// The services below the connections of such a server. The caller plays their helper threads.
 pub(super) fn requests(opening: Opening) -> (Requests, Disk, Rc<Payers>) {
     let payers = Payers::open(CONNECTIONS_MAX, STREAMS_MAX);
     let mut requests = requests_of(common(opening));
@@ -91,7 +92,7 @@ pub(super) fn peer_of(way: Way) -> Peer {
     }
 }
 
-/// Does something with what clients have in common.
+/// Calls `act` with the TLS options that the clients share.
 #[cfg(fuzzing)]
 pub(super) fn with_client_options<T>(
     way: Way,

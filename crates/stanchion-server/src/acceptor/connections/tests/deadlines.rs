@@ -1,4 +1,4 @@
-//! What becomes of clients that dawdle: a table of who does what, and after how long.
+//! Clients that dawdle: a table of what each does, and of what becomes of it after how long.
 
 use stanchion_http::BodyLength;
 
@@ -17,7 +17,7 @@ const SETTINGS: &str = r#"{"header_timeout": 10, "body_timeout": 20, "keepalive"
 #[test]
 fn who_dawdles_has_so_long_and_no_longer() {
     let timeouts = [
-        // (what the client has sent, how long it may do nothing, what it is told then)
+        // (what the client has sent, how long it may do nothing, the answer that it gets then)
         ("", 10, ""),
         ("GET / HT", 10, "HTTP/1.1 408 "),
         (
@@ -36,7 +36,7 @@ fn who_dawdles_has_so_long_and_no_longer() {
         } else {
             stage.say(sent);
         }
-        // It has been looked at before, as it is four times a second.
+        // The acceptor has looked at it before, as it does four times a second.
         stage.later(0);
         stage.later(limit_s * S - 1);
         assert_eq!(stage.heard(), (String::new(), false), "{sent:?}");
@@ -49,7 +49,7 @@ fn who_dawdles_has_so_long_and_no_longer() {
     }
 }
 
-/// The loop was busy with others, or has not heard all that the kernel had to tell.
+/// The loop was busy with others, or has not read all news of the kernel.
 #[test]
 fn what_came_of_a_body_in_time_is_read_before_its_client_is_judged() {
     let mut stage = Stage::new(SETTINGS);
@@ -107,7 +107,7 @@ fn a_head_that_drips_has_as_long_as_one_that_stops() {
 fn who_cannot_be_told_that_its_head_took_too_long_is_gone_all_the_same() {
     let mut stage = Stage::new(SETTINGS);
     stage.say("GET / HT");
-    // It hears no more (shutdown(2)), of which the kernel has no news for us.
+    // The client reads no more (shutdown(2)), which the kernel does not report to the server.
     stage.socket.shutdown(Shutdown::Read).unwrap();
     stage.later(10 * S);
     assert_eq!(stage.clients.len(), 0);
@@ -118,7 +118,7 @@ fn who_cannot_be_told_that_its_head_took_too_long_is_gone_all_the_same() {
 #[test]
 fn who_takes_nothing_of_its_answer_is_cut_off() {
     let body = "x".repeat(5 << 20);
-    // What went to the connection whole counts as answered, whoever takes it.
+    // An answer that went to the kernel whole counts as answered, whether or not the client reads it.
     for (is_whole, outcome) in [
         (true, Outcome::Answered),
         (false, Outcome::AbandonedAnswering),
@@ -139,7 +139,7 @@ fn who_takes_nothing_of_its_answer_is_cut_off() {
         }
         stage.later(40 * S - 1);
         assert_eq!(stage.clients.len(), 1);
-        // First it is looked at, since it may have taken more than we know.
+        // First the acceptor looks at the socket, since the client may have taken more than it knows.
         stage.later(1);
         stage.later(0);
         assert_eq!(stage.clients.len(), 0);
@@ -166,7 +166,7 @@ fn who_is_seen_out_may_pause_and_take_so_long_in_all() {
     stage.later(1);
     assert_eq!(stage.doing(), None);
     stage.close_books();
-    // One that goes on sending has longer, and an end all the same.
+    // A client that goes on sending gets longer, but not for ever.
     let mut stage = refused();
     let mut lasted_us = 0;
     while stage.doing().is_some() {
@@ -207,7 +207,7 @@ fn only_who_has_idled_for_a_while_is_closed_for_others() {
     assert_eq!(shed(&mut stage), (Duration::from_millis(600), 1));
     stage.say(GET);
     stage.requests.now_us += 10 * S;
-    // It is asking something.
+    // The client is asking something.
     assert_eq!(shed(&mut stage), (SPARED_AFTER, 1));
     stage.answer(OK, "x");
     assert_eq!(shed(&mut stage), (SPARED_AFTER, 1));

@@ -26,7 +26,7 @@ pub(super) fn seat(stage: &Stage) -> SeatSide<'static> {
     SeatSide::new(&stage.requests.common.exchange, tenant, 1, None)
 }
 
-/// Another client asks.
+/// Has another client ask.
 fn ask(stage: &mut Stage) -> UnixStream {
     let (mut other, ours) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
@@ -36,7 +36,7 @@ fn ask(stage: &mut Stage) -> UnixStream {
     other
 }
 
-/// The client has asked, and the only seat has taken it.
+/// Has the client ask, and the only seat take the request.
 pub(super) fn taken(stage: &mut Stage) -> Taken<'static> {
     let now_us = stage.requests.now_us;
     stage
@@ -47,11 +47,11 @@ pub(super) fn taken(stage: &mut Stage) -> Taken<'static> {
     take(stage)
 }
 
-/// The only seat takes what there is.
+/// Has the only seat take a request.
 pub(super) fn take(stage: &Stage) -> Taken<'static> {
     let seat = seat(stage);
     let taken = seat.take().expect("the request");
-    // It is still there when its seat has gone.
+    // The request is still there when its seat has gone.
     std::mem::forget(seat);
     taken
 }
@@ -67,14 +67,14 @@ pub(super) fn write(taken: &mut Taken<'_>, length: Option<usize>, body: &[u8]) {
 }
 
 impl Stage {
-    /// A turn of the loop that begins with what seats have brought.
+    /// Makes a turn of the loop that begins with the news from seats.
     pub(super) fn sweep(&mut self) {
         let now_us = self.requests.now_us;
         self.requests.dispatch.sweep(now_us);
         self.turn();
     }
 
-    /// All that the client hears, read bit by bit.
+    /// All that the client gets, read bit by bit.
     pub(super) fn all(&mut self) -> String {
         let mut all = String::new();
         loop {
@@ -91,7 +91,7 @@ impl Stage {
 #[test]
 fn long_answers_that_are_whole_have_their_length_and_leave_their_slots() {
     let mut stage = Stage::new("{}");
-    // There are two slots.
+    // There are two slots, so the third answer needs a slot again.
     for length in [None, Some(LONG_BYTES), None, Some(LONG_BYTES)] {
         let mut taken = taken(&mut stage);
         write(&mut taken, length, &vec![b'x'; LONG_BYTES]);
@@ -143,7 +143,7 @@ fn a_client_that_is_behind_frees_the_ring_all_the_same() {
     stage.close_books();
 }
 
-/// On a socket that keeps apart what was sent apart (unix(7), `SOCK_SEQPACKET`).
+/// The socket keeps messages apart that were sent apart (unix(7), `SOCK_SEQPACKET`).
 #[test]
 fn the_last_chunk_goes_out_with_the_one_before_it() {
     let mut stage = Stage::new("{}");
@@ -248,7 +248,7 @@ fn a_long_answer_whose_client_has_gone_leaves_its_slot_at_once() {
     ours.set_nonblocking(true).unwrap();
     socket.set_nonblocking(true).unwrap();
     drop(std::mem::replace(&mut stage.socket, socket));
-    // What the kernel has to tell of that is heard after this.
+    // The kernel's news of that comes after this.
     let now_us = stage.requests.now_us;
     stage.requests.dispatch.sweep(now_us);
     stage
@@ -332,7 +332,7 @@ fn who_keeps_up_again_is_no_slow_client() {
     assert_eq!(patience, Some(Patience::Unneeded));
 }
 
-/// To be woken costs two switches between the processes, where both are on one core.
+/// A wake-up costs two switches between the processes, where both are on one core.
 #[test]
 fn a_seat_is_not_woken_before_the_turn_is_over() {
     let mut stage = Stage::new("{}");
@@ -341,7 +341,7 @@ fn a_seat_is_not_woken_before_the_turn_is_over() {
         .requests
         .dispatch
         .worker_ready(WORKER, (0, 1, 1), now_us);
-    // Nothing has happened for a while.
+    // No request has come for a while.
     stage.requests.now_us += S;
     let bell = stage.requests.common.exchange.ready_bell();
     let rung = bell.word().load(Ordering::Relaxed);
@@ -365,14 +365,14 @@ fn a_seat_is_woken_in_the_middle_of_a_long_turn() {
     dispatch.announce_if_late(|| unreachable!("nobody is to be woken"));
     stage.say(GET);
     let dispatch = &mut stage.requests.dispatch;
-    // (when somebody looks, whether it is time)
+    // (when the loop looks, whether it is time)
     for (at_us, is_late) in [(S, false), (S + 100, false), (S + 101, true)] {
         dispatch.announce_if_late(|| at_us);
         assert_eq!(bell.word().load(Ordering::Relaxed) != rung, is_late);
     }
 }
 
-/// Its ring is full, and that a little of it is taken does not have it go on: it waits, and for the client.
+/// The worker's ring is full, and room for a few bytes does not help it: it waits for its client.
 #[test]
 fn a_worker_whom_little_room_does_not_help_waits_for_its_client() {
     let mut stage = Stage::new(r#"{"max_response_memory": 0, "response_buffer": 65536}"#);

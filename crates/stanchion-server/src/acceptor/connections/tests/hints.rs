@@ -12,7 +12,7 @@ use crate::record::{
 const SETTINGS: &str = r#"{"early_hints": true}"#;
 const HINT: &str = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n";
 
-/// Written as a worker's host does, with a value that makes each another one.
+/// Writes hints as a worker's host does, with a value that makes each of them unique.
 fn hint(taken: &mut Taken<'_>, link: &str) {
     let mut hints = AnswerHead::default();
     hints.begin(103, b"");
@@ -166,7 +166,7 @@ fn what_no_host_would_send_is_answered_502_and_its_worker_replaced() {
         stage.say(&format!("GET / HTTP/1.{version}\r\nHost: a\r\n\r\n"));
         let mut taken = take(&stage);
         for wire in wires {
-            // Whatever stands there: its length is right.
+            // The content may be anything; only the length is right.
             let mut prefix = [0; PREFIX_BYTES];
             prefix[..4].copy_from_slice(&(wire.len() as u32).to_le_bytes());
             prefix[4] = 2;
@@ -179,7 +179,7 @@ fn what_no_host_would_send_is_answered_502_and_its_worker_replaced() {
         let answer = heard
             .find(" 502 Bad Gateway")
             .unwrap_or_else(|| panic!("{wires:?} {heard}"));
-        // Those before it may be out, or go out with it.
+        // Earlier hints may be out, or go out with the answer.
         assert!(
             heard[..answer].matches("HTTP/1.").count() <= wires.len(),
             "{heard}"

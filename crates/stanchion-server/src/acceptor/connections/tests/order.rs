@@ -1,4 +1,4 @@
-//! What follows what.
+//! The order of requests, answers and ends on a connection.
 
 use super::*;
 use crate::acceptor::dispatch::outflow::{Outflow, StreamEnd};
@@ -41,7 +41,7 @@ fn a_request_that_comes_byte_by_byte_is_one_request() {
     stage.close_books();
 }
 
-/// So much that the buffer is kept into which it was read.
+/// So many bytes that the connection keeps the buffer into which they were read.
 #[test]
 fn a_long_body_that_comes_with_its_head_is_whole_and_what_follows_it_too() {
     let body: String = (0..40_000)
@@ -108,13 +108,13 @@ fn of_requests_that_come_at_once_each_waits_for_the_one_before() {
         }
         let (heard, over) = stage.heard();
         let said = match target {
-            // As the app has put it, before what is ours.
+            // The head is as the app has made it, and the server's own fields follow.
             "/2" => "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nServer: stanchion\r\n\r\n".to_owned(),
             _ => said,
         };
         assert_eq!((heard, over), (said, is_over), "{target}");
     }
-    // What came behind the last one is no request.
+    // The bytes behind the last request are no request.
     assert_eq!(stage.requests.common.tally.read().arrived(), 3);
     assert_eq!(stage.doing(), Some(Doing::Leaving));
     stage.socket.shutdown(std::net::Shutdown::Both).unwrap();
@@ -161,8 +161,8 @@ fn connections_that_ask_a_lot_at_once_go_on_one_by_one_behind_all_others() {
         stage.clients.drive_behind(requests, poller);
         answered.push(stage.ended(Outcome::Probed) - before);
     }
-    // 16 is a turn. In the first one all have theirs, and one of those that have used it up goes on. In the fourth none has as
-    // much to do.
+    // A turn is 16 requests. In the first turn of the loop all connections have theirs, and one that has used it up goes on.
+    // In the fourth none has as much to do.
     assert_eq!(answered, [16 * 4, 17, 16, 24, 0, 0, 0]);
     let mut heard = [0; 16];
     honest.read_exact(&mut heard).unwrap();
@@ -186,7 +186,7 @@ fn connections_of_one_client_have_no_more_of_a_turn_than_one_and_others_come_fir
     for socket in &mut greedy {
         socket.write_all(probe.repeat(40).as_bytes()).unwrap();
     }
-    // It has more to do than one turn, too.
+    // The honest client has more to do than one turn, too.
     honest.write_all(probe.repeat(40).as_bytes()).unwrap();
     honest.set_nonblocking(true).unwrap();
     let mut heard = Vec::new();
@@ -319,7 +319,7 @@ fn what_is_no_request_is_told_so_and_seen_out() {
             said.contains("\r\nConnection: close\r\n") && is_over,
             "{text}: {said}"
         );
-        // What it still sends is thrown away, so that it is not reset while it reads.
+        // The server discards what the client still sends, so that it is not reset while it reads.
         stage.say(GET);
         assert_eq!(stage.doing(), Some(Doing::Leaving), "{text}");
         stage.socket.shutdown(std::net::Shutdown::Both).unwrap();
@@ -364,7 +364,7 @@ fn who_leaves_is_not_answered_unless_it_may_still_listen() {
         }
         stage.close_books();
     }
-    // In the middle of a body there is nothing to answer with, but a reason.
+    // In the middle of a body there is no request to answer, but the refusal has a reason.
     let mut stage = Stage::new("{}");
     stage.say("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nx");
     stage.socket.shutdown(std::net::Shutdown::Write).unwrap();
@@ -380,10 +380,10 @@ fn who_leaves_is_not_answered_unless_it_may_still_listen() {
 
 #[test]
 fn how_the_server_leaves_is_how_connections_end() {
-    // (what the server does, what its client does at that time, what it is told, whether that is the last)
+    // (what the server does, what its client has sent by then, the answer, whether that is the last)
     for (lifecycle, sent, told, is_over) in [
         (Lifecycle::Retiring, "", "", false),
-        // Its request may be about to come.
+        // The client's request may be about to come.
         (Lifecycle::Draining, "", "", false),
         (Lifecycle::Draining, GET, "", false),
         (Lifecycle::Refusing, GET, "HTTP/1.1 503 ", true),
@@ -407,7 +407,7 @@ fn how_the_server_leaves_is_how_connections_end() {
         assert!(is_told, "{lifecycle:?} {sent:?}: {heard}");
         assert_eq!(over, is_over, "{lifecycle:?} {sent:?}");
         if !is_over {
-            // One more request, or the present one, is answered; and that is the last.
+            // The present request, or one more, is answered, and that answer is the last.
             if sent.is_empty() {
                 stage.say(GET);
             }
@@ -463,7 +463,7 @@ fn of_a_long_answer_so_much_is_sent_as_the_client_takes() {
     stage.close_books();
 }
 
-/// Probes are answered by us, at once.
+/// The acceptor answers probes itself, at once.
 #[test]
 fn a_probe_is_answered_without_a_worker() {
     let mut stage = Stage::new(r#"{"health_path": "/-"}"#);

@@ -1,4 +1,4 @@
-//! `WebSockets`, and what the clock asks of their clients.
+//! `WebSockets`, and the deadlines of their clients.
 
 use stanchion_exchange::Taken;
 use stanchion_websocket::Came;
@@ -16,9 +16,9 @@ const SETTINGS: &str = r#"{"interface": "asgi", "ws_ping_interval": 100, "ws_pin
 const ASKED: &str = "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n";
 const PING: &[u8] = b"\x89\0";
-/// Of a client's, as what follows. Its mask is zero.
+/// A frame of a client, as those that follow. Its mask is zero.
 const PONG: &[u8] = b"\x8a\x80\0\0\0\0";
-/// More of its message, which goes on.
+/// More of the client's message, which goes on.
 const CONTINUED: &[u8] = &[0; 100];
 const CLOSE: &[u8] = b"\x88\x80\0\0\0\0";
 
@@ -26,7 +26,7 @@ const CLOSE: &[u8] = b"\x88\x80\0\0\0\0";
 fn stage() -> Stage {
     let mut stage = Stage::new(SETTINGS);
     stage.say(ASKED);
-    // A head of this status is not the app's own, but what its worker writes when it accepts.
+    // An app cannot send a head of this status: its worker writes one when it accepts.
     let Answer::App(mut accepted) = answer(OK, b"", false, Start::Whole) else {
         panic!("it is the app's");
     };
@@ -41,25 +41,25 @@ fn stage() -> Stage {
     stage
 }
 
-/// The start of a message, so much that it takes from others.
+/// The start of a message, long enough that it takes memory from others.
 fn start_of_message() -> Vec<u8> {
     let header = b"\x82\xff\0\0\0\0\0\x10\0\0\0\0\0\0";
     [&header[..], &vec![0; 2 * OWN_BYTES]].concat()
 }
 
-/// The client sends this, of which nobody has heard as yet.
+/// Has the client send bytes that the server has not read yet.
 fn send(stage: &mut Stage, bytes: &[u8]) {
     stage.socket.write_all(bytes).unwrap();
 }
 
-/// What the client hears, and whether that was the last of it.
+/// The bytes that the client has got, and whether the connection has ended.
 fn frames(stage: &mut Stage) -> (Vec<u8>, bool) {
     let mut got = Vec::new();
     let is_over = stage.socket.read_to_end(&mut got).is_ok();
     (got, is_over)
 }
 
-/// The code with which the client is told that it is closed, if it is.
+/// The code of the close frame that the client has got, if it has.
 fn code(stage: &mut Stage) -> Option<u16> {
     match frames(stage).0[..] {
         [] => None,
@@ -68,7 +68,7 @@ fn code(stage: &mut Stage) -> Option<u16> {
     }
 }
 
-/// In how long it is to be looked at.
+/// How long until the acceptor has to look at it.
 fn due_in_us(stage: &mut Stage) -> u64 {
     let connection = stage.clients.roll.get_mut(0).expect("it is here");
     let Phase::Session(session) = &connection.phase else {
@@ -86,7 +86,7 @@ fn once_it_is_closed_nothing_is_due_but_its_end() {
     stage.later(60 * S);
     assert_eq!(code(&mut stage), Some(1008));
     assert_eq!(due_in_us(&mut stage), 10 * S);
-    // Neither for what its client sends, nor for a ping, nor since the server leaves.
+    // Nothing is due for the client's message, for a ping, or because the server leaves.
     send(&mut stage, CONTINUED);
     stage.turn();
     stage.later(4 * S);
@@ -115,7 +115,7 @@ fn a_client_that_does_not_answer_a_ping_is_waited_for_once() {
     stage.close_books();
 }
 
-/// The loop was busy with others, or has not heard all that the kernel had to tell.
+/// The loop was busy with others, or has not read all news of the kernel.
 #[test]
 fn what_came_of_a_message_in_time_is_heard_before_its_client_is_judged() {
     for is_told in [true, false] {
@@ -173,7 +173,7 @@ fn stage_with_worker() -> (Stage, Taken<'static>) {
     (stage, taken)
 }
 
-/// Nobody answers a message faster than that: the worker has while the loop is not through with what came.
+/// No app answers a message faster than that: the worker has answered before the loop has finished with the bytes that came.
 #[test]
 fn a_pong_comes_before_the_answer_to_what_came_behind_the_ping() {
     let (mut stage, mut taken) = stage_with_worker();

@@ -31,7 +31,7 @@ fn stage(settings: &str, said: &str) -> Stage {
     stage
 }
 
-/// The worker has taken it.
+/// Has the worker take the request.
 fn taken(stage: &Stage) -> Taken<'static> {
     let tenant = Tenant {
         seat: 0,
@@ -39,12 +39,12 @@ fn taken(stage: &Stage) -> Taken<'static> {
     };
     let seat = SeatSide::new(&stage.requests.common.exchange, tenant, 1, None);
     let taken = seat.take().expect("the request");
-    // It is still there when its seat has gone.
+    // The request is still there when its seat has gone.
     std::mem::forget(seat);
     taken
 }
 
-/// How much of the body is in the record, and whether more is to come.
+/// How many bytes of the body are in the record, and whether more are to come.
 fn start(taken: &Taken<'_>) -> (usize, bool) {
     let mut buffer = RequestBuffer::default();
     match buffer.read(taken).expect("a record").body {
@@ -54,7 +54,7 @@ fn start(taken: &Taken<'_>) -> (usize, bool) {
     }
 }
 
-/// What the worker has got of the rest.
+/// The bytes of the rest that the worker has got.
 fn received(taken: &mut Taken<'_>) -> Vec<u8> {
     let mut bytes = vec![0; INFLOW_BYTES];
     let len = taken.receive(&mut bytes);
@@ -62,7 +62,7 @@ fn received(taken: &mut Taken<'_>) -> Vec<u8> {
     bytes
 }
 
-/// A moment later.
+/// Lets some time pass.
 fn moment(stage: &mut Stage, by_us: u64) {
     stage.requests.now_us += by_us;
     let requests = &mut stage.requests;
@@ -219,7 +219,7 @@ fn a_body_that_does_not_go_on_is_called_off_but_not_while_its_worker_is_waited_f
     stage.close_books();
 }
 
-/// The loop was busy with others, or has not heard all that the kernel had to tell.
+/// The loop was busy with others, or has not read all news of the kernel.
 #[test]
 fn what_came_of_an_upload_in_time_is_read_before_its_client_is_judged() {
     let settings = r#"{"interface": "asgi", "body_timeout": 10, "min_body_rate": 0}"#;
@@ -268,7 +268,7 @@ fn an_answer_before_the_end_of_a_body_is_the_last() {
     stage.close_books();
 }
 
-/// Its connection must not go on to what is left of the body as if it were a request.
+/// The connection must not take the rest of the body for a request.
 #[test]
 fn a_worker_that_has_written_nonsense_ends_the_connection() {
     let mut stage = stage(ASGI, &head("Content-Length: 200000"));
@@ -286,7 +286,8 @@ fn a_worker_that_has_written_nonsense_ends_the_connection() {
     stage.close_books();
 }
 
-/// One that has the only seat, of whose body so much comes each second; and another client, whose request waits.
+/// A client whose request has the only seat, and of whose body so much comes each second; and another client, whose request
+/// waits.
 fn stage_with_one_who_waits(bytes_per_s: usize) -> (Stage, Taken<'static>, UnixStream) {
     const ONE_SEAT: &str = r#"{"interface": "asgi", "worker_concurrency": 1}"#;
     let mut stage = stage(ONE_SEAT, &format!("{}a", head("Content-Length: 1000000")));

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::acceptor::connections) enum Read {
     Bytes(usize),
-    /// Nothing now.
+    /// Nothing is there now.
     Nothing,
     /// The client sends no more.
     End,
@@ -17,7 +17,7 @@ pub(in crate::acceptor::connections) enum Read {
 /// The outcome of writing something.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::acceptor::connections) enum Written {
-    /// So much was taken, which is progress: a loop that tries again after none would have no end.
+    /// So many bytes were taken, which is progress: a loop that tries again after none would have no end.
     Bytes(NonZeroUsize),
     /// There is no room now.
     Full,
@@ -30,7 +30,7 @@ impl Written {
         NonZeroUsize::new(len).map_or(Self::Full, Self::Bytes)
     }
 
-    /// How much was taken.
+    /// How many bytes were taken.
     ///
     /// # Errors
     /// The connection is broken.

@@ -1,5 +1,5 @@
-//! TLS between a socket and what is read and written: what stands above sees plaintext only. What was accepted and the
-//! kernel has no room for yet waits here, within a limit, and is sent when the kernel tells of room.
+//! TLS between a socket and the code that reads and writes plaintext. Bytes that this has accepted and the kernel has no
+//! room for yet wait here, within a limit, until the kernel reports room.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -14,26 +14,26 @@ use crate::acceptor::poller::Poller;
 use crate::acceptor::storage::disk;
 use crate::tally::Traffic;
 
-/// So much of what a socket has is taken out of it at a time,
+/// How many bytes of a socket are read at a time,
 const RECEIVED_BYTES_MAX: usize = 64 << 10;
-/// and at least so much, also where there is less room for it: a record holds up to 16 KiB.
+/// and how many at least, also where there is less room for the plaintext: a record holds up to 16 KiB.
 const RECEIVED_BYTES_MIN: usize = 4 << 10;
-/// So much of a file is read and encrypted at a time.
+/// How many bytes of a file are read and encrypted at a time.
 const FILE_BYTES_MAX: usize = stanchion_tls::CIPHERTEXT_BYTES_MAX;
 
-/// What is between a socket and its plaintext.
+/// The layer between a socket and its plaintext.
 #[derive(Default)]
 pub(super) struct Cover {
     tls: Option<Box<Tls>>,
     /// The socket is to be ended once all is sent.
     ends: bool,
-    /// Whether who writes wants to know when there is room.
+    /// Whether the writer above wants to know when there is room.
     wants_room: bool,
-    /// What comes is thrown away as it is.
+    /// Input is discarded without decryption.
     discards: bool,
 }
 
-/// A socket into which ciphertext goes.
+/// A socket that takes ciphertext.
 struct Outlet<'s> {
     socket: BorrowedFd<'s>,
     flags: SendFlags,
@@ -55,13 +55,13 @@ impl io::Write for Outlet<'_> {
 }
 
 impl Transport {
-    /// From now on all goes through `tls`, in which something may wait already.
+    /// Puts `tls` over the socket, from now on; plaintext may wait in it already.
     pub(in crate::acceptor::connections) fn cover(&mut self, tls: Box<Tls>) {
         self.readable |= tls.unread() > 0 || tls.is_over();
         self.cover.tls = Some(tls);
     }
 
-    /// Takes the cover away, for a while.
+    /// Takes the TLS layer off, for a while.
     pub(in crate::acceptor::connections) fn uncover(&mut self) -> Option<Box<Tls>> {
         self.cover.tls.take()
     }
@@ -70,27 +70,27 @@ impl Transport {
         self.cover.tls.as_deref()
     }
 
-    /// Whether the connection is to end with what is under way.
+    /// Whether the connection is to end with the present request, because TLS has encrypted too much with its keys.
     pub(in crate::acceptor::connections) fn is_worn(&self) -> bool {
         self.tls().is_some_and(Tls::is_worn)
     }
 
-    /// Whether nothing is between the socket and what is said.
+    /// Whether no TLS layer is over the socket.
     pub(in crate::acceptor::connections) fn is_bare(&self) -> bool {
         self.cover.tls.is_none()
     }
 
-    /// Whether something was accepted that the kernel has not taken.
+    /// Whether TLS has accepted bytes that the kernel has not taken.
     pub(in crate::acceptor::connections) fn has_unsent(&self) -> bool {
         self.tls().is_some_and(Tls::waits)
     }
 
-    /// The same in bytes.
+    /// How many bytes these are.
     pub(super) fn unsent(&self) -> u64 {
         self.tls().map_or(0, |tls| tls.waiting() as u64)
     }
 
-    /// Gives the kernel what was accepted, as far as it has room.
+    /// Gives the kernel the accepted bytes, as far as it has room.
     pub(in crate::acceptor::connections) fn flush(&mut self) -> Result<(), Broken> {
         self.flush_with(SendFlags::empty())
     }
@@ -126,14 +126,14 @@ impl Transport {
         Ok(())
     }
 
-    /// Tells the kernel whether to say when there is room, for who writes or for what waits.
+    /// Has the kernel report room, if the writer above or the bytes that wait here need it.
     pub(in crate::acceptor::connections) fn watch_for_unsent(&mut self, poller: &Poller) {
         if self.cover.tls.is_some() {
             self.watch_room(self.cover.wants_room, poller);
         }
     }
 
-    /// Whether the kernel is to tell of room, if who writes wants it so.
+    /// Whether the kernel is to report room, given what the writer above wants.
     pub(super) fn wants_room(&mut self, wanted: bool) -> bool {
         self.cover.wants_room = wanted;
         wanted || self.has_unsent()
@@ -146,7 +146,7 @@ impl Transport {
         let len = buffer.len() - before;
         match end {
             _ if len > 0 => {
-                // What came after that is told of the next time.
+                // The next read reports what came after that.
                 self.readable |= end.is_some();
                 Read::Bytes(len)
             }
@@ -155,8 +155,8 @@ impl Transport {
         }
     }
 
-    /// Puts plaintext behind what is in `buffer`, as far as that has room and there is any. What came behind it, if that is
-    /// no plaintext.
+    /// Appends plaintext to `buffer`, as far as that has room and there is any. Returns what came behind it, if that is no
+    /// plaintext.
     fn decrypt(&mut self, buffer: &mut Vec<u8>) -> Option<Read> {
         let (before, mut has_received) = (buffer.len(), false);
         if self.cover.discards {
@@ -194,7 +194,7 @@ impl Transport {
         }
     }
 
-    /// Takes what has come. There is room in `buffer` for all that it holds, but for one record.
+    /// Decrypts bytes of the socket. `buffer` has room for all plaintext in them, but for one record.
     fn take_in(&mut self, bytes: &[u8], buffer: &mut Vec<u8>) -> Result<(), Read> {
         let mut rest = bytes;
         while let Some(tls) = self.cover.tls.as_mut().filter(|_| !rest.is_empty()) {
@@ -203,18 +203,19 @@ impl Transport {
                 Ok(len) => rest = &rest[len..],
                 Err(fault) => {
                     debug!("a connection broke off: {fault}");
-                    // The alert, as far as the client takes it.
+                    // This sends the alert, as far as the client takes it.
                     let _ = self.flush();
                     return Err(Read::Failed);
                 }
             }
             tls.read(buffer);
         }
-        // It may have been asked for new keys.
+        // The client may have asked for new keys.
         self.flush().map_err(|Broken| Read::Failed)
     }
 
-    /// What still comes from who was told of a fault is not understood: it is read, so that no reset overtakes the alert.
+    /// After an alert, input is read and discarded: if the socket were closed with unread bytes, the kernel would send a
+    /// reset, which can overtake the alert.
     pub(in crate::acceptor::connections) fn heed_no_more(&mut self) {
         self.cover.discards = true;
     }
@@ -229,7 +230,7 @@ impl Transport {
         }
     }
 
-    /// Encrypts what there is room for, of all of them in turn, and sends it.
+    /// Encrypts as much as there is room for, of all slices in turn, and sends it.
     pub(super) fn write_plaintext(&mut self, slices: &[IoSlice<'_>], more: bool) -> Written {
         if self.flush() == Err(Broken) {
             return Written::Failed;
@@ -252,8 +253,8 @@ impl Transport {
         }
     }
 
-    /// Encrypts and sends part of a file, as [`Transport::send_file`] sends it. What the page cache has lost since it was
-    /// looked for is waited for, as sendfile(2) does.
+    /// Encrypts and sends part of a file, as [`Transport::send_file`] sends it. If the page cache has lost the part
+    /// meanwhile, this waits for the disk, as sendfile(2) does.
     pub(super) fn send_file_encrypted(
         &mut self,
         file: &File,
@@ -270,12 +271,12 @@ impl Transport {
         Ok(self.write_plaintext(&[IoSlice::new(&part)], part.len() < len))
     }
 
-    /// Says that nothing more is sent, once all is; see [`Transport::end`].
+    /// Ends our direction with TLS's own end, once all is sent; see [`Transport::end`].
     pub(super) fn end_cover(&mut self) {
         if let Some(tls) = &mut self.cover.tls {
             tls.close();
             self.cover.ends = true;
-            // The kernel tells if that fails.
+            // If this fails, the kernel reports it.
             let _ = self.flush();
         }
     }

@@ -21,27 +21,27 @@ use crate::word::{SlotPhase, Tenant, Word};
 use remains::Remains;
 use slots::{HandedOver, Slots};
 
-/// What the acceptor keeps of the exchange: which slots are free, and how many sleepers are owed
-/// a wake. One per process, and one process at a time.
+/// The acceptor's own record of the exchange: the free slots, and the requests for which it must still wake
+/// sleepers. A process makes one, and only one process has one at a time.
 #[derive(Debug)]
 pub struct AcceptorSide<'x> {
     exchange: &'x Exchange,
     slots: Slots,
-    /// What we have put into everybody's ring, and into that of each worker.
+    /// The acceptor's own record of the entries it has put into the shared ring, and into each worker's own ring.
     shared: Published,
     own: Vec<Published>,
-    /// Found and put right since the last [`Self::mend`].
+    /// The first fault found and put right since the last [`Self::mend`].
     mended: Option<Corrupt>,
-    /// Submitted since the last wake.
+    /// Requests submitted since the last wake.
     unannounced: u32,
-    /// One worker alone may take some of them.
+    /// At least one of these requests may be taken by one worker only.
     unannounced_own: bool,
-    /// Whose inbox has got notices since its event loop was called last, and whether there are such.
+    /// By worker: its inbox has got notices since its event loop was last called. `has_noted` says that some inbox has.
     noted: Vec<Cell<bool>>,
     has_noted: Cell<bool>,
-    /// Whose event loop was woken last.
+    /// The worker whose event loop was woken last.
     called_last: Cell<usize>,
-    /// Slots that seats still hold for an acceptor before us.
+    /// Slots that seats still hold for an earlier acceptor.
     orphans: Vec<u32>,
 }
 
@@ -50,16 +50,16 @@ pub struct AcceptorSide<'x> {
 pub struct Submitted {
     /// Its slot.
     pub slot: u32,
-    /// Which use of that slot; with it, what belongs to an earlier one is told apart.
+    /// Which use of that slot this is. The turn distinguishes this request from earlier ones in the same slot.
     pub turn: u32,
 }
 
 impl<'x> AcceptorSide<'x> {
-    /// Takes the exchange over. What an earlier acceptor had ready is withdrawn (its clients are
-    /// gone with it); what seats are still answering stays theirs until they are done or dead,
-    /// and is then swept up as any other.
+    /// Takes the exchange over from an earlier acceptor. Requests that are still ready are withdrawn, because their
+    /// clients lost their connections with that acceptor. Requests that seats are still answering stay with those seats
+    /// until they finish or die; then their slots are freed like any other.
     pub fn take_over(exchange: &'x Exchange) -> Self {
-        // From here on seats know that nobody waits for what they took before.
+        // The counter tells seats that no client waits any more for the requests they took earlier.
         exchange.header().acceptor.fetch_add(1, Ordering::AcqRel);
         exchange.notices().awake();
         exchange.reopen();
@@ -71,7 +71,8 @@ impl<'x> AcceptorSide<'x> {
         let mut side = Self {
             exchange,
             slots: Slots::new(words.len(), last_used.map_or(0, |last| last + 1)),
-            // Seats may still take what was ready before; it is withdrawn below, or an orphan.
+            // Until the loop below has withdrawn them, seats may still take requests of the earlier acceptor. A request
+            // that a seat takes in that time becomes an orphan.
             shared: exchange.ready().take_over(),
             own: workers
                 .clone()
@@ -82,7 +83,7 @@ impl<'x> AcceptorSide<'x> {
             unannounced_own: false,
             noted: workers.clone().map(|_| Cell::default()).collect(),
             has_noted: Cell::new(false),
-            // The first one's turn comes first.
+            // So that the first worker's turn comes first.
             called_last: Cell::new(exchange.geometry().workers() - 1),
             orphans: Vec::new(),
         };
@@ -90,7 +91,7 @@ impl<'x> AcceptorSide<'x> {
             let bits = words[slot as usize].load(Ordering::Acquire);
             side.slots[slot].turn = (bits >> 32) as u32;
             if bits == 0 {
-                // Never used: its head, and its areas, take no memory as long as nobody looks there.
+                // The slot was never used. Its head and its areas take no memory as long as no process touches them.
                 side.slots.free(slot);
                 continue;
             }
@@ -98,30 +99,30 @@ impl<'x> AcceptorSide<'x> {
                 Some(SlotPhase::Taken | SlotPhase::Answering) => side.orphan(slot),
                 Some(SlotPhase::Ready) if !side.withdraw_word(slot) => side.orphan(slot),
                 Some(_) | None => {
-                    // How far the one before us had filled it, and what it had left there, is not known.
+                    // It is unknown how far the earlier acceptor had filled the slot, and what it had left in it.
                     exchange.wipe_all(slot);
                     side.free_slot(slot);
                 }
             }
         }
-        // The one before us may have been killed in the middle of a ring.
+        // The earlier acceptor may have been killed between clearing the bell's bit and waking the sleepers.
         exchange.rouse_all();
         side
     }
 
     fn orphan(&mut self, slot: u32) {
-        // As far as the one before us has read it.
+        // The answer counts as read as far as the earlier acceptor had read it.
         let consumed = &self.exchange.head(slot).flow.0.consumed;
         self.slots[slot].consumed = consumed.load(Ordering::Relaxed);
-        // How far its answer has reached is not known.
+        // It is unknown how far into the ring the answer has reached, so assume the whole ring.
         self.slots[slot].reached = self.exchange.geometry().response_bytes;
         self.take_over_inflow(slot);
         self.give_up(slot, Unwanted::ClientGone);
         self.orphans.push(slot);
     }
 
-    /// If `slot` is one that a seat held for an earlier acceptor, and the seat has given it back
-    /// or is `dead`: frees it. True if it was such a slot.
+    /// Frees `slot` if a seat held it for an earlier acceptor, and that seat has given it back or is `dead`. True if
+    /// the slot was such an orphan.
     pub fn settle_orphan(&mut self, slot: u32, dead: bool) -> bool {
         let Some(index) = self.orphans.iter().position(|&orphan| orphan == slot) else {
             return false;
@@ -133,22 +134,22 @@ impl<'x> AcceptorSide<'x> {
         true
     }
 
-    /// Whether a seat still holds this slot for an acceptor before us.
+    /// Whether a seat still holds this slot for an earlier acceptor.
     pub fn is_orphan(&self, slot: u32) -> bool {
         self.orphans.contains(&slot)
     }
 
-    /// Slots that seats still hold for an acceptor before us.
+    /// How many slots seats still hold for an earlier acceptor.
     pub fn orphans(&self) -> usize {
         self.orphans.len()
     }
 
-    /// Slots that could take a request now.
+    /// How many slots could take a request now.
     pub fn free_slots(&self) -> usize {
         self.slots.free_count()
     }
 
-    /// Whether there is a free slot, and room for it in the ready ring.
+    /// Whether a slot is free and the shared ring has room for it.
     pub fn can_submit(&mut self) -> bool {
         self.has_room(None)
     }
@@ -169,7 +170,7 @@ impl<'x> AcceptorSide<'x> {
         }
     }
 
-    /// One worker's, or everybody's, with what we know of it.
+    /// The ring of one worker, or the shared ring, with our own record of its entries.
     fn ring(&mut self, worker: Option<u16>) -> (ReadyRing<'x>, &mut Published) {
         match worker {
             None => (self.exchange.ready(), &mut self.shared),
@@ -180,11 +181,11 @@ impl<'x> AcceptorSide<'x> {
         }
     }
 
-    /// Submits a request: `fill` writes its record into the area it is given and tells its
-    /// length, or that it does not fit. `None`, and nothing was submitted, then, or, without
-    /// `fill` being called, unless [`Self::can_submit`].
+    /// Submits a request. `fill` writes the request's record into the area that it is given and returns the record's
+    /// length, or `None` if the record does not fit; then nothing is submitted, and this returns `None`. If
+    /// [`Self::can_submit`] is false, this returns `None` without calling `fill`.
     ///
-    /// Seats that are awake can take it at once; sleepers are woken by [`Self::announce`].
+    /// Seats that are awake can take the request at once. [`Self::announce`] wakes the sleepers.
     pub fn submit(
         &mut self,
         arrived_us: u64,
@@ -201,9 +202,9 @@ impl<'x> AcceptorSide<'x> {
         self.has_room(Some(worker))
     }
 
-    /// As [`Self::submit`], for a request that only `worker` may take: whichever of its seats comes
-    /// first, before or after what everybody may take. Until then it stays there for whoever has
-    /// those seats, so if the worker dies its successor finds it.
+    /// Like [`Self::submit`], for a request that only `worker` may take. The first of its seats to look takes it,
+    /// before or after requests from the shared ring. If the worker dies first, the request stays in that worker's
+    /// ring, and its successor finds it there.
     ///
     /// # Panics
     /// If there can be no such worker.
@@ -235,12 +236,12 @@ impl<'x> AcceptorSide<'x> {
         self.exchange
             .set_word(slot, SlotPhase::Filling, Tenant::default(), turn);
         let bytes = self.exchange.geometry().request_bytes;
-        // SAFETY: the request area is of this size and mapped for as long as the exchange; only copies are
-        // made of it anywhere.
+        // SAFETY: the request area has this size and stays mapped for as long as the exchange lives; all code reads and
+        // writes it by copy only.
         let area = unsafe { Area::new(self.exchange.request_area(slot), bytes) };
         let head = self.exchange.head(slot);
         let Some(len) = fill(area).filter(|len| *len <= bytes) else {
-            // What there was room for is in there.
+            // `fill` may have written up to the whole area: it must all be wiped.
             head.request_len.store(bytes as u32, Ordering::Relaxed);
             self.free_slot(slot);
             return None;
@@ -259,14 +260,15 @@ impl<'x> AcceptorSide<'x> {
         Some(Submitted { slot, turn })
     }
 
-    /// Whether seats have not been woken for something yet: see [`Self::announce`].
+    /// Whether seats or event loops must still be woken for something new: see [`Self::announce`].
     pub fn is_unannounced(&self) -> bool {
         self.unannounced > 0 || self.has_noted.get()
     }
 
-    /// Wakes as many sleeping seats as there are new requests: one system call for all of them,
-    /// and none if nobody sleeps. All of them if a request is for one worker alone: the bell cannot
-    /// choose whom it wakes. Of event loops those that run the fewest requests, and those of whose slots there is news.
+    /// Wakes as many sleeping seats as there are new requests, with one system call for all of them, and none if no
+    /// seat sleeps. If one of the requests is for one worker alone, it wakes all sleepers, because the bell cannot
+    /// choose which one it wakes. With event loops, it wakes those that run the fewest requests, and those whose slots
+    /// have news.
     pub fn announce(&mut self) {
         self.call_noted();
         let own = std::mem::take(&mut self.unannounced_own);
@@ -280,7 +282,7 @@ impl<'x> AcceptorSide<'x> {
         }
     }
 
-    /// Event loops that sleep and have room, and whose they are.
+    /// The event loops that sleep and have room, each with its worker's number.
     fn sleepers(&self) -> impl Iterator<Item = (usize, Inbox<'x>)> {
         Load::settle();
         let room = self.exchange.geometry().seats_per_worker as u32;
@@ -288,11 +290,11 @@ impl<'x> AcceptorSide<'x> {
         inboxes.filter(move |(_, inbox)| inbox.is_asleep() && inbox.load() < room)
     }
 
-    /// Wakes up to `count` event loops that sleep and have room, those with the fewest requests first, of these those
-    /// with the fewest sessions, and in turns if these are as many.
+    /// Wakes up to `count` event loops that sleep and have room: first those that run the fewest requests, then those
+    /// with the fewest sessions, and in turn among equals.
     fn call_loops(&self, count: u32) {
         let loops = self.exchange.geometry().workers();
-        // Each once at most, whatever a worker writes meanwhile.
+        // At most one call per loop, whatever a worker writes to its inbox meanwhile.
         for _ in 0..count.min(loops as u32) {
             let last = self.called_last.get();
             let after = |worker: usize| (worker + loops - last - 1) % loops;
@@ -307,16 +309,16 @@ impl<'x> AcceptorSide<'x> {
         }
     }
 
-    /// Wakes every event loop that sleeps and has room if a request is there that nobody has taken: those that were
-    /// woken for it may be stuck, or dead.
+    /// Wakes every event loop that sleeps and has room, if an untaken request is ready: the loops that were woken for
+    /// it may be stuck or dead.
     pub fn call_all(&self) {
         if !self.exchange.ready().is_empty() {
             self.call_loops(u32::MAX);
         }
     }
 
-    /// If a request is ready that nobody has taken, though an event loop with room sleeps: its position, which is
-    /// another one once it is taken.
+    /// The position of the oldest ready request, if an event loop with room sleeps although this request is untaken.
+    /// The position differs once that request has been taken.
     pub fn untaken(&self) -> Option<u64> {
         if !self.exchange.geometry().event_loops {
             return None;
@@ -325,18 +327,19 @@ impl<'x> AcceptorSide<'x> {
         self.sleepers().next().map(|_| head)
     }
 
-    /// Takes the notices of seats: calls `look` with each slot that has news.
+    /// Takes the notices that seats have left: calls `look` with each slot that has news.
     pub fn sweep(&self, mut look: impl FnMut(u32)) {
         let known = self.slots.known();
         self.exchange.notices().sweep(|slot| {
-            // Others were never used, or do not exist; a worker gone mad may have set their bits.
+            // The other slots were never used, or do not exist: only a worker that writes anywhere can have set their
+            // bits.
             if known.contains(&slot) {
                 look(slot);
             }
         });
     }
 
-    /// Wakes event loops of whose slots there is news, each once for all of it.
+    /// Wakes each event loop whose slots have news, once for all of that news.
     fn call_noted(&self) {
         if !self.has_noted.take() {
             return;
@@ -348,34 +351,36 @@ impl<'x> AcceptorSide<'x> {
         }
     }
 
-    /// Announces that the event loop is about to sleep, and leaves nobody asleep for whom there is news; false if there is
-    /// news for it first.
+    /// Announces that the acceptor's event loop is about to sleep, after waking every event loop that has unannounced
+    /// news. False if a notice has arrived, so the acceptor must look first.
     pub fn try_sleep(&self) -> bool {
         self.call_noted();
         self.exchange.notices().try_sleep()
     }
 
-    /// The event loop is up again.
+    /// The acceptor's event loop is awake again.
     pub fn awake(&self) {
         self.exchange.notices().awake();
     }
 
-    /// Nobody wants the answer of a running request any more.
+    /// The acceptor gives up the answer of a running request, and informs the seat of it.
     pub fn give_up(&mut self, slot: u32, why: Unwanted) {
         self.slots[slot].unwanted = Some(why);
         self.exchange.head(slot).flow.0.give_up(why);
         self.post(slot);
     }
 
-    /// Tells the event loop that has a slot that there is news, if it is one that has it. It is woken by
-    /// [`Self::announce`]: woken for the first of several, it would take our core, and sleep again before the next.
+    /// Puts a notice for the slot into the inbox of the event loop that holds it, if an event loop does.
+    /// [`Self::announce`] wakes the loop later: woken at once for the first of several notices, it would take our core,
+    /// and sleep again before the next.
     fn post(&self, slot: u32) {
         if !self.exchange.geometry().event_loops {
             return;
         }
-        // With the fence of who takes it: either the seat sees what is new, or we see whose it is.
+        // Pairs with the fence of the seat that takes the slot: either the seat sees the news, or we see that the seat
+        // holds the slot.
         fence(Ordering::SeqCst);
-        // Nobody else minds if a worker has written another seat there.
+        // If a worker has written a wrong seat there, the wrong loop gets a notice, which does no harm.
         let owner = self.exchange.word(slot).map(|word| word.tenant.seat);
         let worker = owner.map(|seat| self.exchange.geometry().worker_of(seat));
         let inbox =
@@ -387,7 +392,7 @@ impl<'x> AcceptorSide<'x> {
         }
     }
 
-    /// Takes back a request that no seat has taken yet: true, and its slot is free again.
+    /// Takes back a request that is still ready, and frees its slot. True if no seat had taken the request.
     pub fn withdraw(&mut self, slot: u32) -> bool {
         let withdrawn = self.withdraw_word(slot);
         if withdrawn {
@@ -417,7 +422,7 @@ impl<'x> AcceptorSide<'x> {
                 let reached = self.reached(slot);
                 Some(self.slots[slot].remains.leave(reached))
             }
-            // Its seat is dead, and may have written what it had not yet published.
+            // The seat is dead, and may have written bytes that it had not published.
             Some(SlotPhase::Taken | SlotPhase::Answering) | None => {
                 self.slots[slot].remains = Remains::default();
                 None
@@ -433,11 +438,11 @@ impl<'x> AcceptorSide<'x> {
         self.slots.free(slot);
     }
 
-    /// The slots that a worker has in hand: to be cleared up when it has died. Also those of which
-    /// the exchange makes no sense any more, since nobody else will ever be told to own them.
+    /// The slots that a dead worker held: the caller clears them up. Slots in an impossible state are among them, since
+    /// no owner can be found for them at any later time.
     ///
-    /// Wakes a sleeper if there is work, since the dead one may have been woken for it and not
-    /// come to take it.
+    /// Wakes sleepers if a request is ready: the dead worker may have been woken for that request and died before it
+    /// took it.
     pub fn held_by(&self, is_theirs: impl Fn(Tenant) -> bool) -> Vec<u32> {
         if !self.exchange.ready().is_empty() {
             self.exchange.ready_bell().ring(u32::MAX);

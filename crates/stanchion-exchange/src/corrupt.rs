@@ -1,12 +1,16 @@
-//! What a worker that writes where it should not makes of the exchange.
+//! The error for an exchange that a worker has damaged.
 
-/// The shared memory says something that cannot be: a worker has written where it should not, or what it should not.
+/// The shared memory holds an impossible value: a worker has written where it should not, or a value it should not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt(pub &'static str);
 
 impl std::fmt::Display for Corrupt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a worker has written what cannot be: {}", self.0)
+        write!(
+            f,
+            "a worker has written an impossible value to the shared memory: {}",
+            self.0
+        )
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where the event loop of a worker sleeps: what the acceptor has for it, and what the loop shows of itself.
+//! Inboxes: the acceptor leaves notices for a worker's event loop in one, and the loop shows its state there.
 //!
 //! A loop sleeps in epoll(7), not on a futex, so it is woken by an eventfd(2). The acceptor writes there only if the
 //! loop has said that it sleeps, and once: a busy loop costs it no system call.
@@ -12,8 +12,8 @@ use crate::layout::InboxHead;
 use crate::protocol::{Load, Notices};
 use crate::sync::AtomicU64;
 
-/// Slots of a worker with news from the acceptor (room for more of an answer, more of a body, a client that has gone),
-/// and whether the worker's loop sleeps.
+/// The slots of a worker that have news from the acceptor (room for more of an answer, more of a body, a client that
+/// has gone), and whether the worker's loop sleeps.
 #[derive(Clone, Copy, Debug)]
 pub struct Inbox<'x> {
     head: &'x InboxHead,
@@ -21,24 +21,24 @@ pub struct Inbox<'x> {
     wake: &'x EventFd,
 }
 
-/// How often an event loop shows that it turns, while it has something to do.
+/// How often an event loop shows that it turns, while it has work.
 pub const BEAT_US: u64 = 250_000;
 
-/// Bounds of the counts of how late a loop was, in microseconds.
+/// Upper bounds of the buckets of [`LoopLag::counts`], in microseconds.
 pub const LAG_BOUNDS_US: [u64; 9] = [
     1_000, 2_500, 10_000, 25_000, 100_000, 250_000, 1_000_000, 2_500_000, 10_000_000,
 ];
 
-/// How late an event loop came to what it was to do by the clock.
+/// How late an event loop was for its timers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoopLag {
-    /// The last time.
+    /// Lag of the last turn.
     pub last_us: u64,
-    /// At most, of the worker that is there.
+    /// Largest lag of the present worker.
     pub max_us: u64,
-    /// All times together, of all workers that were there.
+    /// Sum of all lags, of the present worker and its predecessors.
     pub sum_us: u64,
-    /// How often it was late by at most each of [`LAG_BOUNDS_US`], and by more.
+    /// By bound of [`LAG_BOUNDS_US`]: how often the loop was late by no more than that, and last, how often by more.
     pub counts: [u64; LAG_BOUNDS_US.len() + 1],
 }
 
@@ -55,12 +55,12 @@ impl<'x> Inbox<'x> {
         }
     }
 
-    /// For the loop: what becomes readable when there is news. It stays so until [`Inbox::silence`].
+    /// For the loop: the descriptor that becomes readable when there is news, and stays so until [`Inbox::silence`].
     pub fn fd(&self) -> BorrowedFd<'x> {
         self.wake.as_fd()
     }
 
-    /// For the loop: nothing is to be read there any more. False if nothing was.
+    /// For the loop: makes the descriptor unreadable again. False if it was unreadable already.
     pub fn silence(&self) -> bool {
         self.wake.silence()
     }
@@ -70,30 +70,30 @@ impl<'x> Inbox<'x> {
         self.notices.sweep(look);
     }
 
-    /// For the loop: says that it is about to sleep; false, and it must look again, if there is a notice. It looks at
-    /// the ready ring after this, and calls [`Inbox::awake`] if there is something for it.
+    /// For the loop: announces that the loop is about to sleep; false if there is a notice, and the loop must look
+    /// again. The loop looks at the ready ring after this call, and calls [`Inbox::awake`] if it finds a request.
     pub fn try_sleep(&self) -> bool {
         self.notices.try_sleep()
     }
 
-    /// For the loop: it is up again.
+    /// For the loop: the loop is awake again.
     pub fn awake(&self) {
         self.notices.awake();
     }
 
-    /// For the loop: it runs so many requests, or takes no more ([`Inbox::NO_ROOM`]). It looks at the ready ring after
-    /// this, if it has room.
+    /// For the loop: shows how many requests it runs, or that it takes no more ([`Inbox::NO_ROOM`]). A loop that has
+    /// room looks at the ready ring after this call.
     pub fn show_load(&self, requests: u32) {
         Load(&self.head.load).show(requests);
     }
 
-    /// For the loop: it has so many sessions, besides the requests that it runs.
+    /// For the loop: shows how many sessions it has, besides the requests that it runs.
     pub fn show_sessions(&self, sessions: u32) {
         self.head.sessions.store(sessions, Ordering::Relaxed);
     }
 
-    /// For the loop: it has turned, so much later than it was to, and does so again after `next_us`: usually
-    /// [`BEAT_US`], and longer if it has nothing to do.
+    /// For the loop: shows that the loop has turned, `lag_us` later than due, and that it turns again after `next_us`:
+    /// usually [`BEAT_US`], longer if it has no work.
     pub fn beat(&self, now_us: u64, lag_us: u64, next_us: u64) {
         let InboxHead {
             beat_us,
@@ -119,17 +119,17 @@ impl<'x> Inbox<'x> {
         add(&lags[bucket], 1);
     }
 
-    /// For the loop: it turns, and will [`beat`](Self::beat) after [`BEAT_US`], sooner than it had said.
+    /// For the loop: shows that it turns, and calls [`beat`](Self::beat) after [`BEAT_US`], sooner than it announced.
     pub fn hastens(&self, now_us: u64) {
         self.head.beat_us.store(now_us, Ordering::Relaxed);
     }
 
-    /// For the loop: it turns no more, and that is as it should be.
+    /// For the loop: shows that it turns no more, and intends so.
     pub fn rest(&self) {
         self.head.beat_us.store(0, Ordering::Relaxed);
     }
 
-    /// How late the loop was, as it says.
+    /// How late the loop was, according to the loop.
     pub fn lag(&self) -> LoopLag {
         let load = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
         LoopLag {
@@ -140,18 +140,19 @@ impl<'x> Inbox<'x> {
         }
     }
 
-    /// How many requests the loop runs, as it says.
+    /// How many requests the loop runs, according to the loop.
     pub fn load(&self) -> u32 {
         Load(&self.head.load).get()
     }
 
-    /// How many sessions the loop has, as it says.
+    /// How many sessions the loop has, according to the loop.
     pub fn sessions(&self) -> u32 {
         self.head.sessions.load(Ordering::Relaxed)
     }
 
-    /// When the loop has turned last, as it says; 0 if it has not begun, or turns no more. Of one that has nothing to do
-    /// and turns seldom: when it would have turned, at the usual pace, if it is in time. So it may be yet to come.
+    /// When the loop last turned, according to the loop; 0 if it has not begun, or turns no more. A loop without work
+    /// turns seldom and shows a time in the future: the last moment at which it would have turned at the usual pace, if
+    /// it keeps its time.
     pub fn beat_us(&self) -> u64 {
         self.head.beat_us.load(Ordering::Relaxed)
     }
@@ -161,12 +162,12 @@ impl<'x> Inbox<'x> {
         self.notices.is_asleep()
     }
 
-    /// For the acceptor: a slot has news. The loop is to be [called](Inbox::call) before the acceptor sleeps.
+    /// For the acceptor: a slot has news. The acceptor must [call](Inbox::call) the loop before it sleeps itself.
     pub fn note(&self, slot: u32) {
         self.notices.note(slot);
     }
 
-    /// For the acceptor: requests are ready, or slots have news. True if the loop slept, and is woken.
+    /// For the acceptor: requests are ready, or slots have news. True if the loop slept, and was woken.
     pub fn call(&self) -> bool {
         let sleeps = self.notices.call();
         if sleeps {
@@ -175,7 +176,7 @@ impl<'x> Inbox<'x> {
         sleeps
     }
 
-    /// Its worker is dead: nobody sleeps here any more, until the next one does.
+    /// Clears the inbox of a dead worker: it counts as awake until the next worker's loop sleeps.
     pub(crate) fn vacate(&self) {
         self.head.asleep.store(0, Ordering::Relaxed);
         self.head.load.store(0, Ordering::Relaxed);
@@ -185,7 +186,7 @@ impl<'x> Inbox<'x> {
         self.head.lag_max_us.store(0, Ordering::Relaxed);
     }
 
-    /// Has the loop look, whatever it says. Async-signal-safe.
+    /// Makes the loop look, whether or not it shows that it sleeps. Async-signal-safe.
     pub fn rouse(&self) {
         self.wake.ring();
     }

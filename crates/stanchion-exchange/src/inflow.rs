@@ -1,15 +1,16 @@
-//! What comes in behind the head of a request while it is answered: the rest of a body, the messages of a session.
+//! Inflow: bytes that arrive behind the head of a request while a seat answers it (the rest of a body, the messages of
+//! a session).
 
-/// How far it is.
+/// Whether an inflow goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Inflow {
-    /// More may come.
+    /// More bytes may come.
     #[default]
     Open = 0,
-    /// That was all.
+    /// All bytes have come.
     Complete = 1,
-    /// It broke off: nothing more comes, and it is not whole.
+    /// The inflow broke off: no more bytes come, and it is incomplete.
     Broken = 2,
 }
 

@@ -1,11 +1,11 @@
-//! What lies where in the shared memory.
+//! The layout of the shared memory.
 //!
 //! ```text
 //! header | seats | words | heads | ready ring | own rings | notices | inboxes | request areas | inflow areas | response areas
 //! ```
 //!
-//! Everything up to the areas is atomics on cache lines of their own. The areas are plain bytes,
-//! owned by whoever the slot's word says.
+//! Everything up to the areas is atomics on cache lines of their own. The areas are plain bytes; the slot's word names
+//! their owner.
 
 use std::ops::Range;
 
@@ -14,11 +14,11 @@ use crate::protocol::{Bell, Flow};
 use crate::sync::{AtomicU32, AtomicU64};
 use crate::word::Word;
 
-/// "STANCHIN" in ASCII: what the mapping starts with.
+/// "STANCHIN" in ASCII: the first bytes of the mapping.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"STANCHIN");
 /// Changed with every change of the layout.
 pub const LAYOUT_VERSION: u64 = 3;
-/// Two lines at a time are fetched by the adjacent-line prefetcher of x86.
+/// The adjacent-line prefetcher of x86 fetches two lines at a time.
 pub(crate) const LINE_BYTES: usize = 128;
 
 /// Requests that may be handed to one worker alone, for each of its seats: the one it answers and one
@@ -28,12 +28,12 @@ const OWN_PER_SEAT: usize = 2;
 /// withdrawals and deaths do not fill it.
 const ENTRIES_EACH: usize = 4;
 
-/// The sizes chosen at the start.
+/// The sizes that the master chooses at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Seats there may ever be.
+    /// The largest number of seats.
     pub seats: usize,
-    /// How many of them in a row are one worker's; `seats` is a multiple of it.
+    /// How many seats in a row belong to one worker; `seats` is a multiple of it.
     pub seats_per_worker: usize,
     /// Slots for each seat beyond the one it answers: requests that can be handed out ahead.
     pub ahead_per_seat: usize,
@@ -41,9 +41,9 @@ pub struct Geometry {
     pub spare_per_worker: usize,
     /// Further slots for each worker, of sessions: their seats have gone on to other requests.
     pub sessions_per_worker: usize,
-    /// All seats of a worker are one event loop's, which sleeps at its [`crate::Inbox`], and not on a bell.
+    /// Each worker's seats belong to one event loop, which sleeps at its [`crate::Inbox`] and not on a bell.
     pub event_loops: bool,
-    /// Bytes of the ring of what comes in behind a request's head while it is answered; 0 = none.
+    /// Bytes of an inflow ring, for what arrives behind a request's head while a seat answers it; 0 = no such ring.
     pub inflow_bytes: usize,
     /// Bytes of a request record with its body in memory.
     pub request_bytes: usize,
@@ -51,7 +51,7 @@ pub struct Geometry {
     pub response_bytes: usize,
 }
 
-/// Why a geometry is no good.
+/// Why a geometry is invalid.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BadGeometry(pub &'static str);
 
@@ -81,23 +81,23 @@ impl Geometry {
         worker * each..(worker + 1) * each
     }
 
-    /// Whose seat this is.
+    /// The worker to which a seat belongs.
     pub fn worker_of(&self, seat: u16) -> u16 {
         seat / self.seats_per_worker as u16
     }
 
-    /// Which of its worker's seats this is: of a worker with threads, its thread.
+    /// The index of a seat among its worker's seats: with threads, the number of its thread.
     pub fn thread_of(&self, seat: u16) -> u16 {
         seat % self.seats_per_worker as u16
     }
 
-    /// Requests that are worth handing to one worker alone at a time: for each of its seats the one
-    /// it answers and one ahead.
+    /// How many requests are worth handing to one worker alone at a time: for each of its seats, the one it answers and
+    /// one ahead.
     pub fn own_per_worker(&self) -> usize {
         self.seats_per_worker * OWN_PER_SEAT
     }
 
-    /// One for each worker, if they run event loops.
+    /// One inbox for each worker, if workers run event loops.
     pub(crate) fn inboxes(&self) -> usize {
         if self.event_loops { self.workers() } else { 0 }
     }
@@ -106,7 +106,7 @@ impl Geometry {
         (self.slots() * ENTRIES_EACH).next_power_of_two()
     }
 
-    /// Of the ring of one worker.
+    /// The number of entries of one worker's own ring.
     pub(crate) fn own_ring_entries(&self) -> usize {
         (self.own_per_worker() * ENTRIES_EACH).next_power_of_two()
     }
@@ -146,9 +146,9 @@ impl Geometry {
 pub(crate) struct Header {
     pub(crate) magic: AtomicU64,
     pub(crate) version: AtomicU64,
-    /// Which acceptor is at work; counts up when one is replaced.
+    /// The number of the acceptor at work; it counts up when an acceptor is replaced.
     pub(crate) acceptor: AtomicU64,
-    /// 1 once the master has let go of it.
+    /// 1 once the master has closed the exchange.
     pub(crate) closed: AtomicU32,
     pub(crate) head: Padded<AtomicU64>,
     pub(crate) tail: Padded<AtomicU64>,
@@ -160,8 +160,8 @@ pub(crate) struct Header {
 #[repr(C, align(128))]
 pub(crate) struct Padded<T>(pub(crate) T);
 
-/// How far the ring of one worker is. On a line that changes only while that worker's own requests
-/// come and go, so that looking costs its seats nothing otherwise.
+/// Head and tail of one worker's own ring. They lie on a line that changes only while that worker's own requests come
+/// and go, so its seats look at them at no cost otherwise.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct OwnPositions {
@@ -169,7 +169,7 @@ pub(crate) struct OwnPositions {
     pub(crate) tail: AtomicU64,
 }
 
-/// What a seat does, for the master and for people to look at: the scoreboard.
+/// The scoreboard's entry for a seat: the seat shows its work to the master, and to operators who look.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct SeatFigures {
@@ -191,15 +191,15 @@ pub struct SeatFigures {
     pub busy_us: AtomicU64,
 }
 
-/// What a seat is doing.
+/// The activity of a seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum SeatState {
-    /// Nobody has it, or its worker is booting.
+    /// No worker has the seat, or its worker is booting.
     Empty = 0,
-    /// It looks for work or sleeps.
+    /// The seat looks for work, or sleeps.
     Idle = 1,
-    /// It answers a request.
+    /// The seat answers a request.
     Busy = 2,
 }
 
@@ -213,40 +213,42 @@ impl SeatState {
     }
 }
 
-/// A slot's small figures; its word lives apart because everybody looks at it.
+/// A slot's small figures. The slot's word lies elsewhere, because all seats look at it.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct SlotHead {
     /// Bytes of the request record; written while Filling.
     pub(crate) request_len: AtomicU32,
-    /// Whether the seat kept its word at the end: an [`crate::Ending`].
+    /// An [`crate::Ending`]: whether the seat completed the answer.
     pub(crate) ending: AtomicU32,
-    /// When the request had arrived whole; written while Filling.
+    /// When the request had arrived in full; written while Filling.
     pub(crate) arrived_us: AtomicU64,
     pub(crate) taken_us: AtomicU64,
     pub(crate) done_us: AtomicU64,
-    /// On a line of its own: the acceptor writes it while the seat reads what is above.
+    /// The answer's flow. It lies on a line of its own, because the acceptor writes it while the seat reads the fields
+    /// above.
     pub(crate) flow: Padded<Flow>,
-    /// Of what comes in: here the acceptor produces, and `gone` is an [`crate::Inflow`].
+    /// The inflow's flow: here the acceptor produces, and `gone` is an [`crate::Inflow`].
     pub(crate) inflow: Padded<Flow>,
 }
 
-/// What an event loop shows of itself, and whether it sleeps.
+/// The state that an event loop shows, and whether it sleeps.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct InboxHead {
     pub(crate) asleep: AtomicU32,
-    /// Requests that it runs; only the worker writes it.
+    /// Requests that the loop runs; only the worker writes it.
     pub(crate) load: AtomicU32,
-    /// Sessions that it has, likewise.
+    /// Sessions that the loop has; only the worker writes it.
     pub(crate) sessions: AtomicU32,
-    /// When its loop has turned last, in microseconds of the monotonic clock; only the worker writes it, as what follows.
+    /// When the loop last turned, in microseconds of the monotonic clock. Only the worker writes this and the following
+    /// fields.
     pub(crate) beat_us: AtomicU64,
-    /// How late that was, how late it was at most, and all times together.
+    /// Lag of that turn, largest lag, and the sum of all lags.
     pub(crate) lag_us: AtomicU64,
     pub(crate) lag_max_us: AtomicU64,
     pub(crate) lag_sum_us: AtomicU64,
-    /// How often it was late by at most so much, and by more.
+    /// By bound of [`LAG_BOUNDS_US`]: how often the lag was no more than that, and last, how often more.
     pub(crate) lags: [AtomicU64; LAG_BOUNDS_US.len() + 1],
 }
 

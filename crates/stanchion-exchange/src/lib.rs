@@ -3,12 +3,11 @@
 //!
 //! It knows bytes, slots and seats; what the bytes mean is the server's business. Its promises:
 //!
-//! - a slot has one owner, named by one atomic word, at every moment;
-//! - requests are taken in the order in which they were submitted: those for everybody, and those for
-//!   each worker alone;
-//! - a process killed at any instruction strands no slot and blocks nobody;
-//! - the acceptor believes nothing it reads here: each length is checked before it is used, and what it finds
-//!   spoilt it puts right from what it knows itself ([`AcceptorSide::mend`]).
+//! - one atomic word names a slot's only owner, at every moment;
+//! - seats take requests in the order in which they were submitted, in the shared ring and in each worker's own ring;
+//! - a process killed at any instruction strands no slot and blocks no other process;
+//! - the acceptor believes nothing that it reads here: it checks each length before it uses it, and it puts damaged
+//!   fields right from its own record ([`AcceptorSide::mend`]).
 
 mod corrupt;
 mod protocol;

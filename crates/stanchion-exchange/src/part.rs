@@ -2,10 +2,10 @@
 
 use std::array;
 
-/// So many bytes are combined with a key at a time: as one number, of which compilers make one instruction each.
+/// How many bytes are combined with a key at a time: the compiler makes one instruction of each number of this size.
 const WORD_BYTES: usize = size_of::<u128>();
 
-/// Bytes that go in as they are, or each combined (xor) with one of a key of four, which begins anew behind its last.
+/// Bytes to copy as they are, or each combined (xor) with a byte of a key of four, which repeats.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'b> {
     bytes: &'b [u8],
@@ -13,24 +13,24 @@ pub struct Part<'b> {
 }
 
 impl<'b> From<&'b [u8]> for Part<'b> {
-    /// As they are.
+    /// Bytes to copy as they are.
     fn from(bytes: &'b [u8]) -> Self {
         Self { bytes, key: None }
     }
 }
 
 impl<'b> Part<'b> {
-    /// With the key, if there is one.
+    /// Bytes to combine with the key, if there is one.
     pub fn new(bytes: &'b [u8], key: Option<[u8; 4]>) -> Self {
         Self { bytes, key }
     }
 
-    /// How many there are.
+    /// How many bytes there are.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -45,10 +45,11 @@ impl<'b> Part<'b> {
         (Self::new(first, self.key), Self::new(rest, key))
     }
 
-    /// Copies them.
+    /// Copies the bytes to `to`, combined with the key.
     ///
     /// # Safety
-    /// There is room for [`len`](Self::len) bytes at `to`, which are nobody's reference and none of these bytes.
+    /// There is room for [`len`](Self::len) bytes at `to`. No reference to them exists, and they do not overlap these
+    /// bytes.
     pub(crate) unsafe fn copy_to(self, to: *mut u8) {
         let Some(key) = self.key else {
             // SAFETY: the caller has promised as much.
@@ -59,12 +60,12 @@ impl<'b> Part<'b> {
         let (words, rest) = self.bytes.as_chunks::<WORD_BYTES>();
         for (number, bytes) in words.iter().enumerate() {
             let combined = (u128::from_ne_bytes(*bytes) ^ word).to_ne_bytes();
-            // SAFETY: these bytes have their room there, and an array of bytes may stand anywhere.
+            // SAFETY: the caller has promised room for these bytes, and an array of bytes needs no alignment.
             unsafe { to.cast::<[u8; WORD_BYTES]>().add(number).write(combined) };
         }
         let done = self.len() - rest.len();
         for (at, byte) in rest.iter().enumerate() {
-            // SAFETY: likewise.
+            // SAFETY: the caller has promised room for this byte.
             unsafe { to.add(done + at).write(byte ^ key[at % 4]) };
         }
     }

@@ -1,24 +1,24 @@
-//! The lock-free part: how an answer is announced, and how either side sleeps; how a request is handed to
-//! a seat is in [`crate::ring`]. It is written over borrowed words so that loom (tests/loom) explores the very
-//! code that runs on the shared memory.
+//! The lock-free part: how an answer is announced, and how either side sleeps. [`crate::ring`] has the part that hands
+//! requests to seats. The code works on borrowed words, so that loom (tests/loom) explores the very code that runs on
+//! the shared memory.
 //!
-//! A process may be killed between any two instructions here. Nothing is ever left locked: there
-//! are no locks, and each step either has happened or can be finished by somebody else.
+//! A process may be killed between any two instructions here. It leaves nothing locked: there are no locks, and each
+//! step has either happened or can be finished by another process.
 
 use std::time::Duration;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, futex};
 
-/// A word to sleep on: a count of the times it was rung, times two, and one bit that says that
-/// somebody sleeps or is about to.
+/// A word to sleep on: the number of rings, times two, plus one bit that says that a process sleeps there or is about
+/// to.
 ///
-/// Without sleepers a ring costs one atomic addition and no system call. A sleeper that is
-/// killed leaves the bit set, which costs one needless system call and harms nobody.
+/// Without sleepers a ring costs one atomic addition and no system call. A sleeper that is killed leaves the bit set,
+/// which costs one needless system call and nothing else.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Bell(AtomicU32);
 
-/// What the bell showed before the sleeper looked at its condition for the last time.
+/// The bell's word, read before the sleeper checked its condition for the last time.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen(u32);
 
@@ -37,21 +37,22 @@ impl Bell {
         futex::wait(&self.0, seen.0, timeout);
     }
 
-    /// Wakes up to `count` sleepers, those who have slept longest first. For one ringer only, the acceptor: another
-    /// would take the cleared bit for nobody asleep. `u32::MAX` wakes all, and so leaves no bit behind.
+    /// Wakes up to `count` sleepers, the longest sleepers first. Only one process may ring a bell, the acceptor: a
+    /// second ringer would see the cleared bit and conclude that no process sleeps. `u32::MAX` wakes all, and so leaves
+    /// no bit behind.
     pub fn ring(&self, count: u32) {
         if self.0.fetch_add(ONE_RING, Ordering::AcqRel) & SLEEPERS == 0 {
             return;
         }
-        // Cleared before the wake: whoever sets it anew from here on also sees the ring.
+        // Clear the bit before the wake: a sleeper that sets it again from here on has also seen the ring.
         self.0.fetch_and(!SLEEPERS, Ordering::AcqRel);
         if futex::wake(&self.0, count) == count {
-            // There may be more of them than we woke.
+            // There may be more sleepers than we woke.
             self.0.fetch_or(SLEEPERS, Ordering::AcqRel);
         }
     }
 
-    /// Rings, and gives whether somebody sleeps there or is about to, whom the caller wakes by other means.
+    /// Rings without a wake. True if a process sleeps there or is about to: the caller wakes it by other means.
     pub fn ring_silently(&self) -> bool {
         if self.0.fetch_add(ONE_RING, Ordering::AcqRel) & SLEEPERS == 0 {
             return false;
@@ -60,9 +61,8 @@ impl Bell {
         true
     }
 
-    /// Wakes up to `count` sleepers whatever the bit says, at the price of a system call. For
-    /// everybody but the one ringer, and for whoever comes after a ringer that was killed
-    /// between clearing the bit and the wake.
+    /// Wakes up to `count` sleepers whatever the bit says, at the price of a system call. For every process but the one
+    /// ringer; also for the successor of a ringer that may have been killed between clearing the bit and the wake.
     pub fn rouse(&self, count: u32) {
         self.0.fetch_add(ONE_RING, Ordering::AcqRel);
         futex::wake(&self.0, count);
@@ -75,37 +75,37 @@ impl Bell {
     }
 }
 
-/// The slots at which somebody should look, one bit each, and whether he sleeps: the acceptor, or a worker's event
-/// loop.
+/// The slots that have news for one reader, one bit each, and whether the reader sleeps. The reader is the acceptor, or
+/// a worker's event loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Notices<'m> {
-    /// A bit per slot.
+    /// One bit per slot.
     pub bits: &'m [AtomicU64],
-    /// 1 while he sleeps or is about to.
+    /// 1 while the reader sleeps or is about to.
     pub asleep: &'m AtomicU32,
 }
 
 impl Notices<'_> {
-    /// Notes that `slot` has news, and leaves it to [`Notices::call`] to see who sleeps.
+    /// Notes that `slot` has news. The caller wakes the reader later, by [`Notices::call`].
     pub fn note(&self, slot: u32) {
         self.bits[slot as usize / 64].fetch_or(1 << (slot % 64), Ordering::Release);
     }
 
-    /// Notes that `slot` has news. True if it falls to the caller to wake who sleeps, as for [`Notices::call`].
+    /// Notes that `slot` has news. True if the caller must wake the reader, as for [`Notices::call`].
     pub fn post(&self, slot: u32) -> bool {
         self.note(slot);
         self.call()
     }
 
-    /// There is news elsewhere, which was written before. True if who should look sleeps and it falls to the caller
-    /// to wake him; of several callers only one is told so.
+    /// Announces that news is there, written before this call. True if the reader sleeps and the caller must wake it;
+    /// of several callers only one gets true.
     pub fn call(&self) -> bool {
-        // With the fence in `try_sleep`: either we see `asleep`, or he sees what is new.
+        // Pairs with the fence in `try_sleep`: either we see `asleep`, or the reader sees the news.
         fence(Ordering::SeqCst);
         self.asleep.load(Ordering::Relaxed) != 0 && self.asleep.swap(0, Ordering::AcqRel) != 0
     }
 
-    /// Whether who should look sleeps, or is about to.
+    /// Whether the reader sleeps, or is about to.
     pub fn is_asleep(&self) -> bool {
         self.asleep.load(Ordering::Relaxed) != 0
     }
@@ -124,11 +124,11 @@ impl Notices<'_> {
         }
     }
 
-    /// Announces that one will sleep; false, and one must not, if there is a notice. Who looks elsewhere as well does so
-    /// after this, before he sleeps.
+    /// For the reader: announces that it is about to sleep. False if there is a notice, and the reader must not sleep.
+    /// A reader that also looks elsewhere does so after this call, before it sleeps.
     pub fn try_sleep(&self) -> bool {
-        // Not a plain store: loom does not see that it comes after a poster's swap which read what
-        // was there before, and it costs nothing beside going to sleep.
+        // Not a plain store: loom does not see that a store comes after a poster's swap that read the old value. A swap
+        // costs nothing beside going to sleep.
         self.asleep.swap(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if self
@@ -142,37 +142,38 @@ impl Notices<'_> {
         false
     }
 
-    /// Who slept is up again.
+    /// For the reader: it is awake again.
     pub fn awake(&self) {
         self.asleep.store(0, Ordering::Relaxed);
     }
 }
 
-/// How many requests an event loop runs, as it says: who hands out requests calls none that has no room.
+/// How many requests an event loop runs, according to the loop. A process that wakes loops for requests skips those
+/// that have no room.
 #[derive(Clone, Copy, Debug)]
 pub struct Load<'m>(pub &'m AtomicU32);
 
 impl Load<'_> {
-    /// The loop looks for what is ready after this, if it has room.
+    /// Shows the loop's load. After this call a loop that has room looks at the ready ring.
     pub fn show(&self, requests: u32) {
         self.0.store(requests, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Between making a request ready and looking at loads: of a loop that has room again, either its load is seen, or it
-    /// sees the request.
+    /// A fence for the process that makes a request ready and then looks at loads. A loop that has just got room either
+    /// sees the request, or this process sees its new load.
     pub fn settle() {
         fence(Ordering::SeqCst);
     }
 
-    /// What the loop says.
+    /// The load that the loop shows.
     pub fn get(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// The counters of a slot's ring: bytes in, bytes out, and the bell on which the producer sleeps while it is full. For
-/// the response ring the producer is the seat, for the ring of what comes in behind the head it is the acceptor.
+/// The counters of a slot's ring: bytes in, bytes out, and the bell on which the producer sleeps while the ring is
+/// full. The seat produces the answer in the response ring; the acceptor produces the inflow.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Flow {
@@ -180,27 +181,27 @@ pub struct Flow {
     pub produced: AtomicU64,
     /// Bytes read; only the consumer writes it.
     pub consumed: AtomicU64,
-    /// How many bytes had been written when the ring was empty last, and was begun anew from its start: so what is
-    /// read soon touches little memory. Only the producer writes it, while nothing is unread.
+    /// The value of `produced` when the ring was last empty and the producer restarted it from the ring's start. A ring
+    /// that is read quickly so touches little memory. Only the producer writes it, while no byte is unread.
     pub base: AtomicU64,
-    /// Rung when there is room again, or when the client has gone.
+    /// The bell that rings when there is room again, or when the client has gone.
     pub room: Bell,
-    /// Why nobody wants the answer any more: an [`Unwanted`], or 0.
+    /// Why the acceptor gave up the answer: an [`Unwanted`], or 0.
     pub gone: AtomicU32,
 }
 
-/// Why nobody wants an answer any more.
+/// Why the acceptor gave up an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Unwanted {
     /// The client has gone.
     ClientGone = 1,
-    /// It ran past its deadline, and the client has been told so.
+    /// The request ran past its deadline, and the acceptor has informed the client.
     Overdue = 2,
 }
 
 impl Flow {
-    /// For the next request; only while the slot is Filling.
+    /// Prepares the counters for the next request; only while the slot is Filling.
     pub fn reset(&self) {
         self.produced.store(0, Ordering::Relaxed);
         self.consumed.store(0, Ordering::Relaxed);
@@ -208,26 +209,28 @@ impl Flow {
         self.gone.store(0, Ordering::Relaxed);
     }
 
-    /// The acceptor has read up to `consumed`, of a ring of `capacity` bytes.
+    /// For the acceptor: it has read up to `consumed`, of a ring of `capacity` bytes. Wakes the seat if it may go on.
     pub fn consume(&self, consumed: u64, capacity: u64) {
         if self.advance(consumed, capacity) {
-            // Whoever writes the answer: nobody else can sleep there.
+            // Only the seat that writes the answer can sleep there.
             self.room.ring(u32::MAX);
         }
     }
 
-    /// All up to `consumed` is read. True if a producer that waits may go on: the caller rings for it.
+    /// For the consumer: it has read all up to `consumed`. True if a waiting producer may go on; then the caller rings
+    /// for it.
     pub fn advance(&self, consumed: u64, capacity: u64) -> bool {
         self.consumed.store(consumed, Ordering::Release);
-        // Of a producer that sleeps we see at most as much as it had written by then. So whenever it may go on, we ring.
+        // If the producer sleeps, we see at most the bytes it had written before it slept. So whenever it may go on, we
+        // ring.
         let produced = self.produced.load(Ordering::Relaxed);
         produced.saturating_sub(consumed) <= low_water(capacity)
     }
 
-    /// Nobody reads the answer any more.
+    /// For the acceptor: it reads the answer no more, for this reason.
     pub fn give_up(&self, why: Unwanted) {
         self.set_unwanted(Some(why));
-        // An acceptor before us may have been killed in the middle of a ring.
+        // An earlier acceptor may have been killed in the middle of a ring.
         self.room.rouse(1);
     }
 
@@ -236,7 +239,7 @@ impl Flow {
         self.gone.store(bits, Ordering::Release);
     }
 
-    /// With what [`Flow::give_up`] was called, if it was.
+    /// The reason that [`Flow::give_up`] was called with, if it was called.
     pub fn unwanted(&self) -> Option<Unwanted> {
         match self.gone.load(Ordering::Acquire) {
             0 => None,
@@ -250,8 +253,8 @@ impl Flow {
         self.unwanted().is_some()
     }
 
-    /// The free bytes of the ring if no more than half of its `capacity` is taken by what is unread of the `produced`
-    /// bytes. `None` if there are fewer: the consumer is told that somebody waits for them.
+    /// The free bytes of the ring, if the unread part of the `produced` bytes takes no more than half of its
+    /// `capacity`. Otherwise `None`, and the bell's bit shows the consumer that the producer waits for room.
     pub fn look_for_room(&self, produced: u64, capacity: u64) -> Option<u64> {
         let look = || {
             let unread = produced - self.consumed.load(Ordering::Acquire).min(produced);
@@ -263,9 +266,9 @@ impl Flow {
         })
     }
 
-    /// Waits, in steps of `step`, until no more than half of the ring's `capacity` is taken by what is unread of the
-    /// `produced` bytes; gives the free bytes, or `None` when the client is gone or `orphaned` says that nobody will
-    /// ever read.
+    /// Waits, in steps of `step`, until the unread part of the `produced` bytes takes no more than half of the ring's
+    /// `capacity`. Returns the free bytes, or `None` once the client is gone or `orphaned` says that no acceptor will
+    /// ever read them.
     pub fn wait_for_room(
         &self,
         produced: u64,
@@ -287,9 +290,9 @@ impl Flow {
     }
 }
 
-/// How much of a ring may be unread when whoever waits for room goes on. Not as soon as there is any: a switch between
-/// two processes costs as much as some 64 KiB, and an answer that is read in turns of a few bytes would cost one each
-/// time.
+/// The most that may be unread in a ring when a producer that waits for room goes on. It does not go on for any free
+/// byte: a switch between two processes costs as much as copying some 64 KiB, and an answer read a few bytes at a time
+/// would cost a switch each time.
 pub(crate) fn low_water(capacity: u64) -> u64 {
     capacity / 2
 }

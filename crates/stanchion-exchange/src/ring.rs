@@ -1,33 +1,34 @@
-//! How a request is handed to a seat. Like [`crate::protocol`] it is what loom explores, and leaves nothing locked.
+//! How the acceptor hands a request to a seat. Loom explores this code, as it does [`crate::protocol`], and it leaves
+//! nothing locked.
 //!
-//! Workers write to the memory in which a ring lies, and one of them may write anything. So the producer keeps for
-//! itself what it has filled in ([`Published`]) and goes by that; what stands in the memory it only compares, and
-//! lays the ring out anew when it finds what cannot be.
+//! Workers can write to the memory in which a ring lies, and a faulty worker may write anything. So the producer keeps
+//! its own record of what it has filled in ([`Published`]) and goes by that. It only compares the memory with it, and
+//! fills the ring again when it finds an impossible value.
 
 use crate::corrupt::Corrupt;
 use crate::sync::{AtomicU64, Ordering};
 use crate::word::{SlotPhase, Tenant, Word};
 
-/// The slots that are ready, in the order in which they became so. One producer, the acceptor;
-/// any number of consumers.
+/// The slots that are ready, in the order in which they became so. It has one producer, the acceptor, and any number of
+/// consumers.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadyRing<'m> {
     /// Position of the next entry to take; never wraps.
     pub head: &'m AtomicU64,
     /// Position of the next entry to fill; only the acceptor writes it.
     pub tail: &'m AtomicU64,
-    /// `turn:32 | slot:32`; a power of two of them.
+    /// `turn:32 | slot:32` each; their number is a power of two.
     pub entries: &'m [AtomicU64],
 }
 
-/// What the producer knows of its ring, whatever stands there.
+/// The producer's own record of its ring, which no worker can change.
 #[derive(Clone, Debug)]
 pub struct Published {
     tail: u64,
     entries: Vec<u64>,
 }
 
-/// A request that was handed over, and has not come back.
+/// A request that the acceptor has handed over, and whose slot has not come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Its slot.
@@ -43,7 +44,7 @@ impl Entry {
         u64::from(self.turn) << 32 | u64::from(self.slot)
     }
 
-    /// Whether nobody has taken it.
+    /// Whether no seat has taken it.
     fn is_ready(self, words: &[AtomicU64]) -> bool {
         is_ready(self.bits(), words)
     }
@@ -57,11 +58,11 @@ fn is_ready(entry: u64, words: &[AtomicU64]) -> bool {
 }
 
 impl ReadyRing<'_> {
-    /// Whether an entry can be published; it stays so until one is. False if the ring is full of
-    /// entries that nobody came to take.
+    /// Whether the ring has room for another entry; the answer stays true until the next entry is published. False if
+    /// the ring is full of entries that no seat has taken.
     ///
     /// # Errors
-    /// The head is where it cannot be: see [`ReadyRing::renew`].
+    /// The head is out of range: see [`ReadyRing::renew`].
     pub fn has_room(&self, mine: &Published, words: &[AtomicU64]) -> Result<bool, Corrupt> {
         let head = self.possible_head(mine)?;
         let unread = mine.tail - head;
@@ -74,11 +75,11 @@ impl ReadyRing<'_> {
         unread
             .filter(|&unread| unread <= self.entries.len() as u64)
             .map(|_| head)
-            .ok_or(Corrupt("the head of a ring is where it cannot be"))
+            .ok_or(Corrupt("the head of a ring is out of range"))
     }
 
-    /// Hands over a slot that is Filling: it becomes Ready, then visible. Only while there is
-    /// room. Gives its position.
+    /// Hands over a slot that is Filling: it becomes Ready, then visible. The caller has seen that the ring has room.
+    /// Returns its position.
     pub fn publish(&self, mine: &mut Published, words: &[AtomicU64], slot: u32, turn: u32) -> u64 {
         words[slot as usize].store(
             Word::unowned(SlotPhase::Ready, turn).pack(),
@@ -103,10 +104,10 @@ impl ReadyRing<'_> {
         position
     }
 
-    /// Takes the ring over from a producer before us, whose entries are forgotten. Starts over if the
-    /// positions are impossible, as a worker gone mad may leave them.
+    /// Takes the ring over from an earlier producer, and forgets that producer's entries. Starts from position 0 if the
+    /// positions are impossible, as a worker that writes anywhere may leave them.
     pub fn take_over(&self) -> Published {
-        /// Counted up one by one, never reached.
+        /// Positions count up one by one, and never reach this.
         const POSITIONS_MAX: u64 = 1 << 63;
 
         let tail = self.tail.load(Ordering::Relaxed);
@@ -126,16 +127,16 @@ impl ReadyRing<'_> {
     }
 
     fn empty(&self, mine: &Published) {
-        // The tail first: seats that see both take the ring for empty, and not what lies beyond its end for
-        // entries.
+        // The tail first: a seat that sees the new tail and the old head takes the ring for empty, and never takes the
+        // memory beyond its end for entries.
         self.tail.store(mine.tail, Ordering::Release);
         self.head.store(mine.tail, Ordering::Release);
     }
 
-    /// Holds the ring to what was filled in: `handed_over` is all of it that has not come back.
+    /// Compares the ring with the producer's record; `handed_over` is every request that has not come back.
     ///
     /// # Errors
-    /// It is not as it was left: see [`ReadyRing::renew`].
+    /// A field was overwritten, or a request was passed over: see [`ReadyRing::renew`].
     pub fn check(
         &self,
         mine: &Published,
@@ -143,29 +144,30 @@ impl ReadyRing<'_> {
         handed_over: &[Entry],
     ) -> Result<(), Corrupt> {
         if self.tail.load(Ordering::Acquire) != mine.tail {
-            return Err(Corrupt("the tail of a ring is where it cannot be"));
+            return Err(Corrupt("the tail of a ring was overwritten"));
         }
         let head = self.possible_head(mine)?;
         let spoilt = (head..mine.tail)
             .map(|position| mine.index(position))
             .any(|at| self.entries[at].load(Ordering::Acquire) != mine.entries[at]);
         if spoilt {
-            return Err(Corrupt("an entry of a ring is another"));
+            return Err(Corrupt("an entry of a ring was overwritten"));
         }
-        // Seats move the head past an entry once its slot is no longer Ready, and it was loaded before.
+        // A seat moves the head past an entry only once the entry's slot is no longer Ready, and we loaded the head
+        // first.
         let lost = |entry: &Entry| entry.position < head && entry.is_ready(words);
         if handed_over.iter().any(lost) {
-            return Err(Corrupt("a request was passed over in its ring"));
+            return Err(Corrupt("the head of a ring has passed a ready request"));
         }
         Ok(())
     }
 
-    /// Lays the ring out anew, with those of `handed_over` that nobody has taken, in their order; gives each its
-    /// new position.
+    /// Empties the ring, and appends those of `handed_over` that no seat has taken, in their order; gives each its new
+    /// position.
     ///
-    /// Seats may be at it meanwhile. Whoever claims a slot has it, whatever becomes of its entry. One that was held
-    /// up with a position that a mad worker had made possible may yet step over an entry here; then the next
-    /// [`ReadyRing::check`] finds it.
+    /// Seats may be taking from the ring meanwhile. A seat that claims a slot keeps it, whatever becomes of the entry.
+    /// A seat that was delayed with a position that a faulty worker had made possible may still step over an entry
+    /// here; then the next [`ReadyRing::check`] finds it.
     pub fn renew(&self, mine: &mut Published, words: &[AtomicU64], handed_over: &mut [Entry]) {
         self.empty(mine);
         handed_over.sort_unstable_by_key(|entry| entry.position);
@@ -176,13 +178,13 @@ impl ReadyRing<'_> {
         }
     }
 
-    /// Takes the oldest ready slot for `tenant`, giving the slot and its turn.
+    /// Takes the oldest ready slot for `tenant`; returns the slot and its turn.
     ///
-    /// The claim is the compare-and-swap on the slot's word. Only then is the head helped on, by
-    /// whoever gets there first: a worker killed between the two leaves an entry whose slot is no
-    /// longer Ready, and the next comer steps over it.
+    /// The claim is the compare-and-swap on the slot's word. Only then does a seat move the head on, this one or
+    /// another: a worker killed between the two leaves an entry whose slot is no longer Ready, and the next seat steps
+    /// over it.
     pub fn take(&self, words: &[AtomicU64], tenant: Tenant) -> Option<(u32, u32)> {
-        // There are no more of them, unless a worker gone mad has put the tail anywhere.
+        // There are no more entries than this, unless a faulty worker has overwritten the tail.
         let mut stale_left = self.entries.len();
         loop {
             let head = self.head.load(Ordering::Acquire);
@@ -191,8 +193,8 @@ impl ReadyRing<'_> {
             }
             let entry =
                 self.entries[(head % self.entries.len() as u64) as usize].load(Ordering::Acquire);
-            // The producer overwrites an entry only once the head has passed it; if it has, what
-            // was read may belong to a later position, and taking it would jump the queue.
+            // The producer overwrites an entry only once the head has passed it. If the head has moved, the entry that
+            // we read may belong to a later position, and taking it would jump the queue.
             if self.head.load(Ordering::Acquire) != head {
                 continue;
             }
@@ -216,7 +218,7 @@ impl ReadyRing<'_> {
         }
     }
 
-    /// How much is there to take. May be out of date as soon as it is known.
+    /// How many entries are in the ring. The answer may be out of date at once.
     pub fn len(&self) -> usize {
         let (head, tail) = (
             self.head.load(Ordering::Acquire),
@@ -225,19 +227,19 @@ impl ReadyRing<'_> {
         (tail.saturating_sub(head) as usize).min(self.entries.len())
     }
 
-    /// The position of the oldest that is there to take. May be out of date as soon as it is known.
+    /// The position of the oldest entry in the ring. The answer may be out of date at once.
     pub fn oldest(&self) -> Option<u64> {
         let head = self.head.load(Ordering::Acquire);
         (head < self.tail.load(Ordering::Acquire)).then_some(head)
     }
 
-    /// Whether nothing is there to take. May be out of date as soon as it is known.
+    /// Whether the ring is empty. The answer may be out of date at once.
     pub fn is_empty(&self) -> bool {
         self.oldest().is_none()
     }
 
     fn pass(&self, head: u64) {
-        // Failing means that somebody else has helped already.
+        // If this fails, another seat has moved the head on already.
         let _ = self.head.compare_exchange(
             head,
             head.wrapping_add(1),
@@ -246,12 +248,12 @@ impl ReadyRing<'_> {
         );
     }
 
-    /// Steps over entries at the head that were withdrawn or whose taker died before it could;
-    /// true if that made room.
+    /// Steps over stale entries at the head: their requests were withdrawn, or the seat that took them died before it
+    /// moved the head on. True if that made room.
     fn skip_stale(&self, mine: &Published, words: &[AtomicU64]) -> bool {
         let before = self.head.load(Ordering::Acquire);
         let mut head = before;
-        // A loop around the ring at most: a worker gone mad may put the head anywhere meanwhile.
+        // One round of the ring at most: a faulty worker may move the head anywhere meanwhile.
         for _ in self.entries {
             if head >= mine.tail || is_ready(mine.entries[mine.index(head)], words) {
                 break;
@@ -269,22 +271,22 @@ impl Published {
     }
 }
 
-/// Where a seat looks for work: in the ring of its worker, for what that worker alone may answer, and
-/// in everybody's.
+/// The rings in which a seat looks for work: its worker's own ring, for requests that this worker alone may answer, and
+/// the shared ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Sources<'m> {
     /// The worker's own ring.
     pub own: ReadyRing<'m>,
-    /// Everybody's.
+    /// The shared ring.
     pub shared: ReadyRing<'m>,
 }
 
 impl Sources<'_> {
-    /// Takes the oldest ready slot of one ring, or of the other if there is none: the slot, its turn,
-    /// and whether it came from the worker's own.
+    /// Takes the oldest ready slot of one ring, or of the other if the first is empty. Returns the slot, its turn, and
+    /// whether it came from the worker's own ring.
     ///
-    /// Who rings for a request that one worker alone may take must wake every sleeper: the bell
-    /// cannot choose, and one who was woken for everybody's may take its own instead.
+    /// A process that rings the bell for a request that one worker alone may take must wake every sleeper. The bell
+    /// cannot choose, and a seat that was woken for a shared request may take one from its own ring instead.
     pub fn take(
         &self,
         words: &[AtomicU64],

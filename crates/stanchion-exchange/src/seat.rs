@@ -12,18 +12,18 @@ use crate::sync::AtomicU64;
 use crate::taken::Taken;
 use crate::word::Tenant;
 
-/// How long a worker sleeps at most before it looks again whether it should leave or its
-/// acceptor was replaced. Both are announced; this only bounds what a lost announcement costs.
+/// The longest time that a worker sleeps before it checks again whether it should leave or its acceptor was replaced.
+/// Both are announced; this only bounds the cost of a lost announcement.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Exchange {
-    /// This process is a child that the app of a worker has forked. What the worker has in hand, and its seats, stay the
-    /// worker's, so from now on this process takes nothing, gives nothing back and answers nothing.
+    /// Marks this process as a child that a worker's app has forked. The worker's requests and seats stay the worker's,
+    /// so from now on this process takes no request, gives no slot back and answers nothing.
     pub fn forsake(&self) {
         self.forsaken.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is.
+    /// Whether [`Exchange::forsake`] was called in this process.
     pub fn is_forsaken(&self) -> bool {
         self.forsaken.load(Ordering::Relaxed)
     }
@@ -36,15 +36,15 @@ pub struct SeatSide<'x> {
     tenant: Tenant,
     sources: Sources<'x>,
     timeout_us: u64,
-    /// The request taken last came from the worker's own ring.
+    /// The last request came from the worker's own ring.
     took_own: AtomicBool,
-    /// The time spent on the request taken last is not in `busy_us` yet.
+    /// The time spent on the last request is not in `busy_us` yet.
     unsettled: AtomicBool,
 }
 
 impl<'x> SeatSide<'x> {
-    /// Sits down. `timeout` is what one request may take before the master thinks its worker
-    /// stuck; `None` = for ever.
+    /// Sits down at the seat. `timeout` is how long one request may take before the master considers its worker stuck;
+    /// `None` = no limit.
     pub fn new(
         exchange: &'x Exchange,
         tenant: Tenant,
@@ -75,8 +75,8 @@ impl<'x> SeatSide<'x> {
         }
     }
 
-    /// Takes the oldest request that is ready, without waiting. Those for this worker alone and
-    /// those for everybody take turns, so that neither shuts out the other.
+    /// Takes the oldest request that is ready, without waiting. The worker's own ring and the shared ring take turns,
+    /// so that neither shuts out the other.
     pub fn take(&self) -> Option<Taken<'x>> {
         if self.exchange.is_forsaken() {
             return None;
@@ -87,7 +87,8 @@ impl<'x> SeatSide<'x> {
             .take(self.exchange.words(), self.tenant, own_first)?;
         self.took_own.store(own, Ordering::Relaxed);
         if self.exchange.geometry().event_loops {
-            // With the fence of who posts news of the slot: either he sees that it is ours, or we see the news.
+            // Pairs with the fence of the acceptor when it posts a notice for the slot: either the acceptor sees that
+            // the slot is ours, or we see the news.
             fence(Ordering::SeqCst);
         }
         let now_us = monotonic_us();
@@ -109,9 +110,9 @@ impl<'x> SeatSide<'x> {
         Some(Taken::new(self.exchange, self.tenant, (slot, turn), now_us))
     }
 
-    /// The seat is through with the request it took last, whose answer may have been given back
-    /// a while ago: apps clean up after their answers. How long that took is counted once the seat
-    /// looks at the clock anyway: when it takes the next request, or before it sleeps.
+    /// Notes that the seat is done with its last request. Its answer may have been given back a while ago, because apps
+    /// clean up after their answers. The time that this took is counted when the seat next reads the clock anyway: when
+    /// it takes the next request, or before it sleeps.
     pub fn rest(&self) {
         if self.exchange.is_forsaken() {
             return;
@@ -123,7 +124,7 @@ impl<'x> SeatSide<'x> {
         self.unsettled.store(true, Ordering::Relaxed);
     }
 
-    /// Counts the time spent on the request taken last.
+    /// Counts the time spent on the last request.
     fn settle(&self, now_us: u64) {
         if self.unsettled.load(Ordering::Relaxed) {
             self.unsettled.store(false, Ordering::Relaxed);
@@ -133,7 +134,7 @@ impl<'x> SeatSide<'x> {
         }
     }
 
-    /// Whether a request is ready that this seat may take, as far as can be seen.
+    /// Whether a request seems ready that this seat may take.
     pub fn sees_request(&self) -> bool {
         !self.sources.own.is_empty() || !self.sources.shared.is_empty()
     }
@@ -145,7 +146,7 @@ impl<'x> SeatSide<'x> {
         loop {
             let seen = bell.prepare();
             if leave() {
-                // We may be the one who was woken for what is there.
+                // This seat may be the one that was woken for the ready request, so wake another.
                 if !self.exchange.ready().is_empty() {
                     bell.rouse(1);
                 }

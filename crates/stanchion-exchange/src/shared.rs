@@ -17,23 +17,23 @@ use crate::ring::ReadyRing;
 use crate::sync::AtomicU64;
 use crate::word::{SlotPhase, Tenant, Word};
 
-/// An event loop that has not turned for so long is not waited for: it turns four times a second if nothing blocks it,
-/// or says how long it sleeps.
+/// An event loop that has not turned for this long counts as blocked: a loop turns four times a second if nothing
+/// blocks it, or shows how long it sleeps.
 const TURNS_WITHIN_US: u64 = 600_000;
-/// What is usual.
+/// The usual size of a page.
 const PAGE_BYTES: usize = 4096;
 
-/// The shared memory, made by the master before any fork and inherited by everybody.
+/// The shared memory. The master makes it before any fork, and every process inherits it.
 #[derive(Debug)]
 pub struct Exchange {
     memory: SharedMemory,
     geometry: Geometry,
     offsets: Offsets,
-    /// Written by workers when the acceptor sleeps.
+    /// Workers write to it when the acceptor sleeps.
     doorbell: EventFd,
-    /// By worker: written by the acceptor when its event loop sleeps.
+    /// By worker: the acceptor writes to it when the worker's event loop sleeps.
     wakes: Vec<EventFd>,
-    /// Of this process alone: see [`Exchange::forsake`].
+    /// Private to this process: see [`Exchange::forsake`].
     pub(crate) forsaken: AtomicBool,
 }
 
@@ -74,7 +74,7 @@ impl Offsets {
         let inboxes = geometry.inboxes();
         let inbox_heads = place(inboxes * size_of::<InboxHead>());
         let inbox_bits = place(inboxes * geometry.notice_words() * size_of::<AtomicU64>());
-        // So that each area has pages of its own, as far as its length allows.
+        // Each area gets pages of its own, as far as its length allows.
         let mut place_on_page = |bytes: usize| {
             let up_to_here = place(0);
             let _rest_of_page = place(up_to_here.next_multiple_of(PAGE_BYTES) - up_to_here);
@@ -130,12 +130,12 @@ impl Exchange {
         &self.geometry
     }
 
-    /// What workers ring when the acceptor sleeps, for the acceptor's event loop.
+    /// The eventfd that workers ring when the acceptor sleeps, for the acceptor's event loop.
     pub fn doorbell(&self) -> &EventFd {
         &self.doorbell
     }
 
-    /// Where the event loop of a worker sleeps; `None` if its seats are threads.
+    /// The inbox at which a worker's event loop sleeps; `None` if the worker's seats are threads.
     pub fn inbox(&self, worker: u16) -> Option<Inbox<'_>> {
         let (words, worker) = (self.geometry.notice_words(), usize::from(worker));
         let wake = self.wakes.get(worker)?;
@@ -148,19 +148,19 @@ impl Exchange {
         ))
     }
 
-    /// Where event loops sleep, of all workers that there may be.
+    /// The inboxes of all workers that there may be.
     pub fn inboxes(&self) -> impl Iterator<Item = Inbox<'_>> {
         (0..self.wakes.len() as u16).filter_map(|worker| self.inbox(worker))
     }
 
-    /// How many of the requests that are ready the event loop of a worker takes, so that all that turn come to run as
-    /// many: none, if it runs more than its part already. What is ready for it alone comes on top.
+    /// How many ready requests the event loop of a worker should take, so that all loops that turn run equally many:
+    /// none from the shared ring if it already runs more than its share. The requests in its own ring come on top.
     pub fn share_of_ready(&self, worker: u16, now_us: u64) -> usize {
         let most = self.geometry.seats_per_worker as u32;
         let (mut running, mut loops, mut own) = (0, 0, 0);
         for (index, inbox) in (0..).zip(self.inboxes()) {
             let is_own = index == worker;
-            // Of a loop that is blocked, or takes no more, nothing is expected.
+            // A loop that is blocked, or takes no more requests, gets no share.
             let turns = now_us.saturating_sub(inbox.beat_us()) < TURNS_WITHIN_US;
             if is_own || (turns && inbox.load() != Inbox::NO_ROOM) {
                 let load = inbox.load().min(most) as usize;
@@ -176,18 +176,19 @@ impl Exchange {
         part.saturating_sub(own).min(ready) + self.own_ring(worker).len()
     }
 
-    /// Which request has been ready for the longest: its position, which is another one once it is taken.
+    /// The position of the request that has been ready for the longest. The position differs once that request has been
+    /// taken.
     pub fn oldest_ready(&self) -> Option<u64> {
         self.ready().oldest()
     }
 
-    /// Has every seat look, whether or not it says that it sleeps.
+    /// Makes every seat look for work, whether or not it shows that it sleeps.
     pub fn rouse_all(&self) {
         self.ready_bell().rouse(u32::MAX);
         self.inboxes().for_each(|inbox| inbox.rouse());
     }
 
-    /// The bell on which idle seats sleep that are threads.
+    /// The bell on which idle threads sleep, one per seat.
     pub fn ready_bell(&self) -> &Bell {
         &self.header().bell.0
     }
@@ -202,25 +203,25 @@ impl Exchange {
         self.slice(self.offsets.seats, self.geometry.seats)
     }
 
-    /// What a seat is doing.
+    /// The activity of a seat, according to the seat.
     pub fn seat_state(&self, seat: u16) -> SeatState {
         SeatState::from_bits(self.seat(seat).state.load(Ordering::Acquire))
     }
 
-    /// The process that sits at a seat, as it says itself; a seat may not exist.
+    /// The process at a seat, according to that process; `None` if there is no such seat.
     pub fn pid_at(&self, seat: u16) -> Option<u32> {
         let seat = self.seats().get(usize::from(seat))?;
         Some(seat.pid.load(Ordering::Relaxed))
     }
 
-    /// Empties the inbox of a worker that has gone, as [`Exchange::vacate`] does its seats.
+    /// Empties the inbox of a worker that has gone. [`Exchange::vacate`] does the same for its seats.
     pub fn vacate_loop(&self, worker: u16) {
         if let Some(inbox) = self.inbox(worker) {
             inbox.vacate();
         }
     }
 
-    /// The seat that says it is busy with `slot`, if any does.
+    /// The seat that shows that it is busy with `slot`, if there is one.
     pub fn busy_seat_of(&self, slot: u32) -> Option<u16> {
         let busy = |seat: &u16| {
             self.seat_state(*seat) == SeatState::Busy
@@ -229,8 +230,8 @@ impl Exchange {
         (0..self.geometry.seats as u16).find(busy)
     }
 
-    /// The seat that has taken a request last from this slot, whether or not it is through with it: who finds that a slot
-    /// is not his any more leaves it alone and goes on.
+    /// The seat that last took a request from this slot, whether or not it is done with it. A seat that finds that its
+    /// slot was taken back leaves the slot alone and goes on.
     pub fn last_seat_of(&self, slot: u32) -> Option<u16> {
         let has_had = |seat: &u16| {
             self.seat_state(*seat) != SeatState::Empty
@@ -241,8 +242,7 @@ impl Exchange {
         last.max_by_key(|seat| self.seat(*seat).started_us.load(Ordering::Relaxed))
     }
 
-    /// Empties a seat whose worker has gone; the master's to call, before it has another one
-    /// forked for it.
+    /// Empties a seat whose worker has gone. The master calls this before it forks another worker for the seat.
     pub fn vacate(&self, seat: u16) {
         let seat = self.seat(seat);
         seat.state.store(SeatState::Empty as u32, Ordering::Release);
@@ -250,13 +250,13 @@ impl Exchange {
         seat.deadline_us.store(0, Ordering::Relaxed);
     }
 
-    /// Nobody is left who would use it: whoever still sits at a seat is to go.
+    /// Closes the exchange: no process is left that would use it, so the workers that still sit at a seat must leave.
     pub fn close(&self) {
         self.header().closed.store(1, Ordering::Release);
         self.rouse_all();
     }
 
-    /// As long as there is an acceptor it is not closed. Gives whether it was.
+    /// Opens the exchange again: it is not closed while there is an acceptor. Returns whether it was closed.
     pub(crate) fn reopen(&self) -> bool {
         self.header().closed.swap(0, Ordering::AcqRel) != 0
     }
@@ -266,8 +266,7 @@ impl Exchange {
         self.header().closed.load(Ordering::Acquire) != 0
     }
 
-    /// If the seat's present request is past its deadline at `now_us`: how long it has run, in
-    /// microseconds.
+    /// If the seat's present request is past its deadline at `now_us`: how long the request has run, in microseconds.
     pub fn overdue_us(&self, seat: u16, now_us: u64) -> Option<u64> {
         let board = self.seat(seat);
         let deadline = board.deadline_us.load(Ordering::Acquire);
@@ -275,7 +274,7 @@ impl Exchange {
             return None;
         }
         let started = board.started_us.load(Ordering::Acquire);
-        // Unchanged: the seat has not gone on to another request while we looked.
+        // If the deadline is unchanged, the seat has not gone on to another request while we looked.
         (board.deadline_us.load(Ordering::Acquire) == deadline)
             .then(|| now_us.saturating_sub(started))
     }
@@ -305,7 +304,7 @@ impl Exchange {
         }
     }
 
-    /// The ring of what one worker alone may take.
+    /// The ring of the requests that one worker alone may take.
     pub(crate) fn own_ring(&self, worker: u16) -> ReadyRing<'_> {
         let workers = self.geometry.workers();
         let positions: &[OwnPositions] = self.slice(self.offsets.own_positions, workers);
@@ -355,15 +354,16 @@ impl Exchange {
         self.area(self.offsets.responses, slot, self.geometry.response_bytes)
     }
 
-    /// How long the record of a slot's request is.
+    /// The length of the request record in a slot.
     pub(crate) fn request_len(&self, slot: u32) -> usize {
         let len = self.head(slot).request_len.load(Ordering::Relaxed) as usize;
         len.min(self.geometry.request_bytes)
     }
 
-    /// Forgets a request (`request` bytes), what came in behind it (`poured` bytes) and its answer, which reached so far
-    /// into its ring: no more than that, since memory that was never used is not there. `None` if it cannot be known how
-    /// far, as its seat is dead. Whoever has the slot next, or looks where it should not, finds nothing of them.
+    /// Wipes a request (`request` bytes), its inflow (`poured` bytes) and its answer, which `reached` so far into its
+    /// ring. It touches no more than that, since memory that was never used takes no pages. `reached` is `None` if the
+    /// seat is dead and the length is unknown. So neither the slot's next owner nor a process that reads where it
+    /// should not finds any of these bytes.
     pub(crate) fn wipe(&self, slot: u32, request: usize, poured: u64, reached: Option<usize>) {
         let head = self.head(slot);
         let Geometry {
@@ -384,19 +384,19 @@ impl Exchange {
         head.flow.0.produced.store(0, Ordering::Relaxed);
     }
 
-    /// Forgets these `bytes` of a request that was in a slot.
+    /// Wipes these `bytes` of a slot's request area.
     pub(crate) fn wipe_request(&self, slot: u32, bytes: Range<usize>) {
         let offset = self.offsets.requests;
         self.zero(offset, slot, self.geometry.request_bytes, bytes);
     }
 
-    /// Forgets the first `bytes` of what was answered from a slot.
+    /// Wipes the first `bytes` of a slot's response ring.
     pub(crate) fn wipe_answer(&self, slot: u32, bytes: usize) {
         let offset = self.offsets.responses;
         self.zero(offset, slot, self.geometry.response_bytes, 0..bytes);
     }
 
-    /// The areas of slots: where the first of each is, and how long each is.
+    /// The areas of slots: the offset of the first area of each kind, and its length.
     fn areas(&self) -> [(usize, usize); 3] {
         [
             (self.offsets.requests, self.geometry.request_bytes),
@@ -405,21 +405,22 @@ impl Exchange {
         ]
     }
 
-    /// Forgets all that is in a slot, of which it is not known how far it reaches.
+    /// Wipes all areas of a slot, when it is unknown how far each was used.
     pub(crate) fn wipe_all(&self, slot: u32) {
         for (offset, bytes) in self.areas() {
             self.zero_all(offset, slot, bytes);
         }
     }
 
-    /// Gives back what a slot takes that is free and holds zeroes. What the kernel does not take stays.
+    /// Gives the memory of a free slot that holds only zeroes back to the kernel. Memory that the kernel does not take
+    /// stays.
     pub(crate) fn give_all_back(&self, slot: u32) {
         let give_back = |(at, len)| self.try_zero_all(at, slot, len);
         let _ = self.areas().into_iter().try_for_each(give_back);
     }
 
-    /// Gives back what a request takes that nobody reads again, and an answer of which all was read. False if the
-    /// kernel does not take it.
+    /// Gives memory back to the kernel: the request area, once no code reads it again, and the response ring, once the
+    /// acceptor has read all of it. False if the kernel does not take it.
     pub(crate) fn give_back(&self, slot: u32) -> bool {
         let [request, _, response] = self.areas();
         let give_back = |(at, len)| self.try_zero_all(at, slot, len).is_ok();
@@ -430,15 +431,15 @@ impl Exchange {
         give_back(response)
     }
 
-    /// Writes zeroes over this part of a slot's area of so many `bytes`.
+    /// Writes zeroes over `part` of a slot's area of `bytes` bytes.
     fn zero(&self, offset: usize, slot: u32, bytes: usize, part: Range<usize>) {
         let end = part.end.min(bytes);
         let start = part.start.min(end);
-        // SAFETY: within the area of the slot, of which no references are made.
+        // SAFETY: the range is within the area of the slot, to which no references are made.
         unsafe { std::ptr::write_bytes(self.area(offset, slot, bytes).add(start), 0, end - start) };
     }
 
-    /// All of an area becomes zeroes, without touching pages that nobody has used: a worker may die with a thousand
+    /// Fills an area with zeroes, without touching pages that were never used: a worker may die with a thousand
     /// requests.
     fn zero_all(&self, offset: usize, slot: u32, bytes: usize) {
         if self.try_zero_all(offset, slot, bytes).is_err() {
@@ -446,13 +447,15 @@ impl Exchange {
         }
     }
 
-    /// The same, or nothing: not all kernels take pages back, and none does of memory that is locked (madvise(2)).
+    /// Like [`Self::zero_all`], or fails and changes nothing: not all kernels take pages back, and no kernel takes back
+    /// locked memory (madvise(2)).
     fn try_zero_all(&self, offset: usize, slot: u32, bytes: usize) -> io::Result<()> {
         let (area, start) = (
             self.area(offset, slot, bytes),
             offset + slot as usize * bytes,
         );
-        // SAFETY: the range is the area of the slot, of which no references are made; so are its edges, which are written.
+        // SAFETY: the range is the area of the slot, to which no references are made; the edges that are written lie
+        // within it.
         unsafe {
             let pages = self.memory.give_back(start, bytes)?;
             if pages.is_empty() {
@@ -480,7 +483,7 @@ impl Exchange {
         }
     }
 
-    /// `count` values at `offset`; private, and called only with what `Offsets::of` laid out.
+    /// `count` values at `offset`. It is private, and called only with ranges that `Offsets::of` laid out.
     fn slice<T>(&self, offset: usize, count: usize) -> &[T] {
         debug_assert!(offset + count * size_of::<T>() <= self.memory.len());
         // SAFETY: the range lies inside the mapping and is aligned, as `Offsets::of` placed it

@@ -1,5 +1,4 @@
-//! The atomics and the futex, or loom's stand-ins for both, so that the protocol the tests
-//! explore is the one that runs.
+//! The atomics and the futex, or loom's stand-ins for both, so that the tests explore the same protocol code that runs.
 
 #[cfg(not(loom))]
 pub(crate) use stanchion_sys::futex;
@@ -9,9 +8,9 @@ pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// futex(2) as its man page promises it: the comparison and the going to sleep are one step, and
-/// a wake reaches those who have slept longest, and no more of them than it says. There is no
-/// time, so a wake-up that is lost shows as a deadlock.
+/// futex(2) as its man page promises it: the kernel compares the word and puts the caller to sleep in one step, and a
+/// wake reaches the longest sleepers, and no more of them than `count`. The model has no time, so a lost wake-up shows
+/// as a deadlock.
 #[cfg(loom)]
 pub(crate) mod futex {
     use super::{AtomicU32, Ordering};
@@ -20,7 +19,7 @@ pub(crate) mod futex {
     use std::time::Duration;
 
     loom::lazy_static! {
-        /// Who sleeps on which word, longest first.
+        /// The sleeping threads and the word on which each sleeps, longest sleeper first.
         static ref SLEEPERS: Mutex<Vec<(usize, Thread)>> = Mutex::new(Vec::new());
     }
 

@@ -1,4 +1,4 @@
-//! A request in the hands of a seat: it is read, and answered.
+//! A request in the hands of a seat, which reads it and answers it.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,7 +22,8 @@ pub enum Ending {
     Broken = 2,
 }
 
-/// Nobody wants the answer any more: the client left, the acceptor was replaced, or it has taken the slot back.
+/// The answer is not wanted any more: the client left, the acceptor was replaced, or the acceptor has taken the slot
+/// back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 
@@ -36,8 +37,8 @@ impl std::error::Error for Gone {}
 
 /// A request in the hands of a seat, and the way its answer goes back.
 ///
-/// Written bytes become visible to the acceptor with [`Taken::publish`] or [`Taken::finish`].
-/// Dropped unfinished, it ends as [`Ending::Broken`].
+/// The acceptor sees written bytes only after [`Taken::publish`] or [`Taken::finish`]. A request that is dropped
+/// unfinished ends as [`Ending::Broken`].
 #[derive(Debug)]
 pub struct Taken<'x> {
     exchange: &'x Exchange,
@@ -48,9 +49,9 @@ pub struct Taken<'x> {
     taken_us: u64,
     written: u64,
     published: u64,
-    /// Bytes that were written when the ring was last begun anew.
+    /// The value of `written` when the ring was last restarted.
     base: u64,
-    /// Bytes of the inflow that were read.
+    /// Bytes of the inflow that the seat has read.
     received: u64,
     /// Bytes known to be free in the ring.
     room: u64,
@@ -58,7 +59,7 @@ pub struct Taken<'x> {
 }
 
 impl<'x> Taken<'x> {
-    /// What `tenant` has just taken: its slot, and the slot's turn.
+    /// The request that `tenant` has just taken: its slot, and the slot's turn.
     pub(crate) fn new(
         exchange: &'x Exchange,
         tenant: Tenant,
@@ -88,16 +89,16 @@ impl Taken<'_> {
         self.exchange.request_len(self.slot)
     }
 
-    /// Copies the request record from `at` on into `into`, as far as there is room or record; gives
-    /// how many bytes that were: none, if the slot was taken back. A copy, since others may write where it lies.
+    /// Copies the request record from `at` on into `into`, up to the end of either. Returns the number of bytes: 0 if
+    /// the acceptor has taken the slot back. It copies, because other processes may write to the record.
     pub fn read_request(&self, at: usize, into: &mut [u8]) -> usize {
         let len = self.request_len().saturating_sub(at).min(into.len());
         if len > 0 {
             if !self.is_ours() {
                 return 0;
             }
-            // SAFETY: `at + len` is within the request area, whose bytes stay mapped and are nobody's
-            // reference; `into` is memory of our own and has room.
+            // SAFETY: `at + len` is within the request area, whose bytes stay mapped and to which no references exist;
+            // `into` is our own memory and has room.
             unsafe {
                 let area = self.exchange.request_area(self.slot).add(at);
                 std::ptr::copy_nonoverlapping(area, into.as_mut_ptr(), len);
@@ -114,7 +115,7 @@ impl Taken<'_> {
         record
     }
 
-    /// Names this use of the slot, for what travels beside the exchange.
+    /// Names this use of the slot, for messages that travel beside the exchange.
     pub fn ticket(&self) -> (u32, u32) {
         (self.slot, self.turn)
     }
@@ -129,13 +130,13 @@ impl Taken<'_> {
         self.taken_us.saturating_sub(arrived_us)
     }
 
-    /// Whether nobody wants the answer any more.
+    /// Whether the answer is not wanted any more: see [`Gone`].
     pub fn client_gone(&self) -> bool {
         self.exchange.head(self.slot).flow.0.is_gone() || self.is_orphaned() || !self.is_ours()
     }
 
-    /// Whether the slot is still this request's. The acceptor takes it back from whom it takes for dead: who was only
-    /// stopped, or stuck, must not write to whose it is then.
+    /// Whether the slot still belongs to this request. The acceptor takes slots back from a worker that it considers
+    /// dead. If that worker was only stopped or stuck, it must not write into a slot that has a new owner.
     fn is_ours(&self) -> bool {
         if self.exchange.is_forsaken() {
             return false;
@@ -144,7 +145,7 @@ impl Taken<'_> {
         bits == self.word().pack()
     }
 
-    /// The slot's word as we left it.
+    /// The slot's word as we last wrote it.
     fn word(&self) -> Word {
         let phase = match self.published {
             0 => SlotPhase::Taken,
@@ -157,11 +158,11 @@ impl Taken<'_> {
         }
     }
 
-    /// Moves the slot on to `phase`, unless it was taken back this very moment.
+    /// Moves the slot on to `phase`, unless the acceptor has taken it back this very moment.
     fn move_on(&self, phase: SlotPhase) {
         let from = self.word();
         let to = Word { phase, ..from };
-        // Who has the slot now has nothing of ours to hear.
+        // If the slot has a new owner, our change must not reach it, so failing is right.
         let _ = self.exchange.words()[self.slot as usize].compare_exchange(
             from.pack(),
             to.pack(),
@@ -170,15 +171,15 @@ impl Taken<'_> {
         );
     }
 
-    /// Whether that is because it ran past its deadline.
+    /// Whether the acceptor gave the answer up because it ran past its deadline.
     pub fn is_overdue(&self) -> bool {
         self.exchange.head(self.slot).flow.0.unwanted() == Some(Unwanted::Overdue)
     }
 
-    /// Gives this request at least `by` from now until its deadline, which only ever moves later.
-    /// Without a timeout there is none to move.
+    /// Moves this request's deadline to at least `by` from now, never to an earlier time. Without a timeout there is no
+    /// deadline to move.
     ///
-    /// Only for whoever holds the request: once it is finished, the seat may be on the next one.
+    /// Only the holder of an unfinished request may call this: afterwards the seat may be on its next request.
     pub fn extend_deadline(&self, by: Duration) {
         if !self.is_ours() {
             return;
@@ -196,12 +197,12 @@ impl Taken<'_> {
         self.exchange.header().acceptor.load(Ordering::Acquire) != self.acceptor
     }
 
-    /// Whether `len` more bytes fit without waiting, as far as is known.
+    /// Whether `len` more bytes fit without waiting, as far as the seat knows.
     pub fn has_room(&self, len: usize) -> bool {
         len as u64 <= self.room
     }
 
-    /// As [`Self::has_room`], once the ring is begun anew if all in it was read.
+    /// Like [`Self::has_room`], but first restarts the ring if the acceptor has read all of it.
     pub fn makes_room(&mut self, len: usize) -> bool {
         if self.is_ours() {
             self.begin_ring_anew();
@@ -209,13 +210,13 @@ impl Taken<'_> {
         self.has_room(len)
     }
 
-    /// Which slot it is in, which the inbox of its worker names.
+    /// The request's slot, by which the worker's inbox names it.
     pub fn slot(&self) -> u32 {
         self.slot
     }
 
-    /// Reads what has come in behind the head into `into`, without waiting; gives how much that was. If there was more
-    /// than it holds, or nothing, the inbox names the slot when there is more.
+    /// Moves bytes of the inflow to `into`, without waiting; returns how many. If there were more than it holds, or
+    /// none, the inbox names the slot when more are there.
     pub fn receive(&mut self, into: &mut [u8]) -> usize {
         let capacity = self.exchange.geometry().inflow_bytes;
         let flow = &self.exchange.head(self.slot).inflow.0;
@@ -225,8 +226,8 @@ impl Taken<'_> {
         let at = (self.received.wrapping_sub(base) % capacity.max(1) as u64) as usize;
         let first = len.min(capacity - at.min(capacity));
         let area = self.exchange.inflow_area(self.slot);
-        // SAFETY: both stretches are within the slot's inflow ring, which stays mapped and of which no references are
-        // made; `into` is memory of our own and has room for both.
+        // SAFETY: both stretches are within the slot's inflow ring, which stays mapped and to which no references are
+        // made; `into` is our own memory and has room for both.
         unsafe {
             std::ptr::copy_nonoverlapping(area.add(at), into.as_mut_ptr(), first);
             std::ptr::copy_nonoverlapping(area, into.as_mut_ptr().add(first), len - first);
@@ -238,21 +239,21 @@ impl Taken<'_> {
         len
     }
 
-    /// Bytes that have come in behind the head and were not read, and whether more may come.
+    /// How many bytes of the inflow are unread, and whether more may come.
     pub fn inflow(&self) -> (usize, Inflow) {
         if !self.is_ours() {
             return (0, Inflow::Broken);
         }
         let flow = &self.exchange.head(self.slot).inflow.0;
-        // In this order: behind an end nothing is produced.
+        // In this order: nothing is produced after the end.
         let end = Inflow::from_bits(flow.gone.load(Ordering::Acquire));
         let produced = flow.produced.load(Ordering::Acquire);
         let unread = produced.saturating_sub(self.received) as usize;
         (unread.min(self.exchange.geometry().inflow_bytes), end)
     }
 
-    /// Appends as much to the answer as there is room for, without waiting, and gives how much that was. If it is not
-    /// all, the inbox names the slot when there is room again.
+    /// Appends as many bytes to the answer as there is room for, without waiting; returns how many. If some are left,
+    /// the inbox names the slot when there is room again.
     pub fn write_some(&mut self, bytes: &[u8]) -> Result<usize, Gone> {
         let capacity = self.exchange.geometry().response_bytes as u64;
         let mut done = 0;
@@ -290,7 +291,7 @@ impl Taken<'_> {
                 let flow = &self.exchange.head(self.slot).flow.0;
                 self.room = flow
                     .wait_for_room(self.written, capacity, LOOK_AGAIN, || {
-                        // Who must leave at once does not wait for a client.
+                        // A worker that must leave at once does not wait for a client.
                         self.is_orphaned() || !self.is_ours() || asked::is_quick()
                     })
                     .ok_or(Gone)?;
@@ -300,8 +301,8 @@ impl Taken<'_> {
                 .len()
                 .min(self.room as usize)
                 .min(capacity as usize - at);
-            // SAFETY: the slot is ours and `at + len` is within the ring; the acceptor reads only
-            // below `produced`, and `room` keeps us off what it has not yet read.
+            // SAFETY: the slot is ours and `at + len` is within the ring; the acceptor reads only below `produced`, and
+            // `room` keeps us off bytes that it has not yet read.
             unsafe {
                 let area = self.exchange.response_area(self.slot).add(at);
                 std::ptr::copy_nonoverlapping(bytes.as_ptr(), area, len);
@@ -313,8 +314,8 @@ impl Taken<'_> {
         Ok(())
     }
 
-    /// If all that was written is read, goes on at the ring's start: it is likely to be in the cache, and a stream
-    /// of short pieces uses little memory.
+    /// If the acceptor has read every written byte, goes on at the ring's start: that memory is likely to be in the
+    /// cache, and a stream of short pieces then uses little memory.
     fn begin_ring_anew(&mut self) {
         let flow = &self.exchange.head(self.slot).flow.0;
         if self.written != self.base && flow.consumed.load(Ordering::Acquire) == self.written {
@@ -324,13 +325,13 @@ impl Taken<'_> {
         }
     }
 
-    /// How much was written of the answer.
+    /// How many bytes of the answer the seat has written.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Gives the memory back that the request takes, which cannot be read again, and that of the answer if all of it
-    /// was read: for one on which nothing happens. False if something is on its way, or the slot is another's by now.
+    /// Gives back the memory of the request, which cannot be read again, and of the answer, if the acceptor has read
+    /// all of it: for a request that is idle. False if bytes of the answer are unread, or the slot has a new owner.
     pub fn give_back(&mut self) -> bool {
         let flow = &self.exchange.head(self.slot).flow.0;
         if self.client_gone() {
@@ -343,7 +344,7 @@ impl Taken<'_> {
         self.exchange.give_back(self.slot)
     }
 
-    /// Lets the acceptor see what was written so far.
+    /// Lets the acceptor see the bytes written so far.
     pub fn publish(&mut self) {
         if self.published == self.written || !self.is_ours() {
             return;
@@ -357,7 +358,7 @@ impl Taken<'_> {
         self.notify();
     }
 
-    /// Gives the slot back.
+    /// Ends the answer and gives the slot back.
     pub fn finish(mut self, ending: Ending) {
         self.end(ending);
     }
@@ -371,7 +372,7 @@ impl Taken<'_> {
         let head = self.exchange.head(self.slot);
         head.done_us.store(now_us, Ordering::Relaxed);
         head.ending.store(ending as u32, Ordering::Relaxed);
-        // Who has seen the state before this one may see it: the last bytes come first.
+        // Store the last bytes before the state: an acceptor that sees Done must see them.
         head.flow.0.produced.store(self.written, Ordering::Release);
         self.move_on(SlotPhase::Done);
         self.notify();

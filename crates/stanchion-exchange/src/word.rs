@@ -1,20 +1,20 @@
-//! The one word that says who owns a slot.
+//! The atomic word that names a slot's owner.
 
-/// Where a slot is on its way round: Free → Filling → Ready → Taken → Answering → Done → Free.
+/// The phases of a slot: Free → Filling → Ready → Taken → Answering → Done → Free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SlotPhase {
-    /// The acceptor's, unused.
+    /// The acceptor owns the slot, unused.
     Free = 0,
     /// The acceptor is writing a request into it.
     Filling = 1,
-    /// In the ready ring, anybody's to take.
+    /// The slot is in a ready ring; any seat that looks there may take it.
     Ready = 2,
-    /// A seat's: it reads the request, and nothing of the answer is out.
+    /// A seat owns it and reads the request; no byte of the answer is published.
     Taken = 3,
-    /// A seat's: part of the answer is in the response ring.
+    /// A seat owns it; part of the answer is in the response ring.
     Answering = 4,
-    /// The acceptor's again: the answer is whole.
+    /// The acceptor owns it again: the seat has ended the answer.
     Done = 5,
 }
 
@@ -32,40 +32,39 @@ impl SlotPhase {
     }
 }
 
-/// A seat in the hands of one worker process. The tenure counts the workers that have had the
-/// seat, so that what a dead one left behind is told from what its successor does.
+/// A seat in the hands of one worker process. The tenure counts the workers that have had the seat, so that the words a
+/// dead worker left differ from those of its successor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tenant {
     /// Index of the seat, below [`Word::SEATS_MAX`].
     pub seat: u16,
-    /// The how-manieth worker has it; wraps round below [`Word::TENURES`].
+    /// The number of the worker that has the seat; wraps round below [`Word::TENURES`].
     pub tenure: u16,
 }
 
-/// A slot's word, unpacked. The turn counts how often the slot was used, so that a stale entry
-/// in the ring cannot claim a later request (no ABA); it wraps after 2^32 uses, longer than any
-/// compare-and-swap is held up.
+/// A slot's word, unpacked. The turn counts the uses of the slot, so that a stale entry in the ring cannot claim a
+/// later request (no ABA). It wraps after 2^32 uses, and no process delays a compare-and-swap for that long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word {
-    /// Where the slot is.
+    /// The phase of the slot.
     pub phase: SlotPhase,
-    /// Whose it is while Taken, Answering, Done; zero otherwise.
+    /// The seat that owns it while Taken or Answering, or owned it when Done; zero otherwise.
     pub tenant: Tenant,
     /// Which use of the slot this is.
     pub turn: u32,
 }
 
 impl Word {
-    /// Seats are sixteen bits of the word.
+    /// Seats take sixteen bits of the word.
     pub const SEATS_MAX: usize = u16::MAX as usize;
-    /// Tenures are twelve: a slot is long free when the seat that had it has seen so many workers.
+    /// Tenures take twelve bits: by the time a seat has seen so many workers, the slots of the first are long free.
     pub const TENURES: u16 = 1 << 12;
 
     const SEAT_SHIFT: u32 = 4;
     const TENURE_SHIFT: u32 = 20;
     const TURN_SHIFT: u32 = 32;
 
-    /// A word that is nobody's.
+    /// A word without an owner.
     pub fn unowned(phase: SlotPhase, turn: u32) -> Self {
         Self {
             phase,
@@ -74,7 +73,7 @@ impl Word {
         }
     }
 
-    /// As stored: `turn:32 | tenure:12 | seat:16 | phase:4`.
+    /// The word as stored: `turn:32 | tenure:12 | seat:16 | phase:4`.
     pub fn pack(self) -> u64 {
         u64::from(self.turn) << Self::TURN_SHIFT
             | u64::from(self.tenant.tenure % Self::TENURES) << Self::TENURE_SHIFT
@@ -82,7 +81,7 @@ impl Word {
             | self.phase as u64
     }
 
-    /// `None` for a phase that does not exist: somebody wrote where they should not.
+    /// `None` for a phase that does not exist: a worker has written where it should not.
     pub fn unpack(bits: u64) -> Option<Self> {
         Some(Self {
             phase: SlotPhase::from_bits(bits & 0xf)?,

@@ -1,4 +1,4 @@
-//! A request's deadline, as the master reads it and as the app may move it.
+//! A request's deadline: the master reads it, and the app may move it.
 
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test

@@ -1,5 +1,5 @@
-//! A worker gone mad writes over the shared memory. The acceptor must neither panic nor give a
-//! slot out twice. With new workers it must be as good as new, and so must a new acceptor.
+//! A faulty worker writes over the shared memory. The acceptor must neither panic nor give a slot out twice. With new
+//! workers, or with a new acceptor, everything must work again.
 
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
@@ -15,7 +15,7 @@ use stanchion_exchange::{
     AcceptorSide, Area, Ending, Exchange, Geometry, SeatSide, SlotState, Taken, Tenant, Unwanted,
 };
 
-/// Small, so that what is written over matters.
+/// The exchange is small, so that a random write hits something that matters.
 const GEOMETRY: Geometry = Geometry {
     seats: 4,
     seats_per_worker: 2,
@@ -30,7 +30,7 @@ const GEOMETRY: Geometry = Geometry {
 const SLOTS: u32 = 8;
 const WORKERS: u64 = 2;
 
-/// The way in past the types: what is mapped, through proc(5)'s `mem`.
+/// Writes to the mapping through proc(5)'s `mem`, past the exchange's types.
 struct Scribbler {
     memory: File,
     start: u64,
@@ -38,7 +38,7 @@ struct Scribbler {
 }
 
 impl Scribbler {
-    /// Over the mapping of the only exchange there is.
+    /// Opens the mapping of the only exchange in this process.
     fn new() -> Self {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let mut ours = maps
@@ -72,12 +72,12 @@ impl Scribbler {
             0 => word = rng.next_u64().to_ne_bytes(),
             1 => word = [0xff; 8],
             2 => {}
-            // What stood elsewhere: it looks as if it could be right.
+            // A word copied from elsewhere: it looks plausible.
             3 => self
                 .memory
                 .read_exact_at(&mut word, self.address(rng))
                 .unwrap(),
-            // What stood here, or nearly.
+            // The same word, up to two more or less.
             4 => {
                 self.memory.read_exact_at(&mut word, address).unwrap();
                 let near = u64::from_ne_bytes(word)
@@ -103,7 +103,7 @@ impl Scribbler {
     }
 }
 
-/// The acceptor, going by what it knows itself.
+/// An acceptor, and its own record of the requests in flight.
 struct Desk<'x> {
     exchange: &'x Exchange,
     side: AcceptorSide<'x>,
@@ -143,7 +143,7 @@ impl<'x> Desk<'x> {
         Some(submitted.slot)
     }
 
-    /// One of the things that acceptors do.
+    /// The acceptor does one thing at random.
     fn act(&mut self, rng: &mut TestRng) {
         let slot = (rng.next_u64() % u64::from(SLOTS)) as u32;
         match rng.next_u64() % 8 {
@@ -193,16 +193,13 @@ impl<'x> Desk<'x> {
     fn bury(&mut self, is_theirs: impl Fn(Tenant) -> bool) {
         for slot in self.side.held_by(is_theirs) {
             if !self.side.settle_orphan(slot, true) {
-                assert!(
-                    self.in_flight.remove(&slot),
-                    "a free slot is held by nobody"
-                );
+                assert!(self.in_flight.remove(&slot), "a held slot is not free");
                 self.side.release(slot);
             }
         }
     }
 
-    /// What the master does with the scoreboard.
+    /// The master reads the scoreboard.
     fn watch(&self) {
         for seat in 0..GEOMETRY.seats as u16 {
             self.exchange.seat_state(seat);
@@ -219,7 +216,7 @@ fn sit_down(exchange: &Exchange, tenure: u16) -> Vec<SeatSide<'_>> {
     (0..GEOMETRY.seats as u16).map(seat).collect()
 }
 
-/// Some requests in every stage, all of it honest.
+/// Submits some requests, and brings them honestly into different phases.
 fn honest_start<'x>(
     desk: &mut Desk<'x>,
     seats: &[SeatSide<'x>],
@@ -243,13 +240,13 @@ fn honest_start<'x>(
     all
 }
 
-/// The acceptor goes on, and the workers too: what they still take makes no sense to them or to the acceptor, or it
-/// does. Once it has looked a few times, nothing is in anybody's hands.
+/// The acceptor and the workers go on, whether or not they can make sense of the requests that workers still take. Once
+/// the acceptor has looked a few times, no seat holds a request.
 fn assert_settles(desk: &mut Desk<'_>, seats: &[SeatSide<'_>]) {
-    // At the first look it may find what is wrong, and no more at the second.
+    // The first look may find damage; the second must find none.
     let _ = desk.side.mend();
     assert_eq!(desk.side.mend(), Ok(()));
-    // What is ready is found by those who may take it.
+    // The seats that may take a ready request find it.
     for seat in seats.iter().cycle().take(seats.len() * SLOTS as usize) {
         if let Some(taken) = seat.take() {
             taken.finish(Ending::Complete);
@@ -273,11 +270,11 @@ fn assert_settles(desk: &mut Desk<'_>, seats: &[SeatSide<'_>]) {
     }
 }
 
-/// All the workers are killed, and the acceptor goes on: everything works again.
+/// All workers are killed and the acceptor goes on: everything works again.
 fn assert_goes_on(mut desk: Desk<'_>, tenure: u16) {
     let _ = desk.side.mend();
     let exchange = desk.exchange;
-    // What nobody has taken is taken by the new ones; the rest goes with those who had it.
+    // New workers take the requests that no seat had taken; the others are lost with the workers that held them.
     let seats = sit_down(exchange, tenure);
     assert_settles(&mut desk, &seats);
     desk.bury(|_| true);
@@ -289,7 +286,7 @@ fn assert_goes_on(mut desk: Desk<'_>, tenure: u16) {
     assert_serves(desk, &seats);
 }
 
-/// All the workers are killed and the acceptor is replaced: everything works again.
+/// All workers are killed and the acceptor is replaced: everything works again.
 fn assert_recovers(exchange: &Exchange, tenure: u16) {
     let mut desk = Desk::open(exchange);
     desk.bury(|_| true);
@@ -302,13 +299,13 @@ fn assert_recovers(exchange: &Exchange, tenure: u16) {
 fn assert_serves(mut desk: Desk<'_>, seats: &[SeatSide<'_>]) {
     assert_eq!(desk.side.mend(), Ok(()));
     for round in 0..20_u8 {
-        // Of each four one for each worker alone, and two for everybody.
+        // Of four requests, one is for each worker alone, and two are in the shared ring.
         let whose = [None, Some(0), None, Some(1)];
         let mut whose = whose.into_iter().cycle();
         let slots: Vec<_> = std::iter::from_fn(|| desk.submit_to(whose.next()?)).collect();
         assert_eq!(slots.len(), SLOTS as usize, "round {round}");
         let mut slots: BTreeSet<_> = slots.into_iter().collect();
-        // Each seat takes one of its worker's and one of everybody's.
+        // Each seat takes one request from its worker's own ring and one from the shared ring.
         for seat in seats.iter().chain(seats) {
             let mut taken = seat.take().unwrap();
             let slot = taken.ticket().0;
@@ -327,11 +324,11 @@ fn assert_serves(mut desk: Desk<'_>, seats: &[SeatSide<'_>]) {
     assert_eq!(desk.side.mend(), Ok(()));
 }
 
-/// One test, because each looks for the only exchange that is mapped.
+/// All in one test, because each part looks for the only exchange that is mapped.
 #[test]
 fn a_worker_gone_mad_spoils_answers_and_nothing_else() {
     let mut corrupt = 0;
-    // proptest's generator, without its shrinking: the steps depend on what went before.
+    // The test uses proptest's generator without its shrinking, since each step depends on the ones before.
     let mut runner = TestRunner::deterministic();
     for _ in 0..300 {
         let mut rng = runner.new_rng();
@@ -339,7 +336,7 @@ fn a_worker_gone_mad_spoils_answers_and_nothing_else() {
     }
     assert!(
         corrupt > 100,
-        "too little that mattered was written over: {corrupt}"
+        "too few random writes hit a field that matters: {corrupt}"
     );
     for byte in [0x00, 0x5a, 0xff] {
         wiped(byte, &mut runner.new_rng());
@@ -347,7 +344,7 @@ fn a_worker_gone_mad_spoils_answers_and_nothing_else() {
     at_the_same_time(&mut runner);
 }
 
-/// The acceptor acts, the worker scribbles, and so on; an acceptor may be replaced meanwhile.
+/// The acceptor acts, the worker scribbles, and so on; the acceptor may be replaced meanwhile.
 fn one_by_one(rng: &mut TestRng) -> u32 {
     let exchange = Exchange::create(GEOMETRY).unwrap();
     let mut desk = Desk::open(&exchange);

@@ -1,4 +1,5 @@
-//! Seats of one event loop: what is ready for them, what they wait for, and when the loop is woken.
+//! Seats of one event loop: the requests that are ready for them, the waiting for room and bytes, and the moments when
+//! the acceptor wakes the loop.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 #![cfg(not(loom))]
 
@@ -28,7 +29,7 @@ fn submit(side: &mut AcceptorSide<'_>) -> u32 {
     side.submit(0, |_| Some(0)).unwrap().slot
 }
 
-/// Whether its loop was woken since this was asked last.
+/// Whether the loop was woken since the last call of this.
 fn is_woken(inbox: &Inbox<'_>) -> bool {
     inbox.silence()
 }
@@ -51,7 +52,7 @@ fn the_loop_with_the_fewest_requests_is_woken_and_only_if_it_sleeps() {
     let inboxes = [exchange.inbox(0).unwrap(), exchange.inbox(1).unwrap()];
     assert!(
         inboxes.iter().all(is_woken),
-        "whoever takes over has all look"
+        "an acceptor that takes over wakes every loop"
     );
     inboxes[0].show_load(1);
     for inbox in &inboxes {
@@ -70,7 +71,7 @@ fn the_loop_with_the_fewest_requests_is_woken_and_only_if_it_sleeps() {
         [false, false],
         "they are up"
     );
-    // One is stuck, and the other went to sleep before it saw what is there.
+    // One loop is stuck, and the other went to sleep before it saw the request.
     assert!(inboxes[0].try_sleep());
     side.call_all();
     assert_eq!(inboxes.each_ref().map(is_woken), [true, false]);
@@ -164,7 +165,7 @@ fn short_pieces_that_are_read_soon_stay_at_the_start_of_the_ring() {
     let mut taken = taken(&mut side, &seat);
     let (mut out, mut expected) = (Vec::new(), Vec::new());
     for round in 0..50_u8 {
-        // Now and then one stays unread, so that the next goes over the end.
+        // Sometimes leave one byte unread, so that the next write wraps around the ring's end.
         let piece = [round; 5];
         expected.extend(piece);
         let written = taken.write_some(&piece).unwrap();
@@ -195,7 +196,7 @@ fn what_comes_in_behind_a_head_arrives_whole_and_in_order() {
     is_woken(&inbox);
     assert!(inbox.try_sleep());
     let sent: Vec<u8> = (0..100).collect();
-    // What stands there combined with a key comes out without it.
+    // These bytes are combined with the key, and combining them again yields the sent bytes.
     let key = [1, 2, 4, 8];
     let combined = sent.iter().zip(key.iter().cycle());
     let combined: Vec<u8> = combined.map(|(byte, key)| byte ^ key).collect();
@@ -244,7 +245,7 @@ fn a_loop_is_woken_once_for_the_news_of_all_its_slots() {
     assert!(!side.is_unannounced());
     assert_eq!(inboxes.each_ref().map(is_woken), [true, false]);
     assert_eq!(noted(&inboxes[0]), slots);
-    // Nobody is left asleep while we sleep.
+    // The acceptor wakes the loops that have news before it sleeps itself.
     assert!(inboxes[0].try_sleep());
     side.end_inflow(slots[0], Inflow::Complete);
     assert!(side.try_sleep());
@@ -299,7 +300,7 @@ fn who_asks_for_room_is_told_of_it_once_half_of_the_ring_is_free() {
     assert_eq!(taken.receive(&mut into[..1]), 1);
     assert_eq!(told(&side), [slot]);
     assert_eq!(side.await_inflow_room(slot), Some(4));
-    // The last bytes come with the end, or not at all with it.
+    // The last bytes come together with the end; if not all of them fit, the end does not come with them.
     assert_eq!(side.pour_last(slot, b"55555"), Ok(4));
     assert_eq!(taken.inflow(), (8, Inflow::Open));
     assert_eq!(taken.receive(&mut into), 8);
@@ -366,7 +367,7 @@ fn a_loop_that_has_nothing_to_do_turns_seldom_and_is_still_one_that_turns() {
     for _ in 0..4 {
         submit(&mut side);
     }
-    // Half of them are the other's as long as it is not late.
+    // Half of the requests are the other loop's share, as long as that loop is not late.
     assert_eq!(exchange.share_of_ready(1, start_us + 300_000), 2);
     assert_eq!(exchange.share_of_ready(1, start_us + 1_300_000), 2);
     assert_eq!(exchange.share_of_ready(1, start_us + 1_400_000), 4);
@@ -387,7 +388,7 @@ fn who_comes_back_to_a_slot_that_was_taken_back_does_nothing_to_whose_it_is_now(
             late.publish();
         }
         let unpublished = late.write_some(b"abc");
-        // The acceptor takes it for dead, and the slot goes to the next request.
+        // The acceptor considers the worker dead, and gives the slot to the next request.
         side.release(slot);
         side.submit(0, |_| Some(4)).unwrap();
         let mut new = next.take().unwrap();

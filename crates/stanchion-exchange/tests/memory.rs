@@ -1,4 +1,4 @@
-//! What an exchange takes of the kernel's memory, and when that is given back.
+//! How much of the kernel's memory an exchange takes, and when it gives memory back.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 #![cfg(not(loom))]
 
@@ -25,7 +25,7 @@ fn taken<'x>(side: &mut AcceptorSide<'x>, seat: &SeatSide<'x>) -> Taken<'x> {
     seat.take().unwrap()
 }
 
-/// How many bytes of this exchange are there, of those that others of these tests have mapped at the same time.
+/// How many bytes of this exchange are resident; other tests may have mapped exchanges at the same time.
 fn resident_bytes(exchange: &Exchange) -> u64 {
     let within = exchange.seats().as_ptr() as usize;
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
@@ -71,7 +71,7 @@ fn a_dead_worker_with_many_requests_takes_no_memory_with_it() {
     }
     assert!(
         resident_bytes(&exchange) <= before,
-        "what nobody has used is not touched"
+        "memory that was never used is not touched"
     );
 }
 
@@ -119,13 +119,13 @@ fn what_a_slot_has_taken_is_given_back_once_nobody_has_used_it_for_a_while() {
         side.release(slot);
         side.wipe_remains();
     };
-    // The next one finds it as it was left, as long as there is a next one.
+    // The slot keeps its memory for the next request, as long as one comes.
     for _ in 0..3 {
         use_all(&mut side);
         assert!(resident_bytes(&exchange) > before + (1 << 20) + 2 * LONG as u64);
     }
     side.wipe_remains();
-    // Of the parts that all have, some pages were not touched before.
+    // Some pages of the parts that all slots share were not touched before.
     assert!(resident_bytes(&exchange) < before + LONG as u64);
 }
 

@@ -1,4 +1,4 @@
-//! Nobody sleeps on beside work that waits, even if the one who should have seen to it has gone.
+//! No seat sleeps on while work waits, even if the process that should have done the work has died.
 
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use stanchion_exchange::{AcceptorSide, Exchange, Geometry, SeatSide, Tenant, Unwanted};
 
-/// A seat that is not woken looks again by itself after a second.
+/// A seat that no process wakes looks again by itself after a second, so a wake within less came from a process.
 const AT_ONCE: Duration = Duration::from_millis(700);
-/// Without its wake a sleeper is late each time; a busy core makes it late now and then.
+/// A sleeper that gets no wake is late each time; a busy core makes it late only sometimes.
 const TRIES: u32 = 10;
 
-/// Whether what is waited for came at once: `sleep_and_wake` gives the moment from which it is late.
+/// Whether the sleeper woke at once: `sleep_and_wake` returns the moment from which it counts as late.
 fn assert_at_once(sleep_and_wake: impl Fn() -> Instant) {
     let is_at_once = |_| sleep_and_wake().elapsed() < AT_ONCE;
     assert!((0..TRIES).any(is_at_once), "late {TRIES} times");
@@ -41,7 +41,7 @@ fn seat(exchange: &Exchange, seat: u16) -> SeatSide<'_> {
     SeatSide::new(exchange, Tenant { seat, tenure: 1 }, 1, None)
 }
 
-/// What the thread does, as proc(5) has it: `S` once it sleeps.
+/// Whether the thread sleeps according to proc(5): its state is `S`.
 fn is_asleep(thread: &Path) -> bool {
     let stat = std::fs::read_to_string(thread.join("stat")).unwrap();
     stat.rsplit_once(')').unwrap().1.starts_with(" S")
@@ -57,7 +57,7 @@ fn sleeper<'s, 'x: 's>(
     let handle = scope.spawn(move || {
         let proc = PathBuf::from("/proc").join(std::fs::read_link("/proc/thread-self").unwrap());
         let taken = seat(exchange, number).wait(|| {
-            // Nobody listens any more after the first time.
+            // The receiver is gone after the first time.
             let _listener_gone = looks.send(proc.clone());
             false
         });
@@ -83,7 +83,7 @@ fn a_seat_that_leaves_passes_its_wake_on() {
         scope(|scope| {
             let sleeper = sleeper(scope, &exchange, 0);
             let begun = Instant::now();
-            // Not announced: the seat that was woken for it leaves.
+            // The acceptor does not announce it: the seat that was woken for it leaves.
             let submitted = submit(&mut acceptor);
             assert!(seat(&exchange, 1).wait(|| true).is_none());
             assert_eq!(sleeper.join().unwrap(), Some(submitted));
@@ -92,7 +92,7 @@ fn a_seat_that_leaves_passes_its_wake_on() {
     });
 }
 
-/// The bell wakes those first who have slept longest, and they may all be the wrong ones.
+/// The bell wakes the longest sleepers first, and all of these may be the wrong ones.
 #[test]
 fn whoever_sleeps_wakes_for_a_request_of_its_own() {
     assert_at_once(|| {
@@ -105,7 +105,7 @@ fn whoever_sleeps_wakes_for_a_request_of_its_own() {
             let own = acceptor.submit_to(1, 0, |_| Some(0)).unwrap();
             acceptor.announce();
             assert_eq!(addressed.join().unwrap(), Some((own.slot, own.turn)));
-            // The other seat was woken for nothing, and still wakes for a request to any seat.
+            // The other seat was woken for nothing, and still wakes for a request that any seat may take.
             let submitted = submit(&mut acceptor);
             acceptor.announce();
             assert_eq!(other.join().unwrap(), Some(submitted));
@@ -121,7 +121,7 @@ fn a_new_acceptor_wakes_those_whom_the_old_one_was_about_to_wake() {
         scope(|scope| {
             let sleeper = sleeper(scope, &exchange, 0);
             let begun = Instant::now();
-            // The old one was killed in the middle of a ring: the bit is cleared, and no seat is woken.
+            // The old acceptor was killed in the middle of a ring: the bit is cleared, and no seat was woken.
             exchange.ready_bell().word().fetch_and(!1, Ordering::AcqRel);
             let mut acceptor = AcceptorSide::take_over(&exchange);
             let submitted = submit(&mut acceptor);
@@ -140,7 +140,7 @@ fn a_sleeper_takes_what_a_dead_one_was_woken_for() {
         scope(|scope| {
             let sleeper = sleeper(scope, &exchange, 0);
             let begun = Instant::now();
-            // Not announced: the seat that was woken for it has died.
+            // The acceptor does not announce it: the seat that was woken for it has died.
             let submitted = submit(&mut acceptor);
             assert!(acceptor.held_by(|tenant| tenant.seat == 1).is_empty());
             assert_eq!(sleeper.join().unwrap(), Some(submitted));

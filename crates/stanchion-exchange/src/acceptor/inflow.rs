@@ -1,4 +1,5 @@
-//! What the acceptor hands to a seat behind the head of a request, while that is answered.
+//! The inflow from the acceptor's side: bytes that the acceptor hands to a seat behind the head of a request, while the
+//! seat answers it.
 
 use std::sync::atomic::Ordering;
 
@@ -7,11 +8,11 @@ use crate::corrupt::Corrupt;
 use crate::inflow::Inflow;
 use crate::part::Part;
 
-/// What we know of an inflow, whatever a worker writes.
+/// The acceptor's own record of an inflow, which no worker can change.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Poured {
     bytes: u64,
-    /// As of when the ring was empty last.
+    /// The value of `bytes` when the ring was last empty.
     base: u64,
     end: Inflow,
 }
@@ -21,7 +22,7 @@ impl AcceptorSide<'_> {
         self.exchange.geometry().inflow_bytes > 0
     }
 
-    /// For the next request; only while the slot is Filling.
+    /// Prepares the inflow for the next request; only while the slot is Filling.
     pub(super) fn reset_inflow(&mut self, slot: u32) {
         if self.has_inflows() {
             self.slots[slot].poured = Poured::default();
@@ -29,12 +30,12 @@ impl AcceptorSide<'_> {
         }
     }
 
-    /// How much was poured in since the slot was handed over.
+    /// How many bytes the acceptor has poured in since the slot was handed over.
     pub(super) fn poured_bytes(&self, slot: u32) -> u64 {
         self.slots[slot].poured.bytes
     }
 
-    /// What an acceptor before us has poured in.
+    /// Adopts the record of the bytes that an earlier acceptor has poured in.
     pub(super) fn take_over_inflow(&mut self, slot: u32) {
         if self.has_inflows() {
             let flow = &self.exchange.head(slot).inflow.0;
@@ -45,11 +46,12 @@ impl AcceptorSide<'_> {
         }
     }
 
-    /// Hands as much of these `parts`, one after the other, to the slot's seat as there is room for, and gives how much
-    /// that was. If it is not all, the seat notes it when there is room again. It is woken once for all of them.
+    /// Hands the slot's seat as much of `parts`, one after the other, as there is room for, and returns how many bytes
+    /// that was. If some are left, the seat posts a notice when there is room again. The seat is woken once for all
+    /// parts.
     ///
     /// # Errors
-    /// The worker says that it has read what is not there.
+    /// The worker's count of bytes read is impossible.
     pub fn pour(&mut self, slot: u32, parts: &[Part<'_>]) -> Result<usize, Corrupt> {
         let mut done = 0;
         for part in parts {
@@ -73,7 +75,8 @@ impl AcceptorSide<'_> {
             if left.is_empty() {
                 return Ok(part.len());
             }
-            // Looked at once more: the seat may have read all in between, and note nothing.
+            // Look once more: the seat may have read everything before it could see that we wait, and then it posts no
+            // notice.
             self.exchange.head(slot).inflow.0.room.prepare();
             if self.inflow_room(slot)? == 0 {
                 return Ok(part.len() - left.len());
@@ -81,10 +84,11 @@ impl AcceptorSide<'_> {
         }
     }
 
-    /// The same with the last bytes, and the end if there is room for all of them: so the seat finds it with them.
+    /// Like [`Self::pour`] with the last bytes. If there is room for all of them it also marks the end, so that the
+    /// seat finds both together.
     ///
     /// # Errors
-    /// The worker says that it has read what is not there.
+    /// The worker's count of bytes read is impossible.
     pub fn pour_last(&mut self, slot: u32, bytes: &[u8]) -> Result<usize, Corrupt> {
         let len = self.inflow_room(slot)?.min(bytes.len());
         self.put(slot, Part::from(&bytes[..len]));
@@ -94,7 +98,7 @@ impl AcceptorSide<'_> {
         Ok(len)
     }
 
-    /// Nothing more comes.
+    /// Marks the inflow as ended: nothing more comes.
     pub fn end_inflow(&mut self, slot: u32, end: Inflow) {
         if !self.has_inflows() {
             return;
@@ -105,10 +109,10 @@ impl AcceptorSide<'_> {
         self.post(slot);
     }
 
-    /// Bytes for which there is room.
+    /// How many bytes the inflow has room for.
     ///
     /// # Errors
-    /// The worker says that it has read what is not there.
+    /// The worker's count of bytes read is impossible.
     pub fn inflow_room(&self, slot: u32) -> Result<usize, Corrupt> {
         let capacity = self.exchange.geometry().inflow_bytes as u64;
         if !self.has_inflows() {
@@ -118,11 +122,13 @@ impl AcceptorSide<'_> {
         let consumed = flow.consumed.load(Ordering::Acquire);
         let unread = self.poured_bytes(slot).checked_sub(consumed);
         let room = unread.and_then(|unread| capacity.checked_sub(unread));
-        room.map(|room| room as usize)
-            .ok_or(Corrupt("more was read than had come in"))
+        room.map(|room| room as usize).ok_or(Corrupt(
+            "a seat has read more of an inflow than was poured in",
+        ))
     }
 
-    /// As [`Self::inflow_room`], if that is half of the ring or more. If it is not, the seat notes it when it is.
+    /// Like [`Self::inflow_room`], if at least half of the ring is free. Otherwise `None`, and the seat posts a notice
+    /// once half is free.
     pub fn await_inflow_room(&mut self, slot: u32) -> Option<usize> {
         let capacity = self.exchange.geometry().inflow_bytes as u64;
         if !self.has_inflows() {
@@ -133,7 +139,7 @@ impl AcceptorSide<'_> {
         room.map(|room| room as usize)
     }
 
-    /// Puts bytes for which there is room behind the others.
+    /// Appends bytes to the ring; the caller has checked that there is room for them.
     fn put(&mut self, slot: u32, mut left: Part<'_>) {
         if left.is_empty() {
             return;
@@ -148,8 +154,8 @@ impl AcceptorSide<'_> {
         while !left.is_empty() {
             let at = ((poured.bytes - poured.base) % capacity as u64) as usize;
             let (part, rest) = left.split_at(left.len().min(capacity - at));
-            // SAFETY: `at + part.len()` is within the slot's inflow ring, which stays mapped and of which no references
-            // are made; the caller has seen that the seat is through with what was there.
+            // SAFETY: `at + part.len()` is within the slot's inflow ring, which stays mapped and to which no references
+            // are made; the caller has seen that the seat has read the bytes that were there.
             unsafe {
                 let area = self.exchange.inflow_area(slot).add(at);
                 part.copy_to(area);
@@ -186,7 +192,7 @@ impl AcceptorSide<'_> {
             flow.gone.store(end as u32, Ordering::Release);
             self.post(slot);
             self.mended
-                .get_or_insert(Corrupt("what has come in for a request is another"));
+                .get_or_insert(Corrupt("the counters of an inflow were overwritten"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What seats bring back: where a request stands, and the bytes of its answer.
+//! The acceptor's view of a slot: the state of the request in it, and the bytes of its answer.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -12,33 +12,33 @@ use crate::protocol::low_water;
 use crate::taken::Ending;
 use crate::word::{SlotPhase, Tenant};
 
-/// Where a submitted request stands.
+/// The state of a submitted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotState {
-    /// Nobody has taken it.
+    /// The request waits: no seat has taken it.
     Ready,
-    /// A seat has it, since `taken_us`.
+    /// A seat has held it since `taken_us`.
     Running {
-        /// Whose it is.
+        /// The seat and tenure that hold it.
         tenant: Tenant,
-        /// When it was taken, in microseconds of the monotonic clock.
+        /// When the seat took it, in microseconds of the monotonic clock.
         taken_us: u64,
     },
     /// The seat has given it back.
     Done {
-        /// Whose it was.
+        /// The seat and tenure that held it.
         tenant: Tenant,
-        /// How it ended; `None` if what stands there is neither.
+        /// How it ended; `None` if the value in the memory is not an [`Ending`].
         ending: Option<Ending>,
-        /// When it was taken.
+        /// When the seat took it.
         taken_us: u64,
-        /// When it was given back.
+        /// When the seat gave it back.
         done_us: u64,
     },
 }
 
 impl AcceptorSide<'_> {
-    /// The present use of a slot.
+    /// Names the present use of a slot.
     pub fn submitted(&self, slot: u32) -> Submitted {
         Submitted {
             slot,
@@ -46,9 +46,12 @@ impl AcceptorSide<'_> {
         }
     }
 
-    /// Where the present use of a slot stands.
+    /// The state of the request that is in the slot now.
     pub fn state(&self, slot: u32) -> Result<SlotState, Corrupt> {
-        let word = self.exchange.word(slot).ok_or(Corrupt("no such phase"))?;
+        let word = self
+            .exchange
+            .word(slot)
+            .ok_or(Corrupt("the phase of a slot does not exist"))?;
         if word.turn != self.slots[slot].turn {
             return Err(Corrupt("the slot is in another turn"));
         }
@@ -71,11 +74,11 @@ impl AcceptorSide<'_> {
                 taken_us,
                 done_us: head.done_us.load(Ordering::Relaxed),
             }),
-            SlotPhase::Free | SlotPhase::Filling => Err(Corrupt("a slot in use calls itself free")),
+            SlotPhase::Free | SlotPhase::Filling => Err(Corrupt("a slot in use is marked as free")),
         }
     }
 
-    /// Unread bytes of the answer.
+    /// How many bytes of the answer are published and unread.
     pub fn readable(&self, slot: u32) -> Result<usize, Corrupt> {
         let produced = self
             .exchange
@@ -89,11 +92,13 @@ impl AcceptorSide<'_> {
             Some(unread) if unread <= self.exchange.geometry().response_bytes as u64 => {
                 Ok(unread as usize)
             }
-            _ => Err(Corrupt("more answer than the ring can hold")),
+            _ => Err(Corrupt(
+                "an answer has more unread bytes than its ring can hold",
+            )),
         }
     }
 
-    /// Appends up to `max` unread bytes of the answer to `out` and frees their room.
+    /// Moves up to `max` unread bytes of the answer to the end of `out`, and frees their room.
     pub fn read(&mut self, slot: u32, max: usize, out: &mut Vec<u8>) -> Result<usize, Corrupt> {
         let len = self.readable(slot)?.min(max);
         if len == 0 {
@@ -104,7 +109,7 @@ impl AcceptorSide<'_> {
         Ok(len)
     }
 
-    /// Copies the first unread bytes of the answer into `into`, where they stay unread; false if there are not enough to
+    /// Copies the first unread bytes of the answer into `into` and leaves them unread; false if there are too few to
     /// fill it.
     pub fn peek(&self, slot: u32, into: &mut [u8]) -> Result<bool, Corrupt> {
         if self.readable(slot)? < into.len() {
@@ -120,12 +125,13 @@ impl AcceptorSide<'_> {
         Ok(true)
     }
 
-    /// Sends `len` unread bytes of the answer over `socket` from where they stand, with what is to go `before` and
-    /// `after` them, and frees their room. Gives how many bytes of all that the kernel took; those of the answer that it
-    /// did not are appended to `left`.
+    /// Sends `len` unread bytes of the answer over `socket` straight from the ring, preceded by `before` and followed
+    /// by `after`, and frees their room. Returns how many bytes in all the kernel took. Bytes of the answer that the
+    /// kernel did not take are appended to `left`.
     ///
     /// # Errors
-    /// There are not as many. Or, with nothing sent and nothing freed, what the kernel says.
+    /// `Corrupt` if fewer than `len` bytes are unread. The inner error is the kernel's: nothing was sent, and nothing
+    /// freed.
     pub fn send(
         &mut self,
         slot: u32,
@@ -136,7 +142,7 @@ impl AcceptorSide<'_> {
         left: &mut Vec<u8>,
     ) -> Result<io::Result<usize>, Corrupt> {
         if len > self.readable(slot)? {
-            return Err(Corrupt("an answer has become shorter"));
+            return Err(Corrupt("an answer has fewer unread bytes than before"));
         }
         // SAFETY: both stretches lie within the slot's response ring, which stays mapped.
         let sent = unsafe { send_around(socket, before, self.unread(slot, 0, len), after) };
@@ -149,11 +155,12 @@ impl AcceptorSide<'_> {
         Ok(sent)
     }
 
-    /// Where the unread bytes `from..to` of the answer stand in its ring: two stretches, as they may go over its end.
+    /// The two stretches of the ring in which the unread bytes `from..to` of the answer lie: the bytes may wrap around
+    /// its end.
     fn unread(&self, slot: u32, from: usize, to: usize) -> [(*const u8, usize); 2] {
         let capacity = self.exchange.geometry().response_bytes;
         let base = self.exchange.head(slot).flow.0.base.load(Ordering::Relaxed);
-        // Whatever a worker has written there, this is within the ring.
+        // `at` is within the ring, whatever a worker has written to `base`.
         let since = (self.slots[slot].consumed + from as u64).wrapping_sub(base);
         let at = (since % capacity as u64) as usize;
         let (len, first) = (to - from, (to - from).min(capacity - at));
@@ -161,14 +168,14 @@ impl AcceptorSide<'_> {
         [(area.wrapping_add(at), first), (area, len - first)]
     }
 
-    /// Appends the unread bytes `from..to` of the answer.
+    /// Appends the unread bytes `from..to` of the answer to `out`.
     fn copy_unread(&self, slot: u32, from: usize, to: usize, out: &mut Vec<u8>) {
         for (start, len) in self.unread(slot, from, to) {
             out.reserve(len);
             let end = out.len();
             // SAFETY: the stretch lies within the slot's response ring, and `out` has room for `len`. The seat
-            // published these bytes and writes them no more until they are consumed; one that does all the same
-            // spoils its own answer, for the bytes are only copied, never looked at in place.
+            // published these bytes and writes them no more until they are consumed. A seat that writes them
+            // nevertheless spoils its own answer only, because the bytes are copied and never looked at in place.
             unsafe {
                 std::ptr::copy_nonoverlapping(start, out.as_mut_ptr().add(end), len);
                 out.set_len(end + len);
@@ -176,7 +183,7 @@ impl AcceptorSide<'_> {
         }
     }
 
-    /// Whether a seat that waits for room in its ring goes on waiting while so much of it is unread.
+    /// Whether a seat that waits for room in its ring goes on waiting while `unread` bytes of it are unread.
     pub fn is_held_by(&self, unread: usize) -> bool {
         unread as u64 > low_water(self.exchange.geometry().response_bytes as u64)
     }
@@ -189,7 +196,7 @@ impl AcceptorSide<'_> {
         self.tell_consumed(slot);
     }
 
-    /// How far into its ring an answer of so many bytes reaches, since the ring was begun anew last.
+    /// How far into its ring an answer of so many bytes reaches, counted from where the seat last restarted the ring.
     fn reached_by(&self, slot: u32, bytes: u64) -> usize {
         let capacity = self.exchange.geometry().response_bytes;
         let base = self.exchange.head(slot).flow.0.base.load(Ordering::Relaxed);
@@ -197,14 +204,14 @@ impl AcceptorSide<'_> {
         since.and_then(Result::ok).unwrap_or(capacity).min(capacity)
     }
 
-    /// How far into its ring an answer has reached, whether or not it was read, in bytes; the whole ring if it is longer.
+    /// How far into its ring the answer has reached, read or unread, in bytes; the whole ring if the answer is longer.
     pub fn reached(&self, slot: u32) -> usize {
         let flow = &self.exchange.head(slot).flow.0;
         let unread = self.reached_by(slot, flow.produced.load(Ordering::Acquire));
         self.slots[slot].reached.max(unread)
     }
 
-    /// Tells the seat how far the answer is read.
+    /// Informs the seat how far the acceptor has read the answer.
     pub(super) fn tell_consumed(&self, slot: u32) {
         let capacity = self.exchange.geometry().response_bytes as u64;
         let flow = &self.exchange.head(slot).flow.0;
@@ -253,7 +260,7 @@ mod tests {
             assert_eq!(&seen, b"abcde");
         }
         side.read(slot, 5, &mut Vec::new()).expect("bytes");
-        // Behind the one that is unread, so the ring is not begun anew.
+        // One byte is still unread, so the seat does not restart the ring.
         taken.write(b"ghijk").expect("room");
         taken.publish();
         assert_eq!(side.peek(slot, &mut seen), Ok(true));
@@ -275,7 +282,7 @@ mod tests {
             assert_eq!(
                 side.send(slot, 7, socket, &[], b"", &mut left)
                     .expect_err("there is less"),
-                Corrupt("an answer has become shorter")
+                Corrupt("an answer has fewer unread bytes than before")
             );
             let sent = side.send(slot, 6, socket, &[b"<", b"6>"], b";", &mut left);
             assert_eq!(sent.expect("as it should be").expect("room"), 10);

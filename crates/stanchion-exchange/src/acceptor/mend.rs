@@ -1,5 +1,5 @@
-//! Putting right what a worker has written over. The acceptor knows by itself what it has put where; what
-//! the memory says besides is the seats' to say, and only theirs.
+//! Mending: the acceptor puts right what a worker has overwritten. The acceptor keeps its own record of everything that
+//! it writes. Fields that seats write cannot be checked like this.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -12,12 +12,12 @@ use crate::ring::Entry;
 use crate::word::Tenant;
 
 impl AcceptorSide<'_> {
-    /// Compares all that only the acceptor writes with what it has written, and puts it right; to be called now and
-    /// then, since nothing else may happen as long as it is wrong: requests stand in a ring in which no seat
-    /// sees them, a seat waits for room that it has.
+    /// Compares every field that only the acceptor writes with the acceptor's own record, and puts the field right. The
+    /// caller does this from time to time, because a wrong field may stop all work: requests stand in a ring in which
+    /// no seat sees them, or a seat waits for room that it has.
     ///
     /// # Errors
-    /// Something was wrong, now or since the last time. Who did it cannot be known: every worker can write everywhere.
+    /// A field was wrong, now or since the last call. The culprit cannot be found: every worker can write everywhere.
     pub fn mend(&mut self) -> Result<(), Corrupt> {
         let mut handed_over: BTreeMap<Option<u16>, Vec<Entry>> = BTreeMap::new();
         for (worker, entry) in self.entries() {
@@ -31,7 +31,7 @@ impl AcceptorSide<'_> {
         self.mend_inflows();
         if self.exchange.reopen() {
             self.mended
-                .get_or_insert(Corrupt("it says that everybody is to leave"));
+                .get_or_insert(Corrupt("the exchange was marked as closed"));
         }
         self.mended.take().map_or(Ok(()), Err)
     }
@@ -44,7 +44,8 @@ impl AcceptorSide<'_> {
         }
     }
 
-    /// Lays a ring out anew, and wakes whoever may have found it empty.
+    /// Fills a ring again from the acceptor's record, and wakes every seat, since any seat may have found the ring
+    /// empty.
     pub(super) fn renew(&mut self, worker: Option<u16>, corrupt: Corrupt) {
         let theirs = self.entries().filter(|(whose, _)| *whose == worker);
         let mut entries: Vec<_> = theirs.map(|(_, entry)| entry).collect();
@@ -58,7 +59,8 @@ impl AcceptorSide<'_> {
         self.exchange.rouse_all();
     }
 
-    /// What was handed over and has not come back, and in whose ring.
+    /// The requests that were handed over and have not come back, each with its worker's number, or `None` for the
+    /// shared ring.
     fn entries(&self) -> impl Iterator<Item = (Option<u16>, Entry)> {
         self.slots.used().map(|slot| {
             let known = &self.slots[slot];
@@ -78,22 +80,23 @@ impl AcceptorSide<'_> {
             let known = &self.slots[slot];
             if flow.consumed.load(Ordering::Relaxed) != known.consumed {
                 self.tell_consumed(slot);
-                self.mended
-                    .get_or_insert(Corrupt("an answer was read up to elsewhere"));
+                self.mended.get_or_insert(Corrupt(
+                    "the count of bytes read of an answer was overwritten",
+                ));
             }
             if flow.unwanted() != known.unwanted {
                 flow.set_unwanted(known.unwanted);
                 flow.room.rouse(1);
                 self.post(slot);
                 self.mended
-                    .get_or_insert(Corrupt("whether an answer is wanted is another"));
+                    .get_or_insert(Corrupt("the mark of an unwanted answer was overwritten"));
             }
         }
     }
 
-    /// Whether a request that was taken is in nobody's hands, as far as the scoreboard goes: the seat that
-    /// should have it is at its place and has none, or another. A seat says what it has a moment after it has taken
-    /// it, so this means something only if it stays so.
+    /// Whether a taken request seems lost: according to the scoreboard the seat that should hold it is idle or busy
+    /// with another. A seat updates the scoreboard a moment after it has taken a request, so this means something only
+    /// if it stays true.
     pub fn is_stray(&self, slot: u32) -> bool {
         let Ok(SlotState::Running { tenant, .. }) = self.state(slot) else {
             return false;
@@ -106,8 +109,8 @@ impl AcceptorSide<'_> {
             return false;
         };
         match self.exchange.seat_state(tenant.seat) {
-            // Its worker is dead, and the acceptor will be told; or it never was one, which only he knows to whom
-            // the master has said who sits.
+            // Either the worker is dead, and the master will inform the acceptor. Or this tenant never existed: only
+            // the code that hears from the master which worker sits where can know that.
             SeatState::Empty => true,
             SeatState::Idle => false,
             SeatState::Busy => seat.slot.load(Ordering::Relaxed) == slot,

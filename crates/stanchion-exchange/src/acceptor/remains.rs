@@ -1,29 +1,30 @@
-//! What long requests and answers leave in their slots: it is wiped a little later, as the next long one writes over
-//! most of it. The memory is kept for that one, and given back if none comes soon.
+//! Remains: the bytes that long requests and answers leave in their slots. They are wiped a little later, because the
+//! next long one overwrites most of them anyway. The slot's memory is kept for that next one, and given back to the
+//! kernel if none comes soon.
 
 use super::AcceptorSide;
 use super::slots::Known;
 
-/// What is shorter is wiped as soon as its slot is free.
+/// Shorter requests and answers are wiped as soon as their slot is free.
 const BYTES_MIN: usize = 64 * 1024;
-/// Slots whose memory is given back at once, since nobody is served while the kernel does it.
+/// How many slots give their memory back in one call. The acceptor serves no client while the kernel takes it.
 const GIVEN_BACK_MAX: usize = 32;
 
-/// What was left in a slot.
+/// The bytes that answers have left in a slot.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Remains {
-    /// How far it reaches in the response ring; 0 = nothing.
+    /// How far they reach in the response ring; 0 = nothing is left.
     bytes: usize,
-    /// It has been there at the last [`AcceptorSide::wipe_remains`], with the slot in use.
+    /// They were there at the last [`AcceptorSide::wipe_remains`], while the slot was in use.
     is_due: bool,
-    /// The slot has much memory, which is zeroes by now.
+    /// The slot may hold much memory, which is wiped once `bytes` is 0.
     is_large: bool,
     /// Which turn the slot was in at the last [`AcceptorSide::wipe_remains`].
     turn: u32,
 }
 
 impl Remains {
-    /// An answer has ended, which has reached so far into its ring: gives how much is to be wiped at once.
+    /// Notes that an answer has ended that reached so far into its ring. Returns how many bytes to wipe at once.
     pub(super) fn leave(&mut self, reached: usize) -> usize {
         let bytes = reached.max(self.bytes);
         self.is_large |= bytes >= BYTES_MIN;
@@ -35,14 +36,14 @@ impl Remains {
         0
     }
 
-    /// Likewise of so many bytes of something else, which is wiped elsewhere.
+    /// Notes that so many bytes of a request or an inflow were in the slot, which the caller wipes.
     pub(super) fn leave_others(&mut self, bytes: usize) {
         self.is_large |= bytes >= BYTES_MIN;
     }
 }
 
 impl AcceptorSide<'_> {
-    /// A request has ended: gives how much of it is to be wiped at once.
+    /// Notes that a request has ended. Returns how many of its bytes to wipe at once.
     pub(super) fn leave_request(&mut self, slot: u32) -> usize {
         let bytes = self.exchange.request_len(slot);
         if bytes < BYTES_MIN {
@@ -52,8 +53,8 @@ impl AcceptorSide<'_> {
         0
     }
 
-    /// Wipes what a long request has left behind one of `len` bytes that is in its place now. So in a slot that is used
-    /// there is no request but its own.
+    /// Wipes the rest of an earlier long request behind the `len` bytes of the request that now lies in its place. So a
+    /// slot in use never holds two requests.
     pub(super) fn wipe_request_behind(&mut self, slot: u32, len: usize) {
         let left = std::mem::take(&mut self.slots[slot].request_left);
         if len < left {
@@ -61,10 +62,11 @@ impl AcceptorSide<'_> {
         }
     }
 
-    /// Wipes what long requests and answers have left in slots that are free. To be called now and then: what an answer
-    /// has left in a slot that is used now will be wiped when that is free. Memory of one that has not been used since the
-    /// last time is given back: of a thousand slow clients there would else be hundreds of megabytes for good. It takes
-    /// the kernel some time, so that of the others waits until the next time.
+    /// Wipes what long requests and answers have left in free slots; the caller does this from time to time. In a slot
+    /// that is in use, an answer's remains are wiped when that slot is freed. A slot that has not been used since the
+    /// last call gives its memory back to the kernel: otherwise a thousand slow clients would occupy hundreds of
+    /// megabytes for good. The kernel takes some time for this, so a call does it for at most `GIVEN_BACK_MAX` slots,
+    /// and leaves the others to the next call.
     pub fn wipe_remains(&mut self) {
         let mut given_back = 0;
         for slot in self.slots.known() {
@@ -107,7 +109,7 @@ mod tests {
         ..GEOMETRY
     };
 
-    /// Has an answer of so many bytes come and go.
+    /// Writes an answer of so many bytes and ends it.
     fn answer<'x>(exchange: &'x Exchange, side: &mut AcceptorSide<'x>, bytes: usize) -> u32 {
         let (slot, mut taken) = taken(exchange, side);
         taken.write(&vec![b'x'; bytes]).expect("room");
@@ -116,7 +118,8 @@ mod tests {
         slot
     }
 
-    /// Has a request of so many bytes come and go; gives its slot, and how much of it and of others was there meanwhile.
+    /// Submits a request of so many bytes and withdraws it; returns its slot, and how far bytes of any request reached
+    /// in the slot meanwhile.
     fn request(exchange: &Exchange, side: &mut AcceptorSide<'_>, bytes: usize) -> (u32, usize) {
         let submitted = side.submit(0, |mut area| {
             area.put(0, &vec![b'x'; bytes]);
@@ -128,12 +131,12 @@ mod tests {
         (slot, there)
     }
 
-    /// How far answers reach that are in the ring of a slot.
+    /// How far bytes of answers reach in the slot's response ring.
     fn left(exchange: &Exchange, slot: u32) -> usize {
         reached(exchange.response_area(slot))
     }
 
-    /// How far requests reach that are in a slot.
+    /// How far bytes of requests reach in the slot's request area.
     fn request_left(exchange: &Exchange, slot: u32) -> usize {
         reached(exchange.request_area(slot))
     }
@@ -172,7 +175,7 @@ mod tests {
             let (slot, there) = request(&exchange, &mut side, bytes);
             assert_eq!((there, request_left(&exchange, slot)), (bytes, left));
         }
-        // One that does not fit has written what there was room for.
+        // A request that does not fit has filled the whole area.
         side.submit(0, |mut area| {
             area.put(0, &vec![b'x'; 2 * BYTES_MIN]);
             None
@@ -189,7 +192,7 @@ mod tests {
         assert_eq!(left(&exchange, slot), 0);
         answer(&exchange, &mut side, BYTES_MIN + 7);
         assert_eq!(left(&exchange, slot), BYTES_MIN + 7);
-        // Also what a shorter one has not written over.
+        // A shorter answer does not overwrite all of it; the rest is still there.
         answer(&exchange, &mut side, 1);
         assert_eq!(left(&exchange, slot), BYTES_MIN + 7);
         side.wipe_remains();
@@ -207,7 +210,7 @@ mod tests {
             assert!(side.withdraw(slot));
             side.slots[slot].remains.leave_others(BYTES_MIN);
         }
-        // They have been used since the time before.
+        // The slots were used before this first call, so it gives nothing back.
         side.wipe_remains();
         let large = |side: &AcceptorSide<'_>| {
             let known = side.slots.known();

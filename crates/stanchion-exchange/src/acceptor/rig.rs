@@ -1,4 +1,4 @@
-//! What tests of both parts of the acceptor's side begin with.
+//! Helpers for the tests of the acceptor's side and of the seat's.
 
 use super::AcceptorSide;
 use crate::layout::Geometry;
@@ -20,7 +20,7 @@ pub(crate) const GEOMETRY: Geometry = Geometry {
     response_bytes: 8,
 };
 
-/// The only request, and in whose hands it is.
+/// Submits the only request and takes it: its slot, and the request in the hands of seat 0.
 pub(crate) fn taken<'x>(exchange: &'x Exchange, side: &mut AcceptorSide<'x>) -> (u32, Taken<'x>) {
     let submitted = side.submit(0, |_| Some(0)).expect("a free slot");
     let tenant = Tenant { seat: 0, tenure: 1 };

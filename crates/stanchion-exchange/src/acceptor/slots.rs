@@ -1,5 +1,5 @@
-//! What the acceptor knows of each slot by itself. It begins with what stands in the exchange; from then on, nothing
-//! that a worker writes can change it.
+//! The acceptor's own record of each slot. It starts from what the exchange holds when the acceptor begins; after that,
+//! nothing that a worker writes can change it.
 
 use std::ops::{Index, IndexMut, Range};
 
@@ -7,52 +7,52 @@ use super::inflow::Poured;
 use super::remains::Remains;
 use crate::protocol::Unwanted;
 
-/// What it knows of one.
+/// The record of one slot.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Known {
-    /// Not free.
+    /// The slot is in use.
     pub(super) is_used: bool,
-    /// Which use of it this is, or was.
+    /// Which use of the slot this is, or the last one was.
     pub(super) turn: u32,
-    /// Where it was handed over last.
+    /// The ring and position at which it was last handed over.
     pub(super) handed_over: HandedOver,
-    /// Bytes of its answer that we have read.
+    /// Bytes of its answer that the acceptor has read.
     pub(super) consumed: u64,
-    /// How far into its ring its answer has reached, as far as we have read it.
+    /// How far into its ring the answer has reached, as far as the acceptor has read it.
     pub(super) reached: usize,
-    /// Why nobody wants its answer any more.
+    /// Why the acceptor gave up its answer, if it did.
     pub(super) unwanted: Option<Unwanted>,
-    /// What was poured into its inflow.
+    /// The bytes poured into its inflow.
     pub(super) poured: Poured,
-    /// How many bytes a long request has left there, while it is free.
+    /// How many bytes of a long request are left in the free slot.
     pub(super) request_left: usize,
-    /// What answers before have left there.
+    /// The bytes that earlier answers have left in it.
     pub(super) remains: Remains,
 }
 
-/// In whose ring a request was put, and where.
+/// The ring into which a request was put, and its position there.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HandedOver {
-    /// One worker's, or everybody's.
+    /// The worker's own ring; `None` = the shared ring.
     pub(super) worker: Option<u16>,
     pub(super) position: u64,
 }
 
-/// All of them. There is room for far more requests than come at once, mostly: what was never used takes no memory, and
-/// comes last.
+/// The records of all slots. There are far more slots than requests at a time, usually: a slot that was never used
+/// takes no memory, and is used last.
 #[derive(Debug)]
 pub(super) struct Slots {
     known: Vec<Known>,
-    /// What is known of the others.
+    /// The record of every slot that was never used.
     never_used: Known,
-    /// Those of them that are free; the last used is used next, while it is warm in the cache.
+    /// The known slots that are free. The slot freed last is used next, while it is warm in the cache.
     free: Vec<u32>,
-    /// With those that were never used.
+    /// How many slots there are, with those never used.
     count: usize,
 }
 
 impl Slots {
-    /// So many, of which the first `used_once` are taken for used until they are freed.
+    /// Makes records of `count` slots. The first `used_once` count as used until the caller frees them.
     pub(super) fn new(count: usize, used_once: usize) -> Self {
         let used = Known {
             is_used: true,
@@ -66,7 +66,7 @@ impl Slots {
         }
     }
 
-    /// Uses a free one.
+    /// Takes a free slot into use.
     pub(super) fn take(&mut self) -> Option<u32> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
@@ -81,7 +81,7 @@ impl Slots {
     }
 
     /// # Panics
-    /// If it was never used; in debug builds also if it is free.
+    /// If the slot was never used; in debug builds also if it is free.
     pub(super) fn free(&mut self, slot: u32) {
         debug_assert!(self[slot].is_used, "slot {slot} was freed twice");
         self[slot].is_used = false;
@@ -92,12 +92,12 @@ impl Slots {
         self.free.len() + self.count - self.known.len()
     }
 
-    /// Those of which something is known: used or free, and behind them none that ever was used.
+    /// The slots that were ever used, now used or free. All slots behind them were never used.
     pub(super) fn known(&self) -> Range<u32> {
         0..self.known.len() as u32
     }
 
-    /// Those that are used.
+    /// The slots in use.
     pub(super) fn used(&self) -> impl Iterator<Item = u32> {
         self.known().filter(|&slot| self[slot].is_used)
     }
@@ -112,7 +112,7 @@ impl Index<u32> for Slots {
 }
 
 /// # Panics
-/// If it was never used.
+/// If the slot was never used.
 impl IndexMut<u32> for Slots {
     fn index_mut(&mut self, slot: u32) -> &mut Known {
         &mut self.known[slot as usize]

@@ -1,4 +1,4 @@
-//! The bell: whoever is needed wakes up.
+//! The bell: every sleeper that is needed wakes up.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ fn a_sleeper_and_a_ringer_do_not_miss_each_other() {
     });
 }
 
-/// No bit is left behind for the only one there can be.
+/// No bit is left behind for the only sleeper that there can be.
 #[test]
 fn who_sleeps_again_is_woken_again() {
     explore_bounded(3, || {
@@ -91,8 +91,8 @@ fn one_ring_for_two_wakes_two_sleepers() {
     });
 }
 
-/// The one who is woken may leave instead of taking what there is; it passes the wake on, as
-/// `SeatSide::wait` does, while the acceptor rings for the next piece.
+/// The woken seat may leave instead of taking the request; it passes the wake on, as `SeatSide::wait` does, while the
+/// acceptor rings for the next request.
 #[test]
 fn a_wake_is_not_lost_with_the_one_who_leaves() {
     explore_bounded(2, || {
@@ -116,7 +116,7 @@ fn a_wake_is_not_lost_with_the_one_who_leaves() {
             work.bell.ring(1);
         }
         join_all(staying);
-        // Nobody else would wake it here; outside, its signal does.
+        // In this model no other thread would wake the sleeper; in production its signal does.
         work.bell.rouse(1);
         leaving.join().unwrap();
     });

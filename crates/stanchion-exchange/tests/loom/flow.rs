@@ -8,8 +8,8 @@ use stanchion_exchange::{Flow, Unwanted};
 
 use crate::{FOR_EVER, explore, explore_bounded};
 
-/// Writes `bytes` through a ring of `capacity`, noting each byte's position in it; false if the
-/// client went first. As `Taken::write` does it.
+/// Writes `bytes` through a ring of `capacity`, as `Taken::write` does, and notes each byte's position in the ring;
+/// false if the client left first.
 fn produce(flow: &Flow, ring: &[AtomicU32], bytes: u64) -> bool {
     let capacity = ring.len() as u64;
     let mut room = capacity;
@@ -46,7 +46,7 @@ impl Answer {
         (answer, seat)
     }
 
-    /// Reads what there is, up to one byte.
+    /// Reads up to one byte, if there is one.
     fn read(&self, consumed: u64) -> u64 {
         if self.flow.produced.load(Ordering::Acquire) == consumed {
             return consumed;
@@ -78,7 +78,7 @@ fn a_writer_goes_on_once_there_is_room() {
     });
 }
 
-/// Of a full ring of three bytes one may be unread when it goes on: it is woken for the second that is read.
+/// In a full ring of three bytes, the producer goes on once only one is unread: the second byte read wakes it.
 #[test]
 fn a_writer_goes_on_once_there_is_room_enough() {
     explore(|| {
@@ -106,7 +106,7 @@ fn a_writer_hears_that_its_client_has_gone() {
     });
 }
 
-/// Writes `bytes` through a ring, beginning it anew whenever all is read, as `Taken::write` does it.
+/// Writes `bytes` through a ring, as `Taken::write` does, and restarts the ring whenever all bytes are read.
 fn produce_anew(flow: &Flow, ring: &[AtomicU32], bytes: u64) {
     let capacity = ring.len() as u64;
     let (mut room, mut base) = (capacity, 0);

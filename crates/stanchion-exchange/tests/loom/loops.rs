@@ -18,7 +18,7 @@ struct House {
 }
 
 impl House {
-    /// With loops that are full.
+    /// Both loops are full.
     fn full() -> Arc<Self> {
         let house = Self::default();
         for load in &house.loads {
@@ -35,7 +35,8 @@ impl House {
         taken.is_ok()
     }
 
-    /// As the acceptor does it for each request: of those that sleep and have room it calls the one that runs the fewest.
+    /// Calls loops as the acceptor does for each request: of the loops that sleep and have room, the one that runs the
+    /// fewest.
     fn submit(&self) {
         self.ready.fetch_add(1, Ordering::Release);
         Load::settle();
@@ -47,7 +48,7 @@ impl House {
         }
     }
 
-    /// As a loop does it that has room again: it says so, takes a request, and sleeps as long as there is none.
+    /// Acts as a loop that has room again: shows its load, takes a request, and sleeps as long as there is none.
     fn take_one(&self, which: usize) {
         let desk = &self.desks[which];
         Load(&self.loads[which]).show(0);
@@ -64,7 +65,8 @@ impl House {
     }
 }
 
-/// Who is called for a request may find that the other one has taken it, and goes to sleep while the next one comes.
+/// The loop that is called for a request may find that the other loop has taken it, and may go to sleep while the next
+/// request comes.
 #[test]
 fn two_loops_take_two_requests_whoever_of_them_is_called() {
     explore_bounded(2, || {
@@ -79,7 +81,7 @@ fn two_loops_take_two_requests_whoever_of_them_is_called() {
     });
 }
 
-/// The one that has been full all the time is not waited for.
+/// The acceptor does not wait for a loop that stays full.
 #[test]
 fn a_request_is_taken_by_the_loop_that_has_room() {
     explore_bounded(3, || {
@@ -88,7 +90,7 @@ fn a_request_is_taken_by_the_loop_that_has_room() {
             let house = Arc::clone(&house);
             thread::spawn(move || house.take_one(1))
         };
-        // It sleeps, too: for the answers of what it runs.
+        // The full loop sleeps too, until its requests are answered.
         assert!(house.desks[0].notices().try_sleep());
         house.submit();
         with_room.join().unwrap();

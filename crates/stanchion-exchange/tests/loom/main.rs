@@ -1,11 +1,11 @@
-//! Every interleaving of the lock-free protocol, and every value that the memory model lets a load
-//! return. A wake-up that is lost shows as a deadlock.
+//! Loom explores every interleaving of the lock-free protocol, and every value that the memory model lets a load
+//! return. A lost wake-up shows as a deadlock.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p stanchion-exchange --release --test loom
 //! ```
 //!
-//! Most models are searched whole; those that say `explore_bounded` up to so many preemptions.
+//! Loom searches most models completely; models that call `explore_bounded`, up to that many preemptions.
 //! `LOOM_MAX_PREEMPTIONS` sets the bound for all.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 #![cfg(loom)]
@@ -22,15 +22,14 @@ use std::time::Duration;
 use loom::thread;
 use stanchion_exchange::Bell;
 
-/// Loom's sleepers know no time.
+/// Loom has no time, so a timeout never ends.
 const FOR_EVER: Duration = Duration::MAX;
 
 fn explore(model: impl Fn() + Send + Sync + 'static) {
     loom::model(model);
 }
 
-/// Up to `preemptions` in an execution; most bugs show with two, and the search grows about
-/// tenfold with each.
+/// Explores up to `preemptions` in an execution. Most bugs show with two, and the search grows about tenfold with each.
 fn explore_bounded(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(preemptions);

@@ -8,7 +8,7 @@ use stanchion_exchange::{Bell, Load, Notices};
 
 use crate::{explore, explore_bounded, join_all, wait_for};
 
-/// The notices, and an eventfd to sleep on.
+/// The notices, and a stand-in for the acceptor's eventfd.
 #[derive(Default)]
 pub(crate) struct Desk {
     bits: [AtomicU64; 1],
@@ -25,7 +25,7 @@ impl Desk {
         }
     }
 
-    /// As a seat does it: true if it had to wake the acceptor.
+    /// Posts as a seat does: true if the seat had to wake the acceptor.
     fn notify(&self, slot: u32) -> bool {
         let wakes = self.notices().post(slot);
         if wakes {
@@ -35,7 +35,7 @@ impl Desk {
         wakes
     }
 
-    /// As the acceptor does it for an event loop that it chooses.
+    /// Calls a chosen event loop, as the acceptor does.
     pub(crate) fn call(&self) {
         if self.notices().call() {
             self.rung.fetch_add(1, Ordering::Release);
@@ -43,12 +43,12 @@ impl Desk {
         }
     }
 
-    /// Whether it was woken since this was asked last.
+    /// Whether the reader was woken since the last call of this.
     pub(crate) fn was_rung(&self) -> bool {
         self.rung.swap(0, Ordering::Acquire) > 0
     }
 
-    /// As the acceptor's loop does it: sweeps and sleeps until it has seen `wanted` slots.
+    /// Acts as the acceptor's loop: sweeps and sleeps until it has seen `wanted` slots.
     fn sweep_until(&self, wanted: u64) {
         let mut seen = 0;
         loop {
@@ -91,7 +91,7 @@ fn the_acceptor_sees_two_notices() {
     });
 }
 
-/// As the acceptor does it in its turn: it notes all news, and calls the loop once.
+/// Acts as the acceptor in its turn: notes all news, and calls the loop once.
 #[test]
 fn an_event_loop_does_not_sleep_over_notices_that_it_is_called_for_once() {
     explore(|| {
@@ -120,7 +120,7 @@ fn of_two_posters_one_wakes_the_sleeping_acceptor() {
     });
 }
 
-/// What a notice announces is there when it is swept.
+/// A reader that sweeps a notice also sees the data that was written before it.
 #[test]
 fn a_notice_carries_what_was_written_before_it() {
     explore(|| {
@@ -139,8 +139,8 @@ fn a_notice_carries_what_was_written_before_it() {
     });
 }
 
-/// As the event loop of a worker does it, which sleeps over notices and over the ready ring: it says that it sleeps, and
-/// only then looks at the ring for the last time.
+/// Acts as a worker's event loop, which sleeps over notices and over the ready ring: it announces its sleep, and only
+/// then looks at the ring for the last time.
 fn wait_for_request(desk: &Desk, ready: &AtomicU32) {
     loop {
         desk.notices().sweep(|_| ());
@@ -155,7 +155,7 @@ fn wait_for_request(desk: &Desk, ready: &AtomicU32) {
     }
 }
 
-/// As the acceptor does it for a request: makes it ready, then calls.
+/// Acts as the acceptor for a request: makes it ready, then calls.
 fn call(desk: &Desk, ready: &AtomicU32) {
     ready.store(1, Ordering::Release);
     desk.call();
@@ -190,8 +190,8 @@ fn an_event_loop_does_not_sleep_over_a_request_that_comes_with_a_notice() {
     });
 }
 
-/// A loop that was full has room again while a request becomes ready: the acceptor, which calls none that are full, sees
-/// that it has room, or the loop sees the request.
+/// A full loop gets room again while a request becomes ready. Either the acceptor, which calls no full loop, sees that
+/// it has room, or the loop sees the request.
 #[test]
 fn a_loop_that_has_room_again_is_called_or_sees_what_is_ready() {
     explore(|| {

@@ -20,7 +20,7 @@ pub(crate) struct Ring {
     head: AtomicU64,
     tail: AtomicU64,
     entries: Vec<AtomicU64>,
-    /// The producer's alone; nobody waits for it.
+    /// Only the producer locks it, so no thread waits for it.
     mine: Mutex<Published>,
 }
 
@@ -68,12 +68,12 @@ impl Slots {
         self.ring().has_room(&mine, &self.words).unwrap()
     }
 
-    /// As the acceptor does it, which alone may.
+    /// Submits a request, as only the acceptor may.
     pub(crate) fn submit(&self, request: Request) -> Entry {
         self.publish_in(&self.ring, request)
     }
 
-    /// The same in another ring, for these slots.
+    /// Submits a request in another ring, for these slots.
     pub(crate) fn publish_in(&self, ring: &Ring, (slot, turn): Request) -> Entry {
         self.set(slot, SlotPhase::Filling, turn);
         let mut mine = ring.mine.lock().unwrap();
@@ -93,7 +93,7 @@ impl Slots {
         std::iter::from_fn(|| self.take(seat)).collect()
     }
 
-    /// The first half of a take, after which the worker is killed.
+    /// Does the first half of a take, as a worker that is killed after it.
     fn claim_and_die(&self, (slot, turn): Request) -> bool {
         let taken = Word {
             phase: SlotPhase::Taken,
@@ -160,8 +160,8 @@ fn each_request_is_taken_once_and_in_order() {
     });
 }
 
-/// The ring is so small that the producer comes round to the entry that a slow consumer is still
-/// looking at, or has taken without helping the head on.
+/// The ring is so small that the producer comes round to an entry at which a slow consumer still looks, or which it has
+/// taken without moving the head on.
 #[test]
 fn a_slow_consumer_neither_jumps_the_queue_nor_lets_others() {
     explore(|| {
@@ -225,7 +225,7 @@ fn a_worker_that_dies_on_its_claim_harms_nobody() {
     });
 }
 
-/// The only consumer died, nobody helps the head on: the producer does.
+/// The only consumer died before it moved the head on: the producer moves it.
 #[test]
 fn the_dead_do_not_fill_the_ring() {
     explore(|| {
@@ -305,7 +305,7 @@ fn a_request_is_withdrawn_or_taken_but_not_both() {
     });
 }
 
-/// The whole way: ring and bell together, as the acceptor and two workers use them.
+/// Ring and bell together, as the acceptor and two workers use them.
 #[test]
 fn two_idle_workers_get_a_request_each() {
     explore_bounded(3, || {
@@ -323,7 +323,7 @@ fn two_idle_workers_get_a_request_each() {
 }
 
 impl Slots {
-    /// As the acceptor does it now and then: true if there was something to put right.
+    /// Mends, as the acceptor does from time to time: true if it put something right.
     fn mend(&self, handed_over: &mut [Entry]) -> bool {
         let mut mine = self.ring.mine.lock().unwrap();
         let spoilt = self.ring().check(&mine, &self.words, handed_over).is_err();
@@ -334,8 +334,8 @@ impl Slots {
     }
 }
 
-/// A worker writes anything over the ring while another one takes and the acceptor puts it right. Once it has
-/// stopped, a few looks of the acceptor are enough: nothing is taken twice, nothing is lost.
+/// A worker writes over the ring while another worker takes from it and the acceptor mends it. Once the faulty worker
+/// has stopped, a few looks of the acceptor are enough: no request is taken twice, and none is lost.
 fn assert_mends(spoil: fn(&Ring)) {
     explore_bounded(3, move || {
         let slots = Slots::new(2, 4);

@@ -1,4 +1,4 @@
-//! Two rings: a worker's own, and everybody's.
+//! Two rings: a worker's own, and the shared ring.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use stanchion_exchange::{Bell, Sources, Tenant};
 use crate::ring::{Request, Ring, Slots, sorted};
 use crate::{explore, explore_bounded, join_all, wait_for};
 
-/// Everybody's ring with the slots, and a ring for each of two workers.
+/// The shared ring with the slots, and an own ring for each of two workers.
 struct Rings {
     shared: Arc<Slots>,
     own: [Ring; 2],
@@ -24,12 +24,12 @@ impl Rings {
         })
     }
 
-    /// As the acceptor does it.
+    /// Submits as the acceptor does.
     fn submit_to(&self, worker: usize, request: Request) {
         self.shared.publish_in(&self.own[worker], request);
     }
 
-    /// As a seat of `worker` does it, for which its own comes first.
+    /// Takes as a seat of `worker` does whose own ring comes first.
     fn take(&self, worker: usize) -> Option<Request> {
         let sources = Sources {
             own: self.own[worker].shared(),
@@ -50,8 +50,8 @@ impl Rings {
 
 const OWN: Request = (0, 1);
 
-/// The bell cannot choose whom it wakes. Whichever of the two sleeps, and for however long, the
-/// one worker gets its own request, and what is for everybody waits for nobody who is busy.
+/// The bell cannot choose which seat it wakes. Whichever of the two sleeps, and for however long, the one worker gets
+/// its own request, and the shared request never waits for a busy seat.
 #[test]
 fn a_request_of_ones_own_wakes_its_worker_and_costs_nobody_a_wake() {
     explore_bounded(3, || {
@@ -61,7 +61,7 @@ fn a_request_of_ones_own_wakes_its_worker_and_costs_nobody_a_wake() {
             thread::spawn(move || {
                 let first = rings.wait(1);
                 let own = first != OWN;
-                // What is for everybody was submitted later, so its own is there by then.
+                // The shared request was submitted later, so the worker's own is there already.
                 let second = own.then(|| rings.take(1).expect("its own is there"));
                 [Some(first), second]
             })
@@ -84,8 +84,8 @@ fn a_request_of_ones_own_wakes_its_worker_and_costs_nobody_a_wake() {
     });
 }
 
-/// One ring of the bell for both, as at the end of a turn of the acceptor's loop; the two seats
-/// are one worker's.
+/// The acceptor rings the bell once for both requests, as at the end of a turn of its loop; both seats belong to one
+/// worker.
 #[test]
 fn two_idle_seats_of_a_worker_get_its_own_and_everybodys() {
     explore_bounded(3, || {
@@ -101,8 +101,8 @@ fn two_idle_seats_of_a_worker_get_its_own_and_everybodys() {
     });
 }
 
-/// A seat is slow with the entry in its own ring, while the slot is withdrawn and used again for
-/// everybody.
+/// A seat is slow with the entry in its own ring, while the acceptor withdraws the slot and submits it again to the
+/// shared ring.
 #[test]
 fn a_stale_entry_of_ones_own_claims_nothing_of_everybodys() {
     explore(|| {

@@ -1,4 +1,4 @@
-//! Acceptor and seats over a real exchange, in one thread, against a plain model of it.
+//! An acceptor and seats over a real exchange, in one thread, against a plain model of the exchange.
 
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
@@ -17,7 +17,7 @@ enum Step {
     Submit {
         len: usize,
     },
-    /// To one worker alone.
+    /// A request for one worker alone.
     SubmitTo {
         worker: Index,
         len: usize,
@@ -36,7 +36,7 @@ enum Step {
         seat: Index,
         ending: Ending,
     },
-    /// The worker is killed, whatever it is doing, and another one gets its seat.
+    /// The worker is killed at any moment, and another worker gets its seat.
     Kill {
         seat: Index,
     },
@@ -44,7 +44,7 @@ enum Step {
         slot: Index,
         max: usize,
     },
-    /// Takes the notices and clears up whatever is done.
+    /// The acceptor takes the notices and clears up every ended request.
     Sweep,
     GiveUp {
         slot: Index,
@@ -52,7 +52,7 @@ enum Step {
     Withdraw {
         slot: Index,
     },
-    /// The acceptor is killed, and another one takes over.
+    /// The acceptor is killed, and another acceptor takes over.
     TakeOver,
 }
 
@@ -108,8 +108,8 @@ proptest! {
     }
 }
 
-/// The ring may be full although slots are free; a request is then refused before it is filled in,
-/// and the ring is free again as soon as a seat takes what stands in the way.
+/// The ring may be full although slots are free. Then the acceptor refuses a request before it fills it in, and the
+/// ring has room again as soon as a seat steps over the stale entries.
 #[test]
 fn withdrawals_behind_a_request_that_waits_fill_the_ring_and_no_more() {
     let exchange = Exchange::create(GEOMETRY).unwrap();
@@ -130,7 +130,7 @@ fn withdrawals_behind_a_request_that_waits_fill_the_ring_and_no_more() {
     world.wind_up();
 }
 
-/// What a dead worker's own ring holds is its successor's, and nobody else's.
+/// A dead worker's successor finds the requests in the worker's own ring, and no other worker does.
 #[test]
 fn a_successor_finds_what_was_for_its_predecessor_alone() {
     let exchange = Exchange::create(GEOMETRY).unwrap();
@@ -147,7 +147,7 @@ fn a_successor_finds_what_was_for_its_predecessor_alone() {
     assert_eq!(taken.ticket(), (second.slot, second.turn));
 }
 
-/// A worker that was thought to be dead is not, and gives back what is no longer its own.
+/// A worker that was considered dead is alive, and gives back a slot that is no longer its own.
 #[test]
 fn an_answer_to_an_earlier_use_of_the_slot_leaves_this_one_alone() {
     let exchange = Exchange::create(GEOMETRY).unwrap();

@@ -1,4 +1,4 @@
-//! The exchange and the model of it, step by step side by side.
+//! The exchange and its model, step by step side by side.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -7,7 +7,7 @@ use stanchion_exchange::{
     Submitted, Taken, Tenant, Unwanted,
 };
 
-/// Small, so that everything runs out and comes round; odd, so that it does so in odd places.
+/// The sizes are small, so that everything runs out and wraps around, and odd, so that it does so in odd places.
 pub(crate) const GEOMETRY: Geometry = Geometry {
     seats: 4,
     seats_per_worker: 2,
@@ -24,7 +24,7 @@ pub(crate) const WORKERS: usize = 2;
 pub(crate) const RING_ENTRIES: usize = 32;
 const OWN_RING_ENTRIES: usize = 16;
 
-/// The byte at a position of a request or an answer; told apart from every other.
+/// The byte at a position of a request or an answer: a hash, so that a misplaced byte shows.
 fn byte(use_of: Submitted, position: u64) -> u8 {
     let mixed = (u64::from(use_of.slot) << 40) ^ (u64::from(use_of.turn) << 20) ^ position;
     (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
@@ -41,7 +41,7 @@ enum Stand {
     Done(Tenant, Ending),
 }
 
-/// What the model knows of a slot in use.
+/// The model's record of a slot in use.
 #[derive(Debug)]
 struct Used {
     turn: u32,
@@ -61,7 +61,7 @@ struct Chair<'x> {
     tenant: Tenant,
     side: SeatSide<'x>,
     taken: Option<Taken<'x>>,
-    /// What it took last was for its worker alone.
+    /// The last request was for its worker alone.
     took_own: bool,
 }
 
@@ -77,7 +77,7 @@ impl<'x> Chair<'x> {
     }
 }
 
-/// A ring as it should be: entries, those left by withdrawals among them, oldest first.
+/// The model of a ring: its entries, stale ones among them, oldest first.
 type Ring = VecDeque<Submitted>;
 
 pub(crate) struct World<'x> {
@@ -87,7 +87,7 @@ pub(crate) struct World<'x> {
     used: BTreeMap<u32, Used>,
     turns: [u32; SLOTS],
     pub(crate) ring: Ring,
-    /// Each worker's own.
+    /// The ring of each worker.
     own_rings: [Ring; WORKERS],
     /// Slots with notices.
     news: BTreeSet<u32>,
@@ -112,7 +112,7 @@ impl<'x> World<'x> {
         used.is_some_and(|used| used.turn == entry.turn && used.stand == Stand::Ready)
     }
 
-    /// One worker's, or everybody's.
+    /// The ring of one worker, or the shared ring.
     fn ring(&mut self, worker: Option<usize>) -> &mut Ring {
         match worker {
             None => &mut self.ring,
@@ -120,7 +120,7 @@ impl<'x> World<'x> {
         }
     }
 
-    /// Removes what is no longer ready from the front of a ring.
+    /// Removes stale entries from the front of a ring.
     fn skip_stale(&mut self, worker: Option<usize>) {
         while let Some(&entry) = self.ring(worker).front()
             && !self.is_ready(entry)
@@ -180,7 +180,7 @@ impl<'x> World<'x> {
             return;
         }
         let worker = Some(seat / GEOMETRY.seats_per_worker);
-        // Its worker's and everybody's take turns.
+        // The worker's own ring and the shared ring take turns.
         let order = if self.chairs[seat].took_own {
             [None, worker]
         } else {
@@ -212,7 +212,7 @@ impl<'x> World<'x> {
         );
     }
 
-    /// Writes as much of `len` as does not block.
+    /// Writes as much of `len` as the seat can write without waiting.
     pub(crate) fn write(&mut self, seat: usize, len: usize) {
         let Some(taken) = &mut self.chairs[seat].taken else {
             return;
@@ -221,11 +221,11 @@ impl<'x> World<'x> {
         let used = self.used.get_mut(&slot).unwrap();
         let capacity = GEOMETRY.response_bytes as u64;
         if len > 0 && used.consumed == used.written {
-            // The ring is begun anew.
+            // The seat restarts the ring.
             used.room = capacity;
         }
         let mut len = (len as u64).min(capacity - (used.written - used.consumed));
-        // Once it has filled what it knew to be free, it waits while more than half is unread.
+        // Once the seat has filled the bytes it knew to be free, it waits while more than half is unread.
         if !used.gone && used.written + used.room - used.consumed > capacity / 2 {
             len = len.min(used.room);
         }
@@ -235,7 +235,7 @@ impl<'x> World<'x> {
         let fits = if gone { used.room } else { len };
         assert_eq!(taken.write(&more), if gone { Err(Gone) } else { Ok(()) });
         if looks {
-            // It looks at what was read only once it has filled what it knew to be free.
+            // The seat looks at how much was read only once it has filled the bytes it knew to be free.
             let filled = used.written + used.room;
             if used.published < filled {
                 self.news.insert(slot);
@@ -313,7 +313,7 @@ impl<'x> World<'x> {
         }
     }
 
-    /// Reads what is left of an answer that nobody will add to, and frees the slot.
+    /// Reads the rest of an answer to which no seat will add, and frees the slot.
     fn clear_up(&mut self, slot: u32, dead: bool) {
         let orphan = self.used[&slot].orphan;
         assert_eq!(self.acceptor.settle_orphan(slot, dead), orphan);
@@ -400,7 +400,7 @@ impl<'x> World<'x> {
         }
     }
 
-    /// What must hold between any two steps.
+    /// Checks the invariants that hold between any two steps.
     pub(crate) fn check(&self) {
         assert_eq!(self.acceptor.free_slots() + self.used.len(), SLOTS);
         for (&slot, used) in &self.used {
@@ -435,7 +435,7 @@ impl<'x> World<'x> {
         }
     }
 
-    /// Everybody does what is left to do; then all must be free.
+    /// All seats and the acceptor finish their work; then every slot must be free.
     pub(crate) fn wind_up(&mut self) {
         loop {
             for seat in 0..self.chairs.len() {

@@ -1,4 +1,4 @@
-//! The workers, as their master sees them.
+//! The workers, from their master's side.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +13,7 @@ use stanchion_sys::signal::{self, SIGCHLD, SIGKILL, SIGTERM, SignalPipe, asked};
 use crate::desk::STALL_US;
 use crate::request::answer;
 
-/// Forks a child that runs `work`, dies with us, and leaves with 101 if it panics.
+/// Forks a child that runs `work`. The child dies with this process, and exits with 101 if it panics.
 pub(crate) fn fork(work: impl FnOnce() -> i32) -> i32 {
     let parent = process::pid();
     match process::fork_single_threaded().unwrap() {
@@ -52,12 +52,12 @@ impl Crew {
         process::kill(self.workers[seat].0, SIGKILL).unwrap();
     }
 
-    /// Readable when somebody has died.
+    /// A descriptor that is readable when a child has died.
     pub(crate) fn deaths(&self) -> BorrowedFd<'_> {
         self.deaths.as_fd()
     }
 
-    /// Collects a dead child: its pid, how it ended, and what seat it had if it was a worker.
+    /// Collects a dead child: its pid, how it ended, and its seat if it was a worker.
     pub(crate) fn bury(&self) -> Option<(i32, Exit, Option<Tenant>)> {
         self.deaths.take();
         let (pid, exit) = process::reap().unwrap()?;
@@ -74,10 +74,10 @@ impl Crew {
         self.workers[usize::from(dead.seat)] = hire(self.exchange, heir);
     }
 
-    /// Asks everybody to leave; they must do so on their own, and at once.
+    /// Asks all workers to leave; they must do so by themselves, and at once.
     pub(crate) fn dismiss(self) {
         for (pid, tenant) in &self.workers {
-            // Seated, and so with a handler for the signal.
+            // A seated worker has installed its handler for the signal.
             while self.exchange.seat(tenant.seat).pid.load(Ordering::Acquire) != pid.cast_unsigned()
             {
                 std::thread::yield_now();

@@ -1,5 +1,5 @@
-//! An acceptor that keeps accounts: every request ends as exactly one of answered, broken off
-//! because its client had gone, withdrawn, or lost with the worker that had it.
+//! An acceptor that counts: every request ends as exactly one of answered, broken off because its client had left,
+//! withdrawn, or lost with the worker that had it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,7 +14,7 @@ use stanchion_sys::clock::monotonic_us;
 
 use crate::request::{Fatal, Random, Request};
 
-/// Less than what a sleeper that nobody wakes sleeps before it looks again by itself.
+/// Less than the time after which a sleeper looks again by itself, if no process wakes it.
 pub(crate) const STALL_US: u64 = 900_000;
 
 struct InFlight {
@@ -39,7 +39,7 @@ pub(crate) struct Accounts {
 
 pub(crate) struct Desk {
     side: AcceptorSide<'static>,
-    /// With one seat each.
+    /// Workers with one seat each.
     workers: u64,
     doorbell: File,
     in_flight: BTreeMap<u32, InFlight>,
@@ -70,7 +70,7 @@ impl Desk {
         self.submit_to(None, answer_len, fatal);
     }
 
-    /// To one worker alone, or to whoever comes first.
+    /// Submits a request to one worker alone, or to the shared ring.
     pub(crate) fn submit_to(&mut self, only: Option<u16>, answer_len: u32, fatal: Fatal) {
         let since_us = monotonic_us();
         let id = (since_us << 8) | (self.accounts.submitted % 256);
@@ -99,8 +99,8 @@ impl Desk {
         assert!(self.in_flight.insert(submitted.slot, entry).is_none());
     }
 
-    /// Submits until `most` are under way, a quarter of them to one worker alone; one in sixteen
-    /// clients goes away again.
+    /// Submits until `most` requests are in flight, a quarter of them to one worker alone; one in sixteen clients
+    /// leaves again.
     pub(crate) fn submit_up_to(&mut self, most: usize, random: &mut Random) {
         while self.in_flight.len() < most && self.side.free_slots() > 0 {
             let before = self.accounts.submitted;
@@ -128,8 +128,8 @@ impl Desk {
         }
     }
 
-    /// One turn of the loop: sees to the notices, or sleeps until there are any, until one of
-    /// `others` has something, or for `most_ms`.
+    /// One turn of the loop: handles the notices, or sleeps until there are some, until one of `others` is readable, or
+    /// for `most_ms`.
     pub(crate) fn turn(&mut self, others: &[BorrowedFd<'_>], most_ms: i32) {
         let mut news = Vec::new();
         self.side.sweep(|slot| news.push(slot));
@@ -160,12 +160,12 @@ impl Desk {
             let doorbell = [self.doorbell.as_fd()];
             poll_readable(&[&doorbell, others].concat(), most_ms).unwrap();
             self.side.awake();
-            // Nobody rings the bell of one who is awake; what is not there need not be read.
+            // No seat rings the doorbell while the acceptor is awake, so there may be nothing to read.
             let _empty_is_fine = self.doorbell.read(&mut [0; 8]);
         }
     }
 
-    /// Reads what there is of an answer, and frees the slot if that is all.
+    /// Reads the published part of an answer, and frees the slot if the answer has ended.
     fn look(&mut self, slot: u32) {
         let state = self.side.state(slot).unwrap();
         if let SlotState::Running { tenant, .. } | SlotState::Done { tenant, .. } = state {
@@ -232,7 +232,7 @@ impl Desk {
         self.accounts.lost += lost;
     }
 
-    /// To be called with nothing in flight.
+    /// The caller has nothing in flight.
     pub(crate) fn close(self, exchange: &Exchange) -> Accounts {
         let Accounts {
             submitted,

@@ -1,10 +1,10 @@
-//! What is asked and what must be answered.
+//! The requests, and the answers that they must get.
 
 use stanchion_exchange::{Area, Taken};
 use stanchion_sys::process;
 use stanchion_sys::signal::SIGKILL;
 
-/// `SplitMix64`: small, seeded, good enough to decide whom to kill.
+/// `SplitMix64`: small, seeded, and good enough to choose which process to kill.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -68,7 +68,7 @@ impl Request {
         }
     }
 
-    /// A piece of the answer: no other request has the same.
+    /// A piece of the answer; it differs from the pieces of every other request.
     pub(crate) fn answer(&self, from: usize, to: usize) -> Vec<u8> {
         let mixed = |position| Random(self.id ^ (position as u64) << 40).next() as u8;
         (from..to).map(mixed).collect()
@@ -77,7 +77,7 @@ impl Request {
 
 /// Answers as a worker does, piece by piece.
 pub(crate) fn answer(mut taken: Taken<'_>) {
-    /// Neither a part nor a multiple of the ring, so that writes fall across its end.
+    /// Neither a divisor nor a multiple of the ring, so that writes wrap around its end.
     const PIECE_BYTES: usize = 37;
 
     let request = Request::decode(&taken.request());

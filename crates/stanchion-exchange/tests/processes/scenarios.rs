@@ -1,4 +1,4 @@
-//! Who is killed, and when.
+//! The scenarios: each kills workers or the acceptor at certain moments.
 
 use stanchion_exchange::{Exchange, Geometry};
 use stanchion_sys::channel::poll_readable;
@@ -10,7 +10,7 @@ use crate::crew::{Crew, fork};
 use crate::desk::{Desk, STALL_US};
 use crate::request::{Fatal, Random};
 
-/// Leaked, as the server does: workers keep it until they end.
+/// The exchange is leaked, as the server does it: workers keep it until they end.
 fn exchange() -> &'static Exchange {
     let geometry = Geometry {
         seats: 4,
@@ -26,7 +26,7 @@ fn exchange() -> &'static Exchange {
     Box::leak(Box::new(Exchange::create(geometry).unwrap()))
 }
 
-/// Clears up after the workers that have died and hires others; tells how many.
+/// Clears up after the workers that have died and hires others; returns how many.
 fn replace_the_dead(crew: &mut Crew, desk: &mut Desk) -> u64 {
     let mut dead = 0;
     while let Some((_, exit, tenant)) = crew.bury() {
@@ -76,7 +76,7 @@ pub(crate) fn workers_are_killed_at_random(random: &mut Random, time_us: u64) {
         if now_us < end_us {
             desk.submit_up_to(most, random);
             if now_us >= kill_us {
-                // Now and then a pair at once, now and then in the quiet, when most are asleep.
+                // Sometimes kill two at once, and sometimes in a quiet moment, when most workers sleep.
                 for _ in 0..=random.below(8) / 7 {
                     crew.kill(random.below(4) as usize);
                 }
@@ -87,7 +87,7 @@ pub(crate) fn workers_are_killed_at_random(random: &mut Random, time_us: u64) {
         desk.turn(&[crew.deaths()], 1);
         kills += replace_the_dead(&mut crew, &mut desk);
     }
-    // A late kill may have hit a worker that had nothing in hand; the living must still serve.
+    // A late kill may have hit a worker that held no request; the living workers must still serve.
     for _ in 0..100 {
         desk.submit_up_to(slots, random);
         while desk.in_flight() > 0 {
@@ -108,7 +108,7 @@ pub(crate) fn acceptors_are_killed_at_random(random: &mut Random, time_us: u64) 
     while monotonic_us() < end_us {
         let seed = random.next();
         let most = 1 + random.below(exchange.geometry().slots() as u64) as usize;
-        // One in eight lives until it has been served well, and then ends in the midst of it.
+        // One acceptor in eight lives until it has been served well, and then ends in the middle of its work.
         let lives = random.below(8) == 0;
         let begun_us = monotonic_us();
         let acceptor = fork(|| {
@@ -151,7 +151,7 @@ pub(crate) fn acceptors_are_killed_at_random(random: &mut Random, time_us: u64) 
         kills += u64::from(!lives);
         lived += u64::from(lives);
     }
-    // What seats still hold for acceptors long dead comes back as they finish.
+    // Slots that seats still hold for dead acceptors come back as the seats finish.
     let mut desk = Desk::open(exchange);
     let begun_us = monotonic_us();
     while desk.free_slots() < exchange.geometry().slots() {

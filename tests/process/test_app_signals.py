@@ -183,5 +183,5 @@ class TestAHookInTheMaster:
         (server.home / "pid").write_text(str(worker.pid))
         mark = server.log.mark()
         server.signal(signal.SIGTTIN)
-        server.log.wait(rf"worker 0 \({worker.pid}\) was collected by somebody else", mark)
+        server.log.wait(rf"worker 0 \({worker.pid}\) ended, and other code in the master took its exit status", mark)
         server.log.wait("worker ready worker=0", mark)

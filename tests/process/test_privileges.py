@@ -152,7 +152,7 @@ def test_root_writes_to_no_link_that_the_user_may_have_put_there(start: Start, h
     (logs / "error.log").rename(logs / "error.log.1")
     (logs / "error.log").symlink_to(secret)
     server.signal(signal.SIGUSR1)
-    said = "the old file goes on: .*it is a link, on a way that others than root may change"
+    said = "the old file goes on: .*it is a link, and users other than root may redirect its path"
     eventually(lambda: re.search(said, (logs / "error.log.1").read_text()), "root says why not")
     server.signal(signal.SIGTTIN)
     eventually(lambda: "TTIN: 2 workers" in (logs / "error.log.1").read_text(), "the old file goes on")

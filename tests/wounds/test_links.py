@@ -166,7 +166,7 @@ def test_a_directory_in_the_place_of_the_spool(home: Path, theirs: Path, server:
     roots.rename(spool)
     server.signal(signal.SIGTERM)
     assert server.exit_code() == 0
-    server.log.wait("spool directory .* stays: somebody has put another one in its place")
+    server.log.wait("spool directory .* stays: another process has put another directory in its place")
     assert (spool / "file").read_text() == "root's\n"
 
 
@@ -222,7 +222,7 @@ def test_a_log_behind_a_link_of_others(home: Path, theirs: Path, server: Server)
     (home / "c.py").write_text(f"bind = '127.0.0.1:0'\naccesslog = '{logs}/access.log'\n")
     server.launch()
     assert server.exit_code() != 0
-    server.log.wait(f"others than root may write to {theirs}, root follows no link from there on")
+    server.log.wait(f"users other than root may write to {theirs}, so root follows no link from there on")
     assert list((home / "elsewhere").iterdir()) == []
 
 

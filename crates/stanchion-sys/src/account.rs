@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::MaybeUninit;
 
-/// The largest entry that is read; of a group it holds every member's name.
+/// The largest entry to read. The entry of a group holds every member's name.
 const ENTRY_BYTES_MAX: usize = 1 << 20;
 /// The most groups a user may be in (`NGROUPS_MAX` in getgroups(2)).
 const GROUPS_MAX: usize = 65_536;
@@ -29,7 +29,7 @@ pub fn user_by_name(name: &str) -> io::Result<Option<User>> {
     })
 }
 
-/// The user of this number; `None` if the database has none, which the kernel does not mind.
+/// The user of this number; `None` if the database has no such user. The kernel accepts any number.
 pub fn user_by_number(uid: u32) -> io::Result<Option<User>> {
     user(|entry, bytes, found| {
         // SAFETY: see `lookup`.
@@ -69,8 +69,8 @@ pub fn groups_of(name: &str, gid: u32) -> io::Result<Vec<u32>> {
     let mut groups: Vec<libc::gid_t> = vec![0; 64];
     loop {
         let mut count = i32::try_from(groups.len()).expect("bounded below");
-        // SAFETY: `count` says how many `groups` has room for; the call fills so many at most and
-        // sets it to how many there are.
+        // SAFETY: `count` says how many groups there is room for in `groups`; the call fills no more than that, and sets
+        // `count` to the user's number of groups.
         let status =
             unsafe { libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &raw mut count) };
         let count = usize::try_from(count).unwrap_or_default();
@@ -87,8 +87,8 @@ pub fn groups_of(name: &str, gid: u32) -> io::Result<Vec<u32>> {
     }
 }
 
-/// Asks with a buffer that grows until the entry fits. `call` is one of the `getpwnam_r(3)`
-/// family: it fills the entry, whose pointers lead into the buffer, and points `found` to it or to nothing.
+/// Calls `call` with a buffer that grows until the entry fits. `call` is one of the `getpwnam_r(3)` family: it fills the
+/// entry, whose pointers lead into the buffer, and points `found` to the entry or to null.
 fn lookup<E, T>(
     mut call: impl FnMut(*mut E, &mut [libc::c_char], *mut *mut E) -> i32,
     read: impl FnOnce(&E) -> T,
@@ -99,11 +99,11 @@ fn lookup<E, T>(
         let mut found = std::ptr::null_mut();
         match call(entry.as_mut_ptr(), &mut bytes, &raw mut found) {
             0 if found.is_null() => return Ok(None),
-            // SAFETY: the call has found an entry, so it has filled ours.
+            // SAFETY: the call has found an entry, so it has filled `entry`.
             0 => return Ok(Some(read(unsafe { entry.assume_init_ref() }))),
             libc::EINTR => {}
             libc::ERANGE if bytes.len() < ENTRY_BYTES_MAX => bytes.resize(bytes.len() * 2, 0),
-            // What getpwnam(3) lists as other ways to say "there is none".
+            // getpwnam(3) lists these as other ways to report that there is no such entry.
             libc::ENOENT | libc::ESRCH | libc::EBADF | libc::EPERM => return Ok(None),
             error => return Err(io::Error::from_raw_os_error(error)),
         }
@@ -114,7 +114,7 @@ fn lookup<E, T>(
 ///
 /// `pointer` must lead to a C string.
 unsafe fn text(pointer: *const libc::c_char) -> String {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller has promised as much.
     unsafe { CStr::from_ptr(pointer) }
         .to_string_lossy()
         .into_owned()

@@ -5,12 +5,12 @@ use std::os::fd::RawFd;
 use crate::environment;
 use crate::process;
 
-/// Where the descriptors begin (`SD_LISTEN_FDS_START`).
+/// The first passed descriptor (`SD_LISTEN_FDS_START`).
 const FIRST: RawFd = 3;
-/// The most descriptors that are taken over.
+/// The most descriptors that this process takes over.
 const PASSED_MAX: i32 = 1_024;
 
-/// A descriptor that was passed, and what the service manager calls it.
+/// A descriptor that the service manager passed, and its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passed {
     /// The descriptor.
@@ -19,24 +19,23 @@ pub struct Passed {
     pub name: Option<String>,
 }
 
-/// What the variables say.
+/// The content of the variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Activation {
-    /// What was passed to this process, in order; mostly nothing.
+    /// The descriptors passed to this process, in order; usually none.
     pub passed: Vec<Passed>,
-    /// Another process to which something was passed: one before us that did not clean up, or a
+    /// Another process to which the variables say that descriptors were passed: a predecessor that did not clean up, or a
     /// shell between the service manager and us.
     pub for_another: Option<i32>,
 }
 
-/// What a service manager passed to this process. The variables are gone then, so that no process
-/// of ours takes itself for the one that was meant.
+/// The descriptors that a service manager passed to this process. Removes the variables, so that no child of ours takes the
+/// descriptors for its own.
 ///
-/// For the start of a process only, before it has a second thread. The error says what in the
-/// variables makes no sense.
+/// For the start of a process only, before it has a second thread. The error names the variable that makes no sense.
 pub fn take() -> Result<Activation, String> {
     let [pid, count, names] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"].map(environment::take);
-    // Newer service managers tell processes apart by this as well; of no use after LISTEN_PID.
+    // Newer service managers also set this, to identify the process. LISTEN_PID is enough for us.
     let _ = environment::take("LISTEN_PIDFDID");
     read(
         process::pid(),

@@ -1,4 +1,4 @@
-//! Forking a child that is to be the subreaper's, not ours.
+//! Forking a child whose parent is the subreaper, and not this process.
 
 use std::io;
 
@@ -6,19 +6,19 @@ use crate::call::{InCall, named, number};
 use crate::errand;
 use crate::process::{Fork, collect, exit_now, fork, refuse_threads, retry};
 
-/// The process in between, when a child is forked that is not ours.
+/// The process in between, which forks the child for us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Between {
-    /// It borrows our memory for its only fork, which takes half the time. Not every system can do
-    /// that: [`crate::trial::run`] tells.
+    /// It borrows our memory for its only fork, which takes half the time. Not every system supports that:
+    /// [`crate::trial::run`] finds out.
     Borrowing,
-    /// It has a copy of our memory, as any kernel and processor can give it.
+    /// It has a copy of our memory, which works with any kernel and processor.
     Copying,
 }
 
-/// Forks a child that is not ours: a process in between forks again and leaves at once, so the
-/// grandchild is adopted by the nearest subreaper (`PR_SET_CHILD_SUBREAPER` in prctl(2)), here
-/// the master. Gives the grandchild's pid in the caller and `Fork::Child` in the grandchild.
+/// Forks a child for the subreaper: a process in between forks again and leaves at once, so the kernel gives the grandchild
+/// to the nearest subreaper (`PR_SET_CHILD_SUBREAPER` in prctl(2)), which here is the master. Returns the grandchild's pid in
+/// the caller, and `Fork::Child` in the grandchild.
 ///
 /// # Safety
 ///
@@ -32,8 +32,8 @@ pub unsafe fn fork_for_subreaper(between: Between) -> io::Result<Fork> {
     match unsafe { errand::fork_by_another() } {
         Ok((Fork::Child, _)) => Ok(Fork::Child),
         Ok((Fork::Parent(pid), between)) => collect(between).map(|()| Fork::Parent(pid)),
-        // Too many processes, or too little memory: then the long way has no better chance. Or it was killed, and there
-        // may be a grandchild, which is not to have a twin.
+        // Either there are too many processes, or too little memory, and the long way has no better chance. Or the process in
+        // between was killed, and may have forked the grandchild, which must not get a twin.
         Err(error) if matches!(number(&error), None | Some(libc::EAGAIN | libc::ENOMEM)) => {
             Err(error)
         }
@@ -42,15 +42,15 @@ pub unsafe fn fork_for_subreaper(between: Between) -> io::Result<Fork> {
     }
 }
 
-/// As [`fork_for_subreaper`] for a process that has one thread; refuses otherwise.
+/// As [`fork_for_subreaper`], for a process with one thread; fails in a process with more.
 pub fn fork_single_threaded_for_subreaper(between: Between) -> io::Result<Fork> {
     refuse_threads()?;
     // SAFETY: as in `fork_single_threaded`.
     unsafe { fork_for_subreaper(between) }
 }
 
-/// The long way, which any kernel and processor knows: the process in between has a copy of our
-/// memory, and so has the grandchild of that.
+/// The long way, which works with any kernel and processor: the process in between has a copy of our memory, and its
+/// grandchild a copy of that copy.
 ///
 /// # Safety
 ///
@@ -62,7 +62,7 @@ unsafe fn fork_twice() -> io::Result<Fork> {
     match unsafe { fork() }? {
         Fork::Child => {
             drop(read);
-            // SAFETY: this process has one thread, the one that came out of the fork above.
+            // SAFETY: this process has one thread, which came out of the fork above.
             let (told, grandchild) = match unsafe { fork() } {
                 Ok(Fork::Child) => return Ok(Fork::Child),
                 Ok(Fork::Parent(pid)) => (pid, true),

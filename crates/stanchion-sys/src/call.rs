@@ -1,19 +1,19 @@
-//! Errors that name the system call that the kernel refused: without its name, a filter of system calls in a container, a
+//! Errors that name the system call that the kernel refused. Without the name, a filter of system calls in a container, a
 //! limit and a wrong path all read alike.
 
 use std::error::Error;
 use std::{fmt, io};
 
-/// A call that the kernel refused, and its error.
+/// A system call that the kernel refused, and its error.
 #[derive(Debug)]
 struct Refused {
     call: &'static str,
     error: io::Error,
 }
 
-/// The result of a system call, with the call's name in the error.
+/// Adds the name of the system call to the error of a result.
 pub trait InCall<T> {
-    /// The same; an error names `call`, and keeps its kind. [`number`] gives its number.
+    /// The same result; its error names `call`, and keeps its kind. [`number`] gives its number.
     ///
     /// # Errors
     /// The call's own. "Would block" and "interrupted" are answers and no refusals: they stay as they are, and cost no

@@ -1,5 +1,5 @@
-//! What a process may do beyond what its user may, and how it gives that up for good
-//! (capabilities(7)). All of this concerns one thread, so it is for a process that has one.
+//! Capabilities: the rights of a process beyond those of its user, and how the process drops them for good (capabilities(7)).
+//! All calls concern one thread, so they are for a process that has one.
 
 use std::io;
 
@@ -9,13 +9,13 @@ use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
 use crate::call::{InCall, named};
 
-/// What an acceptor keeps of what it has, which is nothing unless it is root or was given some: it
-/// makes logs anew in directories that another user owns, and binds ports that workers ask for.
+/// The capabilities that an acceptor keeps, if it has them: only root, or a process that was given some, has any. The
+/// acceptor creates log files in directories that another user owns, and binds ports that workers ask for.
 const OF_ACCEPTOR: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::NET_BIND_SERVICE);
 
-/// Keeps no capabilities but those that an acceptor works with, and hands none of them on. Gives
-/// how many are left.
+/// Drops all capabilities but those that an acceptor works with, and passes none on to programs that it executes. Returns how
+/// many are left.
 pub fn keep_those_of_acceptor() -> io::Result<u32> {
     let held = thread::capabilities(None).in_call("capget")?.permitted;
     let kept = held & OF_ACCEPTOR;
@@ -23,10 +23,11 @@ pub fn keep_those_of_acceptor() -> io::Result<u32> {
     Ok(kept.bits().count_ones())
 }
 
-/// How many those are of a process that has what we have, and that changes its user first or not.
+/// How many capabilities [`keep_those_of_acceptor`] would leave to a process that has those of this one, and that changes its
+/// user first or not.
 pub fn acceptor_would_keep(changes_user: bool) -> io::Result<u32> {
     let held = thread::capabilities(None).in_call("capget")?.permitted;
-    // Root loses all with its user (capabilities(7)).
+    // Root loses all capabilities when it changes its user (capabilities(7)).
     let kept = if changes_user {
         CapabilitySet::empty()
     } else {
@@ -35,9 +36,9 @@ pub fn acceptor_would_keep(changes_user: bool) -> io::Result<u32> {
     Ok(kept.bits().count_ones())
 }
 
-/// For a process that runs the app: what the server was given, as by `AmbientCapabilities=` of
-/// systemd, is not the app's. Root keeps what root has: taking it away would leave files that are
-/// root's own and nothing else in working order.
+/// For a process that runs the app: capabilities that the server was given, such as by `AmbientCapabilities=` of systemd, are
+/// not for the app. Root keeps root's capabilities: without them, root's processes could use nothing but files that root
+/// owns.
 pub fn keep_none_unless_root() -> io::Result<()> {
     let held = thread::capabilities(None).in_call("capget")?.permitted;
     let is_root = rustix::process::geteuid().is_root();
@@ -48,8 +49,7 @@ pub fn keep_none_unless_root() -> io::Result<()> {
     })
 }
 
-/// Empties the inheritable set too, and with it the kernel empties the ambient one, which is never
-/// larger.
+/// Empties the inheritable set too; with it the kernel empties the ambient one, which is never larger.
 fn keep(kept: CapabilitySet) -> io::Result<()> {
     let sets = CapabilitySets {
         effective: kept,
@@ -59,14 +59,14 @@ fn keep(kept: CapabilitySet) -> io::Result<()> {
     thread::set_capabilities(None, sets).in_call("capset")
 }
 
-/// Empties the bounding set, so that no program that is executed can bring capabilities. False if
-/// it is not ours to change: that takes `CAP_SETPCAP`, so it comes before a change of users.
+/// Empties the bounding set, so that no program that this process executes can bring capabilities. False if this process may
+/// not: it takes `CAP_SETPCAP`, so it must come before a change of users.
 pub fn empty_bounding_set() -> io::Result<bool> {
     for number in 0..u64::BITS {
         let one = CapabilitySet::from_bits_retain(1 << number);
         match thread::remove_capability_from_bounding_set(one) {
             Ok(()) => {}
-            // The kernel's last one was before.
+            // The previous number was the kernel's last capability.
             Err(Errno::INVAL) => return Ok(true),
             Err(Errno::PERM) => return Ok(false),
             Err(error) => return Err(named("prctl", error)),
@@ -75,15 +75,14 @@ pub fn empty_bounding_set() -> io::Result<bool> {
     Ok(true)
 }
 
-/// From now on no program that is executed, sudo(8) included, gets more than this process has
+/// From now on no program that this process executes, sudo(8) included, gets more rights than this process has
 /// (`PR_SET_NO_NEW_PRIVS` in prctl(2)).
 pub fn set_no_new_privs() -> io::Result<()> {
     thread::set_no_new_privs(true).in_call("prctl")
 }
 
-/// No other process of this user can look into this one, or trace it (`PR_SET_DUMPABLE` in prctl(2),
-/// ptrace(2)); its files in /proc are root's, and it leaves no core file. execve(2) and a change of
-/// users undo it.
+/// Keeps other processes of this user from looking into this one or tracing it (`PR_SET_DUMPABLE` in prctl(2), ptrace(2)).
+/// The kernel gives its files in /proc to root, and writes no core file for it. execve(2) and a change of users undo this.
 pub fn hide_memory() -> io::Result<()> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).in_call("prctl")
 }

@@ -1,8 +1,8 @@
-//! Whole messages between related processes, with descriptors beside them.
+//! Channels: processes of the tree send each other whole messages, with descriptors beside them.
 //!
-//! `SOCK_SEQPACKET` pairs (unix(7)): a message arrives whole or not at all, also with several
-//! writers on one end, and the reader sees the end when the last writer has gone. The kernel says
-//! which process sent each message (`SO_PASSCRED`): what it says of itself need not be believed.
+//! `SOCK_SEQPACKET` pairs (unix(7)): a message arrives whole or not at all, also with several writers on one end, and the
+//! reader sees the end when the last writer has closed it. The kernel names the process that sent each message
+//! (`SO_PASSCRED`), so the reader need not believe what a sender says of itself.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -17,8 +17,7 @@ use rustix::net::{
 use crate::call::{InCall, last_error, named, number};
 use crate::clock;
 
-/// The longest message, in bytes, where nothing else was asked for. A longer one is refused by the sender and dropped
-/// by the reader.
+/// The default for the longest message, in bytes. The sender refuses a longer one, and the reader drops it.
 pub const MESSAGE_BYTES_MAX: usize = 4096;
 
 /// One end of a message socket.
@@ -29,19 +28,19 @@ pub struct Channel {
     message_bytes_max: usize,
 }
 
-/// A message, and what came with it.
+/// A message with its descriptor and sender.
 #[derive(Debug)]
 pub struct Message {
-    /// What was said.
+    /// The content.
     pub bytes: Vec<u8>,
-    /// The descriptor beside it.
+    /// The descriptor beside it, if one was sent.
     pub fd: Option<OwnedFd>,
-    /// The pid of the process that sent it, as the kernel noted it then; 0 if it is outside our
-    /// pid namespace. Only root can have another noted.
+    /// The pid of the sender at that moment, according to the kernel; 0 if it is outside our pid namespace. Only root can
+    /// name another pid.
     pub sender: i32,
 }
 
-/// What a read gave.
+/// The result of a read.
 #[derive(Debug)]
 pub enum Received {
     /// A message.
@@ -53,12 +52,12 @@ pub enum Received {
 }
 
 impl Channel {
-    /// Both ends, non-blocking, closed on exec.
+    /// Makes both ends, non-blocking, closed on exec.
     pub fn pair() -> io::Result<(Self, Self)> {
         Self::pair_for(MESSAGE_BYTES_MAX)
     }
 
-    /// The same for messages of up to so many bytes.
+    /// As [`Self::pair`], for messages of up to so many bytes.
     pub fn pair_for(message_bytes_max: usize) -> io::Result<(Self, Self)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
@@ -80,15 +79,15 @@ impl Channel {
         })
     }
 
-    /// The end that a process before us kept open at `fd` over its execve(2).
+    /// Takes over the end that the old master kept open at `fd` over its execve(2).
     pub fn inherit(fd: RawFd) -> io::Result<Self> {
         let inherited = crate::process::inherited_fd(fd)?;
-        // It may have been made by a version of us that did not ask for this.
+        // An older version of stanchion may have made it without this option.
         set_socket_passcred(&inherited, true).in_call("setsockopt")?;
         Ok(Self::received(inherited))
     }
 
-    /// The end that came beside a message.
+    /// Takes an end that came beside a message.
     pub fn received(fd: OwnedFd) -> Self {
         Self {
             socket: fd,
@@ -126,7 +125,7 @@ impl Channel {
         Ok(())
     }
 
-    /// As [`Self::send`], but waits for a reader that is behind, at most `timeout_ms`.
+    /// As [`Self::send`], but waits at most `timeout_ms` for a reader that is behind.
     pub fn send_within(
         &self,
         message: &[u8],
@@ -163,8 +162,7 @@ impl Channel {
         }
     }
 
-    /// Takes the next message without waiting. A message that was cut, for being over the limit,
-    /// is an error.
+    /// Takes the next message without waiting. A message over the limit, which the kernel has cut, is an error.
     pub fn receive(&self) -> io::Result<Received> {
         let mut bytes = vec![0_u8; self.message_bytes_max];
         let mut ancillary = Ancillary::default();
@@ -179,8 +177,8 @@ impl Channel {
         header.msg_iovlen = 1;
         header.msg_control = (&raw mut ancillary).cast();
         header.msg_controllen = size_of::<Ancillary>();
-        // SAFETY: the header points to `bytes` and `ancillary`, with their sizes; both live through
-        // the call and are borrowed by nobody else.
+        // SAFETY: the header points to `bytes` and `ancillary`, with their sizes; both live through the call, and no other
+        // reference to them is in use.
         let read =
             unsafe { libc::recvmsg(self.as_raw_fd(), &raw mut header, libc::MSG_CMSG_CLOEXEC) };
         if read == -1 {
@@ -191,10 +189,10 @@ impl Channel {
                 _ => Err(error),
             };
         }
-        // Before anything else, so that no descriptor is lost.
-        // SAFETY: the kernel has just filled the header's control messages in.
+        // Read the ancillary data before anything else, so that no descriptor is lost.
+        // SAFETY: the kernel has just filled in the header's control messages.
         let (fd, sender) = unsafe { read_ancillary(&header) };
-        // The end comes from nobody; an empty message has its sender as any other.
+        // The end has no sender; an empty message has one.
         let Some(sender) = sender else {
             return Ok(Received::Closed);
         };
@@ -209,11 +207,11 @@ impl Channel {
     }
 }
 
-/// As many as the kernel passes at once (`SCM_MAX_FD` in unix(7)).
+/// The most descriptors that the kernel passes at once (`SCM_MAX_FD` in unix(7)).
 const DESCRIPTORS_MAX: usize = 253;
 
-/// Room for the sender's credentials and all descriptors that there may be, aligned as cmsg(3) wants
-/// it: those that do not fit the kernel closes, however long that takes.
+/// Room for the sender's credentials and as many descriptors as there can be, aligned as cmsg(3) wants it. The kernel closes
+/// descriptors that do not fit, however long that takes.
 #[repr(C, align(8))]
 struct Ancillary([u8; ANCILLARY_BYTES]);
 
@@ -229,25 +227,24 @@ impl Default for Ancillary {
     }
 }
 
-/// Closing it will not be waited for: close(2) of a socket that its sender has told to linger
-/// (`SO_LINGER` in socket(7)) blocks until its peer has read everything.
+/// Makes sure that closing `fd` does not wait: if the sender has set `SO_LINGER` on a socket (socket(7)), close(2) blocks
+/// until the peer has read everything.
 fn close_at_once(fd: &OwnedFd) {
-    // What is no socket does not linger.
+    // A descriptor that is not a socket does not linger.
     let _ = rustix::net::sockopt::set_socket_linger(fd, None);
 }
 
-/// The first descriptor and the sender's pid, if anybody sent anything. Other descriptors are closed.
+/// The first descriptor and the sender's pid, if a process sent anything. Closes other descriptors.
 ///
 /// # Safety
 ///
-/// recvmsg(2) must have filled in the control messages of `header`, and this must be the only time
-/// that they are read, as it takes the descriptors over.
+/// recvmsg(2) must have filled in the control messages of `header`, and the caller must read them only this once, because
+/// this takes the descriptors over.
 unsafe fn read_ancillary(header: &libc::msghdr) -> (Option<OwnedFd>, Option<i32>) {
     let mut first = None;
     let mut sender = None;
-    // SAFETY: the caller gives a header that the kernel filled in, whose buffer lives as long; the
-    // macros of cmsg(3) stay within it. Credentials and descriptors are read unaligned, and as many
-    // as the length says that there are.
+    // SAFETY: the caller gives a header that the kernel filled in, and whose buffer is alive; the macros of cmsg(3) stay
+    // within it. Credentials and descriptors are read unaligned, and only as many as the length says.
     unsafe {
         let mut next = libc::CMSG_FIRSTHDR(header);
         while let Some(control) = next.as_ref() {
@@ -291,8 +288,8 @@ impl AsRawFd for Channel {
     }
 }
 
-/// Waits until one of `fds` can be read or has ended, at most `timeout_ms` (-1 = for ever, which
-/// no caller of ours asks for). Gives one flag per descriptor; a signal ends the wait early.
+/// Waits until one of `fds` can be read or has ended, at most `timeout_ms` (-1 = no limit, which no caller asks for). Returns
+/// one flag per descriptor; a signal ends the wait early.
 pub fn poll_readable(fds: &[BorrowedFd<'_>], timeout_ms: i32) -> io::Result<Vec<bool>> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut polled: Vec<PollFd<'_>> = fds
@@ -315,7 +312,7 @@ mod tests {
     use super::*;
     use crate::process::{self, Fork};
 
-    /// A child that another test forks has a copy of every descriptor for a moment.
+    /// Waits for the end: a child that another test forks has a copy of every descriptor for a moment.
     fn ends(channel: &Channel) -> bool {
         poll_readable(&[channel.as_fd()], 10_000).expect("polled");
         matches!(channel.receive(), Ok(Received::Closed))
@@ -393,7 +390,7 @@ mod tests {
         let got = message(&ours);
         assert_eq!(got.sender, process::pid());
         drop(got);
-        // The end of the pipe is seen when nobody has the other one.
+        // The pipe ends once the last copy of its write end is closed.
         let mut byte = [0];
         assert_eq!(rustix::io::read(&read, &mut byte), Ok(0));
     }

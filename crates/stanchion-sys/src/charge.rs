@@ -33,7 +33,7 @@ thread_local! {
 pub struct Payer(u32);
 
 impl Payer {
-    /// For memory that serves all.
+    /// For memory that serves all payers.
     pub const NOBODY: Self = Self(0);
 
     /// The payer of a number, for which [`open`] has made room.
@@ -41,7 +41,7 @@ impl Payer {
         Self(number)
     }
 
-    /// Bytes that it has.
+    /// How many bytes it pays for.
     pub fn bytes(self) -> usize {
         let rows = ROWS.get();
         let row = rows.and_then(|rows| rows.get(self.0 as usize));
@@ -63,13 +63,13 @@ fn load(count: &AtomicIsize) -> usize {
     usize::try_from(count.load(Ordering::Relaxed)).unwrap_or(0)
 }
 
-/// Bytes that all payers have together, without those of [`Payer::NOBODY`].
+/// How many bytes all payers pay for, without those of [`Payer::NOBODY`].
 pub fn all() -> usize {
     load(&ALL)
 }
 
-/// From now on this process counts, for [`Payer::NOBODY`] and for payers 1 to `payers_max`. False if [`Charging`] is not its allocator:
-/// then it counts nothing. The first call decides how many payers there are.
+/// Begins to count in this process, for [`Payer::NOBODY`] and for payers 1 to `payers_max`. False if [`Charging`] is not its
+/// allocator: then it counts nothing. The first call decides how many payers there are.
 pub fn open(payers_max: u32) -> bool {
     // A block that this allocates shows whether the allocator counts.
     let probe = Payer(1);
@@ -123,7 +123,7 @@ impl Drop for Charged {
     }
 }
 
-/// The present payer of this thread takes a buffer over, such as one from a store of spare ones.
+/// Charges a buffer to the present payer of this thread, such as one from a store of spare buffers.
 pub fn take_over<T>(buffer: &mut Vec<T>) {
     let Ok(layout) = Layout::array::<T>(buffer.capacity()) else {
         return;
@@ -133,15 +133,15 @@ pub fn take_over<T>(buffer: &mut Vec<T>) {
     }
     let block = buffer.as_mut_ptr().cast::<u8>();
     let header = header_of(block);
-    // SAFETY: the allocator of this process is `Charging`, as `open` has found, and a buffer that has memory has it from
-    // there, with its header in front. It is borrowed for writing, so that no other thread has it.
+    // SAFETY: `open` has found that the allocator of this process is `Charging`, so a buffer that has memory has it from
+    // there, with its header in front. We have borrowed the buffer for writing, so no other thread uses it.
     let before = unsafe { header.replace(CURRENT.get()) };
     let len = block_bytes(layout);
     before.pays(-len);
     CURRENT.get().pays(len);
 }
 
-/// [`Payer::NOBODY`] takes a buffer over, such as one that goes to a store of spare ones.
+/// Charges a buffer to [`Payer::NOBODY`], such as one that goes to a store of spare buffers.
 pub fn give_back<T>(buffer: &mut Vec<T>) {
     let _charged = to_nobody();
     take_over(buffer);
@@ -155,7 +155,7 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// C code has allocated so much by now.
+    /// Sets how many bytes C code has allocated in all.
     pub fn set(&mut self, bytes: usize) {
         self.payer.pays(-self.bytes);
         self.payer = CURRENT.get();
@@ -179,7 +179,7 @@ fn block_bytes(layout: Layout) -> isize {
     len.next_multiple_of(BLOCK_STEP).cast_signed()
 }
 
-/// How far in front of the block its memory begins.
+/// How far before the block its memory begins.
 fn front(layout: Layout) -> usize {
     layout.align().max(HEADER_BYTES)
 }
@@ -190,7 +190,8 @@ fn whole(layout: Layout) -> Option<Layout> {
     Layout::from_size_align(len, front(layout)).ok()
 }
 
-/// The place of a block's payer. The compiler takes the block for all that there is, and must not know better.
+/// The place of a block's payer. `black_box` hides the header from the compiler, which takes the block for the whole
+/// allocation.
 #[allow(
     clippy::cast_ptr_alignment,
     reason = "a block begins at a multiple of eight bytes"
@@ -201,7 +202,7 @@ fn header_of(block: *mut u8) -> *mut Payer {
         .cast::<Payer>()
 }
 
-/// Writes the header, and gives the block behind it.
+/// Writes the header, and returns the block behind it.
 ///
 /// # Safety
 /// `base` is null, or has the memory of the whole layout.
@@ -218,16 +219,17 @@ unsafe fn begin(base: *mut u8, layout: Layout) -> *mut u8 {
     block
 }
 
-// SAFETY: each block lies in one of the system's that is longer by its front, is aligned as asked since the front is a multiple
-// of the alignment, and is given back with the layout it was asked with. The counts have no destructor and allocate nothing.
+// SAFETY: each block lies in a longer block of the system's allocator: longer by its front, a multiple of the alignment, so
+// the block is aligned as asked. It is given back with the layout it was asked with. The counts have no destructor and
+// allocate nothing.
 unsafe impl GlobalAlloc for Charging {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(whole) = whole(layout) else {
             return std::ptr::null_mut();
         };
-        // SAFETY: it is longer than nothing.
+        // SAFETY: the layout's size is not zero.
         let base = unsafe { System.alloc(whole) };
-        // SAFETY: it was allocated so.
+        // SAFETY: `base` is null, or has the memory of the whole layout.
         unsafe { begin(base, layout) }
     }
 
@@ -235,9 +237,9 @@ unsafe impl GlobalAlloc for Charging {
         let Some(whole) = whole(layout) else {
             return std::ptr::null_mut();
         };
-        // SAFETY: it is longer than nothing.
+        // SAFETY: the layout's size is not zero.
         let base = unsafe { System.alloc_zeroed(whole) };
-        // SAFETY: it was allocated so.
+        // SAFETY: `base` is null, or has the memory of the whole layout.
         unsafe { begin(base, layout) }
     }
 
@@ -249,16 +251,16 @@ unsafe impl GlobalAlloc for Charging {
         let Some(new_whole) = whole(new) else {
             return std::ptr::null_mut();
         };
-        // SAFETY: the caller has this block from us, so its header is there and says who pays.
+        // SAFETY: the caller has this block from this allocator, so its header is there and names the payer.
         let payer = unsafe { header_of(block).read() };
         let base = black_box(block).wrapping_sub(front(layout));
-        // SAFETY: so the system has given it.
+        // SAFETY: the system's allocator has given `base` with the layout `old`.
         let base = unsafe { System.realloc(base, old, new_whole.size()) };
         if base.is_null() {
             return base;
         }
         payer.pays(block_bytes(new) - block_bytes(layout));
-        // SAFETY: it is as long as the whole new layout.
+        // SAFETY: `base` has the memory of the whole new layout.
         unsafe { base.add(front(new)) }
     }
 
@@ -266,11 +268,11 @@ unsafe impl GlobalAlloc for Charging {
         let Some(whole) = whole(layout) else {
             return;
         };
-        // SAFETY: the caller has this block from us, so its header is there.
+        // SAFETY: the caller has this block from this allocator, so its header is there.
         let payer = unsafe { header_of(block).read() };
         payer.pays(-block_bytes(layout));
         let base = black_box(block).wrapping_sub(front(layout));
-        // SAFETY: so the system has given it.
+        // SAFETY: the system's allocator has given `base` with the layout `whole`.
         unsafe { System.dealloc(base, whole) };
     }
 }

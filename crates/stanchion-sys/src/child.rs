@@ -1,6 +1,6 @@
-//! Children of this process: whether one is ours is asked of the kernel, and only one that is gets a
-//! signal. The number alone proves nothing: somebody may have told us a wrong one, and the kernel
-//! gives it to somebody else once the child was reaped, which a hook that calls wait(2) may do.
+//! Children of this process. These functions ask the kernel whether a process is our child, and send a signal only if it is.
+//! The number alone proves nothing: another process may have reported a wrong one, and the kernel gives the number to another
+//! process once the child was reaped, which a hook that calls wait(2) may do.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -10,12 +10,12 @@ use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid
 
 use crate::call::{last_error, named, number};
 
-/// Whether the kernel answers such questions, without which every child would be taken for a stranger.
+/// Whether the kernel answers such questions. If it did not, every child would count as a stranger.
 ///
 /// # Errors
 /// The error of waitid(2), if a filter of system calls refuses it.
 pub fn can_be_asked_about() -> io::Result<()> {
-    // This process is no child of its own.
+    // This process is not its own child.
     let own = Pid::from_raw(crate::process::pid());
     match waitid(
         WaitId::Pid(own.expect("getpid(2) gives positive pids")),
@@ -26,9 +26,9 @@ pub fn can_be_asked_about() -> io::Result<()> {
     }
 }
 
-/// Whether `pid` is a child of ours that runs, or has ended and was not reaped.
+/// Whether `pid` is a child of ours that runs, or that has ended and was not reaped.
 pub fn is_ours(pid: i32) -> bool {
-    // waitid(2) answers `ECHILD` for who is not our child, and changes nothing with `WNOWAIT`.
+    // waitid(2) answers `ECHILD` for a process that is not our child, and with `WNOWAIT` changes nothing.
     one_process(pid).is_some_and(|pid| waitid(WaitId::Pid(pid), LOOK).is_ok())
 }
 
@@ -36,13 +36,13 @@ const LOOK: WaitIdOptions = WaitIdOptions::EXITED
     .union(WaitIdOptions::NOHANG)
     .union(WaitIdOptions::NOWAIT);
 
-/// To kill(2) and its kind 0 and negative numbers are groups of processes.
+/// A pid for one process: to kill(2) and its kind, 0 and negative numbers mean groups of processes.
 fn one_process(pid: i32) -> Option<Pid> {
     if pid > 0 { Pid::from_raw(pid) } else { None }
 }
 
-/// Sends a signal, which may be a real-time one, to a child of ours. One that has ended is no error;
-/// a process that is not our child is `PermissionDenied`, and gets nothing.
+/// Sends a signal, which may be a real-time one, to a child of ours. A child that has ended is no error; a process that is
+/// not our child gets no signal, and the error is `PermissionDenied`.
 pub fn send_signal(pid: i32, signal: i32) -> io::Result<()> {
     let refused = || {
         let problem = format!("process {pid} is not a child of this one");
@@ -53,8 +53,8 @@ pub fn send_signal(pid: i32, signal: i32) -> io::Result<()> {
     };
     match pidfd_open(child, PidfdFlags::empty()) {
         Ok(pidfd) => {
-            // Whoever had the number when it was opened: that one is asked about, that one signalled.
-            // Linux before 5.4 cannot be asked so.
+            // The pidfd names the process that had the number when it was opened, so the question and the signal concern the
+            // same process. Linux before 5.4 does not answer the question for a pidfd.
             match waitid(WaitId::PidFd(pidfd.as_fd()), LOOK) {
                 Ok(_) => {}
                 Err(Errno::INVAL) if is_ours(pid) => {}
@@ -74,7 +74,7 @@ pub fn send_signal(pid: i32, signal: i32) -> io::Result<()> {
                 sent => sent,
             }
         }
-        // Filters of containers refuse pidfds, and old kernels have none.
+        // Filters of containers refuse pidfds, and old kernels do not know them.
         Err(Errno::NOSYS | Errno::PERM | Errno::MFILE | Errno::NFILE) if is_ours(pid) => {
             send_by_number(pid, signal)
         }
@@ -82,7 +82,8 @@ pub fn send_signal(pid: i32, signal: i32) -> io::Result<()> {
     }
 }
 
-/// To a child of ours, which keeps its number until it is reaped: that happens on this thread only.
+/// Sends a signal to a child of ours by its number. The child keeps the number until it is reaped, which happens on this
+/// thread only.
 fn send_by_number(pid: i32, signal: i32) -> io::Result<()> {
     // SAFETY: kill(2) has no preconditions.
     unless_it_has_ended("kill", unsafe { libc::kill(pid, signal) } == 0)

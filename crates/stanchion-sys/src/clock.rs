@@ -1,10 +1,10 @@
 //! The two clocks: one that only goes forward, and the one on the wall.
 //!
-//! **A test can set the first one forward**, for a whole process tree: [`follow`] maps a file that says how far. So a test of
-//! a deadline makes it long, does in peace what must come before it, and then jumps; it neither waits nor depends on how
-//! busy the machine is. The environment variable [`FILE_VARIABLE`] names that file. It is a hidden variable and not a
-//! build feature, so that the tests try the very wheel that people install, and one compile serves all of them. Without it
-//! [`monotonic_us`] costs one load and one branch more than the call of `clock_gettime(2)`.
+//! **A test can set the monotonic clock forward**, for a whole process tree: [`follow`] maps a file that says how far. So a
+//! test of a deadline makes the deadline long, does in peace what must come before it, and then jumps. It neither waits nor
+//! depends on how busy the machine is. The environment variable [`FILE_VARIABLE`] names that file. It is a hidden variable
+//! and not a build feature, so that the tests try the very wheel that people install, and one compile serves all of them.
+//! Without it [`monotonic_us`] costs one load and one branch more than the call of `clock_gettime(2)`.
 
 use std::fs::File;
 use std::mem::MaybeUninit;
@@ -19,7 +19,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// Names the file that tests write to, for [`follow`].
 pub const FILE_VARIABLE: &str = "STANCHION_CLOCK";
 
-/// How long a process waits in the kernel at most while a test may set the clock forward: the kernel knows nothing of it.
+/// The longest wait in the kernel while a test may set the clock forward: the kernel does not follow the test's clock.
 const FOLLOWED_WAIT: Duration = Duration::from_millis(10);
 
 /// By how many microseconds a test has set the clock forward; null if there is no test.
@@ -32,13 +32,14 @@ pub fn monotonic_us() -> u64 {
     kernel_us() + ahead_us
 }
 
-/// The same, but for what a test has set it forward: for how long a process itself has not run.
+/// As [`monotonic_us`], without the time by which a test has set the clock forward: for measuring how long this process
+/// itself did not run.
 pub fn kernel_us() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec.cast_unsigned() * 1_000_000 + now.tv_nsec.cast_unsigned() / 1_000
 }
 
-/// Has this process and its children read the clock as far ahead as the eight bytes of `file` say: microseconds, in the
+/// Makes this process and its children read the clock as far ahead as the eight bytes of `file` say: microseconds, in the
 /// machine's byte order.
 ///
 /// # Errors
@@ -67,7 +68,7 @@ pub fn follow(file: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// How long a process that wants to wait for `timeout` waits in the kernel.
+/// How long a process should wait in the kernel when it wants to wait for `timeout`.
 pub fn kernel_wait(timeout: Duration) -> Duration {
     if ahead_us().is_some() {
         timeout.min(FOLLOWED_WAIT)
@@ -77,7 +78,8 @@ pub fn kernel_wait(timeout: Duration) -> Duration {
 }
 
 fn ahead_us() -> Option<&'static AtomicU64> {
-    // SAFETY: null, or the start of a page that `follow` has mapped and that is never unmapped; it is only loaded from.
+    // SAFETY: the pointer is null, or the start of a page that `follow` has mapped and that is never unmapped; all code only
+    // loads from it.
     unsafe { AHEAD_US.load(Ordering::Acquire).as_ref() }
 }
 
@@ -87,7 +89,7 @@ pub fn wall_us() -> u64 {
     now.tv_sec.cast_unsigned() * 1_000_000 + now.tv_nsec.cast_unsigned() / 1_000
 }
 
-/// Seconds since the epoch, a tick of the kernel late at most (some ms), for a fraction of the price.
+/// Seconds since the epoch, late by a tick of the kernel at most (some ms), for a fraction of the price.
 pub fn wall_s() -> u64 {
     clock_gettime(ClockId::RealtimeCoarse)
         .tv_sec

@@ -12,45 +12,46 @@ use crate::process;
 
 type Ranges = Vec<Range<usize>>;
 
-/// Has this process let go of the code, and of the constants beside it, that it has used so far: that of a beginning would
-/// stay mapped for ever. What is used again comes back from the page cache, 64 KiB around each page that is needed. To be
-/// called when a process has begun; it takes longer the more memory the process has.
+/// Drops the pages of code, and of constants beside it, that this process has touched so far: code that only runs at the
+/// start would otherwise stay mapped for good. Pages that are used again come back from the page cache, 64 KiB around each
+/// page that is needed. A process calls this when it has started; the call takes longer the more memory the process has.
 ///
-/// Other threads may run, and load libraries; but none may change code meanwhile, its own or that of a library with
-/// relocations in its code (`DT_TEXTREL`), nor fork. An app's threads might: see [`let_go_alone`].
+/// Other threads may run, and load libraries. But no thread may fork meanwhile, or change code, its own or that of a library
+/// with relocations in its code (`DT_TEXTREL`). An app's threads might: see [`let_go_alone`].
 ///
-/// Nothing happens where the kernel does not tell (no /proc), and what the kernel holds on to stays, as with locked memory
-/// (mlockall(2)): it costs nothing but this memory.
+/// Without /proc this does nothing, and pages that the kernel keeps stay, as with locked memory (mlockall(2)): that costs
+/// only this memory.
 pub fn let_go() {
     let mut unchanged: Option<Ranges> = None;
-    // SAFETY: it calls back before it returns, each time with this pointer, and nobody else looks at what it points to
-    // meanwhile (dl_iterate_phdr(3)).
+    // SAFETY: dl_iterate_phdr(3) calls back before it returns, each time with this pointer, and no other code reads or writes
+    // `unchanged` meanwhile.
     unsafe { libc::dl_iterate_phdr(Some(let_go_of), (&raw mut unchanged).cast()) };
 }
 
-/// The same, unless the process has other threads.
+/// As [`let_go`], but does nothing if the process has other threads.
 pub fn let_go_alone() {
     if process::thread_count().is_ok_and(|count| count == 1) {
         let_go();
     }
 }
 
-/// The same of one library, or the program. `unchanged`: mappings, once they are known.
+/// Does the work of [`let_go`] for one library, or the program. `unchanged` holds the mappings, once they are known.
 ///
-/// While this runs no library comes to the list or goes: glibc holds a lock, for which another thread's dlopen(3) and
-/// dlclose(3) wait, and others, as musl, leave all where they are. What is not on the list, and may just be mapped, stays.
+/// While this runs, no library joins or leaves the list: glibc holds a lock, for which another thread's dlopen(3) and
+/// dlclose(3) wait, and other C libraries, such as musl, never unmap a library. A library that is not on the list, because a
+/// thread is just mapping it, stays mapped.
 unsafe extern "C" fn let_go_of(
     library: *mut libc::dl_phdr_info,
     _size: usize,
     unchanged: *mut c_void,
 ) -> c_int {
-    // SAFETY: the loader lends us the one, and `let_go` the other, for the time of this call.
+    // SAFETY: the loader lends us `library`, and `let_go` lends us `unchanged`, for the time of this call.
     let (library, unchanged) = unsafe { (&*library, &mut *unchanged.cast::<Option<Ranges>>()) };
     let unchanged = unchanged.get_or_insert_with(|| {
         let smaps = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
         unchanged_mappings(&smaps)
     });
-    // SAFETY: there are as many, for as long as the library is there (elf(5)).
+    // SAFETY: the loader's table has so many headers, for as long as the library is loaded (elf(5)).
     let headers = unsafe { slice::from_raw_parts(library.dlpi_phdr, library.dlpi_phnum.into()) };
     for header in headers {
         if header.p_type != libc::PT_LOAD || header.p_flags & libc::PF_W != 0 {
@@ -64,18 +65,18 @@ unsafe extern "C" fn let_go_of(
             if start >= end {
                 continue;
             }
-            // SAFETY: all of it is pages of a file that cannot be written to here, and none was replaced by a copy of our
-            // own, in memory or in swap, by the kernel's account: so what is read there later is what is there now
-            // (madvise(2), MADV_DONTNEED for private mappings of files). The mapping is the library's, which stays.
+            // SAFETY: the range consists of pages of a file that cannot be written to here, and according to the kernel none
+            // of them was replaced by a copy of our own, in memory or in swap. So a later read finds the same bytes as now
+            // (madvise(2), MADV_DONTNEED for private mappings of files). The mapping belongs to the library and stays.
             let _ = unsafe { madvise(start as *mut c_void, end - start, Advice::LinuxDontNeed) };
         }
     }
     0
 }
 
-/// Mappings of files with a name, by smaps in proc(5), that cannot be written to and have no page of the process's own. A page of code
-/// is one's own after relocations in it, or with a debugger's breakpoint; so are those that the loader has written before
-/// it took the right to write away.
+/// The mappings of named files in the text of smaps (proc(5)) that cannot be written to and have no page of the process's
+/// own. A page of code is the process's own after relocations in it, or with a debugger's breakpoint; so are pages that the
+/// loader wrote before it removed the right to write.
 fn unchanged_mappings(smaps: &str) -> Ranges {
     let mut mappings: Vec<Mapping<'_>> = Vec::new();
     for line in smaps.lines() {
@@ -93,13 +94,14 @@ struct Mapping<'s> {
     range: Range<usize>,
     may: &'s str,
     path: &'s str,
-    /// Copies of pages that are the process's own: in memory, and in swap. None as long as the kernel has not said so.
+    /// Copies of pages that are the process's own: in memory, and in swap. `None` until a line about them was read.
     copied: Option<&'s str>,
     swapped: Option<&'s str>,
 }
 
 impl<'s> Mapping<'s> {
-    /// `55d0c0000000-55d0c0021000 r-xp 00001000 fe:00 4242   /usr/bin/python3.11`; other lines begin with a word and a colon.
+    /// Reads a line such as `55d0c0000000-55d0c0021000 r-xp 00001000 fe:00 4242   /usr/bin/python3.11`; other lines begin
+    /// with a word and a colon.
     fn read(line: &'s str) -> Option<Self> {
         let mut rest = line;
         let mut word = || {
@@ -121,7 +123,7 @@ impl<'s> Mapping<'s> {
         })
     }
 
-    /// A line about it.
+    /// Reads a line about the mapping.
     fn hear(&mut self, line: &'s str) {
         if let Some(kib) = line.strip_prefix("Anonymous:") {
             self.copied = Some(kib.trim());
@@ -132,7 +134,8 @@ impl<'s> Mapping<'s> {
 
     fn is_unchanged(&self) -> bool {
         let has_own = (self.copied, self.swapped) != (Some("0 kB"), Some("0 kB"));
-        // Huge pages, by which some programs replace their code, are such a file as well, and are not counted.
+        // Huge pages, by which some programs replace their code, are mapped from such a file too, and smaps does not count
+        // them.
         let has_name = self.path.starts_with('/') && !self.path.ends_with(" (deleted)");
         matches!(self.may, "r-xp" | "r--p") && has_name && !has_own
     }

@@ -1,4 +1,5 @@
-//! The memory limit of the control group that this process is in, and how many processes died of it: version 2, and the memory controller of version 1.
+//! The memory limit of the control group of this process, and how many of its processes the kernel killed for lack of memory:
+//! version 2, and the memory controller of version 1.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,10 +7,10 @@ use std::path::{Path, PathBuf};
 /// "No limit" of version 1 is a page less than 2^63, and no machine has as much as this.
 const UNLIMITED_BYTES: u64 = 1 << 60;
 
-/// A control group with a memory controller, and those above it as far as this process sees them.
+/// A control group with a memory controller, and its ancestors as far as this process sees them.
 #[derive(Debug)]
 struct MemoryGroup {
-    /// Where the hierarchy is mounted.
+    /// The folder where the hierarchy is mounted.
     mount: PathBuf,
     /// The group's own folder, in `mount`.
     folder: PathBuf,
@@ -19,16 +20,16 @@ struct MemoryGroup {
     kills_file: &'static str,
 }
 
-/// Where the kernel counts the processes that it has killed for lack of memory.
+/// The files in which the kernel counts the processes that it has killed for lack of memory.
 #[derive(Debug)]
 pub struct OutOfMemoryKills {
     files: Vec<PathBuf>,
 }
 
 impl OutOfMemoryKills {
-    /// Finds the files of this process's groups. Each counts the processes of its own group, whichever limit was reached: the group's, that of one
-    /// above it, or the machine's (`memory_events` in the kernel's `Documentation/admin-guide/cgroup-v2.rst`). Without such a
-    /// group there is the count of the whole machine.
+    /// Finds the files of this process's groups. Each file counts the killed processes of its own group, whichever limit was
+    /// reached: the group's, an ancestor's, or the machine's (`memory_events` in the kernel's
+    /// `Documentation/admin-guide/cgroup-v2.rst`). Without such a group this takes the count of the whole machine.
     pub fn find() -> Self {
         let groups = own_groups();
         let files = groups
@@ -41,7 +42,7 @@ impl OutOfMemoryKills {
         Self { files }
     }
 
-    /// How many there were. A file that cannot be read counts 0: the kernel before 4.13 does not count.
+    /// How many processes the kernel has killed. A file that cannot be read counts 0: the kernel before 4.13 does not count.
     pub fn count(&self) -> u64 {
         self.files.iter().filter_map(|file| kills_in(file)).sum()
     }
@@ -58,7 +59,7 @@ fn kills(text: &str) -> Option<u64> {
 }
 
 impl MemoryGroup {
-    /// The least limit of this group and of those above it, in bytes; `None` if there is none, or no such controller.
+    /// The least limit of this group and its ancestors, in bytes; `None` if there is none, or no such controller.
     fn limit_bytes(&self) -> Option<u64> {
         let inside = self.folder.ancestors();
         let inside = inside.take_while(|folder| folder.starts_with(&self.mount));
@@ -82,13 +83,14 @@ fn own_groups() -> Vec<MemoryGroup> {
     named_in(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))
 }
 
-/// A limit file of version 2 says "max" where there is none.
+/// Reads a limit file. A file of version 2 says "max" if there is no limit.
 fn limit(text: &str) -> Option<u64> {
     let bytes = text.trim().parse().ok()?;
     (bytes < UNLIMITED_BYTES).then_some(bytes)
 }
 
-/// Groups by the texts of /proc/self/cgroup (`hierarchy:controllers:path` in each line) and of /proc/self/mountinfo.
+/// The groups named by the texts of /proc/self/cgroup (`hierarchy:controllers:path` in each line) and of
+/// /proc/self/mountinfo.
 fn named_in(cgroups: &str, mounts: &str) -> Vec<MemoryGroup> {
     let membership = |line: &str| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -102,7 +104,7 @@ fn named_in(cgroups: &str, mounts: &str) -> Vec<MemoryGroup> {
         let (root, mount) = mounts.lines().find_map(|mount| mounted(mount, kind))?;
         // In a container without a namespace of control groups the mount shows a part of the hierarchy: its root is in `root`.
         let below = Path::new(path).strip_prefix(&root).ok();
-        // A path that leads upwards is outside of what this process sees (cgroup_namespaces(7)).
+        // A path that leads upwards is outside of what this process can see (cgroup_namespaces(7)).
         let below = below.filter(|below| !below.starts_with(".."));
         Some(MemoryGroup {
             folder: below.map_or_else(|| mount.clone(), |below| mount.join(below)),

@@ -7,9 +7,9 @@ use crate::memory::SharedMemory;
 
 /// A fixed number of counts in memory that every later child shares, all 0 at first.
 ///
-/// One process writes them at a time; which one, is up to their owner. So adding is a load and a
-/// store, with no locked instruction; if two wrote at once an addition could get lost, and nothing
-/// worse. They outlive whoever writes them: one that is killed leaves them as they are.
+/// One process at a time writes them; their owner decides which one. So adding is a load and a store, with no locked
+/// instruction. If two processes wrote at once, an addition could get lost, and nothing worse would happen. The counts
+/// outlive the process that writes them: a killed process leaves them as they are.
 #[derive(Debug)]
 pub struct SharedCounts {
     memory: SharedMemory,
@@ -17,7 +17,7 @@ pub struct SharedCounts {
 }
 
 impl SharedCounts {
-    /// Makes `len` of them, in a mapping that is called `name` in /proc/PID/maps.
+    /// Makes `len` counts, in a mapping that is called `name` in /proc/PID/maps.
     ///
     /// Errors are the kernel's: out of memory, of descriptors, or of address space.
     pub fn create(name: &str, len: usize) -> io::Result<Self> {
@@ -25,28 +25,28 @@ impl SharedCounts {
         Ok(Self { memory, len })
     }
 
-    /// What a count is at.
+    /// The value of a count.
     pub fn get(&self, index: usize) -> u64 {
         self.all()[index].load(Ordering::Acquire)
     }
 
     /// Adds to a count, in the one process that writes.
     ///
-    /// Who sees the sum also sees what was added to any count before it.
+    /// A process that sees the sum also sees every earlier addition, to any count.
     pub fn add(&self, index: usize, more: u64) {
         let count = &self.all()[index];
         let sum = count.load(Ordering::Relaxed).wrapping_add(more);
         count.store(sum, Ordering::Release);
     }
 
-    /// The words that the counts are in, for a signal handler.
+    /// The words that hold the counts, for a signal handler.
     pub fn atomics(&self) -> &[AtomicU64] {
         self.all()
     }
 
     fn all(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is `len` times as long, begins at a page, lives as long as we do, and
-        // started as zeroes, which is a valid AtomicU64; nobody reaches it but by these atomics.
+        // SAFETY: the mapping has `len` words, begins at a page, lives as long as `self`, and started as zeroes, which is a
+        // valid AtomicU64; all code reaches it by these atomics only.
         unsafe { std::slice::from_raw_parts(self.memory.base().as_ptr().cast(), self.len) }
     }
 }

@@ -1,4 +1,4 @@
-//! What this process has open, and what its sockets are connected to (proc(5), getpeername(2)).
+//! The open descriptors of this process, and the addresses of its sockets (proc(5), getpeername(2)).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,11 +7,11 @@ use std::os::fd::{BorrowedFd, RawFd};
 use rustix::net::sockopt::{socket_acceptconn, socket_type};
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketType};
 
-/// Where [`open`] looks.
+/// The directory in which [`open`] looks.
 const DESCRIPTORS: &str = "/proc/self/fd";
 
-/// Of each descriptor of this process what the kernel calls it: a path, `socket:[INODE]`, `anon_inode:[eventpoll]`.
-/// One that is closed meanwhile may be missing.
+/// The kernel's name for each descriptor of this process: a path, `socket:[INODE]`, `anon_inode:[eventpoll]`. A descriptor
+/// that is closed meanwhile may be missing.
 pub fn open() -> io::Result<BTreeMap<RawFd, String>> {
     let mut open = BTreeMap::new();
     for entry in std::fs::read_dir(DESCRIPTORS)? {
@@ -29,20 +29,19 @@ pub fn open() -> io::Result<BTreeMap<RawFd, String>> {
     Ok(open)
 }
 
-/// How a socket of a stream is used.
+/// The use of a stream socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// It is connected to this address.
     To(String),
-    /// It listens at this one.
+    /// It listens at this address.
     At(String),
 }
 
-/// What a socket is used for, if it is one of a stream that is connected or listens. `None` also if it was closed
-/// meanwhile.
+/// The use of a stream socket that is connected or listens; `None` for any other descriptor, and if it was closed meanwhile.
 pub fn stream(number: RawFd) -> Option<Stream> {
-    // SAFETY: the descriptor is only asked about. If another thread has closed it, or opened something else in its
-    // place, the answer is an error or about that one; nothing is read, written or closed.
+    // SAFETY: the call only asks about the descriptor. If another thread has closed it, or has opened another file in its
+    // place, the answer is an error or concerns that file; nothing is read, written or closed.
     let socket = unsafe { BorrowedFd::borrow_raw(number) };
     if !matches!(
         socket_type(socket).ok()?,
@@ -56,7 +55,7 @@ pub fn stream(number: RawFd) -> Option<Stream> {
     Some(Stream::To(told(&rustix::net::getpeername(socket).ok()??)))
 }
 
-/// Such as `10.0.0.5:5432 (tcp)`, `/run/postgresql/.s.PGSQL.5432 (unix)`.
+/// An address in words, such as `10.0.0.5:5432 (tcp)` or `/run/postgresql/.s.PGSQL.5432 (unix)`.
 fn told(address: &SocketAddrAny) -> String {
     let family = address.address_family();
     if family == AddressFamily::UNIX {

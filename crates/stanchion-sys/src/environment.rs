@@ -1,12 +1,13 @@
-//! The environment, as far as one process tells the next one something in it.
+//! Variables of the environment by which one process passes something to the next.
 
-/// The value of a variable, which is gone then: what it says is for this process and not for those
-/// it starts. `None` also if it is no UTF-8.
+/// Takes the value of a variable and removes the variable: it is meant for this process, and not for the processes that it
+/// starts. `None` also if the value is not UTF-8.
 ///
 /// For the start of a process only, before it has a second thread.
 pub fn take(name: &str) -> Option<String> {
     let value = std::env::var(name).ok();
-    // SAFETY: as documented, nobody reads the environment meanwhile (setenv(3) is not thread-safe).
+    // SAFETY: as documented, the process has one thread, so no other reads the environment meanwhile (setenv(3) is not
+    // thread-safe).
     unsafe { std::env::remove_var(name) };
     value
 }

@@ -1,4 +1,4 @@
-//! A counter that makes a sleeping epoll loop look up (eventfd(2)).
+//! A counter that wakes a sleeping epoll loop (eventfd(2)).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -7,8 +7,8 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::call::InCall;
 
-/// Written by workers, registered edge-triggered by the acceptor and never read there: every write is
-/// an edge of its own, and the counter has room for 2^64 - 2 of them.
+/// Workers write to it; the acceptor registers it edge-triggered and never reads it: every write is an edge of its own, and
+/// the counter has room for 2^64 - 2 of them.
 #[derive(Debug)]
 pub struct EventFd(OwnedFd);
 
@@ -30,7 +30,7 @@ impl EventFd {
         let _full_is_fine = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Takes it back to zero, for who watches it level-triggered; false if it was.
+    /// Sets the counter to zero, for a reader that watches it level-triggered; false if it was zero already.
     pub fn silence(&self) -> bool {
         rustix::io::read(&self.0, &mut [0; size_of::<u64>()]).is_ok()
     }

@@ -1,17 +1,15 @@
 //! Waiting on a word of memory, also across processes (futex(2)).
 //!
-//! The calls leave out `FUTEX_PRIVATE_FLAG`, because the words live in memory shared by several
-//! processes. Waiters of equal priority are woken in the order in which they came to wait, which
-//! is what makes idle workers take turns.
+//! The calls leave out `FUTEX_PRIVATE_FLAG`, because the words live in memory that several processes share. The kernel wakes
+//! waiters of equal priority in the order in which they began to wait, so idle workers take turns.
 
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Why a wait ended. The caller looks at its condition again in every case.
+/// Why a wait ended. In every case the caller checks its condition again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// Somebody called [`wake`], or the word had changed before the wait began, or a signal
-    /// handler ran.
+    /// Another thread or process called [`wake`], or the word had changed before the wait began, or a signal handler ran.
     Look,
     /// The time was up.
     TimedOut,
@@ -41,7 +39,7 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Duration) -> Woken {
     }
 }
 
-/// Wakes up to `count` waiters, those that have waited longest first; tells how many it woke.
+/// Wakes up to `count` waiters, the longest waiters first; returns how many it woke.
 pub fn wake(word: &AtomicU32, count: u32) -> u32 {
     let count = i32::try_from(count).unwrap_or(i32::MAX);
     // SAFETY: FUTEX_WAKE uses the address as a key only.

@@ -1,4 +1,4 @@
-//! Waiting while nothing is set up yet to catch signals.
+//! Waiting for signals before a process has set up its handlers.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -8,9 +8,9 @@ use crate::call::{last_error, named, number};
 use crate::process::{self, Fork};
 use crate::signal::set_of;
 
-/// Forks so that no signal to the child arrives at its parent: at first the child has our handlers,
-/// and the pipe in which they write is ours too. `in_child` gives it its own while `signals` are
-/// held back from both; one that has come has its effect then.
+/// Forks so that the parent gets no signal that was sent to the child. At first the child has our handlers, and the pipe into
+/// which they write is ours too. `in_child` gives the child its own while `signals` are held back from both processes; a
+/// signal that has arrived has its effect after that.
 pub fn fork_with(
     signals: &[i32],
     fork: impl FnOnce() -> io::Result<Fork>,
@@ -19,18 +19,18 @@ pub fn fork_with(
     let held = HeldSignals::hold(signals)?;
     let forked = fork()?;
     if forked == Fork::Child && in_child().is_err() {
-        // Nothing of the parent's is this process's to go on with.
+        // The child must not go on with anything of its parent's.
         process::exit_now(1);
     }
     drop(held);
     Ok(forked)
 }
 
-/// Signals that are held back from this thread while this lives. One that has come and was not
-/// taken by [`wait`](Self::wait) then has the effect it would have had at once: none is lost.
+/// Holds signals back from this thread while this lives. A signal that has arrived, and that [`wait`](Self::wait) has not
+/// taken, has its usual effect afterwards: none is lost.
 ///
-/// That a signal's default action is to be ignored, as all are in the first process of a pid
-/// namespace (`pid_namespaces(7)`), does not keep it from being taken here.
+/// [`wait`](Self::wait) also takes a signal whose default action is to be ignored, as the default action of every signal is
+/// in the first process of a pid namespace (`pid_namespaces(7)`).
 #[derive(Debug)]
 pub struct HeldSignals {
     held: libc::sigset_t,
@@ -38,7 +38,7 @@ pub struct HeldSignals {
 }
 
 impl HeldSignals {
-    /// Holds `signals` back. For a process with one thread: another would still get them.
+    /// Holds `signals` back. For a process with one thread: another thread would still get them.
     pub fn hold(signals: &[i32]) -> io::Result<Self> {
         let held = set_of(signals)?;
         let mut before = MaybeUninit::uninit();
@@ -55,14 +55,13 @@ impl HeldSignals {
         }
     }
 
-    /// Waits for one of them, at most this long, and takes it (sigtimedwait(2)).
+    /// Waits at most this long for one of the signals, and takes it (sigtimedwait(2)).
     pub fn wait(&self, longest: Duration) -> io::Result<Option<i32>> {
         let timeout = libc::timespec {
             tv_sec: longest.as_secs().cast_signed(),
             tv_nsec: i64::from(longest.subsec_nanos()),
         };
-        // SAFETY: set and time live through the call, which only reads them; what it tells about
-        // the signal is not asked for.
+        // SAFETY: set and time live through the call, which only reads them; we ask for no details about the signal.
         match unsafe {
             libc::sigtimedwait(
                 &raw const self.held,
@@ -71,7 +70,7 @@ impl HeldSignals {
             )
         } {
             -1 => match last_error("rt_sigtimedwait") {
-                // EINTR is for a signal that is not held; whoever waits looks again anyway.
+                // EINTR comes from a signal that is not held; the caller checks again anyway.
                 error if matches!(number(&error), Some(libc::EAGAIN | libc::EINTR)) => Ok(None),
                 error => Err(error),
             },
@@ -82,8 +81,8 @@ impl HeldSignals {
 
 impl Drop for HeldSignals {
     fn drop(&mut self) {
-        // SAFETY: `before` lives through the call, which only reads it. It cannot fail for a set
-        // that the kernel gave itself.
+        // SAFETY: `before` lives through the call, which only reads it. The call cannot fail for a set that the kernel itself
+        // returned.
         unsafe {
             libc::pthread_sigmask(
                 libc::SIG_SETMASK,
@@ -98,7 +97,7 @@ impl Drop for HeldSignals {
 mod tests {
     use super::*;
 
-    /// To this thread and no other of the tests.
+    /// Raises a signal for this thread, and for no other test's.
     fn raise(signal: i32) {
         // SAFETY: a live thread, our own, and a valid signal.
         let status = unsafe { libc::pthread_kill(libc::pthread_self(), signal) };

@@ -1,4 +1,4 @@
-//! Whom a process acts as, and how root becomes somebody else for good (credentials(7)).
+//! The user and groups of a process, and how root changes to another user for good (credentials(7)).
 
 use std::io;
 
@@ -15,11 +15,11 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Looks up whom to act as: `user` and `group` are names or numbers. Without a group it is the
-    /// user's primary one; without a user only the group changes. With `all_groups` also those
-    /// groups count that list the user. `None` if there is nothing to change.
+    /// Looks up the user and groups to become: `user` and `group` are names or numbers. Without a group it takes the user's
+    /// primary group; without a user only the group changes. With `all_groups` it adds the groups that list the user. `None`
+    /// if there is nothing to change.
     ///
-    /// The error is the operator's, and says what to correct.
+    /// The error is for the operator, and says what to correct.
     pub fn find(
         user: Option<&str>,
         group: Option<&str>,
@@ -52,7 +52,7 @@ impl Identity {
             return Ok(Some(wanted));
         }
         if wanted.uid == effective_uid() && wanted.gid == effective_gid() {
-            // Somebody has done it for us, as User= of systemd does.
+            // The service manager has changed the user already, as User= of systemd does.
             return Ok(None);
         }
         Err(format!(
@@ -74,22 +74,22 @@ impl Identity {
         self.gid
     }
 
-    /// Makes this process act as nobody else from now on, and checks that it does. Groups go first,
-    /// since they take root. For a process with one thread: the kernel changes one alone.
+    /// Makes this process act as this user only from now on, and checks that it does. Groups go first, because only root may
+    /// change them. For a process with one thread: the kernel changes one thread only.
     ///
-    /// It clears what [`crate::process::die_with`] has set (prctl(2), `PR_SET_PDEATHSIG`), which
-    /// therefore comes after.
+    /// It clears what [`crate::process::die_with`] has set (prctl(2), `PR_SET_PDEATHSIG`), so that call must come after this
+    /// one.
     pub fn assume(&self) -> io::Result<()> {
         // SAFETY: the pointer leads to so many groups, which live through the call.
         checked("setgroups", unsafe {
             libc::setgroups(self.groups.len(), self.groups.as_ptr())
         })?;
-        // Real, effective and saved: what is kept could be taken back.
+        // Set the real, effective and saved ids: the process could go back to one that it kept.
         // SAFETY: plain system calls on numbers.
         checked("setresgid", unsafe {
             libc::setresgid(self.gid, self.gid, self.gid)
         })?;
-        // SAFETY: likewise.
+        // SAFETY: a plain system call on numbers.
         checked("setresuid", unsafe {
             libc::setresuid(self.uid, self.uid, self.uid)
         })?;
@@ -99,16 +99,16 @@ impl Identity {
     fn verify(&self) -> io::Result<()> {
         let (mut uids, mut gids) = ([u32::MAX; 3], [u32::MAX; 3]);
         let [real, effective, saved] = &mut uids;
-        // SAFETY: three places to write to, which live through the call.
+        // SAFETY: the call writes to three places, which live through it.
         checked("getresuid", unsafe {
             libc::getresuid(real, effective, saved)
         })?;
         let [real, effective, saved] = &mut gids;
-        // SAFETY: likewise.
+        // SAFETY: the call writes to three places, which live through it.
         checked("getresgid", unsafe {
             libc::getresgid(real, effective, saved)
         })?;
-        // SAFETY: setuid(2) takes any number; to get root back must fail.
+        // SAFETY: setuid(2) takes any number. It must fail here, or the process could become root again.
         let root_again = self.uid != 0 && unsafe { libc::setuid(0) } == 0;
         if uids == [self.uid; 3] && gids == [self.gid; 3] && !root_again {
             Ok(())
@@ -121,7 +121,7 @@ impl Identity {
     }
 }
 
-/// The number of a user, and what the database knows of it.
+/// The number of a user, and the user's entry in the database, if it has one.
 fn find_user(text: &str) -> Result<(u32, Option<User>), String> {
     let failed = |error| format!("user {text} cannot be looked up: {error}");
     match text.parse() {
@@ -152,7 +152,7 @@ pub fn gid_of(text: &str) -> Result<u32, String> {
     find_group(text)
 }
 
-/// Whom this process acts as.
+/// The user whose rights this process has.
 pub fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
@@ -195,11 +195,11 @@ mod tests {
         }
     }
 
-    /// In a child of our own, since there is no way back.
+    /// The test changes its user in a child, because a process cannot change back.
     #[test]
     fn whoever_became_somebody_else_stays_so() {
         if effective_uid() != 0 {
-            return; // only root can become somebody else
+            return; // only root can change its user
         }
         let found = Identity::find(Some("65534"), Some("65533"), false).expect("found");
         let identity = found.expect("root has something to change");

@@ -1,14 +1,14 @@
-//! What a socket has received.
+//! Bytes that a socket has received.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::call::last_error;
 
-/// Has poll(2) and epoll(7) call a TCP socket readable only once it holds so many bytes, or the
-/// other side has ended it (`SO_RCVLOWAT` in socket(7)). What is there can still be read before.
-/// With fewer bytes than before, a socket that has them is readable at once, anew for a watch that
-/// is edge-triggered. For a unix socket it changes nothing.
+/// Makes poll(2) and epoll(7) call a TCP socket readable only once it holds so many bytes, or the other side has ended it
+/// (`SO_RCVLOWAT` in socket(7)). The process can still read fewer bytes before. If the new number is lower, and the socket
+/// holds that many, the socket is readable at once; an edge-triggered watch gets an edge for it. For a unix socket this
+/// changes nothing.
 pub fn wake_at(socket: BorrowedFd<'_>, bytes: u16) -> io::Result<()> {
     let bytes = libc::c_int::from(bytes);
     let len = size_of_val(&bytes) as libc::socklen_t;

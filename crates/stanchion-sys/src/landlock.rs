@@ -1,5 +1,6 @@
-//! Which files a process may reach from now on, whatever its user may (landlock(7)); from newer kernels on
-//! also which TCP ports it may connect to, and that it signals nobody outside. What is open already stays so.
+//! Landlock limits the files that a process may reach from now on, whatever its user may reach (landlock(7)). On newer
+//! kernels it also limits the TCP ports to which the process may connect, and keeps it from signalling processes outside.
+//! Files that are open already stay open.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,36 +10,35 @@ use ::landlock::{
     RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, make_bitflags,
 };
 
-/// The newest rules that are made use of: files (1 to 3), TCP (4), devices (5), signals and abstract
-/// sockets (6).
+/// The newest rules that we use: files (1 to 3), TCP (4), devices (5), signals and abstract sockets (6).
 const KNOWN: ABI = ABI::V6;
 
-/// What a process still needs.
+/// The files and ports that a process still needs.
 #[derive(Debug, Default)]
 pub struct Needs {
-    /// Files and directories, with what is in them, to read.
+    /// Files, and directories with their content, to read.
     pub read: Vec<PathBuf>,
-    /// Directories in which files are made and appended to, or such files.
+    /// Directories in which the process creates files and appends to them, or such files.
     pub append: Vec<PathBuf>,
-    /// Directories in which files are made, written, read and removed, and which are removed at last.
+    /// Directories in which the process creates, writes, reads and removes files, and which it removes at last.
     pub own: Vec<PathBuf>,
-    /// Ports that it connects to.
+    /// Ports to which the process connects.
     pub connect: Vec<u16>,
 }
 
-/// How much of it the kernel holds the process to.
+/// How many of the limits the kernel enforces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enforced {
     /// Files, devices, TCP ports and signals.
     All,
-    /// Files, and not all of the rest: it is older than Linux 6.12.
+    /// Files, but not everything else: the kernel is older than Linux 6.12.
     Partly,
-    /// Nothing: it has no Landlock, or was started without it (`lsm=`).
+    /// Nothing: the kernel has no Landlock, or was started without it (`lsm=`).
     Nothing,
 }
 
-/// Holds this thread, and those that it starts, to what is needed. A path that does not exist is none
-/// that can be reached. Sets `no_new_privs`.
+/// Limits this thread, and the threads that it starts, to `needs`. A path that does not exist is skipped, and stays out of
+/// reach. Sets `no_new_privs`.
 pub fn confine(needs: &Needs) -> io::Result<Enforced> {
     let status = ruleset(needs)
         .and_then(RulesetCreated::restrict_self)
@@ -50,12 +50,12 @@ pub fn confine(needs: &Needs) -> io::Result<Enforced> {
     })
 }
 
-/// What the kernel would hold a process to.
+/// How many of the limits this kernel would enforce.
 pub fn available() -> Enforced {
     // `LANDLOCK_CREATE_RULESET_VERSION` in landlock_create_ruleset(2).
     const VERSION: u32 = 1;
     let none = std::ptr::null::<libc::c_void>();
-    // SAFETY: with this flag the call takes a null pointer and gives a number.
+    // SAFETY: with this flag the call takes a null pointer and returns a number.
     match unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, 0_usize, VERSION) } {
         ..=0 => Enforced::Nothing,
         version if version < KNOWN as i64 => Enforced::Partly,
@@ -81,7 +81,7 @@ fn ruleset(needs: &Needs) -> Result<RulesetCreated, RulesetError> {
             made = allow(made, place, access)?;
         }
     }
-    // To remove a directory is a right in the one above.
+    // The right to remove a directory belongs to the directory above it.
     for above in needs.own.iter().filter_map(|place| place.parent()) {
         made = allow(made, above, AccessFs::RemoveDir.into())?;
     }
@@ -99,7 +99,7 @@ fn allow(
     let Ok(opened) = PathFd::new(place) else {
         return Ok(made);
     };
-    // Rights in a directory are none in a file (EINVAL in landlock_add_rule(2)).
+    // The kernel refuses a directory's rights for a file (EINVAL in landlock_add_rule(2)).
     let access = if place.is_dir() {
         access
     } else {

@@ -1,9 +1,9 @@
 //! The Linux kernel behind safe types: processes, signals, futexes, shared memory, message
 //! sockets, listeners.
 //!
-//! This crate and `stanchion-exchange` are the only homes of `unsafe` (beside the Python fork
-//! hooks). Nothing here knows HTTP, Python, or the line; every function is a system call or a
-//! short sequence of them whose order matters, and says which man page it comes from.
+//! This crate and `stanchion-exchange` are the only homes of `unsafe` (beside the Python fork hooks). Nothing here knows
+//! HTTP, Python, or the line. Every function is a system call, or a short sequence of system calls whose order matters, and
+//! names the man page it comes from.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("stanchion needs Linux: futexes, memfd, subreapers and SEQPACKET sockets");

@@ -1,4 +1,4 @@
-//! Anonymous files of a whole process tree: one that is mapped, one that is written to and read.
+//! Anonymous memory and files of a whole process tree.
 
 use std::fs::File;
 use std::io;
@@ -51,10 +51,10 @@ impl SharedMemory {
             )
             .in_call("mmap")?
         };
-        // Made first, so that it is unmapped again if the rest fails.
+        // Make this first, so that dropping it unmaps the memory if the rest fails.
         let base = NonNull::new(base.cast::<u8>()).expect("mmap(2) never returns a null mapping");
         let memory = Self { base, len };
-        // A dump would touch every page, and a crash cost more memory than there is.
+        // A core dump would touch every page, so a crash could take more memory than there is.
         // SAFETY: the range is that of the mapping; only what core(5) does with it changes.
         unsafe { madvise(memory.base.as_ptr().cast(), len, Advice::LinuxDontDump) }
             .in_call("madvise")?;
@@ -66,19 +66,19 @@ impl SharedMemory {
         self.base
     }
 
-    /// Gives the whole pages of `len` bytes from `offset` on back to the kernel: they read as zeroes then, as if they
-    /// had never been touched (madvise(2), `MADV_REMOVE`). Gives which bytes those are.
+    /// Gives the whole pages among the `len` bytes from `offset` back to the kernel; they then read as zeroes, as if
+    /// they had never been touched (madvise(2), `MADV_REMOVE`). Returns the range of these pages.
     ///
     /// # Errors
     /// The kernel's.
     ///
     /// # Safety
-    /// The range is within the mapping, and nobody in this process has a reference to what is in it.
+    /// The range is within the mapping, and no code in this process has a reference into it.
     pub unsafe fn give_back(&self, offset: usize, len: usize) -> io::Result<Range<usize>> {
         let page = rustix::param::page_size();
         let pages = offset.next_multiple_of(page)..(offset + len) / page * page;
         if !pages.is_empty() {
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller has promised as much.
             unsafe {
                 let start = self.base.as_ptr().add(pages.start);
                 madvise(start.cast(), pages.len(), Advice::LinuxRemove).in_call("madvise")?;
@@ -87,7 +87,7 @@ impl SharedMemory {
         Ok(pages)
     }
 
-    /// Bytes mapped.
+    /// How many bytes are mapped.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -106,24 +106,24 @@ impl Drop for SharedMemory {
     }
 }
 
-/// An anonymous file to which processes of the tree append and which one of them reads and clears.
+/// An anonymous file to which processes of the tree append, and which one of them reads and clears.
 ///
-/// Made for what must be written by a signal handler that knows no more than a descriptor: stack
-/// dumps ([`crate::signal::dump`]). The whole use, in the master, one worker at a time:
+/// It is for a signal handler that knows nothing but a descriptor: stack dumps ([`crate::signal::dump`]). The master
+/// uses it like this, for one worker at a time:
 ///
 /// 1. [`clear`](Self::clear);
 /// 2. [`kill`](crate::process::kill) the worker with [`DUMP`](crate::signal::DUMP);
-/// 3. wait for its report that it has written, for a bounded time: a stopped process, or one in an
-///    uninterruptible system call, says nothing;
-/// 4. [`read`](Self::read), report or not, and log it.
+/// 3. wait for the worker's report that it has written, for a bounded time: a stopped process, or one in an
+///    uninterruptible system call, sends none;
+/// 4. [`read`](Self::read), with or without a report, and log it.
 ///
-/// It is the description that appends (`O_APPEND` in open(2)), and forks share it; so nobody has to
-/// seek, and after a clear the next write is the first again.
+/// The open file description appends (`O_APPEND` in open(2)), and forks share it. So no process has to seek, and after
+/// a clear the next write begins at the start.
 #[derive(Debug)]
 pub struct AppendFile(OwnedFd);
 
 impl AppendFile {
-    /// Makes an empty one called `name`, which shows in /proc/PID/fd.
+    /// Makes an empty file called `name`, which shows in /proc/PID/fd.
     ///
     /// Errors are the kernel's: out of memory or of descriptors.
     pub fn create(name: &str) -> io::Result<Self> {
@@ -138,15 +138,15 @@ impl AppendFile {
         ftruncate(&self.0, 0).in_call("ftruncate")
     }
 
-    /// What is in it, at most the first `bytes_max`; what is no UTF-8 is shown as U+FFFD.
+    /// The content, at most the first `bytes_max`; bytes that are not UTF-8 become U+FFFD.
     pub fn read(&self, bytes_max: usize) -> io::Result<String> {
         let bytes = read_from_start(&self.0, bytes_max)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }
 
-/// A copy of a file, in memory of the kernel's: whoever makes it never has what is in it in memory of its own, so neither
-/// do processes that it forks. Children have it only as long as they do not drop it.
+/// A copy of a file, in the kernel's memory. The process that makes it never has the content in its own memory, so the
+/// processes that it forks do not either. A child has the copy only until it drops it.
 #[derive(Debug)]
 pub struct CopiedFile {
     copy: OwnedFd,
@@ -156,17 +156,14 @@ pub struct CopiedFile {
 impl CopiedFile {
     /// Copies a regular file of at most so many bytes.
     ///
-    /// Errors are the operator's (it is no file, or a larger one), or the kernel's.
+    /// Errors are the operator's (not a regular file, or too large), or the kernel's.
     pub fn of(file: &File, bytes_max: u64) -> io::Result<Self> {
         let found = file.metadata()?;
         if !found.is_file() {
             return Err(io::Error::other("it is no regular file"));
         }
         if found.len() > bytes_max {
-            let why = format!(
-                "it has {} bytes, and {bytes_max} at most would do",
-                found.len()
-            );
+            let why = format!("it has {} bytes, and the limit is {bytes_max}", found.len());
             return Err(io::Error::other(why));
         }
         let copy = memfd_create("stanchion-copy", MemfdFlags::CLOEXEC).in_call("memfd_create")?;
@@ -183,18 +180,18 @@ impl CopiedFile {
         Ok(Self { copy, len })
     }
 
-    /// What is in it.
+    /// The content.
     pub fn read(&self) -> io::Result<Vec<u8>> {
         read_from_start(&self.copy, self.len)
     }
 }
 
-/// A small anonymous file that some processes of a tree read and write, each all of it.
+/// A small anonymous file that some processes of a tree read and write, always as a whole.
 #[derive(Debug)]
 pub struct KeptFile(OwnedFd);
 
 impl KeptFile {
-    /// Makes an empty one called `name`, which shows in /proc/PID/fd.
+    /// Makes an empty file called `name`, which shows in /proc/PID/fd.
     ///
     /// # Errors
     /// The kernel's: out of memory or of descriptors.
@@ -204,10 +201,10 @@ impl KeptFile {
             .map(Self)
     }
 
-    /// Takes over what a process before us has left open.
+    /// Takes over a file that an old master has left open.
     ///
     /// # Errors
-    /// There is nothing, or it is no file.
+    /// No descriptor has this number, or it is not a regular file.
     pub fn inherit(fd: RawFd) -> io::Result<Self> {
         let file = inherited_fd(fd)?;
         let kind = FileType::from_raw_mode(fstat(&file)?.st_mode);
@@ -225,7 +222,7 @@ impl KeptFile {
         self.0.try_clone()
     }
 
-    /// What is in it, at most the first `bytes_max`.
+    /// The content, at most the first `bytes_max`.
     ///
     /// # Errors
     /// The kernel's.
@@ -233,7 +230,7 @@ impl KeptFile {
         read_from_start(&self.0, bytes_max)
     }
 
-    /// From now on this is in it, and nothing else.
+    /// Replaces the content by `bytes`.
     ///
     /// # Errors
     /// The kernel's.
@@ -249,7 +246,8 @@ impl KeptFile {
         ftruncate(&self.0, bytes.len() as u64).in_call("ftruncate")
     }
 
-    /// Locks it against other processes that do (`F_SETLK` in fcntl(2)); false if one has. Without waiting.
+    /// Locks the file against other processes that lock it (`F_SETLK` in fcntl(2)); false if another process has locked
+    /// it. Does not wait.
     ///
     /// # Errors
     /// The kernel's.
@@ -261,7 +259,7 @@ impl KeptFile {
         }
     }
 
-    /// Lets others lock it.
+    /// Releases the lock.
     ///
     /// # Errors
     /// The kernel's.
@@ -276,7 +274,7 @@ impl From<OwnedFd> for KeptFile {
     }
 }
 
-/// The first bytes of a file, whatever its offset is, which forks share (pread(2)).
+/// The first bytes of a file, whatever its offset, which forks share (pread(2)).
 fn read_from_start(file: &OwnedFd, bytes_max: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; bytes_max];
     let mut len = 0;
@@ -292,15 +290,15 @@ fn read_from_start(file: &OwnedFd, bytes_max: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Bytes of memory a process takes by itself or shares (`VmRSS`); `None` if it is gone.
+/// How much memory a process has, its own and shared (`VmRSS`); `None` if the process is gone.
 pub fn resident_bytes(pid: i32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// Bytes of memory a process takes, of each page its share (`Pss` in `proc_pid_smaps(5)`); `None` if
-/// it is gone or not ours to look at.
+/// How much memory a process has, counting its share of each shared page (`Pss` in `proc_pid_smaps(5)`); `None` if the
+/// process is gone, or this one may not look at it.
 pub fn proportional_bytes(pid: i32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
@@ -352,7 +350,7 @@ mod tests {
         let other = KeptFile::from(file.try_clone_fd().unwrap());
         assert_eq!(other.read(10).unwrap(), b"new");
         assert_eq!(other.read(2).unwrap(), b"ne");
-        // Of a process, not of a descriptor.
+        // A lock belongs to a process, not to a descriptor.
         assert!(file.try_lock().unwrap() && other.try_lock().unwrap());
         other.unlock().unwrap();
         assert!(KeptFile::inherit(1_000_000).is_err());

@@ -1,4 +1,4 @@
-//! A look into another network namespace: `network_namespaces(7)`.
+//! Looking into another network namespace: `network_namespaces(7)`.
 
 use std::fs::File;
 use std::io;
@@ -8,8 +8,8 @@ use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// What `look` gives in a thread that has entered the namespace of `link`, such as
-/// `/proc/PID/ns/net`. The caller's own thread stays where it is: setns(2) moves one thread.
+/// Calls `look` in a thread that has entered the namespace of `link`, such as `/proc/PID/ns/net`, and returns its
+/// result. The caller's own thread stays where it is: setns(2) moves one thread.
 ///
 /// In there `/proc/sys/net` and `/proc/thread-self/net` are those of that namespace.
 pub fn inside<T: Send>(link: &Path, look: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
@@ -35,7 +35,7 @@ mod tests {
     #[test]
     fn what_is_no_network_namespace_is_refused() {
         let looked = inside(Path::new("/proc/self/ns/mnt"), || Ok(()));
-        // EINVAL of setns(2) for another kind, whoever asks.
+        // setns(2) fails with EINVAL for another kind of namespace, for root too.
         assert_eq!(looked.unwrap_err().raw_os_error(), Some(libc::EINVAL));
         let looked = inside(Path::new("/proc/self/ns/none"), || Ok(()));
         assert_eq!(looked.unwrap_err().kind(), io::ErrorKind::NotFound);
@@ -47,7 +47,7 @@ mod tests {
         let before = here().unwrap();
         match inside(Path::new("/proc/thread-self/ns/net"), here) {
             Ok(there) => assert_eq!(there, before),
-            // It takes CAP_SYS_ADMIN to enter even one's own.
+            // A process needs CAP_SYS_ADMIN to enter even its own.
             Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EPERM)),
         }
         assert_eq!(here().unwrap(), before);

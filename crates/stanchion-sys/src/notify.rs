@@ -1,4 +1,4 @@
-//! What a service manager is told of us (`sd_notify(3)`).
+//! Messages to the service manager (`sd_notify(3)`).
 
 use std::io;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use crate::clock::monotonic_us;
 use crate::process;
 
-/// Where the service manager listens.
+/// The socket on which the service manager listens.
 const SOCKET: &str = "NOTIFY_SOCKET";
-/// How often it wants to hear from us, in microseconds (`sd_watchdog_enabled(3)`).
+/// How often the manager expects a message, in microseconds (`sd_watchdog_enabled(3)`).
 const WATCHDOG_US: &str = "WATCHDOG_USEC";
-/// Whom it wants to hear from.
+/// The process from which the manager expects it.
 const WATCHDOG_PID: &str = "WATCHDOG_PID";
 /// Longest text of `STATUS=` in bytes, far below what a datagram holds.
 const STATUS_BYTES_MAX: usize = 1_024;
 
-/// Tells the service manager what happens, if there is one that listens. Nothing here waits: a
-/// message that it does not take at once is lost, and an error says so.
+/// Notifies the service manager of events, if there is one that listens. No call here waits: if the manager does not
+/// take a message at once, the message is lost and the call returns an error.
 #[derive(Debug)]
 pub struct Notifier {
     /// `None` without a service manager.
@@ -27,17 +27,17 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// By the variables `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`. They stay, for a later
-    /// execve(2); see [`environment`](Self::environment).
+    /// Reads the variables `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`. They stay, for a later execve(2); see
+    /// [`environment`](Self::environment).
     ///
-    /// The error says which of them makes no sense.
+    /// The error names the variable that makes no sense.
     pub fn from_env() -> Result<Self, String> {
         let get = |name| std::env::var(name).ok();
         let [socket, us, pid] = [SOCKET, WATCHDOG_US, WATCHDOG_PID].map(get);
         Self::new(socket.as_deref(), us.as_deref(), pid.as_deref())
     }
 
-    /// One that tells nobody.
+    /// A notifier without a service manager, which sends nothing.
     pub fn none() -> Self {
         Self {
             manager: None,
@@ -64,53 +64,52 @@ impl Notifier {
         })
     }
 
-    /// Whether anybody is told.
+    /// Whether there is a service manager to notify.
     pub fn is_on(&self) -> bool {
         self.manager.is_some()
     }
 
-    /// The service serves, at first or again after [`reloading`](Self::reloading).
+    /// Reports that the service serves, for the first time or again after [`reloading`](Self::reloading).
     pub fn ready(&self) -> io::Result<()> {
         self.send("READY=1")
     }
 
-    /// The service reads its configuration anew; [`ready`](Self::ready) is to follow.
+    /// Reports that the service reads its configuration again; a call of [`ready`](Self::ready) must follow.
     pub fn reloading(&self) -> io::Result<()> {
-        // The time lets the manager tell this reload from one before (systemd.service(5),
-        // Type=notify-reload).
+        // The time distinguishes this reload from an earlier one (systemd.service(5), Type=notify-reload).
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", monotonic_us()))
     }
 
-    /// The service is on its way out.
+    /// Reports that the service is stopping.
     pub fn stopping(&self) -> io::Result<()> {
         self.send("STOPPING=1")
     }
 
-    /// One line for people, shown by `systemctl status`.
+    /// Sends one line for people, which `systemctl status` shows.
     pub fn status(&self, text: &str) -> io::Result<()> {
         self.send(&format!("STATUS={}", one_line(text)))
     }
 
-    /// Another process is the service's main one now. The manager must know it as one of the
-    /// service's, and `NotifyAccess=` must allow whoever says so.
+    /// Reports that another process is the service's main one now. The manager must know that process as one of the
+    /// service's, and `NotifyAccess=` must allow the sender.
     pub fn main_pid(&self, pid: i32) -> io::Result<()> {
         self.send(&format!("MAINPID={pid}"))
     }
 
-    /// The service is alive; to be said once in every [`watchdog_every`](Self::watchdog_every).
+    /// Reports that the service is alive; it must do so once in every [`watchdog_every`](Self::watchdog_every).
     pub fn watchdog(&self) -> io::Result<()> {
         self.send("WATCHDOG=1")
     }
 
-    /// How often [`watchdog`](Self::watchdog) is to be said: half of what the manager waits for, as
-    /// `sd_watchdog_enabled(3)` advises. `None` if it does not wait for it.
+    /// How often the service should call [`watchdog`](Self::watchdog): half of the time that the manager waits, as
+    /// `sd_watchdog_enabled(3)` advises. `None` if the manager does not wait for it.
     pub fn watchdog_every(&self) -> Option<Duration> {
         self.watchdog.map(|longest| longest / 2)
     }
 
-    /// What the environment of a master that follows this one must hold, over that of today: a
-    /// value, or `None` for a variable that must not be there. `WATCHDOG_PID` names this process,
-    /// and its successor would take the watchdog for another's.
+    /// The variables that the environment of the next master must hold, in place of today's: a value, or `None` for a
+    /// variable that must not be there. `WATCHDOG_PID` names this process, and with it the next master would conclude
+    /// that the watchdog is for another process.
     pub fn environment() -> Vec<(&'static str, Option<String>)> {
         let kept = [SOCKET, WATCHDOG_US].map(|name| (name, std::env::var(name).ok()));
         kept.into_iter().chain([(WATCHDOG_PID, None)]).collect()
@@ -129,14 +128,14 @@ impl Notifier {
     }
 }
 
-/// A path or, with a leading @, an abstract name.
+/// The address of a path or, with a leading @, of an abstract name.
 fn manager_at(text: &str) -> io::Result<SockAddr> {
     match text.as_bytes()[0] {
         b'/' => SockAddr::unix(text),
         b'@' => SockAddr::unix(format!("\0{}", &text[1..])),
         _ => Err(io::Error::new(
             io::ErrorKind::Unsupported,
-            "neither a path nor @name; other kinds of sockets are not spoken to",
+            "neither a path nor @name; stanchion knows no other kind of socket",
         )),
     }
 }

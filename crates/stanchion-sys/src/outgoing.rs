@@ -1,20 +1,20 @@
-//! What a socket has to send: memory that is shared with other processes, and how much is left.
+//! Sending: from memory that is shared with other processes, and how much the peer has not taken yet.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Stretches that [`send_around`] takes before those that are shared.
+/// How many stretches [`send_around`] takes before the shared ones.
 pub const BEFORE_MAX: usize = 8;
 const PARTS_MAX: usize = BEFORE_MAX + 3;
 
-/// Sends these in turn, as much as there is room for, without waiting (sendmsg(2)): what is `before`, two stretches of
-/// memory that other processes may write to meanwhile, and what is `after` them. Gives how many bytes were sent.
+/// Sends in turn the stretches `before`, two stretches of memory that other processes may write to meanwhile, and
+/// `after`: as much as there is room for, without waiting (sendmsg(2)). Returns how many bytes it sent.
 ///
 /// # Errors
-/// What the kernel says. `InvalidInput` if more than [`BEFORE_MAX`] stretches are before.
+/// The kernel's. `InvalidInput` if there are more than [`BEFORE_MAX`] stretches before.
 ///
 /// # Safety
-/// All of `shared`, each where it starts and how many bytes it has, must stay mapped and readable.
+/// Both stretches of `shared`, each a start and a number of bytes, must stay mapped and readable.
 pub unsafe fn send_around(
     socket: BorrowedFd<'_>,
     before: &[&[u8]],
@@ -37,24 +37,22 @@ pub unsafe fn send_around(
         iovec.iov_len = len;
         count += 1;
     }
-    // SAFETY: all zeroes is a message without address, ancillary data or flags.
+    // SAFETY: a zeroed msghdr is a message without address, ancillary data or flags.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = iovecs.as_mut_ptr();
     message.msg_iovlen = count;
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: `message` names `count` stretches, which are borrowed or, as the caller says, stay mapped; the kernel only
-    // copies from them, so it does not matter who writes there meanwhile.
+    // SAFETY: `message` names `count` stretches, which are borrowed or, by the caller's promise, stay mapped. The
+    // kernel only copies from them, so it does not matter which process writes there meanwhile.
     let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// How much the peer has not taken yet of what was written to a stream socket: bytes on TCP
-/// (tcp(7), `SIOCOUTQ`), and on unix sockets the memory they take (unix(7)). It falls when the peer
-/// takes some.
+/// How much of the data written to a stream socket the peer has not taken yet: bytes on TCP (tcp(7), `SIOCOUTQ`), and
+/// on unix sockets the memory that the data takes (unix(7)). The number falls when the peer takes some.
 pub fn untaken(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut left: libc::c_int = 0;
-    // SAFETY: TIOCOUTQ, which has the number of SIOCOUTQ, writes one int to where its argument
-    // points.
+    // SAFETY: TIOCOUTQ, which has the number of SIOCOUTQ, writes one int to the address in its argument.
     match unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut left) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(left.unsigned_abs().into()),

@@ -1,8 +1,10 @@
-//! A name in a directory that is held open, for files that root makes, gives away and removes where others may write.
+//! A name in a directory that is held open, for files that root makes, gives away and removes in places where other
+//! users may write.
 //!
-//! A path is read anew by every call, and whoever may write to a directory on its way can lead it elsewhere between two
-//! of them. So the directory is opened once (`O_PATH` in open(2)), everything is done to a name in it, links at that
-//! name are never followed, and owner and mode are changed of the file that was opened, whatever its name is by then.
+//! Every call resolves a path again, and a user who may write to a directory on the way can redirect it between two
+//! calls. So this opens the directory once (`O_PATH` in open(2)) and does everything to a name in it. It never follows
+//! a link at that name, and it changes owner and mode of the file that it has opened, whatever name that file has at
+//! that moment.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -18,21 +20,21 @@ use crate::call::InCall;
 use crate::identity::effective_uid;
 use crate::plain_file;
 
-/// Where a file is, or may be.
+/// A name in an open directory, whether or not a file has it.
 #[derive(Debug)]
 pub struct PinnedPath {
     directory: OwnedFd,
     name: OsString,
 }
 
-/// What was found at a pinned path: this file, also if another one is there by now.
+/// The file that was found at a pinned path; it stays the same file even if another one has that name now.
 #[derive(Debug)]
 pub struct Found {
     fd: OwnedFd,
     stat: Stat,
 }
 
-/// Which file it is, whatever its name.
+/// The identity of a file, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileId {
     /// The device (stat(2)).
@@ -44,7 +46,12 @@ pub struct FileId {
 impl PinnedPath {
     /// Opens the directory that `path` leads to now.
     pub fn of(path: &Path) -> io::Result<Self> {
-        let no_file = || io::Error::new(io::ErrorKind::InvalidInput, "it is the name of no file");
+        let no_file = || {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the path does not end with a file name",
+            )
+        };
         let name = path.file_name().ok_or_else(no_file)?.to_owned();
         let parent = path.parent().filter(|parent| *parent != Path::new(""));
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -52,8 +59,8 @@ impl PinnedPath {
         Ok(Self { directory, name })
     }
 
-    /// The same for a log: where others than root may lead the way elsewhere, no link of theirs is followed, unless it is
-    /// to a directory of `owner`, whose the log is. Also whether nobody may lead it elsewhere.
+    /// As [`Self::of`], for a log: if users other than root may redirect the path, this follows no link of theirs,
+    /// except to a directory of `owner`, the log's own user. Also returns whether root alone may redirect the path.
     pub fn of_log(path: &Path, owner: u32) -> io::Result<(Self, bool)> {
         let mut pinned = Self::of(path)?;
         let exposed = match path.parent() {
@@ -76,7 +83,7 @@ impl PinnedPath {
         })
     }
 
-    /// What is there; of a link the link itself.
+    /// The file at this name; a link itself, not its target.
     pub fn find(&self) -> io::Result<Option<Found>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match openat(&self.directory, &self.name, flags, Mode::empty()) {
@@ -89,8 +96,8 @@ impl PinnedPath {
         }
     }
 
-    /// What we have made there a moment ago. Where root makes it, it is only taken for ours if it belongs to root and
-    /// has no other name: others can rename what is ours in a directory of theirs, and put something else there.
+    /// The file that this process has made there a moment ago. If root made it, this accepts it only if it belongs to
+    /// root and has no other name: a user can rename our file in a directory of theirs, and put another file there.
     pub fn made(&self, is_kind: fn(&Found) -> bool) -> io::Result<Found> {
         let is_ours = |found: &Found| {
             let is_roots =
@@ -100,36 +107,37 @@ impl PinnedPath {
         self.find()?.filter(is_ours).ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "somebody has put another file in its place while it was made: choose a directory that \
+                "another user has put another file in its place while it was made: choose a directory that \
                  only root may write to",
             )
         })
     }
 
-    /// Makes a directory; `AlreadyExists` if anything is there.
+    /// Makes a directory; `AlreadyExists` if the name is taken.
     pub fn make_directory(&self, mode: u32) -> io::Result<Found> {
         mkdirat(&self.directory, &self.name, Mode::from_raw_mode(mode)).in_call("mkdirat")?;
         self.made(Found::is_directory)
     }
 
-    /// Makes a file, for writing; `AlreadyExists` if anything is there.
+    /// Makes a file for writing; `AlreadyExists` if the name is taken.
     pub fn make_file(&self, mode: u32) -> io::Result<std::fs::File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(mode);
         Ok(openat(&self.directory, &self.name, flags, mode)?.into())
     }
 
-    /// Makes a file, for appending; `AlreadyExists` if anything is there.
+    /// Makes a file for appending; `AlreadyExists` if the name is taken.
     pub fn make_log(&self) -> io::Result<std::fs::File> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
         let mode = Mode::from_raw_mode(0o666);
         Ok(openat(&self.directory, &self.name, flags | OFlags::CLOEXEC, mode)?.into())
     }
 
-    /// Opens a plain file for appending: no link, and no pipe, at whose opening one waits for a reader (fifo(7)).
+    /// Opens a plain file for appending. It refuses a link, and a pipe, whose opening would wait for a reader
+    /// (fifo(7)).
     pub fn append_plain(&self) -> io::Result<std::fs::File> {
         let refused = |what| {
-            let problem = format!("it is {what}, on a way that others than root may change");
+            let problem = format!("it is {what}, and users other than root may redirect its path");
             io::Error::new(io::ErrorKind::InvalidInput, problem)
         };
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -145,7 +153,7 @@ impl PinnedPath {
         }
     }
 
-    /// Opens a plain file for reading, and no pipe, at whose opening one waits for a writer (fifo(7)).
+    /// Opens a plain file for reading. It refuses a pipe, whose opening would wait for a writer (fifo(7)).
     pub fn open_plain(&self) -> io::Result<std::fs::File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file: std::fs::File = openat(&self.directory, &self.name, flags, Mode::empty())?.into();
@@ -159,19 +167,19 @@ impl PinnedPath {
         }
     }
 
-    /// Removes the name of whatever is there, but of no directory.
+    /// Removes this name, whatever file has it; fails for a directory.
     pub fn remove(&self) -> io::Result<()> {
         unlinkat(&self.directory, &self.name, AtFlags::empty()).in_call("unlinkat")
     }
 
-    /// Removes the directory that is here, and the files in it, if it is this one and no other that somebody has put in
-    /// its place. A directory in it is not of our making, and stays.
+    /// Removes the directory at this name, with the files in it, if it is the directory `id` and not one that another
+    /// process has put in its place. It does not remove a directory inside it, which this server did not make.
     pub fn remove_directory(&self, id: FileId) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = openat(&self.directory, &self.name, flags, Mode::empty())?;
         let stat = fstat(&directory)?;
         if (stat.st_dev, stat.st_ino) != (id.device, id.inode) {
-            let problem = "somebody has put another one in its place";
+            let problem = "another process has put another directory in its place";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
         }
         for entry in Dir::read_from(&directory)? {
@@ -180,18 +188,18 @@ impl PinnedPath {
                 unlinkat(&directory, entry.file_name(), AtFlags::empty())?;
             }
         }
-        // If it is another one by now it goes only if it is empty (rmdir(2)).
+        // If another directory has the name by now, this removes it only if it is empty (rmdir(2)).
         Ok(unlinkat(&self.directory, &self.name, AtFlags::REMOVEDIR)?)
     }
 
-    /// Gives what is here the other name, in place of what is there (rename(2)).
+    /// Gives the file at this name the other name, and replaces a file that has it (rename(2)).
     pub fn rename_to(&self, other: &Self) -> io::Result<()> {
         renameat(&self.directory, &self.name, &other.directory, &other.name).in_call("renameat")
     }
 }
 
 impl Found {
-    /// Which file it is.
+    /// The identity of the file.
     pub fn id(&self) -> FileId {
         FileId {
             device: self.stat.st_dev,
@@ -199,7 +207,7 @@ impl Found {
         }
     }
 
-    /// Whether it is a socket's file.
+    /// Whether it is a socket file.
     pub fn is_socket(&self) -> bool {
         FileType::from_raw_mode(self.stat.st_mode) == FileType::Socket
     }
@@ -209,24 +217,25 @@ impl Found {
         FileType::from_raw_mode(self.stat.st_mode) == FileType::Directory
     }
 
-    /// Whose it was when it was found.
+    /// The file's owner when it was found.
     pub fn uid(&self) -> u32 {
         self.stat.st_uid
     }
 
-    /// A path to this very file (`/proc/PID/fd/` in proc(5)), for calls that know none but paths.
+    /// A path to this very file (`/proc/PID/fd/` in proc(5)), for calls that take only paths.
     pub fn path(&self) -> PathBuf {
         format!("/proc/self/fd/{}", self.fd.as_raw_fd()).into()
     }
 
-    /// Gives it to a user, a group, or both.
+    /// Gives the file to a user, a group, or both.
     pub fn give_to(&self, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
         let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
         chownat(&self.fd, c"", uid, gid, AtFlags::EMPTY_PATH).in_call("fchownat")
     }
 
-    /// Sets its permission bits. fchmod(2) refuses an `O_PATH` descriptor, and what does not is younger than many
-    /// kernels (fchmodat2(2), Linux 6.6); so by its name in /proc, which leads to this very file.
+    /// Sets the file's permission bits. fchmod(2) refuses an `O_PATH` descriptor, and many kernels are older than the
+    /// call that does not (fchmodat2(2), Linux 6.6). So this uses the file's name in /proc, which leads to this very
+    /// file.
     pub fn set_mode(&self, mode: u32) -> io::Result<()> {
         chmod(self.path(), Mode::from_raw_mode(mode)).in_call("chmod")
     }

@@ -1,4 +1,4 @@
-//! Ways that root goes where others may lead it elsewhere.
+//! Paths that root follows, and that other users may be able to redirect.
 
 use std::ffi::OsString;
 use std::fs::Metadata;
@@ -9,25 +9,25 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
-/// The kernel follows no more either (`path_resolution(7)`).
+/// The most links in one path; the kernel follows no more either (`path_resolution(7)`).
 const LINKS_MAX: usize = 40;
 
-/// From where on others than root may change where a path leads.
+/// The first place of a path from which users other than root may redirect it.
 #[derive(Debug)]
 pub struct Exposed {
     place: PathBuf,
-    /// What comes after it, backwards.
+    /// The names after it, backwards.
     rest: Vec<OsString>,
 }
 
-/// What others than root may change of where this absolute path leads, or of what is there: the first such place, or
-/// `None`. Each directory on the way, links included, must stand in one that is root's alone, or be root's in one that
-/// is sticky, where others cannot rename it (`S_ISVTX` in inode(7)).
+/// The first place on this absolute path where users other than root may redirect the path or change its target; `None`
+/// if there is none. Each directory on the way, and each link, must either lie in a directory that only root can write
+/// to, or belong to root in a sticky directory, where other users cannot rename it (`S_ISVTX` in inode(7)).
 pub fn first_not_roots_alone(path: &Path) -> io::Result<Option<PathBuf>> {
     Ok(first_exposed(path)?.map(|exposed| exposed.place))
 }
 
-/// The same, with the way that is left from there. Nobody but root can make the answer another one.
+/// As [`first_not_roots_alone`], with the rest of the path from there. Only root can change the answer.
 pub fn first_exposed(path: &Path) -> io::Result<Option<Exposed>> {
     let mut at = PathBuf::from("/");
     let mut rest = names_backwards(path);
@@ -65,17 +65,17 @@ pub fn first_exposed(path: &Path) -> io::Result<Option<Exposed>> {
 }
 
 impl Exposed {
-    /// Opens the directory at the end of the way, following no link that others may have put on it.
+    /// Opens the directory at the end of the path, and follows no link that another user may have put there.
     pub fn open_without_links(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut directory = openat(CWD, &self.place, flags, Mode::empty())?;
         for name in self.rest.iter().rev() {
-            // For a link it is ENOTDIR (O_NOFOLLOW in open(2)).
+            // The error for a link is ENOTDIR (O_NOFOLLOW in open(2)).
             directory = openat(&directory, name, flags, Mode::empty()).map_err(|error| {
                 let error = io::Error::from(error);
                 let (name, place) = (name.display(), self.place.display());
                 let problem = format!(
-                    "{name}: {error}; as others than root may write to {place}, root follows no link from there on \
+                    "{name}: {error}; users other than root may write to {place}, so root follows no link from there on \
                      but to a directory of the log's own user"
                 );
                 io::Error::new(error.kind(), problem)
@@ -93,8 +93,8 @@ fn names_backwards(path: &Path) -> Vec<OsString> {
     names
 }
 
-/// Groups have members, root's too, and where there is an access control list the bits of the group are those of
-/// everybody on it (acl(5)).
+/// Root's group may have members too, and with an access control list the bits of the group are those of all users on
+/// the list (acl(5)).
 fn is_roots_alone(found: &Metadata) -> bool {
     found.uid() == 0 && found.mode() & 0o022 == 0
 }

@@ -1,4 +1,4 @@
-//! A unix socket for those who may command this process: its own user and root, nobody else.
+//! A unix socket for the users who may command this process: its own user and root.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -13,7 +13,7 @@ use crate::listener::remove_if_stale;
 use crate::pinned_path::{FileId, Found, PinnedPath};
 use crate::{process, random};
 
-/// Connections that wait in the kernel until they are accepted.
+/// How many connections wait in the kernel until the process accepts them.
 const BACKLOG: i32 = 16;
 
 /// A listening socket whose file has mode 0600.
@@ -21,35 +21,35 @@ const BACKLOG: i32 = 16;
 pub struct PrivateListener {
     socket: OwnedFd,
     path: PathBuf,
-    /// The process that made it; one that was forked from it must leave the file alone.
+    /// The process that made it. A process forked from it must not remove the file.
     owner: i32,
-    /// At its path there may be another's by now.
+    /// The identity of the file: another socket may have its path by now.
     file: FileId,
 }
 
-/// Who has connected, as the kernel noted it then (`SO_PEERCRED` in unix(7)).
+/// The process at the other end when it connected, according to the kernel (`SO_PEERCRED` in unix(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its process, or 0 if that is outside our pid namespace.
+    /// The process, or 0 if it is outside our pid namespace.
     pub pid: i32,
     /// Its effective user.
     pub uid: u32,
 }
 
 impl PrivateListener {
-    /// Listens at `path`. A socket file that nobody listens on is replaced; one that somebody does
-    /// listen on is `AddrInUse`.
+    /// Listens at `path`. If no process listens on a socket file that is there, replaces it; if a process does, the
+    /// error is `AddrInUse`.
     pub fn open(path: &Path) -> io::Result<Self> {
         let pinned = PinnedPath::of(path)?;
         remove_if_stale(&pinned)?;
         Self::bound(path, path, &pinned)
     }
 
-    /// Listens at `path` in place of whoever listens there now: the file is made under another
-    /// name beside it and takes its place at once (rename(2)), so that there is always somebody.
+    /// Listens at `path` in place of the process that listens there now. The file is made under another name beside it,
+    /// and takes its place in one step (rename(2)), so that a process listens there at every moment.
     pub fn replace(path: &Path) -> io::Result<Self> {
-        // A short name, since it has to fit into `sockaddr_un` (unix(7)) as that of `path` does; and one that nobody
-        // can have taken before us.
+        // The name must be short, since it has to fit into `sockaddr_un` (unix(7)) as well as `path` does, and random,
+        // so that no other process can have taken it before us.
         let mut bits = [0; 4];
         random::fill(&mut bits)?;
         let name = format!(".{:08x}", u32::from_ne_bytes(bits));
@@ -57,7 +57,7 @@ impl PrivateListener {
         let beside = pinned.beside(name.as_ref())?;
         let listener = Self::bound(&path.with_file_name(&name), path, &beside)?;
         beside.rename_to(&pinned).inspect_err(|_| {
-            // The error to tell is the first one.
+            // Return the first error.
             let _ = beside.remove();
         })?;
         Ok(listener)
@@ -73,12 +73,12 @@ impl PrivateListener {
         .in_call("socket")?;
         bind(&socket, &SocketAddrUnix::new(at)?).in_call("bind")?;
         let file = pinned.made(Found::is_socket)?;
-        // Nobody can connect before the listen(2), so nobody finds the mode too wide.
+        // No client can connect before listen(2), so none finds the mode too wide.
         let ready = file
             .set_mode(0o600)
             .and_then(|()| listen(&socket, BACKLOG).in_call("listen"));
         ready.inspect_err(|_| {
-            // The error to tell is the first one.
+            // Return the first error.
             let _ = pinned.remove();
         })?;
         Ok(Self {
@@ -90,12 +90,12 @@ impl PrivateListener {
         })
     }
 
-    /// Where it listens.
+    /// The path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Takes the next connection, without waiting; it does not block either.
+    /// Takes the next connection, without waiting; the connection is non-blocking too.
     pub fn accept(&self) -> io::Result<Option<(OwnedFd, Peer)>> {
         use rustix::io::Errno;
         loop {
@@ -111,7 +111,7 @@ impl PrivateListener {
         }
     }
 
-    /// Removes the file, if it is this socket's still and this process made it.
+    /// Removes the file, if it is still this socket's and this process made it.
     pub fn remove_file(&self) -> io::Result<()> {
         if self.owner != process::pid() {
             return Ok(());
@@ -134,8 +134,7 @@ impl AsFd for PrivateListener {
     }
 }
 
-/// rustix has this too, but takes the pid for positive, which it is not for a peer in another pid
-/// namespace.
+/// rustix has this too, but assumes that the pid is positive; for a peer in another pid namespace it is 0.
 pub(crate) fn peer_of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     let mut found = libc::ucred {
         pid: 0,

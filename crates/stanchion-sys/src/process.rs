@@ -10,7 +10,7 @@ pub use crate::adoption::{Between, fork_for_subreaper, fork_single_threaded_for_
 use crate::call::{InCall, last_error, named, number};
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions};
 
-/// What `fork` returned, and to whom.
+/// The result of `fork`, in the parent and in the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fork {
     /// In the parent: the child's pid.
@@ -35,14 +35,14 @@ pub unsafe fn fork() -> io::Result<Fork> {
     }
 }
 
-/// Forks a process that has one thread; refuses otherwise.
+/// Forks a process that has one thread; fails in a process with more.
 pub fn fork_single_threaded() -> io::Result<Fork> {
     refuse_threads()?;
     // SAFETY: there is no other thread that could hold a lock, nor start one in between.
     unsafe { fork() }
 }
 
-/// An error if this process has threads.
+/// An error if this process has more than one thread.
 pub(crate) fn refuse_threads() -> io::Result<()> {
     match thread_count()? {
         1 => Ok(()),
@@ -52,8 +52,8 @@ pub(crate) fn refuse_threads() -> io::Result<()> {
     }
 }
 
-/// The end of a child is ours to collect, unless somebody else has: the kernel does where
-/// the app ignores SIGCHLD, and then answers ECHILD once the child is gone (wait(2), notes).
+/// Collects a child. It may have been collected already: the kernel does so if the app ignores SIGCHLD, and then
+/// answers ECHILD once the child is gone (wait(2), notes).
 pub(crate) fn collect(child: i32) -> io::Result<()> {
     let child = Pid::from_raw(child).expect("fork(2) gives positive pids");
     match retry("waitpid", || {
@@ -82,16 +82,16 @@ pub fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Where [`thread_count`] looks.
+/// The directory in which [`thread_count`] looks.
 pub const TASKS: &str = "/proc/self/task";
 
-/// Threads of this process (proc(5)). An error where proc(5) is not mounted.
+/// How many threads this process has (proc(5)). An error if proc(5) is not mounted.
 pub fn thread_count() -> io::Result<usize> {
     Ok(std::fs::read_dir(TASKS)?.count())
 }
 
-/// The threads of this process but for the calling one, each with what the kernel calls it
-/// (/proc/self/task/TID/comm in proc(5)). One that ends meanwhile may be missing.
+/// The threads of this process except the calling one, each with the kernel's name for it (/proc/self/task/TID/comm in
+/// proc(5)). A thread that ends meanwhile may be missing.
 pub fn other_threads() -> io::Result<Vec<(i32, String)>> {
     let ours = rustix::thread::gettid().as_raw_nonzero().get();
     let mut others = Vec::new();
@@ -114,12 +114,12 @@ pub fn thread_name() -> io::Result<String> {
     Ok(name.to_string_lossy().into_owned())
 }
 
-/// This process.
+/// The pid of this process.
 pub fn pid() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
 }
 
-/// The parent, or 0 if it is outside our pid namespace.
+/// The pid of the parent, or 0 if it is outside our pid namespace.
 pub fn parent_pid() -> i32 {
     rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get())
 }
@@ -129,11 +129,11 @@ pub fn become_subreaper() -> io::Result<()> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).in_call("prctl")
 }
 
-/// Asks the kernel to send `signal` when `parent` dies (`PR_SET_PDEATHSIG`), and tells whether
-/// it has died already. Also holds after an adoption: the signal follows the present parent.
+/// Asks the kernel to send `signal` when `parent` dies (`PR_SET_PDEATHSIG`). True if `parent` has died already. This
+/// holds after an adoption too: the kernel sends the signal when the present parent dies.
 pub fn die_with(parent: i32, signal: i32) -> io::Result<bool> {
-    // `from_named_raw` gives None for a real-time signal, which here would mean that none is sent.
-    // SAFETY: the C library keeps 32 and 33 to itself, which nobody asks for; another number is refused by the kernel.
+    // `from_named_raw` gives None for a real-time signal, and then the kernel would send none.
+    // SAFETY: the C library reserves 32 and 33, which no caller passes; the kernel refuses other unknown numbers.
     let signal = unsafe { Signal::from_raw_unchecked(signal) };
     rustix::process::set_parent_process_death_signal(Some(signal)).in_call("prctl")?;
     Ok(parent_pid() != parent)
@@ -155,7 +155,7 @@ pub fn kill(pid: i32, signal: i32) -> io::Result<()> {
     }
 }
 
-/// Whether a process of this pid exists, whoever owns it.
+/// Whether a process with this pid exists, of any user.
 pub fn is_alive(pid: i32) -> bool {
     Pid::from_raw(pid).is_some_and(|pid| {
         !matches!(
@@ -165,22 +165,21 @@ pub fn is_alive(pid: i32) -> bool {
     })
 }
 
-/// A descriptor that was kept open for us over execve(2): owned from now on, and closed at the
-/// next exec. `EBADF` if there is none of that number.
+/// Takes over a descriptor that was kept open for this process over execve(2). It is closed at the next exec. `EBADF`
+/// if no descriptor has that number.
 pub fn inherited_fd(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: F_DUPFD_CLOEXEC takes any number and gives a new descriptor or an error.
     let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
     if copy == -1 {
         return Err(last_error("fcntl"));
     }
-    // A standard stream's number must stay taken: the next file that is opened would get it.
+    // Keep the number of a standard stream taken: otherwise the next file that is opened would get it.
     if fd > libc::STDERR_FILENO {
-        // SAFETY: whoever started us put it there for us and told nobody else; nothing of ours has
-        // used the number so far. Closing it twice is not possible, since it is the copy that is
-        // kept.
+        // SAFETY: the process that started us left the descriptor there for this call, and no code of ours has used its
+        // number so far. It cannot be closed twice, because the copy is what we keep.
         unsafe { libc::close(fd) };
     }
-    // SAFETY: the call above just made `copy`; nobody else owns it.
+    // SAFETY: the call above has just made `copy`, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
@@ -203,13 +202,13 @@ pub fn is_in_terminal() -> bool {
 /// How a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Exit {
-    /// It left with this code.
+    /// It exited with this code.
     Code(i32),
     /// This signal killed it.
     Signal(i32),
-    /// The kernel killed it, since there was no memory left: this is the limit in bytes, if its control group has one.
+    /// The kernel killed it because no memory was left; the limit in bytes, if its control group has one.
     OutOfMemory(Option<u64>),
-    /// Somebody else in this process has collected it, and knows.
+    /// Other code in this process, such as a hook, has collected it, so its status is unknown here.
     Unseen,
 }
 
@@ -222,7 +221,7 @@ impl std::fmt::Display for Exit {
                 "was killed by SIGKILL: out of memory: {} MiB is the limit",
                 bytes >> 20
             ),
-            // A container without /sys/fs/cgroup has a limit that it cannot read.
+            // In a container without /sys/fs/cgroup the limit cannot be read.
             Self::OutOfMemory(None) => f.write_str(
                 "was killed by SIGKILL: out of memory: the machine had none left, or a container whose limit cannot be read",
             ),
@@ -234,7 +233,7 @@ impl std::fmt::Display for Exit {
             ),
             Self::Signal(libc::SIGTERM) => f.write_str("was killed by SIGTERM"),
             Self::Signal(signal) => write!(f, "was killed by signal {signal}"),
-            Self::Unseen => f.write_str("was collected by somebody else"),
+            Self::Unseen => f.write_str("ended, and other code in the master took its exit status"),
         }
     }
 }
@@ -248,7 +247,7 @@ pub fn reap() -> io::Result<Option<(i32, Exit)>> {
                 let exit = match (status.exit_status(), status.terminating_signal()) {
                     (Some(code), _) => Exit::Code(code),
                     (None, Some(signal)) => Exit::Signal(signal),
-                    // Stopped or continued: not asked for, and not an end.
+                    // Stopped or continued: we did not ask for it, and it is not an end.
                     (None, None) => continue,
                 };
                 Ok(Some((pid.as_raw_nonzero().get(), exit)))
@@ -259,13 +258,13 @@ pub fn reap() -> io::Result<Option<(i32, Exit)>> {
     }
 }
 
-/// The limit of open files of this process, as it was once (getrlimit(2)).
+/// The limit of open files that this process had before [`OpenFiles::allow`] (getrlimit(2)).
 #[derive(Clone, Copy, Debug)]
 pub struct OpenFiles(Rlimit);
 
 impl OpenFiles {
-    /// Has room for `count` of them, as far as the hard limit goes. Children inherit that: select(2)
-    /// users among them would be hurt by it, so they are to [`restore`](Self::restore) the result.
+    /// Raises the limit to `count` open files, as far as the hard limit allows. Children inherit the limit, and a child
+    /// that uses select(2) would break with a high one, so children should [`restore`](Self::restore) it.
     pub fn allow(count: u64) -> io::Result<Self> {
         let before = open_files_limit()?;
         let wanted = before.maximum.map_or(count, |most| count.min(most));
@@ -274,20 +273,20 @@ impl OpenFiles {
                 current: Some(wanted),
                 maximum: before.maximum,
             };
-            // If not, whoever opens one too many is told.
+            // If this fails, the call that opens one file too many fails and reports it.
             let _ = rustix::process::setrlimit(Resource::Nofile, raised);
         }
         Ok(Self(before))
     }
 
-    /// As it was then.
+    /// Sets the limit that the process had before.
     pub fn restore(self) -> io::Result<()> {
         rustix::process::setrlimit(Resource::Nofile, self.0).in_call("setrlimit")
     }
 }
 
-/// Raises the soft limit of open files to the hard one and gives the result (getrlimit(2)).
-/// select(2) users inside a worker would be hurt by it, so only the acceptor asks.
+/// Raises the soft limit of open files to the hard one and returns the result (getrlimit(2)). Code in a worker that
+/// uses select(2) would break with a high limit, so only the acceptor calls this.
 pub fn raise_open_files() -> io::Result<u64> {
     let limit = open_files_limit()?;
     let raised = Rlimit {
@@ -301,13 +300,13 @@ pub fn raise_open_files() -> io::Result<u64> {
     Ok(in_force.unwrap_or(u64::MAX))
 }
 
-/// rustix's own takes for granted that the kernel answers, and panics where a filter refuses.
+/// rustix's own function assumes that the kernel answers, and panics if a filter of system calls refuses.
 fn open_files_limit() -> io::Result<Rlimit> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: getrlimit(2) fills the one that it is given.
+    // SAFETY: getrlimit(2) fills the structure that it is given.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == -1 {
         return Err(last_error("prlimit64"));
     }
@@ -318,10 +317,9 @@ fn open_files_limit() -> io::Result<Rlimit> {
     })
 }
 
-/// Makes room in the table of open files for `count` of them, as long as this process has one thread.
-/// Later, with threads, the kernel lets the table grow only after an RCU grace period: the accept(2)
-/// that needs the 65th descriptor then takes 8 ms and more (`expand_fdtable` in fs/file.c), and again
-/// the 257th, the 513th and so on.
+/// Makes room in the table of open files for `count` of them, while this process has one thread. Later, with threads,
+/// the kernel lets the table grow only after an RCU grace period: the accept(2) that needs the 65th descriptor then
+/// takes 8 ms and more (`expand_fdtable` in fs/file.c), and so does the one that needs the 257th, the 513th and so on.
 pub fn reserve_descriptors(count: usize) -> io::Result<()> {
     let any =
         rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).in_call("eventfd2")?;
@@ -331,21 +329,21 @@ pub fn reserve_descriptors(count: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Puts `file` in the place of `old`, whose number stays and is open at every moment (dup3(2));
-/// whoever writes to it meanwhile writes to the one or the other.
+/// Puts `file` in the place of `old`, whose number stays open at every moment (dup3(2)). A thread that writes to it
+/// meanwhile writes to one or the other.
 pub fn replace_file(old: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result<()> {
     replace(old, file, libc::O_CLOEXEC)
 }
 
-/// The same for a descriptor that programs which are executed are to have as well.
+/// As [`replace_file`], for a descriptor that programs which this process executes should have as well.
 pub(crate) fn replace_file_for_all(old: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result<()> {
     replace(old, file, 0)
 }
 
 fn replace(old: BorrowedFd<'_>, file: BorrowedFd<'_>, flags: libc::c_int) -> io::Result<()> {
     loop {
-        // SAFETY: both descriptors are open; the one that is replaced stays open, so that who
-        // borrows it goes on to hold an open file.
+        // SAFETY: both descriptors are open; the replaced number stays open, so a borrower of it still holds an open
+        // file.
         match unsafe { libc::dup3(file.as_raw_fd(), old.as_raw_fd(), flags) } {
             -1 => {
                 let error = last_error("dup3");
@@ -358,9 +356,9 @@ fn replace(old: BorrowedFd<'_>, file: BorrowedFd<'_>, flags: libc::c_int) -> io:
     }
 }
 
-/// Has the allocator keep what is freed, up to `kept_bytes`, instead of giving it back to the kernel and faulting it in
-/// again, page by page, for the next buffer. A buffer from `mapped_bytes` on has a mapping of its own, so the kernel moves
-/// its pages when it grows (mremap(2)), and no byte is copied (mallopt(3)).
+/// Makes the allocator keep freed memory, up to `kept_bytes`, instead of giving it back to the kernel and faulting it
+/// in again, page by page, for the next buffer. A buffer of `mapped_bytes` or more has a mapping of its own, so the
+/// kernel moves its pages when it grows (mremap(2)), and copies no byte (mallopt(3)).
 pub fn keep_freed_memory(kept_bytes: i32, mapped_bytes: i32) {
     // SAFETY: mallopt(3) only sets parameters of the allocator; it has no preconditions.
     unsafe {
@@ -374,10 +372,10 @@ pub fn set_name(name: &std::ffi::CStr) {
     let _only_cosmetic = rustix::thread::set_name(name);
 }
 
-/// The state of a process's main thread, by its letter in /proc/PID/stat (proc(5)); `None` if that cannot be known.
+/// The state of a process's main thread, by its letter in /proc/PID/stat (proc(5)); `None` if it is unknown.
 pub fn state(pid: i32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before it may have spaces and parentheses in it.
+    // The process's name comes before it, and may contain spaces and parentheses.
     let (_, rest) = stat.rsplit_once(") ")?;
     rest.chars().next()
 }

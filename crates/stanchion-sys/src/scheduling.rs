@@ -4,7 +4,7 @@ use std::io;
 
 use crate::call::last_error;
 
-/// Has this thread, and those that it starts, interrupt who is at work when they wake up: `SCHED_RR` of the lowest
+/// Lets this thread, and those that it starts, interrupt other threads when they wake up: `SCHED_RR` of the lowest
 /// priority. It takes `CAP_SYS_NICE` or a limit `RLIMIT_RTPRIO`.
 pub fn be_prompt() -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 1 };
@@ -15,8 +15,8 @@ pub fn be_prompt() -> io::Result<()> {
     }
 }
 
-/// Has this process wait for its turn when it wakes up while every core is busy, instead of
-/// interrupting who runs there (`SCHED_BATCH` in sched(7)). Where a core is idle, nothing changes.
+/// Makes this process wait for its turn when it wakes up while every core is busy, instead of interrupting the thread
+/// that runs there (`SCHED_BATCH` in sched(7)). If a core is idle, nothing changes.
 pub fn interrupt_nobody() -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: `parameters` lives through the call, which reads it and concerns only this thread.
@@ -31,11 +31,11 @@ mod tests {
     use super::*;
 
     fn policy() -> i32 {
-        // SAFETY: it takes no pointer, and asks for this thread.
+        // SAFETY: the call takes no pointer, and asks about this thread.
         unsafe { libc::sched_getscheduler(0) }
     }
 
-    /// In a thread of its own: what is set stays.
+    /// Runs `work` in a thread of its own, because a policy that is set stays.
     fn in_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         std::thread::spawn(work).join().unwrap()
     }

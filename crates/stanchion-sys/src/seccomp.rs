@@ -1,14 +1,14 @@
-//! Which system calls a process may make from now on (seccomp(2)): the filter of the acceptor, which reads
-//! every client's bytes and needs few of the kernel's calls.
+//! The system calls that a process may make from now on (seccomp(2)): the filter of the acceptor, which reads every
+//! client's bytes and needs few of the kernel's calls.
 //!
-//! Two filters, of which the sterner answer counts. What an acceptor uses is listed, and what is not on
-//! the list does not exist for it (`ENOSYS`): a new library or kernel then does without, as on an older
-//! kernel, and nobody is killed for asking. What only somebody who has broken in asks for kills the
-//! process (`SIGSYS`), so that it shows: there is no honest way to such a call.
+//! There are two filters, and the kernel follows the sterner one. The first lists the calls that an acceptor uses; any
+//! other call does not exist for it (`ENOSYS`). A newer library then does without, as on an older kernel, and no
+//! process dies for asking. The second lists the calls that only an intruder makes: they kill the process (`SIGSYS`),
+//! so that the attempt shows, since no honest code makes them.
 //!
-//! Calls that are let through whatever their arguments cost some 40 ns more from Linux 5.11 on, where the
-//! kernel knows their numbers by heart; one whose arguments are looked at some 95 ns (getppid: 167 and 209,
-//! ioctl: 274 and 368, on 6.18). So only rare ones have them looked at, and ioctl(2).
+//! A call that is let through whatever its arguments costs some 40 ns more from Linux 5.11 on, where the kernel keeps
+//! the numbers of such calls in a bitmap; a call whose arguments the filter reads costs some 95 ns (getppid: 167 and
+//! 209, ioctl: 274 and 368, on 6.18). So the filter reads the arguments of rare calls only, and of ioctl(2).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -67,7 +67,7 @@ const FILES: &[c_long] = &[
     libc::SYS_writev,
 ];
 
-/// Sockets, and waiting for them. Which kinds of sockets there may be, [`allowed`] says.
+/// Sockets, and waiting for them. [`allowed`] limits the kinds of sockets.
 const SOCKETS: &[c_long] = &[
     libc::SYS_accept,
     libc::SYS_accept4,
@@ -98,7 +98,7 @@ const SOCKETS: &[c_long] = &[
     libc::SYS_timerfd_settime,
 ];
 
-/// Memory, threads, signals of our own, clocks, and who we are.
+/// Memory, threads, the process's own signals, clocks, and its ids.
 const ITSELF: &[c_long] = &[
     libc::SYS_brk,
     libc::SYS_clock_getres,
@@ -145,7 +145,7 @@ const ITSELF: &[c_long] = &[
     libc::SYS_uname,
 ];
 
-/// What may be asked about this process alone.
+/// Calls that are allowed about this process only.
 const OF_ITSELF: &[c_long] = &[
     libc::SYS_prlimit64,
     libc::SYS_sched_getaffinity,
@@ -154,7 +154,7 @@ const OF_ITSELF: &[c_long] = &[
     libc::SYS_sched_setscheduler,
 ];
 
-/// What C libraries still use where it exists beside its successors.
+/// Calls that C libraries still use on processors that have them beside their successors.
 #[cfg(target_arch = "x86_64")]
 const OLD: &[c_long] = &[
     libc::SYS_access,
@@ -176,8 +176,8 @@ const OLD: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: &[c_long] = &[];
 
-/// What nobody asks for who has not broken in: other programs, other processes' memory, other views of
-/// the system, and the parts of the kernel that exploits begin with.
+/// Calls that only an intruder makes: other programs, other processes' memory, other views of the system, and the parts
+/// of the kernel with which exploits begin.
 const FATAL: &[c_long] = &[
     libc::SYS_acct,
     libc::SYS_add_key,
@@ -232,16 +232,15 @@ const FATAL_OLD: &[c_long] = &[];
 
 /// `PR_SET_VMA` of prctl(2), by which the C library names its memory.
 const PR_SET_VMA: u64 = 0x5356_4d41;
-/// Protocols of netlink(7): addresses of our own, for getaddrinfo(3), and the state of listeners.
+/// Protocols of netlink(7): the host's addresses, for getaddrinfo(3), and the state of listeners.
 const NETLINK: [i32; 2] = [libc::NETLINK_ROUTE, libc::NETLINK_SOCK_DIAG];
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// From now on this process, and what threads it starts, may make only the calls of an acceptor. Sets
-/// `no_new_privs`, without which only root may. The error says what the kernel or the processor
-/// lacks.
+/// Limits this process, and the threads that it starts, to the calls of an acceptor. Sets `no_new_privs`, without which
+/// only root may do this. The error says what the kernel or the processor lacks.
 pub fn confine_acceptor() -> io::Result<()> {
-    // Both are made before the first is in force.
+    // Make both before the first is in force.
     let fatal = program(
         fatal().map_err(of_us)?,
         SeccompAction::KillProcess,
@@ -249,12 +248,12 @@ pub fn confine_acceptor() -> io::Result<()> {
     )?;
     let missing = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
     let allowed = program(allowed().map_err(of_us)?, SeccompAction::Allow, missing)?;
-    // The second one forbids to add another.
+    // In this order: the filter of allowed calls forbids to add another.
     apply(&fatal)?;
     apply(&allowed)
 }
 
-/// Whether there can be such filters here (seccomp(2), `SECCOMP_GET_ACTION_AVAIL`).
+/// Whether the kernel has such filters (seccomp(2), `SECCOMP_GET_ACTION_AVAIL`).
 pub fn is_available() -> bool {
     let action: u32 = libc::SECCOMP_RET_KILL_PROCESS;
     // SAFETY: the call reads one number, which lives through it, and changes nothing.
@@ -269,7 +268,7 @@ pub fn is_available() -> bool {
     status == 0
 }
 
-/// What is let through.
+/// The calls that are let through.
 fn allowed() -> Result<Rules, Error> {
     let mut rules: Rules = [FILES, SOCKETS, ITSELF, OLD]
         .concat()
@@ -277,8 +276,8 @@ fn allowed() -> Result<Rules, Error> {
         .map(|number| (number, Vec::new()))
         .collect();
     let mut add = |number: c_long, chain: Vec<SeccompRule>| rules.insert(number, chain);
-    // Threads of our own, and nothing that shares less than they do. clone3(2) hides its flags from
-    // filters, and the C library then does without it.
+    // The process's own threads, and nothing that shares less than they do. A filter cannot read the flags of
+    // clone3(2); the C library does without that call.
     add(
         libc::SYS_clone,
         vec![when(&[argument(
@@ -300,7 +299,7 @@ fn allowed() -> Result<Rules, Error> {
     }
     add(libc::SYS_socket, sockets);
     add(libc::SYS_socketpair, vec![when(&[family(libc::AF_UNIX)?])?]);
-    // Not `PR_SET_DUMPABLE`: what is hidden stays so.
+    // Not `PR_SET_DUMPABLE`: hidden memory stays hidden.
     let names = [flag(libc::PR_SET_NAME), flag(libc::PR_GET_NAME), PR_SET_VMA];
     let names = names.map(|option| when(&[argument(0, Dword, Eq, option)?]));
     add(
@@ -312,7 +311,7 @@ fn allowed() -> Result<Rules, Error> {
         let who = [0, own].map(|pid| when(&[argument(0, Dword, Eq, pid)?]));
         add(number, who.into_iter().collect::<Result<_, _>>()?);
     }
-    // abort(3), and no other process.
+    // abort(3) needs it; no other process may be signalled.
     add(
         libc::SYS_tgkill,
         vec![when(&[argument(0, Dword, Eq, own)?])?],
@@ -320,14 +319,14 @@ fn allowed() -> Result<Rules, Error> {
     Ok(rules)
 }
 
-/// What kills.
+/// The calls that kill.
 fn fatal() -> Result<Rules, Error> {
     let mut rules: Rules = [FATAL, FATAL_OLD]
         .concat()
         .into_iter()
         .map(|number| (number, Vec::new()))
         .collect();
-    // A process of its own, or a namespace.
+    // Another process, or a namespace.
     let thread = flag(libc::CLONE_THREAD);
     let mut clones = vec![when(&[argument(0, Qword, MaskedEq(thread), 0)?])?];
     for namespace in [
@@ -348,7 +347,7 @@ fn fatal() -> Result<Rules, Error> {
         )?])?);
     }
     rules.insert(libc::SYS_clone, clones);
-    // Typing for whoever sits at the terminal.
+    // Typing into a terminal, for the user who sits there.
     let typing = [libc::TIOCSTI, libc::TIOCLINUX];
     let typing = typing.map(|request| when(&[argument(1, Dword, Eq, request)?]));
     rules.insert(
@@ -372,14 +371,14 @@ fn argument(
     Ok(SeccompCondition::new(index, len, operator, value)?)
 }
 
-/// When all of these hold.
+/// A rule that applies when all conditions hold.
 fn when(conditions: &[SeccompCondition]) -> Result<SeccompRule, Error> {
     Ok(SeccompRule::new(conditions.to_vec())?)
 }
 
 fn program(rules: Rules, listed: SeccompAction, others: SeccompAction) -> io::Result<BpfProgram> {
     let processor = std::env::consts::ARCH.try_into().map_err(|_| {
-        let problem = "no filter is made for this kind of processor";
+        let problem = "stanchion has no filter for this kind of processor";
         io::Error::new(io::ErrorKind::Unsupported, problem)
     })?;
     let filter = SeccompFilter::new(rules, others, listed, processor);

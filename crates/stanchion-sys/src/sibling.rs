@@ -1,8 +1,8 @@
-//! A process beside this one: a child of our parent's, which goes on as such when we have left.
+//! A process beside this one: a child of our parent, which goes on when this process has left.
 //!
-//! A service manager watches, and waits for, only its own children: systemd says `Supervising process 129 which is
-//! not our child` of any other, and kills it without waiting. So the process that is to follow us as the service's main
-//! one must be its child from the beginning.
+//! A service manager watches, and waits for, only its own children: systemd says `Supervising process 129 which is not
+//! our child` of any other, and kills it without waiting. So the next main process of the service must be the manager's
+//! child from the start.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -13,11 +13,11 @@ use crate::call::{last_error, number};
 use crate::channel::poll_readable;
 use crate::process::{self, Fork};
 
-/// `CLONE_PARENT` in clone(2); the libc crate has it for few systems.
+/// `CLONE_PARENT` in clone(2); the libc crate defines it for few systems only.
 const CLONE_PARENT: libc::c_int = 0x8000;
 
-/// Another child of our parent's, by a descriptor that never means any other process (`pidfd_open(2)`). Only our parent
-/// is told how it ends.
+/// Another child of our parent, held by a descriptor that never names any other process (`pidfd_open(2)`). Only the
+/// parent learns how it ended.
 #[derive(Debug)]
 pub struct Sibling(OwnedFd);
 
@@ -27,7 +27,7 @@ impl Sibling {
         Ok(poll_readable(&[self.0.as_fd()], 0)? == [true])
     }
 
-    /// Sends a signal; that it has ended is no error.
+    /// Sends a signal; it is no error if the sibling has ended.
     pub fn signal(&self, signal: i32) -> io::Result<()> {
         let no_info = std::ptr::null::<libc::siginfo_t>();
         // SAFETY: pidfd_send_signal(2) with a descriptor that is open; it reads nothing of ours.
@@ -56,25 +56,26 @@ impl AsFd for Sibling {
     }
 }
 
-/// Forks a sibling, from a process that has one thread and is not the first one of a pid namespace, which has no
-/// parent there (`EINVAL` in clone(2)). The new process is to do nothing but execve(2), or to end.
+/// Forks a sibling, from a process that has one thread. In the first process of a pid namespace this fails, because
+/// that process has no parent there (`EINVAL` in clone(2)). The new process may do nothing but execve(2), or end.
 ///
-/// In the parent gives the `Sibling` too, unless the new process is our child after all: where there are no
-/// descriptors of processes (Linux before 5.3, and some filters of system calls), and on s390, whose clone(2) has
-/// another order of arguments.
+/// The parent gets the `Sibling` too, unless the new process is its child after all: that is so without descriptors of
+/// processes (Linux before 5.3, and some filters of system calls), and on s390, whose clone(2) takes its arguments in
+/// another order.
 pub fn fork() -> io::Result<(Fork, Option<Sibling>)> {
     process::refuse_threads()?;
-    // An older kernel would take the flag for nothing, and make a sibling that nobody sees end.
+    // An older kernel would ignore `CLONE_PIDFD` and make a sibling whose end this process cannot see.
     let own = Pid::from_raw(process::pid()).expect("getpid(2) gives positive pids");
     if cfg!(target_arch = "s390x") || rustix::process::pidfd_open(own, PidfdFlags::empty()).is_err()
     {
         return Ok((process::fork_single_threaded()?, None));
     }
     let mut fd: RawFd = -1;
-    // SAFETY: clone(2) without a stack and without `CLONE_VM` is fork(2): a copy of us that goes on here. `fd` lives
-    // through the call, which fills it in the parent. The C library is not told: handlers of pthread_atfork(3) do not
-    // run, and the new process has its parent's thread id in its own records. No lock can be held by a thread that is
-    // not there, as there is no other, and the contract above leaves no time to miss the rest.
+    // SAFETY: clone(2) without a stack and without `CLONE_VM` is fork(2): a copy of this process that goes on here.
+    // `fd` lives through the call, which fills it in the parent. The C library does not learn of the fork: handlers of
+    // pthread_atfork(3) do not run, and the new process has its parent's thread id in its own records. No missing
+    // thread can hold a lock, since there is no other thread, and by the contract above the new process ends or
+    // executes before it could miss the rest.
     let forked = unsafe {
         libc::syscall(
             libc::SYS_clone,
@@ -88,7 +89,8 @@ pub fn fork() -> io::Result<(Fork, Option<Sibling>)> {
     match forked {
         0 => Ok((Fork::Child, None)),
         pid if pid > 0 => {
-            // SAFETY: the kernel has just made it for us (`CLONE_PIDFD`), with close-on-exec; nobody else owns it.
+            // SAFETY: the kernel has just made the descriptor for this process (`CLONE_PIDFD`), with close-on-exec, and
+            // nothing else owns it.
             let sibling = Sibling(unsafe { OwnedFd::from_raw_fd(fd) });
             let pid = i32::try_from(pid).expect("pids fit (PID_MAX_LIMIT)");
             Ok((Fork::Parent(pid), Some(sibling)))
@@ -104,7 +106,7 @@ mod tests {
 
     const PATIENCE_MS: i32 = 10_000;
 
-    /// Forks a sibling that waits for a signal, ends it, and sees that it has. Leaves with its pid in the pipe.
+    /// Forks a sibling that waits for a signal, ends it, and sees that it has ended. Writes its pid to the pipe.
     fn have_a_sibling(write: &OwnedFd) -> io::Result<()> {
         let (forked, sibling) = fork()?;
         let (Fork::Parent(pid), Some(sibling)) = (forked, sibling) else {
@@ -117,7 +119,7 @@ mod tests {
         let lived = !sibling.has_ended()?;
         sibling.signal(libc::SIGKILL)?;
         let ended = poll_readable(&[sibling.as_fd()], PATIENCE_MS)? == [true];
-        // Its parent has not collected it, or has: it is all one.
+        // A signal is no error before or after the parent has collected the sibling.
         sibling.signal(libc::SIGKILL)?;
         if lived && ended && sibling.has_ended()? {
             Ok(())

@@ -1,6 +1,6 @@
-//! Signals (signal-safety(7)): as bytes in a pipe, for the master; as bits in a word, for a worker
-//! ([`asked`]); the one that has a worker write down its stacks ([`dump`]); the death of the parent ([`orphan`]); and a turn
-//! of a loop that does not end ([`spin`]).
+//! Signals (signal-safety(7)): as bytes in a pipe, for the master; as bits in a word, for a worker ([`asked`]); the
+//! signal at which a worker writes its stacks ([`dump`]); the death of the parent ([`orphan`]); and a turn of a loop
+//! that does not end ([`spin`]).
 
 pub mod asked;
 pub mod dump;
@@ -20,24 +20,23 @@ pub use libc::{
     SIGUSR1, SIGUSR2, SIGWINCH,
 };
 
-/// Has a worker write the stacks of its threads ([`dump`]). A real-time signal, since those below
-/// all mean something to somebody; the last ones but a few, since libraries count from the front.
+/// Makes a worker write the stacks of its threads ([`dump`]). It is a real-time signal, since every signal below those
+/// already means something to some program; it is near the last one, since libraries count from the first.
 pub const DUMP: i32 = 62;
-/// Nudges a worker that was told to leave at once, and ends it when it could not ([`asked`]).
+/// Interrupts a worker that must leave at once, and ends it if it does not leave ([`asked`]).
 const NUDGE: i32 = 61;
-/// The kernel sends it each time that a loop has used some CPU time ([`spin`]).
+/// The kernel sends it each time that a loop has used some more CPU time ([`spin`]).
 const SPINNING: i32 = 59;
 
-/// Signals there are, and one for the unused 0.
+/// How many signals there are, with one for the unused 0.
 const SIGNALS: usize = 65;
-/// The handler that ours stands in front of, by signal; see [`put_in_front`].
+/// By signal: the handler that was there before ours; see [`put_in_front`].
 static BEHIND: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(libc::SIG_DFL) }; SIGNALS];
 
-/// Where the handler writes; -1 while there is no pipe.
+/// The descriptor to which the handler writes; -1 while there is no pipe.
 static PIPE: AtomicI32 = AtomicI32::new(-1);
 
-/// Those for which the pipe had no room, a bit each: signals of a kind are allowed to merge
-/// (signal(7)).
+/// The signals for which the pipe had no room, a bit each: signals of a kind are allowed to merge (signal(7)).
 static UNWRITTEN: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn write_byte(signal: libc::c_int) {
@@ -63,10 +62,9 @@ pub struct SignalPipe {
 }
 
 impl SignalPipe {
-    /// Catches `signals`, also those that whoever started us had blocked or ignored: each becomes a
-    /// byte in a pipe made here. A child of a later fork must
-    /// make its own pipe or [`reset`] before it does anything that takes long, else its signals
-    /// would arrive at its parent.
+    /// Catches `signals`, even those that the process which started us had blocked or ignored: each becomes a byte in a
+    /// pipe made here. A child of a later fork must make its own pipe or [`reset`] before it does anything that takes
+    /// long; otherwise its signals would arrive at its parent.
     pub fn install(signals: &[i32]) -> io::Result<Self> {
         use rustix::pipe::{PipeFlags, pipe_with};
         let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).in_call("pipe2")?;
@@ -82,8 +80,8 @@ impl SignalPipe {
         })
     }
 
-    /// Catches them again, should anybody else have changed what becomes of them. Gives those
-    /// that somebody has.
+    /// Catches the signals again, in case other code in this process has changed their handlers or blocked them.
+    /// Returns the signals that other code had changed.
     pub fn reclaim(&self) -> io::Result<Vec<i32>> {
         let blocked = unblock(&self.signals)?;
         let handler = write_byte as *const () as libc::sighandler_t;
@@ -97,8 +95,8 @@ impl SignalPipe {
         Ok(taken)
     }
 
-    /// The signals that came since the last call, oldest first; at the end, once each, those for
-    /// which there was no room.
+    /// The signals that came since the last call, oldest first; last come, once each, the signals for which the pipe
+    /// had no room.
     pub fn take(&self) -> Vec<i32> {
         let mut bytes = [0; 64];
         let read = rustix::io::read(&self.read, &mut bytes).unwrap_or(0);
@@ -125,8 +123,8 @@ impl Drop for SignalPipe {
     }
 }
 
-/// Has this thread take `signals`, as threads that it starts will; gives those that were blocked. A
-/// mask is inherited, over fork(2) and execve(2) too, from whoever blocked them and forgot.
+/// Unblocks `signals` in this thread and the threads that it starts; returns those that were blocked. A process
+/// inherits its mask, over fork(2) and execve(2) too, so a parent may have blocked them and forgotten it.
 pub fn unblock(signals: &[i32]) -> io::Result<Vec<i32>> {
     let mut before = MaybeUninit::uninit();
     let set = set_of(signals)?;
@@ -157,7 +155,7 @@ pub(crate) fn set_of(signals: &[i32]) -> io::Result<libc::sigset_t> {
     }
 }
 
-/// Back to the default action.
+/// Restores the default action.
 pub fn reset(signals: &[i32]) -> io::Result<()> {
     signals
         .iter()
@@ -169,7 +167,7 @@ fn set_handler(signal: i32, handler: libc::sighandler_t) -> io::Result<()> {
     set_action(signal, handler, libc::SA_RESTART).map(drop)
 }
 
-/// Gives what was there before.
+/// Sets a handler; returns the previous action.
 fn set_action(
     signal: i32,
     handler: libc::sighandler_t,
@@ -192,8 +190,8 @@ fn set_action(
     }
 }
 
-/// Sets `handler` in front of the one that is there, which it is to call by [`call_behind`]. One
-/// of the default actions, and one that wants more arguments (`SA_SIGINFO`), is not called.
+/// Sets `handler` in front of the present one, which `handler` must call by [`call_behind`]. A default action, or a
+/// handler that wants more arguments (`SA_SIGINFO`), is never called.
 fn put_in_front(signal: i32, handler: libc::sighandler_t, flags: libc::c_int) -> io::Result<()> {
     let before = set_action(signal, handler, flags)?;
     if before.sa_sigaction != handler {
@@ -208,20 +206,19 @@ fn put_in_front(signal: i32, handler: libc::sighandler_t, flags: libc::c_int) ->
     Ok(())
 }
 
-/// Calls the handler that was there before ours. Async-signal-safe if that one is.
+/// Calls the handler that was there before ours. Async-signal-safe if that handler is.
 fn call_behind(signal: i32) {
     let behind = BEHIND[signal as usize].load(Ordering::Acquire);
     if behind != libc::SIG_DFL && behind != libc::SIG_IGN {
-        // SAFETY: sigaction(2) gave us this as a handler without SA_SIGINFO: a function of one
-        // int. It was set for this signal, so it expects to be called like this.
+        // SAFETY: sigaction(2) returned this as a handler without SA_SIGINFO: a function of one int. It was set for
+        // this signal, so it expects this call.
         let behind: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(behind) };
         behind(signal);
     }
 }
 
-/// In a handler, for the children that the app forks: they inherit our handlers, and a signal to
-/// them is no business of ours. False, with the default action on its way, if this is no process
-/// `owner`.
+/// For a handler in a child that the app forks: the child inherits our handlers, and its signals do not concern the
+/// server. False if this process is not `owner`; then the default action follows.
 fn is_owner(owner: &AtomicI32, signal: i32) -> bool {
     // SAFETY: getpid(2), signal(2) and raise(3) are async-signal-safe; the raised signal stays
     // blocked until the handler returns.

@@ -1,6 +1,6 @@
 //! The listening sockets of a network namespace and how full their queues are: `sock_diag(7)`.
 //!
-//! What `ss -ltx` shows, and for TCP the drops that it does not. Needs no privilege.
+//! `ss -ltx` shows the same, but not the drops of TCP. It takes no privilege.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -23,7 +23,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use crate::call::{last_error, number};
 use crate::listener::ListenerAddress;
 
-/// The kernel answers at once; it is only a bound.
+/// The kernel answers at once; this is only a bound.
 const ANSWER_MS_MAX: u64 = 5_000;
 /// A netlink datagram is at most this long (`NLMSG_GOODSIZE` of the kernel is half of it).
 const DATAGRAM_BYTES: usize = 32 << 10;
@@ -35,24 +35,24 @@ pub struct ListeningSocket {
     pub address: Option<ListenerAddress>,
     /// Its inode, as `/proc/PID/fd` names it: `socket:[inode]`.
     pub inode: u64,
-    /// How full it is.
+    /// How full its queue is.
     pub queue: Queue,
 }
 
-/// The queue of connections that nobody has accepted yet.
+/// The queue of connections that no process has accepted yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue {
-    /// Connections in it.
+    /// How many connections wait in it.
     pub waiting: u32,
-    /// The backlog in force: the smaller of what listen(2) was asked for and
-    /// `net.core.somaxconn` at that moment. One more than this fits (`sk_acceptq_is_full`).
+    /// The backlog in force: the smaller of the number given to listen(2) and `net.core.somaxconn` at that moment. The
+    /// queue holds one more than this (`sk_acceptq_is_full`).
     pub backlog: u32,
-    /// Connection attempts dropped here since the socket listens; `None` where the kernel does not
-    /// count them (unix), or they were not asked for.
+    /// How many connection attempts the kernel has dropped here since the socket began to listen; `None` if the kernel
+    /// does not count them (unix), or the caller did not ask for them.
     pub drops: Option<u32>,
 }
 
-/// All of this process's network namespace.
+/// All listening sockets of this process's network namespace.
 pub fn listening() -> io::Result<Vec<ListeningSocket>> {
     let mut found = Vec::new();
     let mut keep = |answer| found.extend(listening_socket(answer));
@@ -63,8 +63,8 @@ pub fn listening() -> io::Result<Vec<ListeningSocket>> {
     Ok(found)
 }
 
-/// The local address of each TCP connection of this network namespace that is half open: its SYN
-/// was answered, and nothing has come back or been let in yet.
+/// The local address of each half-open TCP connection of this network namespace: the kernel has answered its SYN, and
+/// nothing has come back or been let in yet.
 pub fn half_open() -> io::Result<Vec<SocketAddr>> {
     let mut found = Vec::new();
     let mut keep = |answer| {
@@ -78,8 +78,8 @@ pub fn half_open() -> io::Result<Vec<SocketAddr>> {
     Ok(found)
 }
 
-/// The queue of one socket that listens; `None` if the kernel does not know it, as for one that was
-/// made in another network namespace.
+/// The queue of one listening socket; `None` if the kernel does not find the socket, such as one that was made in
+/// another network namespace.
 pub fn queue_of(listener: &impl AsFd) -> io::Result<Option<Queue>> {
     let inode = rustix::fs::fstat(listener)?.st_ino;
     Ok(listening()?
@@ -88,17 +88,17 @@ pub fn queue_of(listener: &impl AsFd) -> io::Result<Option<Queue>> {
         .map(|socket| socket.queue))
 }
 
-/// How full the queue of a TCP listener is, for the price of one system call; `None` of any other socket, and of one that
-/// does not listen. Of a listener `TCP_INFO` (tcp(7)) has the queue where connections have what is unacknowledged
-/// (`tcp_get_info` of the kernel).
+/// How full the queue of a TCP listener is, for the price of one system call; `None` for any other socket, and for one
+/// that does not listen. For a listener, `TCP_INFO` (tcp(7)) has the queue in the fields where a connection has its
+/// unacknowledged data (`tcp_get_info` of the kernel).
 pub fn tcp_queue(listener: BorrowedFd<'_>) -> io::Result<Option<Queue>> {
-    /// Of `tcpi_state` (`TCP_LISTEN` of the kernel).
+    /// The value of `tcpi_state` for a listener (`TCP_LISTEN` of the kernel).
     const LISTENS: u8 = 10;
 
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut bytes = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `bytes` to `info`, which is zeroed and of integers only, so that any bytes of it
-    // are valid.
+    // SAFETY: the kernel writes at most `bytes` to `info`, which is zeroed and consists of integers only, so any bytes
+    // in it are valid.
     let (status, info) = unsafe {
         let status = libc::getsockopt(
             listener.as_raw_fd(),
@@ -166,8 +166,8 @@ fn ask(request: SockDiagMessage, keep: &mut impl FnMut(SockDiagMessage)) -> io::
         while let Some(length) = rest.first_chunk() {
             // A message begins with its length, and is aligned to 4 bytes (netlink(7)).
             let length = (u32::from_ne_bytes(*length) as usize).next_multiple_of(4);
-            // One that cannot be read is about one socket only: a unix one may have a name of the
-            // full 108 bytes with no end to it (unix(7)), which the parser does not take.
+            // A message that cannot be read concerns one socket only: a unix socket may have a name of the full 108
+            // bytes without a final zero (unix(7)), which the parser does not take.
             if let Ok(message) = NetlinkMessage::<SockDiagMessage>::deserialize(rest) {
                 match message.payload {
                     NetlinkPayload::InnerMessage(answer) => keep(answer),
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn a_connection_is_half_open_until_the_kernel_lets_it_in() {
         let mut options = Options::with_backlog(5);
-        // With it the kernel waits for the first byte (tcp(7)), and that state can be held.
+        // With this option the kernel waits for the first byte (tcp(7)), so the test can hold a connection half open.
         options.tcp.defer_accept_s = 60;
         let listener = Listener::tcp_with("127.0.0.1", 0, &options).unwrap();
         let ListenerAddress::Tcp(address) = *listener.address() else {

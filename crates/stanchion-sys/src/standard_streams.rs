@@ -1,5 +1,5 @@
-//! Standard output and standard error of a server that goes into the background: what the shell gave it is left, so
-//! that the terminal may close, and whoever reads a pipe to its end finds the end.
+//! Standard output and standard error of a server that goes into the background. The server leaves the streams that the
+//! shell gave it, so that the terminal may close, and a process that reads a pipe to its end finds the end.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,17 +10,17 @@ use rustix::io::Errno;
 
 use crate::process::{replace_file, replace_file_for_all};
 
-/// What was there when the server started, and what is to take its place.
+/// The streams that the server had when it started, and the file that takes their place.
 #[derive(Debug)]
 pub struct StandardStreams {
     null: File,
-    /// Device and inode (inode(7)) of each that is to be left.
+    /// Device and inode (inode(7)) of each stream to leave.
     left: Vec<(u64, u64)>,
 }
 
 impl StandardStreams {
-    /// Those that there are now; with `only_terminals` others are kept. A socket is kept in any case: it leads to
-    /// a log such as journald's.
+    /// The present streams. With `only_terminals` the server keeps those that are no terminals. It keeps a socket in
+    /// any case, since a socket leads to a log such as journald's.
     pub fn to_leave(only_terminals: bool) -> io::Result<Self> {
         let null = OpenOptions::new()
             .read(true)
@@ -41,19 +41,19 @@ impl StandardStreams {
         Ok(Self { null, left })
     }
 
-    /// Leaves them in this process: what is still one of those that were there becomes /dev/null. Something else
-    /// that has taken the place of one stays.
+    /// Leaves the streams in this process: a stream that is still one of those becomes /dev/null. A file that has taken
+    /// the place of one stays.
     pub fn leave(&self) -> io::Result<()> {
         for stream in [rustix::stdio::stdout(), rustix::stdio::stderr()] {
             if self.is_left(stream)? {
-                // Programs that the app starts have it too.
+                // Programs that the app starts get it too.
                 replace_file_for_all(stream, self.null.as_fd())?;
             }
         }
         Ok(())
     }
 
-    /// Has a descriptor of ours lead to /dev/null if it leads to one of those streams.
+    /// Makes one of our descriptors lead to /dev/null if it leads to one of those streams.
     pub fn leave_by(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         if self.is_left(fd)? {
             replace_file(fd, self.null.as_fd())?;

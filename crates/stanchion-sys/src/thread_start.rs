@@ -1,32 +1,33 @@
-//! The file whose code a thread of this process runs: its start routine lies there.
+//! The file that contains the start routine of a thread of this process.
 //!
-//! proc(5) does not tell. The C library knows it, and describes its own record of a thread to debuggers: `libthread_db` reads the
-//! offsets of fields from symbols of the library (`nptl_db/structs.def` of glibc). The record is found by the list of robust
-//! mutexes, whose head stands in it (`get_robust_list(2)`). The thread's id, which stands there too, has to be right, and every read is
-//! one of `process_vm_readv(2)`, which a wrong address fails: a thread may end at any moment.
+//! proc(5) does not show it. The C library knows it, and describes its own record of a thread to debuggers:
+//! `libthread_db` reads the offsets of fields from symbols of the library (`nptl_db/structs.def` of glibc). This module
+//! finds the record by the list of robust mutexes, whose head is in it (`get_robust_list(2)`). It checks the thread's
+//! id, which is in the record too, and makes every read by `process_vm_readv(2)`, which fails at a wrong address: a
+//! thread may end at any moment.
 
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 
-/// A field as structs.def describes it: its size in bits, how many of it there are, and its offset in bytes.
+/// A field as structs.def describes it: its size in bits, its number of elements, and its offset in bytes.
 type Field = [u32; 3];
 
 const WORD_BYTES: usize = size_of::<usize>();
 
-/// In front of the head stand the thread's id, a field of four bytes that is not used, and a pointer (`nptl/descr.h`).
+/// The fields before the head: the thread's id, a field of four bytes that is not used, and a pointer (`nptl/descr.h`).
 const ID_BEFORE_HEAD_BYTES: usize = WORD_BYTES + 8;
 
-/// Of the map of this process so many bytes are read at most.
+/// The most bytes of this process's map that are read.
 const MAPS_BYTES_MAX: u64 = 16 << 20;
 
-/// The C library's record of threads, and the map of this process: to be made after the threads have started.
+/// The C library's record of threads, and the map of this process. Make it after the threads have started.
 #[derive(Debug)]
 pub struct Origins {
     layout: Option<Layout>,
     mappings: Vec<Mapping>,
 }
 
-/// Where the C library has what is asked for in its record of a thread.
+/// The offsets of the fields that we need in the C library's record of a thread.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     id: usize,
@@ -41,7 +42,7 @@ struct Mapping {
 }
 
 impl Origins {
-    /// With the map as it is now.
+    /// Reads the map as it is now.
     pub fn now() -> Self {
         Self {
             layout: Layout::of_c_library(),
@@ -49,8 +50,8 @@ impl Origins {
         }
     }
 
-    /// The file with the code that this thread of ours was started for; `None` if that cannot be seen, as with another C
-    /// library. A thread of C++'s starts in the runtime of that language, which is passed over.
+    /// The file with the code for which a thread of this process was started; `None` if that cannot be found, as with
+    /// another C library. A thread of C++ starts in the runtime of that language, and this looks behind that.
     pub fn of(&self, thread: i32) -> Option<&Path> {
         let layout = self.layout?;
         let head = robust_list_head(thread)?;
@@ -65,8 +66,8 @@ impl Origins {
         if !is_runtime_of_cpp(file) {
             return Some(file);
         }
-        // The argument of std::thread's routine is a `_State` with virtual functions, whose table is in the file that has made
-        // the thread.
+        // The argument of std::thread's routine is a `_State` with virtual functions, whose table is in the file that
+        // has made the thread.
         let made_by = read_words::<1>(argument).and_then(|[table]| self.file_at(table));
         Some(made_by.unwrap_or(file))
     }
@@ -93,17 +94,17 @@ impl Layout {
 }
 
 fn field(symbol: &CStr) -> Option<Field> {
-    // SAFETY: dlsym(3) looks a name up among what is loaded; the name ends with a zero.
+    // SAFETY: dlsym(3) looks up a name among the loaded libraries; the name ends with a zero.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()) };
     let mut field: Field = [0; 3];
-    // SAFETY: the bytes of three numbers, which may be anything, are ours to write to.
+    // SAFETY: the bytes belong to three numbers of ours, for which any bytes are valid.
     let bytes = unsafe {
         std::slice::from_raw_parts_mut(field.as_mut_ptr().cast::<u8>(), size_of::<Field>())
     };
     read(found as usize, bytes).then_some(field)
 }
 
-/// Where the list of this thread's robust mutexes begins.
+/// The head of this thread's list of robust mutexes.
 fn robust_list_head(thread: i32) -> Option<usize> {
     let (mut head, mut bytes) = (0_usize, 0_usize);
     // SAFETY: get_robust_list(2) writes an address and a size to the two places that it is given.
@@ -120,14 +121,14 @@ fn robust_list_head(thread: i32) -> Option<usize> {
 
 fn read_words<const COUNT: usize>(address: usize) -> Option<[usize; COUNT]> {
     let mut words = [0_usize; COUNT];
-    // SAFETY: the bytes of these numbers, which may be anything, are ours to write to.
+    // SAFETY: the bytes belong to numbers of ours, for which any bytes are valid.
     let bytes = unsafe {
         std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), COUNT * WORD_BYTES)
     };
     read(address, bytes).then_some(words)
 }
 
-/// Copies memory of this process that may not be there; false if it is not, or the kernel refuses.
+/// Copies memory of this process that may not be mapped; false if it is not, or if the kernel refuses.
 fn read(address: usize, into: &mut [u8]) -> bool {
     let local = libc::iovec {
         iov_base: into.as_mut_ptr().cast(),
@@ -137,7 +138,7 @@ fn read(address: usize, into: &mut [u8]) -> bool {
         iov_base: address as *mut libc::c_void,
         iov_len: into.len(),
     };
-    // SAFETY: the kernel writes to `into` alone, as many bytes as that has, and checks the other address.
+    // SAFETY: the kernel writes to `into` only, no more bytes than it has, and checks the other address.
     let count = unsafe {
         libc::process_vm_readv(
             crate::process::pid(),
@@ -156,7 +157,7 @@ fn is_runtime_of_cpp(file: &Path) -> bool {
     name.is_some_and(|name| name.starts_with("libstdc++") || name.starts_with("libc++"))
 }
 
-/// The files that are mapped, where (/proc/self/maps in proc(5)).
+/// The mapped files and their addresses (/proc/self/maps in proc(5)).
 fn mappings() -> Vec<Mapping> {
     let mut text = Vec::new();
     let maps = std::fs::File::open("/proc/self/maps");

@@ -1,5 +1,5 @@
-//! Tries the process that borrows our memory (`errand`) before workers are made by it: once, for real, but in
-//! a copy of ours, so that whatever goes wrong there goes wrong there, and within a bounded time.
+//! Tries the process that borrows our memory (`errand`) before the template makes workers that way: once, for real, but
+//! in a copy of ours, so that a failure harms only the copy, and within a bounded time.
 
 use std::cell::UnsafeCell;
 use std::io;
@@ -10,13 +10,13 @@ use crate::call::InCall;
 use crate::process::{self, Fork};
 use crate::{channel, errand, signal};
 
-/// Whether there is anything to try: what `errand` does is known of this processor and C library alone.
+/// Whether there is anything to try: the code in `errand` works with this processor and C library only.
 pub const IS_THERE: bool = cfg!(all(target_arch = "x86_64", target_env = "gnu"));
 
-/// How long it may take; it takes as long as two forks.
+/// How long the trial may take; it takes as long as two forks.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// What the one who is forked, as a worker would be, finds wrong; it says the last of these.
+/// A fault that the forked process finds in itself, in the place of a worker. It reports the first one that it finds.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 enum Found {
@@ -27,9 +27,9 @@ enum Found {
     Rseq,
     Mask,
     NotAdopted,
-    /// It could not be forked at all.
+    /// The fork failed.
     Refused,
-    /// The one that lent its memory did not get it back as it was.
+    /// The process that lent its memory did not get it back as it was.
     Lender,
 }
 
@@ -43,33 +43,36 @@ impl Found {
             "the worker had another signal mask",
             "the worker was not adopted by the master",
             "the kernel refused it",
-            "the template was not what it was before",
+            "the template's own state had changed",
         ];
         let index = usize::from(byte).wrapping_sub(Found::NotAnother as usize);
-        WORDS.get(index).copied().unwrap_or("it said nonsense")
+        WORDS
+            .get(index)
+            .copied()
+            .unwrap_or("its report made no sense")
     }
 }
 
-/// Has a child of ours fork one that is to become `adopter`'s. The error says what went wrong.
+/// Makes a child fork a grandchild for `adopter`. The error says what went wrong.
 pub fn run(adopter: i32) -> Result<(), String> {
-    let failed = |error: io::Error| format!("it could not be tried: {error}");
+    let failed = |error: io::Error| format!("the trial failed: {error}");
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .in_call("pipe2")
         .map_err(failed)?;
-    // SAFETY: what the child does is what is done for each worker, so that it asks no more of other threads
-    // than that does; beside it there are system calls, and a lock of its own. It never returns.
+    // SAFETY: the child does what the template does for each worker, so it asks no more of other threads than that;
+    // beside that it makes system calls and takes a lock of its own. It never returns.
     match unsafe { process::fork() }.map_err(failed)? {
         Fork::Child => {
             drop(read);
             let found = subject(adopter);
-            // If nobody listens, nobody is left.
+            // If the write fails, the parent has given up.
             let _ = rustix::io::write(&write, &[found as u8]);
             process::exit_now(0);
         }
         Fork::Parent(child) => {
             drop(write);
             let told = listen(&read);
-            // It may be one that waits for ever, and takes the one that it waits for along.
+            // The child may wait for ever; killing it also kills the process for which it waits.
             let ended =
                 process::kill(child, signal::SIGKILL).and_then(|()| process::collect(child));
             let told = told.and_then(|told| ended.map(|()| told)).map_err(failed)?;
@@ -82,7 +85,7 @@ pub fn run(adopter: i32) -> Result<(), String> {
     }
 }
 
-/// What both find, or who is there to find anything, in time.
+/// Collects the reports of both processes, until the time is up or both have left.
 fn listen(read: &OwnedFd) -> io::Result<Vec<u8>> {
     let deadline = Instant::now() + LONGEST;
     let mut told = Vec::new();
@@ -105,7 +108,7 @@ fn listen(read: &OwnedFd) -> io::Result<Vec<u8>> {
     Ok(told)
 }
 
-/// Forks as for a worker. Returns in both, each of which says what it found.
+/// Forks as the template does for a worker. Returns in both processes, and each reports what it found.
 fn subject(adopter: i32) -> Found {
     let tried = process::pid();
     let lock = Lock::taken();
@@ -123,7 +126,7 @@ fn subject(adopter: i32) -> Found {
 
 fn look_around(tried: i32, adopter: i32, lock: &Lock, mask: u64) -> Found {
     let begun = Instant::now();
-    // SAFETY: it has no preconditions.
+    // SAFETY: gettid(2) has no preconditions.
     let thread = unsafe { libc::gettid() };
     if process::pid() == tried {
         return Found::NotAnother;
@@ -144,21 +147,21 @@ fn look_around(tried: i32, adopter: i32, lock: &Lock, mask: u64) -> Found {
         if begun.elapsed() > LONGEST / 2 {
             return Found::NotAdopted;
         }
-        // As for a worker: the end of the one in between is a matter of its being scheduled.
+        // As for a worker: the process in between ends when the scheduler lets it.
         std::thread::yield_now();
     }
     Found::Nothing
 }
 
-/// A lock that knows its owner by what the C library thinks is our thread's id (`PTHREAD_MUTEX_RECURSIVE`
-/// in `pthread_mutexattr_settype(3)`). In the child of a fork that id must be another one.
+/// A lock that knows its owner by the thread id that the C library has noted (`PTHREAD_MUTEX_RECURSIVE` in
+/// `pthread_mutexattr_settype(3)`). In the child of a fork that id must be a new one.
 struct Lock(Box<UnsafeCell<libc::pthread_mutex_t>>);
 
 impl Lock {
     fn taken() -> Self {
         let lock = Self(Box::new(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)));
-        // SAFETY: the attributes are initialised before they are used, and the mutex lies in a box, so it
-        // does not move; nobody else has it.
+        // SAFETY: the attributes are initialised before they are used, and the mutex lies in a box, so it does not
+        // move; no other code has its address.
         unsafe {
             let mut kind = std::mem::MaybeUninit::uninit();
             libc::pthread_mutexattr_init(kind.as_mut_ptr());

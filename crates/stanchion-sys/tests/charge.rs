@@ -9,7 +9,7 @@ use stanchion_sys::charge::{self, Charging, Foreign, Payer};
 #[global_allocator]
 static ALLOCATOR: Charging = Charging;
 
-/// One test, since all tests of a process share its counts.
+/// All in one test, since all tests of a process share its counts.
 #[test]
 fn a_payer_pays_for_blocks_that_a_thread_allocated_for_it_until_they_are_freed() {
     assert!(charge::open(100));
@@ -60,10 +60,11 @@ fn a_payer_pays_for_blocks_that_a_thread_allocated_for_it_until_they_are_freed()
     assert_eq!(one.bytes(), 0);
     charge::take_over(&mut Vec::<u64>::new());
 
-    // Alignment is kept, whatever stands in front, and so is what is zero.
+    // The alignment is kept, whatever stands in front of the block, and zeroed memory stays zeroed.
     for align in [1, 2, 8, 16, 64, 4096] {
         let layout = Layout::from_size_align(align * 3, align).unwrap();
-        // SAFETY: it has a length, is filled in within that, and is given back as it was asked for.
+        // SAFETY: the layout has a length, the bytes are written within it, and the block is given back with the layout
+        // it was asked with.
         unsafe {
             let block = std::alloc::alloc_zeroed(layout);
             assert!(block.addr().is_multiple_of(align));

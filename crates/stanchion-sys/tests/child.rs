@@ -1,4 +1,5 @@
-//! Who is our child, by real processes. In a program of its own: another test might reap whoever ends.
+//! Which processes are our children, by real processes. It is a program of its own, because another test might reap a
+//! child of this one.
 
 use std::io;
 use std::process::{Command, Stdio};
@@ -13,7 +14,7 @@ fn only_children_of_ours_are_ours_until_they_are_reaped() {
     let pid = child.id().cast_signed();
     assert!(is_ours(pid));
     send_signal(pid, SIGKILL).expect("sent");
-    // Ended or about to: a zombie is still there to be told.
+    // The child has ended or is about to: a signal to a zombie is no error.
     send_signal(pid, SIGKILL).expect("no error");
     child.wait().expect("reaped");
     assert!(!is_ours(pid));
@@ -25,7 +26,7 @@ fn only_children_of_ours_are_ours_until_they_are_reaped() {
 
 #[test]
 fn a_stranger_is_left_alone() {
-    // A child of a child, which tells us its number.
+    // A child of the shell, which prints the child's number.
     let mut shell = Command::new("sh")
         .args(["-c", "sleep 60 & echo $!; wait"])
         .stdout(Stdio::piped())

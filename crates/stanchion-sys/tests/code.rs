@@ -1,4 +1,4 @@
-//! Code that a process has let go of, while another thread runs. Without the harness, which has threads of its own.
+//! Letting go of code while another thread runs. It has no harness, since a harness has threads of its own.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,18 +11,18 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect};
 use rustix::param::page_size;
 use stanchion_sys::code;
 
-/// A library of the C library's that nobody here calls: what runs comes back 64 KiB at a time, or more where the page cache
-/// has larger pieces.
+/// A library of the C library's that no code here calls: code that runs comes back 64 KiB at a time, or more if the
+/// page cache has larger pieces.
 const LIBRARY: &std::ffi::CStr = c"libresolv.so.2";
 
-/// A mapping of code, by smaps in proc(5).
+/// A mapping of code, from smaps in proc(5).
 struct Mapping {
     start: u64,
     len: usize,
     resident_bytes: usize,
 }
 
-/// Of a file whose name has this in it: its mappings to be executed.
+/// The executable mappings of the file whose name contains this.
 fn mappings(name: &str) -> Vec<Mapping> {
     let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
     let mut found: Vec<Mapping> = Vec::new();
@@ -47,7 +47,7 @@ fn mappings(name: &str) -> Vec<Mapping> {
     found
 }
 
-/// Whoever reads it there has it mapped.
+/// Reads the code, which maps it.
 fn read(start: u64, len: usize) -> Vec<u8> {
     let memory = File::open("/proc/self/mem").unwrap();
     let mut bytes = vec![0; len];
@@ -68,7 +68,7 @@ fn main() {
         }
     });
 
-    // SAFETY: what it runs as it is loaded is the C library's (dlopen(3)).
+    // SAFETY: only initialisers of the C library run when it is loaded (dlopen(3)).
     let library = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW) };
     assert!(!library.is_null());
     let [Mapping { start, len, .. }] = mappings("libresolv")[..] else {
@@ -80,9 +80,10 @@ fn main() {
     assert_eq!(resident_bytes("libresolv"), [0]);
     assert_eq!(read(start, len), code);
 
-    // A page of it becomes our own, and somebody else's patch would look the same.
+    // A page becomes the process's own; a patch by other code would look the same.
     let page = ptr::with_exposed_provenance_mut::<u8>(start as usize);
-    // SAFETY: the page is the library's, which nobody calls, and is as it was when it can be executed again.
+    // SAFETY: the page belongs to the library, whose code no thread runs, and holds its old protection when it becomes
+    // executable again.
     unsafe {
         let writable = MprotectFlags::READ | MprotectFlags::WRITE;
         mprotect(page.cast(), page_size(), writable).unwrap();
@@ -93,11 +94,11 @@ fn main() {
     code::let_go();
     assert_eq!(read(start, 1), [!code[0]]);
 
-    // No library: nobody knows what becomes of it meanwhile.
+    // A mapping that is no library on the loader's list stays: its owner may unmap or replace it at any moment.
     let program = File::open(std::env::current_exe().unwrap()).unwrap();
     let len = 16 * page_size();
     let protection = ProtFlags::READ | ProtFlags::EXEC;
-    // SAFETY: it is put where nothing is, and only the kernel looks at it.
+    // SAFETY: the kernel chooses an address where nothing is mapped, and only the kernel looks at the pages.
     let mapped = unsafe {
         mmap(
             ptr::null_mut(),

@@ -1,5 +1,5 @@
-//! The process that borrows our memory to fork: in a program of its own, since whoever is forked here holds on to
-//! every descriptor that other tests have open.
+//! The process that borrows our memory to fork. It is a program of its own, because the processes forked here hold on
+//! to every descriptor that other tests have open.
 #![cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,11 +9,10 @@ use stanchion_sys::process::{
     Between, Fork, become_subreaper, exit_now, fork, fork_for_subreaper, parent_pid, pid,
 };
 
-/// What is private in the library, as `fork_for_subreaper` would hide that it has failed by going
-/// the long way.
+/// The library's private module: `fork_for_subreaper` would hide a failure of it by going the long way.
 #[path = "../src/errand.rs"]
 mod errand;
-/// For that module.
+/// The modules that it uses.
 mod call {
     pub(crate) use stanchion_sys::call::{last_error, named};
 }
@@ -21,11 +20,11 @@ mod process {
     pub(crate) use stanchion_sys::process::Fork;
 }
 
-/// What the child finds; it must not allocate, since other tests run in other threads.
+/// Checks the child's state. It must not allocate, since other tests run in other threads.
 fn look_around(ours: i32, mask_before: u64, stale: &mut u64) -> u8 {
     *stale = 2;
     let is_another = pid() != ours;
-    // SAFETY: it has no precondition.
+    // SAFETY: gettid(2) has no preconditions.
     let knows_itself = unsafe { libc::gettid() } == pid();
     let mask_kept = errand::blocked() == mask_before;
     u8::from(is_another)
@@ -48,7 +47,7 @@ fn the_worker_is_whole_and_is_adopted_at_once() {
             Fork::Child => {
                 let found = look_around(ours, mask_before, &mut stale);
                 let _ = rustix::io::write(&write, &[found]);
-                // So that it also ends with a test that fails.
+                // The child also ends if the test fails.
                 drop(write_leave);
                 let _ = rustix::io::read(&read_leave, &mut [0]);
                 exit_now(if parent_pid() == ours { 7 } else { 8 });
@@ -74,15 +73,16 @@ fn the_worker_is_whole_and_is_adopted_at_once() {
 
 #[test]
 fn a_refused_fork_is_an_error_and_leaves_nothing_behind() {
-    // In a child, as the limit concerns the whole process.
+    // In a child, because the limit concerns the whole process.
     // SAFETY: the child makes system calls only, until it leaves.
     let Fork::Parent(child) = unsafe { fork() }.expect("forked") else {
-        // Room for us and the one in between, not for its child.
+        // The limit has room for this process and the process in between, not for its child.
         let limit = libc::rlimit {
             rlim_cur: 2,
             rlim_max: 2,
         };
-        // SAFETY: `limit` lives through the call. Root is exempt from it, so nobody is to ask.
+        // SAFETY: `limit` lives through the call. The kernel exempts root from the limit, so the child changes its
+        // user.
         let limited = unsafe {
             libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) == 0
                 && libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) == 0
@@ -103,24 +103,24 @@ fn a_refused_fork_is_an_error_and_leaves_nothing_behind() {
     };
     let end = waitpid(Pid::from_raw(child), WaitOptions::empty());
     let (_, status) = end.expect("it is our child").expect("it has ended");
-    // 5 where nobody may become nobody.
+    // 5 if the process may not change its user.
     assert!(matches!(status.exit_status(), Some(7 | 5)), "{status:?}");
 }
 
-/// Whoever forks next is killed once there is a child.
+/// The next process that has forked is killed.
 static IS_KILLED: AtomicBool = AtomicBool::new(false);
 
-/// Called in whichever process has forked (`pthread_atfork(3)`).
+/// Runs in the process that has forked (`pthread_atfork(3)`).
 extern "C" fn kill_who_has_forked() {
     if IS_KILLED.swap(false, Ordering::Relaxed) {
-        // SAFETY: it has no precondition.
+        // SAFETY: kill(2) has no preconditions.
         unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
     }
 }
 
 #[test]
 fn a_worker_whose_process_in_between_is_killed_has_no_twin() {
-    // In a child, as handlers are called at each fork of the process.
+    // In a child, because the handlers run at each fork of the process.
     // SAFETY: the child makes system calls only, until it leaves.
     let Fork::Parent(child) = unsafe { fork() }.expect("forked") else {
         let (read, write) = rustix::pipe::pipe().unwrap_or_else(|_| exit_now(5));
@@ -149,6 +149,6 @@ fn a_worker_whose_process_in_between_is_killed_has_no_twin() {
     assert_eq!(
         status.exit_status(),
         Some(1),
-        "one worker, and nobody is told of it"
+        "one worker, and the caller gets an error"
     );
 }

@@ -1,4 +1,5 @@
-//! What is allocated once the gaps of the heap are filled. Without the harness, whose threads have heaps of their own.
+//! Allocations after the gaps of the heap were filled. It has no harness, since a harness's threads have heaps of their
+//! own.
 
 use stanchion_sys::heap;
 
@@ -18,12 +19,12 @@ fn main() {
     let mut blocks = blocks_of_all_lengths();
     let highest = addresses(&blocks).max().expect("there are blocks");
     let mut number = 0;
-    // Of every three in a row one stays, so that the gaps have all lengths.
+    // Of every three blocks in a row one stays, so that the gaps have all lengths.
     blocks.retain(|_| {
         number += 1;
         number % 3 == 0
     });
-    // Otherwise what comes next would show nothing.
+    // Otherwise the following checks would show nothing.
     let in_gap = vec![0_u8; LENGTHS[5]].into_boxed_slice();
     assert!(in_gap.as_ptr().addr() < highest, "there are gaps");
     drop(in_gap);

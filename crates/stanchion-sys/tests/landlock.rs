@@ -10,7 +10,7 @@ use stanchion_sys::capabilities;
 use stanchion_sys::landlock::{self, Enforced, Needs};
 use stanchion_sys::process::{self, Fork};
 
-/// A directory of the test's own, which goes with it.
+/// A directory of the test's own, removed when it is dropped.
 struct Home(PathBuf);
 
 impl Home {
@@ -39,14 +39,13 @@ impl Drop for Home {
     }
 }
 
-/// Runs `work` in a process of its own that is held to these needs, and gives what it returns. Tests
-/// have threads, of which the child has one: it makes system calls and allocates, as glibc's fork(3)
-/// lets it.
+/// Runs `work` in a process of its own that is limited to these needs, and returns its result. Tests have threads, of
+/// which the child has one: it makes system calls and allocates, as glibc's fork(3) lets it.
 fn confined(needs: &Needs, work: impl FnOnce() -> i32) -> i32 {
     // SAFETY: see above; the child leaves by _exit(2).
     match unsafe { process::fork() }.expect("forked") {
         Fork::Child => {
-            // With `CAP_PERFMON` the kernel lets root look into others without asking Landlock
+            // With `CAP_PERFMON` the kernel lets root look into other processes without asking Landlock
             // (`may_access_mm` in kernel/fork.c).
             let code = match capabilities::keep_those_of_acceptor()
                 .and_then(|_| landlock::confine(needs))
@@ -59,7 +58,7 @@ fn confined(needs: &Needs, work: impl FnOnce() -> i32) -> i32 {
         }
         Fork::Parent(pid) => {
             let mut status = 0;
-            // SAFETY: `status` lives through the call; the child is ours alone.
+            // SAFETY: `status` lives through the call; only this code waits for the child.
             assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
             assert!(libc::WIFEXITED(status), "{status}");
             libc::WEXITSTATUS(status)
@@ -71,7 +70,7 @@ fn errno<T>(done: io::Result<T>) -> i32 {
     done.map_or_else(|error| call::number(&error).unwrap_or(97), |_| 0)
 }
 
-/// Whether this kernel can be held to all of it; else there is nothing to see.
+/// Whether this kernel enforces all of the limits; otherwise the tests would see nothing.
 fn is_whole() -> bool {
     landlock::available() == Enforced::All
 }
@@ -146,7 +145,7 @@ fn only_the_ports_that_are_needed_are_connected_to() {
         confined(&needs, || errno(TcpStream::connect(other_at))),
         libc::EACCES
     );
-    // To listen, for a worker that asks for it, is no such thing.
+    // Binding a port, for a worker that asks for it, is not limited.
     assert_eq!(
         confined(&needs, || errno(TcpListener::bind("127.0.0.1:0"))),
         0

@@ -1,5 +1,4 @@
-//! The acceptor's filter, in force in real processes: what each call comes to, and that an acceptor's work
-//! goes on.
+//! The acceptor's filter, in force in real processes: the result of each call, and that an acceptor's work goes on.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -11,12 +10,12 @@ use stanchion_sys::call;
 use stanchion_sys::process::{self, Exit, Fork};
 use stanchion_sys::{scheduling, seccomp};
 
-/// How a child says that a call was let through.
+/// A child returns this for a call that was let through.
 const LET_THROUGH: i32 = 77;
 
-/// Runs `work` in a process of its own that has the filter, and tells how it ended. What it returns is
-/// its exit code. Tests have threads, of which the child has one: it makes system calls and allocates, as
-/// glibc's fork(3) lets it.
+/// Runs `work` in a process of its own that has the filter, and returns how it ended; the result of `work` is its exit
+/// code. Tests have threads, of which the child has one: it makes system calls and allocates, as glibc's fork(3) lets
+/// it.
 fn confined(work: impl FnOnce() -> i32) -> Exit {
     // SAFETY: see above; the child leaves by _exit(2).
     match unsafe { process::fork() }.expect("forked") {
@@ -29,7 +28,7 @@ fn confined(work: impl FnOnce() -> i32) -> Exit {
         }
         Fork::Parent(pid) => {
             let mut status = 0;
-            // SAFETY: `status` lives through the call; the child is ours alone.
+            // SAFETY: `status` lives through the call; only this code waits for the child.
             assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
             if libc::WIFSIGNALED(status) {
                 Exit::Signal(libc::WTERMSIG(status))
@@ -43,8 +42,8 @@ fn confined(work: impl FnOnce() -> i32) -> Exit {
 /// The errno of a call, or [`LET_THROUGH`].
 fn errno_of(number: c_long, arguments: [c_long; 4]) -> i32 {
     let [a, b, c, d] = arguments;
-    // SAFETY: the arguments of each caller make the call fail, or harmless, where there is no filter: null
-    // pointers, descriptors that are not open, and flags without effect.
+    // SAFETY: the arguments of each caller make the call fail or harmless without a filter: null pointers, descriptors
+    // that are not open, and flags without effect.
     match unsafe { libc::syscall(number, a, b, c, d, 0, 0) } {
         -1 => io::Error::last_os_error().raw_os_error().unwrap_or(0),
         _ => LET_THROUGH,
@@ -158,7 +157,7 @@ fn an_acceptors_work_goes_on() {
     let path = std::env::temp_dir().join(format!("stanchion-seccomp-{}", process::pid()));
     let work = || -> io::Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
-        // A name, which takes netlink sockets and files of the C library's.
+        // Looking up a name takes netlink sockets and files of the C library.
         let mut client = TcpStream::connect(("localhost", listener.local_addr()?.port()))?;
         let (mut served, _) = listener.accept()?;
         served.set_nonblocking(true)?;
@@ -172,7 +171,7 @@ fn an_acceptors_work_goes_on() {
         UnixStream::pair()?.0.write_all(b"x")?;
         std::fs::create_dir(&path)?;
         let file = std::fs::File::create_new(path.join("spooled"))?;
-        // More than one, and much memory.
+        // More than one thread, and much memory.
         let helpers: Vec<_> = (0..4_u64)
             .map(|number| {
                 let file = file.try_clone();
@@ -192,7 +191,7 @@ fn an_acceptors_work_goes_on() {
         process::reserve_descriptors(100)?;
         std::thread::sleep(std::time::Duration::from_millis(1));
         let mut random = [0_u8; 8];
-        // SAFETY: so many bytes may be written to, and live through the call.
+        // SAFETY: the buffer has room for that many bytes, and lives through the call.
         unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
         if heard == "hello" {
             Ok(())

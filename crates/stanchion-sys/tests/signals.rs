@@ -1,11 +1,12 @@
-//! Signals that come faster than they are taken. In a program of its own, as handlers are the process's.
+//! Signals that come faster than the process takes them. It is a program of its own, because handlers belong to the
+//! process.
 
 use stanchion_sys::signal::{SIGUSR1, SIGUSR2, SignalPipe};
 
 #[test]
 fn a_flood_of_one_signal_loses_no_other() {
     let pipe = SignalPipe::install(&[SIGUSR1, SIGUSR2]).expect("caught");
-    // More than a pipe has room for (pipe(7)): 64 KiB.
+    // More signals than a pipe has room for, 64 KiB (pipe(7)).
     for _ in 0..70_000 {
         raise(SIGUSR1);
     }
@@ -23,7 +24,7 @@ fn a_flood_of_one_signal_loses_no_other() {
     assert!(count(SIGUSR1) > 60_000);
 }
 
-/// To this thread, whose handler has run when it returns.
+/// Raises a signal for this thread; its handler has run when this returns.
 fn raise(signal: i32) {
     // SAFETY: raise(3) has no preconditions.
     unsafe { libc::raise(signal) };

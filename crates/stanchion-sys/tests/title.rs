@@ -1,14 +1,14 @@
-//! What a process shows as its command line, by a real process: the test program itself has threads.
+//! The command line that a process shows, by a real process: the test program itself has threads.
 
 use std::fs;
 use std::io::{Read, Write};
 
 use stanchion_sys::process::{self, Fork, title};
 
-/// What the child wrote that `life` is the life of.
+/// Runs `life` in a child, and returns the bytes that it wrote.
 fn told_by_child(life: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
     let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
-    // SAFETY: the child calls what is below and the allocator, which fork(3) of glibc leaves in order.
+    // SAFETY: the child calls only the code below and the allocator, which fork(3) of glibc leaves in order.
     match unsafe { process::fork() }.expect("forked") {
         Fork::Child => {
             let told = writer.write_all(&life());
@@ -32,7 +32,7 @@ fn a_title_is_shown_and_the_environment_stays() {
         let command = fs::read("/proc/self/cmdline").unwrap_or_default();
         let again = title::show(&["short"]);
         let after = fs::read("/proc/self/cmdline").unwrap_or_default();
-        // The heap is where it was: it can grow.
+        // The heap is still where it was, so it can grow.
         let grown = vec![7_u8; 100_000];
         let same = fs::read("/proc/self/environ").is_ok_and(|environ| environ == before);
         let expected = format!("a: b [c]\0{long}\0\0");

@@ -1,11 +1,11 @@
-//! Closing a listener to newcomers only: a TCP one by the least TTL that is let through.
+//! The door: a closed one lets no new connection in. A TCP listener closes it by the least TTL that it accepts.
 //!
-//! `IP_MINTTL` (ip(7)) and `IPV6_MINHOPCOUNT` have the kernel drop what comes to a socket with less. 255 is the most
-//! there can be, and hosts send with 64 or 128: so every SYN is dropped, and its client tries again
-//! within a second. A handshake under way is found before the TTL is looked at (`tcp_v4_rcv` in
-//! `net/ipv4/tcp_ipv4.c`), so it completes. It takes no privilege, unlike a socket filter, which newer
-//! kernels let only `CAP_NET_ADMIN` attach to a TCP socket. listen(2) with a backlog of 0 is
-//! no door: one at a time gets in all the same.
+//! `IP_MINTTL` (ip(7)) and `IPV6_MINHOPCOUNT` make the kernel drop packets to a socket with a lower TTL. 255 is the
+//! highest TTL, and hosts send with 64 or 128: so the kernel drops every SYN, and the client tries again within a
+//! second. The kernel finds a handshake under way before it looks at the TTL (`tcp_v4_rcv` in `net/ipv4/tcp_ipv4.c`),
+//! so the handshake completes. This takes no privilege, unlike a socket filter, which newer kernels let only
+//! `CAP_NET_ADMIN` attach to a TCP socket. listen(2) with a backlog of 0 is no door: it still lets in one connection at
+//! a time.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -15,21 +15,22 @@ use super::{Listener, ListenerAddress};
 use crate::call::last_error;
 
 impl Listener {
-    /// Closes the door behind those who wait already: they can still be accepted, and nobody can
-    /// join them, so that a shutdown may empty the kernel's queue and then close the socket
-    /// without resetting anybody. Nobody needs privileges for it.
+    /// Closes the door behind the connections in the kernel's queue: the acceptor can still accept them, and no new one
+    /// can join them. So a shutdown may empty the queue and then close the socket without resetting any client. This
+    /// takes no privilege.
     ///
-    /// Unix sockets know this as shutdown(2) of the reading side (a later connect(2) is refused).
-    /// For TCP that call would reset the queue; instead the SYN of whoever comes later is
-    /// dropped, while handshakes under way still complete. The kernel of such a client tries
-    /// again within a second and is then refused by the closed port. Each connection that is
-    /// accepted from now on must be [let through](Self::let_through).
+    /// For unix sockets this is shutdown(2) of the reading side (the kernel refuses a later connect(2)). For TCP that
+    /// call would reset the queue; instead the kernel drops the SYN of a later client, while handshakes under way still
+    /// complete. The kernel of such a client tries again within a second, and the closed port then refuses it. The
+    /// acceptor must [let through](Self::let_through) each connection that it accepts from now on.
     ///
-    /// Never of one that was passed: whatever is done to a socket is done for all who hold it, and a
+    /// Fails for a listener that was passed to us: any change to a socket affects all processes that hold it, and a
     /// unix socket that was shut stays so.
     pub fn close_door(&self) -> io::Result<()> {
         if self.is_passed() {
-            return Err(io::Error::other("it is not ours to close"));
+            return Err(io::Error::other(
+                "other processes may use this listener, so its door stays open",
+            ));
         }
         match self.address {
             ListenerAddress::Tcp(address) => {
@@ -41,8 +42,8 @@ impl Listener {
         }
     }
 
-    /// Takes from a connection what it has from its listener if that was closed to newcomers before
-    /// the handshake was complete. What came meanwhile the client sends again.
+    /// Removes from a connection the TTL limit that it inherited, if its listener's door closed before the handshake
+    /// was complete. The client sends again what the kernel has dropped meanwhile.
     pub fn let_through(&self, connection: impl AsFd) -> io::Result<()> {
         match self.address {
             ListenerAddress::Tcp(address) => {
@@ -53,20 +54,20 @@ impl Listener {
     }
 }
 
-/// With which TTL a segment is let through.
+/// The least TTL of a segment that the kernel lets through.
 #[derive(Clone, Copy)]
 enum LeastTtl {
     Any = 0,
-    /// None, but from a host beside this one that sends with 255.
+    /// Only a host next to this one that sends with 255 gets through.
     Highest = 255,
 }
 
-/// For a listener, or for a connection, which has it from its listener.
+/// Sets the limit of a listener, or of a connection, which inherits it from its listener.
 fn set_least_ttl(socket: BorrowedFd, is_v6: bool, least: LeastTtl) -> io::Result<()> {
     if is_v6 {
         set(socket, libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT, least)?;
     }
-    // Of an IPv6 socket too: its clients may come by IPv4 (ipv6(7)).
+    // An IPv6 socket needs this one too: its clients may come by IPv4 (ipv6(7)).
     set(socket, libc::IPPROTO_IP, libc::IP_MINTTL, least)
 }
 

@@ -1,4 +1,4 @@
-//! Socket files: whose they are, and who may connect to them.
+//! Socket files: their owner, and the users who may connect to them.
 
 use std::io;
 use std::path::Path;
@@ -7,19 +7,19 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::pinned_path::{Found, PinnedPath};
 
-/// Who may connect to a unix socket: whoever may write to its file (unix(7)).
+/// The permissions of a unix socket: a process may connect if it may write to the socket's file (unix(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileOptions {
     /// Permission bits.
     pub mode: u32,
-    /// The owner, where it is not to be us.
+    /// The owner, if it is not this process's user.
     pub uid: Option<u32>,
-    /// The group, where it is not to be ours.
+    /// The group, if it is not this process's group.
     pub gid: Option<u32>,
 }
 
 impl Default for FileOptions {
-    /// The owner and the group.
+    /// The owner and the group may connect.
     fn default() -> Self {
         Self {
             mode: 0o660,
@@ -43,7 +43,7 @@ impl FileOptions {
 pub(super) fn socket_at(path: &Path) -> io::Result<Option<(PinnedPath, Found)>> {
     let pinned = match PinnedPath::of(path) {
         Ok(pinned) => pinned,
-        // Its directory is gone, and so is the file.
+        // If the directory is gone, so is the file.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
@@ -51,8 +51,8 @@ pub(super) fn socket_at(path: &Path) -> io::Result<Option<(PinnedPath, Found)>> 
     Ok(found.map(|found| (pinned, found)))
 }
 
-/// Whether somebody listens is asked by connecting, as Unicorn does: only a refusal proves that
-/// nobody does.
+/// Removes a socket file on which no process listens. It connects to find out, as Unicorn does: only a refusal proves
+/// that no process listens.
 pub(crate) fn remove_if_stale(pinned: &PinnedPath) -> io::Result<()> {
     let Some(found) = pinned.find()? else {
         return Ok(());

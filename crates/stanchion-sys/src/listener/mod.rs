@@ -1,4 +1,4 @@
-//! Listening sockets: made, adopted, and closed to newcomers without losing who already waits.
+//! Listening sockets: how they are made, taken over, and closed to new connections without losing those in the queue.
 
 mod door;
 mod file;
@@ -28,30 +28,30 @@ pub struct Listener {
     provenance: Provenance,
 }
 
-/// Where a listener comes from, which the kernel does not know.
+/// The origin of a listener, which the kernel does not know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provenance {
-    /// Who made the socket.
+    /// The maker of the socket.
     pub origin: Origin,
-    /// The address as whoever asked for the listener spelled it; it may leave the port open. Of a service manager's socket
-    /// what that calls it, if it does (`FileDescriptorName=`).
+    /// The address as the settings spell it; it may leave the port open. For a service manager's socket, the manager's
+    /// name for it, if it has one (`FileDescriptorName=`).
     pub asked: String,
-    /// The file of a unix socket that is ours to remove.
+    /// The file of a unix socket that this server made, and removes.
     pub file: Option<FileId>,
 }
 
-/// Who made a socket.
+/// The maker of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// We did, or a master before us.
+    /// This master, or a master before it.
     Bound,
-    /// Whoever started us, and an `fd://N` names it.
+    /// The process that started us; an `fd://N` names the socket.
     Passed,
     /// The service manager, by the protocol of `sd_listen_fds(3)`.
     Activated,
 }
 
-/// Where a listener listens.
+/// The address of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenerAddress {
     /// An IP address and the port in force.
@@ -63,7 +63,7 @@ pub enum ListenerAddress {
 }
 
 impl ListenerAddress {
-    /// Whether it is more than loopback and a socket file.
+    /// Whether other hosts can reach it: false for loopback and unix sockets.
     pub fn is_open_to_other_hosts(&self) -> bool {
         matches!(self, Self::Tcp(address) if !address.ip().is_loopback())
     }
@@ -80,8 +80,8 @@ impl std::fmt::Display for ListenerAddress {
 }
 
 impl Listener {
-    /// Listens on a host and port; port 0 lets the kernel choose. Of a host with several
-    /// addresses the first that can be bound is taken.
+    /// Listens on a host and port; port 0 lets the kernel choose. If a host has several addresses, this takes the first
+    /// that can be bound.
     pub fn tcp(host: &str, port: u16, backlog: u32) -> io::Result<Self> {
         Self::tcp_with(host, port, &Options::with_backlog(backlog))
     }
@@ -110,14 +110,14 @@ impl Listener {
                 .set_only_v6(options.tcp.only_v6)
                 .in_call("setsockopt")?;
         }
-        // tcp(7): the receive buffer decides on the window that is offered, so before listen(2).
+        // The receive buffer decides on the window that the kernel offers (tcp(7)), so set it before listen(2).
         options.apply(&socket, true)?;
         socket.bind(&address.into()).in_call("bind")?;
         Self::listening(socket, options, Origin::Bound)
     }
 
-    /// Listens on a path. A socket file that nobody listens on is replaced; one that somebody
-    /// does listen on is `AddrInUse`. Its owner and its group may connect.
+    /// Listens on a path. If no process listens on a socket file that is there, replaces it; if a process does, the
+    /// error is `AddrInUse`. The file's owner and group may connect.
     pub fn unix(path: &Path, backlog: u32) -> io::Result<Self> {
         Self::unix_with(path, &Options::with_backlog(backlog))
     }
@@ -130,13 +130,13 @@ impl Listener {
         options.apply(&socket, false)?;
         socket.bind(&SockAddr::unix(path)?).in_call("bind")?;
         let file = pinned.made(Found::is_socket)?;
-        // Nobody can connect before listen(2), so whatever mode the umask left harms nobody.
+        // No client can connect before listen(2), so a too wide mode that the umask left does no harm.
         let listening = options
             .file
             .apply(&file)
             .and_then(|()| Self::listening(socket, options, Origin::Bound));
         let mut listener = listening.inspect_err(|_| {
-            // The file is of no use, and the first error tells more than one about the file.
+            // The file is of no use. Return the first error, not one about the file.
             let _ = pinned.remove();
         })?;
         listener.provenance.file = Some(file.id());
@@ -158,10 +158,10 @@ impl Listener {
         Self::listening(socket, options, Origin::Bound)
     }
 
-    /// Takes over a socket that whoever started us made and left open at `fd`, which is closed
-    /// here. The options are applied anew.
+    /// Takes over a socket that the process that started us made and left open at `fd`. This closes `fd`, and applies
+    /// the options again.
     ///
-    /// `EBADF` if there is no such descriptor, `InvalidInput` if it is not one to listen on.
+    /// `EBADF` if there is no such descriptor, `InvalidInput` if it is not a stream socket.
     pub fn adopt(fd: RawFd, options: &Options, origin: Origin) -> io::Result<Self> {
         let socket = stream_socket(fd)?;
         let is_tcp = matches!(address_of(&socket)?, ListenerAddress::Tcp(_));
@@ -169,13 +169,13 @@ impl Listener {
         Self::listening(socket, options, origin)
     }
 
-    /// Takes over a listening socket that a process before us kept open at `fd` over its execve(2),
-    /// which is closed here. What it was set to, it stays.
+    /// Takes over a listening socket that an old master kept open at `fd` over its execve(2), and closes `fd`. The
+    /// socket keeps its options.
     pub fn inherit(fd: RawFd) -> io::Result<Self> {
         stream_socket(fd).and_then(Self::taken_over)
     }
 
-    /// Takes over a listening socket that another process has sent. What it was set to, it stays.
+    /// Takes over a listening socket that another process has sent. The socket keeps its options.
     pub fn received(fd: OwnedFd) -> io::Result<Self> {
         if !is_stream_socket(fd.as_raw_fd())? {
             return Err(not_one("a stream socket"));
@@ -188,8 +188,8 @@ impl Listener {
             return Err(not_one("a listening socket"));
         }
         let mut listener = Self::of(socket, Origin::Bound)?;
-        // Its maker may have changed since where the path leads. Whoever has called listen(2) is known to the kernel
-        // (`SO_PEERCRED` in unix(7)), and only a file of that one's can be its file.
+        // The maker of the socket may have changed since where the path leads. The kernel knows the user that called
+        // listen(2) (`SO_PEERCRED` in unix(7)), and only a file of that user can be the socket's file.
         if let ListenerAddress::Unix(path) = &listener.address {
             let maker = peer_of(listener.as_fd())?.uid;
             let found = socket_at(path).ok().flatten().map(|(_, file)| file);
@@ -199,7 +199,7 @@ impl Listener {
         Ok(listener)
     }
 
-    /// The same socket a second time.
+    /// A second listener with the same socket.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self {
             socket: self.socket.try_clone()?,
@@ -238,7 +238,8 @@ impl Listener {
         listen(&self.socket, options.backlog)
     }
 
-    /// Which of the options cannot be applied any more, since they count when an address is bound.
+    /// The names of the options that cannot be applied any more, because the kernel reads them when the address is
+    /// bound.
     pub fn out_of_reach(&self, options: &Options) -> io::Result<Vec<&'static str>> {
         let mut names = Vec::new();
         if let (ListenerAddress::Tcp(address), Origin::Bound) =
@@ -254,31 +255,31 @@ impl Listener {
         Ok(names)
     }
 
-    /// Where it comes from.
+    /// The origin of the listener.
     pub fn provenance(&self) -> &Provenance {
         &self.provenance
     }
 
-    /// Whether somebody else holds it too, who will give it to the next server: then whoever waits in
-    /// its queue is that one's, and nothing may be done to it that stays.
+    /// Whether another process holds the socket too, and may give it to the next server. Then the connections in its
+    /// queue belong to that server, and this one must not make any lasting change to the socket.
     pub fn is_passed(&self) -> bool {
         self.provenance.origin != Origin::Bound
     }
 
-    /// Says where it comes from, where that is known better.
+    /// Sets the origin, if the caller knows it better.
     #[must_use]
     pub fn with_provenance(self, provenance: Provenance) -> Self {
         Self { provenance, ..self }
     }
 
-    /// Notes how the address was spelled.
+    /// Notes how the settings spell the address.
     #[must_use]
     pub fn asked_as(mut self, asked: String) -> Self {
         self.provenance.asked = asked;
         self
     }
 
-    /// Where it listens, with the port in force.
+    /// The address of the listener, with the port in force.
     pub fn address(&self) -> &ListenerAddress {
         &self.address
     }
@@ -288,8 +289,8 @@ impl Listener {
         self.socket.as_fd().try_clone_to_owned()
     }
 
-    /// Whether clients find this listener under its address: false for a unix socket whose file
-    /// was removed, or replaced by another.
+    /// Whether clients find this listener by its address: false for a unix socket whose file was removed, or replaced
+    /// by another file.
     pub fn has_its_file(&self) -> bool {
         match &self.address {
             ListenerAddress::Unix(path) => {
@@ -300,8 +301,8 @@ impl Listener {
         }
     }
 
-    /// Removes the socket file of a unix listener if we made it and it is still there; the socket
-    /// itself lives on. A file that another server has put in its place stays.
+    /// Removes the socket file of a unix listener, if this server made it and it is still there; the socket itself
+    /// lives on. A file that another server has put in its place stays.
     pub fn remove_file(&self) -> io::Result<()> {
         match self.own_file()? {
             Some((pinned, _)) if !self.is_passed() => pinned.remove(),
@@ -309,7 +310,7 @@ impl Listener {
         }
     }
 
-    /// The file that we made, if it is still where we made it.
+    /// The file that this server made, if it is still at its path.
     fn own_file(&self) -> io::Result<Option<(PinnedPath, Found)>> {
         let (ListenerAddress::Unix(path), Some(id)) = (&self.address, self.provenance.file) else {
             return Ok(None);
@@ -324,8 +325,8 @@ impl AsFd for Listener {
     }
 }
 
-/// The stream socket at `fd`, which is closed: what is given is another descriptor of it. Whatever
-/// else is there, such as a log that an operator's slip has named, stays open.
+/// Closes `fd` and returns another descriptor of its stream socket. A descriptor that is not a stream socket, such as a
+/// log that an operator named by mistake, stays open.
 fn stream_socket(fd: RawFd) -> io::Result<Socket> {
     if is_stream_socket(fd)? {
         inherited_fd(fd).map(Socket::from)
@@ -341,8 +342,8 @@ fn not_one(of: &str) -> io::Error {
 fn is_stream_socket(fd: RawFd) -> io::Result<bool> {
     let mut kind: libc::c_int = 0;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: getsockopt(2) takes any number for a descriptor, and writes at most `len` bytes to
-    // `kind`, which has as many.
+    // SAFETY: getsockopt(2) takes any number for a descriptor, and writes at most `len` bytes to `kind`, which has that
+    // many.
     let status = unsafe {
         libc::getsockopt(
             fd,
@@ -373,7 +374,7 @@ fn address_of(socket: &Socket) -> io::Result<ListenerAddress> {
     if let Some(address) = address.as_socket() {
         Ok(ListenerAddress::Tcp(address))
     } else if let Some(path) = address.as_pathname() {
-        // The working directory may change; where the file is does not.
+        // The working directory may change, and the file stays where it is, so keep an absolute path.
         Ok(ListenerAddress::Unix(std::path::absolute(path)?))
     } else if let Some(name) = address.as_abstract_namespace() {
         Ok(ListenerAddress::Abstract(
@@ -427,8 +428,8 @@ mod tests {
             .collect()
     }
 
-    /// IPv4, IPv6 where there is any, and IPv4 to an IPv6 listener: where it listens, and as what it
-    /// is reached.
+    /// Listeners on IPv4, on IPv6 if the host has it, and on IPv6 with a client on IPv4: each with the address at which
+    /// a client reaches it.
     fn tcp_listeners() -> Vec<(Listener, SocketAddr)> {
         let mut both = Options::with_backlog(16);
         both.tcp.only_v6 = false;
@@ -466,7 +467,8 @@ mod tests {
     fn who_came_through_a_closing_door_is_heard_once_let_through() {
         for (listener, address) in tcp_listeners() {
             listener.close_door().expect("closed");
-            // The only way to complete a handshake at a closed door on loopback, where none takes any time.
+            // This is the only way to complete a handshake at a closed door on loopback, where a handshake takes no
+            // time.
             let client = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
             let set_ttl = |ttl| match address {
                 SocketAddr::V4(_) => client.set_ttl_v4(ttl),
@@ -536,7 +538,7 @@ mod tests {
         let first = Listener::tcp_with("127.0.0.1", 0, &options).expect("bound");
         let port = tcp_port(&first).port();
         assert!(!first.socket.tcp_nodelay().expect("asked"));
-        // socket(7): the kernel doubles it.
+        // The kernel doubles it (socket(7)).
         assert_eq!(first.socket.recv_buffer_size().expect("asked"), 40_000);
         let second = Listener::tcp_with("127.0.0.1", port, &options).expect("SO_REUSEPORT");
         drop(second);
@@ -587,11 +589,11 @@ mod tests {
         assert_eq!(adopted.address(), second.address());
         adopted.remove_file().expect("nothing to do");
         assert!(adopted.is_passed() && !second.is_passed());
-        assert!(adopted.close_door().is_err(), "it is not ours to close");
+        assert!(adopted.close_door().is_err(), "other processes may use it");
         std::os::unix::net::UnixStream::connect(&path).expect("the door is open");
         assert!(
             path.exists(),
-            "the file of whoever passed the socket was removed"
+            "the file of the process that passed the socket was removed"
         );
         second.remove_file().expect("removed");
         assert!(!path.exists());

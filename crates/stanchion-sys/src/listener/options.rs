@@ -1,4 +1,4 @@
-//! What can be set on a listener.
+//! The options of a listener.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -9,35 +9,35 @@ use super::file::FileOptions;
 
 use crate::call::{InCall, last_error};
 
-/// What can be set on a listener. Connections inherit from it what concerns them (tcp(7)), so one
-/// call here spares one a connection.
+/// The options of a listener. Connections inherit those that concern them (tcp(7)), so setting an option here saves a
+/// system call for each connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Connections the kernel may hold unaccepted (listen(2)); `None` leaves it to whoever made
-    /// the socket.
+    /// How many unaccepted connections the kernel may hold (listen(2)); `None` keeps the number that the socket's maker
+    /// has set.
     pub backlog: Option<u32>,
     /// Bytes of the receive buffer (`SO_RCVBUF` in socket(7)); `None` leaves them to the kernel.
     pub receive_bytes: Option<u32>,
     /// Bytes of the send buffer (`SO_SNDBUF`).
     pub send_bytes: Option<u32>,
-    /// Of a TCP socket.
+    /// Options of a TCP socket.
     pub tcp: TcpOptions,
-    /// Of the file of a unix socket that is made.
+    /// The permissions of the file, if a unix socket is made.
     pub file: FileOptions,
 }
 
-/// What can be set on a TCP listener.
+/// The options of a TCP listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)] // as many as the kernel has switches
 pub struct TcpOptions {
-    /// Send small segments at once (`TCP_NODELAY`).
+    /// The kernel sends small segments at once (`TCP_NODELAY`).
     pub nodelay: bool,
-    /// Ask now and then whether the other side is still there (`SO_KEEPALIVE`).
+    /// The kernel asks from time to time whether the other side is still there (`SO_KEEPALIVE`).
     pub keepalive: bool,
-    /// Accept a connection only when it has sent something, or after this many seconds
-    /// (`TCP_DEFER_ACCEPT`); 0 = accept at once.
+    /// The kernel hands out a connection only once the client has sent something, or after this many seconds
+    /// (`TCP_DEFER_ACCEPT`); 0 = at once.
     pub defer_accept_s: u32,
-    /// Let other sockets of this user bind the address too (`SO_REUSEPORT`).
+    /// Other sockets of this user may bind the address too (`SO_REUSEPORT`).
     pub reuse_port: bool,
     /// An IPv6 socket takes no IPv4 clients (`IPV6_V6ONLY`).
     pub only_v6: bool,
@@ -64,7 +64,7 @@ impl Options {
         }
     }
 
-    /// The defaults for a socket that somebody else made.
+    /// The defaults for a socket that another process made.
     pub fn adopted() -> Self {
         Self {
             backlog: None,
@@ -75,7 +75,7 @@ impl Options {
         }
     }
 
-    /// What may be set at any time. The buffers count for connections made from now on.
+    /// Applies the options that can be set at any time. The buffer sizes hold for connections made from now on.
     pub(super) fn apply(&self, socket: &Socket, is_tcp: bool) -> io::Result<()> {
         if let Some(bytes) = self.receive_bytes {
             socket

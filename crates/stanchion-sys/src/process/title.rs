@@ -1,9 +1,9 @@
-//! What `ps` shows in the place of a process's command line.
+//! The title of a process, which `ps` shows in place of its command line.
 //!
 //! The kernel reads a command line from the memory of the process, between two addresses that it keeps
-//! (`/proc/PID/cmdline` in proc(5)). A title is most often written over the arguments there, and over the environment
-//! behind them where they are too short for it. Here the kernel is given other addresses (`PR_SET_MM_MAP` in prctl(2)),
-//! which takes no privilege: a title then has the room it needs, nobody's memory is written to, and
+//! (`/proc/PID/cmdline` in proc(5)). Most programs write a title over the arguments there, and over the environment
+//! behind them if the arguments are too short. This module gives the kernel other addresses (`PR_SET_MM_MAP` in
+//! prctl(2)), which takes no privilege: a title then has the room it needs, no other memory is overwritten, and
 //! `/proc/PID/environ` still shows the environment.
 
 use std::io;
@@ -14,7 +14,7 @@ use super::refuse_threads;
 
 use crate::call::{InCall, last_error};
 
-/// What the kernel keeps of the layout of a process: `struct prctl_mm_map` in linux/prctl.h.
+/// The kernel's record of the layout of a process: `struct prctl_mm_map` in linux/prctl.h.
 #[repr(C)]
 #[derive(Debug)]
 struct Layout {
@@ -34,17 +34,16 @@ struct Layout {
     exe_fd: u32,
 }
 
-/// For `auxv_size` and `exe_fd`: the process keeps those that it has.
+/// For `auxv_size` and `exe_fd`: the process keeps its own.
 const SAME_AUXV: u32 = 0;
 const SAME_EXE: u32 = u32::MAX;
 
-/// Shows `words` as the command line, for a process that has one thread. One that has others is refused, and
-/// so it is by a kernel without `CONFIG_CHECKPOINT_RESTORE`, or without proc(5); the command line then stays
-/// as it is.
+/// Shows `words` as the command line, for a process that has one thread. This fails in a process with more threads, and
+/// the kernel refuses it without `CONFIG_CHECKPOINT_RESTORE` or proc(5); the command line then stays as it is.
 ///
 /// Each call takes the memory that the words need, in whole pages, for the life of the process.
 pub fn show<W: AsRef<[u8]>>(words: &[W]) -> io::Result<()> {
-    // Another one might move the end of the heap while it is read and told again.
+    // Another thread might move the end of the heap after we read it and before we pass it to the kernel.
     refuse_threads()?;
     let mut text = Vec::new();
     for word in words {
@@ -55,11 +54,11 @@ pub fn show<W: AsRef<[u8]>>(words: &[W]) -> io::Result<()> {
     let mut layout = Layout::of(&stat).ok_or(io::ErrorKind::InvalidData)?;
     layout.arg_start = kept(&text)?;
     layout.arg_end = layout.arg_start + text.len() as u64;
-    // SAFETY: brk(2) with an address that it cannot grant changes nothing and gives the end of the heap. Nothing
-    // allocates between this and the next call, and there is no other thread.
+    // SAFETY: brk(2) with an address that it cannot grant changes nothing and returns the end of the heap. No code
+    // allocates between this call and the next, and there is no other thread.
     layout.brk = unsafe { libc::syscall(libc::SYS_brk, 0) }.cast_unsigned();
-    // SAFETY: the layout is as large as is said and lives over the call. What it says is what the kernel said
-    // of this process, but for the arguments, which are memory of ours that nobody frees.
+    // SAFETY: the layout has the size that is passed, and lives over the call. Its fields are what the kernel reported
+    // of this process, except the arguments, which are memory of ours that is never freed.
     let done = unsafe {
         libc::prctl(
             libc::PR_SET_MM,
@@ -78,21 +77,21 @@ pub fn show<W: AsRef<[u8]>>(words: &[W]) -> io::Result<()> {
 /// The address of a copy that stays.
 fn kept(text: &[u8]) -> io::Result<u64> {
     let (flags, access) = (MapFlags::PRIVATE, ProtFlags::READ | ProtFlags::WRITE);
-    // SAFETY: a new mapping, wherever the kernel has room for it; it is never unmapped.
+    // SAFETY: a new mapping at an address of the kernel's choice aliases nothing; it is never unmapped.
     let memory =
         unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), text.len(), access, flags) }
             .in_call("mmap")?;
-    // SAFETY: it is as long as the text, writable, zeroed, and nobody else's.
+    // SAFETY: the mapping is as long as the text, writable and zeroed, and no other code has its address.
     let copy = unsafe { std::slice::from_raw_parts_mut(memory.cast::<u8>(), text.len()) };
     copy.copy_from_slice(text);
     Ok(memory.addr() as u64)
 }
 
 impl Layout {
-    /// From the line of /proc/PID/stat in proc(5), where the first field is number 1. `None` if it looks odd: an
-    /// address is 0 if the reader may not know it.
+    /// Reads the line of /proc/PID/stat (proc(5), where the first field is number 1). `None` if a field is missing or
+    /// 0: the kernel shows 0 to a reader that may not know an address.
     fn of(stat: &str) -> Option<Self> {
-        // The second field, the name, may have spaces and parentheses in it.
+        // The second field, the name, may contain spaces and parentheses.
         let (_, rest) = stat.rsplit_once(") ")?;
         let fields: Vec<_> = rest.split_ascii_whitespace().collect();
         let address = |number: usize| fields.get(number - 3)?.parse().ok().filter(|&at| at > 0);

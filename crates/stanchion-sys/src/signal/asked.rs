@@ -1,7 +1,7 @@
-//! What a worker is asked by signals: bits in one word, set by a handler that does little else.
+//! Requests to a worker by signals: a handler sets bits in one word and does little else.
 //!
-//! A runtime with signal handlers of its own (Python) sets those first; ours stands in front, sets
-//! the bits, wakes who sleeps, and calls the runtime's, which acts at its next safe point.
+//! A runtime with signal handlers of its own (Python) sets those first. Our handler stands in front: it sets the bits,
+//! wakes the sleepers, and calls the runtime's handler, which acts at its next safe point.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -13,43 +13,42 @@ use super::{NUDGE, SIGABRT, SIGCONT, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, orphan};
 use super::{call_behind, is_owner, put_in_front, set_action, unblock};
 use crate::{clock, futex};
 
-/// Leave once what is under way is done (SIGTERM, unless it is [passed on](pass_on_terms)).
+/// Leave once the work under way is done (SIGTERM, unless it is [passed on](pass_on_terms)).
 pub const LEAVE: u32 = 1;
 /// Leave at once (SIGINT, SIGQUIT).
 pub const QUICK: u32 = 2;
-/// Leave at once, as something is wrong (SIGABRT).
+/// Leave at once, because something is wrong (SIGABRT).
 pub const ABORT: u32 = 4;
 /// Open the logs again (SIGUSR1).
 pub const REOPEN: u32 = 8;
-/// Any of those after which no further request is taken.
+/// The requests after which the worker takes no further HTTP request.
 pub const LEAVING: u32 = LEAVE | QUICK | ABORT;
 
-/// How long a worker that is told to leave at once may take, hooks and all. Past it, it ends with
-/// exit code 1 wherever it is, even if it is stuck in C.
+/// The most seconds that a worker which must leave at once may take, hooks and all. After that it ends with exit code 1
+/// wherever it is, even if it is stuck in C.
 pub const QUICK_S_MAX: u32 = 5;
 
-/// How often, until then, the main thread is nudged out of the system call that it waits in. The
-/// signal itself is not enough: it may come just before the thread begins to wait, or to another
-/// thread.
+/// How often, until then, a signal interrupts the system call in which the main thread waits. The first signal is not
+/// enough: it may come just before the thread begins to wait, or to another thread.
 const NUDGE_MS: u32 = 100;
 
-/// The bits.
+/// The bits of the requests.
 static ASKED: AtomicU32 = AtomicU32::new(0);
 /// The word on which this process's seats sleep.
 static BELL: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
-/// An eventfd at which its event loop sleeps; -1 = none.
+/// The eventfd at which this process's event loop sleeps; -1 = none.
 static WAKE: AtomicI32 = AtomicI32::new(-1);
-/// The process that catches; its children do not.
+/// The process that catches the signals; its children do not.
 static OWNER: AtomicI32 = AtomicI32::new(0);
-/// The timer of the nudges; -1 = none, since the kernel counts them from 0.
+/// The timer that sends [`NUDGE`]; -1 = none, since the kernel counts timers from 0.
 static TIMER: AtomicIsize = AtomicIsize::new(-1);
-/// When this process must have left, on the monotonic clock; [`NEVER`] = not told to leave at once.
+/// When this process must have left, on the monotonic clock; [`NEVER`] = it need not leave at once.
 static DEADLINE_US: AtomicU64 = AtomicU64::new(NEVER);
 const NEVER: u64 = u64::MAX;
-/// Who decides whether this process leaves; null = it does.
+/// The process that decides whether this one leaves; null = this process decides.
 static SUPERIOR: AtomicPtr<Superior> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The process whose SIGTERM counts, and how it is told of those of others.
+/// The process whose SIGTERM counts, and the message that reports a SIGTERM from any other process to it.
 struct Superior {
     pid: i32,
     reports: RawFd,
@@ -57,7 +56,7 @@ struct Superior {
 }
 
 impl Superior {
-    /// It is the parent as long as it lives. Async-signal-safe.
+    /// The superior is the parent as long as it lives. Async-signal-safe.
     fn is_gone(&self) -> bool {
         self.pid != crate::process::parent_pid()
     }
@@ -67,7 +66,7 @@ extern "C" fn on_signal(signal: libc::c_int) {
     if !is_owner(&OWNER, signal) {
         return;
     }
-    // SAFETY: errno is thread-local; what is called below may change it.
+    // SAFETY: errno is thread-local; the calls below may change it.
     let errno = unsafe { *libc::__errno_location() };
     ask(match signal {
         SIGINT | SIGQUIT => QUICK,
@@ -91,8 +90,8 @@ extern "C" fn on_term(
     if !is_owner(&OWNER, signal) {
         return;
     }
-    // SAFETY: errno is thread-local; what is called below may change it. A handler with SA_SIGINFO is given a
-    // siginfo_t, and that of a SIGTERM says who has sent it (sigaction(2)).
+    // SAFETY: errno is thread-local; the calls below may change it. The kernel gives a handler with SA_SIGINFO a
+    // siginfo_t, and for a SIGTERM it names the sender (sigaction(2)).
     let (errno, sender) = unsafe { (*libc::__errno_location(), (*info).si_pid()) };
     if !is_passed_on(sender) {
         ask(LEAVE);
@@ -102,13 +101,13 @@ extern "C" fn on_term(
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// The superior may have ended, of which SIGCONT tells: then it is as if that had sent SIGTERM.
+/// SIGCONT may mean that the superior has ended; then this process acts as if the superior had sent SIGTERM.
 extern "C" fn on_cont(signal: libc::c_int) {
     if !is_owner(&OWNER, signal) {
         return;
     }
-    // SAFETY: errno is thread-local; kill(2) and getpid(2), which may change it, are async-signal-safe. To the process and not to
-    // this thread: the handler behind that of SIGTERM may have to run in another.
+    // SAFETY: errno is thread-local; kill(2) and getpid(2), which may change it, are async-signal-safe. It signals the
+    // process and not this thread, because the handler behind the one of SIGTERM may have to run in another thread.
     unsafe {
         let errno = *libc::__errno_location();
         if superior().is_some_and(Superior::is_gone) {
@@ -124,7 +123,7 @@ fn superior() -> Option<&'static Superior> {
     unsafe { SUPERIOR.load(Ordering::Acquire).as_ref() }
 }
 
-/// Whether somebody else than the superior has sent it, and that one will hear of it. Async-signal-safe.
+/// Whether a process other than the superior has sent it, and the superior got a report of it. Async-signal-safe.
 fn is_passed_on(sender: i32) -> bool {
     let Some(superior) = superior() else {
         return false;
@@ -143,19 +142,18 @@ fn is_passed_on(sender: i32) -> bool {
             flags,
         )
     };
-    // If nobody is there to read it, or is far behind, nobody else decides.
+    // If the superior has closed the channel, or is far behind, no report arrives, so this process decides itself.
     sent != -1
 }
 
 extern "C" fn on_nudge(_signal: libc::c_int) {
-    // SAFETY: _exit(2), gettid(2) and tgkill(2) are async-signal-safe, as clock_gettime(2) is; errno
-    // is thread-local.
+    // SAFETY: _exit(2), gettid(2), tgkill(2) and clock_gettime(2) are async-signal-safe; errno is thread-local.
     unsafe {
         let errno = *libc::__errno_location();
         if clock::monotonic_us() >= DEADLINE_US.load(Ordering::Acquire) {
             libc::_exit(1);
         }
-        // A process's main thread has its number. If that is not this one, it is the one to nudge.
+        // The main thread has the process's number. If this is another thread, pass the signal on to the main thread.
         let main = OWNER.load(Ordering::Relaxed);
         if libc::gettid() != main {
             libc::syscall(libc::SYS_tgkill, main, main, NUDGE);
@@ -164,13 +162,12 @@ extern "C" fn on_nudge(_signal: libc::c_int) {
     }
 }
 
-/// Catches SIGTERM, SIGINT, SIGQUIT, SIGABRT and SIGUSR1, in front of the handlers that are there:
-/// each sets its bit in [`word`] and changes `bell` (by two: its lowest bit belongs to the waiters),
-/// so that a thread which looks at the word and then sleeps on the bell cannot miss it. No pipe, so
-/// that an idle seat needs no second descriptor to watch. The app may have blocked them when it was
-/// imported: they are not any more.
+/// Catches SIGTERM, SIGINT, SIGQUIT, SIGABRT and SIGUSR1, in front of the present handlers. Each signal sets its bit in
+/// [`word`] and changes `bell` (by two: its lowest bit belongs to the waiters), so a thread that looks at the word and
+/// then sleeps on the bell cannot miss it. There is no pipe, so that an idle seat needs no second descriptor to watch.
+/// The app may have blocked the signals when it was imported: this unblocks them.
 ///
-/// An event loop sleeps on no word: `wake`, an eventfd that stays open, is written as well.
+/// An event loop sleeps on no word, so the handler also writes to `wake`, an eventfd that stays open.
 ///
 /// Children of a later fork get the default actions at their first signal.
 pub fn catch(bell: &'static AtomicU32, wake: Option<BorrowedFd<'static>>) -> io::Result<()> {
@@ -188,17 +185,17 @@ pub fn catch(bell: &'static AtomicU32, wake: Option<BorrowedFd<'static>>) -> io:
     put_in_front(SIGTERM, handler, libc::SA_RESTART | libc::SA_SIGINFO)?;
     let handler = on_signal as *const () as libc::sighandler_t;
     put_in_front(SIGUSR1, handler, libc::SA_RESTART)?;
-    // Without SA_RESTART: the system call in which the process waits ends, and a runtime comes to
-    // its safe point. Who would mind the EINTR is about to be given up.
+    // Without SA_RESTART: the system call in which the process waits ends, and a runtime comes to its safe point. Code
+    // that fails at the EINTR is about to be given up anyway.
     for signal in [SIGINT, SIGQUIT, SIGABRT] {
         put_in_front(signal, handler, 0)?;
     }
     unblock(&[NUDGE, SIGTERM, SIGUSR1, SIGINT, SIGQUIT, SIGABRT]).map(drop)
 }
 
-/// From now on only `superior`, the parent, has this process leave by SIGTERM, and by its end. If another process sends one, perhaps
-/// to all processes of the server at once, `message` goes to the superior on `reports`, which must stay open for the life of the
-/// process.
+/// From now on this process leaves only at a SIGTERM from `superior`, its parent, or when the superior ends. If another
+/// process sends SIGTERM, perhaps to all processes of the server at once, `message` goes to the superior on `reports`,
+/// which must stay open for the life of the process.
 ///
 /// # Errors
 /// The kernel's.
@@ -218,19 +215,19 @@ pub fn pass_on_terms(
     let handler = on_cont as *const () as libc::sighandler_t;
     put_in_front(SIGCONT, handler, libc::SA_RESTART)?;
     unblock(&[SIGCONT])?;
-    // It may have ended before anybody listened.
+    // The superior may have ended before this process caught SIGCONT.
     if orphan::go_on_after(pid)? {
         ask(LEAVE);
     }
     Ok(())
 }
 
-/// The bits that were asked for. Also a futex word, for a thread that only waits for them.
+/// The word with the bits. It is also a futex word, for a thread that only waits for them.
 pub fn word() -> &'static AtomicU32 {
     &ASKED
 }
 
-/// Whether this process is to leave at once.
+/// Whether this process must leave at once.
 pub fn is_quick() -> bool {
     ASKED.load(Ordering::Acquire) & (QUICK | ABORT) != 0
 }
@@ -240,28 +237,28 @@ pub fn ask(bits: u32) {
     ASKED.fetch_or(bits, Ordering::AcqRel);
     let bell = BELL.load(Ordering::Acquire);
     if !bell.is_null() {
-        // SAFETY: `catch` took a `&'static`, so the word is alive. Changing it makes a futex wait
-        // that is about to begin return at once; one under way in this thread ends by the signal.
+        // SAFETY: `catch` took a `&'static`, so the word is alive. Changing it makes a futex wait that is about to
+        // begin return at once; the signal itself ends a wait that is under way in this thread.
         unsafe { (*bell).fetch_add(2, Ordering::AcqRel) };
     }
-    // The signal may have come to another thread than the one that waits for it. futex(2) is a
-    // bare system call.
+    // The kernel may have delivered the signal to another thread than the one that waits for it. futex(2) is a bare
+    // system call.
     futex::wake(&ASKED, u32::MAX);
     let wake = WAKE.load(Ordering::Acquire);
     if wake >= 0 {
         let one = 1_u64;
-        // SAFETY: write(2) is async-signal-safe, and `catch` was given a descriptor that stays open. A full counter
-        // wakes as well.
+        // SAFETY: write(2) is async-signal-safe, and the descriptor that `catch` was given stays open. A full counter
+        // wakes the loop as well.
         unsafe { libc::write(wake, (&raw const one).cast(), size_of::<u64>()) };
     }
 }
 
-/// Takes back `bit`: true for the one caller who does what it asked for.
+/// Takes back `bit`: true for exactly one caller, which does what the bit asks for.
 pub fn take(bit: u32) -> bool {
     ASKED.fetch_and(!bit, Ordering::AcqRel) & bit != 0
 }
 
-/// Async-signal-safe. The first of several signals counts.
+/// Starts the timer at the first of several signals. Async-signal-safe.
 fn start_timer() {
     let deadline_us = clock::monotonic_us() + u64::from(QUICK_S_MAX) * 1_000_000;
     let is_first = DEADLINE_US
@@ -272,8 +269,8 @@ fn start_timer() {
     }
 }
 
-/// For the main thread, once it knows that it is to leave at once: it is not nudged any more, as
-/// what it now does should not be broken off. What it may take stays.
+/// For the main thread, once it knows that it must leave at once: stops the interruptions, because its last work should
+/// not be broken off. The deadline stays.
 pub fn heard() {
     let deadline_us = DEADLINE_US.load(Ordering::Acquire);
     if deadline_us != NEVER {
@@ -289,7 +286,7 @@ fn set_timer(flags: libc::c_int, first_us: u64, then_us: u64) {
             Duration::from_micros(first_us),
             Duration::from_micros(then_us),
         );
-        // It is this process's, so that it does not fail.
+        // The timer is this process's own, so this cannot fail.
         let _ = timer::set(timer, flags, first, then);
     }
 }
@@ -316,7 +313,7 @@ mod tests {
         a_term_of_others_is_passed_on();
     }
 
-    /// In the same test, since both are about the signals of this one process.
+    /// In the same test, since both change the signal handlers of this one process.
     fn a_term_of_others_is_passed_on() {
         use crate::channel::{Channel, Received};
         use std::os::fd::AsFd;

@@ -1,9 +1,9 @@
-//! The signal that has a worker write down where its threads are.
+//! The signal at which a worker writes where its threads are.
 //!
-//! A worker may be stuck in C, with the interpreter's lock, so nothing may be asked of its runtime.
-//! What writes the stacks is a handler of the runtime's that can do so from within a signal
-//! (Python: `faulthandler.register`); ours stands in front of it, calls it, adds which thread has
-//! which seat, and tells the master by one send(2) of a message made beforehand.
+//! A worker may be stuck in C, with the interpreter's lock, so no code may ask its runtime for anything. A handler of
+//! the runtime that can do so within a signal writes the stacks (Python: `faulthandler.register`). Our handler stands
+//! in front of it: it calls it, adds the table of threads and seats, and reports to the master by one send(2) of a
+//! message made beforehand.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use super::{DUMP, call_behind, is_owner, put_in_front, unblock};
 
-/// Seats whose threads are named; Python's handler shows no more than 100 threads.
+/// How many seats' threads the table names; Python's handler shows no more than 100 threads.
 const SEATS_NAMED_MAX: usize = 100;
 /// Room for one line of the table of seats.
 const LINE_BYTES_MAX: usize = 64;
 
-/// What the handler needs, made before it is set.
+/// The data that the handler needs, made before the handler is set.
 struct Prepared {
     dumps: RawFd,
     reports: RawFd,
@@ -25,16 +25,16 @@ struct Prepared {
 
 static PREPARED: AtomicPtr<Prepared> = AtomicPtr::new(std::ptr::null_mut());
 static OWNER: AtomicI32 = AtomicI32::new(0);
-/// `pthread_self(3)` of the thread at each seat, as Python shows it; 0 = nobody.
+/// `pthread_self(3)` of the thread at each seat, as Python shows it; 0 = no thread.
 static THREADS: [AtomicU64; SEATS_NAMED_MAX] = [const { AtomicU64::new(0) }; SEATS_NAMED_MAX];
-/// Handlers at work: a second signal while one writes would mix the two.
+/// How many handlers run: a second signal while the first handler writes would mix the two dumps.
 static AT_WORK: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn on_signal(signal: libc::c_int) {
     if !is_owner(&OWNER, signal) {
         return;
     }
-    // SAFETY: errno is thread-local; what is called below may change it.
+    // SAFETY: errno is thread-local; the calls below may change it.
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: `answer` stored a leaked box, which is never changed.
     if let Some(prepared) = unsafe { PREPARED.load(Ordering::Acquire).as_ref() }
@@ -43,8 +43,8 @@ extern "C" fn on_signal(signal: libc::c_int) {
         call_behind(signal);
         write_seats(prepared.dumps);
         let message = &prepared.message;
-        // SAFETY: send(2) is async-signal-safe and only reads the message. If nobody is there to
-        // read it, or is far behind, the master does without: it waits for a bounded time only.
+        // SAFETY: send(2) is async-signal-safe and only reads the message. If the master has closed the channel, or is
+        // far behind, it goes on without the report: it waits for a bounded time only.
         unsafe {
             let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
             libc::send(
@@ -60,9 +60,8 @@ extern "C" fn on_signal(signal: libc::c_int) {
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Answers [`DUMP`] from now on: calls the handler that is there, which is to write the stacks
-/// to `dumps`, adds the table of seats, and sends `message` on `reports`. Both descriptors must
-/// stay open for the life of the process.
+/// Answers [`DUMP`] from now on: calls the present handler, which writes the stacks to `dumps`, adds the table of
+/// seats, and sends `message` on `reports`. Both descriptors must stay open for the life of the process.
 ///
 /// Children of a later fork get the default action, which ends them.
 pub fn answer(
@@ -77,15 +76,15 @@ pub fn answer(
     });
     OWNER.store(crate::process::pid(), Ordering::Release);
     PREPARED.store(Box::leak(prepared), Ordering::Release);
-    // With SA_RESTART, since a worker that is asked out of curiosity goes on afterwards; and on the
-    // stack that Python's handler set aside, where there is one.
+    // With SA_RESTART, since a worker that an operator dumps out of curiosity goes on afterwards; and on the stack that
+    // Python's handler set aside, if there is one.
     let handler = on_signal as *const () as libc::sighandler_t;
     put_in_front(DUMP, handler, libc::SA_RESTART | libc::SA_ONSTACK)?;
     unblock(&[DUMP]).map(drop)
 }
 
-/// Notes that the calling thread has `seat`, counted from 0 within this worker, so that a dump can
-/// say whose stack is whose.
+/// Notes that the calling thread has `seat`, counted from 0 within this worker, so that a dump can name the seat of
+/// each stack.
 pub fn sit_down(seat: usize) {
     if let Some(thread) = THREADS.get(seat) {
         // SAFETY: pthread_self(3) has no preconditions.
@@ -94,7 +93,8 @@ pub fn sit_down(seat: usize) {
     }
 }
 
-/// `seat 3 is thread 0x00007f5a1c9fe6c0`, one line for each seat. Async-signal-safe: no allocation.
+/// Writes lines such as `seat 3 is thread 0x00007f5a1c9fe6c0`, one for each seat. Async-signal-safe: it does not
+/// allocate.
 fn write_seats(dumps: RawFd) {
     for (seat, thread) in THREADS.iter().enumerate() {
         let thread = thread.load(Ordering::Acquire);
@@ -113,13 +113,13 @@ fn write_seats(dumps: RawFd) {
             line.byte(b"0123456789abcdef"[digit]);
         }
         line.byte(b'\n');
-        // SAFETY: write(2) is async-signal-safe and only reads the line. What cannot be written
-        // is missed by a reader of the dump; there is nobody to tell.
+        // SAFETY: write(2) is async-signal-safe and only reads the line. If the write fails, the line is missing in the
+        // dump; a signal handler has no other way to report it.
         unsafe { libc::write(dumps, line.bytes.as_ptr().cast(), line.len) };
     }
 }
 
-/// Bytes on the stack; what does not fit is cut.
+/// Bytes on the stack; text that does not fit is cut.
 struct DumpLine {
     bytes: [u8; LINE_BYTES_MAX],
     len: usize,
@@ -157,7 +157,7 @@ mod tests {
     use crate::channel::{Channel, Received};
     use crate::memory::AppendFile;
 
-    /// Stands for that of a runtime.
+    /// Stands in for a runtime's handler.
     extern "C" fn write_stacks(_signal: libc::c_int) {
         // SAFETY: as in `on_signal`.
         let prepared = unsafe { PREPARED.load(Ordering::Acquire).as_ref() };

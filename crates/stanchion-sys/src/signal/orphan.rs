@@ -1,6 +1,6 @@
-//! A process ends after its parent. The kernel sends it SIGCONT at the parent's end (prctl(2), `PR_SET_PDEATHSIG`): SIGCONT also has a
-//! stopped process go on (signal(7)). Any other signal would stay pending in a stopped process, but for SIGKILL, which leaves no time
-//! for requests. A timer bounds how long the process may take, wherever it hangs.
+//! Ending a process after its parent. The kernel sends it SIGCONT at the parent's end (prctl(2), `PR_SET_PDEATHSIG`):
+//! SIGCONT also makes a stopped process go on (signal(7)). Any other signal would stay pending in a stopped process,
+//! except SIGKILL, which leaves no time for requests. A timer bounds how long the process may take, wherever it hangs.
 
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicU64, Ordering};
@@ -10,13 +10,13 @@ use super::timer::{self, Target};
 use super::{SIGCONT, SIGKILL, is_owner, set_action, unblock};
 use crate::process;
 
-/// The timer that kills; -1 = none, since the kernel counts them from 0.
+/// The timer that kills the process; -1 = none, since the kernel counts timers from 0.
 static TIMER: AtomicIsize = AtomicIsize::new(-1);
-/// When it does, counted from the end of the parent.
+/// How long after the end of the parent the timer does so.
 static GRACE_US: AtomicU64 = AtomicU64::new(0);
-/// The process that it kills; its children have no such timer.
+/// The process that the timer kills; its children have no such timer.
 static OWNER: AtomicI32 = AtomicI32::new(0);
-/// Its parent. Others send SIGCONT too.
+/// The parent of that process. Other processes send SIGCONT too.
 static PARENT: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn on_orphaned(signal: libc::c_int) {
@@ -33,9 +33,9 @@ extern "C" fn on_orphaned(signal: libc::c_int) {
     }
 }
 
-/// Has the kernel let this process go on, if it is stopped, and send it SIGCONT, once its parent has ended. True if the parent is not
-/// `parent` (any more). To be called after a change of user, which undoes it (prctl(2), `PR_SET_PDEATHSIG`). It follows the present
-/// parent, also over an adoption.
+/// Makes the kernel send this process SIGCONT once its parent has ended, which also wakes it if it is stopped. True if
+/// the parent is not `parent`, or not any more. Call it after a change of user, which undoes it (prctl(2),
+/// `PR_SET_PDEATHSIG`). It follows the present parent, also over an adoption.
 ///
 /// # Errors
 /// The kernel's.
@@ -43,9 +43,9 @@ pub fn go_on_after(parent: i32) -> io::Result<bool> {
     process::die_with(parent, SIGCONT)
 }
 
-/// Has the kernel kill this process `grace` after its parent has ended, unless it has ended by then. True if the parent
-/// is not `parent` (any more). To be called after a change of user, which undoes it (prctl(2), `PR_SET_PDEATHSIG`), and
-/// once in a process.
+/// Makes the kernel kill this process `grace` after its parent has ended, unless it has ended before that. True if the
+/// parent is not `parent`, or not any more. Call it after a change of user, which undoes it (prctl(2),
+/// `PR_SET_PDEATHSIG`), and once in a process.
 pub fn die_after(parent: i32, grace: Duration) -> io::Result<bool> {
     // A timer of 0 would never go off.
     let grace_us = u64::try_from(grace.as_micros()).unwrap_or(u64::MAX).max(1);

@@ -1,21 +1,21 @@
-//! Timers of a process that end in a signal (`timer_create(2)`).
+//! Timers of a process that send a signal (`timer_create(2)`).
 
 use std::io;
 use std::time::Duration;
 
 use crate::call::last_error;
 
-/// By its number, which fits an atomic. The kernel counts from 0, so that none is -1.
+/// A timer's number, which fits an atomic. The kernel counts from 0, so -1 stands for none.
 pub(super) type Timer = isize;
 
-/// The thread or process that the signal is for.
+/// The thread or process that gets the signal.
 #[derive(Clone, Copy)]
 pub(super) enum Target {
     Process,
     CallingThread,
 }
 
-/// A timer that is not running yet, and sends `signal` by this clock.
+/// Makes a timer that does not run yet, and that sends `signal` by this clock.
 pub(super) fn make(clock: libc::clockid_t, target: Target, signal: i32) -> io::Result<Timer> {
     // SAFETY: a zeroed sigevent is valid, and both live through the call (timer_create(2)).
     unsafe {
@@ -36,8 +36,8 @@ pub(super) fn make(clock: libc::clockid_t, target: Target, signal: i32) -> io::R
     }
 }
 
-/// Has a timer of [`make`] go off at `first` (after it, or with `TIMER_ABSTIME` then), and then each `then` if that is not 0.
-/// Async-signal-safe, as `timer_settime(2)` is, but for errno.
+/// Sets a timer of [`make`] to go off after `first` (or, with `TIMER_ABSTIME`, at `first`), and then after each `then`
+/// if that is not 0. Async-signal-safe, as `timer_settime(2)` is, but it changes errno.
 pub(super) fn set(
     timer: Timer,
     flags: libc::c_int,

@@ -1,29 +1,29 @@
-/// How much work may be handed out ahead of the seats, in microseconds of a seat's time. What is
-/// handed out is past the line's order; as long as it is taken within this, nobody can tell.
+/// How much work may be handed out ahead of the seats, in microseconds of a seat's time. A request that is handed out
+/// has left the line's order; if a seat takes it within this time, no client notices.
 const AHEAD_US: u64 = 1_000;
-/// How much answers handed out ahead of a seat may come to, in bytes. Each goes through memory of its own, and that of
-/// more is no longer in the core's caches when its turn comes.
+/// How many bytes of answers may come from requests handed out ahead of a seat. Each answer goes through memory of its
+/// own, and with more bytes than this an answer's memory is no longer in the core's caches when its turn comes.
 const AHEAD_BYTES: u64 = 3 << 20;
-/// What was of late is forgotten at this rate: a sixteenth of the difference each time.
+/// The estimates forget the past at this rate: a sixteenth of the difference each time.
 const FORGETTING: u64 = 16;
 
 /// How many requests to hand out ahead of each seat.
 ///
-/// One, so that a seat finds its next request without waiting for it. More only while requests are
-/// so short that all of them are taken within a millisecond: then handing over costs as much as
-/// serving, and is cheaper by the batch. One long request among short ones is enough to go
-/// back to one: the estimate rises at once and falls slowly. Of the length of answers the mean counts.
+/// Usually one, so that a seat finds its next request without waiting for it. More only while requests are so short
+/// that seats take all of them within a millisecond: then handing over costs as much as serving, and is cheaper in
+/// batches. One long request among short ones is enough to go back to one: the estimate rises at once and falls slowly.
+/// For the length of answers the mean counts.
 #[derive(Debug)]
 pub struct Ahead {
-    /// The longest service of late, in microseconds.
+    /// An estimate of the longest recent service, in microseconds.
     service_us: u64,
-    /// The mean length of answers of late, in bytes.
+    /// The mean length of recent answers, in bytes.
     answer_bytes: u64,
     per_seat_max: usize,
 }
 
 impl Ahead {
-    /// As long as nothing is known, one.
+    /// Starts with one request ahead, until services were measured.
     pub fn new(per_seat_max: usize) -> Self {
         Self {
             service_us: AHEAD_US,
@@ -32,7 +32,7 @@ impl Ahead {
         }
     }
 
-    /// A seat had a request for so long, and its answer took so many bytes of memory.
+    /// Notes that a seat had a request for so long, and that its answer took so many bytes of memory.
     pub fn served(&mut self, service_us: u64, answer_bytes: u64) {
         self.service_us = if service_us >= self.service_us {
             service_us
@@ -42,7 +42,7 @@ impl Ahead {
         self.answer_bytes = towards(self.answer_bytes, answer_bytes);
     }
 
-    /// Requests to hand out beyond those that are being served, for each seat; at least one.
+    /// How many requests to hand out for each seat beyond the one that it serves; at least one.
     pub fn per_seat(&self) -> usize {
         let in_time = AHEAD_US / self.service_us.max(1);
         let in_cache = AHEAD_BYTES / self.answer_bytes.max(1);
@@ -51,7 +51,7 @@ impl Ahead {
     }
 }
 
-/// What `before` is after another one. Rounded, so that it does not stop short of where it goes.
+/// The estimate `before` moves towards a new value. The step is rounded up, so that the estimate arrives there.
 fn towards(before: u64, now: u64) -> u64 {
     let step = before.abs_diff(now).div_ceil(FORGETTING);
     if now < before {

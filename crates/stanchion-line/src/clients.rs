@@ -6,7 +6,7 @@ use std::hash::Hash;
 
 /// Counts what clients have of something: places in the line, connections, bytes.
 ///
-/// A client who has nothing is not remembered, so there are never more of them than things to have.
+/// A client that has nothing takes no memory, so there are never more clients here than things to have.
 #[derive(Debug)]
 pub struct Clients<K> {
     had: HashMap<K, u64>,
@@ -20,8 +20,8 @@ impl<K> Default for Clients<K> {
 }
 
 impl<K: Eq + Hash> Clients<K> {
-    /// Counts so much more for this client; false, and nothing is counted, if it would have more than `most`
-    /// then.
+    /// Counts `amount` more for this client; false, and it counts nothing, if the client would then have more than
+    /// `most`.
     pub fn take(&mut self, client: K, amount: u64, most: u64) -> bool {
         match self.had.entry(client) {
             hash_map::Entry::Occupied(mut had) => {
@@ -42,7 +42,7 @@ impl<K: Eq + Hash> Clients<K> {
         }
     }
 
-    /// This client has so much less.
+    /// Counts `amount` less for this client.
     pub fn give_back(&mut self, client: K, amount: u64) {
         if let hash_map::Entry::Occupied(mut had) = self.had.entry(client) {
             let left = had.get().saturating_sub(amount);

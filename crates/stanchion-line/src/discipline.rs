@@ -1,26 +1,26 @@
-//! The queue discipline: in which order a lane is served, and which of those who have waited long are shed.
+//! The queue discipline: the order in which a lane is served, and which long-waiting entries it sheds.
 
-/// The discipline of a lane, as queueing theory has it: who goes first.
+/// The discipline of a lane, as queueing theory calls the order of service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Discipline {
     /// First in, first out.
     #[default]
     Fifo,
-    /// First in, first out, until the lane is *over its target*: its oldest entry has waited for `target_us`.
-    /// From then on newest first, since the clients at the front are the likeliest to have given
-    /// up, and the oldest are shed, at first one per `target_us` and then ever faster. First in,
-    /// first out again as soon as nobody waits for so long. A target of 0 is never reached.
+    /// First in, first out, until the lane is *over its target*: its oldest entry has waited for `target_us`. From then
+    /// on newest first, since the clients at the front are the likeliest to have given up; and the lane sheds its
+    /// oldest entries, at first one per `target_us` and then ever faster. It is first in, first out again as soon as no
+    /// entry has waited that long. A target of 0 is never reached.
     Adaptive {
-        /// How long the oldest may wait, in microseconds, before the lane is over its target.
+        /// How long the oldest entry may wait, in microseconds, before the lane is over its target.
         target_us: u64,
     },
 }
 
-/// The memory of a lane over its target: when the next one is shed.
+/// The state of a lane over its target: when it sheds the next entry.
 ///
-/// The control law of `CoDel` (RFC 8289 section 3.3): the first after one interval over the target, and then,
-/// as long as the lane is, the n-th an interval divided by √n after the one before. Its
-/// interval is our target: both mean "longer than any good reason to wait".
+/// The control law of `CoDel` (RFC 8289 section 3.3): it sheds the first entry after one interval over the target, and
+/// then, as long as the lane is over the target, the n-th an interval divided by √n after the one before. Its interval
+/// is our target: both mean "longer than any good reason to wait".
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shedding {
     interval_us: u64,
@@ -39,7 +39,7 @@ impl Discipline {
 }
 
 impl Shedding {
-    /// The lane is over its target since `since_us`.
+    /// The lane has been over its target since `since_us`.
     pub(crate) fn begin(since_us: u64, target_us: u64) -> Self {
         Self {
             interval_us: target_us,
@@ -48,12 +48,12 @@ impl Shedding {
         }
     }
 
-    /// From when on the oldest is to be shed.
+    /// The time from which the lane should shed its oldest entry.
     pub(crate) fn next_us(&self) -> u64 {
         self.next_us
     }
 
-    /// One was shed.
+    /// Notes that an entry was shed.
     pub(crate) fn shed(&mut self) {
         self.shed += 1;
         // interval / √shed, in whole numbers: √(interval² / shed).

@@ -1,37 +1,35 @@
-//! How fast the line moves: requests that leave the seats per unit of time *while somebody waits*.
+//! How fast the line moves: how many requests leave the seats per unit of time *while a request waits*.
 
 /// How much of the past counts: an event this long ago (in counted time) weighs 1/e of a new one.
 /// Long enough to average over a few slow requests, short enough to notice an app that stalls.
 const MEMORY_US: f64 = 10_000_000.0;
 
-/// An exponentially weighted mean over time, kept as its two sums: departures, and the time in
-/// which they happened.
+/// An exponentially weighted mean over time, kept as its two sums: departures, and the time in which they happened.
 ///
-/// Only time in which the line is not empty is counted. Then every seat is busy, so departures
-/// show what the seats are able to do; in a quiet hour they would show only how little was asked of
-/// them. And because time is summed instead of dividing by the gap between two departures, a burst
-/// of departures in the same microsecond is as good as an even stream, and a stall weighs
-/// on the estimate as it happens, without waiting for the departure that ends it.
+/// It counts only time in which the line is not empty. Then every seat is busy, so departures show how much the seats
+/// can do; in a quiet hour they would show only how little was asked of them. And because it sums time instead of
+/// dividing by the gap between two departures, a burst of departures in the same microsecond counts as much as an even
+/// stream, and a stall weighs on the estimate as it happens, without waiting for the departure that ends it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DrainRate {
     departures: f64,
     busy_us: f64,
-    /// The moment up to which busy time is in the sums; `None` while nobody waits.
+    /// The moment up to which busy time is in the sums; `None` while no request waits.
     counted_to_us: Option<u64>,
 }
 
 impl DrainRate {
-    /// Somebody waits from now on.
+    /// A request waits from now on.
     pub(crate) fn begin(&mut self, now_us: u64) {
         self.counted_to_us = Some(now_us);
     }
 
-    /// Nobody waits any more. Time since the last count is left out: it holds no departure.
+    /// No request waits any more. Time since the last count is left out: it holds no departure.
     pub(crate) fn rest(&mut self) {
         self.counted_to_us = None;
     }
 
-    /// A request left its seat. Says nothing about the seats' pace if nobody waited.
+    /// Counts a request that left its seat, unless no request waits: then it shows nothing about the seats' pace.
     pub(crate) fn departure(&mut self, now_us: u64) {
         self.count_to(now_us);
         if self.counted_to_us.is_some() {
@@ -39,7 +37,7 @@ impl DrainRate {
         }
     }
 
-    /// Requests that leave the seats per second while somebody waits; 0 if none has in memory.
+    /// How many requests leave the seats per second while a request waits; 0 if none has left in recent time.
     pub(crate) fn per_second(mut self, now_us: u64) -> f64 {
         self.count_to(now_us);
         if self.busy_us > 0.0 {
@@ -51,8 +49,9 @@ impl DrainRate {
 
     /// The time, in microseconds, in which as many as `waiting` requests leave the seats.
     ///
-    /// With less than one departure in memory the next one is taken to happen right now: the
-    /// most hopeful reading of what was seen, which grows with every moment it does not come true.
+    /// With less than one departure in memory, the estimate assumes that the next departure happens right now. That is
+    /// the most hopeful reading of the past, and the estimate grows with every moment in which the departure does not
+    /// happen.
     pub(crate) fn time_for_us(mut self, waiting: usize, now_us: u64) -> f64 {
         self.count_to(now_us);
         to_f64(waiting as u64) * self.busy_us / self.departures.max(1.0)
@@ -71,7 +70,7 @@ impl DrainRate {
     }
 }
 
-/// An estimate can do without the digits past 2^53 (of microseconds: 285 years).
+/// An estimate does not need the digits past 2^53 (of microseconds: 285 years).
 #[expect(clippy::cast_precision_loss)]
 fn to_f64(number: u64) -> f64 {
     number as f64
@@ -136,7 +135,7 @@ mod tests {
 
         rate.rest();
         let later_us = now_us + 3_600 * SECOND_US;
-        rate.departure(later_us); // nobody waited: not a measure of the seats
+        rate.departure(later_us); // no request waited, so this does not measure the seats
         rate.begin(later_us);
         assert_near(rate.time_for_us(500, later_us), before_us);
     }

@@ -1,45 +1,45 @@
-//! One queue of the line: its entries in order, the gaps of those who left, and who is due.
+//! One lane of the line: its entries in order, the gaps of entries that left, and the entries that are due.
 
 use std::collections::VecDeque;
 
 use crate::discipline::{Discipline, Shedding};
 use crate::drain_rate::DrainRate;
 
-/// The bounds of `Retry-After`, in seconds. Less than one would be "at once", which is what the
-/// client just did; beyond a minute an estimate is a guess, and a client has mostly given up.
+/// The bounds of `Retry-After`, in seconds. Less than one would mean "at once", which the client has just tried; beyond
+/// a minute an estimate is a guess, and most clients have given up.
 const RETRY_AFTER_S_MIN: u64 = 1;
 const RETRY_AFTER_S_MAX: u64 = 60;
 
-/// Gaps left by those who left from the middle are closed once they outnumber the waiting by
-/// this many, so memory stays in proportion to `waiting_max` however many come and go.
+/// The lane closes the gaps of entries that left from the middle once they outnumber the waiting entries by this many,
+/// so memory stays in proportion to `waiting_max` however many come and go.
 const GAPS_SPARE: usize = 32;
 
-/// What holds for every lane of a line.
+/// The rules for every lane of a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub(crate) queue_timeout_us: u64,
     pub(crate) discipline: Discipline,
 }
 
-/// Why an entry was taken out before its turn.
+/// Why the line took an entry out before its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
-    /// It has waited as long as one may.
+    /// It has waited as long as an entry may.
     TimedOut,
     /// The lane is over its target ([`Discipline::Adaptive`]), and it is the oldest.
     Shed,
 }
 
-/// How a lane is, for people to look at.
+/// The state of a lane, for people to look at.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LaneView {
-    /// How many wait.
+    /// How many entries wait.
     pub waiting: usize,
-    /// How long the oldest has waited, in microseconds; zero if nobody waits.
+    /// How long the oldest entry has waited, in microseconds; zero if none waits.
     pub oldest_wait_us: u64,
-    /// Requests that leave the seats per second while somebody waits.
+    /// How many requests leave the seats per second while a request waits.
     pub drain_per_s: f64,
-    /// Whether it is over its target ([`Discipline::Adaptive`]).
+    /// Whether the lane is over its target ([`Discipline::Adaptive`]).
     pub is_over_target: bool,
 }
 
@@ -47,18 +47,16 @@ pub struct LaneView {
 pub(crate) struct Entry<T> {
     pub(crate) number: u64,
     pub(crate) joined_us: u64,
-    /// `None` is a gap: the entry left, and the ones behind have not closed up yet.
+    /// `None` is a gap: the entry left, and the entries behind it have not closed up yet.
     pub(crate) item: Option<T>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Lane<T> {
-    /// In order of `number`, and so in order of `joined_us`. Neither the front nor the back is a
-    /// gap.
+    /// In order of `number`, and so in order of `joined_us`. Neither the front nor the back is a gap.
     entries: VecDeque<Entry<T>>,
-    /// Those who were pulled before and came back, the oldest first; no gaps. They go first and
-    /// are not shed, and as they have not stood here all the time they say nothing on whether the
-    /// lane is over its target.
+    /// Entries that were pulled before and came back, the oldest first, without gaps. They go first and are not shed.
+    /// They have not waited here all the time, so they say nothing on whether the lane is over its target.
     returned: VecDeque<Entry<T>>,
     waiting: usize,
     drain_rate: DrainRate,
@@ -66,7 +64,7 @@ pub(crate) struct Lane<T> {
 }
 
 impl Rules {
-    /// At the deadline itself: a timer set to it must find its work.
+    /// An entry is overdue at the deadline itself, so that a timer set to the deadline finds work.
     pub(crate) fn is_overdue(&self, joined_us: u64, now_us: u64) -> bool {
         self.queue_timeout_us > 0 && now_us.saturating_sub(joined_us) >= self.queue_timeout_us
     }
@@ -92,7 +90,8 @@ impl<T> Lane<T> {
         self.entries.push_back(entry);
     }
 
-    /// As many come back as were out, so this has no bound of its own, and short searches.
+    /// Puts a pulled entry back. There are never more of these than were pulled, so this needs no bound of its own, and
+    /// its searches are short.
     pub(crate) fn put_back(&mut self, now_us: u64, entry: Entry<T>) {
         self.enter(now_us);
         let index = self
@@ -110,7 +109,7 @@ impl<T> Lane<T> {
 
     /// Whether [`Self::pull`] has an entry to give.
     pub(crate) fn can_pull(&self, now_us: u64, rules: &Rules) -> bool {
-        // If even the newest is overdue, all are.
+        // If even the newest entry is overdue, all are.
         let newest = self.entries.back().into_iter();
         newest
             .chain(&self.returned)
@@ -165,8 +164,8 @@ impl<T> Lane<T> {
         Some((Expiry::Shed, shed))
     }
 
-    /// Looks whether the lane is over its target. Done when an entry is to come out by time or by turn; not when
-    /// one leaves, unless he is the last.
+    /// Checks whether the lane is over its target, when an entry is to come out by time or by turn. It does not check
+    /// when an entry leaves, unless that was the last one.
     fn judge(&mut self, now_us: u64, rules: &Rules) {
         let Some(target_us) = rules.discipline.target_us() else {
             return;
@@ -193,13 +192,13 @@ impl<T> Lane<T> {
         time_s.clamp(RETRY_AFTER_S_MIN, RETRY_AFTER_S_MAX)
     }
 
-    /// When the one joined who has waited longest.
+    /// When the entry joined that has waited longest.
     pub(crate) fn oldest_joined_us(&self) -> Option<u64> {
         let fronts = [self.returned.front(), self.entries.front()];
         fronts.into_iter().flatten().map(|one| one.joined_us).min()
     }
 
-    /// How it is.
+    /// The state of the lane.
     pub(crate) fn view(&self, now_us: u64) -> LaneView {
         let oldest_us = self.oldest_joined_us();
         LaneView {
@@ -210,7 +209,7 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Takes everybody out, in order.
+    /// Takes all entries out, in order.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Entry<T>> + use<T> {
         self.waiting = 0;
         self.shedding = None;
@@ -247,7 +246,7 @@ impl<T> Lane<T> {
         }
     }
 
-    /// One entry became a gap: restores "neither end is a gap" and bounds the gaps between.
+    /// Closes up after an entry became a gap: removes gaps at both ends, and bounds the gaps between.
     fn close_up(&mut self) {
         let is_gap = |entry: Option<&Entry<T>>| entry.is_some_and(|entry| entry.item.is_none());
         while is_gap(self.entries.front()) {

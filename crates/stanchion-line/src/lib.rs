@@ -1,4 +1,5 @@
-//! The waiting line: who waits, in which order, for how long, and who is told to come back later.
+//! The waiting line: which requests wait, in which order and for how long, and which clients are asked to come back
+//! later.
 //!
 //! This crate is policy only. It performs no I/O and has no clock: time is an argument, in
 //! microseconds of one monotonic clock whose zero does not matter. The same code can therefore

@@ -1,60 +1,60 @@
-//! The lanes together: who is let in, and whose turn it is.
+//! All lanes together: which requests join the line, and which one has the next turn.
 
 use std::cmp::Reverse;
 
 use crate::discipline::Discipline;
 use crate::lane::{Entry, Expiry, Lane, LaneView, Rules};
 
-/// How often a lane with somebody in it may be passed over before the next turn is its own: rare
-/// enough that an overtaking lane overtakes, often enough that everybody moves.
+/// How often the line may pass over a lane with waiting entries before that lane has the next turn: rare enough that an
+/// overtaking lane overtakes, often enough that every lane moves.
 const PASSED_OVER_MAX: u32 = 8;
 
-/// What the operator chose.
+/// The limits of the line, which the operator chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineLimits {
-    /// How many may wait at once. Everybody passes through the line, also when a seat is free, so
-    /// zero refuses everybody.
+    /// How many requests may wait at once. Every request passes through the line, even if a seat is free, so zero
+    /// refuses every request.
     pub waiting_max: usize,
-    /// How long one may wait, in microseconds; zero for as long as it takes.
+    /// How long a request may wait, in microseconds; zero for no limit.
     pub queue_timeout_us: u64,
-    /// Who of a lane goes first.
+    /// The order within a lane.
     pub discipline: Discipline,
 }
 
-/// What the operator chose for one lane.
+/// The limits of one lane, which the operator chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneLimits {
-    /// The smaller goes first. Lanes with the same number are served as one: whoever has waited
-    /// longest.
+    /// The lane with the smaller number goes first. Lanes with the same number are served as one: the request that has
+    /// waited longest goes first.
     pub priority: u32,
-    /// How many may wait in this lane; they do not count for [`LineLimits::waiting_max`]. `None`:
-    /// they do, and have what room the others leave.
+    /// How many requests may wait in this lane; they do not count for [`LineLimits::waiting_max`]. `None`: they do
+    /// count, and the lane has the room that the other lanes leave.
     pub waiting_max: Option<usize>,
 }
 
-/// Which lane: its index in what [`Line::with_lanes`] was given.
+/// A lane, by its index in the list given to [`Line::with_lanes`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LaneId(u16);
 
-/// The name of one waiting entry. Never given to another entry of the same line.
+/// The name of one waiting entry. No other entry of the same line ever gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     lane: LaneId,
     number: u64,
 }
 
-/// Why somebody was not let into the line: as many wait as may. The operator's limit, or more work than
-/// the seats can do.
+/// The line refuses an entry: as many wait as may. Either the operator's limit is low, or there is more work than the
+/// seats can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
-    /// When to come back: the value for `Retry-After` (RFC 9110 section 10.2.3), in seconds.
+    /// When the client should come back: the value for `Retry-After` (RFC 9110 section 10.2.3), in seconds.
     pub retry_after_s: u64,
 }
 
 /// An entry that came out of the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pulled<T> {
-    /// What was put in by [`Line::join`].
+    /// The item given to [`Line::join`].
     pub item: T,
     /// The name it had in the line.
     pub place: Place,
@@ -65,20 +65,18 @@ pub struct Pulled<T> {
 /// A line of one or more lanes, bounded in length and in time.
 ///
 /// Every item that joins comes out exactly once: of [`pull`](Self::pull), [`leave`](Self::leave),
-/// [`expire`](Self::expire) or [`drain`](Self::drain). Methods take constant time, amortised, for each
-/// lane there is, with two exceptions: `leave` finds its entry by binary search, and `pull` steps over the
-/// overdue.
+/// [`expire`](Self::expire) or [`drain`](Self::drain). Methods take constant time, amortised, for each lane, with two
+/// exceptions: `leave` finds its entry by binary search, and `pull` steps over overdue entries.
 ///
-/// The lane with the smallest priority is served first, but none is passed over for ever: see
+/// The line serves the lane with the smallest priority first, but never passes over a lane for ever: see
 /// [`pull`](Self::pull).
 ///
-/// `now_us` must come from one monotonic clock. If it steps back nothing breaks: a wait is then
-/// counted as zero.
+/// `now_us` must come from one monotonic clock. If it steps back nothing breaks: the wait then counts as zero.
 #[derive(Debug)]
 pub struct Line<T> {
     waiting_max: usize,
     rules: Rules,
-    /// At least one.
+    /// The lanes, at least one.
     lanes: Vec<Turns<T>>,
     number_next: u64,
 }
@@ -88,7 +86,7 @@ pub struct Line<T> {
 struct Turns<T> {
     lane: Lane<T>,
     limits: LaneLimits,
-    /// Turns that went to others since its last, while somebody waited here who could have gone.
+    /// How many turns other lanes have had since this lane's last one, while an entry waited here that could have gone.
     passed_over: u32,
 }
 
@@ -108,7 +106,7 @@ impl LaneId {
 }
 
 impl Place {
-    /// The lane it is in.
+    /// The lane of the entry.
     pub fn lane(self) -> LaneId {
         self.lane
     }
@@ -127,7 +125,7 @@ impl<T> Line<T> {
     /// An empty line of these lanes.
     ///
     /// # Panics
-    /// If there are none.
+    /// If the list is empty.
     pub fn with_lanes(limits: LineLimits, lanes: &[LaneLimits]) -> Self {
         assert!(!lanes.is_empty(), "a line has a lane");
         let lanes = lanes.iter().map(|&limits| Turns {
@@ -146,8 +144,8 @@ impl<T> Line<T> {
         }
     }
 
-    /// Whether one more may join `lane`, if `elsewhere` wait who count for the same
-    /// [`LineLimits::waiting_max`] as this line.
+    /// Whether one more may join `lane`, if `elsewhere` more entries wait outside this line that count for the same
+    /// [`LineLimits::waiting_max`].
     pub fn has_room(&self, lane: LaneId, elsewhere: usize) -> bool {
         let turns = &self.lanes[lane.index()];
         match turns.limits.waiting_max {
@@ -156,7 +154,7 @@ impl<T> Line<T> {
         }
     }
 
-    /// How many wait who count for [`LineLimits::waiting_max`].
+    /// How many waiting entries count for [`LineLimits::waiting_max`].
     fn sharing(&self) -> usize {
         let sharing = self
             .lanes
@@ -165,10 +163,10 @@ impl<T> Line<T> {
         sharing.map(|turns| turns.lane.len()).sum()
     }
 
-    /// Puts `item` at the end of `lane`, or gives it back with the reason.
+    /// Puts `item` at the end of `lane`, or returns it with the reason.
     ///
-    /// Entries past their deadline keep their room until [`expire`](Self::expire) took them out,
-    /// so let it do so first.
+    /// Entries past their deadline keep their room until [`expire`](Self::expire) has taken them out, so call that
+    /// first.
     pub fn join(&mut self, now_us: u64, lane: LaneId, item: T) -> Result<Place, (T, Full)> {
         if !self.has_room(lane, 0) {
             let retry_after_s = self.retry_after_s(now_us, lane);
@@ -179,11 +177,11 @@ impl<T> Line<T> {
         Ok(place)
     }
 
-    /// Puts back one who was pulled and must be served anew: he joined at `joined_us`, and is
-    /// the next to be pulled from `lane`, before everybody who has not been out yet.
+    /// Puts back a request that was pulled and must be served again. It joined at `joined_us`, and is the next to be
+    /// pulled from `lane`, before every entry that was never pulled.
     ///
-    /// He is never refused: he has waited his time, and there are not more of his kind than
-    /// were pulled. He counts as waiting, and is overdue when he would have been; he is not shed.
+    /// The line never refuses it: it has waited its time, and no more requests come back than were pulled. It counts as
+    /// waiting, and is overdue when it would have been; it is not shed.
     pub fn put_back(&mut self, now_us: u64, lane: LaneId, joined_us: u64, item: T) -> Place {
         let (place, entry) = self.entry(lane, joined_us, item);
         self.lanes[lane.index()].lane.put_back(now_us, entry);
@@ -202,20 +200,19 @@ impl<T> Line<T> {
         (Place { lane, number }, entry)
     }
 
-    /// Takes out who is next, for a seat that is free.
+    /// Takes out the next entry, for a seat that is free.
     ///
-    /// The lane with the smallest priority; of several, the one in which somebody has waited
-    /// longest. But a lane that was passed over 8 times has the next turn, so of `8 + lanes` turns
-    /// each lane gets one at least as long as somebody waits in it.
+    /// It comes from the lane with the smallest priority; among several such lanes, from the one in which an entry has
+    /// waited longest. But a lane that was passed over 8 times has the next turn, so of `8 + lanes` turns each lane
+    /// gets at least one as long as an entry waits in it.
     ///
-    /// Never an entry past its deadline: those are passed over and come out of
-    /// [`expire`](Self::expire).
+    /// It is never an entry past its deadline: `pull` steps over those, and [`expire`](Self::expire) takes them out.
     pub fn pull(&mut self, now_us: u64) -> Option<Pulled<T>> {
         self.pull_if(now_us, |_| true)
     }
 
-    /// As [`pull`](Self::pull), from those lanes only that `may` have the seat. The others are not
-    /// passed over by it.
+    /// As [`pull`](Self::pull), but only from lanes that `may` have the seat. For the other lanes this does not count
+    /// as being passed over.
     pub fn pull_if(&mut self, now_us: u64, may: impl Fn(LaneId) -> bool) -> Option<Pulled<T>> {
         let lane = if self.lanes.len() == 1 {
             Some(LaneId::DEFAULT).filter(|&only| may(only))
@@ -245,13 +242,12 @@ impl<T> Line<T> {
         Some(LaneId::new(chosen))
     }
 
-    /// Takes out one who will not wait any longer: the client is gone.
+    /// Takes out an entry that will not wait any longer: its client is gone.
     pub fn leave(&mut self, place: Place) -> Option<T> {
         self.lanes[place.lane.index()].lane.leave(place.number)
     }
 
-    /// Takes out one entry that may not wait any longer, the oldest of a lane first. Call it until
-    /// it gives nothing.
+    /// Takes out one entry that may not wait any longer, the oldest of a lane first. Call it until it returns `None`.
     pub fn expire(&mut self, now_us: u64) -> Option<(Expiry, Pulled<T>)> {
         let rules = self.rules;
         let mut lanes = (0..).map(LaneId).zip(&mut self.lanes);
@@ -260,39 +256,39 @@ impl<T> Line<T> {
         Some((expiry, entry.into_pulled(lane, now_us)?))
     }
 
-    /// Tells the line that a request of `lane` left its seat, whatever its answer was.
+    /// Counts a request of `lane` that left its seat, whatever its answer was.
     ///
-    /// Feeds the estimate of how fast the lane moves. Say it before pulling the next request
-    /// for that seat: a departure counts only while somebody waits.
+    /// The estimate of how fast the lane moves depends on it. Call it before pulling the next request for that seat: a
+    /// departure counts only while a request waits.
     pub fn drained(&mut self, now_us: u64, lane: LaneId) {
         self.lanes[lane.index()].lane.departure(now_us);
     }
 
-    /// In how many seconds everybody who waits now in `lane` should be out of it, at the present
-    /// drain rate: between 1 and 60.
+    /// In how many seconds every entry that waits now in `lane` should be out of it, at the present drain rate: between
+    /// 1 and 60.
     ///
-    /// Each lane has a rate of its own: what it gets of the seats, whatever priorities, turns and
-    /// reserved seats make of that, is what somebody who comes back will get.
+    /// Each lane has a rate of its own. The lane gets a share of the seats, by priorities, turns and reserved seats,
+    /// and a client that comes back will get the same share.
     pub fn retry_after_s(&self, now_us: u64, lane: LaneId) -> u64 {
         self.lanes[lane.index()].lane.retry_after_s(now_us)
     }
 
-    /// How many wait, those past their deadline included.
+    /// How many entries wait, those past their deadline included.
     pub fn len(&self) -> usize {
         self.lanes.iter().map(|turns| turns.lane.len()).sum()
     }
 
-    /// How `lane` is.
+    /// The state of `lane`.
     pub fn view(&self, now_us: u64, lane: LaneId) -> LaneView {
         self.lanes[lane.index()].lane.view(now_us)
     }
 
-    /// Whether nobody waits.
+    /// Whether no entry waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How long one has waited at most, in microseconds; zero if nobody waits.
+    /// How long the oldest entry has waited, in microseconds; zero if none waits.
     pub fn oldest_wait_us(&self, now_us: u64) -> u64 {
         let lanes = self.lanes.iter();
         lanes
@@ -301,7 +297,7 @@ impl<T> Line<T> {
             .map_or(0, |joined_us| now_us.saturating_sub(joined_us))
     }
 
-    /// Takes everybody out, each lane in order: the server closes and they must be told.
+    /// Takes all entries out, each lane in order: the server closes and must answer them.
     ///
     /// The line is empty afterwards, even if the iterator is dropped half-way.
     pub fn drain(&mut self, now_us: u64) -> impl Iterator<Item = Pulled<T>> + use<T> {
@@ -314,15 +310,15 @@ impl<T> Line<T> {
         })
     }
 
-    /// Whether one who joined then has waited too long; also for those who were handed out ahead
-    /// and whom no seat has taken.
+    /// Whether an entry that joined then has waited too long; also for a request that was handed out ahead and that no
+    /// seat has taken.
     pub fn is_overdue(&self, joined_us: u64, now_us: u64) -> bool {
         self.rules.is_overdue(joined_us, now_us)
     }
 }
 
 impl<T> Turns<T> {
-    /// The smallest goes first.
+    /// The lane with the smallest rank goes first.
     fn rank(&self, index: usize) -> impl Ord + use<T> {
         let turns_owed = if self.passed_over >= PASSED_OVER_MAX {
             self.passed_over

@@ -2,20 +2,20 @@
 
 use crate::line::LaneId;
 
-/// How many seats each lane has, and how many are kept for it.
+/// How many seats each lane holds, and how many are kept for it.
 ///
-/// The seats kept for a lane are the ones that all the others together cannot take. It may take
-/// more than those, if they are free.
+/// All the other lanes together cannot take the seats kept for a lane. The lane may take more than those, if they are
+/// free.
 #[derive(Debug)]
 pub struct Reserve {
-    /// By lane, the seats kept for it; empty if there are none at all.
+    /// By lane: how many seats are kept for it; empty if no lane has any.
     kept: Vec<usize>,
-    /// By lane, the requests that have a seat, or wait for one to take them.
+    /// By lane: how many requests have a seat, or wait for one to take them.
     held: Vec<usize>,
 }
 
 impl Reserve {
-    /// Keeps so many seats for each lane.
+    /// Keeps this many seats for each lane.
     pub fn new(kept: Vec<usize>) -> Self {
         if kept.iter().all(|&seats| seats == 0) {
             return Self {
@@ -29,19 +29,19 @@ impl Reserve {
         }
     }
 
-    /// Whether no seat is kept for anybody; then nothing is counted either.
+    /// Whether no seat is kept for any lane; then nothing is counted either.
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
-    /// A request of `lane` goes to a seat.
+    /// Counts a request of `lane` that goes to a seat.
     pub fn entered(&mut self, lane: LaneId) {
         if !self.is_empty() {
             self.held[lane.index()] += 1;
         }
     }
 
-    /// A request of `lane` is done with its seat.
+    /// Counts a request of `lane` that is done with its seat.
     pub fn left(&mut self, lane: LaneId) {
         if !self.is_empty() {
             self.held[lane.index()] -= 1;
@@ -54,14 +54,14 @@ impl Reserve {
     }
 }
 
-/// Whether there is a seat for one more of `lane` if each lane holds `held` of `seats` seats, and
-/// for each are `kept` some.
+/// Whether there is a seat for one more request of `lane`, if each lane holds `held` of `seats` seats and has `kept` of
+/// them kept for it.
 ///
-/// One seat is never kept, whatever was asked for, so that every lane has one to hope for. Where
-/// there are too few (workers are dead or not there yet) the first lanes have theirs.
+/// One seat is never kept, whatever the operator asked for, so that every lane can get one. If there are too few seats
+/// (workers are dead or not there yet), the first lanes have theirs.
 fn may_enter(lane: usize, held: &[usize], kept: &[usize], seats: usize) -> bool {
     let mut to_keep = seats.saturating_sub(1);
-    let mut taken = 1; // the one more
+    let mut taken = 1; // the request that asks
     for (other, (&held, &kept)) in held.iter().zip(kept).enumerate() {
         let kept = kept.min(to_keep);
         to_keep -= kept;
@@ -82,27 +82,27 @@ mod tests {
         // (held, kept, seats, whether each lane may have one more)
         type Row<'a> = (&'a [usize], &'a [usize], usize, &'a [bool]);
         let table: &[Row] = &[
-            // Lane 1 has one of four.
+            // Lane 1 has a kept seat, one of four.
             (&[0, 0], &[0, 1], 4, &[true, true]),
             (&[2, 0], &[0, 1], 4, &[true, true]),
             (&[3, 0], &[0, 1], 4, &[false, true]),
             (&[3, 1], &[0, 1], 4, &[false, false]),
             (&[2, 1], &[0, 1], 4, &[true, true]),
-            // It may have more than its own.
+            // Lane 1 may have more than the seats kept for it.
             (&[0, 3], &[0, 1], 4, &[true, true]),
             (&[0, 4], &[0, 1], 4, &[false, false]),
-            // Two lanes have some, and leave each other's alone.
+            // Two lanes have kept seats, and leave each other's alone.
             (&[0, 0, 0], &[0, 2, 1], 4, &[true, true, true]),
             (&[1, 0, 0], &[0, 2, 1], 4, &[false, true, true]),
             (&[1, 0, 1], &[0, 2, 1], 4, &[false, true, false]),
             (&[1, 2, 0], &[0, 2, 1], 4, &[false, false, true]),
-            // Fewer seats at work: one is everybody's, the first lanes have the others.
+            // Fewer seats are at work: one is for any lane, the first lanes have the others.
             (&[0, 0, 0], &[0, 2, 1], 2, &[true, true, true]),
             (&[1, 0, 0], &[0, 2, 1], 2, &[false, true, false]),
             (&[0, 0, 0], &[0, 2, 1], 1, &[true, true, true]),
             (&[1, 0, 0], &[0, 2, 1], 1, &[false, false, false]),
             (&[0, 0, 0], &[0, 2, 1], 0, &[false, false, false]),
-            // Workers died while all was taken.
+            // Workers died while all seats were taken.
             (&[3, 1, 0], &[0, 2, 1], 2, &[false, false, false]),
         ];
         for &(held, kept, seats, expected) in table {
@@ -131,7 +131,7 @@ mod tests {
         assert!(none.is_empty());
         none.entered(second);
         none.left(second);
-        assert!(none.may_enter(second, 0), "nobody counts");
+        assert!(none.may_enter(second, 0), "nothing is counted");
     }
 
     proptest! {
@@ -158,8 +158,8 @@ mod tests {
                     if asked < seats {
                         prop_assert!(total - held[lane] <= seats - kept[lane]);
                     }
-                    // One with fewer than its own gets one as soon as its own are left to it, and
-                    // with nobody at work anybody does.
+                    // A lane with fewer requests than its kept seats gets one as soon as its own seats are left to it;
+                    // while no seat is taken, any lane gets one.
                     if asked < seats && held[lane] < kept[lane] {
                         prop_assert!(may_enter(lane, &held, &kept, seats));
                     }
@@ -167,7 +167,7 @@ mod tests {
                         prop_assert!(may_enter(lane, &held, &kept, seats));
                     }
                 }
-                // No seat stays empty that is kept for nobody.
+                // No seat stays empty that is not kept for a lane.
                 let spare = (0..lanes).map(|lane| held[lane].max(kept[lane])).sum::<usize>() < seats;
                 if spare {
                     prop_assert!((0..lanes).all(|lane| may_enter(lane, &held, &kept, seats)));

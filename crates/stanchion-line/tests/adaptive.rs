@@ -1,4 +1,4 @@
-//! What holds for the adaptive order, whatever happens.
+//! Invariants of the adaptive order, checked with random steps.
 
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
@@ -12,7 +12,7 @@ const LANE: LaneId = LaneId::DEFAULT;
 enum Step {
     Join,
     Pull,
-    /// Leaves this one of those who wait.
+    /// The entry at this index among the waiting ones leaves.
     Leave(usize),
     Expire,
     Pass {
@@ -38,12 +38,13 @@ fn line(discipline: Discipline) -> Line<usize> {
     })
 }
 
-/// Whether the lane stands is looked at when somebody is to come out; an empty one does not.
+/// A model of the adaptive order. It checks whether the lane is over its target when an entry is to come out; an empty
+/// lane is not.
 struct Model {
     target_us: u64,
-    /// In the order in which they joined.
+    /// The waiting entries, in the order in which they joined.
     waiting: Vec<(Place, usize, u64)>,
-    /// Since when it stands, and how many were shed since.
+    /// Since when the lane has been over its target, and how many entries it has shed since.
     standing: Option<(u64, u64)>,
 }
 
@@ -55,7 +56,8 @@ impl Model {
         self.standing.is_some()
     }
 
-    /// RFC 8289: the first a target after it began to stand, each next one target/√n later.
+    /// RFC 8289: the lane sheds the first entry a target after it went over the target, and each next one target/√n
+    /// later.
     fn shed(&mut self, now_us: u64) -> Option<(Place, usize, u64)> {
         self.judge(now_us);
         let (since_us, shed) = self.standing.as_mut()?;
@@ -124,7 +126,7 @@ proptest! {
         prop_assert_eq!(rest, expected);
     }
 
-    /// Nobody can tell the two orders apart while everybody is out before the target.
+    /// The two orders are the same as long as every entry comes out before the target.
     #[test]
     fn the_same_as_fifo_while_nobody_waits_for_long(steps in vec(step(), 0..200)) {
         const TARGET_US: u64 = 100;
@@ -148,7 +150,7 @@ proptest! {
                 Step::Expire => prop_assert_eq!(adaptive.expire(now_us), None),
                 Step::Pass { time_us } => {
                     let until_us = now_us + time_us;
-                    // Seats come for whoever would else wait for too long.
+                    // A seat becomes free for each entry that would otherwise wait too long.
                     while !fifo.is_empty() {
                         let in_time_us = now_us + TARGET_US - 1 - fifo.oldest_wait_us(now_us);
                         if in_time_us > until_us {

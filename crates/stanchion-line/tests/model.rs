@@ -16,13 +16,13 @@ enum Step {
     Join {
         lane: usize,
     },
-    /// From these lanes, one bit each.
+    /// Pulls from these lanes, one bit each.
     Pull {
         lanes: u8,
     },
-    /// Puts back the one who was pulled this many pulls ago, if it is still out.
+    /// Puts back the entry that was pulled this many pulls ago, if it is still out.
     PutBack(usize),
-    /// Leaves the place given out this many joins ago, whether or not it still waits.
+    /// The entry that joined this many joins ago leaves, whether or not it still waits.
     Leave(usize),
     Expire,
     Drained {
@@ -62,7 +62,7 @@ struct Waiting {
     joined_us: u64,
 }
 
-/// Each lane: those who came back, oldest first, and then those who joined.
+/// Each lane: entries that came back, oldest first, and then entries that joined.
 #[derive(Debug)]
 struct Lane {
     limits: LaneLimits,
@@ -149,7 +149,7 @@ impl Model {
         } else {
             heads.iter().min_by_key(by_priority)?
         };
-        // With one lane there is nothing to pass over.
+        // With one lane there is none to pass over.
         for &(lane, _) in &heads {
             self.lanes[lane].passed_over += 1;
         }
@@ -282,7 +282,7 @@ proptest! {
         prop_assert_eq!(&rest, &expected);
         came_out.extend(rest);
 
-        // Nothing lost, nothing twice.
+        // No item is lost, and none comes out twice.
         let distinct: HashSet<_> = came_out.iter().collect();
         prop_assert_eq!(distinct.len(), came_out.len());
         prop_assert_eq!(came_out.len(), joined);
@@ -291,7 +291,7 @@ proptest! {
         prop_assert!(line.is_empty());
     }
 
-    /// As long as somebody waits in a lane, it gets one of so many turns, whatever the others do.
+    /// As long as an entry waits in a lane, the lane gets one of so many turns, whatever the other lanes do.
     #[test]
     fn no_lane_starves(
         priorities in vec(0..4_u32, 1..20),
@@ -304,7 +304,7 @@ proptest! {
             .collect();
         let mut line = Line::with_lanes(limits, &lanes);
         let mut turns_since = vec![0; lanes.len()];
-        // Two arrivals a turn, so that it stays full and somebody could always be passed over.
+        // Two arrivals a turn, so that the lanes stay full and any lane could be passed over.
         for (now_us, pair) in (0..).zip(arrivals.chunks(2)) {
             for lane in pair {
                 line.join(now_us, LaneId::new(lane % lanes.len()), ()).unwrap();

@@ -1,5 +1,5 @@
-//! What the order is worth after a stall: seats that do nothing for five seconds, while clients keep coming
-//! and each gives up silently after two.
+//! The two orders after a stall: the seats do nothing for five seconds, while clients keep coming and each gives up
+//! silently after two.
 
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
@@ -11,20 +11,20 @@ use stanchion_line::{Discipline, LaneId, Line, LineLimits};
 const SECOND_US: u64 = 1_000_000;
 const SEATS: u64 = 8;
 const SERVICE_US: u64 = 20_000;
-/// Arrivals per seat's time: 0.8 of what the seats can do.
+/// The time between arrivals: 0.8 of the seats' capacity.
 const GAP_US: u64 = SERVICE_US / SEATS * 10 / 8;
 const STALL_US: std::ops::Range<u64> = 10 * SECOND_US..15 * SECOND_US;
 const END_US: u64 = 60 * SECOND_US;
 const PATIENCE_US: u64 = 2 * SECOND_US;
 
-/// How the requests ended that came within some time.
+/// How the requests of some period ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Ends {
     /// Answered while the client still listened.
     in_time: u64,
-    /// Answered to nobody.
+    /// Answered after the client had left.
     late: u64,
-    /// Told 503 by the line: shed, or it was full.
+    /// Answered 503 by the line: shed, or it was full.
     told: u64,
 }
 
@@ -48,8 +48,8 @@ fn random(state: &mut u64) -> u64 {
     *state
 }
 
-/// Plays it from beginning to end: gives how requests ended that came before the stall, in it, and in the
-/// 15 seconds after it.
+/// Plays the whole scene. Returns how the requests ended that came before the stall, in it, and in the 15 seconds after
+/// it.
 fn play(discipline: Discipline) -> [Ends; 3] {
     let mut line = Line::new(LineLimits {
         waiting_max: 2_048,
@@ -121,11 +121,11 @@ fn after_a_stall_live_clients_are_served_before_those_who_have_given_up() {
     for (before, adaptive) in fifo.iter().zip(&adaptive) {
         assert_eq!(before.all(), adaptive.all(), "the same requests came");
     }
-    // Nobody can tell the difference before.
+    // Before the stall both orders are the same.
     assert_eq!(fifo[0], adaptive[0]);
     assert_eq!(fifo[0].in_time, fifo[0].all());
-    // After it, first in first out works for those who have left until it has caught up; newest first,
-    // all but a few are served in time.
+    // After the stall, first in first out serves clients that have left, until it has caught up; newest first serves
+    // all but a few in time.
     let (fifo, adaptive) = (fifo[2], adaptive[2]);
     assert!(fifo.in_time * 2 < fifo.all(), "{fifo:?}");
     assert!(adaptive.in_time * 20 > adaptive.all() * 19, "{adaptive:?}");

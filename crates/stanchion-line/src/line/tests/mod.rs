@@ -187,7 +187,7 @@ fn clock_that_steps_back_counts_as_no_wait() {
     assert_eq!(line.pull(10).unwrap().wait_us, 0);
 }
 
-/// Who comes out by time now, those shed in capitals.
+/// The items that come out by time now, shed ones in capitals.
 fn expired(line: &mut Line<char>, now_us: u64) -> String {
     std::iter::from_fn(|| line.expire(now_us))
         .map(|(expiry, pulled)| match expiry {
@@ -208,7 +208,7 @@ fn one_put_back_is_next_and_keeps_his_time() {
     line.join(40, LaneId::DEFAULT, 'd').unwrap();
     line.join(40, LaneId::DEFAULT, 'e').unwrap();
 
-    // In whatever order they come back, and though the line is full.
+    // Entries come back in any order, and although the line is full.
     let place = line.put_back(50, LaneId::DEFAULT, 10, second.item);
     line.put_back(50, LaneId::DEFAULT, 0, first.item);
     assert_eq!(line.len(), 5);
@@ -250,12 +250,12 @@ fn adaptive(target_us: u64, joined: usize) -> Line<char> {
 
 #[test]
 fn a_line_over_its_target_is_served_newest_first() {
-    // (now, who is pulled): joins at 0, 10, 20, 30, the target is 100.
+    // (now, the items pulled): joins at 0, 10, 20, 30, the target is 100.
     for (now_us, expected) in [(30, "abcd"), (99, "abcd"), (100, "dcba"), (199, "dcba")] {
         let mut line = adaptive(100, 4);
         assert_eq!(items(&mut line, now_us), expected, "at {now_us}");
     }
-    // One after the other, until nobody waits for so long.
+    // The newest go first, one after the other, until no entry has waited that long.
     let mut line = adaptive(100, 4);
     let places: Vec<_> = ('e'..='f')
         .map(|item| line.join(90, LaneId::DEFAULT, item).unwrap())
@@ -286,7 +286,7 @@ fn after_shedding_it_is_first_in_first_out_again() {
         line
     };
     assert_eq!(items(&mut shed(), 210), "xy");
-    // Or else it is over its target again at 250, and sheds a target later.
+    // Otherwise it is over its target again at 250, and sheds an entry a target later.
     let mut line = shed();
     assert_eq!(expired(&mut line, 349), "");
     assert_eq!(expired(&mut line, 350), "X");
@@ -294,7 +294,7 @@ fn after_shedding_it_is_first_in_first_out_again() {
 
 #[test]
 fn what_is_overdue_to_be_shed_is_shed_at_once() {
-    // At 100 it is over its target; at 200, 300, 370, 427, 477 one is to go; no look came before 430.
+    // At 100 it is over its target; at 200, 300, 370, 427, 477 it should shed one; the first look comes at 430.
     let mut line = adaptive(100, 10);
     assert_eq!(expired(&mut line, 430), "ABCD");
     assert_eq!(expired(&mut line, 476), "");
@@ -310,7 +310,7 @@ fn one_put_back_does_not_make_it_stand_and_is_not_shed() {
     line.put_back(260, LaneId::DEFAULT, 0, pulled.item);
     assert_eq!(expired(&mut line, 300), "");
     assert_eq!(items(&mut line, 300), "axy");
-    // And where it is over its target without him, he still goes first.
+    // If the lane is over its target without the returned entry, that entry still goes first.
     let mut line = adaptive(100, 3);
     let pulled = line.pull(10).unwrap();
     line.put_back(150, LaneId::DEFAULT, 0, pulled.item);
@@ -334,7 +334,7 @@ fn queue_timeout_holds_in_a_line_over_its_target() {
     assert_eq!(expired(&mut line, 160), "ab");
 }
 
-/// Lanes with these priorities and bounds; who joins is a letter and its lane.
+/// Lanes with these priorities and bounds; each word of `joined` is an item's letter and its lane.
 fn lanes<const N: usize>(lanes: [(u32, Option<usize>); N], joined: &str) -> Line<char> {
     let lanes = lanes.map(|(priority, waiting_max)| LaneLimits {
         priority,
@@ -401,7 +401,7 @@ fn a_lane_with_a_bound_has_room_of_its_own() {
     line.join(0, own, 'y').unwrap();
     assert!(line.join(0, own, 'z').is_err());
     assert_eq!((line.len(), line.view(0, own).waiting), (102, 2));
-    // Who waits elsewhere counts for the common bound alone.
+    // An entry that waits elsewhere counts for the common bound only.
     line.pull(0).unwrap();
     assert!(line.has_room(own, 50));
     line.pull(0).unwrap();

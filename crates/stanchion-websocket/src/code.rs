@@ -1,6 +1,6 @@
 //! Codes of close frames (RFC 6455 section 7.4, and IANA's registry of them).
 
-/// All is said.
+/// The conversation has ended as it should.
 pub const NORMAL: u16 = 1000;
 /// The client has broken the protocol.
 pub const PROTOCOL: u16 = 1002;
@@ -8,9 +8,9 @@ pub const PROTOCOL: u16 = 1002;
 pub const NONE: u16 = 1005;
 /// The connection ended without a close frame; never sent.
 pub const ABNORMAL: u16 = 1006;
-/// A text is not UTF-8, or what is compressed makes no sense.
+/// A text is not UTF-8, or a compressed message cannot be decompressed.
 pub const BAD_PAYLOAD: u16 = 1007;
-/// A message against the rules of the house, and of no other kind.
+/// A message breaks the server's rules, and no other code fits.
 pub const POLICY: u16 = 1008;
 /// A message is longer than allowed.
 pub const TOO_BIG: u16 = 1009;
@@ -21,14 +21,14 @@ pub const RESTART: u16 = 1012;
 /// The server has too much to do: the client may come again later.
 pub const TRY_LATER: u16 = 1013;
 
-/// Whether a close frame may have this code, whoever sends it. Which of them suits a client and which a server is a
-/// matter of manners: clients behind proxies hand on what servers say.
+/// Whether a close frame may have this code, from either side. Some codes suit a client and others a server, but this
+/// accepts all of them: a client behind a proxy may hand on what a server says.
 pub fn is_sendable(code: u16) -> bool {
     match code {
         // 1004 means nothing yet, 1005 and 1006 say that there was no code, and 1015 that TLS failed.
         1004..=1006 => false,
-        // Up to 1011 they are the RFC's own; 1012, 1013 and 1014 (bad gateway) are IANA's. Libraries register theirs from
-        // 3000, and apps take what they like from 4000 (section 7.4.2).
+        // Codes up to 1011 are the RFC's own; 1012, 1013 and 1014 (bad gateway) are IANA's. Libraries register theirs
+        // from 3000, and apps may use any from 4000 (section 7.4.2).
         1000..=1014 | 3000..=4999 => true,
         _ => false,
     }

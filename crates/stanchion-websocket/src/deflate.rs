@@ -1,4 +1,4 @@
-//! Messages that are compressed with DEFLATE (RFC 7692 section 7.2), each by itself.
+//! Messages compressed with DEFLATE (RFC 7692 section 7.2), each by itself.
 
 use zlib_rs::{Deflate, DeflateFlush, Inflate, InflateFlush, Status};
 
@@ -6,43 +6,45 @@ use crate::socket::{Close, Fault, Kind};
 
 /// The largest window that there is, as a power of two (RFC 1951 section 3.2.5).
 pub(crate) const WINDOW_BITS_MAX: u8 = 15;
-/// Of JSON a third of the time that zlib's usual level, 6, takes, for a result that is a twelfth longer. An event loop
-/// waits for it.
+/// With JSON this level takes a third of the time of zlib's usual level, 6, for a result that is a twelfth longer. An
+/// event loop waits for it.
 const LEVEL: i32 = 2;
-/// What compressed messages end with and is not sent: of an empty block, all but the header.
+/// The end of every compressed message, which the sender leaves out: an empty block without its header.
 const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
-/// An empty last block. Where the message ends, the stream does: so one that is cut is not taken for a whole one.
+/// An empty last block. It makes the stream end with the message, so that a message that was cut does not count as
+/// whole.
 const END: [u8; 2] = [3, 0];
-/// How much longer a message is, as a first guess.
+/// A first guess at how many times longer a message is decompressed.
 const FIRST_TIMES: usize = 4;
-/// Of a longer message so much is compressed first. If that did not become shorter, such as of a picture, the rest mostly
-/// does not either, and is not tried.
+/// How much of a longer message is compressed first. If that did not become shorter, as with a picture, the rest
+/// usually does not either, and is not tried.
 const TRIED_BYTES: usize = 16 << 10;
 
-/// So much of a message is decompressed at a time.
+/// How much of a message is decompressed at a time.
 const PIECE_BYTES: usize = 16 << 10;
-/// A message may have so many bytes of which nothing comes, and a sixteenth of what comes of the others: compressors add
-/// less. A client could else have a worker read blocks that hold nothing for seconds.
+/// By how many bytes a compressed message may be longer than its content, besides a sixteenth of the content:
+/// compressors add less. Otherwise a client could make a worker read blocks without content for seconds.
 const WASTE_BYTES_MAX: usize = 64 << 10;
 const WASTE_PART: usize = 16;
-/// A window that fits those who want a smaller one than the largest, as they do who want a larger one than this
-/// (RFC 7692 section 7.1.2.1). With a still smaller one a message takes several times as long.
+/// A window for clients that want a smaller one than the largest: a client that wants any window down to this size can
+/// read it (RFC 7692 section 7.1.2.1). With a still smaller window a message takes several times as long.
 const NARROW_BITS: u8 = 12;
 
-/// Compresses messages and decompresses them. What that takes, 0.3 MB for each window, is kept for the next message, of whichever WebSocket:
-/// if each took it anew, it would leave holes in the heap between what messages leave behind.
+/// Compresses and decompresses messages. It keeps its memory, 0.3 MB for each window, for the next message of any
+/// WebSocket: if each message allocated it again, it would leave holes in the heap between the data that messages leave
+/// behind.
 #[derive(Default)]
 pub struct Codec {
-    /// With the largest window.
+    /// Compresses with the largest window.
     wide: Option<Deflate>,
-    /// With one of [`NARROW_BITS`].
+    /// Compresses with a window of [`NARROW_BITS`].
     narrow: Option<Deflate>,
     inflate: Option<Inflate>,
 }
 
 impl Codec {
-    /// Compresses a message for a client whose window has so many bits, 9 to 15; `None` if that does not make it, or its
-    /// start, shorter, or takes too long.
+    /// Compresses a message for a client whose window has so many bits, 9 to 15; `None` if the message, or its start,
+    /// does not become shorter, or if it would take too long.
     pub fn deflate(&mut self, message: &[u8], window_bits: u8) -> Option<Vec<u8>> {
         let (stream, bits) = match window_bits {
             WINDOW_BITS_MAX => (&mut self.wide, WINDOW_BITS_MAX),
@@ -54,7 +56,7 @@ impl Codec {
         let mut deflated = vec![0; message.len()];
         if message.len() > TRIED_BYTES {
             let (tried, room) = (&message[..TRIED_BYTES], &mut deflated[..TRIED_BYTES]);
-            // It ends a block, so that all of it is written but for some bits.
+            // `Block` ends a block, so that everything but some bits is written.
             stream.compress(tried, room, DeflateFlush::Block).ok()?;
             shorter_bytes(stream, TRIED_BYTES)?;
         }
@@ -66,10 +68,10 @@ impl Codec {
         Some(deflated)
     }
 
-    /// Decompresses a message, which may have `size_max` bytes then.
+    /// Decompresses a message to at most `size_max` bytes.
     ///
     /// # Errors
-    /// What the client is to be told, which has sent what is no such message.
+    /// The close frame for a client that has sent no such message.
     pub fn inflate(
         &mut self,
         kind: Kind,
@@ -87,15 +89,15 @@ impl Codec {
     }
 }
 
-/// How many bytes the first `len` have become, if that is less. Where there is room left, all are written.
+/// How many bytes the first `len` have become, if that is less. If there is room left, all of them are written.
 fn shorter_bytes(stream: &Deflate, len: usize) -> Option<usize> {
     let (read, written) = (stream.total_in() as usize, stream.total_out() as usize);
     (read == len && written < len).then_some(written)
 }
 
 fn inflate(stream: &mut Inflate, mut deflated: Vec<u8>, size_max: usize) -> Result<Vec<u8>, Fault> {
-    // An empty message is to be one byte (RFC 7692 section 7.2.3.6). Who sends none is understood by others, since zlib finds
-    // nothing wrong with the tail alone.
+    // An empty message should be one byte (RFC 7692 section 7.2.3.6). Other servers accept a client that sends no byte
+    // at all, since zlib accepts the tail alone, so this does too.
     if deflated.is_empty() {
         return Ok(deflated);
     }
@@ -103,7 +105,7 @@ fn inflate(stream: &mut Inflate, mut deflated: Vec<u8>, size_max: usize) -> Resu
     deflated.reserve_exact(TAIL.len() + END.len());
     deflated.extend_from_slice(&TAIL);
     deflated.extend_from_slice(&END);
-    // One more shows that it is too long.
+    // One byte more than allowed shows that the message is too long.
     let len_max = size_max.saturating_add(1);
     let mut message = vec![0; guess.clamp(1, len_max)];
     let (mut rest, mut len) = (&deflated[..], 0);
@@ -122,13 +124,13 @@ fn inflate(stream: &mut Inflate, mut deflated: Vec<u8>, size_max: usize) -> Resu
         }
         match status {
             Status::StreamEnd if rest.is_empty() => break,
-            // A client may end the stream within a message, and goes on behind that (RFC 7692 section 7.2.1).
+            // A client may end the stream within a message, and go on behind the end (RFC 7692 section 7.2.1).
             Status::StreamEnd => stream.reset(false),
             Status::Ok | Status::BufError if len == message.len() => {
                 message.resize((2 * len).min(len_max), 0);
             }
             Status::Ok | Status::BufError if read > 0 && !rest.is_empty() => {}
-            // There was room, and all is read.
+            // There was room, and every byte was read, but the stream has not ended.
             Status::Ok | Status::BufError => return Err(Fault::NotDeflated),
         }
     }
@@ -140,7 +142,7 @@ fn inflate(stream: &mut Inflate, mut deflated: Vec<u8>, size_max: usize) -> Resu
 mod tests {
     use super::*;
 
-    /// In which nothing comes again (xorshift).
+    /// Bytes without repetition (xorshift).
     fn unlike(len: usize) -> Vec<u8> {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let bytes = std::iter::repeat_with(|| {
@@ -159,7 +161,7 @@ mod tests {
         for (message, is_shorter, read) in [
             (pictures.clone(), false, TRIED_BYTES),
             (pictures[..=TRIED_BYTES].to_vec(), false, TRIED_BYTES),
-            // Too short to be tried in part.
+            // The message is too short for a trial of its start.
             (pictures[..TRIED_BYTES].to_vec(), false, TRIED_BYTES),
             (pictures[..1000].to_vec(), false, 1000),
             (

@@ -1,23 +1,23 @@
-//! Extensions (RFC 6455 section 9). One is known, which compresses messages: permessage-deflate (RFC 7692).
+//! Extensions (RFC 6455 section 9). The server knows one, which compresses messages: permessage-deflate (RFC 7692).
 
 use std::borrow::Cow;
 
 use crate::deflate::WINDOW_BITS_MAX;
 
 const DEFLATE: &[u8] = b"permessage-deflate";
-/// RFC 7692 knows windows of 8 bits, too. Nobody compresses with such a one: zlib has none without its own header.
+/// RFC 7692 also knows windows of 8 bits, but no library compresses with one: zlib has none without its own header.
 const WINDOW_BITS_MIN: u8 = 9;
 
-/// How the messages of a WebSocket are compressed (RFC 7692 section 7), in both directions each by itself: so neither side
-/// has a window to keep between messages.
+/// The parameters of compression for a WebSocket (RFC 7692 section 7). Each message is compressed by itself in both
+/// directions, so neither side has a window to keep between messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deflate {
-    /// If the client wants to know which window it needs for what is sent to it.
+    /// The window that the client needs for the server's messages, if the client has asked for a limit.
     told_bits: Option<u8>,
 }
 
 impl Deflate {
-    /// What can be had of what a client offers by the `fields` of its request: the first offer that can be taken.
+    /// Agrees to the first acceptable offer in the `fields` of a client's request.
     ///
     /// # Errors
     /// The fields do not have the form of RFC 6455 section 9.1.
@@ -47,7 +47,8 @@ impl Deflate {
                 return None;
             }
             match (*name, value) {
-                // A client says by the last one that it may be told one. It is not: what it takes for its window costs us nothing.
+                // With the last parameter a client says that the server may limit the client's window. The server does
+                // not, because the client's window costs it nothing.
                 (
                     b"server_no_context_takeover"
                     | b"client_no_context_takeover"
@@ -77,13 +78,13 @@ impl Deflate {
         format!("permessage-deflate; server_no_context_takeover; client_no_context_takeover{bits}")
     }
 
-    /// The window for what is sent to the client, as a power of two.
+    /// The window for messages to the client, as a power of two.
     pub fn window_bits(self) -> u8 {
         self.told_bits.unwrap_or(WINDOW_BITS_MAX)
     }
 }
 
-/// A number of bits as RFC 7692 section 7.1.2 has it: from 8 to 15, without a zero before it.
+/// Reads a number of bits by RFC 7692 section 7.1.2: from 8 to 15, without a leading zero.
 fn window_bits(value: &[u8]) -> Option<u8> {
     match value {
         [digit @ b'8'..=b'9'] => Some(digit - b'0'),
@@ -92,22 +93,22 @@ fn window_bits(value: &[u8]) -> Option<u8> {
     }
 }
 
-/// A name and, if there is one, its value.
+/// The name of a parameter and its value, if it has one.
 type Param<'a> = (&'a [u8], Option<Cow<'a, [u8]>>);
 
-/// One that a client offers.
+/// An extension that a client offers.
 struct Extension<'a> {
     name: &'a [u8],
     params: Vec<Param<'a>>,
 }
 
-/// What is left of a list of extensions (RFC 6455 section 9.1).
+/// The rest of a list of extensions (RFC 6455 section 9.1).
 struct Scanner<'a>(&'a [u8]);
 
 const BAD_FORM: &str = "Sec-WebSocket-Extensions is no list of extensions";
 
 impl<'a> Scanner<'a> {
-    /// The next one. Elements of the list may be empty (RFC 9110 section 5.6.1.2).
+    /// The next extension. Elements of the list may be empty (RFC 9110 section 5.6.1.2).
     fn extension(&mut self) -> Result<Option<Extension<'a>>, &'static str> {
         while self.takes(b',') {}
         if self.0.is_empty() {
@@ -130,7 +131,7 @@ impl<'a> Scanner<'a> {
         Err(BAD_FORM)
     }
 
-    /// Whether this is next, with space around it.
+    /// Takes this byte, with space around it, if it comes next.
     fn takes(&mut self, byte: u8) -> bool {
         self.0 = self.0.trim_ascii_start();
         let rest = self.0.strip_prefix(&[byte]);
@@ -148,7 +149,7 @@ impl<'a> Scanner<'a> {
         Ok(token)
     }
 
-    /// A token, as it is or quoted.
+    /// A token, plain or quoted.
     fn value(&mut self) -> Result<Cow<'a, [u8]>, &'static str> {
         let Some(mut rest) = self.0.strip_prefix(b"\"") else {
             return self.token().map(Cow::Borrowed);
@@ -172,7 +173,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// RFC 9110 section 5.6.2.
+/// Whether a token may contain this byte (RFC 9110 section 5.6.2).
 fn is_of_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
@@ -211,7 +212,7 @@ mod tests {
             (&["x-webkit-deflate-frame, permessage-deflate"], None),
             (&["other; p=\"v\"; q , ,permessage-deflate,"], None),
             (&["", "other", "permessage-deflate"], None),
-            // The first cannot be had.
+            // The first offer is not acceptable.
             (
                 &["permessage-deflate; server_max_window_bits=8, permessage-deflate"],
                 None,
@@ -292,7 +293,7 @@ mod tests {
             "permessage-deflate\0",
         ] {
             assert_eq!(agreed(&[value]), Err(BAD_FORM), "{value}");
-            // Whatever comes before or behind it.
+            // It stays an error with good elements before and behind it.
             let others = ["permessage-deflate", value, "permessage-deflate"];
             assert_eq!(agreed(&others), Err(BAD_FORM), "{value}");
         }

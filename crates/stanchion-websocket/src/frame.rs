@@ -1,10 +1,10 @@
-//! Frames (RFC 6455 section 5.2): the headers of a client's, and those of ours.
+//! Frames (RFC 6455 section 5.2): headers from a client, and headers from the server.
 
 use std::ops::Deref;
 
 use crate::socket::{Form, Kind};
 
-/// A control frame may hold so much, whatever messages may (section 5.5).
+/// How many bytes a control frame may hold, whatever the limit of messages (section 5.5).
 pub(crate) const CONTROL_BYTES_MAX: usize = 125;
 /// The longest header of a client's frame: two bytes, a length of eight, and a mask.
 pub(crate) const HEADER_BYTES_MAX: usize = 14;
@@ -15,16 +15,16 @@ const DEFLATED: u8 = 0x40;
 const RESERVED: u8 = 0x30;
 const OPCODE: u8 = 0x0f;
 const MASKED: u8 = 0x80;
-/// The length follows, in so many bytes.
+/// The length follows, in two bytes or in eight.
 const IN_TWO: u8 = 126;
 const IN_EIGHT: u8 = 127;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opcode {
-    /// More of a message.
+    /// A later part of a message.
     Continuation,
-    /// The first of a message.
+    /// The first frame of a message.
     Data(Kind),
     Close,
     Ping,
@@ -66,17 +66,17 @@ pub(crate) struct Header {
     pub(crate) opcode: Opcode,
     pub(crate) is_last: bool,
     pub(crate) is_deflated: bool,
-    /// Bytes of the payload.
+    /// How many bytes the payload has.
     pub(crate) len: u64,
     pub(crate) mask: [u8; 4],
 }
 
 impl Header {
-    /// Reads the header at the start of `bytes`, and tells its own length; `None` if more must come. Messages may be
-    /// compressed if that was agreed on (`deflates`).
+    /// Reads the header at the start of `bytes` and returns it with its own length; `None` if more bytes must come.
+    /// Messages may be compressed if both sides agreed on that (`deflates`).
     ///
     /// # Errors
-    /// What no client may send.
+    /// The rule that the client has broken.
     pub(crate) fn read(
         bytes: &[u8],
         deflates: bool,
@@ -130,7 +130,7 @@ impl Header {
     }
 }
 
-/// The header of a frame of ours, which is not masked.
+/// The header of a frame from the server, which is not masked.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameHead {
     bytes: [u8; 10],
@@ -145,8 +145,8 @@ impl Deref for FrameHead {
     }
 }
 
-/// What stands before `len` bytes of a message on its way to a client: the first of it, if they are of a `form`, or more
-/// of it (RFC 6455 section 5.4).
+/// The header before `len` bytes of a message to a client: the first frame of the message if it has a `form`, otherwise
+/// a later one (RFC 6455 section 5.4).
 pub fn frame_head(form: Option<Form>, is_last: bool, len: u64) -> FrameHead {
     let opcode = form.map_or(Opcode::Continuation, |form| Opcode::Data(form.kind));
     let mut head = head_of(opcode, is_last, len);
@@ -180,7 +180,7 @@ pub(crate) fn put_control(opcode: Opcode, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(payload);
 }
 
-/// Takes a client's mask away from bytes of its payload, and turns it to where the next ones begin (section 5.3).
+/// Removes a client's mask from bytes of its payload, and rotates the mask to where the next bytes begin (section 5.3).
 pub(crate) fn unmask(payload: &mut [u8], mask: &mut [u8; 4]) {
     const WORD: usize = size_of::<u128>();
     let word = u128::from_ne_bytes(std::array::from_fn(|at| mask[at % 4]));

@@ -1,4 +1,4 @@
-//! The opening handshake (RFC 6455 section 4.2), as far as the fields of its request go.
+//! The opening handshake (RFC 6455 section 4.2), as far as it concerns the fields of the request.
 
 use tungstenite::handshake::derive_accept_key;
 
@@ -6,21 +6,21 @@ use tungstenite::handshake::derive_accept_key;
 const KEY_BYTES: usize = 24;
 const KEY_PADDING: &[u8] = b"==";
 
-/// What a request asks for.
+/// The WebSocket that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handshake<'a> {
-    /// No WebSocket.
+    /// The request does not ask for a WebSocket.
     Absent,
-    /// One, in a way that no client may: what is wrong.
+    /// The request asks for a WebSocket, but breaks this rule.
     Bad(&'static str),
-    /// One, of another version than 13.
+    /// The request asks for another version than 13.
     OtherVersion,
-    /// One, with this key.
+    /// The request asks for a WebSocket, with this key.
     Asked(&'a [u8]),
 }
 
-/// Finds out what a request asks for by its `fields`. Only a GET of HTTP/1.1 asks for a WebSocket: any other has its
-/// `Upgrade` ignored (RFC 9110 section 7.8).
+/// Reads from the `fields` of a request whether it asks for a WebSocket. Only a GET of HTTP/1.1 can: for any other
+/// request the server ignores `Upgrade` (RFC 9110 section 7.8).
 pub fn handshake<'a>(
     method: &str,
     minor_version: u8,

@@ -1,6 +1,6 @@
-//! The WebSocket protocol (RFC 6455), of the server's side, between bytes and messages: no I/O, no clock, no unsafe.
-//! Messages are not copied that come in one piece. tungstenite, which only this crate names, makes the value of the
-//! handshake; in tests it says what frames come to. zlib-rs, which only this crate names too, compresses messages.
+//! The WebSocket protocol (RFC 6455) for a server, between bytes and messages: no I/O, no clock, no unsafe. A message
+//! that comes in one piece is not copied. tungstenite, which only this crate names, computes the value of the
+//! handshake; in tests it is the oracle for frames. zlib-rs, which only this crate names too, compresses messages.
 
 #![forbid(unsafe_code)]
 

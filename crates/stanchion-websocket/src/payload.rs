@@ -3,17 +3,17 @@
 use crate::frame::unmask;
 use crate::pieces::Pieces;
 
-/// A text is looked at so much at a time, so that it stays in the processor's nearest cache meanwhile.
+/// How much of a text is checked at a time, so that it stays in the processor's nearest cache.
 const BLOCK_BYTES: usize = 8 << 10;
 
 /// The bytes of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Payload<'c> {
-    /// Put together of the pieces that it came in.
+    /// The bytes of a message that came in several pieces, put together.
     Whole(Pieces),
-    /// Where they came, in one piece.
+    /// The bytes of a message that came in one piece, in the buffer where they arrived.
     Plain(&'c [u8]),
-    /// Likewise, with the mask that is still to be taken away. Nobody has looked at them.
+    /// As `Plain`, but still masked and unchecked; with the mask.
     Masked(&'c mut [u8], [u8; 4]),
 }
 
@@ -27,13 +27,13 @@ impl<'c> Payload<'c> {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The first piece of it, or all, as the bytes are; and the mask that each four of them are to be combined with (xor), if
-    /// there is one.
+    /// The first piece, or all bytes, as they are in memory; and the mask with which each four of them must be combined
+    /// (xor), if there is one.
     pub fn first(&self) -> (&[u8], Option<[u8; 4]>) {
         match self {
             Self::Whole(pieces) => (pieces.first(), None),
@@ -42,10 +42,10 @@ impl<'c> Payload<'c> {
         }
     }
 
-    /// Without a mask: memory of its own, or where they came.
+    /// Removes the mask, and returns the bytes in their own memory, or where they arrived.
     ///
     /// # Errors
-    /// They have no memory of their own.
+    /// The bytes are in the buffer where they arrived.
     pub fn into_plain(self) -> Result<Pieces, &'c [u8]> {
         match self {
             Self::Whole(pieces) => Ok(pieces),
@@ -57,15 +57,15 @@ impl<'c> Payload<'c> {
         }
     }
 
-    /// In memory of their own, and in one piece.
+    /// The bytes in memory of their own, and in one piece.
     pub fn into_owned(self) -> Vec<u8> {
         self.into_plain()
             .map_or_else(<[u8]>::to_vec, Pieces::into_whole)
     }
 }
 
-/// Takes the mask away from a text, and has `whole_chars` look at it on the way: gives how much of it is whole
-/// characters at most.
+/// Removes the mask from a text, and passes it to `whole_chars` on the way. Returns how much of it is whole characters
+/// at most.
 pub(crate) fn unmask_text<F>(
     text: &mut [u8],
     mut mask: [u8; 4],

@@ -1,12 +1,12 @@
-//! The bytes of a long message, in pieces: what has come is not copied when more does.
+//! The bytes of a long message, in pieces: bytes that have come are not copied when more come.
 
-/// A piece grows to so many bytes, and is copied meanwhile. Bytes behind them are another piece.
+/// A piece grows up to this size, and is copied as it grows. Bytes beyond it go into another piece.
 const PIECE_BYTES: usize = 64 << 10;
-/// No more memory is taken than so many times what has come. It grows at this rate, so that the bytes of a piece are
-/// copied a few times at most, in whatever parts they come.
+/// The memory is never more than this many times the bytes that have come. It grows at this rate, so that the bytes of
+/// a piece are copied a few times at most, whatever the size of the parts in which they come.
 const ROOM_TIMES: usize = 2;
 
-/// Bytes in one or more pieces, none of them empty but the only one.
+/// Bytes in one or more pieces. No piece is empty, except a single one.
 #[derive(Clone, Debug, Default)]
 pub struct Pieces {
     full: Vec<Vec<u8>>,
@@ -21,12 +21,12 @@ impl Pieces {
         self.full_bytes + self.last.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many bytes the memory that they take has room for.
+    /// For how many bytes the pieces have allocated memory.
     pub fn room(&self) -> usize {
         self.full_room + self.last.capacity()
     }
@@ -36,13 +36,13 @@ impl Pieces {
         self.full.first().unwrap_or(&self.last)
     }
 
-    /// One after the other.
+    /// The pieces, one after the other.
     pub fn into_pieces(self) -> impl Iterator<Item = Vec<u8>> {
         let last = Some(self.last).filter(|last| !last.is_empty());
         self.full.into_iter().chain(last)
     }
 
-    /// All in one piece, for which they are copied if there are several.
+    /// All bytes in one piece; several pieces are copied into it.
     pub fn into_whole(self) -> Vec<u8> {
         if self.full.is_empty() {
             return self.last;
@@ -53,13 +53,13 @@ impl Pieces {
         whole
     }
 
-    /// The piece that grows.
+    /// The piece that still grows.
     pub(crate) fn last(&self) -> &[u8] {
         &self.last
     }
 
-    /// Puts a part of `bytes` behind the last piece, of `len_max` that all have in the end, and takes it off. If another piece is
-    /// to be begun for what is left of them, `torn` bytes from the end of the last one go there.
+    /// Moves a part of `bytes` behind the last piece; all pieces together have at most `len_max` bytes in the end. If
+    /// it must begin another piece for the rest, it moves the last `torn` bytes of the old piece there.
     pub(crate) fn put_some(&mut self, bytes: &mut &[u8], torn: usize, len_max: usize) {
         if self.last.len() == PIECE_BYTES {
             self.begin_piece(torn, len_max);
@@ -75,7 +75,7 @@ impl Pieces {
         *bytes = rest;
     }
 
-    /// More has come by now than a piece has, so that the next one may have all its room at once.
+    /// Begins a piece. More bytes have come already than a piece has, so the new one may have all its room at once.
     fn begin_piece(&mut self, torn: usize, len_max: usize) {
         let at = self.last.len() - torn;
         let room = PIECE_BYTES.min(len_max.saturating_sub(self.full_bytes + at));
@@ -97,7 +97,7 @@ impl From<Vec<u8>> for Pieces {
     }
 }
 
-/// By the bytes, in whatever pieces they are.
+/// Compares the bytes, whatever the pieces.
 impl PartialEq for Pieces {
     fn eq(&self, other: &Self) -> bool {
         self.clone().into_whole() == other.clone().into_whole()
@@ -110,7 +110,7 @@ impl Eq for Pieces {}
 mod tests {
     use super::*;
 
-    /// Of `len` bytes that came in parts of `step`.
+    /// Pieces of `len` bytes that came in parts of `step`.
     fn pieces(len: usize, step: usize, torn: usize) -> Pieces {
         let bytes: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
         let mut pieces = Pieces::default();

@@ -1,25 +1,27 @@
-//! How much is decompressed for the `WebSockets` of an event loop before its other work has its turn, and who waits for the
-//! next turn: whoever had nothing of the last one comes first.
+//! The ration bounds how much is decompressed for the `WebSockets` of an event loop before the loop's other work has
+//! its turn, and orders the `WebSockets` that wait for the next turn: those that got nothing in the last turn come
+//! first.
 
-/// So many bytes, and the rest of the message with which there are as many: a client could else keep the loop busy with a
-/// small part of what it can send.
+/// How many bytes, and the rest of the message that reaches this number. Otherwise a client could keep the loop busy
+/// with a small part of what it can send.
 const BYTES_MAX: usize = 1 << 20;
 
-/// What there is for one turn of the loop. Who waits for the next one is a `W`.
+/// The ration for one turn of the loop. A `W` stands for a WebSocket that waits for the next one.
 #[derive(Debug)]
 pub struct Ration<W> {
     number: u64,
-    /// Bytes that were read and made of it.
+    /// How many of its bytes were read and made.
     used: usize,
-    /// So many of those it was called for have not come for it. Until they have it is theirs.
+    /// How many of the `WebSockets` that were called for it have not come yet. Until they have, it is reserved for
+    /// them.
     expected: usize,
-    /// Who wanted some, and was passed over when this one was used up.
+    /// The `WebSockets` that were called for this ration and found it used up.
     passed_over: Vec<W>,
-    /// Who wants some, and may have had some of this one.
+    /// The other waiting `WebSockets`, which may have had some of this ration.
     waiting: Vec<W>,
 }
 
-/// The number of the ration that a WebSocket waits for, if it does.
+/// The number of the ration for which a WebSocket waits, if it waits.
 #[derive(Debug, Default)]
 pub struct Claim(Option<u64>);
 
@@ -36,7 +38,7 @@ impl<W> Default for Ration<W> {
 }
 
 impl<W> Ration<W> {
-    /// Whether a WebSocket may have a message decompressed; it waits no more then.
+    /// Whether a WebSocket may have a message decompressed now; then it waits no more.
     pub fn is_for(&mut self, claim: &mut Claim) -> bool {
         let is_expected = claim.0 == Some(self.number);
         self.expected = self.expected.saturating_sub(usize::from(is_expected));
@@ -47,12 +49,12 @@ impl<W> Ration<W> {
         is_for
     }
 
-    /// So many bytes were read and made.
+    /// Counts bytes that were read and made.
     pub fn use_up(&mut self, bytes: usize) {
         self.used = self.used.saturating_add(bytes);
     }
 
-    /// One that it is not for waits for the next one. Whether it is the first one that does.
+    /// Lets a WebSocket that may not use this ration wait for the next one. True if it is the first to wait.
     pub fn wait(&mut self, claim: &mut Claim, who: W) -> bool {
         let is_first = self.passed_over.is_empty() && self.waiting.is_empty();
         if claim.0 == Some(self.number) {
@@ -64,7 +66,8 @@ impl<W> Ration<W> {
         is_first
     }
 
-    /// The loop's other work has had its turn: gives who waits, to be called in this order.
+    /// Begins the next ration, after the loop's other work has had its turn. Returns the waiting `WebSockets`, to be
+    /// called in this order.
     pub fn renew(&mut self) -> Vec<W> {
         let mut called = std::mem::take(&mut self.passed_over);
         called.append(&mut self.waiting);
@@ -77,8 +80,8 @@ impl<W> Ration<W> {
 mod tests {
     use super::*;
 
-    /// `WebSockets` that always have a message of so many bytes, and take it as the tasks of a loop do: each goes on until it
-    /// has to wait. Gives who had one in each turn.
+    /// `WebSockets` that always have a message of so many bytes, and decompress it as the tasks of a loop do: each goes
+    /// on until it has to wait. Returns the `WebSockets` that had a message in each turn.
     fn turns(sizes: &[usize], turns: usize) -> Vec<Vec<usize>> {
         let mut ration = Ration::default();
         let mut claims: Vec<Claim> = sizes.iter().map(|_| Claim::default()).collect();
@@ -106,7 +109,7 @@ mod tests {
             (&[16 * BYTES_MAX][..], &[&[0][..], &[0], &[0]][..]),
             (&[half + 1], &[&[0, 0], &[0, 0]]),
             (&[half], &[&[0, 0], &[0, 0]]),
-            // Each comes before any comes again, once they wait.
+            // Each comes once before any comes again, as soon as they wait.
             (&[BYTES_MAX; 3], &[&[0], &[0], &[1], &[2], &[0], &[1]]),
             (&[half; 3], &[&[0, 0], &[0, 1], &[2, 0], &[1, 2], &[0, 1]]),
             (&[BYTES_MAX, half / 2], &[&[0], &[0], &[1, 0], &[1, 0]]),
@@ -124,7 +127,7 @@ mod tests {
         assert!(ration.wait(&mut waits, "waits"), "the loop is to be called");
         for _ in 0..3 {
             assert_eq!(ration.renew()[0], "waits");
-            // They come earlier in the turn, and there are ever more of them.
+            // New ones come earlier in the turn, and there are ever more of them.
             let mut comes = Claim::default();
             assert!(!ration.is_for(&mut comes));
             ration.wait(&mut comes, "comes");
@@ -151,7 +154,7 @@ mod tests {
         assert!(ration.wait(&mut comes, "comes"));
         assert_eq!(ration.renew(), ["comes"]);
         assert!(ration.is_for(&mut comes) && ration.is_for(&mut comes));
-        // It comes back as one that never waited.
+        // It comes back as if it had never waited.
         assert!(ration.is_for(&mut leaves));
     }
 }

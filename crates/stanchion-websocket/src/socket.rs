@@ -1,5 +1,5 @@
-//! A WebSocket after its handshake: frames of the client become messages, and what is to be said beside messages
-//! (pongs, the closing handshake) becomes frames.
+//! A WebSocket after its handshake: it turns a client's frames into messages, and makes the frames that are not part of
+//! a message (pongs, the closing handshake).
 
 use crate::code;
 use crate::frame::{CONTROL_BYTES_MAX, HEADER_BYTES_MAX, Header, Opcode, put_control, unmask};
@@ -8,7 +8,7 @@ use crate::pieces::Pieces;
 
 /// A close frame holds 125 bytes, two of them the code (RFC 6455 section 5.5).
 pub const REASON_BYTES_MAX: usize = CONTROL_BYTES_MAX - 2;
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// UTF-8.
@@ -17,17 +17,17 @@ pub enum Kind {
     Binary,
 }
 
-/// What the first frame of a message says of it.
+/// The form of a message, according to its first frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form {
-    /// What it is.
+    /// Text or binary.
     pub kind: Kind,
-    /// Whether it is compressed, so that nobody has looked yet whether it is what it is said to be.
+    /// Whether it is compressed. Then its content has not been checked against its kind yet.
     pub is_deflated: bool,
 }
 
 impl From<Kind> for Form {
-    /// Of one that is not compressed.
+    /// The form of a message that is not compressed.
     fn from(kind: Kind) -> Self {
         Self {
             kind,
@@ -41,12 +41,12 @@ impl From<Kind> for Form {
 pub struct Close {
     /// See [`code`].
     pub code: u16,
-    /// For people; at most [`REASON_BYTES_MAX`] bytes.
+    /// A text for people, of at most [`REASON_BYTES_MAX`] bytes.
     pub reason: String,
 }
 
 impl Close {
-    /// With a code, and a reason, which is cut if it is too long.
+    /// Makes a close with a code and a reason; cuts the reason if it is too long.
     pub fn new(code: u16, reason: &str) -> Self {
         let mut len = reason.len().min(REASON_BYTES_MAX);
         while !reason.is_char_boundary(len) {
@@ -58,7 +58,7 @@ impl Close {
         }
     }
 
-    /// Of what a client's close frame holds.
+    /// Reads the payload of a client's close frame.
     fn read(payload: &[u8]) -> Result<Self, Fault> {
         let Some((code, reason)) = payload.split_first_chunk() else {
             return match payload {
@@ -70,7 +70,7 @@ impl Close {
         let code = u16::from_be_bytes(*code);
         if !code::is_sendable(code) {
             return Err(Fault::Protocol(
-                "a close frame has a code that none may send",
+                "a close frame has a code that must not be sent",
             ));
         }
         Ok(Self::new(code, reason))
@@ -87,22 +87,22 @@ impl Close {
     }
 }
 
-/// What the bytes of a client come to.
+/// An event that comes from a client's bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'c> {
-    /// A whole message, where it came if it came in one piece.
+    /// A whole message, in the buffer where it arrived if it came in one piece.
     Message(Form, Payload<'c>),
-    /// The answer to a ping.
+    /// The client has sent a pong.
     Pong,
-    /// The client has closed; the answer to that is among what is to be sent. Nothing comes after it.
+    /// The client has closed; the answer is in [`Socket::out`]. No event comes after it.
     Closed(Close),
-    /// The client has answered our close frame. Nothing comes after it.
+    /// The client has answered the server's close frame. No event comes after it.
     Acknowledged,
-    /// The client has broken the protocol, which it is told by a close frame. Nothing comes after it.
+    /// The client has broken the protocol; a close frame for it is in [`Socket::out`]. No event comes after it.
     Failed(Close),
 }
 
-/// What a client does wrong.
+/// A rule that a client has broken.
 #[derive(Debug)]
 pub(crate) enum Fault {
     Protocol(&'static str),
@@ -122,12 +122,12 @@ impl Fault {
     }
 }
 
-/// A WebSocket of one client. While nothing is under way it holds no memory but its own.
+/// The WebSocket of one client. While nothing is under way, it holds no memory besides this structure.
 #[derive(Debug)]
 pub struct Socket {
     size_max: usize,
     deflates: bool,
-    /// Of the next frame's header, what has come of one that is cut.
+    /// The part of the next frame's header that has come, if the header is incomplete.
     head: [u8; HEADER_BYTES_MAX],
     head_len: usize,
     frame: Option<Frame>,
@@ -142,11 +142,11 @@ pub struct Socket {
 struct Frame {
     opcode: Opcode,
     is_last: bool,
-    /// Bytes that have not come.
+    /// How many bytes have not come yet.
     left: usize,
-    /// As of the next of them.
+    /// The mask, rotated to the next of these bytes.
     mask: [u8; 4],
-    /// What has come of a control frame.
+    /// The part of a control frame that has come.
     control: Vec<u8>,
 }
 
@@ -155,19 +155,19 @@ struct Frame {
 struct Message {
     form: Form,
     bytes: Pieces,
-    /// So many of the last piece of them are whole characters, if it is a text that can be read.
+    /// How many bytes of the last piece are whole characters, if the message is a text and not compressed.
     checked: usize,
 }
 
 impl Form {
-    /// Whether its bytes are to be characters.
+    /// Whether its bytes must be characters.
     fn is_readable(self) -> bool {
         self.kind == Kind::Text && !self.is_deflated
     }
 }
 
 impl Message {
-    /// More of it, which has `len_max` bytes at most in the end.
+    /// Adds a part of the message, which has `len_max` bytes at most in the end.
     fn add(&mut self, mut part: &[u8], len_max: usize) -> Result<(), Fault> {
         if !self.form.is_readable() {
             while !part.is_empty() {
@@ -176,7 +176,7 @@ impl Message {
             return Ok(());
         }
         while !part.is_empty() {
-            // No character stands across two pieces.
+            // No character may lie across two pieces.
             let before = self.bytes.last().len();
             let torn = before - self.checked;
             self.bytes.put_some(&mut part, torn, len_max);
@@ -196,7 +196,7 @@ impl Message {
     }
 }
 
-/// A message that came in one piece.
+/// The payload of a message that came in one piece.
 fn whole(form: Form, bytes: &mut [u8], mask: [u8; 4]) -> Result<Payload<'_>, Fault> {
     if !form.is_readable() {
         return Ok(Payload::Masked(bytes, mask));
@@ -207,7 +207,7 @@ fn whole(form: Form, bytes: &mut [u8], mask: [u8; 4]) -> Result<Payload<'_>, Fau
     Ok(Payload::Plain(bytes))
 }
 
-/// How many bytes of a text are whole characters; the rest is the start of one.
+/// How many bytes of a text are whole characters; the rest is the start of a character.
 fn whole_chars(bytes: &[u8]) -> Result<usize, Fault> {
     match std::str::from_utf8(bytes) {
         Ok(_) => Ok(bytes.len()),
@@ -216,7 +216,7 @@ fn whole_chars(bytes: &[u8]) -> Result<usize, Fault> {
     }
 }
 
-/// Bytes of a client that have come, as far as nobody has gone through them.
+/// Bytes that have come from a client, and that [`Socket::next`] has not read yet.
 #[derive(Debug)]
 pub struct Came<'c> {
     bytes: &'c mut [u8],
@@ -224,12 +224,13 @@ pub struct Came<'c> {
 }
 
 impl<'c> Came<'c> {
-    /// These, which may be changed.
+    /// All of these bytes. The WebSocket may change them.
     pub fn new(bytes: &'c mut [u8]) -> Self {
         Self::at_most(bytes, usize::MAX)
     }
 
-    /// These, of which no more than so many frames are begun. Then some may be left though nothing comes of them.
+    /// As [`Self::new`], but the WebSocket begins no more than so many frames. Then bytes may be left although no event
+    /// comes from them.
     pub fn at_most(bytes: &'c mut [u8], frames_max: usize) -> Self {
         Self {
             bytes,
@@ -237,12 +238,12 @@ impl<'c> Came<'c> {
         }
     }
 
-    /// How many there are.
+    /// How many bytes there are.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -257,7 +258,8 @@ impl<'c> Came<'c> {
 }
 
 impl Socket {
-    /// One whose messages may have `size_max` bytes as they come, and be compressed if that was agreed on (`deflates`).
+    /// A WebSocket whose messages may have `size_max` bytes as they come, and be compressed if both sides agreed on
+    /// that (`deflates`).
     pub fn new(size_max: usize, deflates: bool) -> Self {
         Self {
             size_max,
@@ -272,8 +274,8 @@ impl Socket {
         }
     }
 
-    /// Goes through bytes that have come, until something comes of them or there are none left, or no more frames are to be
-    /// begun: then `None`. They are unmasked where they are, or come with their mask.
+    /// Reads bytes that have come until there is an event; `None` if no bytes are left, or no more frames may begin. It
+    /// unmasks the bytes in place, or returns them with their mask.
     pub fn next<'c>(&mut self, came: &mut Came<'c>) -> Option<Event<'c>> {
         while !self.is_over {
             match self.step(came) {
@@ -318,7 +320,7 @@ impl Socket {
         self.data(part)
     }
 
-    /// The header of the next frame, once all of it is there.
+    /// Reads the header of the next frame, once all of it has come.
     fn header(&mut self, came: &mut Came<'_>) -> Result<Option<Header>, &'static str> {
         if self.head_len == 0
             && let Some((header, len)) = Header::read(came.bytes, self.deflates)?
@@ -373,22 +375,22 @@ impl Socket {
         Ok(())
     }
 
-    /// A part of a message has come.
+    /// Handles a part of a message.
     fn data<'c>(&mut self, part: &'c mut [u8]) -> Result<Step<'c>, Fault> {
         let (Some(frame), Some(message)) = (&mut self.frame, &mut self.message) else {
             return Ok(Step::On);
         };
         let (mut mask, left, size_max) = (frame.mask, frame.left, self.size_max);
-        // The mask of what comes next.
+        // Keep the mask for the next part.
         frame.mask.rotate_left(part.len() % 4);
-        // Where more fragments follow, nobody knows how many: room is made for them once a second one has come.
+        // If more fragments follow, their number is unknown: room for them is made once the second one has come.
         let is_known = frame.is_last || matches!(frame.opcode, Opcode::Data(_));
         let is_whole = frame.is_last && left == 0;
         if left == 0 {
             self.frame = None;
         }
         if self.is_closing {
-            // It was under way when we closed.
+            // The message was under way when the server closed.
             self.message.take_if(|_| is_whole);
             return Ok(Step::On);
         }
@@ -411,7 +413,7 @@ impl Socket {
         }
     }
 
-    /// A control frame has come.
+    /// Handles a control frame.
     fn control<'c>(&mut self, opcode: Opcode, payload: &[u8]) -> Result<Step<'c>, Fault> {
         match opcode {
             Opcode::Pong => return Ok(Step::Event(Event::Pong)),
@@ -432,27 +434,27 @@ impl Socket {
         Ok(Step::Event(Event::Closed(close)))
     }
 
-    /// Nothing more comes of the client.
+    /// Ends the WebSocket: it reads no more bytes from the client.
     fn end(&mut self) {
         self.is_over = true;
         (self.frame, self.message) = (None, None);
     }
 
-    /// Asks the client to show that it is there.
+    /// Asks the client to show that it is alive.
     pub fn ping(&mut self) {
-        // After a close frame there is nothing to ask.
+        // After a close frame the server sends no ping.
         if !self.is_closing() {
             put_control(Opcode::Ping, b"", &mut self.out);
         }
     }
 
-    /// Begins the closing handshake, unless it has begun. Of a code that none may send, nothing is sent but that we
-    /// have failed.
+    /// Begins the closing handshake, unless it has begun. In place of a code that must not be sent, this sends
+    /// [`code::FAILED`].
     pub fn close(&mut self, close: &Close) {
         if std::mem::replace(&mut self.is_closing, true) || self.is_over {
             return;
         }
-        // What has come of a message is not waited for any more.
+        // Drop the part of a message that has come: its rest does not matter any more.
         if let Some(message) = &mut self.message {
             (message.bytes, message.checked) = (Pieces::default(), 0);
         }
@@ -463,33 +465,33 @@ impl Socket {
         }
     }
 
-    /// Whether a close frame was sent, or there is nothing more to say.
+    /// Whether a close frame was sent, or the WebSocket has ended.
     pub fn is_closing(&self) -> bool {
         self.is_closing || self.is_over
     }
 
-    /// So much has come of a message that is not whole.
+    /// How many bytes of an incomplete message have come.
     pub fn unfinished_bytes(&self) -> usize {
         let message = self.message.as_ref();
         message.map_or(0, |message| message.bytes.len())
     }
 
-    /// So much memory is taken by that, with the room for more of it.
+    /// How much memory those bytes take, with the room for more of them.
     pub fn held_bytes(&self) -> usize {
         let message = self.message.as_ref();
         message.map_or(0, |message| message.bytes.room())
     }
 
-    /// Frames that are to be sent, between those of messages.
+    /// Frames to send, between those of messages.
     pub fn out(&mut self) -> &mut Vec<u8> {
         &mut self.out
     }
 }
 
-/// How far a step has come.
+/// The result of a step.
 enum Step<'c> {
     Event(Event<'c>),
     On,
-    /// To where more must come, or may be looked at.
+    /// More bytes must come, or more frames be allowed.
     Starved,
 }

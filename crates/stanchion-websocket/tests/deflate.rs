@@ -1,4 +1,4 @@
-//! Messages that are compressed: those of RFC 7692, whatever else a client may send, and our own.
+//! Compressed messages: the examples of RFC 7692, other messages that a client may send, and our own.
 
 use proptest::prelude::*;
 use stanchion_websocket::{Close, Codec, Kind, code};
@@ -13,12 +13,12 @@ fn inflate(kind: Kind, deflated: Vec<u8>, size_max: usize) -> Result<Vec<u8>, Cl
     Codec::default().inflate(kind, deflated, size_max)
 }
 
-/// What comes of it, or the code that the client is told.
+/// The decompressed message, or the code of the close frame for the client.
 fn inflated(kind: Kind, deflated: &[u8], size_max: usize) -> Result<Vec<u8>, u16> {
     inflate(kind, deflated.to_vec(), size_max).map_err(|close| close.code)
 }
 
-/// "Hello" in the ways of RFC 7692 section 7.2.3.
+/// "Hello", compressed in the ways of RFC 7692 section 7.2.3.
 const HELLOS: [&[u8]; 4] = [
     b"\xf2\x48\xcd\xc9\xc9\x07\x00",
     // A block without compression.
@@ -36,16 +36,16 @@ fn the_examples_of_the_rfc() {
         assert_eq!(text.as_deref(), Ok(&b"Hello"[..]), "{hello:x?}");
     }
     assert_eq!(inflated(Kind::Text, b"\x00", 0), Ok(vec![]));
-    // A second "Hello", which refers to the window of the first: the client was told to keep none.
+    // A second "Hello", which refers to the window of the first: by the handshake the client must keep none.
     let second = inflated(Kind::Text, b"\xf2\x00\x11\x00\x00", SIZE_MAX);
     assert_eq!(second, Err(code::BAD_PAYLOAD));
 }
 
-/// Python's zlib, and so websockets, makes an empty message of each: the tests of the whole server look.
+/// Python's zlib, and so websockets, makes an empty message of each; the tests of the whole server check that.
 #[test]
 fn an_empty_message_is_one_in_whatever_way_it_is_said() {
     for empty in [
-        // Nothing at all, which is not as RFC 7692 section 7.2.3.6 has it.
+        // No byte at all, which RFC 7692 section 7.2.3.6 does not allow.
         &b""[..],
         b"\x00",
         // A block with the fixed codes, and the header of the next one.
@@ -75,7 +75,7 @@ fn a_client_may_end_the_stream_within_a_message() {
 
 #[test]
 fn a_message_of_which_nothing_comes_is_not_read_to_its_end() {
-    // Blocks that hold nothing: stored ones, and last ones with the fixed codes (RFC 1951 section 3.2).
+    // Blocks without content: stored ones, and last ones with the fixed codes (RFC 1951 section 3.2).
     for block in [&b"\x00\x00\x00\xff\xff"[..], b"\x03\x00"] {
         let few = [&block.repeat(10)[..], b"\x00"].concat();
         assert_eq!(
@@ -87,7 +87,7 @@ fn a_message_of_which_nothing_comes_is_not_read_to_its_end() {
         let outcome = inflated(Kind::Binary, &many, SIZE_MAX);
         assert_eq!(outcome, Err(code::BAD_PAYLOAD), "{block:x?}");
     }
-    // What cannot be compressed is longer for it by less than that.
+    // A message that cannot be compressed grows by less than that.
     let unlike: Vec<u8> = (0..SIZE_MAX).map(|at| (at * at / 7 + at) as u8).collect();
     let stored = unlike.chunks(1000).flat_map(|part| {
         let len = part.len() as u16;
@@ -107,10 +107,10 @@ fn who_has_a_tiny_window_gets_messages_as_they_are() {
 
 #[test]
 fn what_is_cut_is_not_taken_for_a_message() {
-    // Not of the others: a block without compression says how much is to come, whatever that is, and where a block ends a
-    // message may.
+    // Not the other examples: a block without compression says how many bytes follow, whatever they are, and a message
+    // may end where a block ends.
     for hello in [HELLOS[0], HELLOS[2]] {
-        // Of which nothing is there is an empty one.
+        // A message of 0 bytes is an empty one.
         for len in 1..hello.len() {
             let cut = &hello[..len];
             let outcome = inflated(Kind::Binary, cut, SIZE_MAX);
@@ -124,11 +124,11 @@ fn what_is_not_compressed_is_refused() {
     for bytes in [
         &b"Hello"[..],
         b"\xff",
-        // A length that its complement is not.
+        // A length that does not match its complement.
         b"\x00\x05\x00\x00\x00Hello\x00",
         // A distance to before the start.
         b"\x4b\x04\x61\x00",
-        // What was to be taken away.
+        // The tail that the sender must remove.
         b"\xf2\x48\xcd\xc9\xc9\x07\x00\x00\x00\xff\xff\x00\x00",
     ] {
         let outcome = inflated(Kind::Binary, bytes, SIZE_MAX);
@@ -177,7 +177,7 @@ fn a_message_knows_nothing_of_those_before_it() {
         let deflated = codec.deflate(&long, bits).expect("it is shorter");
         assert!(bits != 15 || deflated == alone);
         assert_eq!(inflate(Kind::Text, deflated, long.len()), Ok(long.clone()));
-        // Also of one that was not taken to its end.
+        // An earlier message that was not read to its end has no effect either.
         for (bad, size_max) in [
             (alone.clone(), 3),
             (alone[..9].to_vec(), SIZE_MAX),
@@ -190,7 +190,7 @@ fn a_message_knows_nothing_of_those_before_it() {
     }
 }
 
-/// What has repetitions in it, near and far.
+/// A message with repetitions, near and far.
 fn message() -> impl Strategy<Value = Vec<u8>> {
     let part = prop::collection::vec(any::<u8>(), 0..200);
     let parts = prop::collection::vec((part, 1..200_usize), 0..6);
@@ -224,7 +224,7 @@ proptest! {
         }
     }
 
-    /// Garbage that is all but a message comes further.
+    /// Garbage that is almost a message gets further.
     #[test]
     fn a_spoilt_message_is_refused_or_no_longer_than_allowed(
         message in message(),

@@ -1,5 +1,5 @@
-//! What comes of a client's frames, in the groups of the Autobahn test suite: the frames of a session in, what it comes
-//! to and what is sent out.
+//! A client's frames, in the groups of the Autobahn test suite: the frames of a session go in, and the tests check the
+//! events and the bytes to send.
 
 use stanchion_websocket::{
     Came, Close, Event, Form, Kind, Payload, Pieces, Socket, code, frame_head,
@@ -37,7 +37,7 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A frame of the server's that is not a message's.
+/// A control frame of the server.
 fn control(opcode: u8, payload: &[u8]) -> Vec<u8> {
     [&[FIN | opcode, payload.len() as u8], payload].concat()
 }
@@ -46,7 +46,7 @@ fn closing(code: u16, reason: &str) -> Vec<u8> {
     control(CLOSE, &[&code.to_be_bytes(), reason.as_bytes()].concat())
 }
 
-/// What comes of `bytes` when they come `step` at a time, and what is sent.
+/// The events when `bytes` come `step` at a time, and the bytes to send.
 fn heard(bytes: &[u8], step: usize, deflates: bool) -> (Vec<Event<'static>>, Vec<u8>) {
     let mut socket = Socket::new(SIZE_MAX, deflates);
     let mut events = Vec::new();
@@ -72,12 +72,12 @@ fn owned(event: Event<'_>) -> Event<'static> {
     }
 }
 
-/// The same, whatever the pieces.
+/// The events and the bytes to send, which do not depend on the pieces.
 fn of(frames: &[Vec<u8>]) -> (Vec<Event<'static>>, Vec<u8>) {
     of_either(frames, false)
 }
 
-/// The same, if messages may be compressed.
+/// As `of`, if messages may be compressed.
 fn of_either(frames: &[Vec<u8>], deflates: bool) -> (Vec<Event<'static>>, Vec<u8>) {
     let bytes = frames.concat();
     let whole = heard(&bytes, bytes.len(), deflates);
@@ -108,7 +108,7 @@ fn binary(of: &[u8]) -> Event<'static> {
     )
 }
 
-/// A message that is compressed.
+/// A compressed message.
 fn deflated(kind: Kind, of: &[u8]) -> Event<'static> {
     let is_deflated = true;
     Event::Message(
@@ -117,12 +117,12 @@ fn deflated(kind: Kind, of: &[u8]) -> Event<'static> {
     )
 }
 
-/// What a client is told that has broken the protocol so.
+/// Checks that these frames break the protocol, and the code of the close frame for the client.
 fn fails(frames: &[Vec<u8>], with: u16) {
     fails_either(frames, with, false);
 }
 
-/// The same, if messages may be compressed.
+/// As `fails`, if messages may be compressed.
 fn fails_either(frames: &[Vec<u8>], with: u16, deflates: bool) {
     let (events, out) = of_either(frames, deflates);
     let Some(Event::Failed(Close { code, .. })) = events.last() else {
@@ -230,7 +230,7 @@ fn group_6_text_is_utf_8() {
             &[frame(TEXT, first), frame(FIN | CONTINUED, rest)],
             code::BAD_PAYLOAD,
         );
-        // Of bytes nothing is asked.
+        // Binary messages may hold any bytes.
         assert_eq!(of(&[frame(FIN | BINARY, bad)]).0, [binary(bad)]);
     }
 }
@@ -265,13 +265,13 @@ fn group_7_the_closing_handshake() {
 fn group_9_a_message_that_is_too_long_is_refused_before_it_has_come() {
     let long = frame(FIN | BINARY, &vec![0; SIZE_MAX + 1]);
     fails(&[long[..14].to_vec()], code::TOO_BIG);
-    // In pieces, each of which may be so long.
+    // In pieces, each of which is short enough.
     let half = vec![0; SIZE_MAX / 2 + 1];
     fails(
         &[frame(BINARY, &half), frame(FIN | CONTINUED, &half)],
         code::TOO_BIG,
     );
-    // Also if less has come of the last.
+    // The length in the header is enough to refuse it.
     let header = frame(FIN | CONTINUED, &half)[..14].to_vec();
     fails(&[frame(BINARY, &half), header], code::TOO_BIG);
     let huge = [&[FIN | BINARY, 0x80 + 127][..], &[0x7f; 8], &MASK].concat();
@@ -282,7 +282,7 @@ fn group_9_a_message_that_is_too_long_is_refused_before_it_has_come() {
 
 #[test]
 fn groups_12_and_13_messages_are_compressed_if_that_was_agreed_on() {
-    // Nobody has looked yet whether it is a text.
+    // The socket does not check yet whether a compressed text is UTF-8.
     let (events, out) = of_either(
         &[
             frame(FIN | DEFLATED | TEXT, b"\xff\xf2"),
@@ -305,9 +305,9 @@ fn groups_12_and_13_messages_are_compressed_if_that_was_agreed_on() {
         binary(b"plain"),
     ];
     assert_eq!((&events[..], out), (&expected[..], control(PONG, b"p")));
-    // A text that is not compressed is looked at as ever.
+    // A text that is not compressed is checked as usual.
     fails_either(&[frame(FIN | TEXT, b"\xff")], code::BAD_PAYLOAD, true);
-    // The limit is one of what comes.
+    // The limit holds for the bytes that come.
     let long = frame(FIN | DEFLATED | BINARY, &vec![0; SIZE_MAX + 1]);
     fails_either(&[long[..14].to_vec()], code::TOO_BIG, true);
 }
@@ -434,7 +434,7 @@ fn a_message_that_came_in_one_piece_is_not_copied() {
     assert_eq!(socket.held_bytes(), 5, "of the third");
 }
 
-/// A message of so many bytes that came in one piece.
+/// Passes the payload of a message that came in one piece to `act`.
 fn in_one_piece(kind: u8, bytes: &[u8], act: impl FnOnce(Payload<'_>)) {
     let mut came = frame(FIN | kind, bytes);
     let mut socket = Socket::new(SIZE_MAX, false);
@@ -446,7 +446,7 @@ fn in_one_piece(kind: u8, bytes: &[u8], act: impl FnOnce(Payload<'_>)) {
 
 #[test]
 fn a_text_is_looked_at_whatever_stands_across_its_blocks() {
-    // Characters of three bytes stand across all places where a text could be cut, sooner or later.
+    // Characters of three bytes lie across every place where a text could be cut, sooner or later.
     for start in ["", "a", "ab"] {
         let text = [start, &"\u{20ac}".repeat(10_000)].concat();
         in_one_piece(TEXT, text.as_bytes(), |payload| {
@@ -462,8 +462,8 @@ fn a_text_is_looked_at_whatever_stands_across_its_blocks() {
     }
 }
 
-/// How much has come of a message, and the memory that is held, after each piece of `bytes`; and the memory of the message
-/// once the `last` has come too.
+/// How many bytes of a message have come, and the memory that it holds, after each piece of `bytes`; and the memory of
+/// the whole message, after `last` has come too.
 fn memory(bytes: &[u8], step: usize, last: &[u8]) -> (Vec<(usize, usize)>, usize) {
     let mut socket = Socket::new(SIZE_MAX, false);
     let mut held = Vec::new();

@@ -1,4 +1,4 @@
-//! What frames come to, compared with tungstenite.
+//! Our messages and endings, compared with tungstenite's.
 
 use std::io::{self, Cursor, Read, Write};
 
@@ -10,20 +10,20 @@ use tungstenite::protocol::{Role, WebSocket, WebSocketConfig};
 
 const SIZE_MAX: usize = 300;
 
-/// How it ends.
+/// How a session ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// It goes on.
     Open,
-    /// By a client's close frame of this code.
+    /// The client closes it with this code.
     Closed(u16),
-    /// The client is told this code.
+    /// The server closes it with this code, for a fault of the client.
     Failed(u16),
 }
 
 type Outcome = (Vec<(Kind, Vec<u8>)>, End);
 
-/// What comes of `bytes` that come `step` at a time.
+/// The messages and the ending when `bytes` come `step` at a time.
 fn ours(mut bytes: Vec<u8>, step: usize) -> Outcome {
     let mut socket = Socket::new(SIZE_MAX, false);
     let mut messages = Vec::new();
@@ -65,7 +65,7 @@ fn theirs(bytes: Vec<u8>) -> Outcome {
     (messages, end)
 }
 
-/// What has come, and whoever takes what is sent.
+/// The bytes of a client, and a sink for the bytes to it.
 struct Ends(Cursor<Vec<u8>>);
 
 impl Read for Ends {
@@ -129,9 +129,9 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// tungstenite answers a code that none may send as it would answer another, with one of its own, and takes 1014 for
-/// such a one. Ours follows IANA's registry, and takes such a client for one that breaks the protocol. Of a frame that
-/// is wrong in several ways, one of them its length, either finds another one first.
+/// tungstenite answers a code that must not be sent as it answers any other, with a close frame of its own, and
+/// considers 1014 such a code. Our code follows IANA's registry, and treats such a client as one that breaks the
+/// protocol. If a frame has several faults, one of them its length, the two may find different faults first.
 fn is_known_difference(ours: End, theirs: End) -> bool {
     match (ours, theirs) {
         (End::Failed(code::PROTOCOL) | End::Closed(1014), End::Closed(code::PROTOCOL)) => true,

@@ -3,7 +3,7 @@
 
 use stanchion_websocket::{Came, Codec, Event, Form, Kind, Socket};
 
-/// Small, so that it is reached.
+/// The limit is small, so that inputs reach it.
 const SIZE_MAX: usize = 200;
 
 /// The messages that came, and the bytes to send.

@@ -1,4 +1,4 @@
-//! The fuzzer's target, with a fixed number of inputs that are like those that it has kept.
+//! The fuzzer's target, with a fixed number of inputs that resemble those that the fuzzer has kept.
 
 mod frames;
 #[path = "../../../../fuzz/kept.rs"]

@@ -81,7 +81,9 @@ impl Running {
     pub(super) fn ended_task<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let task = match self {
             Self::Request(request) => clone_of_task(py, &request.get().lock(py)),
-            Self::Socket(socket) => socket.get().with(py, |progress| clone_of_task(py, progress)),
+            Self::Socket(socket) => socket
+                .get()
+                .with(py, |progress| clone_of_task(py, progress)),
         };
         let Some(task) = task.map(|task| task.into_bound(py)) else {
             return Ok(None);

@@ -297,6 +297,7 @@ impl Acceptor {
             self.requests.dispatch.held_due_us(),
             self.requests.dispatch.call_due_us(),
             self.requests.later.due_us(),
+            self.requests.woken.wasteful_due_us(),
             self.ending.map(|ending| ending.until_us),
         ];
         let due_us = due.into_iter().flatten().min().unwrap_or(u64::MAX);
@@ -381,6 +382,8 @@ impl Acceptor {
             self.requests.dispatch.announce_if_late(monotonic_us);
         }
         self.clients.drive_behind(&mut self.requests, &self.poller);
+        self.clients
+            .drive_wasteful(&mut self.requests, &self.poller);
         // An HTTP/2 connection sends at once what its streams have written.
         self.requests.woken.take_called(&mut woken);
         for number in woken.drain(..) {

@@ -4,7 +4,9 @@ use bytes::Bytes;
 use stanchion_websocket::Came;
 
 use super::connection::{Connection, Phase, Step};
+use super::session::Session;
 use super::transport::{Read, Written};
+use super::turns::{Turns, WHOLE_BYTES};
 use crate::acceptor::poller::Poller;
 use crate::acceptor::requests::Requests;
 
@@ -90,11 +92,11 @@ impl Connection {
         if !session.hears() || session.is_client_done {
             return Some(0);
         }
-        let (transport, ahead) = (&mut self.transport, &mut self.ahead);
+        let (transport, ahead, turns) = (&mut self.transport, &mut self.ahead, &mut self.turns);
         if !ahead.is_empty() || session.inward.has_more_behind {
             return requests.with_scratch(|scratch, requests| {
                 scratch.extend_from_slice(ahead);
-                let left = session.came(Came::at_most(scratch, FRAMES_AT_A_TIME), requests);
+                let left = came(session, scratch, turns, requests);
                 let len = ahead.len() - left;
                 transport.add_to_turn(len);
                 // The rest is copied, so that the bytes that are used up take no memory.
@@ -110,7 +112,7 @@ impl Connection {
         }
         requests.with_scratch(|scratch, requests| match transport.read(scratch) {
             Read::Bytes(len) => {
-                let left = session.came(Came::at_most(scratch, FRAMES_AT_A_TIME), requests);
+                let left = came(session, scratch, turns, requests);
                 *ahead = Bytes::copy_from_slice(&scratch[len - left..]);
                 Some(len)
             }
@@ -136,5 +138,41 @@ impl Connection {
         // The server closes the connection first (RFC 6455 section 7.1.1), once the client has read all.
         self.unread = true;
         self.leave(requests)
+    }
+}
+
+/// The session takes frames of `bytes`, and `turns` counts what they carried. Gives how many bytes are left.
+fn came(
+    session: &mut Session,
+    bytes: &mut [u8],
+    turns: &mut Turns,
+    requests: &mut Requests,
+) -> usize {
+    let before = Carried::by(session);
+    let len = bytes.len();
+    let left = session.came(Came::at_most(bytes, FRAMES_AT_A_TIME), requests);
+    let after = Carried::by(session);
+    turns.count(
+        (len - left) as u64,
+        after.bytes.saturating_sub(before.bytes),
+        (after.messages - before.messages) * WHOLE_BYTES,
+        requests.now_us,
+    );
+    left
+}
+
+/// What a client has sent in a session.
+struct Carried {
+    messages: u64,
+    bytes: u64,
+}
+
+impl Carried {
+    fn by(session: &Session) -> Self {
+        let whole = session.facts.received;
+        Self {
+            messages: whole.count,
+            bytes: whole.bytes + session.socket.unfinished_bytes() as u64,
+        }
     }
 }

@@ -21,6 +21,7 @@ use super::judging::after;
 use super::ledger::{Ledger, Part};
 use super::overhead::Overhead;
 use super::transport::{Read, Transport, Written};
+use super::turns::Turns;
 use crate::acceptor::poller::Poller;
 use crate::acceptor::requests::Requests;
 use crate::settings::Settings;
@@ -312,13 +313,13 @@ impl Carrier {
     }
 
     /// Has h2 read frames, as far as they have come, and write frames, as far as there is room.
-    fn turn(&mut self, now_us: u64) {
+    fn turn(&mut self, turns: &mut Turns, now_us: u64) {
         let is_flood = {
             let mut wire = self.wire.borrow_mut();
             wire.piece_left = PIECE_BYTES_MAX;
-            let waits = self.ledger.has_open();
-            wire.overhead
-                .is_flood(self.ledger.framed_bytes(), waits, now_us)
+            let (framed_bytes, waits) = (self.ledger.framed_bytes(), self.ledger.has_open());
+            wire.overhead.count(turns, framed_bytes, now_us);
+            wire.overhead.is_flood(framed_bytes, waits, now_us)
         };
         let waker = self.waker.clone();
         let mut context = Context::from_waker(&waker);
@@ -422,7 +423,7 @@ impl Connection {
             let Phase::Carrying(carrier) = &mut self.phase else {
                 return Step::On;
             };
-            carrier.turn(requests.now_us);
+            carrier.turn(&mut self.turns, requests.now_us);
             let has_room = match carrier.write(&mut self.transport) {
                 Some(Written::Bytes(len)) => {
                     self.intake.wrote(len.get(), requests.now_us);

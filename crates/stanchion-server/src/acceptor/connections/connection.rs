@@ -12,6 +12,7 @@ use super::reading::{PartialHead, ReadingBody};
 use super::sending::Sending;
 use super::session::Session;
 use super::transport::Transport;
+use super::turns::Turns;
 use super::upload::Upload;
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::request::Peer;
@@ -51,8 +52,7 @@ pub(crate) struct Connection {
     pub(super) claim: Option<Share>,
     /// The payer that the connection's memory is charged to.
     pub(super) paying: Paying,
-    /// The connection has used up its turn, and others go first.
-    pub(super) stands_behind: bool,
+    pub(super) turns: Turns,
 }
 
 /// The side from which a connection comes.
@@ -154,7 +154,7 @@ impl Connection {
             unread: false,
             claim,
             paying,
-            stands_behind: false,
+            turns: Turns::default(),
         }
     }
 
@@ -223,12 +223,21 @@ impl Connection {
         self.peer.limited_ip().map(Client::at)
     }
 
+    /// Whether the connections of its client have had as many bytes in this turn of the loop as they may.
+    pub(super) fn client_has_spent(&self, requests: &Requests) -> bool {
+        self.only_client()
+            .is_some_and(|client| requests.woken.has_spent(client))
+    }
+
     /// Has the connection go on after others have had their turn.
     pub(super) fn wake_later(&mut self, requests: &Requests) {
         match self.audience {
             Audience::Clients => {
-                if !std::mem::replace(&mut self.stands_behind, true) {
-                    requests.woken.stand_behind(self.number, self.only_client());
+                if !std::mem::replace(&mut self.turns.is_behind, true) {
+                    let (client, is_wasteful) = (self.only_client(), self.turns.is_wasteful());
+                    requests
+                        .woken
+                        .stand_behind(self.number, client, is_wasteful);
                 }
             }
             Audience::Operators => requests.operators_woken.add(self.number),

@@ -35,6 +35,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transport;
+mod turns;
 mod unfinished;
 mod upload;
 
@@ -42,6 +43,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
+
+use stanchion_sys::clock::monotonic_us;
 
 use super::dispatch::refusal::Refusal;
 use super::dispatch::reply::Reply;
@@ -72,6 +75,13 @@ const SHED_MAX: usize = 32;
 
 /// How many connections that have used up their turn go on in one turn of the loop, at most.
 const BEHIND_MAX: usize = 16;
+
+/// Wasteful connections go on for so long, one after the other; what one does in its turn comes on top ([`Transport`]).
+///
+/// [`Transport`]: transport::Transport
+const WASTE_US_MAX: u64 = 100;
+/// Then they rest for so long: however many they are, they take about a sixth of the acceptor's time.
+const WASTE_REST_US: u64 = 600;
 
 /// All connections of one audience.
 pub(crate) struct Connections {
@@ -185,9 +195,8 @@ impl Connections {
         poller: &Poller,
     ) {
         if let Some(connection) = self.roll.get_mut(number)
-            && !connection.stands_behind
-            && let Some(client) = connection.only_client()
-            && requests.woken.has_spent(client)
+            && !connection.turns.is_behind
+            && (connection.turns.is_wasteful() || connection.client_has_spent(requests))
         {
             connection.told(Some(ready));
             connection.wake_later(requests);
@@ -214,7 +223,7 @@ impl Connections {
         let Some(connection) = self.roll.get_mut(number) else {
             return Fate::Stays;
         };
-        if connection.stands_behind {
+        if connection.turns.is_behind {
             connection.told(ready);
             return Fate::Stays;
         }
@@ -232,12 +241,12 @@ impl Connections {
                 return;
             };
             if let Some(connection) = self.roll.get_mut(number) {
-                connection.stands_behind = false;
+                connection.turns.is_behind = false;
             }
             self.drive(number, None, requests, poller);
             if let Some(connection) = self.roll.get_mut(number) {
                 bytes += connection.transport.turn_bytes();
-                if connection.stands_behind {
+                if connection.turns.is_behind {
                     return;
                 }
             }
@@ -245,6 +254,28 @@ impl Connections {
                 return;
             }
         }
+    }
+
+    /// Has wasteful connections go on for a moment, if they have rested.
+    pub(crate) fn drive_wasteful(&mut self, requests: &mut Requests, poller: &Poller) {
+        if !requests.woken.may_waste(requests.now_us) {
+            return;
+        }
+        let since_us = monotonic_us();
+        let mut now_us = since_us;
+        while now_us.saturating_sub(since_us) < WASTE_US_MAX
+            && let Some(number) = requests.woken.next_wasteful()
+        {
+            if let Some(connection) = self.roll.get_mut(number) {
+                connection.turns.is_behind = false;
+            }
+            self.drive(number, None, requests, poller);
+            now_us = monotonic_us();
+        }
+        let spent_us = now_us.saturating_sub(since_us);
+        requests
+            .woken
+            .rest_until(requests.now_us + spent_us + WASTE_REST_US);
     }
 
     /// The request of an operator.
@@ -286,7 +317,7 @@ impl Connections {
 
     fn remove(&mut self, number: u32, requests: &Requests) {
         if let Some(connection) = self.roll.get_mut(number)
-            && connection.stands_behind
+            && connection.turns.is_behind
         {
             // Another connection will have the number.
             requests.woken.leave(number, connection.only_client());

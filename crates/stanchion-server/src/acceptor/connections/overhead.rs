@@ -4,6 +4,7 @@
 use http::Request;
 
 use super::head_fields::{FIELD_BYTES, HeadFields};
+use super::turns::Turns;
 
 /// How many bytes without content a client may begin with.
 const FIRST_BYTES: u64 = 32 << 10;
@@ -21,6 +22,14 @@ const HEAD_BYTES: usize = 9;
 const DATA: u8 = 0;
 const WINDOW_UPDATE: u8 = 8;
 
+/// Sums since the connection began.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    came_bytes: u64,
+    carried_bytes: u64,
+    asked_bytes: u64,
+}
+
 /// Counts the bytes that a client sends on one connection.
 #[derive(Debug)]
 pub(super) struct Overhead {
@@ -37,6 +46,8 @@ pub(super) struct Overhead {
     /// How many bytes come before that head.
     skipped: usize,
     fields: HeadFields,
+    /// What [`Overhead::count`] has counted already.
+    counted: Counted,
 }
 
 impl Overhead {
@@ -51,6 +62,7 @@ impl Overhead {
             head_len: 0,
             skipped: PREFACE_BYTES,
             fields: HeadFields::default(),
+            counted: Counted::default(),
         }
     }
 
@@ -98,6 +110,22 @@ impl Overhead {
             .path_and_query()
             .map_or(0, |all| all.as_str().len());
         self.asked_bytes += (target + fields.sum::<usize>()) as u64 + BYTES_PER_REQUEST;
+    }
+
+    /// Counts in `turns` what has come since the last time, and what of it carried something.
+    pub(super) fn count(&mut self, turns: &mut Turns, answered_bytes: u64, now_us: u64) {
+        let seen = Counted {
+            came_bytes: self.came_bytes + self.fields.extra_bytes(),
+            carried_bytes: self.body_bytes.saturating_add(answered_bytes),
+            asked_bytes: self.asked_bytes,
+        };
+        let before = std::mem::replace(&mut self.counted, seen);
+        turns.count(
+            seen.came_bytes - before.came_bytes,
+            seen.carried_bytes - before.carried_bytes,
+            seen.asked_bytes - before.asked_bytes,
+            now_us,
+        );
     }
 
     /// Whether the client has sent more bytes, or more fields, than its requests, their bodies and so many bytes of answers

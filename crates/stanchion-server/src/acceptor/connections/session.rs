@@ -38,7 +38,7 @@ pub(super) struct Session {
     account: Account,
     /// The head of the answer, if an observer wants it.
     head: Vec<u8>,
-    socket: Socket,
+    pub(super) socket: Socket,
     outward: Outward,
     /// Bytes that the kernel has not taken yet.
     pub(super) pending: Bytes,
@@ -46,7 +46,7 @@ pub(super) struct Session {
     is_large_next: bool,
     /// How many bytes of frames went to the client.
     bytes: u64,
-    facts: SessionFacts,
+    pub(super) facts: SessionFacts,
     /// How many bytes of the head and of frames the kernel has taken.
     written: u64,
     /// The message for the worker for which it has had no room yet.

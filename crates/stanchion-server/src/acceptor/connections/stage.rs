@@ -62,13 +62,17 @@ impl<S> Stage<S> {
         panic!("it comes to no rest");
     }
 
-    /// Makes one turn of the loop; false if there was no news.
+    /// Makes one turn of the loop; false if there was no news. If only wasteful connections have something to do, their rest
+    /// is over at once.
     pub(super) fn turn_once(&mut self) -> bool {
         self.poller.wait(Duration::ZERO).expect("epoll");
         let mut woken = Vec::new();
         self.requests.woken.take(&mut woken);
         if self.poller.news() == 0 && woken.is_empty() && self.requests.woken.is_empty() {
-            return false;
+            let Some(due_us) = self.requests.woken.wasteful_due_us() else {
+                return false;
+            };
+            self.requests.now_us = self.requests.now_us.max(due_us);
         }
         for index in 0..self.poller.news() {
             let (source, ready) = self.poller.get(index);
@@ -84,9 +88,19 @@ impl<S> Stage<S> {
         }
         let (requests, poller) = (&mut self.requests, &self.poller);
         self.clients.drive_behind(requests, poller);
+        self.clients.drive_wasteful(requests, poller);
         self.requests.woken.end_turn();
         self.clients.end_turn();
         true
+    }
+
+    /// Has a connection have sent bytes that carry nothing.
+    #[cfg(test)]
+    pub(super) fn make_wasteful(&mut self, number: u32) {
+        let connection = self.clients.roll.get_mut(number).expect("it is there");
+        let now_us = self.requests.now_us;
+        connection.turns.count(1 << 20, 0, 0, now_us);
+        assert!(connection.turns.is_wasteful());
     }
 
     /// Looks at deadlines, this long after the last moment.

@@ -1,6 +1,6 @@
 //! Connections that have something to do, at once or in a moment.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
@@ -17,6 +17,9 @@ pub(crate) struct Woken {
     notes: RefCell<Vec<u32>>,
     /// Connections that have used up their turn.
     behind: RefCell<Behind>,
+    /// Connections that keep the acceptor busy with bytes that carry nothing. They go on once they have rested.
+    wasteful: RefCell<Behind>,
+    rest_until_us: Cell<u64>,
     called: Arc<Called>,
 }
 
@@ -53,12 +56,17 @@ impl Woken {
         self.notes.borrow_mut().push(connection);
     }
 
-    /// Has the connection go on once all others had their turn: of those that have used up theirs, one goes on in each turn of
-    /// the loop, or several that have little to do. Connections that keep the acceptor busy delay all others by one such turn, however many they are, and those
-    /// of a `client` with an address take turns with those of all others, as if they were one.
-    pub(crate) fn stand_behind(&self, connection: u32, client: Option<Client>) {
+    /// Has the connection go on once all others had their turn. Of the connections that have used up their turn, one goes on in
+    /// each turn of the loop, or several that have little to do: however many they are, they delay all others by one such turn.
+    /// The connections of a `client` with an address take turns with those of other clients as if they were one. A wasteful
+    /// connection goes on when all wasteful ones have rested.
+    pub(crate) fn stand_behind(&self, connection: u32, client: Option<Client>, is_wasteful: bool) {
         let _charged = charge::to_nobody();
-        self.behind.borrow_mut().stand(connection, client);
+        if is_wasteful {
+            self.wasteful.borrow_mut().stand(connection, client);
+        } else {
+            self.behind.borrow_mut().stand(connection, client);
+        }
     }
 
     /// A connection of the client has had so many bytes in its turn.
@@ -83,9 +91,29 @@ impl Woken {
         self.behind.borrow_mut().next()
     }
 
+    /// Whether a wasteful connection stands here, and they have rested.
+    pub(crate) fn may_waste(&self, now_us: u64) -> bool {
+        self.wasteful_due_us()
+            .is_some_and(|due_us| due_us <= now_us)
+    }
+
+    /// When the next wasteful connection may go on; `None` if there is none.
+    pub(crate) fn wasteful_due_us(&self) -> Option<u64> {
+        (!self.wasteful.borrow().is_empty()).then(|| self.rest_until_us.get())
+    }
+
+    pub(crate) fn next_wasteful(&self) -> Option<u32> {
+        self.wasteful.borrow_mut().next()
+    }
+
+    pub(crate) fn rest_until(&self, until_us: u64) {
+        self.rest_until_us.set(until_us);
+    }
+
     /// The connection is gone.
     pub(crate) fn leave(&self, connection: u32, client: Option<Client>) {
         self.behind.borrow_mut().leave(connection, client);
+        self.wasteful.borrow_mut().leave(connection, client);
     }
 
     /// Takes all notes; some may be of connections that are gone, or that somebody else has the number of now.

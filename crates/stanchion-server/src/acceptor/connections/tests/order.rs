@@ -210,6 +210,31 @@ fn connections_of_one_client_have_no_more_of_a_turn_than_one_and_others_come_fir
 }
 
 #[test]
+fn wasteful_connections_go_on_after_others_and_rest_in_between() {
+    let mut stage = Stage::new(r#"{"health_path": "/-"}"#);
+    let probe = b"GET /-/live HTTP/1.1\r\nHost: a\r\n\r\n";
+    let (mut honest, ours) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    stage.admit(ours, false);
+    stage.make_wasteful(0);
+    let mut answers = Vec::new();
+    for is_rested in [true, false, false, true] {
+        if is_rested {
+            let due_us = stage.requests.woken.wasteful_due_us();
+            stage.requests.now_us = due_us.unwrap_or(0).max(stage.requests.now_us);
+        }
+        stage.socket.write_all(probe).unwrap();
+        honest.write_all(probe).unwrap();
+        let before = stage.ended(Outcome::Probed);
+        stage.turn_once();
+        answers.push(stage.ended(Outcome::Probed) - before);
+    }
+    // The honest client has its answer in each turn. The wasteful one has the first at once, and then all three.
+    assert_eq!(answers, [2, 1, 1, 4]);
+    stage.close_books();
+}
+
+#[test]
 fn a_body_in_pieces_is_framed_as_its_client_understands_it() {
     for (version, head, framed, is_over) in [
         (

@@ -318,7 +318,7 @@ def test_sessions_of_a_killed_acceptor_are_cut_and_its_workers_go_on(
     assert answer["pid"] == worker
     eventually(lambda: seen(server).count([1006, "", "OSError"]) == 2, "the app is told of both")
     assert settled(counts) == {"begun": 2, "cut": 2}
-    assert "our fault" not in server.log.text() and "nobody has it" not in server.log.text()
+    assert "our fault" not in server.log.text() and "no worker has it" not in server.log.text()
     assert pid_of(opens(server)) == worker
 
 

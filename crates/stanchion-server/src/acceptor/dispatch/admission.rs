@@ -1,4 +1,4 @@
-//! Who is let into the line, and into which lane.
+//! The dispatch lets requests into the line, each into its lane, or refuses them.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use crate::acceptor::dispatch::ticket::Ticket;
 use crate::acceptor::storage::clients::{Client, Share, Shares, TooMuch};
 use crate::settings::{Believed, Lane, QueueOrder, Seconds, Settings};
 
-/// The settings of the line, as it takes them.
+/// Turns the settings of the line into its limits.
 pub(super) fn line_limits(settings: &Settings) -> LineLimits {
     let us = |seconds: Seconds| {
         seconds
@@ -31,7 +31,7 @@ pub(super) fn line_limits(settings: &Settings) -> LineLimits {
     }
 }
 
-/// Every lane, that of whoever is in no other first; mostly there is none but that.
+/// All lanes. The first one is the default lane, for requests that match no other; mostly it is the only one.
 pub(crate) struct Lanes {
     lanes: Vec<Lane>,
     waiting_max: usize,
@@ -45,12 +45,12 @@ impl Lanes {
         }
     }
 
-    /// The default lane first.
+    /// All lanes, the default lane first.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Lane> {
         self.lanes.iter()
     }
 
-    /// How many may wait, but for those in lanes with room of their own.
+    /// How many requests may wait, those in lanes with a limit of their own not counted.
     pub(super) fn waiting_max(&self) -> usize {
         self.waiting_max
     }
@@ -71,7 +71,7 @@ impl Lanes {
         Reserve::new(self.lanes.iter().map(|lane| lane.seats).collect())
     }
 
-    /// The lane that a request is to wait in. Ports of single workers have but one.
+    /// The lane in which a request is to wait. The line at the port of a single worker has only the default lane.
     fn lane_of(&self, request: &Request) -> LaneId {
         if self.lanes.len() == 1 || request.peer.only_worker.is_some() {
             return LaneId::DEFAULT;
@@ -86,13 +86,13 @@ impl Lanes {
         self.lanes[lane.index()].waiting.is_some()
     }
 
-    /// What the operator calls it; `None` if there is but one.
+    /// The operator's name for a lane; `None` if there is only the default lane.
     pub(crate) fn name(&self, lane: LaneId) -> Option<&str> {
         (self.lanes.len() > 1).then(|| self.lanes[lane.index()].name.as_str())
     }
 }
 
-/// The bound on how many of one client wait, if there is one.
+/// The limit on how many requests of one client wait (`max_waiting_per_client`).
 pub(super) struct ClientLimit {
     each_max: u64,
     shares: Rc<Shares>,
@@ -109,8 +109,8 @@ impl ClientLimit {
         })
     }
 
-    /// A share for one more of this client; `Err` if he has all he may. No share is needed where it
-    /// is not known whose a request is.
+    /// Takes a share for one more waiting request of its client; `Err` if the client has as many as it may. A request
+    /// of an unknown client needs no share.
     fn share(&self, request: &Request) -> Result<Option<Share>, TooMuch> {
         let client = Client::of_request(
             request.peer.ip,
@@ -127,15 +127,15 @@ impl Dispatch {
     pub(super) fn admit(&mut self, ticket: &Rc<Ticket>, now_us: u64) -> Result<Place, Refusal> {
         let lane = self.lanes.lane_of(&ticket.request);
         ticket.lane.set(lane);
-        // A lane with room of its own is bounded already, and those who probe a server through its proxy
-        // are all one client to us.
+        // A lane with a limit of its own is bounded already. And all health checks that come through one proxy look
+        // like one client to us.
         let limit = self.client_limit.as_ref();
         let limit = limit.filter(|_| !self.lanes.has_room_of_its_own(lane));
         let Ok(share) = limit.map_or(Ok(None), |limit| limit.share(&ticket.request)) else {
             let retry_after_s = self.retry_after_s(ticket, now_us);
             return Err(Refusal::TooManyOfClient { retry_after_s });
         };
-        // Who waits at ports counts for the same bound.
+        // Requests that wait at ports count against the same limit.
         let port = ticket.request.peer.only_worker;
         let full = !self.line.has_room(lane, self.ports.waiting())
             || port.is_some_and(|port| self.ports.is_full(port));
@@ -156,7 +156,7 @@ impl Dispatch {
             let retry_after_s = self.retry_after_s(ticket, now_us);
             return Err(Refusal::WorkerAbsent { retry_after_s });
         };
-        // No client pays for a lane of all.
+        // A lane is for all clients, so no single one pays for its memory.
         let charged = charge::to_nobody();
         let joined = line.join(now_us, lane, Rc::clone(ticket));
         drop(charged);
@@ -166,7 +166,8 @@ impl Dispatch {
         Ok(place)
     }
 
-    /// When whoever is told no should come again: at the pace of the lane it is in or was to join.
+    /// When the client of a refused request should try again, in seconds: at the pace of the lane that the request is
+    /// in or was to join.
     pub(super) fn retry_after_s(&mut self, ticket: &Ticket, now_us: u64) -> u64 {
         let lane = ticket.lane.get();
         if let Some(line) = self.line_of(ticket) {

@@ -1,12 +1,13 @@
-//! Event loops that are called again: the one that was woken for a request may be stuck in its app, or dead.
+//! The acceptor wakes all event loops when a request stands: the loop that it woke for the request may be stuck in its
+//! app, or dead.
 
 use super::Dispatch;
 
-/// How long a request stands that nobody takes before every event loop with room is woken. One that turns takes it in a
-/// fraction of that.
+/// How long a request stands untaken before the acceptor wakes every event loop with room. A loop that turns takes it
+/// in a fraction of that.
 const PATIENCE_US: u64 = 1_000;
 
-/// A request that nobody has taken yet.
+/// A request that no seat has taken yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Untaken {
     position: u64,
@@ -14,7 +15,7 @@ pub(super) struct Untaken {
 }
 
 impl Untaken {
-    /// The oldest such request is at this position now.
+    /// Notes that the oldest such request is at this position now; if it was there `before` too, it keeps its time.
     pub(super) fn seen(before: Option<Self>, position: Option<u64>, now_us: u64) -> Option<Self> {
         let position = position?;
         let before = before.filter(|before| before.position == position);
@@ -24,19 +25,19 @@ impl Untaken {
 }
 
 impl Dispatch {
-    /// The last thing of a turn: wakes seats for what has come since, and notes whether a request stands though a loop with
+    /// Ends a turn: wakes seats for the requests that came in it, and notes whether a request stands though a loop with
     /// room sleeps.
     pub(crate) fn end_turn(&mut self, now_us: u64) {
         self.announce();
         self.untaken = Untaken::seen(self.untaken, self.side.untaken(), now_us);
     }
 
-    /// When all loops are to be called, if any.
+    /// When the acceptor is to wake all loops, if a request stands.
     pub(crate) fn call_due_us(&self) -> Option<u64> {
         self.untaken.map(|untaken| untaken.since_us + PATIENCE_US)
     }
 
-    /// Calls them if it is time.
+    /// Wakes all loops if it is time.
     pub(crate) fn call_if_due(&mut self, now_us: u64) {
         if self.call_due_us().is_some_and(|due_us| due_us <= now_us) {
             self.untaken = None;

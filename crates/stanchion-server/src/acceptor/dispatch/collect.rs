@@ -1,4 +1,4 @@
-//! What seats bring back: heads, bodies, files, and now and then nonsense.
+//! The dispatch collects what seats have written: heads, bodies, files, and now and then nonsense.
 
 use std::io;
 use std::ops::Range;
@@ -21,16 +21,17 @@ use crate::acceptor::dispatch::trailers::takes_trailers;
 use crate::acceptor::storage::disk::OpenFile;
 use crate::record::{ANSWER_HEAD_BYTES_MAX, FilePart, PREFIX_BYTES, answer_prefix};
 
-/// Answers up to this are copied: any head alone is, which may name a file.
+/// The acceptor copies answers up to this size out of the exchange. No head alone is longer, so an answer that names a
+/// file is always copied.
 const COPIED_BYTES_MAX: usize = PREFIX_BYTES + ANSWER_HEAD_BYTES_MAX;
-/// The status of an answer that lets a request have its WebSocket.
+/// The status by which the app accepts a WebSocket.
 pub(crate) const SWITCHING: u16 = 101;
-/// Files that are taken in at a time. There are no more on their way than the kernel has buffers for.
+/// One look receives at most so many files. The kernel has buffers for no more on their way.
 const FILES_MAX: usize = 1024;
 
 impl Dispatch {
     pub(super) fn look(&mut self, slot: u32, now_us: u64) {
-        // No client pays for the tables of slots, of which this one may be another client's.
+        // No client pays for the tables of slots: this slot may be another client's.
         let _charged = charge::to_nobody();
         if self.side.settle_orphan(slot, false) || self.is_poisoned(slot) {
             return;
@@ -43,8 +44,8 @@ impl Dispatch {
         }
     }
 
-    /// Takes what the slot's seat has written since we last looked; if it `may_leave` some, not what the connection
-    /// fetches or has no room for.
+    /// Takes what the slot's seat has written since the last look. If it `may_leave` some, it leaves in the exchange
+    /// what the connection fetches itself, or has no room for.
     pub(super) fn advance(
         &mut self,
         slot: u32,
@@ -66,7 +67,7 @@ impl Dispatch {
         if ticket.wants_room.get() {
             ticket.wake();
         }
-        // What is over and not told yet stays as it was.
+        // A request that is over but not in the logs yet keeps its times.
         if wanted && let SlotState::Done { done_us, .. } = state {
             ticket.done_us.set(done_us);
         }
@@ -85,11 +86,11 @@ impl Dispatch {
                     .add(taken_us.saturating_sub(ticket.request.arrived_us));
                 self.services.add(done_us.saturating_sub(taken_us));
             }
-            let ending = ending.ok_or(Corrupt("an answer ends in no known way"))?;
+            let ending = ending.ok_or(Corrupt("an answer has an unknown ending"))?;
             if wanted {
                 self.take_rest(slot, ticket, ending)?;
             } else {
-                // A file that nobody wants any more is closed.
+                // No client wants the answer any more: its file is closed, if one came.
                 drop(self.fetch_file(slot));
             }
             if let Some(line) = self.line_of(ticket) {
@@ -105,8 +106,8 @@ impl Dispatch {
         Ok(())
     }
 
-    /// Whether what there is of an answer is left where it stands, for the connection to fetch it: what comes after
-    /// all that it has fetched, and a body that is there as a whole and too long to be copied for nothing.
+    /// Whether the answer stays in the exchange, for the connection to fetch it from there: either the connection has
+    /// fetched all before it, or the body is whole and too long to be copied for nothing.
     fn is_left(&mut self, slot: u32, ticket: &Ticket, state: SlotState) -> Result<bool, Corrupt> {
         if ticket.is_fetched() {
             let is_news = self.side.readable(slot)? > 0;
@@ -124,7 +125,7 @@ impl Dispatch {
         Ok(is_left)
     }
 
-    /// A seat has it.
+    /// Notes which worker has the request, and since when.
     pub(super) fn seen_with(&self, tenant: Tenant, taken_us: u64, ticket: &Ticket) {
         ticket.taken_us.set(taken_us);
         let sitting = self.sitting_at(tenant);
@@ -134,7 +135,7 @@ impl Dispatch {
         ticket.worker.set(sitting.map(|sitting| sitting.number));
     }
 
-    /// The answer is whole, or will never be.
+    /// Takes the rest of an answer that the worker has ended, whole or not.
     fn take_rest(&mut self, slot: u32, ticket: &Ticket, ending: Ending) -> Result<(), Corrupt> {
         let end = match ending {
             Ending::Complete => StreamEnd::Complete,
@@ -149,7 +150,7 @@ impl Dispatch {
             let head = self.read_head(slot, ticket, true)?;
             let whole = (head.bytes.len() - head.head.end) as u64;
             if head.facts.status == SWITCHING && head.file.is_some() {
-                return Err(Corrupt("a file is to be sent over a WebSocket"));
+                return Err(Corrupt("an answer that accepts a WebSocket names a file"));
             }
             let answer = match (head.file, end) {
                 (Some(part), StreamEnd::Complete) if head.facts.length == BodyLength::Nothing => {
@@ -159,14 +160,14 @@ impl Dispatch {
                 (Some(part), StreamEnd::Complete) => {
                     keep_with(head.facts.length, part.len)?;
                     let Some(file) = self.fetch_file(slot) else {
-                        warn!("a file to send did not arrive (open files? see ulimit -n)");
+                        warn!("the file of an answer did not arrive (open files? see ulimit -n)");
                         refuse(ticket, Refusal::NoAnswer);
                         return Ok(());
                     };
                     let file = std::fs::File::from(file);
-                    // Reading what is not a file could take for ever.
+                    // A read of anything but a regular file could take for ever.
                     if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
-                        return Err(Corrupt("a file to send is not one"));
+                        return Err(Corrupt("an answer names a file that is no regular file"));
                     }
                     head.begins(Start::File(
                         OpenFile::of_app(file),
@@ -183,7 +184,8 @@ impl Dispatch {
             };
             ticket.answer(Answer::App(answer));
             if ticket.is_streaming() {
-                // Only now: if it does not end as it should, the client is to see an answer that breaks off.
+                // The end comes after the head: if the body is not as long as its head says, the client is to see an
+                // answer that breaks off.
                 ticket.end(end)?;
             }
         }
@@ -191,12 +193,14 @@ impl Dispatch {
         Ok(())
     }
 
-    /// How much the worker has written of a body, as far as there is room for what the client does not take of it.
-    /// Only for who fetches it: [`Outflow::fetches`].
+    /// How much of a body the connection may send from the exchange now: what the worker has written, but no more than
+    /// the outflow has room for, since that keeps what the client does not take. Only for a connection that fetches:
+    /// [`Outflow::fetches`].
     pub(crate) fn fetchable(&mut self, ticket: &Ticket) -> Fetchable {
         let room = ticket.outflow(|outflow| outflow.room()).unwrap_or(0);
         let found = self.fetching(ticket, |side, slot| {
-            // A slot that makes no sense has nothing to send. The state first: no seat writes once it is done.
+            // The state is read before the length: no seat writes to a slot that is done. A slot that makes no sense
+            // has nothing to send.
             let state = side.state(slot)?;
             let readable = side.readable(slot)?;
             Ok(Fetchable {
@@ -207,9 +211,9 @@ impl Dispatch {
         found.unwrap_or_default()
     }
 
-    /// Sends `len` bytes of a body over `socket`, with what is to go `before` and `after` them. Gives how many bytes
-    /// the kernel took of all; what it did not take of the body is appended to `left`. `None` if the body makes no sense
-    /// any more.
+    /// Sends `len` bytes of a body from the exchange over `socket`, with the bytes `before` in front of them and
+    /// `after` behind. Gives how many bytes the kernel took of all, and appends to `left` the bytes of the body that it
+    /// did not take. `None` if the slot makes no sense any more.
     pub(crate) fn send(
         &mut self,
         ticket: &Ticket,
@@ -228,7 +232,7 @@ impl Dispatch {
         })
     }
 
-    /// Looks at the slot of a request, unless it makes no sense.
+    /// Lets `look` read the slot of a request. If the slot makes no sense, it is poisoned, and the result is `None`.
     pub(super) fn fetching<T>(
         &mut self,
         ticket: &Ticket,
@@ -245,7 +249,7 @@ impl Dispatch {
             .ok()
     }
 
-    /// Takes what is left of a body, whether or not its client has room for it: the slot is needed.
+    /// Takes the rest of a body, whether or not its client has room for it, because the slot is to be freed.
     fn take_last(&mut self, slot: u32, ticket: &Ticket) -> Result<(), Corrupt> {
         let left = self.side.readable(slot)?;
         ticket.outflow(|outflow| outflow.make_room(left));
@@ -254,7 +258,7 @@ impl Dispatch {
         ticket.push(Bytes::from(bytes))
     }
 
-    /// There may be more of the answer later.
+    /// Takes what there is of an answer that the worker has not ended yet.
     fn take_more(&mut self, slot: u32, ticket: &Ticket, now_us: u64) -> Result<(), Corrupt> {
         let readable = self.side.readable(slot)?;
         if readable == 0 {
@@ -275,7 +279,8 @@ impl Dispatch {
         Ok(())
     }
 
-    /// What there is of the body is fetched from where it stands: all of it, if it `is_whole`.
+    /// Takes the head alone, and leaves the body in the exchange for the connection to fetch. If it `is_whole`, all of
+    /// the body is there.
     fn take_head(&mut self, slot: u32, ticket: &Ticket, is_whole: bool) -> Result<(), Corrupt> {
         let head = self.read_head(slot, ticket, false)?;
         let mut whole = None;
@@ -289,8 +294,8 @@ impl Dispatch {
         Ok(())
     }
 
-    /// The body comes in pieces, the first of which is behind the head; `whole` bytes, if that is known without
-    /// the head.
+    /// Begins an answer whose body comes in pieces, the first of them behind the head. The body is `whole` bytes long,
+    /// if its length is known without the head.
     fn streamed(
         &mut self,
         head: Headed,
@@ -312,7 +317,7 @@ impl Dispatch {
         }
         let mut promised = whole.map_or(facts.length, BodyLength::Bytes);
         if facts.status == SWITCHING {
-            // What comes behind this head is no body.
+            // Messages come behind this head, and no body.
             promised = BodyLength::Unknown;
             self.session_begins(ticket);
         }
@@ -326,7 +331,8 @@ impl Dispatch {
         })
     }
 
-    /// A seat publishes the head in one piece, with the start of the body behind it, which is read too if all `is_there`.
+    /// Reads a head and checks it. A seat publishes the head in one piece, with the start of the body behind it. If all
+    /// of the answer `is_there`, the body is read too.
     fn read_head(&mut self, slot: u32, ticket: &Ticket, is_there: bool) -> Result<Headed, Corrupt> {
         let mut bytes = self.spare();
         let first = if is_there { usize::MAX } else { PREFIX_BYTES };
@@ -350,7 +356,7 @@ impl Dispatch {
         let has_trailers = prefix.has_trailers;
         if has_trailers && (!takes_trailers(&ticket.request) || facts.length == BodyLength::Nothing)
         {
-            return Err(Corrupt("trailers for a client that takes none"));
+            return Err(Corrupt("an answer has trailers, and its client takes none"));
         }
         Ok(Headed {
             bytes,
@@ -362,18 +368,18 @@ impl Dispatch {
         })
     }
 
-    /// The file that the slot's seat sent ahead of its answer. `None` if there is none, as when
-    /// we have run out of descriptors and the kernel dropped it.
+    /// Takes the file that the slot's seat sent before its answer. `None` if none has arrived: the kernel drops a
+    /// descriptor for which the acceptor has none left.
     fn fetch_file(&mut self, slot: u32) -> Option<OwnedFd> {
         self.take_files();
         let (turn, fd) = self.files.remove(&slot)?;
         (turn == self.side.submitted(slot).turn).then_some(fd)
     }
 
-    /// Takes what files have come. Also now and then, or a worker that sends what no answer names would leave
-    /// no room for others.
+    /// Receives the files that have come. [`Dispatch::mend`] calls this too: else a worker that sends files which no
+    /// answer names would leave no room in the channel for those of others.
     pub(super) fn take_files(&mut self) {
-        // However many are being sent, each look ends.
+        // The look ends, even if workers send files without a pause.
         for _ in 0..FILES_MAX {
             let received = match &self.files_channel {
                 Some(channel) => channel.receive(),
@@ -382,28 +388,29 @@ impl Dispatch {
             match received {
                 Ok(Received::Message(message)) => self.keep_file(message),
                 Ok(Received::Nothing | Received::Closed) => return,
-                // What a worker sends too long must not keep what others have sent behind it.
+                // A message that is too long must not hold up the messages of other workers behind it.
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => self.files_cut += 1,
                 Err(error) => {
-                    error!("a file's descriptor cannot be received: {error}");
+                    error!("the acceptor cannot receive the descriptor of a file: {error}");
                     return;
                 }
             }
         }
     }
 
-    /// To be called now and then: who sends them could else fill the log.
+    /// Logs how many messages were too long. Called now and then only: a worker that sends such messages could else
+    /// fill the log.
     pub(super) fn log_cut_files(&mut self) {
         let cut = std::mem::take(&mut self.files_cut);
         if cut > 0 {
             error!(
-                "{cut} messages of workers that should name a file were over the limit, and are dropped"
+                "the acceptor dropped {cut} messages of workers, which were too long to name a file"
             );
         }
     }
 
-    /// Keeps a file for the answer that it names: one for each slot, and only of the worker that has it, so that
-    /// nobody can answer for others, or make us keep more. Others are closed.
+    /// Keeps a file for the answer that it names: one for each slot, and only from the worker that has the slot, so
+    /// that no worker can answer for another one, or make the acceptor keep more files. Other files are closed.
     fn keep_file(&mut self, message: Message) {
         let name = <[u8; 8]>::try_from(message.bytes.as_slice()).ok();
         let named = message.fd.zip(name);
@@ -420,21 +427,21 @@ impl Dispatch {
         }
     }
 
-    /// Whether this process has the slot.
+    /// Whether the process with this id has the slot.
     fn has_in_hand(&self, pid: i32, slot: u32) -> bool {
         let tenant = match self.side.state(slot) {
             Ok(SlotState::Running { tenant, .. } | SlotState::Done { tenant, .. }) => tenant,
             Ok(SlotState::Ready) | Err(_) => return false,
         };
         match self.sitting_at(tenant) {
-            // It took its first request before the master told us of it.
+            // The worker took its first request before the master's message about the worker arrived.
             None => self.exchange.pid_at(tenant.seat) == Some(pid.cast_unsigned()),
             Some(sitting) => sitting.pid == pid,
         }
     }
 }
 
-/// What there is to fetch of a body.
+/// How much of a body the connection can fetch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fetchable {
     pub(crate) len: usize,
@@ -452,7 +459,7 @@ fn is_whole(state: SlotState) -> bool {
     )
 }
 
-/// A head that a seat has published, held to the rules, and what came behind it.
+/// A head that a seat has published, checked, and the bytes that came behind it.
 struct Headed {
     bytes: Vec<u8>,
     head: Range<usize>,
@@ -481,8 +488,8 @@ impl Headed {
     }
 }
 
-/// A body of so many bytes, all of it, is to go out. If it were not what the head says, the client would
-/// take what is left for another answer, or wait for it.
+/// Checks that a body of `whole` bytes is as long as its head says. If it were longer, the client would take the rest
+/// for another answer; if it were shorter, the client would wait for the rest.
 fn keep_with(length: BodyLength, whole: u64) -> Result<(), Corrupt> {
     match bytes_of(length) {
         Some(bytes) if bytes != whole => Err(Corrupt("an answer is not as long as it says")),

@@ -7,7 +7,7 @@ use serde::Serialize;
 const STEPS: [u64; 6] = [10, 15, 20, 30, 50, 70];
 /// From 100 µs ...
 const FIRST_US: u64 = 100;
-/// ... to 700 s, longer than anybody waits here.
+/// ... to 700 s, longer than any client waits here.
 const DECADES: usize = 7;
 const BUCKETS: usize = STEPS.len() * DECADES;
 
@@ -30,7 +30,7 @@ const BOUNDS_US: [u64; BUCKETS] = {
 #[derive(Clone, Debug)]
 pub(crate) struct Durations {
     buckets: [u64; BUCKETS],
-    /// Those over the last bound too.
+    /// With those over the last bound.
     count: u64,
     sum_us: u64,
     max_us: u64,
@@ -56,12 +56,12 @@ pub(crate) struct Histogram {
     pub(crate) p50_us: u64,
     pub(crate) p90_us: u64,
     pub(crate) p99_us: u64,
-    /// Upper bound and how many took at most so long.
+    /// Each upper bound, and how many durations were at most so long.
     pub(crate) buckets: Vec<(u64, u64)>,
 }
 
 impl Durations {
-    /// Counts one.
+    /// Counts one duration.
     pub(crate) fn add(&mut self, took_us: u64) {
         if let Some(bucket) = self
             .buckets
@@ -74,7 +74,7 @@ impl Durations {
         self.max_us = self.max_us.max(took_us);
     }
 
-    /// Durations that were added since. Only the bucket of the longest is known.
+    /// The durations that were added since `before`. Of the longest of them only its bucket is known.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let mut added = self.clone();
         for (bucket, old) in added.buckets.iter_mut().zip(before.buckets) {
@@ -90,7 +90,7 @@ impl Durations {
         added
     }
 
-    /// These and others.
+    /// Adds other durations to these.
     pub(crate) fn with(mut self, others: &Self) -> Self {
         for (bucket, other) in self.buckets.iter_mut().zip(others.buckets) {
             *bucket += other;
@@ -101,13 +101,14 @@ impl Durations {
         self
     }
 
-    /// The longest, or a bound for it.
+    /// The longest duration, or an upper bound for it.
     pub(crate) fn max_us(&self) -> u64 {
         self.max_us
     }
 
-    /// Where in its bucket the one of that rank would be if those there were spread evenly, as Prometheus'
-    /// `histogram_quantile()` says and `stanchion top` does; `None` of none.
+    /// Estimates a percentile: the place in its bucket of the duration with that rank, if the durations of a bucket
+    /// were spread evenly. Prometheus' `histogram_quantile()` and `stanchion top` compute it in the same way. `None` if
+    /// there are no durations.
     pub(crate) fn estimate_us(&self, percent: u64) -> Option<u64> {
         if self.count == 0 {
             return None;
@@ -123,11 +124,11 @@ impl Durations {
             below += count;
             lower_us = bound_us;
         }
-        // The buckets know no more of the durations over the last bound.
+        // The buckets say no more about the durations over the last bound.
         Some(lower_us)
     }
 
-    /// For people and for their tools.
+    /// Shows the durations to people and to their tools.
     pub(crate) fn histogram(&self) -> Histogram {
         let mut cumulative = 0;
         let buckets: Vec<_> = BOUNDS_US
@@ -150,7 +151,7 @@ impl Durations {
         }
     }
 
-    /// An upper bound for so many percent of them, by the buckets; 0 of none.
+    /// An upper bound for so many percent of the durations, read from the buckets; 0 if there are none.
     fn quantile_us(&self, percent: u64, buckets: &[(u64, u64)]) -> u64 {
         let rank = (self.count * percent).div_ceil(100);
         let bound = buckets.iter().find(|&&(_, at_most)| at_most >= rank);

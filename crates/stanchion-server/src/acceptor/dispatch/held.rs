@@ -1,4 +1,4 @@
-//! Workers that wait for a client: for which of them it is a slow one.
+//! The dispatch watches workers that wait for a client, to find out which of the clients are slow.
 
 use std::rc::Rc;
 
@@ -11,8 +11,9 @@ use crate::acceptor::dispatch::ticket::Ticket;
 use crate::tally::Event;
 
 impl Dispatch {
-    /// The worker in `slot` has to wait for room for its answer, or has room again. An event loop runs other requests
-    /// meanwhile: a file would free nothing, and have the app go on for a client that is far behind.
+    /// Notes whether the worker in `slot` has to wait for room for its answer. The worker of an event loop does not
+    /// count: its loop runs other requests meanwhile, so a file would free nothing, and have the app go on for a client
+    /// that is far behind.
     pub(super) fn hold(&mut self, slot: u32, ticket: &Ticket, held: bool, now_us: u64) {
         let held = held && !self.exchange.geometry().event_loops;
         let waits = ticket.outflow(|outflow| {
@@ -21,7 +22,7 @@ impl Dispatch {
         });
         let submitted = self.side.submitted(slot);
         if waits == Some(true) && !self.held.contains(&submitted) {
-            // No client pays for a table of all.
+            // The table is for all clients, so no single one pays for it.
             let _charged = charge::to_nobody();
             self.held.push(submitted);
             self.held_since_us.get_or_insert(now_us);
@@ -35,16 +36,16 @@ impl Dispatch {
         }
     }
 
-    /// When workers that wait for clients are to be looked at, if any do.
+    /// When the dispatch is to look at workers that wait for clients, if there are any.
     pub(crate) fn held_due_us(&self) -> Option<u64> {
         self.held_since_us.map(|since_us| since_us + PATIENCE_US)
     }
 
-    /// Answers to slow clients, whose workers wait: their bytes should go to a file.
+    /// Gives the answers to slow clients whose workers wait: their bytes should go to a file.
     pub(crate) fn slow_clients(&mut self, now_us: u64) -> Vec<Rc<Ticket>> {
         self.held_since_us = None;
         for submitted in std::mem::take(&mut self.held) {
-            // Others may have left memory meanwhile. If not, it is held again.
+            // Other answers may have freed memory meanwhile. If not, this look finds that the worker waits again.
             if submitted == self.side.submitted(submitted.slot) {
                 self.look(submitted.slot, now_us);
             }

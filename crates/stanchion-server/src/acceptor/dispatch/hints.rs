@@ -1,5 +1,5 @@
-//! What a worker has for a client ahead of an answer: early hints (RFC 8297). They are no answer yet. Until its head is
-//! there the request may still be answered otherwise, or run by another worker.
+//! A worker may send early hints (RFC 8297) before its answer. They are no answer yet: until the head is there, the
+//! server may still refuse the request, or another worker may run it.
 
 use stanchion_exchange::Corrupt;
 use stanchion_http::{Head, check_hints};
@@ -8,9 +8,9 @@ use super::Dispatch;
 use crate::acceptor::dispatch::ticket::Ticket;
 use crate::record::{HINT_BYTES_MAX, HINTS_BYTES_MAX, HINTS_MAX, PREFIX_BYTES, hints_len};
 
-/// Whether hints may go ahead of the answer to a request with this head. To HTTP/1.0 nothing does (RFC 9110 section 15.2).
-/// To HEAD something may, but an nginx before 1.29 takes it for the answer, which a HEAD ends with, and gives the answer
-/// that comes then to whoever is next on that connection.
+/// Whether the server may send hints before the answer to a request with this head. Not to HTTP/1.0, to which no 1xx
+/// may go (RFC 9110 section 15.2). Not to HEAD either, though it is allowed: an nginx before 1.29 takes the hints for
+/// the answer, which a HEAD ends with, and gives the answer that comes then to the next request on that connection.
 pub(crate) fn takes_hints(head: &Head) -> bool {
     head.minor_version() > 0 && head.method() != "HEAD"
 }
@@ -18,14 +18,14 @@ pub(crate) fn takes_hints(head: &Head) -> bool {
 /// The hints of one request.
 #[derive(Default)]
 pub(crate) struct Hints {
-    /// So many have come of the worker that runs it, with so many bytes.
+    /// How many hints have come from the worker that runs the request, and how many bytes.
     count: usize,
     bytes: usize,
-    /// As they go to the client, and what the kernel has not taken.
+    /// Hints as they go to the client, as far as the kernel has not taken them.
     unsent: Vec<u8>,
-    /// Where in that each of them ends.
+    /// Where in `unsent` each hint ends.
     ends: Vec<usize>,
-    /// The kernel has taken a part of the first one: the client must get the rest before anything else.
+    /// The kernel has taken a part of the first hint: the client must get the rest before anything else.
     is_begun: bool,
 }
 
@@ -34,7 +34,9 @@ impl Hints {
         self.count += 1;
         self.bytes += wire.len();
         if self.count > HINTS_MAX || self.bytes > HINTS_BYTES_MAX {
-            return Err(Corrupt("more hints than may go ahead of an answer"));
+            return Err(Corrupt(
+                "a worker sends more hints than may go before an answer",
+            ));
         }
         self.unsent.extend_from_slice(wire);
         self.unsent.extend_from_slice(b"\r\n");
@@ -42,13 +44,13 @@ impl Hints {
         Ok(())
     }
 
-    /// What is to be sent now.
+    /// The bytes to send now.
     pub(crate) fn unsent(&self) -> &[u8] {
         &self.unsent
     }
 
-    /// The kernel has taken so much of it. What it has no room for is dropped, but for the rest of one that has begun: hints
-    /// are not kept for a client that is slow, since they would come too late.
+    /// Notes that the kernel has taken `len` bytes. Hints that it had no room for are dropped, but for the rest of a
+    /// hint that has begun: the server keeps no hints for a slow client, since they would come too late.
     pub(crate) fn sent(&mut self, len: usize) {
         let whole = self.ends.partition_point(|&end| end <= len);
         self.is_begun = match whole.checked_sub(1) {
@@ -62,37 +64,37 @@ impl Hints {
         self.unsent = rest;
     }
 
-    /// Moves what is unsent to where the answer comes behind it.
+    /// Moves the unsent bytes to `out`, where the answer comes behind them.
     pub(crate) fn put(&mut self, out: &mut Vec<u8>) {
         out.append(&mut self.unsent);
         self.ends.clear();
         self.is_begun = false;
     }
 
-    /// Another worker begins with the request anew.
+    /// Counts from zero, because another worker begins with the request.
     pub(crate) fn begin_anew(&mut self) {
         (self.count, self.bytes) = (0, 0);
     }
 }
 
 impl Dispatch {
-    /// Takes the hints that a seat has written, up to the head of its answer. Gives whether that was seen: what comes
-    /// later may be one more hint.
+    /// Takes the hints that a seat has written, up to the head of its answer. Gives whether the head is there; if it is
+    /// not, one more hint may come.
     pub(super) fn take_hints(&mut self, slot: u32, ticket: &Ticket) -> Result<bool, Corrupt> {
         let mut prefix = [0; PREFIX_BYTES];
         while self.side.readable(slot)? > 0 {
-            // A seat publishes either in one piece.
+            // A seat publishes a hint in one piece, and a head too.
             if !self.side.peek(slot, &mut prefix)? {
-                return Err(Corrupt("what is before the head of an answer is cut"));
+                return Err(Corrupt("the prefix of a hint or of a head is cut"));
             }
             let Some(len) = hints_len(&prefix) else {
                 return Ok(true);
             };
             if !ticket.request.takes_hints {
-                return Err(Corrupt("hints for a client that takes none"));
+                return Err(Corrupt("a worker sends hints to a client that takes none"));
             }
             if len > HINT_BYTES_MAX {
-                return Err(Corrupt("a hint is longer than may go ahead of an answer"));
+                return Err(Corrupt("a hint is longer than it may be"));
             }
             let mut bytes = self.spare();
             self.side.read(slot, PREFIX_BYTES + len, &mut bytes)?;

@@ -1,4 +1,4 @@
-//! What becomes of requests whose worker is dead, or will be.
+//! The dispatch ends or repeats requests whose worker is dead, or will be killed.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,7 +15,8 @@ use crate::messages::WorkerRef;
 use crate::tally::Event;
 
 impl Dispatch {
-    /// A worker is dead: what it had in hand is answered for it, and its slots are free.
+    /// Clears up after a dead worker: answers the requests that it had in hand, or gives them to another worker, and
+    /// frees its slots.
     pub(crate) fn worker_gone(&mut self, worker: WorkerRef, now_us: u64) {
         let WorkerRef { index, tenure } = worker;
         let seats = self.exchange.geometry().seats_of(index);
@@ -30,7 +31,7 @@ impl Dispatch {
             if self.is_poisoned(slot) {
                 continue;
             }
-            // It may have finished this one, or written part of it, in its last moment.
+            // The worker may have finished this answer, or written part of it, in its last moment.
             if let Err(corrupt) = self.advance(slot, &ticket, now_us, false) {
                 self.poison(slot, &ticket, corrupt);
             }
@@ -46,8 +47,8 @@ impl Dispatch {
         self.announce();
     }
 
-    /// The request of a seat has run past its deadline, and its worker will be killed: the client
-    /// need not wait for that. The slot stays the seat's until then.
+    /// Answers the client of a request that has run past its deadline. The master will kill the worker, and the client
+    /// need not wait for that. The seat keeps the slot until then.
     pub(crate) fn overdue(&mut self, seat: u16, tenure: u16, ran_ms: u64, now_us: u64) {
         let its = |tenant: Tenant| (tenant.seat, tenant.tenure) == (seat, tenure);
         for slot in self.side.held_by(its) {
@@ -55,8 +56,8 @@ impl Dispatch {
         }
     }
 
-    /// The event loop of a worker has not turned for so long, and the worker will be killed: likewise for all that it
-    /// runs.
+    /// Does the same for all requests of a worker whose event loop has not turned for so long that the master will kill
+    /// the worker.
     pub(crate) fn loop_is_stuck(&mut self, worker: WorkerRef, now_us: u64) {
         let WorkerRef { index, tenure } = worker;
         let seats = self.exchange.geometry().seats_of(index);
@@ -66,8 +67,9 @@ impl Dispatch {
         }
     }
 
-    /// Now and then: the requests of event loops that have run past their deadlines. Their workers go on, since others
-    /// run there too. An answer that has begun may take as long as it likes: there are such that have no end.
+    /// Answers the clients of requests that have run past their deadlines in event loops; called now and then. Their
+    /// workers go on, since they run other requests too. An answer that has begun may take as long as it likes: some
+    /// have no end.
     pub(crate) fn end_those_overdue(&mut self, now_us: u64) {
         if !self.exchange.geometry().event_loops {
             return;
@@ -78,10 +80,10 @@ impl Dispatch {
             let is_meant = ticket.as_ref().is_some_and(|ticket| {
                 matches!(ticket.stage.get(), Stage::Submitted(_))
                     && !ticket.is_streaming()
-                    // The time counts from when its worker had all that its client had sent.
+                    // The time counts from when the worker had all that the client had sent.
                     && now_us.saturating_sub(ticket.client_until_us.get()) >= timeout_us
             });
-            // Of no other is the head looked at: where nobody was yet, it takes no memory.
+            // No other slot's head is read: a slot that no request has used takes no memory until it is touched.
             match is_meant.then(|| self.side.state(slot)) {
                 Some(Ok(SlotState::Running { tenant, .. })) => Some((slot, tenant.seat)),
                 _ => None,
@@ -89,7 +91,7 @@ impl Dispatch {
         });
         let overdue: Vec<_> = running
             .filter_map(|(slot, seat)| {
-                // The seat may not exist, or be on another one by now.
+                // The seat may not exist, or be at another request by now.
                 let board = self.exchange.seats().get(usize::from(seat))?;
                 let is_its = board.slot.load(Relaxed) == slot;
                 let ran_us = is_its.then(|| self.exchange.overdue_us(seat, now_us))??;
@@ -101,16 +103,16 @@ impl Dispatch {
         }
     }
 
-    /// Tells the client of a request that it has run too long, if it has for `ran_ms`. The slot stays the seat's.
+    /// Answers the client of a request that has run too long, if it has run for `ran_ms`. The seat keeps the slot.
     fn end_overdue(&mut self, slot: u32, ran_ms: u64, now_us: u64) {
-        // It may have finished in this moment, and the worker gone on to another one.
+        // The worker may have finished the request in this moment, and gone on to another one.
         self.look(slot, now_us);
         let Some(ticket) = self.slots[slot as usize].clone() else {
             return;
         };
         let taken_us = ticket.taken_us.get();
         let ran_us = now_us.saturating_sub(taken_us);
-        // 0 if it was taken just now, and the seat has not said when.
+        // `taken_us` is 0 if a seat took the request just now, and has not written when.
         let is_it = taken_us != 0
             && ran_us >= ran_ms * 1_000
             && matches!(ticket.stage.get(), Stage::Submitted(_));
@@ -121,7 +123,7 @@ impl Dispatch {
         }
     }
 
-    /// A worker has died over a request.
+    /// Ends a request whose worker has died over it, or gives it to another worker.
     fn bury(&mut self, slot: u32, ticket: &Rc<Ticket>, now_us: u64) {
         self.free(slot);
         let died = Refusal::WorkerDied;
@@ -141,8 +143,8 @@ impl Dispatch {
         }
     }
 
-    /// Has another worker answer a request whose worker died before it had answered, if that may be
-    /// done: true if so.
+    /// Puts a request whose worker died before it had answered back into the line, for another worker, if that is
+    /// allowed. Gives whether it did.
     fn retry(&mut self, ticket: &Rc<Ticket>, now_us: u64) -> bool {
         let arrived_us = ticket.request.arrived_us;
         if !self.retries

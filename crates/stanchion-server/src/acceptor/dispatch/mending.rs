@@ -1,5 +1,5 @@
-//! The exchange is in memory that every worker can write to: what becomes of it when one of them has written where it
-//! should not. The acceptor goes by what it knows itself, puts right what only it writes, and goes on.
+//! Every worker can write to all memory of the exchange. When a worker has written where it should not, the acceptor
+//! goes by what it knows itself, repairs what only the acceptor writes, and goes on.
 
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,37 +14,39 @@ use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::ticket::{Stage, Ticket};
 use crate::messages::{self, FromAcceptor, WorkerRef};
 
-/// How often the exchange is held to what we know. It bounds how long a request can stand in a ring in which no seat
-/// sees it, and an answer be there without a notice.
+/// How often the acceptor compares the exchange with what it knows. This bounds how long a request can stand in a ring
+/// in which no seat sees it, and how long an answer can be there without a notice.
 const MEND_US: u64 = 1_000_000;
-/// A slot that makes no sense, and that nobody says is in his hands, is used again after so many looks: a seat says
-/// so a moment after it has taken a request.
+/// After so many looks the acceptor uses a slot again that makes no sense and that no seat says it has: a seat says so
+/// a moment after it has taken a request.
 const LOOKS: u32 = 2;
-/// A slot whose owner sits nowhere, or has emptied his seat, after so many: that he came or went is told by the master,
-/// and may be on its way.
+/// After so many looks the acceptor gives up a slot whose owner is at no seat, or has emptied its seat: the master
+/// announces workers that come and go, and its message may be on its way.
 const LOOKS_UNTOLD: u32 = 5;
-/// A slot whose owner says that he has it, and of whom we were not told, after so many: a hook may hold up the
-/// master, and a worker that is ready does not wait for it.
+/// After so many looks the acceptor gives up a slot whose owner says that it has it though the master has not announced
+/// the owner: a hook may hold up the master, and a worker that is ready does not wait for the master.
 const LOOKS_UNANNOUNCED: u32 = 120;
-/// A slot of a session that its worker is to give back, after so many: its loop may be blocked.
+/// After so many looks the acceptor gives up a slot of a session that its worker is to give back: the worker's loop may
+/// be blocked.
 const LOOKS_OF_SESSION: u32 = 120;
 
-/// Why the owner that a slot names may not have it.
+/// A reason to doubt that the owner that a slot names has the slot.
 enum Doubt {
-    /// He is at his seat, and has nothing in hand, or something else.
+    /// The owner is at its seat, but idle or at another request.
     Elsewhere,
-    /// Likewise, but it may be a session of his, which nobody wants any more.
+    /// The same, but the slot may be a session of the owner's, whose client has gone.
     PerhapsSession,
-    /// We were not told of him, or were told that he is dead, and he does not say that he has it.
+    /// The master has not announced the owner, or has announced its death, and the owner does not say that it has the
+    /// slot.
     Untold,
-    /// We were told of nobody at that seat, and he says that he has it.
+    /// The master has announced no worker at that seat, and a worker there says that it has the slot.
     Unannounced,
-    /// His seat is empty, as if he were dead.
+    /// The owner's seat is empty, as if the owner were dead.
     Left(WorkerRef),
 }
 
 impl Doubt {
-    /// After so many looks it is none any more.
+    /// After so many looks the doubt counts as certain.
     fn looks(&self) -> u32 {
         match self {
             Self::Elsewhere => LOOKS,
@@ -55,22 +57,23 @@ impl Doubt {
     }
 }
 
-/// A slot that makes no sense, and that is not used until nobody can write to it any more.
+/// A slot that makes no sense. The acceptor does not use it until no worker can write to it any more.
 pub(super) struct Poisoned {
     slot: u32,
     owner: Owner,
 }
 
-/// Who may still write to a slot.
+/// The workers that may still write to a slot.
 enum Owner {
-    /// The one that had it. It is replaced.
+    /// The worker that had the slot. The master replaces it.
     Known(WorkerRef),
-    /// Nobody says so: one of these. Looked for so many times.
+    /// These workers may have had the slot; no seat says which of them did. With the number of looks for the owner so
+    /// far.
     Unknown(Vec<WorkerRef>, u32),
 }
 
 impl Owner {
-    /// A worker is dead; true if it is the last of them.
+    /// Removes a dead worker; true if no other one may write to the slot.
     fn forget(&mut self, dead: WorkerRef) -> bool {
         match self {
             Self::Known(worker) => *worker == dead,
@@ -83,7 +86,7 @@ impl Owner {
 }
 
 impl Dispatch {
-    /// Now and then: holds the exchange to what we know of it.
+    /// Compares the exchange with what the acceptor knows, and repairs it; called now and then.
     pub(crate) fn mend(&mut self, now_us: u64) {
         self.side.wipe_remains();
         if now_us.saturating_sub(self.mended_us) < MEND_US {
@@ -91,9 +94,11 @@ impl Dispatch {
         }
         self.mended_us = now_us;
         if let Err(corrupt) = self.side.mend() {
-            error!("{corrupt}; it has been repaired. It cannot be known which worker wrote there");
+            error!(
+                "{corrupt}; the acceptor has repaired it, and cannot know which worker wrote there"
+            );
         }
-        // Notices may be lost too.
+        // Notices of seats may be lost too, so each slot gets a look.
         for slot in 0..self.slots.len() as u32 {
             self.look(slot, now_us);
         }
@@ -105,8 +110,8 @@ impl Dispatch {
         self.announce();
     }
 
-    /// Requests that were taken, as their slots say, and that no seat has in hand, also those of an acceptor before
-    /// us.
+    /// Looks for requests that a seat has taken, as their slots say, but that no seat has in hand. Some may be from an
+    /// acceptor before this one.
     fn look_for_strays(&mut self) {
         let before = std::mem::take(&mut self.strays);
         for slot in 0..self.slots.len() as u32 {
@@ -124,7 +129,7 @@ impl Dispatch {
         }
     }
 
-    /// Why the owner that a slot names may not have it.
+    /// A reason to doubt that the owner that a slot names has the slot.
     fn doubt(&self, slot: u32) -> Option<Doubt> {
         let is_used = self.slots[slot as usize].is_some() || self.side.is_orphan(slot);
         if !is_used || self.is_poisoned(slot) {
@@ -137,7 +142,8 @@ impl Dispatch {
         let ticket = self.slots[slot as usize].as_ref();
         let is_session = ticket.is_some_and(|ticket| ticket.is_session.get());
         if !is_session && self.side.is_stray(slot) {
-            // The acceptor before us may have known it as one, or its client has gone before we saw it become one.
+            // The acceptor before this one may have known it as a session, or its client has gone before this acceptor
+            // saw it become one.
             let is_perhaps = match ticket {
                 Some(ticket) => ticket.request.websocket.is_some(),
                 None => self.exchange.geometry().event_loops,
@@ -151,7 +157,7 @@ impl Dispatch {
         let index = self.exchange.geometry().worker_of(tenant.seat);
         let sitter = self.workers.get(&index).map(|sitting| sitting.tenure);
         match (sitter, self.exchange.seat_state(tenant.seat)) {
-            // The master tells of an end before it has anybody else sit down there.
+            // The master announces the end of a worker before it lets another one have the same seats.
             (None, SeatState::Busy) => Some(Doubt::Unannounced),
             (Some(tenure), state) if tenure == tenant.tenure => {
                 (state == SeatState::Empty).then_some(Doubt::Left(WorkerRef { index, tenure }))
@@ -161,7 +167,7 @@ impl Dispatch {
     }
 
     fn end_stray(&mut self, slot: u32, doubt: &Doubt) {
-        let corrupt = Corrupt("a request was taken, and nobody has it");
+        let corrupt = Corrupt("a request was taken, but no worker has it");
         match (self.slots[slot as usize].clone(), doubt) {
             (Some(ticket), Doubt::Left(..)) => self.poison(slot, &ticket, corrupt),
             (Some(ticket), _) => self.poison_without_owner(slot, &ticket, corrupt),
@@ -173,7 +179,7 @@ impl Dispatch {
         }
     }
 
-    /// Whose the slots are of which it was not known.
+    /// Looks again for the owners of poisoned slots whose owners are unknown.
     fn look_for_owners(&mut self) {
         let (mut free, mut found) = (Vec::new(), Vec::new());
         let mut poisoned = std::mem::take(&mut self.poisoned);
@@ -202,7 +208,7 @@ impl Dispatch {
         }
     }
 
-    /// A worker is dead: slots that only it may still have written to are used again.
+    /// Frees the poisoned slots to which only this worker, which is dead, could still have written.
     pub(super) fn free_poisoned_of(&mut self, worker: WorkerRef) {
         let (freed, kept) = std::mem::take(&mut self.poisoned)
             .into_iter()
@@ -218,12 +224,13 @@ impl Dispatch {
         self.poisoned.iter().any(|poisoned| poisoned.slot == slot)
     }
 
-    /// A slot makes no sense: its client is told, and its worker must go before it is used again.
+    /// Takes a slot that makes no sense out of use: refuses its request, or breaks the answer off, and has the master
+    /// replace its worker. The slot is used again when that worker is dead.
     pub(super) fn poison(&mut self, slot: u32, ticket: &Ticket, corrupt: Corrupt) {
         if self.is_poisoned(slot) {
             return;
         }
-        // No client pays for the table of such slots, nor for what the master is to hear.
+        // No client pays for the table of poisoned slots, nor for the message to the master.
         let _charged = charge::to_nobody();
         let seat = match self.side.state(slot) {
             Ok(SlotState::Running { tenant, .. } | SlotState::Done { tenant, .. }) => {
@@ -252,7 +259,7 @@ impl Dispatch {
         });
         let called: Vec<_> = called.collect();
         warn!(
-            "slot {slot} is not used until it is sure that none of these writes to it: {}",
+            "slot {slot} stays out of use until none of these workers can write to it: {}",
             called.join(", ")
         );
         let owner = Owner::Unknown(owners, 0);
@@ -266,8 +273,9 @@ impl Dispatch {
         Some(WorkerRef { index, tenure })
     }
 
-    /// Who may have a slot when nobody says so: those that are dead, as far as
-    /// we have not been told yet, since the master empties their seats first; else anybody.
+    /// The workers that may have a slot of which no seat says so. The master empties the seats of dead workers before
+    /// it announces their death. If there are workers with emptied seats, it is one of these; else it may be any
+    /// worker.
     fn possible_owners(&self) -> Vec<WorkerRef> {
         let first_of = |worker: u16| self.exchange.geometry().seats_of(worker).start;
         let pid_of = |worker: u16| self.exchange.seat(first_of(worker)).pid.load(Relaxed);
@@ -287,8 +295,8 @@ impl Dispatch {
         self.report_culprits();
     }
 
-    /// Has the master replace workers that must not go on. Those that it cannot be told of are kept
-    /// for the next look: as long as such a worker lives, its slot is out of use.
+    /// Asks the master to replace workers that must not go on. A worker for which there is no room in the channel is
+    /// kept for the next look: as long as such a worker lives, its slot is out of use.
     pub(crate) fn report_culprits(&mut self) {
         let master = &self.master;
         self.unreported.retain(|&worker| {
@@ -298,7 +306,7 @@ impl Dispatch {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => true,
                 Err(error) => {
                     let pid = self.workers.get(&worker.index).map_or(0, |one| one.pid);
-                    error!("the acceptor cannot send the master that process {pid} is to be replaced: {error}");
+                    error!("the acceptor cannot ask the master to replace process {pid}: {error}");
                     false
                 }
             }

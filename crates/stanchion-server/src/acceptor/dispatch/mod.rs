@@ -56,13 +56,14 @@ use stanchion_sys::charge;
 use standstill::Standstills;
 use ticket::{Answer, Stage, Ticket};
 
-/// Sleeping seats are woken once per turn of the event loop; within a long turn, this long after they might have been
-/// at the latest.
+/// The acceptor wakes sleeping seats once per turn of its loop, at the end. In a long turn it wakes them this long
+/// after it has seen requests for them, at the latest.
 const UNANNOUNCED_US_MAX: u64 = 100;
-/// So many requests are handed out ahead of a seat where the line has an order to keep besides who came first: what is
-/// handed out cannot be overtaken.
+/// The acceptor hands out at most so many requests ahead of a seat if arrival is not the only order of the line
+/// (`queue_order`, lanes): no request can overtake another one in the exchange.
 const AHEAD_IN_ORDER_MAX: usize = 7;
-/// Buffers of answers that are kept for the next ones; larger ones are given back.
+/// The dispatch keeps at most so many buffers of sent answers for the next answers, and frees buffers that are larger
+/// than this.
 const SPARE_MAX: usize = 64;
 const SPARE_BYTES_MAX: usize = 32 << 10;
 
@@ -76,51 +77,53 @@ pub(crate) struct Dispatch {
     client_limit: Option<ClientLimit>,
     ports: Ports<Rc<Ticket>>,
     ahead: Ahead,
-    /// Who has each slot.
+    /// The request in each slot.
     slots: Vec<Option<Rc<Ticket>>>,
-    /// Requests in the exchange that anybody may take.
+    /// Requests in the exchange that any worker may take, without sessions, which have given their seats back.
     submitted: usize,
     sessions: Sessions,
-    /// Workers that sit at their seats, by index.
+    /// The workers at their seats, by index.
     workers: BTreeMap<u16, Sitting>,
-    /// By number: how late the event loops of those were that are gone.
+    /// By worker number: how late the event loops of those workers were that are gone.
     lags_of_gone: BTreeMap<u16, LoopLag>,
-    /// Each of them at so many.
+    /// How many seats each worker has.
     seats_per_worker: usize,
     tally: &'static Tally,
     answers: Rc<Limits>,
-    /// Uses of slots whose seats wait for a client.
+    /// Slots whose seats wait for a client, each with its turn.
     held: Vec<Submitted>,
-    /// Since when there are any, without a look at them.
+    /// Since when `held` has had entries that [`Dispatch::slow_clients`] has not looked at.
     held_since_us: Option<u64>,
-    /// Files that arrived before the answers which name them, by slot, each with its turn.
+    /// Files that arrived before the answers which name them, by slot, each with the turn of the slot.
     files: HashMap<u32, (u32, OwnedFd)>,
     files_channel: Option<Channel>,
-    /// Messages there that were over the limit, since they were last logged.
+    /// Messages on `files_channel` that were longer than the limit, since the log last gave their number.
     files_cut: u64,
     master: Rc<Channel>,
-    /// Workers that must not go on, of which the master could not be told yet.
+    /// Workers that must not go on, and that the acceptor could not yet ask the master to replace.
     unreported: BTreeSet<WorkerRef>,
-    /// Since when there are requests that no seat was woken for, as far as we have looked.
+    /// When [`Dispatch::announce_if_late`] first saw requests for which no seat has been woken.
     unannounced_since_us: Option<u64>,
-    /// The oldest request that stands though somebody sleeps who has room for it.
+    /// The oldest request that no event loop has taken, though one with room for it sleeps.
     untaken: Option<Untaken>,
-    /// The oldest that nobody has taken since somebody has looked, while all seats have others.
+    /// The oldest request that no seat has taken while other requests have all seats, as [`Dispatch::starving`] last
+    /// saw it.
     oldest_ready: Option<Untaken>,
     poisoned: Vec<Poisoned>,
-    /// Uses of slots that were taken, and that nobody had in hand at the last looks, and at how many.
+    /// Slots that a worker has taken but that no seat had in hand at the last looks, each with its turn, and the number
+    /// of those looks.
     strays: Vec<(Submitted, u32)>,
     standstills: Standstills,
-    /// When the exchange was last held to what we know of it.
+    /// When [`Dispatch::mend`] last compared the exchange with what the acceptor knows.
     mended_us: u64,
-    /// A request whose worker has died may be given to another one.
+    /// Whether a request whose worker has died may go to another worker.
     retries: bool,
     /// How long a request may run.
     timeout_us: u64,
-    /// Slots with news, in the middle of a sweep.
+    /// The slots of which a sweep brings news; empty between sweeps.
     news: Vec<u32>,
     spare: Vec<Vec<u8>>,
-    /// From the arrival of requests until a seat took them, and from there until they were done.
+    /// How long requests waited from their arrival until a seat took them, and how long seats ran them from then on.
     pub(crate) waits: Durations,
     pub(crate) services: Durations,
 }
@@ -130,7 +133,7 @@ impl Dispatch {
         let settings = &common.settings;
         let limits = line_limits(settings);
         let lanes = Lanes::new(settings);
-        // Also of those whose workers ask for them.
+        // For the ports of `worker_port_base`, and for those that workers ask for.
         let share = LineLimits {
             waiting_max: (limits.waiting_max / (settings.workers as usize).max(1)).max(1),
             ..limits
@@ -181,7 +184,7 @@ impl Dispatch {
         }
     }
 
-    /// A request has arrived: it joins the line, or is told why not.
+    /// Puts a request that has arrived into the line, or refuses it and says why.
     pub(crate) fn join(&mut self, ticket: &Rc<Ticket>, now_us: u64) {
         match self.admit(ticket, now_us) {
             Ok(place) => {
@@ -192,14 +195,14 @@ impl Dispatch {
         }
     }
 
-    /// Moves the head of the line into the exchange while there is room for it: for each seat the
-    /// request it answers and a few ahead. None ahead as long as seats are kept for some, since
-    /// nothing in the exchange can be overtaken.
+    /// Moves the head of the line into the exchange while there is room for it: for each seat the request it answers
+    /// and a few ahead. It hands out none ahead while lanes have reserved seats, since no request can overtake another
+    /// one in the exchange.
     fn fill(&mut self, now_us: u64) {
         // No client pays for requests of others, nor for the table of slots.
         let _charged = charge::to_nobody();
         self.expire_waiting(now_us);
-        // First, as they are few, and what they are for may be to find out why all the others wait.
+        // Ports come first: their requests are few, and an operator may send one to find out why all the others wait.
         self.fill_ports(now_us);
         let mut room = self.workers.len() * self.seats_per_worker;
         let geometry = self.exchange.geometry();
@@ -232,7 +235,8 @@ impl Dispatch {
     fn submitted(&mut self, ticket: Rc<Ticket>, submitted: Option<Submitted>) {
         ticket.client_share.take();
         let Some(submitted) = submitted else {
-            // Only with limits on fields that were raised far beyond their defaults.
+            // The record is too large for a slot. It can only be so if the operator has raised the limits on fields far
+            // beyond their defaults.
             refuse(&ticket, Refusal::HeadTooLarge);
             return;
         };
@@ -251,8 +255,8 @@ impl Dispatch {
         self.slots[submitted.slot as usize] = Some(ticket);
     }
 
-    /// Sweeps up what seats have brought, once: what they bring meanwhile waits for the next turn, so that quick
-    /// workers do not keep the loop from its clients. Fills seats.
+    /// Takes what seats have written, and fills the seats again. It does so once per turn: what seats write meanwhile
+    /// waits for the next turn, so that quick workers do not keep the loop from its clients.
     pub(crate) fn sweep(&mut self, now_us: u64) {
         let mut news = std::mem::take(&mut self.news);
         self.side.sweep(|slot| news.push(slot));
@@ -266,14 +270,14 @@ impl Dispatch {
         self.news = news;
     }
 
-    /// Wakes seats for what has come since.
+    /// Wakes seats for the requests that the dispatch has handed out since the last call.
     fn announce(&mut self) {
         self.unannounced_since_us = None;
         self.side.announce();
     }
 
-    /// Likewise, in the middle of a turn, if that has become a long one. `clock` tells the time, which is not asked for
-    /// without need.
+    /// Does the same in the middle of a turn, if the turn has become a long one. It asks `clock` for the time only if
+    /// there are seats to wake.
     pub(crate) fn announce_if_late(&mut self, clock: impl FnOnce() -> u64) {
         if !self.side.is_unannounced() {
             return;
@@ -285,12 +289,13 @@ impl Dispatch {
         }
     }
 
-    /// Says that we are about to sleep; false if there is news, and it must not be.
+    /// Announces to the seats that the acceptor is about to sleep. Gives false if there is news for it: then it must
+    /// not sleep.
     pub(crate) fn try_sleep(&self) -> bool {
         self.side.try_sleep()
     }
 
-    /// We are up again.
+    /// Announces to the seats that the acceptor is awake again.
     pub(crate) fn awake(&self) {
         self.side.awake();
     }
@@ -302,7 +307,7 @@ impl Dispatch {
         bytes
     }
 
-    /// The bytes of an answer are out, and their memory serves the next one.
+    /// Keeps the buffer of an answer that has been sent, for the next answer.
     pub(crate) fn recycle(&mut self, mut bytes: Vec<u8>) {
         if self.spare.len() < SPARE_MAX && bytes.capacity() <= SPARE_BYTES_MAX {
             bytes.clear();
@@ -312,7 +317,7 @@ impl Dispatch {
         }
     }
 
-    /// Slots that are in use, and orphans.
+    /// How many slots are in use, orphans included.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn used_slots(&self) -> usize {
         self.slots.len() - self.side.free_slots()
@@ -323,23 +328,23 @@ impl Dispatch {
         let _charged = charge::to_nobody();
         self.left(slot);
         if !self.files.is_empty() {
-            // Its worker died before it had named the file.
+            // The worker sent a file for its answer, and died before it had written the answer that names the file.
             self.files.remove(&slot);
         }
         self.side.release(slot);
     }
 
-    /// A request is out of the exchange.
+    /// Takes a request that has left the exchange out of the table of slots.
     fn left(&mut self, slot: u32) -> Option<Rc<Ticket>> {
         let ticket = self.slots[slot as usize].take()?;
-        // That of a session is another's by now.
+        // A session gave its seat back when it began.
         if !ticket.is_session.get() {
             self.gives_seat_back(&ticket);
         }
         Some(ticket)
     }
 
-    /// A request has no seat any more.
+    /// Counts a request that has given its seat back, or will not need one.
     fn gives_seat_back(&mut self, ticket: &Ticket) {
         match ticket.request.peer.only_worker {
             None => {
@@ -350,25 +355,25 @@ impl Dispatch {
         }
     }
 
-    /// The connection has room again for a stream that filled its buffer.
+    /// Takes more of a stream out of the exchange, if the connection has room again for one that filled its buffer.
     pub(crate) fn refill(&mut self, ticket: &Ticket, now_us: u64) {
         if ticket.outflow(|outflow| outflow.wants_more()) == Some(true) {
             self.look_for(ticket, now_us);
         }
     }
 
-    /// Looks for more of a stream, or for why there is none.
+    /// Looks at the slot of a request: for more of its stream, or for the reason why there is none.
     pub(crate) fn look_for(&mut self, ticket: &Ticket, now_us: u64) {
         if let Stage::Submitted(submitted) = ticket.stage.get() {
             self.look(submitted.slot, now_us);
             if ticket.stage.get() == Stage::Over {
-                // Its slot is free for the next one in the line.
+                // The slot is free for the next request in the line.
                 self.fill(now_us);
             }
         }
     }
 
-    /// Nobody waits for this request any more. Gives where it was.
+    /// Drops a request for whose answer no connection waits any more. Gives how far the request had come.
     pub(crate) fn abandon(&mut self, ticket: &Ticket, now_us: u64) -> Outcome {
         match ticket.stage.replace(Stage::Over) {
             Stage::Waiting(place) => {
@@ -381,7 +386,7 @@ impl Dispatch {
             Stage::Submitted(submitted) => {
                 let withdrawn = self.withdraw(submitted.slot).is_some();
                 if !withdrawn {
-                    // For the log. A slot that makes no sense is dealt with when it is swept up.
+                    // The log names the worker that has it. If the slot makes no sense, the look below finds that out.
                     if let Ok(SlotState::Running { tenant, taken_us }) =
                         self.side.state(submitted.slot)
                     {

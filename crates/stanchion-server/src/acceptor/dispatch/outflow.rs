@@ -1,9 +1,9 @@
-//! A streamed answer between its worker and its client: in memory while the client keeps up, and
-//! in a file when it does not, so that the worker need not wait.
+//! A streamed answer between its worker and its client: in memory while the client keeps up, and in a file when it does
+//! not, so that the worker need not wait.
 //!
-//! What came first is in front, in memory; then comes what is in the file, if there is one; then,
-//! at the back, what will be written to it. Nothing here waits or touches the disk: whoever does
-//! asks for the next [`Job`] and tells how it went.
+//! The first bytes are in front, in memory. Behind them come the bytes in the file, if there is one. At the back, in
+//! memory again, are the bytes that will be written to the file. Code here neither waits nor touches the disk: the
+//! spooler asks for the next [`Job`], does it, and reports how it went.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -12,22 +12,22 @@ use bytes::Bytes;
 
 use crate::acceptor::storage::memory::{Memory, Piece};
 
-/// What an answer may have in memory whatever others have, so that it gets ahead at all. Also how
-/// much is read back, and waits to be written, at a time.
+/// An answer may have so much in memory however much others have, so that it gets ahead at all. Also the most that is
+/// read back at a time, and that waits to be written.
 pub(crate) const OWN_BYTES: usize = 128 << 10;
 /// A client is slow when its worker has waited this long for it, ...
 pub(crate) const PATIENCE_US: u64 = 50_000;
-/// ... and longer than one would have that takes this much a second. A client on the same host or
-/// in the same network is quicker, and costs no disk, however quick the worker is.
+/// ... and longer than it would have waited for a client that takes so much a second. A client on the same host or in
+/// the same network is quicker, and costs no disk, however quick the worker is.
 const QUICK_BYTES_PER_S: u64 = 32 << 20;
 
-/// What bounds an answer.
+/// The limits of an answer.
 pub(crate) struct Limits {
-    /// In memory, for this answer: `response_buffer`.
+    /// Bytes in memory, for this answer: `response_buffer`.
     pub(crate) buffer_bytes: usize,
-    /// In memory, for all of them: `max_response_memory`.
+    /// Bytes in memory, for all answers: `max_response_memory`.
     pub(crate) memory: Rc<Memory>,
-    /// In the file, for this answer: `response_spool`.
+    /// Bytes in the file, for this answer: `response_spool`.
     pub(crate) spool_bytes: u64,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum StreamEnd {
     Broken,
 }
 
-/// What the client gets next.
+/// The next thing for the client.
 pub(crate) enum Next {
     Piece(Piece),
     /// Nothing yet.
@@ -48,10 +48,10 @@ pub(crate) enum Next {
     End(StreamEnd),
 }
 
-/// How much of it a worker has left that waits for its client.
+/// Whether a worker should go on waiting for its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// It does not wait.
+    /// The worker does not wait.
     Unneeded,
     Left,
     /// The client is slow, and the worker should not wait for it.
@@ -60,16 +60,16 @@ pub(crate) enum Patience {
     Forced,
 }
 
-/// What is to be done with the file.
+/// The next thing to do with the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Job {
     /// Append these, then call [`Outflow::written`].
     Write(Vec<Bytes>),
     /// Read so many bytes from there, then call [`Outflow::read`].
     Read { offset: u64, len: usize },
-    /// Nothing, until something was pushed or popped.
+    /// Do nothing until a piece is pushed or popped.
     Wait,
-    /// The file is not needed any more.
+    /// Give the file up, as it is not needed any more.
     Leave,
 }
 
@@ -83,10 +83,10 @@ pub(crate) struct Outflow {
     taken: u64,
     /// Since when the worker waits.
     held_since_us: Option<u64>,
-    /// How long it has waited before that.
+    /// How long the worker has waited in all before that.
     held_us: u64,
     was_stuck: bool,
-    /// The client has all there was, and who sends to it fetches what comes next from the exchange: see
+    /// The client has all there was, and the connection fetches what comes next from the exchange: see
     /// [`Outflow::fetches`].
     is_fetched: bool,
 }
@@ -98,11 +98,11 @@ struct Spooling {
     /// ... to here.
     written: u64,
     back: Pieces,
-    /// Of the pieces at the back, those that are being written.
+    /// How many of the pieces at the back are being written.
     writing: usize,
     /// Not all of the back could be written when it was last tried.
     refused: bool,
-    /// The disk has failed us: what is in the file is still read.
+    /// The disk has failed: nothing more is written, but what is in the file is still read.
     failed: bool,
 }
 
@@ -127,9 +127,9 @@ impl Outflow {
         }
     }
 
-    /// Whoever sends to the client has sent all that it was given, and fetches what comes next from the exchange
-    /// itself, without a copy; or does not. Not as long as there is something here, which goes first: gives
-    /// whether it is so.
+    /// Notes whether the connection, which has sent all that it was given, fetches what comes next from the exchange
+    /// itself, without a copy. It does so if `wanted`, but not as long as there is something here, which goes first.
+    /// Gives whether it fetches.
     pub(crate) fn fetches(&mut self, wanted: bool, now_us: u64) -> bool {
         let is_empty = self.front.pieces.is_empty() && self.spooling.is_none();
         self.is_fetched = wanted && is_empty && self.end.is_none();
@@ -139,17 +139,17 @@ impl Outflow {
         self.is_fetched
     }
 
-    /// Whether the client can take something, or its end.
+    /// Whether there is a piece for the client, or the end.
     pub(crate) fn has_news(&self) -> bool {
         self.end.is_some() || self.front.bytes > 0
     }
 
-    /// What the worker writes is left in the exchange.
+    /// Whether the connection fetches, so that the worker's bytes stay in the exchange.
     pub(crate) fn is_fetched(&self) -> bool {
         self.is_fetched
     }
 
-    /// The client has been sent so much that was fetched.
+    /// Counts bytes that the connection has fetched and sent to the client.
     pub(crate) fn fetched(&mut self, bytes: usize) {
         self.taken += bytes as u64;
     }
@@ -165,7 +165,7 @@ impl Outflow {
         own.min(limits.memory.left()).max(least)
     }
 
-    /// Whether there is room enough to bother the exchange.
+    /// Whether there is so much room that a look into the exchange is worth while.
     pub(crate) fn wants_more(&self) -> bool {
         let bytes_max = self.limits.buffer_bytes.max(OWN_BYTES);
         match &self.spooling {
@@ -174,9 +174,9 @@ impl Outflow {
         }
     }
 
-    /// Brings a piece of the body.
+    /// Appends a piece of the body.
     pub(crate) fn push(&mut self, bytes: Bytes) {
-        // After its end, nothing follows.
+        // Nothing follows the end of a body.
         if !bytes.is_empty() && self.end.is_none() {
             let piece = Piece::new(&self.limits.memory, bytes);
             match &mut self.spooling {
@@ -186,7 +186,7 @@ impl Outflow {
         }
     }
 
-    /// Ends the body; the first word counts.
+    /// Ends the body. Only the first end counts.
     pub(crate) fn end(&mut self, end: StreamEnd) {
         self.end.get_or_insert(end);
     }
@@ -211,7 +211,7 @@ impl Outflow {
         }
     }
 
-    /// The worker waits for room, or does not.
+    /// Notes whether the worker waits for room.
     pub(crate) fn hold(&mut self, held: bool, now_us: u64) {
         match self.held_since_us {
             None if held => self.held_since_us = Some(now_us),
@@ -237,13 +237,13 @@ impl Outflow {
         }
     }
 
-    /// From now on what is pushed goes to a file, until the client has taken all that is in it.
+    /// Sends the pieces that are pushed from now on to a file, until the client has taken all that is in it.
     pub(crate) fn spool(&mut self) {
         self.spooling.get_or_insert_default();
     }
 
-    /// So many bytes are about to be pushed, the last ones: to a file, if all answers together have no room for them.
-    /// More than its own buffer takes them, or a client that keeps up would cost a file for once lagging.
+    /// Prepares for the last `bytes` of a body: they go to a file if they are more than all answers together have room
+    /// for. They may exceed this answer's own buffer: else a client that keeps up would cost a file for lagging once.
     pub(crate) fn make_room(&mut self, bytes: usize) {
         if bytes > self.limits.memory.left() && self.limits.spool_bytes > 0 {
             self.spool();
@@ -254,8 +254,7 @@ impl Outflow {
         self.spooling.is_some()
     }
 
-    /// Whether the worker has to wait for a slow client, since there is no room in a file. True
-    /// once for an answer.
+    /// Whether the worker has to wait for a slow client, since there is no room in a file. True once for an answer.
     pub(crate) fn gets_stuck(&mut self, now_us: u64) -> bool {
         let stuck = match &self.spooling {
             Some(spooling) => spooling.refused && self.held_since_us.is_some(),
@@ -264,13 +263,13 @@ impl Outflow {
         stuck && !std::mem::replace(&mut self.was_stuck, true)
     }
 
-    /// What is to be done with the file now.
+    /// The next thing to do with the file.
     pub(crate) fn next_job(&mut self) -> Job {
         let Some(spooling) = &mut self.spooling else {
             return Job::Leave;
         };
         if spooling.is_dry() && spooling.written > 0 {
-            // The client has caught up. Only here the file is given up, by whoever has it.
+            // The client has caught up. The spooler, which has the file, gives it up only when it hears so here.
             self.front.append(&mut spooling.back);
             self.spooling = None;
             return Job::Leave;
@@ -292,7 +291,7 @@ impl Outflow {
         }
     }
 
-    /// A [`Job::Write`] was done, or not for want of room.
+    /// Notes that a [`Job::Write`] was done, or could not be for want of room.
     pub(crate) fn written(&mut self, done: bool) {
         if let Some(spooling) = &mut self.spooling {
             let writing = std::mem::take(&mut spooling.writing);
@@ -306,7 +305,7 @@ impl Outflow {
         }
     }
 
-    /// The disk has failed: what is not in the file yet waits for the client, and the worker too.
+    /// Notes that the disk has failed: the bytes that are not in the file yet wait for the client, and the worker too.
     pub(crate) fn disk_failed(&mut self) {
         self.written(false);
         if let Some(spooling) = &mut self.spooling {
@@ -314,7 +313,7 @@ impl Outflow {
         }
     }
 
-    /// A [`Job::Read`] was done.
+    /// Notes that a [`Job::Read`] was done, which brought these bytes.
     pub(crate) fn read(&mut self, bytes: Bytes) {
         if let Some(spooling) = &mut self.spooling {
             spooling.read += bytes.len() as u64;
@@ -322,13 +321,13 @@ impl Outflow {
         }
     }
 
-    /// What is in the file cannot be read: the answer is not whole.
+    /// Notes that the file cannot be read: the answer breaks off, since it is not whole.
     pub(crate) fn lost(&mut self) {
         self.end = Some(StreamEnd::Broken);
         self.spooling = None;
     }
 
-    /// Nobody takes it any more.
+    /// Drops all bytes, as no client takes them any more.
     pub(crate) fn give_up(&mut self) {
         self.front = Pieces::default();
         self.spooling = None;
@@ -337,12 +336,12 @@ impl Outflow {
 }
 
 impl Spooling {
-    /// Nothing is in the file that the client does not have, nor will be soon.
+    /// Whether the file has nothing that the client does not have, and will not have soon.
     fn is_dry(&self) -> bool {
         self.read == self.written && self.writing == 0
     }
 
-    /// As many pieces as fit into `room`, if none are being written.
+    /// Gives as many pieces from the back as fit into `room`, to be written, if none are being written.
     fn write(&mut self, room: u64) -> Option<Vec<Bytes>> {
         if self.failed || self.writing > 0 {
             return None;

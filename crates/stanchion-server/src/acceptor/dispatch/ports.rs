@@ -1,8 +1,7 @@
-//! The ports of single workers: those of `worker_port_base`, and those that workers ask for
-//! (`worker.listen`). Whose each is, and the line at each.
+//! The ports of single workers: those of `worker_port_base`, and those that workers ask for (`worker.listen`). Each
+//! port has a worker, and a line of its own.
 //!
-//! A port belongs to a worker, not to a process: when that worker is gone its requests wait for the
-//! successor.
+//! A port belongs to a worker, not to a process: when that worker is gone its requests wait for the successor.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -15,14 +14,15 @@ use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::ticket::{Stage, Ticket};
 use crate::messages::WorkerRef;
 
-/// Those of `worker_port_base` are counted from 0; the master numbers the others, beyond them.
+/// The ports of `worker_port_base` are counted from 0; the master numbers the others, beyond them.
 pub(crate) type PortNumber = u32;
 
 /// Every port.
 pub(super) struct Ports<T> {
-    /// None, mostly.
+    /// Empty, mostly.
     ports: BTreeMap<PortNumber, Port<T>>,
-    /// What one worker's share of all that may wait is, so that a stuck one shuts out nobody else.
+    /// One worker's share of all requests that may wait, so that a stuck worker does not shut out the requests of
+    /// others.
     share: LineLimits,
     /// Requests that are worth handing to one worker at a time.
     submitted_max: usize,
@@ -33,8 +33,8 @@ struct Port<T> {
     name: String,
     /// The index of the worker that has it, or had it last.
     worker: u16,
-    /// Of a port that workers have asked for, those that are not gone, first come first served;
-    /// `None` for one of `worker_port_base`, which belongs to a number.
+    /// The workers that have asked for the port and are not gone, first come first served. `None` for a port of
+    /// `worker_port_base`, which belongs to a worker number.
     claims: Option<Vec<WorkerRef>>,
     line: Line<T>,
     /// Its requests in the exchange.
@@ -50,7 +50,7 @@ struct Passed {
 }
 
 impl<T> Ports<T> {
-    /// The ports of `worker_port_base`: port N is worker N's, at the seats of this index to begin with.
+    /// Makes the ports of `worker_port_base`: port N is worker N's, which has the seats with index N to begin with.
     pub(super) fn new(base: u16, count: u16, share: LineLimits, submitted_max: usize) -> Self {
         let port = |worker: u16| {
             let port = Port {
@@ -69,7 +69,7 @@ impl<T> Ports<T> {
         }
     }
 
-    /// A worker asks for a port that may be another's: then it is next.
+    /// Notes that a worker asks for a port. If the port is another worker's, this worker is next.
     fn claim(&mut self, port: PortNumber, worker: WorkerRef, name: &str) {
         let share = self.share;
         let port = self.ports.entry(port).or_insert_with(|| Port {
@@ -86,13 +86,13 @@ impl<T> Ports<T> {
         }
     }
 
-    /// Who has asked for a port, and is first.
+    /// The first worker of those that have asked for a port.
     fn claimant(&self, port: PortNumber) -> Option<WorkerRef> {
         let claims = self.ports.get(&port)?.claims.as_ref()?;
         claims.first().copied()
     }
 
-    /// A worker is gone.
+    /// Removes the claims of a worker that is gone.
     pub(super) fn forget(&mut self, worker: WorkerRef) {
         for port in self.ports.values_mut() {
             if let Some(claims) = &mut port.claims {
@@ -101,12 +101,12 @@ impl<T> Ports<T> {
         }
     }
 
-    /// How many wait at all ports.
+    /// How many requests wait at all ports.
     pub(super) fn waiting(&self) -> usize {
         self.ports.values().map(|port| port.line.len()).sum()
     }
 
-    /// Whether as many wait at the ports of this one's worker as may.
+    /// Whether as many requests wait at the ports of this port's worker as may.
     pub(super) fn is_full(&self, port: PortNumber) -> bool {
         let waiting = self.of_worker_of(port).map(|port| port.line.len());
         waiting.sum::<usize>() >= self.share.waiting_max
@@ -128,12 +128,12 @@ impl<T> Ports<T> {
         self.ports.values_mut().map(|port| &mut port.line)
     }
 
-    /// Whose a port is.
+    /// The worker that has a port.
     pub(super) fn worker(&self, port: PortNumber) -> Option<u16> {
         self.ports.get(&port).map(|port| port.worker)
     }
 
-    /// Seats of these workers, `per_worker` each, that requests of ports have or are about to have.
+    /// How many seats of these workers, which have `per_worker` each, requests of ports have or are about to have.
     pub(super) fn seats_held(
         &self,
         workers: impl Iterator<Item = u16>,
@@ -152,21 +152,21 @@ impl<T> Ports<T> {
         workers.map(held).sum()
     }
 
-    /// A request of a port has got into the exchange.
+    /// Counts a request of a port that has got into the exchange.
     pub(super) fn entered(&mut self, port: PortNumber) {
         if let Some(port) = self.ports.get_mut(&port) {
             port.submitted += 1;
         }
     }
 
-    /// A request of a port, which may be gone by now, is out of the exchange.
+    /// Counts a request that is out of the exchange; its port may be gone by now.
     pub(super) fn left(&mut self, port: PortNumber) {
         if let Some(port) = self.ports.get_mut(&port) {
             port.submitted -= 1;
         }
     }
 
-    /// The next request for a worker that sits, if the worker has use for it.
+    /// Takes the next request out of the line at a port, with the index of its worker, if the worker has use for it.
     fn pull(
         &mut self,
         port: PortNumber,
@@ -183,9 +183,10 @@ impl<T> Ports<T> {
         Some((*worker, item))
     }
 
-    /// Gives ports to others, of those that sit, by index and number, the last to sit down last. A port of `worker_port_base` goes to the
-    /// last worker with its number, as a predecessor leaves and takes no more; without one such it stays with the seats of the worker that is
-    /// gone. A port that workers have asked for goes to the next that has asked, when the one that has it is gone.
+    /// Gives ports to other workers. `sitting` has the workers at their seats, by index and number, the newest last. A
+    /// port of `worker_port_base` goes to the newest worker with its number, as a predecessor leaves and takes no more.
+    /// If there is no such worker, the port stays with the seats of the worker that is gone. A port that workers have
+    /// asked for goes to the next that has asked, when the one that has it is gone.
     fn pass_on(&mut self, sitting: &[(u16, u16)]) -> Vec<Passed> {
         let mut passed = Vec::new();
         let numbers: Vec<PortNumber> = self.ports.keys().copied().collect();
@@ -226,7 +227,7 @@ impl Dispatch {
         }
     }
 
-    /// A worker asks for a port.
+    /// Notes that a worker asks for a port, and passes the port to it if it is first.
     pub(crate) fn claim_port(
         &mut self,
         port: PortNumber,
@@ -244,7 +245,7 @@ impl Dispatch {
         self.ports.claimant(port)
     }
 
-    /// A port is nobody's any more: whoever waits there is told.
+    /// Removes a port that no worker has any more, and refuses the requests that wait there.
     pub(crate) fn give_up_port(&mut self, number: PortNumber, now_us: u64) {
         let mut waiting = self.withdraw_all_of(number);
         let Some(mut port) = self.ports.ports.remove(&number) else {
@@ -283,8 +284,8 @@ impl Dispatch {
         self.submitted(ticket, submitted);
     }
 
-    /// Workers have come or gone: ports pass to successors, and with them what waits in the
-    /// exchange for the one before, which goes back to the line.
+    /// Passes ports to successors after workers have come or gone. The requests that wait in the exchange for the
+    /// worker before go back to the line.
     pub(super) fn pass_ports_on(&mut self, now_us: u64) {
         let mut sitting: Vec<_> = self.sitting().collect();
         sitting.sort_by_key(|(_, one)| one.since_us);
@@ -300,7 +301,7 @@ impl Dispatch {
                 .into_iter()
                 .partition(|ticket| ticket.request.is_whole());
             for ticket in begun {
-                // What more of its body has come was in the slot.
+                // The part of the body that came later was in the slot, and cannot be handed over again.
                 let retry_after_s = self.retry_after_s(&ticket, now_us);
                 refuse(&ticket, Refusal::WorkerAbsent { retry_after_s });
             }
@@ -522,13 +523,13 @@ mod tests {
         }
         ports.left(LENT);
         assert_eq!(ports.pull(1, 1, |_| true), Some((1, 'b')));
-        // What is still in the exchange when its port has gone leaves no trace.
+        // A request that is still in the exchange when its port has gone leaves no trace.
         ports.ports.remove(&LENT);
         ports.left(LENT);
         assert!(ports.line(LENT).is_none());
     }
 
-    /// What the ports that were asked for are to be, in plain words.
+    /// A plain model of the ports that workers have asked for.
     #[derive(Default)]
     struct Model {
         ports: BTreeMap<PortNumber, (Vec<WorkerRef>, u16, usize)>,
@@ -558,7 +559,7 @@ mod tests {
                 let number = LENT + number;
                 let worker = worker(index, tenures[usize::from(index)]);
                 match kind {
-                    // It asks, before it sits or after.
+                    // The worker asks, before it is at its seats or after.
                     0 => {
                         ports.claim(number, worker, "p");
                         let (claims, ..) = model.ports.entry(number).or_insert((vec![], index, 0));
@@ -577,7 +578,7 @@ mod tests {
                         }
                         tenures[usize::from(index)] += 1;
                     }
-                    // It is nobody's any more.
+                    // No worker has the port any more.
                     3 => {
                         ports.ports.remove(&number);
                         model.ports.remove(&number);

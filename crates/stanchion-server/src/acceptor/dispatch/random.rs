@@ -4,11 +4,10 @@ use std::io;
 
 use stanchion_sys::random;
 
-/// Bytes that are fetched at a time: a system call for each name would cost more than all else
-/// about it.
+/// How many bytes the acceptor fetches at a time: a system call for each name would cost more than all else about it.
 const STOCK_BYTES: usize = 2048;
 
-/// A stock of them.
+/// A stock of random bytes.
 pub(crate) struct Random {
     bytes: [u8; STOCK_BYTES],
     used: usize,
@@ -21,12 +20,14 @@ impl Random {
         Ok(Self { bytes, used: 0 })
     }
 
-    /// The next ones.
+    /// Takes the next random bytes.
     pub(crate) fn take<const LEN: usize>(&mut self) -> [u8; LEN] {
         if self.used + LEN > self.bytes.len() {
-            // It cannot fail once it has worked (getrandom(2)); if it did, names would come again.
+            // The call cannot fail once it has worked (getrandom(2)). If it did, names would repeat.
             if let Err(error) = random::fill(&mut self.bytes) {
-                tracing::error!("no random bytes for names: {error}");
+                tracing::error!(
+                    "the kernel gave no random bytes, so the ids of requests and spans may repeat: {error}"
+                );
             }
             self.used = 0;
         }
@@ -37,7 +38,7 @@ impl Random {
     }
 }
 
-/// Their digits, of which there are twice as many.
+/// Writes the bytes as hexadecimal digits, of which there are twice as many.
 pub(crate) fn hexadecimal<const LEN: usize, const DIGITS: usize>(
     bytes: &[u8; LEN],
 ) -> [u8; DIGITS] {

@@ -1,15 +1,16 @@
-//! The answers the server itself gives, and whose fault each is.
+//! Refusals: the answers that the server itself gives to requests that the app does not answer, and whose fault each
+//! is.
 
 use stanchion_http::{Fault, canonical_reason};
 
 use super::reply::Reply;
 use crate::tally::Outcome;
 
-/// When clients of an app that does not start are to try again. A service manager's next attempt is about a second away,
-/// but it serves only once the app is mended, and who comes meanwhile waits in the socket.
+/// After how long clients of an app that does not start are to try again. A service manager's next attempt is about a
+/// second away, but it serves only once the app is mended, and clients that come meanwhile wait in the socket.
 const APP_RETRY_S: u64 = 5;
 
-/// Why a request was not answered by the app. Each is logged, and tells the client in a line.
+/// Why the app did not answer a request. The acceptor logs the reason, and sends it to the client in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The client's: something in the head is not HTTP.
@@ -34,8 +35,8 @@ pub(crate) enum Refusal {
     FieldTooLarge,
     /// The client's: the body is over `limit_request_body`.
     BodyTooLarge,
-    /// The client's: the connection ended, or its sending side did, before the body was whole. Only
-    /// who still reads hears this.
+    /// The client's: the connection ended, or its sending side did, before the body was whole. Only a client that still
+    /// reads gets this.
     BodyCutShort,
     /// The client's: the body stopped coming for longer than `body_timeout`.
     BodyTimeout,
@@ -48,7 +49,7 @@ pub(crate) enum Refusal {
         /// When to try again, in seconds.
         retry_after_s: u64,
     },
-    /// Likewise: it waited longer than `queue_timeout`.
+    /// The operator's, or just too many clients: it waited longer than `queue_timeout`.
     WaitedTooLong {
         /// When to try again, in seconds.
         retry_after_s: u64,
@@ -93,7 +94,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// The refusal of a body by its framing: it announces more than any limit, or is not as announced.
+    /// Refuses a body for its framing: it announces more than any limit, or is not as announced.
     pub(crate) fn of_body(fault: Fault) -> Self {
         match fault {
             Fault::ChunkTooLarge => Self::BodyTooLarge,
@@ -129,7 +130,7 @@ impl Refusal {
         }
     }
 
-    /// For the log and for the client.
+    /// The reason, for the log and for the client.
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::BadRequest(reason) | Self::Forbidden(reason) | Self::Unimplemented(reason) => {
@@ -168,7 +169,7 @@ impl Refusal {
         }
     }
 
-    /// What it is counted as.
+    /// The outcome that the acceptor counts.
     pub(crate) fn outcome(self) -> Outcome {
         match self {
             Self::BadRequest(_) | Self::Forbidden(_) | Self::UnknownWebSocket => {
@@ -208,11 +209,11 @@ impl Refusal {
         matches!(self.status(), 400..=499 | 501 | 505)
     }
 
-    /// Whether the connection cannot go on, because what follows on it is not known to be a
-    /// request, or because we are leaving.
+    /// Whether the connection cannot go on, because what follows on it is not known to be a request, or because the
+    /// server leaves.
     pub(crate) fn closes(self) -> bool {
         match self {
-            // All of it was read.
+            // The acceptor has read all of the request.
             Self::TooManyOfClient { .. } => false,
             Self::ShuttingDown | Self::AppNotStarted | Self::SpoolFailed | Self::SpoolFull => true,
             _ => self.is_clients(),
@@ -227,7 +228,8 @@ impl Refusal {
             | Self::Shed { retry_after_s }
             | Self::TooManyOfClient { retry_after_s }
             | Self::WorkerAbsent { retry_after_s } => Some(retry_after_s),
-            // As soon as another connection or upload of it has ended, which the client knows better than we.
+            // The client may come again as soon as another connection, session or upload of its own has ended, which it
+            // knows better than the server.
             Self::TooManyConnections | Self::SpoolShareFull | Self::SessionsFull => Some(1),
             Self::AppNotStarted => Some(APP_RETRY_S),
             _ => None,
@@ -253,7 +255,7 @@ impl Refusal {
 }
 
 impl From<Fault> for Refusal {
-    /// What is wrong with a head.
+    /// The refusal of a head with this fault.
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::BadRequest(reason) => Self::BadRequest(reason),

@@ -1,10 +1,10 @@
-//! An answer that the server gives itself.
+//! An answer of the server itself.
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
 
-/// What it says, apart from how it is framed.
+/// The content of an answer, without its framing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -17,7 +17,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// One of plain text.
+    /// A reply of plain text.
     pub(crate) fn text(status: u16, body: impl Into<Bytes>) -> Self {
         Self {
             status,
@@ -28,7 +28,7 @@ impl Reply {
         }
     }
 
-    /// With one more field.
+    /// Adds a field.
     #[must_use]
     pub(crate) fn with(
         mut self,
@@ -39,7 +39,7 @@ impl Reply {
         self
     }
 
-    /// It is as it was at that moment, and no cache is to tell it later.
+    /// Keeps caches from storing the reply: it shows how things were at one moment.
     #[must_use]
     pub(crate) fn unstored(self) -> Self {
         self.with("Cache-Control", "no-store")

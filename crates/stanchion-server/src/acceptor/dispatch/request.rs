@@ -19,32 +19,33 @@ use crate::log::describe;
 use crate::record::{BodySource, RequestFacts, write_request};
 use crate::settings::{AllowedPeers, Believed};
 
-/// What a connection knows about where it comes from, once for all its requests.
+/// The peer of a connection, described once for all requests of the connection.
 #[derive(Clone)]
 #[allow(
     clippy::struct_excessive_bools,
     reason = "each is known of it by itself"
 )]
 pub(crate) struct Peer {
-    /// None on a unix socket.
+    /// `None` on a unix socket.
     pub(crate) ip: Option<IpAddr>,
     pub(crate) address: String,
     pub(crate) port: u16,
     pub(crate) server_name: Rc<str>,
     pub(crate) server_port: Rc<str>,
-    /// What it says of others counts (`forwarded_allow_ips`).
+    /// The server believes what it says about clients (`forwarded_allow_ips`).
     pub(crate) trusted: bool,
     /// `http` or `https`, by which the connection came.
     pub(crate) scheme: &'static str,
     /// Its connection begins with a handshake of TLS, behind a PROXY header if there is one.
     pub(crate) speaks_tls: bool,
-    /// What its requests tell the app of that, once it is there ([`tls_values`](crate::record::tls_values)).
+    /// The facts about its TLS that each of its requests gives the app, once the handshake is over
+    /// ([`tls_values`](crate::record::tls_values)).
     pub(crate) tls: Rc<[u8]>,
-    /// Its connection begins with a PROXY header, which says who it is.
+    /// Its connection begins with a PROXY header, which names the client.
     pub(crate) sends_proxy_header: bool,
-    /// Its requests are packets of the uwsgi protocol, which say who the client is.
+    /// Its requests are packets of the uwsgi protocol, which name the client.
     pub(crate) sends_packets: bool,
-    /// The number of the port it came in by, if that is one that a single worker serves.
+    /// The number of the port that the connection came in by, if a single worker serves that port.
     pub(crate) only_worker: Option<PortNumber>,
 }
 
@@ -65,7 +66,8 @@ impl Peer {
             peer.port = source.port();
             peer.server_name = destination.ip().to_canonical().to_string().into();
             peer.server_port = destination.port().to_string().into();
-            // A client that comes through is not believed because its proxy is, nor by a `*` that is meant for that.
+            // A client is not believed because its proxy is, nor by a `*` that is meant for the proxy: its own address
+            // must be listed.
             peer.trusted = believed.lists(ip);
         }
         peer
@@ -85,12 +87,13 @@ impl Peer {
             let ip = ip.to_canonical();
             peer.ip = Some(ip);
             peer.address = ip.to_string();
-            // A client that comes through is not believed because its proxy is, nor by a `*` that is meant for that.
+            // A client is not believed because its proxy is, nor by a `*` that is meant for the proxy: its own address
+            // must be listed.
             peer.trusted = believed.lists(ip);
             let port = said("REMOTE_PORT").and_then(|text| text.parse().ok());
             peer.port = port.unwrap_or_default();
         } else {
-            // Nobody knows who it is.
+            // The packet does not name the client.
             peer.trusted = false;
         }
         if let Some(name) = said("SERVER_NAME") {
@@ -107,18 +110,19 @@ impl Peer {
         peer
     }
 
-    /// Where it is, if it is one client whose connections are counted: behind a proxy that we believe are many.
+    /// The peer's address, if the peer is a single client, whose connections are counted. A proxy that the server
+    /// believes speaks for many clients.
     pub(crate) fn limited_ip(&self) -> Option<IpAddr> {
         self.ip
             .filter(|_| !self.trusted && !self.sends_proxy_header && !self.sends_packets)
     }
 
-    /// The client that a request is of, if a proxy says so where there is one.
+    /// The client that sent a request; `None` if the request came through a proxy that does not name the client.
     pub(crate) fn client(&self, head: &Head, believed: &Believed) -> Option<Client> {
         Client::behind_proxies(self.ip, self.said(head), believed)
     }
 
-    /// What its requests say of others, if it is believed.
+    /// The head of a request, if the server believes what it says about the client.
     pub(crate) fn said<'h>(&self, head: &'h Head) -> Option<&'h Head> {
         self.trusted.then_some(head)
     }
@@ -131,19 +135,19 @@ pub(crate) struct Request {
     pub(crate) peer: Rc<Peer>,
     /// `http` or `https`, after what trusted proxies say.
     pub(crate) scheme: &'static str,
-    /// What it is called, unless that is switched off.
+    /// Its id, unless ids are switched off.
     pub(crate) id: Option<RequestId>,
-    /// How long it was with the proxies, if they say so and are believed.
+    /// How long the proxies had it, if they say so and are believed.
     pub(crate) proxy_us: Option<u64>,
-    /// What the answer to its handshake says, if it asks for a WebSocket.
+    /// The values for the answer to its handshake, if it asks for a WebSocket.
     pub(crate) websocket: Option<Handshaken>,
     /// Whether hints may go ahead of its answer.
     pub(crate) takes_hints: bool,
-    /// When the last byte was read that it has waited for, in microseconds of the monotonic clock.
+    /// When the acceptor read the last byte that the request waited for, in microseconds of the monotonic clock.
     pub(crate) arrived_us: u64,
 }
 
-/// What the answer to the handshake of a WebSocket says.
+/// The values for the answer to the handshake of a WebSocket.
 pub(crate) struct Handshaken {
     /// The value of `Sec-WebSocket-Accept`.
     pub(crate) accept: Box<str>,
@@ -160,7 +164,7 @@ pub(crate) enum Body {
     Spooled(SpooledBody),
 }
 
-/// What has come of a body, in the pieces in which it was read, until nobody needs it any more.
+/// The bytes that have come of a body, in the pieces in which they were read, until the acceptor needs them no more.
 pub(crate) struct InMemory(RefCell<Option<(Vec<Bytes>, Held)>>);
 
 impl InMemory {
@@ -168,7 +172,7 @@ impl InMemory {
         Self(RefCell::new(Some((pieces, held))))
     }
 
-    /// Whether it is still here.
+    /// Whether the pieces are still here.
     pub(crate) fn is_kept(&self) -> bool {
         self.0.borrow().is_some()
     }
@@ -184,7 +188,7 @@ impl InMemory {
 }
 
 impl Request {
-    /// What it is called.
+    /// Its id, if ids are on.
     pub(crate) fn id(&self) -> Option<&str> {
         self.id.as_ref().map(RequestId::as_str)
     }
@@ -195,14 +199,14 @@ impl Request {
         websocket.and_then(|handshaken| handshaken.deflate)
     }
 
-    /// Method, target and name, for logs.
+    /// Method, target and id, for logs.
     pub(crate) fn describe(&self) -> String {
         let id = self.id().unwrap_or_default();
         describe(self.head.method(), self.head.target(), id)
     }
 
-    /// Whether to run it twice is to run it once (RFC 9110 section 9.2.2). Not if its body is in a
-    /// file, which the app may have written to; nor if some of it is handed over and kept no longer.
+    /// Whether to run it twice is to run it once (RFC 9110 section 9.2.2). Not if its body is in a file, which the app
+    /// may have written to; nor if the acceptor has handed over a part of the body, and keeps it no longer.
     pub(crate) fn is_repeatable(&self) -> bool {
         let method = self.head.method();
         let is_safe = matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE");
@@ -219,9 +223,10 @@ impl Request {
         !matches!(self.body, Body::Begun(_))
     }
 
-    /// It is in the exchange. What is not handed over twice is not kept, so that the next body is read into the same
-    /// memory, which is in the cache of the core. The port of a single worker may pass to another one, which gets what
-    /// was not taken. Of others only those that are repeated, if any are.
+    /// Forgets the body once the exchange has it, unless it may be handed over twice, so that the next body is read
+    /// into the same memory, which is in the cache of the core. The body is kept for the port of a single worker, as
+    /// the port may pass to another worker, which gets the requests that no seat has taken. Else it is kept only for
+    /// requests that may be repeated, if `repeats` allows that.
     pub(crate) fn forget_body(&self, repeats: bool) {
         match &self.body {
             Body::Begun(body) => body.forget(),

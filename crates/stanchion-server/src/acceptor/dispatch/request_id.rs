@@ -1,4 +1,4 @@
-//! What a request is called in the logs of everybody who has to do with it.
+//! The id of a request, by which proxies, the server and the app name the request in their logs.
 
 use std::cell::RefCell;
 use std::io;
@@ -8,15 +8,15 @@ use stanchion_http::rules::is_token;
 
 use super::random::{Random, hexadecimal};
 
-/// Longest id that is taken from a proxy, in bytes; one that is longer is replaced.
+/// The longest id that the server takes from a proxy, in bytes; it replaces a longer one.
 const LEN_MAX: usize = 128;
-/// Random bytes of an id that we make, and its length in hexadecimal.
+/// Random bytes of an id that the server makes, and its length in hexadecimal.
 const RANDOM_BYTES: usize = 16;
 const MADE_LEN: usize = 2 * RANDOM_BYTES;
 /// The longest that is kept without an allocation: a UUID has 36 digits and dashes.
 const SHORT_LEN_MAX: usize = 38;
 
-/// The name of one request: a proxy's that we believe, or ours, in hexadecimal.
+/// The id of one request: an id from a proxy that the server believes, or the server's own, in hexadecimal.
 pub(crate) struct RequestId(Name);
 
 enum Name {
@@ -46,7 +46,7 @@ impl RequestId {
     }
 }
 
-/// Gives requests their names.
+/// Gives requests their ids.
 pub(crate) struct RequestIds {
     /// The field that carries them, as the operator writes it and as it is looked for.
     header: String,
@@ -55,7 +55,7 @@ pub(crate) struct RequestIds {
 }
 
 impl RequestIds {
-    /// With the name of the field that carries them.
+    /// `header` is the name of the field that carries ids.
     pub(crate) fn new(header: &str) -> io::Result<Self> {
         if !is_token(header.as_bytes()) {
             let what = format!("request_id_header {header:?} is not the name of a field");
@@ -73,8 +73,7 @@ impl RequestIds {
         &self.header
     }
 
-    /// The name of a request: what it brings, if that is from a trusted peer, there once, and in order, or a
-    /// new one.
+    /// The id of a request: the id that it brings, if it is from a trusted peer, there once, and sane; else a new one.
     pub(crate) fn name(&self, head: &Head, trusted: bool) -> RequestId {
         let given = trusted.then(|| head.only(&self.lower_case)).flatten();
         match given.filter(|given| is_sane(given)) {
@@ -88,8 +87,8 @@ impl RequestIds {
     }
 }
 
-/// What the ids of proxies are made of (UUIDs, ULIDs, base64, `1-67891233-abcdef012345678912345678`),
-/// and nothing that means something to a shell, a log or a page.
+/// Whether an id has only characters of which proxies make ids (UUIDs, ULIDs, base64,
+/// `1-67891233-abcdef012345678912345678`), and none that means something to a shell, a log or a page.
 fn is_sane(id: &[u8]) -> bool {
     let is_of_ids = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:/+=@~".contains(byte);
     (1..=LEN_MAX).contains(&id.len()) && id.iter().all(is_of_ids)

@@ -1,4 +1,4 @@
-//! Requests that seats run now, and for how long: no histogram of requests that have ended has them.
+//! Requests that seats run now, and for how long: the histograms have only requests that have ended.
 
 use std::sync::atomic::Ordering;
 
@@ -12,12 +12,12 @@ pub(crate) struct Running {
     pub(crate) counts: SeatCounts,
     /// For how long each busy seat has run its request.
     pub(crate) ages: Durations,
-    /// For how long no seat has taken a request, while all that there are were busy; 0 if one is idle.
+    /// For how long no seat has taken a request, because all of them were busy; 0 if a seat is idle.
     pub(crate) stuck_us: u64,
 }
 
 impl Dispatch {
-    /// Of every seat that a worker has, or that one of the first `workers` should have.
+    /// Looks at every seat that a worker has, or that one of the first `workers` should have.
     pub(crate) fn running(&self, workers: usize, now_us: u64) -> Running {
         let mut running = Running::default();
         let mut youngest_us = None;
@@ -25,7 +25,7 @@ impl Dispatch {
         for seat in self.seats() {
             match self.does(seat) {
                 SeatDoes::Idle => running.counts.idle += 1,
-                // It was left in this moment.
+                // Its worker left the seat in this moment.
                 SeatDoes::Empty => {}
                 SeatDoes::Busy => {
                     let seat = self.exchange.seat(seat);

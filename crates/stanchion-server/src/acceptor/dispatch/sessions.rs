@@ -1,6 +1,6 @@
 //! Sessions (`WebSocket`s) between their connections and their workers: how many there are, and their messages.
 //!
-//! A session keeps its slot and has given its seat back, which has another request meanwhile.
+//! A session keeps its slot, but gives its seat back, so that the seat runs another request meanwhile.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use crate::acceptor::storage::clients::{Client, Share, Shares};
 use crate::acceptor::storage::connection_shares::max_each;
 use crate::settings::{Believed, Settings};
 
-/// How many sessions there are, with those that may become some.
+/// Counts the sessions, and the requests that may become sessions.
 pub(super) struct Sessions {
     are_possible: bool,
     max: usize,
@@ -24,18 +24,18 @@ pub(super) struct Sessions {
     believed: Believed,
 }
 
-/// One of the sessions that there may be, until this is dropped.
+/// The right to be one of the sessions that there may be, until this is dropped.
 pub(crate) struct SessionPermit {
     permits: Rc<Cell<usize>>,
     _share: Option<Share>,
 }
 
-/// What a session was, for whoever keeps records.
+/// The facts about a session, for the observers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SessionFacts {
-    /// When its client was told that it has it.
+    /// When the session began: the head that accepts its WebSocket was there.
     pub(crate) begun_us: u64,
-    /// By which code it was closed; `None`: there was no close frame.
+    /// The code of its close frame; `None` if there was no close frame.
     pub(crate) code: Option<u16>,
     pub(crate) received: Messages,
     pub(crate) sent: Messages,
@@ -49,7 +49,7 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
-    /// One more.
+    /// Counts one more message of so many bytes.
     pub(crate) fn add(&mut self, bytes: usize) {
         self.count += 1;
         self.bytes += bytes as u64;
@@ -75,17 +75,18 @@ impl Sessions {
         }
     }
 
-    /// Whether the app may have any.
+    /// Whether the app can have sessions.
     pub(super) fn are_possible(&self) -> bool {
         self.are_possible
     }
 
-    /// The client that a request asks for a session for, if it is known.
+    /// The client whose request asks for a session, if it is known.
     pub(super) fn client_of(&self, request: &Request) -> Option<Client> {
         request.peer.client(&request.head, &self.believed)
     }
 
-    /// One more for this client, if there may be; `None` is no client whose sessions are limited.
+    /// The right to one more session for this client, if the limits allow it. Without a client only the limit of all
+    /// sessions counts.
     pub(super) fn permit(&self, client: Option<Client>) -> Option<SessionPermit> {
         let permits = self.permits.get();
         if permits >= self.max {
@@ -103,7 +104,7 @@ impl Sessions {
 }
 
 impl Dispatch {
-    /// The app has let a request have its WebSocket: its seat goes on to another request.
+    /// Turns a request whose WebSocket the app has accepted into a session: its seat goes on to another request.
     pub(super) fn session_begins(&mut self, ticket: &Ticket) {
         if ticket.is_session.replace(true) {
             return;
@@ -111,9 +112,9 @@ impl Dispatch {
         self.gives_seat_back(ticket);
     }
 
-    /// Hands what a client has sent to its worker, one part after the other, as far as there is room, and gives how much
-    /// that was. If it was not all, the connection is woken when there is room. `None` if the worker takes nothing any
-    /// more.
+    /// Hands what a client has sent to its worker, one part after the other, as far as there is room, and gives how
+    /// many bytes that were. If it was not all, the dispatch wakes the connection when there is room. `None` if the
+    /// worker takes nothing any more.
     pub(crate) fn pour(&mut self, ticket: &Ticket, parts: &[Part<'_>]) -> Option<usize> {
         let all: usize = parts.iter().map(Part::len).sum();
         let poured = self.fetching(ticket, |side, slot| side.pour(slot, parts))?;
@@ -121,13 +122,13 @@ impl Dispatch {
         Some(poured)
     }
 
-    /// How many bytes the worker has written of messages that were not taken.
+    /// How many bytes of messages the worker has written that the connection has not taken.
     pub(crate) fn messages_len(&mut self, ticket: &Ticket) -> usize {
         self.fetching(ticket, |side, slot| side.readable(slot))
             .unwrap_or(0)
     }
 
-    /// Takes up to `max` bytes that the worker has written of messages.
+    /// Takes up to `max` bytes of messages that the worker has written.
     pub(crate) fn take_messages(
         &mut self,
         ticket: &Ticket,
@@ -138,7 +139,7 @@ impl Dispatch {
         taken.unwrap_or(0)
     }
 
-    /// What a worker has written makes no sense: it is replaced.
+    /// Poisons the slot of a request in which a worker has written nonsense: the master replaces the worker.
     pub(crate) fn distrust(&mut self, ticket: &Ticket, corrupt: Corrupt) {
         if let Stage::Submitted(Submitted { slot, .. }) = ticket.stage.get() {
             self.poison(slot, ticket, corrupt);

@@ -1,4 +1,4 @@
-//! The workers that sit at their seats, and which of the workers wanted each of them is.
+//! The workers at their seats, each with its worker number.
 
 use stanchion_exchange::{LAG_BOUNDS_US, LoopLag, Tenant};
 
@@ -6,42 +6,42 @@ use super::Dispatch;
 use super::status::{Lags, LoopStatus};
 use crate::messages::WorkerRef;
 
-/// A worker that sits.
+/// A worker at its seats.
 #[derive(Clone, Copy)]
 pub(crate) struct Sitting {
     pub(super) tenure: u16,
-    /// Which of the workers wanted it is. A successor has it from its predecessor, and both sit as long as that one has requests to answer:
-    /// their processes tell them apart.
+    /// Its worker number. A successor takes the number of its predecessor, and both are at their seats as long as the
+    /// predecessor has requests to answer: their pids tell them apart.
     pub(crate) number: u16,
-    /// It is the n-th that has this number.
+    /// It is the n-th worker with this number.
     pub(super) nth: u32,
     pub(crate) pid: i32,
     pub(super) since_us: u64,
-    /// How late the loops of those were that sat here before, which may have had other numbers.
+    /// How late the event loops of earlier workers at these seats were, which may have had other numbers.
     lag_before: LoopLag,
 }
 
 impl Dispatch {
-    /// Index and facts of every worker that sits.
+    /// Index and facts of every worker at its seats.
     pub(crate) fn sitting(&self) -> impl Iterator<Item = (u16, &Sitting)> {
         self.workers
             .iter()
             .map(|(&index, sitting)| (index, sitting))
     }
 
-    /// The one that has a seat, if that has not changed hands since.
+    /// The worker that has a seat, if the seat has not changed hands since.
     pub(super) fn sitting_at(&self, tenant: Tenant) -> Option<&Sitting> {
         let sitting = self.sitting_on(tenant.seat)?;
         (sitting.tenure == tenant.tenure).then_some(sitting)
     }
 
-    /// The one that has a seat now.
+    /// The worker that has a seat now.
     pub(super) fn sitting_on(&self, seat: u16) -> Option<&Sitting> {
         let index = self.exchange.geometry().worker_of(seat);
         self.workers.get(&index)
     }
 
-    /// A worker has sat down: its number, how many have had that, and its process.
+    /// Notes that a worker is ready: its number, how many workers have had that number, and its process.
     pub(crate) fn worker_ready(
         &mut self,
         worker: WorkerRef,
@@ -62,7 +62,7 @@ impl Dispatch {
         self.fill(now_us);
     }
 
-    /// A worker is gone, and sits no more.
+    /// Removes a worker that is gone.
     pub(super) fn gets_up(&mut self, worker: WorkerRef) {
         let WorkerRef { index, tenure } = worker;
         let Some(sitting) = self.workers.get(&index).copied() else {
@@ -80,8 +80,9 @@ impl Dispatch {
         inbox.map_or_else(LoopLag::default, |inbox| inbox.lag())
     }
 
-    /// How late the loop of a worker was each time. The last to sit down of those that have one number has the times of those too that are
-    /// gone, so that all of them together never have fewer than before: a scraper would take fewer for a server that has started again.
+    /// The times that the event loop of a worker was late, by how late it was. Of the workers with one number, the
+    /// newest has the times of those that are gone too. So the sum of a number never falls: a scraper would take a fall
+    /// for a restart of the server.
     pub(super) fn lags(&self, index: u16, now: &LoopLag) -> Lags {
         let Some(sitting) = self.workers.get(&index) else {
             return shown(&LoopLag::default());
@@ -100,7 +101,7 @@ impl Dispatch {
     }
 }
 
-/// Subtracts what came before. Workers write these figures, so that the later ones may be the smaller.
+/// Subtracts the figures from `before`. Workers write them, so the later figure may be the smaller one.
 fn since(now: &LoopLag, before: &LoopLag) -> LoopLag {
     let mut since = *now;
     since.sum_us = now.sum_us.saturating_sub(before.sum_us);
@@ -133,7 +134,8 @@ fn shown(lag: &LoopLag) -> Lags {
 }
 
 impl LoopStatus {
-    /// Both, of a worker and the one that takes its place, as if they were one: the later of the two is how late they are.
+    /// Adds up the event loops of a worker and of its successor, as if they were one. The later of the two is how late
+    /// they are.
     pub(crate) fn and(&mut self, other: &Self) {
         self.sessions = match (self.sessions, other.sessions) {
             (Some(one), Some(two)) => Some(one.saturating_add(two)),

@@ -11,9 +11,9 @@ use super::sitting::Sitting;
 use super::status::{SeatCounts, SeatStatus, StandstillStatus};
 use crate::tally::{Counts, Outcome};
 
-/// A request that has waited for so long stands.
+/// The line stands if its oldest request has waited for so long.
 const OLD_US: u64 = 5_000_000;
-/// The line goes on once it has neither been full nor had such a request for so long.
+/// The line goes on once it has neither been full nor had so old a request for so long.
 const CALM_US: u64 = 5_000_000;
 /// How often the log says again why it stands.
 const REPEAT_US: u64 = 60_000_000;
@@ -59,7 +59,7 @@ impl Costs {
         }
     }
 
-    /// Workers can write to the counts, so the later ones may be the smaller.
+    /// Subtracts the costs from `before`. Workers can write to the counts, so the later ones may be the smaller.
     fn since(self, before: Self) -> Self {
         Self {
             turned_away: self.turned_away.saturating_sub(before.turned_away),
@@ -69,7 +69,7 @@ impl Costs {
     }
 }
 
-/// The log says this after a look.
+/// The log's next line about the line, after a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     Begins,
@@ -103,7 +103,8 @@ impl fmt::Display for Past {
 }
 
 impl Standstills {
-    /// The oldest request has waited for so long, and so many requests were not brought to a worker until now.
+    /// Takes note of a look: how long the oldest request has waited, whether the line is full, and how many requests
+    /// the line has not brought to a worker until now. Gives what the log is to say.
     fn look(&mut self, oldest_us: u64, is_full: bool, costs: Costs, now_us: u64) -> Option<Said> {
         let before = std::mem::replace(&mut self.turned_away, costs.turned_away);
         let stands = is_full || costs.turned_away > before || oldest_us >= OLD_US;
@@ -138,7 +139,7 @@ impl Standstills {
         })
     }
 
-    /// The standstill is over, or no look will see its end.
+    /// Ends the standstill: it is over, or no look will see its end.
     fn end(&mut self, costs: Costs) -> Option<Past> {
         let Standstill {
             since_us,
@@ -156,7 +157,7 @@ impl Standstills {
 }
 
 impl Dispatch {
-    /// Looks whether the line stands, a few times a second, and says so in the log. There should be so many `workers`.
+    /// Looks whether the line stands, a few times a second, and logs it. `workers` is how many there should be.
     pub(crate) fn look_at_line(&mut self, workers: usize, now_us: u64) {
         let oldest_us = self.oldest_untaken_us(now_us);
         let costs = Costs::of(&self.tally.read());
@@ -180,14 +181,14 @@ impl Dispatch {
         }
     }
 
-    /// The acceptor leaves, and no look comes any more that would find the line calm.
+    /// Logs a standstill that lasts when the acceptor leaves, as no look will come any more that finds the line calm.
     pub(crate) fn end_standstill(&mut self) {
         if let Some(past) = self.standstills.end(Costs::of(&self.tally.read())) {
             info!("the acceptor leaves, and the line has stood for {past}");
         }
     }
 
-    /// For `/status`.
+    /// The standstill that lasts, for `/status`.
     pub(crate) fn standstill(&self, workers: usize, now_us: u64) -> Option<StandstillStatus> {
         let current = self.standstills.current.as_ref()?;
         let seconds = |us: u64| us as f64 / 1e6;
@@ -199,7 +200,7 @@ impl Dispatch {
         })
     }
 
-    /// For how long the oldest request has waited that no seat has taken, in the line or in the exchange.
+    /// How long the oldest request has waited that no seat has taken, in the line or in the exchange.
     fn oldest_untaken_us(&self, now_us: u64) -> u64 {
         let waited = |arrived_us: u64| now_us.saturating_sub(arrived_us);
         let handed_out = self.handed_out().map(waited);
@@ -213,7 +214,7 @@ impl Dispatch {
         self.line.len() + self.handed_out().count()
     }
 
-    /// When the requests have arrived that no seat has taken yet.
+    /// The times of arrival of the requests in the exchange that no seat has taken yet.
     fn handed_out(&self) -> impl Iterator<Item = u64> {
         let is_there = self.exchange.oldest_ready().is_some();
         let slots = (0..).zip(&self.slots).filter(move |_| is_there);

@@ -5,13 +5,13 @@ use stanchion_exchange::SlotState;
 use super::calling::Untaken;
 use super::{Dispatch, Stage, Ticket};
 
-/// Who has waited for so long waits for those who have the seats.
+/// A request that has waited for so long waits because other clients have the seats.
 const PATIENCE_US: u64 = 1_000_000;
 
 impl Dispatch {
-    /// How many wait so, at least: to be asked now and then.
+    /// How many requests wait so, at least; to be called now and then.
     pub(crate) fn starving(&mut self, now_us: u64) -> usize {
-        // Not where a loop with room is stuck: no client has a part in that.
+        // If a seat is free, the request waits for a loop that is stuck: no client has a part in that.
         let are_taken = self.submitted >= self.workers.len() * self.seats_per_worker;
         if !self.exchange.geometry().event_loops || !are_taken {
             self.oldest_ready = None;

@@ -1,27 +1,27 @@
-//! How the line and the seats are, as whoever asks is shown it.
+//! The state of the line and of the seats, as `/status` and `/metrics` show it.
 //!
-//! Keys are stable; whoever reads them ignores those that it does not know.
+//! Keys are stable; programs that read them ignore keys that they do not know.
 
 use serde::Serialize;
 
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct LineStatus {
     pub(crate) waiting: usize,
-    /// But for those in lanes with room of their own.
+    /// Without the lanes that have a limit of their own.
     pub(crate) waiting_max: usize,
     /// At the ports of single workers.
     pub(crate) waiting_at_ports: usize,
     pub(crate) oldest_wait_us: u64,
     pub(crate) drain_per_s: f64,
-    /// A lane's oldest has waited for longer than `queue_target`.
+    /// The oldest request of a lane has waited for longer than `queue_target`.
     pub(crate) over_target: bool,
     pub(crate) lanes: Vec<LaneStatus>,
 }
 
-/// Why the line stands.
+/// A standstill of the line, and its cause.
 #[derive(Debug, Serialize)]
 pub(crate) struct StandstillStatus {
-    /// For how long it has.
+    /// For how long the line has stood.
     pub(crate) since_s: f64,
     /// Requests that no seat has taken.
     pub(crate) waiting: usize,
@@ -35,7 +35,7 @@ pub(crate) struct LaneStatus {
     pub(crate) name: String,
     pub(crate) priority: u32,
     pub(crate) waiting: usize,
-    /// `None`: it shares what the line has.
+    /// `None`: the lane shares the limit of the line.
     pub(crate) waiting_max: Option<usize>,
     pub(crate) oldest_wait_us: u64,
     pub(crate) in_exchange: usize,
@@ -49,7 +49,7 @@ pub(crate) struct SeatStatus {
     pub(crate) worker: u16,
     pub(crate) seat: u16,
     pub(crate) pid: i32,
-    /// Its worker is the n-th that has this number; 0 if there is none.
+    /// Its worker is the n-th with this number; 0 if it has no worker.
     pub(crate) nth: u32,
     pub(crate) state: SeatDoes,
     pub(crate) running_us: Option<u64>,
@@ -77,25 +77,26 @@ impl SeatStatus {
     }
 }
 
-/// How many seats do what.
+/// How many seats are busy, idle and empty.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct SeatCounts {
     pub(crate) busy: usize,
     pub(crate) idle: usize,
-    /// Nobody has them.
+    /// Seats that no worker has.
     pub(crate) empty: usize,
 }
 
-/// How an event loop is, as it says.
+/// The state of an event loop, as the loop itself reports it.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct LoopStatus {
-    /// Sessions that it has, as it says; `None` under gevent, where there are none.
+    /// How many sessions it has; `None` under gevent, where there are none.
     pub(crate) sessions: Option<u32>,
     /// How late it is, or was the last time.
     pub(crate) lag_us: u64,
-    /// The worst of this worker's.
+    /// The latest that this worker's loop has been.
     pub(crate) lag_max_us: u64,
-    /// The acceptor adds up all times that it was measured, of this worker and of those of its number that are gone.
+    /// All times that it was measured how late the loop was. The acceptor adds up those of this worker, and of the
+    /// workers with its number that are gone.
     pub(crate) lags: Lags,
 }
 
@@ -104,17 +105,17 @@ pub(crate) struct LoopStatus {
 pub(crate) struct Lags {
     pub(crate) count: u64,
     pub(crate) sum_us: u64,
-    /// Upper bound and how many were at most so late.
+    /// Each upper bound, and how many times the loop was at most so late.
     pub(crate) buckets: Vec<(u64, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum SeatDoes {
-    /// Nobody has it.
+    /// No worker has it.
     Empty,
     /// It waits for a request.
     Idle,
-    /// It answers one.
+    /// It answers a request.
     Busy,
 }

@@ -24,29 +24,29 @@ use crate::acceptor::storage::woken::Woken;
 use crate::record::FilePart;
 use crate::tally::Outcome;
 
-/// Shared by whoever waits for the answer (the connection) and whoever brings it (the dispatch).
+/// The connection, which waits for the answer, and the dispatch, which brings it, share a ticket.
 pub(crate) struct Ticket {
     pub(crate) request: Request,
-    /// If it is traced, its place there.
+    /// Its place in a trace, if it is traced.
     pub(crate) trace: Option<Box<Trace>>,
     pub(crate) stage: Cell<Stage>,
-    /// Whose turns it has in the line, and whose seats.
+    /// The lane that gives it its turns in the line, and its seats.
     pub(crate) lane: Cell<LaneId>,
-    /// While it waits, if it is counted how many of one client do.
+    /// Its share of `max_waiting_per_client` while it waits, if that is limited.
     pub(crate) client_share: Cell<Option<Share>>,
-    /// The head of the answer and what there was of the body with it, until it is fetched.
+    /// The head of the answer, and the body as far as it came with the head, until the connection fetches them.
     answer: RefCell<Option<Answer>>,
-    /// What goes to the client ahead of the answer, if anything has come.
+    /// Hints that go to the client before the answer, if any have come.
     hints: RefCell<Option<Box<Hints>>>,
-    /// The body, once the head of an answer is out that comes in pieces.
+    /// The body of an answer that comes in pieces, once the head is out.
     outflow: RefCell<Option<Box<Outflow>>>,
-    /// How its worker writes it, if trailers come behind it.
+    /// How far the body has come, if trailers come behind it.
     trailed: RefCell<Option<Box<Trailed>>>,
-    /// Bytes of it that the head promises and that have not come, if it does.
+    /// Bytes of the body that the head promises and that have not come, if it promises a number.
     owed: Cell<Option<u64>>,
     /// The payer of the connection that asks, which pays for all that the worker brings.
     payer: Payer,
-    /// Who waits, and where a note is left for it.
+    /// The connection that waits, and the list of connections to wake.
     connection: u32,
     woken: Rc<Woken>,
     is_woken: Cell<bool>,
@@ -55,17 +55,17 @@ pub(crate) struct Ticket {
     pub(crate) done_us: Cell<u64>,
     /// The worker's process; 0 = none took it.
     pub(crate) worker_pid: Cell<i32>,
-    /// Its number, once one took it.
+    /// The worker's number, once a worker took it.
     pub(crate) worker: Cell<Option<u16>>,
-    /// If it asks for a WebSocket: what it counts for among sessions.
+    /// The right to a session, if it asks for a WebSocket.
     pub(crate) permit: Cell<Option<SessionPermit>>,
-    /// It has its WebSocket, and its seat another request.
+    /// It has become a session, and its seat has another request.
     pub(crate) is_session: Cell<bool>,
-    /// What it was as a session, once that is over.
+    /// The facts about its session, once that is over.
     pub(crate) session: OnceCell<Box<SessionFacts>>,
-    /// There was no room for what its client has sent: it looks again when there is.
+    /// There was no room for what its client has sent: the connection looks again when there is.
     pub(crate) wants_room: Cell<bool>,
-    /// Until when its worker had to wait for the rest of its body; later than ever while it has to.
+    /// Until when the worker had to wait for the client to send the rest of the body; `u64::MAX` while it has to.
     pub(crate) client_until_us: Cell<u64>,
     /// A worker has died over it, and it goes to another one.
     pub(crate) is_retried: Cell<bool>,
@@ -80,17 +80,17 @@ pub(crate) enum Stage {
     Waiting(Place),
     /// In the exchange.
     Submitted(Submitted),
-    /// Neither: answered, refused, or nobody wants it any more.
+    /// Neither: answered, refused, or no longer wanted by a client.
     Over,
 }
 
-/// What the connection gets.
+/// An answer, as the connection gets it.
 pub(crate) enum Answer {
-    /// The app's, whole or with more to come.
+    /// The app's answer, whole or with more to come.
     App(AppAnswer),
-    /// Ours.
+    /// A refusal by the server.
     Refused(Refusal),
-    /// Ours, and what the request counts as.
+    /// A reply of the server, and the outcome that the request counts as.
     Ours(Reply, Outcome),
     /// A static file.
     Static(AppAnswer),
@@ -98,21 +98,22 @@ pub(crate) enum Answer {
 
 /// The head of the app's answer and the start of its body.
 pub(crate) struct AppAnswer {
-    /// As they came from the worker: something, the head, perhaps the body.
+    /// The bytes as they came from the worker: a prefix, the head, perhaps the body.
     pub(crate) bytes: Vec<u8>,
     /// Where the head is in there, in wire form, without the empty line; checked.
     pub(crate) head: Range<usize>,
     pub(crate) facts: AnswerFacts,
-    /// The app wants its connection to end behind it. A stream of HTTP/2 has none of its own (RFC 9113 section 8.2.2).
+    /// The app wants the connection to end behind it. A stream of HTTP/2 has no connection of its own (RFC 9113 section
+    /// 8.2.2).
     pub(crate) closes: bool,
     pub(crate) body: Start,
 }
 
-/// What is known of a body when the head is.
+/// The body of an answer, as far as it is known when the head is there.
 pub(crate) enum Start {
-    /// All of it, behind the head.
+    /// All of the body is behind the head.
     Whole,
-    /// It comes through the ticket's outflow; so many bytes, if that is known.
+    /// The body comes through the ticket's outflow; so many bytes, if that is known.
     Streamed(Option<u64>),
     /// Parts of a file, perhaps with something between.
     File(OpenFile, Vec<Section>),
@@ -204,19 +205,19 @@ impl Ticket {
         charge::to(self.payer)
     }
 
-    /// Brings the answer.
+    /// Leaves the answer for the connection, and wakes the connection.
     pub(crate) fn answer(&self, answer: Answer) {
         *self.answer.borrow_mut() = Some(answer);
         self.wake();
     }
 
-    /// The connection fetches the answer, if it is there.
+    /// Gives the connection the answer, if it is there.
     pub(crate) fn take_answer(&self) -> Option<Answer> {
         self.is_woken.set(false);
         self.answer.borrow_mut().take()
     }
 
-    /// Brings hints: the connection looks again.
+    /// Leaves hints for the connection, and wakes the connection.
     pub(crate) fn hint<T>(&self, bring: impl FnOnce(&mut Hints) -> T) -> T {
         let brought = bring(self.hints.borrow_mut().get_or_insert_default());
         self.wake();
@@ -228,8 +229,8 @@ impl Ticket {
         self.hints.borrow_mut().as_deref_mut().map(act)
     }
 
-    /// The head is out, with the first piece of a body that comes in pieces. Nothing has happened if that
-    /// piece is more than was promised.
+    /// Begins a body that comes in pieces, with the first of them. If that piece is more than the head promised, it
+    /// changes nothing and gives an error.
     pub(crate) fn start_streaming(
         &self,
         limits: &Rc<Limits>,
@@ -244,7 +245,7 @@ impl Ticket {
         Ok(())
     }
 
-    /// The head says that trailers come behind the body. Gives what is body of what has come behind the head.
+    /// Begins a body behind which trailers come, as its head says. Gives the bytes of `first` that are body.
     pub(crate) fn begin_trailed(&self, first: &[u8]) -> Result<Bytes, Corrupt> {
         let mut trailed = Box::<Trailed>::default();
         let body = trailed.take(first)?;
@@ -257,14 +258,14 @@ impl Ticket {
         self.trailed.borrow().is_some()
     }
 
-    /// The connection fetches the trailers, in wire form, once the body is whole; `None` if there are none.
+    /// Gives the connection the trailers, in wire form, once the body is whole; `None` if there are none.
     pub(crate) fn take_trailers(&self) -> Option<Vec<u8>> {
         let trailed = self.trailed.take();
         trailed.and_then(|trailed| trailed.into_trailers())
     }
 
-    /// Brings what comes of the body. Nothing of one with which the body is longer than its head says:
-    /// the client would take the rest for another answer.
+    /// Appends to the body what its worker has written, and wakes the connection. A piece with which the body would be
+    /// longer than its head says is an error: the client would take the rest for another answer.
     pub(crate) fn push(&self, written: Bytes) -> Result<(), Corrupt> {
         let piece = match self.trailed.borrow_mut().as_deref_mut() {
             Some(trailed) => trailed.take(&written)?,
@@ -275,12 +276,12 @@ impl Ticket {
         Ok(())
     }
 
-    /// What the head still promises after so many bytes more, if it says.
+    /// How many bytes the head still promises after so many more, if it promises a number.
     pub(crate) fn owed_after(&self, bytes: usize) -> Result<Option<u64>, Corrupt> {
         left_of(self.owed.get(), bytes)
     }
 
-    /// So much of the body was fetched and sent.
+    /// Notes that the connection has fetched and sent so many bytes of the body.
     pub(crate) fn fetched(&self, bytes: usize, owed: Option<u64>) {
         self.owed.set(owed);
         self.outflow(|outflow| outflow.fetched(bytes));
@@ -292,7 +293,7 @@ impl Ticket {
         outflow.as_deref().is_some_and(Outflow::is_fetched)
     }
 
-    /// Ends the body. It is not whole if there is less of it than its head says.
+    /// Ends the body. To end as complete a body with fewer bytes than its head says is an error.
     pub(crate) fn end(&self, end: StreamEnd) -> Result<(), Corrupt> {
         if end == StreamEnd::Complete && self.owed.get().is_some_and(|owed| owed > 0) {
             return Err(Corrupt("an answer is shorter than it says"));
@@ -311,35 +312,35 @@ impl Ticket {
         self.outflow.borrow().is_some()
     }
 
-    /// Looks at the body, or takes note of something; `None` if the head is not out.
+    /// Lets `act` look at the body or change it, without waking the connection; `None` if the head is not out.
     pub(crate) fn outflow<T>(&self, act: impl FnOnce(&mut Outflow) -> T) -> Option<T> {
         self.outflow.borrow_mut().as_deref_mut().map(act)
     }
 
-    /// Changes the body: the connection looks again.
+    /// Lets `act` change the body, and wakes the connection.
     pub(crate) fn pour<T>(&self, act: impl FnOnce(&mut Outflow) -> T) -> Option<T> {
         let done = self.outflow(act);
         self.wake();
         done
     }
 
-    /// The connection fetches a piece of the body, or its end.
+    /// Gives the connection a piece of the body, or its end.
     pub(crate) fn next_piece(&self) -> Next {
         self.is_woken.set(false);
         self.outflow(Outflow::pop).unwrap_or(Next::Nothing)
     }
 
-    /// What is brought until the connection looks again is no news: it waits for it.
+    /// The connection waits for what comes next, and looks by itself: until it has looked, nothing wakes it.
     pub(crate) fn expects(&self) {
         self.is_woken.set(true);
     }
 
-    /// The connection has looked, though it fetched nothing: what is brought now is news.
+    /// The connection has looked, though it fetched nothing: what comes from now on wakes it.
     pub(crate) fn seen(&self) {
         self.is_woken.set(false);
     }
 
-    /// The connection looks again.
+    /// Wakes the connection, once until it looks.
     pub(crate) fn wake(&self) {
         if !self.is_woken.replace(true) {
             self.woken.add(self.connection);
@@ -347,7 +348,7 @@ impl Ticket {
     }
 }
 
-/// Bytes of a body, if they are known.
+/// How many bytes a body has, if that is known.
 pub(crate) fn bytes_of(length: BodyLength) -> Option<u64> {
     match length {
         BodyLength::Nothing => Some(0),
@@ -356,7 +357,7 @@ pub(crate) fn bytes_of(length: BodyLength) -> Option<u64> {
     }
 }
 
-/// Bytes that are owed after so many.
+/// How many bytes are owed after so many more.
 fn left_of(owed: Option<u64>, bytes: usize) -> Result<Option<u64>, Corrupt> {
     let Some(owed) = owed else { return Ok(None) };
     let left = owed.checked_sub(bytes as u64);

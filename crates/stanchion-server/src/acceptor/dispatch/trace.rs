@@ -1,8 +1,8 @@
-//! A request's place in a trace, for those that have one.
+//! The place of a request in a trace, if the request is traced.
 
 use std::cell::Cell;
 
-/// Its place; whoever gives it and sends it is an observer.
+/// The place of a request in a trace. An observer gives the place, and sends it to a collector.
 pub(crate) struct Trace {
     pub(crate) trace_id: [u8; 16],
     /// The sender's span, unless the trace begins here.
@@ -11,8 +11,8 @@ pub(crate) struct Trace {
     /// The span of the request, and of its run at a worker.
     pub(crate) server_id: [u8; 8],
     pub(crate) run_id: [u8; 8],
-    /// When its head had been read.
+    /// When the acceptor had read the head of the request.
     pub(crate) started_us: u64,
-    /// When the head of its answer was there; 0 = not yet.
+    /// When the head of the answer was there; 0 = not yet.
     pub(crate) answered_us: Cell<u64>,
 }

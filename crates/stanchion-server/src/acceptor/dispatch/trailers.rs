@@ -1,5 +1,5 @@
-//! What a worker writes behind a head that announces trailers (RFC 9110 section 6.5): the body in pieces, so that it has an
-//! end, and the trailers.
+//! A worker writes the body in pieces behind a head that announces trailers (RFC 9110 section 6.5), so that the body
+//! has an end, and then the trailers.
 
 use bytes::Bytes;
 use stanchion_exchange::Corrupt;
@@ -8,29 +8,29 @@ use stanchion_http::{HTTP2, check_trailers};
 use super::request::Request;
 use crate::record::{AnswerPart, PREFIX_BYTES, answer_part};
 
-/// Whether trailers may come behind the answer to a request: over HTTP/2, to who says that it takes them (`TE`, which is
-/// `trailers` there or refused).
+/// Whether trailers may come behind the answer to a request: over HTTP/2, to a client that says that it takes them
+/// (`TE`, which is `trailers` there or refused).
 pub(crate) fn takes_trailers(request: &Request) -> bool {
     let head = &request.head;
     head.protocol() == HTTP2 && request.websocket.is_none() && head.first("te").is_some()
 }
 
-/// How far such an answer has come.
+/// How far an answer with trailers has come.
 #[derive(Default)]
 pub(crate) struct Trailed {
-    /// What has come of the prefix of a part.
+    /// The bytes that have come of the prefix of a part.
     prefix: Vec<u8>,
     /// Bytes that are still to come of the present piece.
     piece_left: u64,
-    /// The trailers, as far as they have come, which are so long: no longer than a prefix may say.
+    /// The length of the trailers, which is no more than a prefix may say, and the bytes of them that have come.
     trailers: Option<(usize, Vec<u8>)>,
-    /// All is there, and the trailers are held to the rules.
+    /// All of the answer is there, and its trailers keep the rules.
     is_checked: bool,
 }
 
 impl Trailed {
-    /// Takes what a worker has written; gives what of it is the body, in one piece, since an app may have written it
-    /// byte by byte.
+    /// Takes what a worker has written, and gives the bytes of it that are body, in one piece, since an app may have
+    /// written it byte by byte.
     pub(crate) fn take(&mut self, written: &[u8]) -> Result<Bytes, Corrupt> {
         let mut body = Vec::new();
         let mut rest = written;
@@ -51,11 +51,11 @@ impl Trailed {
         Ok(Bytes::from(body))
     }
 
-    /// How much is to come of what comes now.
+    /// How many bytes of the present part are still to come.
     fn wanted(&self) -> Result<u64, Corrupt> {
         match &self.trailers {
             Some((len, trailers)) if trailers.len() == *len => {
-                Err(Corrupt("something comes behind the trailers of an answer"))
+                Err(Corrupt("a worker goes on behind the trailers of an answer"))
             }
             Some((len, trailers)) => Ok((len - trailers.len()) as u64),
             None if self.piece_left > 0 => Ok(self.piece_left),
@@ -63,13 +63,15 @@ impl Trailed {
         }
     }
 
-    /// Begins with what the prefix says, once all of that is there.
+    /// Begins with the part that the prefix announces, once all of the prefix is there.
     fn begin_part(&mut self) -> Result<(), Corrupt> {
         if self.prefix.len() < PREFIX_BYTES {
             return Ok(());
         }
         let part = answer_part(&self.prefix);
-        match part.map_err(|_| Corrupt("a part of an answer with trailers is none"))? {
+        match part
+            .map_err(|_| Corrupt("a part of an answer with trailers has an invalid prefix"))?
+        {
             AnswerPart::Piece(len) => self.piece_left = len,
             AnswerPart::Trailers(len) => self.trailers = Some((len, Vec::new())),
         }
@@ -77,7 +79,7 @@ impl Trailed {
         Ok(())
     }
 
-    /// The answer is over. It has trailers, and they are held to the rules.
+    /// Checks, at the end of an answer, that it has trailers and that they keep the rules.
     pub(crate) fn check(&mut self) -> Result<(), Corrupt> {
         match &self.trailers {
             Some((len, trailers)) if trailers.len() == *len => {

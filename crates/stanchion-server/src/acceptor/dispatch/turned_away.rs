@@ -1,4 +1,4 @@
-//! Those who are told that they will not be served: they have waited too long, or the server leaves.
+//! The dispatch refuses requests that have waited too long, and all requests when the server leaves.
 
 use std::rc::Rc;
 
@@ -10,10 +10,10 @@ use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::ticket::{Stage, Ticket};
 
 impl Dispatch {
-    /// Tells those who have waited too long.
+    /// Refuses the requests that have waited too long.
     pub(crate) fn expire(&mut self, now_us: u64) {
         self.expire_waiting(now_us);
-        // And those who were handed out ahead, if no seat has come to take them.
+        // Requests that the dispatch handed out ahead are refused too, if no seat has come to take them.
         for slot in 0..self.slots.len() as u32 {
             let Some(ticket) = &self.slots[slot as usize] else {
                 continue;
@@ -27,7 +27,8 @@ impl Dispatch {
         self.fill(now_us);
     }
 
-    /// Those in the line: before each turn too, so that as many are shed as are due.
+    /// Refuses the requests in the line that have waited too long. The dispatch calls this before each turn of the line
+    /// too, so that as many are shed as are due.
     pub(super) fn expire_waiting(&mut self, now_us: u64) {
         while let Some((expiry, Pulled { item: ticket, .. })) = self.take_expired(now_us) {
             self.refuse_expired(&ticket, expiry, now_us);
@@ -53,7 +54,7 @@ impl Dispatch {
     /// Refuses all requests in the line, and those in the exchange that no seat has taken; with `running`, also those whose
     /// answers have not begun.
     pub(crate) fn refuse_all(&mut self, why: Refusal, running: bool, now_us: u64) {
-        // There may be no other worker any more.
+        // There may be no other worker any more that could repeat a request.
         self.retries = false;
         for line in self.ports.lines().chain([&mut self.line]) {
             for Pulled { item: ticket, .. } in line.drain(now_us) {
@@ -65,7 +66,7 @@ impl Dispatch {
                 continue;
             };
             if running {
-                // It may be done by now; and the log wants to know who had it.
+                // The worker may be done by now. If it is not, the log is to name the worker.
                 self.look(slot, now_us);
             }
             if ticket.stage.get() == Stage::Over || ticket.is_streaming() {

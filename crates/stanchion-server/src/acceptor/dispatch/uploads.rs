@@ -7,11 +7,11 @@ use super::{Dispatch, Stage, Ticket};
 /// Where the rest of a body can go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// So many bytes to its worker.
+    /// So many bytes can go to the worker.
     Bytes(usize),
-    /// Nowhere now; the connection is woken when there is room.
+    /// It can go nowhere now; the dispatch wakes the connection when there is room.
     Nothing,
-    /// Nobody wants it any more.
+    /// The request is over, and its worker takes nothing more.
     Over,
 }
 
@@ -32,7 +32,7 @@ impl Dispatch {
         room.map_or(Room::Nothing, Room::Bytes)
     }
 
-    /// Hands on as much as there was [`Room`] for; with the end of the body, if it is the last.
+    /// Hands the worker as many bytes as there was [`Room`] for, and the end of the body if they are the last.
     pub(crate) fn hand_over(&mut self, ticket: &Ticket, bytes: &[u8], is_last: bool) {
         let poured = if is_last {
             self.fetching(ticket, |side, slot| side.pour_last(slot, bytes))
@@ -40,7 +40,7 @@ impl Dispatch {
             self.pour(ticket, &[bytes.into()])
         };
         if poured.is_some_and(|poured| poured < bytes.len()) {
-            self.distrust(ticket, Corrupt("room for a body has become less"));
+            self.distrust(ticket, Corrupt("the room for a body has become less"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How the line and the seats are, for `/status`.
+//! The state of the line and of the seats, for `/status`.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -11,15 +11,15 @@ use super::sitting::Sitting;
 use crate::acceptor::dispatch::status::{LaneStatus, LineStatus, LoopStatus, SeatDoes, SeatStatus};
 use crate::acceptor::dispatch::ticket::Ticket;
 
-/// Most of a path that is shown, in bytes: it may be as long as `limit_request_line`.
+/// `/status` shows so many bytes of a path at most: a path may be as long as `limit_request_line`.
 const PATH_BYTES_MAX: usize = 200;
-/// Most busy seats of event loops that are shown one by one.
+/// `/status` shows so many busy seats of event loops one by one, at most.
 const BUSY_SEATS_MAX: usize = 200;
 
-/// How an event loop is at this moment.
+/// The state of an event loop at this moment.
 #[derive(Debug)]
 pub(crate) struct LoopNow {
-    /// Sessions that it has, as it says; `None` under gevent, where there are none.
+    /// How many sessions it has, as it says itself; `None` under gevent, where there are none.
     pub(crate) sessions: Option<u32>,
     /// How late it is, or was the last time.
     pub(crate) lag_us: u64,
@@ -27,7 +27,7 @@ pub(crate) struct LoopNow {
 }
 
 impl Dispatch {
-    /// How many wait in the line.
+    /// How many requests wait in the line.
     pub(crate) fn waiting(&self) -> usize {
         self.line.len()
     }
@@ -37,7 +37,7 @@ impl Dispatch {
         self.line.len() == 0 && self.ports.waiting() == 0 && self.slots.iter().all(Option::is_none)
     }
 
-    /// How long one has waited in it at most; 0 if nobody does.
+    /// How long the oldest request in the line has waited; 0 if none waits.
     pub(crate) fn oldest_wait_us(&self, now_us: u64) -> u64 {
         self.line.oldest_wait_us(now_us)
     }
@@ -78,8 +78,8 @@ impl Dispatch {
         }
     }
 
-    /// Every seat that a worker has, and those that one of the first `workers` should have, by number; of event loops, which have so
-    /// many, those that are busy, the longest first.
+    /// Every seat that a worker has, and those that one of the first `workers` should have, by number. Event loops have
+    /// so many seats that only the busy ones are shown, the longest first.
     pub(crate) fn seat_statuses(&self, workers: usize, now_us: u64) -> Vec<SeatStatus> {
         let status = |seat| self.seat_status(seat, now_us);
         if !self.exchange.geometry().event_loops {
@@ -103,8 +103,8 @@ impl Dispatch {
         shown.filter_map(|(_, seat)| status(seat)).collect()
     }
 
-    /// How many seats the first `workers` should have and do not. A worker that leaves keeps those that it still works at, beside its
-    /// successor's: neither lacks them then.
+    /// How many seats the first `workers` lack. A worker that leaves keeps the seats that it still works at beside
+    /// those of its successor: then their number lacks none.
     pub(super) fn empty_seats(&self, workers: usize) -> usize {
         let mut taken = vec![0; workers];
         for seat in self.seats() {
@@ -126,7 +126,7 @@ impl Dispatch {
         (seats.len(), busy.count())
     }
 
-    /// How the event loop of the worker of this index is; `None` if it has none.
+    /// The state of the event loop of the worker with this index; `None` if it has none.
     pub(crate) fn loop_status(&self, worker: u16, now_us: u64) -> Option<LoopStatus> {
         let now = self.loop_now(worker, now_us)?;
         Some(LoopStatus {
@@ -137,11 +137,11 @@ impl Dispatch {
         })
     }
 
-    /// The same without all the times before.
+    /// The same, without the times that the loop was late before.
     pub(crate) fn loop_now(&self, worker: u16, now_us: u64) -> Option<LoopNow> {
         let inbox = self.exchange.inbox(worker)?;
         let lag = inbox.lag();
-        // It says so when it turns, which may be a while ago.
+        // The loop says how late it is when it turns, which may be a while ago.
         let silent_us = match inbox.beat_us() {
             0 => 0,
             beat_us => now_us.saturating_sub(beat_us),
@@ -153,7 +153,7 @@ impl Dispatch {
         })
     }
 
-    /// Workers have these seats.
+    /// The seats that workers have.
     pub(super) fn seats(&self) -> impl Iterator<Item = u16> {
         let seats = 0..self.exchange.geometry().seats as u16;
         seats.filter(|seat| self.does(*seat) != SeatDoes::Empty)
@@ -167,7 +167,8 @@ impl Dispatch {
         }
     }
 
-    /// `None` in the moment between a worker's sitting down and the master's word on which it is.
+    /// `None` in the moment between a worker's taking of its seats and the message in which the master says which
+    /// worker it is.
     fn seat_status(&self, place: u16, now_us: u64) -> Option<SeatStatus> {
         let (geometry, seat) = (self.exchange.geometry(), self.exchange.seat(place));
         let state = self.does(place);
@@ -190,8 +191,8 @@ impl Dispatch {
         })
     }
 
-    /// What a seat works on. It says which slot that is in memory that it writes, so this is believed
-    /// only if the slot says the same.
+    /// The request that a seat works on. The seat names its slot in memory that its worker writes, so the acceptor
+    /// believes it only if the slot names the seat.
     fn ticket_at(&self, seat: u16, slot: u32) -> Option<&Ticket> {
         let ticket = self.slots.get(slot as usize)?.as_deref()?;
         match self.side.state(slot) {

@@ -15,12 +15,12 @@ fn limits(buffer_bytes: usize, memory_bytes: usize, spool_bytes: u64) -> Rc<Limi
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Push up to so much of what there is room for.
+    /// The worker pushes up to so many bytes, as far as there is room.
     Push(usize),
     Pop,
     /// The client turns out to be slow.
     Spool,
-    /// Ask for a job, or finish the one that is under way, this way.
+    /// The spooler asks for a job, or finishes the job that it has with this luck.
     Work(Luck),
 }
 
@@ -43,7 +43,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(step, 0..150)
 }
 
-/// What [`super::super::spooling`] does, in steps, with a file that is a vector.
+/// Does in steps what [`crate::acceptor::requests::spooler`] does, with a vector for a file.
 #[derive(Default)]
 struct Spooler {
     works: bool,
@@ -77,9 +77,10 @@ impl Spooler {
     }
 }
 
-/// The bytes of an answer from `start` on: none can be missed, doubled or exchanged unseen.
+/// The bytes of an answer from `start` on. They differ by their place, so that a test sees if one is missed, doubled or
+/// exchanged.
 fn bytes_from(start: usize, len: usize) -> Bytes {
-    /// After so many it repeats; a prime, which no size of a piece divides.
+    /// The pattern repeats after so many bytes: a prime, which no size of a piece divides.
     const PERIOD: usize = 999_983;
     static PATTERN: LazyLock<Bytes> = LazyLock::new(|| {
         let byte = |n: usize| (n % PERIOD).wrapping_mul(2_654_435_761) >> 13;
@@ -91,8 +92,8 @@ fn bytes_from(start: usize, len: usize) -> Bytes {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// Whatever is slow, and whatever the disk does: the client gets what the worker gave, all of
-    /// it and in order, and no more is in memory than there may be.
+    /// The client gets what the worker wrote, all of it and in order, and no more is in memory than there may be,
+    /// however slow the client is and whatever the disk does.
     #[test]
     fn what_goes_in_comes_out_in_order(
         steps in steps(),
@@ -170,7 +171,7 @@ fn all_share_the_memory_but_each_has_a_little_of_its_own() {
     assert_eq!((first.room(), second.room()), (0, OWN_BYTES));
     second.push(bytes_from(0, OWN_BYTES));
     assert_eq!(second.room(), 0);
-    // What the client has taken counts until it is gone.
+    // A piece that the client has taken counts until it is dropped.
     let Next::Piece(piece) = first.pop() else {
         panic!("there is a piece")
     };
@@ -191,7 +192,7 @@ fn a_client_is_slow_when_its_worker_waits_longer_than_a_quick_one_would_take() {
         let mut outflow = Outflow::new(&limits(1 << 20, usize::MAX, 1));
         outflow.taken = taken;
         assert_eq!(outflow.patience(u64::MAX), Patience::Unneeded);
-        // In two parts, with a pause between them that does not count.
+        // The worker waits in two parts, and the pause between them does not count.
         outflow.hold(true, 1_000);
         outflow.hold(true, 1_010);
         outflow.hold(false, 1_020);

@@ -163,7 +163,7 @@ def test_a_long_line_is_not_ready_and_lives_all_the_same(serve: Serve, gate: Gat
     for wire in waiting:
         wire.send(request("GET", "/pid?x"))
     eventually(lambda: probes("ready")[0].status == 503, "it is not ready")
-    assert all("2 wait, more than 1" in probe.text for probe in probes("ready"))
+    assert all("2 requests wait, more than 1" in probe.text for probe in probes("ready"))
     assert [probe.status for probe in probes("live")] == [200, 200]
     gate.let_pass(1)
     for wire in [held, *waiting]:

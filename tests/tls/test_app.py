@@ -163,7 +163,7 @@ def test_certificates_that_are_too_long_to_tell_of_are_refused_and_the_log_says_
     with connect(server.address, authority.context(client)) as wire:
         assert wire.get("/").status == 200
     said = server.log.wait(
-        "is not served over TLS: its certificates, with what they say, have more than the 32768 bytes"
+        "is not served over TLS: its certificates, with the values read from them, have more than the 32768 bytes"
     )
     assert said
     assert len(server.log.matches("is not served over TLS")) == 1

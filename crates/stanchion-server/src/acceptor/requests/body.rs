@@ -1,4 +1,4 @@
-//! Where the bytes of a request's body go: into memory while they are few, else into a file.
+//! A sink takes the bytes of a request's body: into memory while they are few, else into a file.
 
 use std::io;
 use std::rc::Rc;
@@ -13,33 +13,33 @@ use crate::acceptor::storage::disk::Disk;
 use crate::acceptor::storage::memory::{Held, Memory};
 use crate::acceptor::storage::spool::{Spool, SpoolError, SpoolFile};
 
-/// Most bytes of a piece. One is allocated when the one before it is full, so a client has no more memory
-/// than twice what it sent, whatever it has announced.
+/// The most bytes of a piece. A piece is allocated when the piece before it is full, so a client has no more memory
+/// than twice what it sent, however much it has announced.
 const PIECE_BYTES_MAX: usize = 256 << 10;
-/// What there is room for at first, if so much is announced.
+/// The first piece has room for so much, if so much is announced.
 const FIRST_PIECE_BYTES: usize = 64 << 10;
-/// Of a body whose length is not known, the smallest piece.
+/// The smallest piece of a body whose length is not known.
 const PIECE_BYTES_MIN: usize = 1 << 10;
 /// Bytes gathered before they are written to a spool file in one go.
 const SPOOL_WRITE_BYTES: usize = 256 << 10;
 
-/// Where a body goes that is being read.
+/// Takes a body that is being read.
 pub(crate) struct Sink {
-    /// What is in memory, in order: pieces that are full, and the one that is being filled.
+    /// The bytes in memory, in order: pieces that are full, and the piece that is being filled.
     pieces: Vec<Bytes>,
     filling: Vec<u8>,
     held: Held,
     memory: Rc<Memory>,
-    /// So many bytes came, in memory or not.
+    /// How many bytes have come, in memory or not.
     len: u64,
-    /// What was announced, if it was.
+    /// The length that the client has announced, if it has.
     announced: Option<u64>,
-    /// All of it came.
+    /// All of the body has come.
     is_whole: bool,
     file: Option<SpoolFile>,
-    /// Of what is held, the bytes that are being written.
+    /// The memory of the bytes that are being written.
     writing: Option<Held>,
-    /// Whose body it is, if that is known.
+    /// The client that sends the body, if it is known.
     owner: Option<Client>,
     connection: u32,
 }
@@ -53,17 +53,17 @@ pub(crate) enum SinkState {
     Failed(Refusal),
 }
 
-/// What of a body going to a file is worth a note.
+/// An event of a body that goes to a file, for the log and the counts.
 #[derive(Debug)]
 pub(crate) enum Noted {
     Nothing,
-    /// It has a file now.
+    /// The body has a file now.
     Spooled,
     /// The disk has no room, or fails.
     Failed(io::Error),
 }
 
-/// What a sink works with.
+/// The disk, the spool and the limit of a sink.
 pub(crate) struct Means<'m> {
     pub(crate) disk: &'m Disk,
     pub(crate) spool: &'m Rc<Spool>,
@@ -72,7 +72,7 @@ pub(crate) struct Means<'m> {
 }
 
 impl Sink {
-    /// For a body of `connection` that counts in `memory`.
+    /// Makes a sink for a body of `connection`, which counts in `memory`.
     pub(crate) fn new(
         memory: &Rc<Memory>,
         owner: Option<Client>,
@@ -99,12 +99,12 @@ impl Sink {
         }
     }
 
-    /// Bytes that came.
+    /// How many bytes have come.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Brings the next bytes.
+    /// Takes the next bytes.
     pub(crate) fn add(&mut self, mut data: &[u8]) {
         let len = data.len();
         while !data.is_empty() {
@@ -117,7 +117,7 @@ impl Sink {
         self.count(len);
     }
 
-    /// Brings the next bytes, which are kept as they are.
+    /// Takes the next bytes, and keeps them as they are.
     pub(crate) fn add_piece(&mut self, piece: Bytes) {
         self.put_away();
         let len = piece.len();
@@ -125,8 +125,9 @@ impl Sink {
         self.count(len);
     }
 
-    /// Where to read the next bytes straight to, behind what is there; [`Sink::placed`] tells how many they were. None
-    /// for a body of unknown length, where so few may come that they are better copied. `plain` bytes are still to come.
+    /// The buffer into which the connection may read the next bytes directly, behind those that are there; it says to
+    /// [`Sink::placed`] how many they were. `None` for a body of unknown length, of which so few bytes may come that a
+    /// copy is better. `plain` bytes are still to come.
     pub(crate) fn place(&mut self, plain: u64) -> Option<&mut Vec<u8>> {
         if plain == 0 || self.announced.is_none() {
             return None;
@@ -135,17 +136,17 @@ impl Sink {
         Some(&mut self.filling)
     }
 
-    /// So many bytes are in the place.
+    /// Counts bytes that were read into the buffer of [`Sink::place`].
     pub(crate) fn placed(&mut self, len: usize) {
         self.count(len);
     }
 
-    /// No more follows.
+    /// Ends the body: no more bytes follow.
     pub(crate) fn end(&mut self) {
         self.is_whole = true;
     }
 
-    /// Has room for at least a byte, if so many are there.
+    /// Makes room for at least a byte; `wanted` bytes are at hand.
     fn make_room(&mut self, wanted: usize) {
         if self.filling.len() < self.filling.capacity() {
             return;
@@ -153,7 +154,7 @@ impl Sink {
         self.put_away();
         let came = self.len as usize;
         let bytes = match self.announced {
-            // Exactly what is missing, if that is not much more than came.
+            // The piece has room for exactly what is missing, if that is not much more than came.
             Some(announced) => {
                 let missing = announced.saturating_sub(self.len);
                 let most = came.clamp(FIRST_PIECE_BYTES, PIECE_BYTES_MAX);
@@ -228,12 +229,12 @@ impl Sink {
         self.held.bytes() > own_bytes_max || self.memory.is_over()
     }
 
-    /// Whether nothing of it is in a file, or about to be.
+    /// Whether no part of the body is in a file, or about to be.
     pub(crate) fn is_in_memory(&self) -> bool {
         self.file.is_none()
     }
 
-    /// What has come of the body, whose rest goes elsewhere; only if it is [`Self::is_in_memory`].
+    /// The part of the body that has come, if its rest goes elsewhere; only if the sink [`Self::is_in_memory`].
     pub(crate) fn into_start(mut self) -> Body {
         self.put_away();
         Body::Begun(InMemory::new(self.pieces, self.held))

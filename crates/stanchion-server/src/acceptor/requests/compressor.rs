@@ -1,4 +1,4 @@
-//! Answers of the app that are compressed on their way: which are, and the helper threads that do it.
+//! The acceptor compresses answers of the app on their way, if the rules say so, in helper threads.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -23,11 +23,13 @@ use crate::acceptor::storage::woken::Woken;
 use crate::settings::Settings;
 use crate::tally::Event;
 
-/// Threads that compress, at most, and never more than there are cores. They share these with the app.
+/// At most so many threads compress, and never more than there are cores, which they share with the app.
 const THREADS_MAX: usize = 8;
-/// Bodies that are compressed at once. An encoder may take 3 MB, and one of a stream is kept until the stream ends.
+/// At most so many bodies are compressed at once. An encoder may take 3 MB, and that of a stream is kept until the
+/// stream ends.
 const BODIES_MAX: usize = 64;
-/// And of one client, so that who opens many streams and does not read them leaves places for others.
+/// And so many bodies of one client, so that a client that opens many streams and does not read them leaves places for
+/// others.
 const BODIES_MAX_EACH: usize = BODIES_MAX / 4;
 /// So much of a body is compressed at a time, or somewhat more.
 pub(crate) const PIECE_BYTES: usize = 128 << 10;
@@ -36,44 +38,45 @@ pub(crate) const PIECE_BYTES: usize = 128 << 10;
 pub(crate) struct Compressor {
     rules: CompressRules,
     threads: Disk,
-    /// Each encoder has another one of this,
+    /// Each encoder has a clone of this,
     places: Arc<()>,
-    /// and of its client's. There are never more clients than places, and those that have left one since.
+    /// and a clone of its client's. The table has no more clients than places, and those that have given back their
+    /// last place since it was last cleared.
     shares: RefCell<HashMap<Client, Weak<()>>>,
 }
 
 /// The encoder of one body, with its place among those that there may be.
 pub(crate) struct BodyEncoder {
     coding: Coding,
-    /// Once something has come. What it takes is allocated and given back by helper threads.
+    /// `None` until the first bytes have come. Helper threads allocate and free its memory.
     encoder: Option<Encoder>,
-    /// The memory of it that C code has allocated.
+    /// The part of its memory that C code has allocated.
     foreign: Foreign,
     _place: Arc<()>,
-    /// If its client is known.
+    /// Its place among those of its client, if that is known.
     _share: Option<Arc<()>>,
 }
 
-/// What has come of a part of a body.
+/// A part of a body, compressed.
 pub(crate) struct Compressed {
     pub(crate) bytes: Vec<u8>,
-    /// For the next part, if that was not the last one. In any case it has its place until somebody has taken this: so there are
-    /// never more jobs than places.
+    /// The encoder for the next part, if this was not the last one. It has its place in any case until the connection
+    /// has taken this, so that there are never more jobs than places.
     pub(crate) encoder: BodyEncoder,
     pub(crate) is_over: bool,
 }
 
-/// What becomes of an answer.
+/// How an answer goes to the client.
 #[derive(Default)]
 pub(crate) struct Plan {
-    /// Its head, in wire form, if it is another one than the app's.
+    /// Its head, in wire form, if it is not the app's.
     pub(crate) wire: Option<Vec<u8>>,
-    /// What its body goes through.
+    /// The encoder of its body, if the body is compressed.
     pub(crate) encoder: Option<(Rc<Compressor>, BodyEncoder)>,
 }
 
 impl Compressor {
-    /// As the settings have it; `None` if nothing is to be compressed.
+    /// Makes the compressor that the settings ask for; `None` if nothing is to be compressed.
     pub(super) fn new(settings: &Settings) -> io::Result<Option<Rc<Self>>> {
         let Some(rules) = settings.compress_rules() else {
             return Ok(None);
@@ -82,7 +85,7 @@ impl Compressor {
         let crew = Crew {
             name: "stanchion-press",
             threads_max: cores.min(THREADS_MAX),
-            overload: "more is to be compressed than there may be",
+            overload: "there are more bodies to compress than there may be",
         };
         Ok(Some(Rc::new(Self {
             rules,
@@ -97,14 +100,14 @@ impl Compressor {
         self.threads.bell()
     }
 
-    /// Tells for whom something is compressed. To be called once per turn of the loop.
+    /// Wakes the connections for which something is compressed. To be called once per turn of the loop.
     pub(super) fn done(&self, woken: &Woken) {
         self.threads.done(woken);
     }
 
-    /// For a new body, if there is a place, and its client has not its share of them.
+    /// Makes the encoder for a new body, if there is a place, and if its client has not used up its share of places.
     fn begin(&self, coding: Coding, client: Option<Client>) -> Option<BodyEncoder> {
-        // One of them is our own.
+        // The compressor itself has a clone too.
         let taken = Arc::strong_count(&self.places) - 1;
         if taken >= BODIES_MAX {
             return None;
@@ -122,8 +125,8 @@ impl Compressor {
         })
     }
 
-    /// One more of what a client has; `None` if that is all that it may have. Encoders are given back by helper threads
-    /// too, so it is not counted as other shares are.
+    /// Takes one more place of a client's; `None` if the client has as many as it may. Helper threads give encoders
+    /// back too, so the places are not counted as other shares are.
     fn share(&self, client: Client) -> Option<Arc<()>> {
         let mut shares = self.shares.borrow_mut();
         shares.retain(|_, share| share.strong_count() > 0);
@@ -164,7 +167,8 @@ impl Compressor {
         self.threads.start(FileSystem::Own, connection, work)
     }
 
-    /// Nobody wants the rest of a body. To free its encoder takes a while, and some do their last work then.
+    /// Frees an encoder, as no client wants the rest of its body. A thread does it: it takes a while, and some encoders
+    /// do their last work then.
     pub(crate) fn discard(&self, encoder: BodyEncoder) {
         self.threads.discard(FileSystem::Own, encoder);
     }
@@ -192,7 +196,7 @@ impl BodyEncoder {
 }
 
 impl Requests {
-    /// What becomes of an answer of the app, with a body of `whole` bytes if all of it is at hand.
+    /// Decides how an answer of the app goes to the client. Its body has `whole` bytes if all of it is at hand.
     pub(crate) fn plan(
         &self,
         ticket: &Ticket,
@@ -207,7 +211,7 @@ impl Requests {
             Start::Whole if facts.length != BodyLength::Nothing => Some(whole as u64),
             Start::Whole => None,
             Start::Streamed(known) => *known,
-            // It is sent by the kernel, or would be.
+            // The kernel sends the file, or would send it.
             Start::File(..) | Start::FileUnasked => return Plan::default(),
         };
         let request = &ticket.request.head;

@@ -1,4 +1,5 @@
-//! A file that is sent from here: a worker handed it over, so that the worker is free at once, or it is a static one.
+//! The acceptor sends a file itself: one that a worker has handed over, so that the worker is free at once, or a static
+//! one.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -16,29 +17,29 @@ use crate::acceptor::storage::disk::{self, Disk, FileSystem, Job, OpenFile};
 /// a network.
 pub(crate) const FILE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How much of a file is looked for in the page cache, and sent, at a time.
+/// The acceptor looks for so much of a file in the page cache, and sends it, at a time.
 const STRETCH_BYTES: u64 = 512 << 10;
 
-/// Of a foreign file, so much is read by a helper thread and kept here until it is sent: what the page cache has of it may
-/// still have to be asked for.
+/// A helper thread reads so much of a foreign file, which is kept here until it is sent: the kernel may have to ask
+/// another host even for what it has in the page cache.
 const FOREIGN_STRETCH_BYTES: u64 = 128 << 10;
 
-/// Of a stretch in the page cache, how much is taken to be there where its first byte is: the kernel reads ahead by more.
+/// So many bytes count as in the page cache if the first of them is: the kernel reads ahead by more.
 const PROBE_BYTES: usize = 32 << 10;
 
-/// What is left of it.
+/// The part of a file that is still to be sent.
 pub(crate) struct FileBody {
     file: OpenFile,
     offset: u64,
     left: u64,
-    /// What comes behind that.
+    /// The sections behind `left`.
     behind: VecDeque<Section>,
-    /// As far as it was in the page cache when last looked.
+    /// The file was in the page cache up to here at the last look.
     warm_until: u64,
-    /// A helper thread fetches the next stretch from the disk, which must not hold up the event loop; of a foreign file
-    /// this is what it has read.
+    /// A helper thread fetches the next stretch from the disk, which must not hold up the event loop. The result is
+    /// what the thread has read of a foreign file, and empty for other files.
     warming: Option<Job<Vec<u8>>>,
-    /// When that was begun.
+    /// When the helper thread was asked.
     asked_us: u64,
 }
 
@@ -49,12 +50,13 @@ pub(crate) enum Stretch<'f> {
         offset: u64,
         len: usize,
     },
-    /// Something that stands between parts of it, to be sent before anything else.
+    /// Bytes that are in memory: text between parts of the file, or what a helper thread has read of a foreign one. To
+    /// be sent before anything else.
     Text(Bytes),
-    /// A helper thread fetches it.
+    /// A helper thread fetches the next part.
     Waits,
     Over,
-    /// It cannot be read, and the answer is not whole.
+    /// The file cannot be read, and the answer is not whole.
     Broken,
 }
 
@@ -72,17 +74,17 @@ impl FileBody {
         }
     }
 
-    /// Nothing is left to be sent.
+    /// Whether nothing is left to be sent.
     pub(crate) fn is_over(&self) -> bool {
         self.left == 0 && self.behind.is_empty()
     }
 
-    /// Since when a helper thread is waited for, if one is.
+    /// Since when the answer waits for a helper thread, if it does.
     pub(crate) fn waits_since_us(&self) -> Option<u64> {
         self.warming.as_ref().map(|_| self.asked_us)
     }
 
-    /// What can be sent now.
+    /// The next part that can be sent now.
     pub(crate) fn next(&mut self, disk: &Disk, connection: u32, now_us: u64) -> Stretch<'_> {
         while self.left == 0 {
             match self.behind.pop_front() {
@@ -148,14 +150,14 @@ impl FileBody {
         probes.into_iter().all(is_cached)
     }
 
-    /// So much of it was sent.
+    /// Notes that so many bytes were sent.
     pub(crate) fn sent(&mut self, bytes: usize) {
         self.offset += bytes as u64;
         self.left -= bytes as u64;
     }
 }
 
-/// Puts all sections behind `out`, if the page cache has them at once; else `out` stays as it was.
+/// Appends all sections to `out`, if the page cache has them at once; else `out` stays as it was.
 pub(crate) fn put_cached(out: &mut Vec<u8>, file: &File, sections: &[Section]) -> bool {
     let before = out.len();
     for section in sections {
@@ -174,7 +176,7 @@ pub(crate) fn put_cached(out: &mut Vec<u8>, file: &File, sections: &[Section]) -
     true
 }
 
-/// Reads a stretch, so that it is in the page cache; to its end, or that of the file.
+/// Reads a stretch, so that it is in the page cache, up to its end or the end of the file.
 fn fetch(file: &File, offset: u64, end: u64) -> io::Result<()> {
     let mut at = offset;
     while at < end {
@@ -246,7 +248,7 @@ mod tests {
         assert_eq!(out, expected);
         assert!(put_cached(&mut out, &file, &[part(0, 0)]));
         assert_eq!(out, expected);
-        // It is shorter by now.
+        // The file is shorter than that.
         assert!(!put_cached(&mut out, &file, &[text(), part(4_990, 11)]));
         assert_eq!(out, expected);
     }
@@ -266,11 +268,11 @@ mod tests {
             stretch => Some(matches!(stretch, Stretch::Bytes { .. })),
         });
         assert!(has_bytes);
-        // Behind its end nothing is read, which is no wait.
+        // A read behind the end of the file gives an error, and does not wait.
         body.sent(4_000);
         let behind = disk::read_some_at(&file(&scratch, 5_000), 5_000, 1);
         assert_eq!(behind.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-        // Behind the head of an empty file nothing follows, for which it should wait.
+        // An empty file is over at once, and waits for nothing.
         let empty = FilePart { offset: 0, len: 0 };
         let file = File::open(&scratch.directory).unwrap();
         assert!(FileBody::new(OpenFile::of_app(file), vec![Section::Part(empty)]).is_over());

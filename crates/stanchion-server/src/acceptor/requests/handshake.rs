@@ -1,4 +1,4 @@
-//! The handshake of a WebSocket, as far as a request and the settings say what its answer is.
+//! The handshake of a WebSocket: the values of its answer, as far as the request and the settings give them.
 
 use stanchion_http::{Framing, Head};
 use stanchion_websocket::{Deflate, Handshake, accept_value, handshake};
@@ -7,7 +7,8 @@ use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::request::Handshaken;
 use crate::settings::Settings;
 
-/// What the answer to a request says that asks for a WebSocket, if one can be had here.
+/// The values for the answer to a request that asks for a WebSocket; `None` if it asks for none, or the app can have
+/// none.
 pub(super) fn handshaken(head: &Head, settings: &Settings) -> Result<Option<Handshaken>, Refusal> {
     if !settings.is_asgi() {
         return Ok(None);

@@ -13,7 +13,7 @@ use crate::acceptor::dispatch::ticket::Ticket;
 /// Where in a status line the minor version stands.
 const MINOR_VERSION_AT: usize = b"HTTP/1.".len();
 
-/// How the end of a body is told.
+/// How the client finds the end of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// The head says so already, or there is no body, or it ends with the connection.
@@ -23,9 +23,9 @@ pub(crate) enum Ending {
     Chunked,
 }
 
-/// What the server adds to an answer's head.
+/// The fields that the server adds to the head of an answer.
 pub(crate) struct Extras {
-    /// What is in there.
+    /// Facts about the head, if the app has written it.
     pub(crate) facts: Option<AnswerFacts>,
     pub(crate) ending: Ending,
     /// The connection goes on.
@@ -48,7 +48,7 @@ impl Date {
         let epoch_s = wall_s();
         if epoch_s != self.epoch_s || self.line.is_empty() {
             self.epoch_s = epoch_s;
-            // No client pays for the line of all.
+            // All clients share the line, so no single one pays for it.
             let _charged = charge::to_nobody();
             let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(epoch_s));
             self.line.clear();
@@ -59,7 +59,7 @@ impl Date {
 }
 
 impl Requests {
-    /// The head of an answer, for whoever wants to know it.
+    /// A copy of the head of an answer, if an observer wants heads; else nothing.
     pub(crate) fn observed(&self, head: &[u8]) -> Vec<u8> {
         if self.observers.wants_answer_head() {
             head.to_vec()
@@ -68,8 +68,8 @@ impl Requests {
         }
     }
 
-    /// The head of the app's answer to a request, behind hints that did not go out before it, and for whoever wants to know
-    /// it.
+    /// The head of the app's answer to a request, behind hints that did not go out before it, and a copy of the head
+    /// for the observers.
     pub(crate) fn compose_answer(
         &mut self,
         ticket: &Ticket,
@@ -93,7 +93,7 @@ impl Requests {
         (out, told)
     }
 
-    /// Puts a head together: what somebody else has written, and what is ours to say.
+    /// Puts a head together: the fields of the answer, and those that the server adds.
     pub(crate) fn compose(&mut self, out: &mut Vec<u8>, head: &[u8], extras: &Extras) {
         let start = out.len();
         out.extend_from_slice(head);
@@ -127,7 +127,7 @@ impl Requests {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// The head of an answer of ours.
+    /// The head of a reply of the server.
     pub(crate) fn compose_reply(
         &mut self,
         out: &mut Vec<u8>,
@@ -156,7 +156,8 @@ impl Requests {
         );
     }
 
-    /// Where the time went, in milliseconds (W3C Server Timing section 2), if clients are to be told.
+    /// The value of `Server-Timing`, which says where the time went, in milliseconds (W3C Server Timing section 2), if
+    /// clients may know (`server_timing`).
     pub(crate) fn timing_of(&self, ticket: &Ticket) -> Option<String> {
         if !self.common.settings.server_timing {
             return None;
@@ -254,7 +255,7 @@ mod tests {
         let expected = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
             Retry-After: 7\r\nServer: stanchion\r\nContent-Length: 3\r\nConnection: close\r\n\r\n";
         assert_eq!(undated(&out), expected);
-        // Of ours the time is always said, as RFC 9110 section 5.6.7 has it.
+        // A reply of the server always has the time, as RFC 9110 section 5.6.7 has it.
         let date = String::from_utf8_lossy(&out);
         let date = date.lines().find_map(|line| line.strip_prefix("Date: "));
         assert!(date.is_some_and(|date| httpdate::parse_http_date(date).is_ok()));

@@ -1,13 +1,13 @@
-//! For whom a request is.
+//! The host that a request is for.
 
 use stanchion_http::Head;
 
-/// The request does not say clearly for whom it is.
+/// The request does not name its host clearly.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NoHost;
 
-/// The host that a request is for, without a port. That of a whole URI stands in the Host field too once a
-/// head was read (RFC 9112 section 3.2.2).
+/// The host that a request is for, without a port. The host of a whole URI stands in the Host field too, once the head
+/// was read (RFC 9112 section 3.2.2).
 pub(crate) fn host_of(head: &Head) -> Result<Option<&str>, NoHost> {
     let mut fields = head.all("host");
     let Some(field) = fields.next() else {

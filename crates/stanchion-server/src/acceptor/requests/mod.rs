@@ -1,4 +1,4 @@
-//! Requests, from a head to the last byte of an answer: what connections ask for, and what stands behind it.
+//! Connections ask [`Requests`] for all that a request needs, from its head to the last byte of its answer.
 
 pub(crate) mod body;
 pub(crate) mod compressor;
@@ -59,19 +59,18 @@ use spare_heads::SpareHeads;
 use static_files::{Looking, StaticFiles};
 use tls::TlsService;
 
-/// What is read at a time, before it is known whose it is: one buffer for all connections, so that one that idles has none.
-/// A body of 64 KiB fits with a head of usual size.
+/// Connections read into this buffer first. They share it, so that an idle connection has none. A body of 64 KiB fits with a head of usual size.
 const SCRATCH_BYTES: usize = 68 << 10;
 /// The most fields of a head when `limit_request_fields` is 0, as gunicorn has it.
 const FIELDS_MAX: usize = 32_768;
-/// A buffer that is kept for the next requests; a larger one is given back.
+/// The acceptor keeps a buffer for the next answers up to this size, and gives a larger one back.
 const SPARE_BYTES_MAX: usize = 32 << 10;
-/// What the access log shows for a client that left before it was answered: nginx's number.
+/// The access log shows this status for a client that left before it had an answer, as nginx does.
 const CLIENT_GONE: u16 = 499;
-/// Of the name of a field the log shows so many characters.
+/// The log shows so many characters of the name of a field.
 const NAME_CHARS_MAX: usize = 64;
 
-/// What requests need.
+/// All that requests need.
 pub(crate) struct Requests {
     pub(crate) common: &'static Common,
     pub(crate) dispatch: Dispatch,
@@ -82,26 +81,26 @@ pub(crate) struct Requests {
     pub(crate) spool: Rc<Spool>,
     pub(crate) answers: Rc<Limits>,
     pub(crate) woken: Rc<Woken>,
-    /// The same of operators' connections.
+    /// The same for operators' connections.
     pub(crate) operators_woken: Woken,
     /// Connections whose bodies have begun to come.
     pub(crate) later: Later,
     pub(crate) lifecycle: Lifecycle,
-    /// Somebody waits for a place: answers then say that the connection closes, so that clients who never idle for
-    /// long share the places with those who have none.
+    /// A new client waits for a place: answers then say that the connection closes, so that clients who never idle for long share the places with
+    /// clients that have none.
     pub(crate) is_pressed: bool,
     pub(crate) unspooled: Shortage,
     /// How many connections each client has.
     pub(crate) connection_shares: ConnectionShares,
-    /// How TLS is served, if it is.
+    /// The service for TLS, if the server speaks it.
     pub(crate) tls: Option<TlsService>,
-    /// Where https is spoken, if who comes in clear text is sent on to it.
+    /// The port of https, if the server redirects clients that come in clear text (`redirect_to_https`).
     pub(crate) https_port: Option<u16>,
-    /// What compresses answers, if any are.
+    /// The compressor of answers, if the settings have any compressed.
     pub(crate) compressor: Option<Rc<Compressor>>,
     pub(crate) unread: Shortage,
     static_files: StaticFiles,
-    /// The disk has failed since accepting was last thought of.
+    /// The disk has failed since [`Self::take_disk_trouble`] was last called.
     has_disk_trouble: bool,
     pub(crate) head_rules: HeadRules,
     field_rules: FieldRules,
@@ -175,7 +174,7 @@ impl Requests {
         })
     }
 
-    /// Lends the buffer into which everything is read first. Whoever wants to keep what is in it may take it away.
+    /// Lends the buffer into which connections read first. A connection may take the buffer away to keep what is in it.
     pub(crate) fn with_scratch<T>(&mut self, act: impl FnOnce(&mut Vec<u8>, &mut Self) -> T) -> T {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
@@ -189,7 +188,7 @@ impl Requests {
         done
     }
 
-    /// Tells whoever keeps records of the requests that are over. To be called once a turn.
+    /// Hands the requests that are over to the observers. To be called once a turn.
     pub(crate) fn tell_observers(&mut self) {
         let heads = &mut self.heads;
         self.observers.tell(|ticket| heads.keep(ticket));
@@ -210,12 +209,12 @@ impl Requests {
         }
     }
 
-    /// An answer's bytes are out.
+    /// Keeps the memory of an answer that has been sent, for the next one.
     pub(crate) fn recycle(&mut self, bytes: Vec<u8>) {
         self.dispatch.recycle(bytes);
     }
 
-    /// A request has begun to arrive.
+    /// Counts a request that has begun to arrive.
     pub(crate) fn arrives(&self) -> Account {
         self.common.tally.arrived();
         Account {
@@ -224,19 +223,19 @@ impl Requests {
         }
     }
 
-    /// Which proxies say who their clients are.
+    /// The proxies that the server believes about their clients.
     pub(crate) fn believed(&self) -> &Believed {
         &self.believed
     }
 
-    /// Where a body goes that is about to come.
+    /// Makes the sink for a body that is about to come.
     pub(crate) fn sink(&self, peer: &Peer, head: &Head, framing: Framing, connection: u32) -> Sink {
         let owner = peer.client(head, &self.believed);
         Sink::new(&self.body_memory, owner, framing, connection)
     }
 
-    /// A request has arrived: it joins the line, or is answered by us. If a helper thread has to look for a static file
-    /// before that is known, its look is what [`Self::look_again`] wants.
+    /// Puts a request that has arrived into the line, or answers it. If a helper thread has to look for a static file first, gives the look, which
+    /// [`Self::look_again`] takes.
     pub(crate) fn join(
         &mut self,
         head: Head,
@@ -263,7 +262,7 @@ impl Requests {
         (ticket, looking)
     }
 
-    /// A request that is answered by us before all of it was read.
+    /// Refuses a request before all of it was read.
     pub(crate) fn refused(
         &mut self,
         refusal: Refusal,
@@ -277,8 +276,8 @@ impl Requests {
         ticket
     }
 
-    /// Puts a request together, and says what is wrong with its fields: the proxies in front contradict each other, or
-    /// one has a name that is not taken.
+    /// Puts a request together, and gives the fault of its fields: the proxies in front contradict each other, or a field has a name that the server
+    /// does not take.
     fn ticket(
         &mut self,
         mut head: Head,
@@ -322,7 +321,7 @@ impl Requests {
         (ticket, fault.or(unfit))
     }
 
-    /// The scheme by which the client came, if a proxy that we believe says so.
+    /// The scheme by which the client came, if a proxy that the server believes says so.
     fn said_scheme(&self, head: &Head, peer: &Peer) -> Result<Option<&'static str>, Fault> {
         let Some(head) = peer.said(head) else {
             return Ok(None);
@@ -342,7 +341,7 @@ impl Requests {
         verdict.map(Verdict::reply)
     }
 
-    /// Whether new clients are better sent elsewhere.
+    /// Whether the server is ready for new clients, or they are better sent elsewhere.
     pub(crate) fn verdict_ready(&self) -> Verdict {
         let load = Load {
             waiting: self.dispatch.waiting(),
@@ -357,14 +356,14 @@ impl Requests {
         self.lifecycle.is_leaving() || self.is_pressed
     }
 
-    /// The client of a request has gone before there was an answer.
+    /// Ends a request whose client has gone before there was an answer.
     pub(crate) fn client_gone(&mut self, ticket: &Rc<Ticket>, account: &Account) {
         let outcome = self.dispatch.abandon(ticket, self.now_us);
         let outcome = account.close(outcome);
         self.over(ticket, CLIENT_GONE, outcome, Vec::new(), 0);
     }
 
-    /// A request is over, and whoever keeps records will be told.
+    /// Keeps a request that is over for the observers, if any want it.
     pub(crate) fn over(
         &mut self,
         ticket: &Rc<Ticket>,
@@ -380,7 +379,7 @@ impl Requests {
                 outcome,
                 head,
                 bytes,
-                // What a seat has done since this turn began is no later than its end.
+                // A seat may have taken or done it since this turn began, which is no later than its end.
                 now_us: self
                     .now_us
                     .max(ticket.taken_us.get())
@@ -389,8 +388,8 @@ impl Requests {
         }
     }
 
-    /// Has an answer of ours say what its request is called, for whoever asks us about it. In the
-    /// app's answers that is the app's to say.
+    /// Adds the id of the request to a reply of the server, so that a client can name the request when it asks about it. In the app's answers that is
+    /// up to the app.
     pub(crate) fn named(&self, reply: Reply, ticket: &Ticket) -> Reply {
         match (&self.request_ids, ticket.request.id()) {
             (Some(ids), Some(id)) => reply.with(ids.header().to_owned(), id),
@@ -398,33 +397,33 @@ impl Requests {
         }
     }
 
-    /// A request was refused of which no head was read.
+    /// Logs and counts the refusal of a request whose head was not read.
     pub(crate) fn refused_unread(&self, refusal: Refusal, address: &str) {
         self.repeats.refused_unread(refusal, address, self.now_us);
         self.count_unreadable(refusal.outcome());
     }
 
-    /// A request whose head could not be read arrived, and was refused.
+    /// Counts a request that was refused because its head could not be read.
     pub(crate) fn count_unreadable(&self, outcome: Outcome) {
         let tally = &self.common.tally;
         tally.arrived();
         tally.ended(outcome);
     }
 
-    /// A client is told on other connections that it has too many: to tell it on all of them would take as many places as
-    /// it likes.
+    /// Logs and counts a connection that is closed without an answer, since its client has too many. Other connections give the client the reason: to
+    /// give it on all of them would take as many places as the client likes.
     pub(crate) fn turn_out(&self, address: &str) {
         self.repeats.turned_out(address, self.now_us);
         self.count_unreadable(Outcome::TooManyConnections);
     }
 
-    /// A client is cut off.
+    /// Logs and counts a client that is cut off.
     pub(crate) fn cut_off(&self, event: Event, reason: &str, address: &str) {
         self.common.tally.happened(event);
         self.repeats.cut_off(event, reason, address, self.now_us);
     }
 
-    /// What only the log says of a refusal: by which field, and which setting would let it in.
+    /// The part of a refusal that only the log gets: the field, and the setting that would let it in.
     fn detail(&self, ticket: &Ticket, refusal: Refusal) -> String {
         if refusal != Refusal::BadRequest(stanchion_http::UNDERSCORE) {
             return String::new();
@@ -438,7 +437,7 @@ impl Requests {
         format!(": {shown:?} (header_map)")
     }
 
-    /// The error log is told of a request that was refused.
+    /// Logs a request that was refused.
     pub(crate) fn log_refusal(&self, ticket: &Ticket, refusal: Refusal) {
         let lane = self.dispatch.lanes.name(ticket.lane.get());
         let detail = self.detail(ticket, refusal);
@@ -446,20 +445,20 @@ impl Requests {
             .refused(ticket, refusal, (lane, &detail), self.now_us);
     }
 
-    /// A body or an answer could not be spooled for want of something.
+    /// Logs and counts that a body or an answer could not be spooled.
     pub(crate) fn cannot_spool(&mut self, error: &io::Error) {
         self.unspooled.failed(self.now_us, error);
         self.common.tally.happened(Event::Paused);
         self.has_disk_trouble = true;
     }
 
-    /// Whether the disk has failed since this was last asked: who is here comes first then.
+    /// Whether the disk has failed since this was last asked: then the clients that are here come first.
     pub(crate) fn take_disk_trouble(&mut self) -> bool {
         std::mem::take(&mut self.has_disk_trouble)
     }
 }
 
-/// How heads are read, as the settings have it.
+/// The rules by which heads are read, from the settings.
 fn head_rules(settings: &Settings) -> HeadRules {
     let or_none = |limit: usize| if limit == 0 { usize::MAX } else { limit };
     HeadRules {
@@ -481,7 +480,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// The request has ended so, unless it has ended before. Gives how it ended.
+    /// Counts how the request has ended, unless it has ended before. Gives how it ended.
     pub(crate) fn close(&self, outcome: Outcome) -> Outcome {
         if let Some(before) = self.closed.get() {
             return before;
@@ -493,7 +492,7 @@ impl Account {
 }
 
 impl Drop for Account {
-    /// What comes after the body was read closes it.
+    /// Each end after the body was read closes the account, so this request was given up while it was read.
     fn drop(&mut self) {
         self.close(Outcome::AbandonedReading);
     }

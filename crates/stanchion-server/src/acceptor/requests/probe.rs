@@ -1,4 +1,4 @@
-//! What probes are told: whether the server lives, and whether it is ready for more.
+//! The server answers probes: whether it lives, and whether it is ready for more.
 
 use stanchion_http::Head;
 
@@ -11,18 +11,18 @@ use crate::settings::Settings;
 /// The answer to a probe.
 pub(crate) struct Verdict(Result<(), String>);
 
-/// What of the line counts for it.
+/// The figures of the line by which the server is ready or not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
-    /// How many wait, and how long one has at most.
+    /// How many requests wait, and how long the oldest of them has waited.
     pub(crate) waiting: usize,
     pub(crate) oldest_wait_us: u64,
-    /// A worker sits.
+    /// A worker is at its seats.
     pub(crate) has_workers: bool,
 }
 
 impl Requests {
-    /// Why a request that no worker has is not served, if it is not.
+    /// The refusal of all requests that no worker has, if the server serves them no more.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         match self.lifecycle {
             Lifecycle::Refusing => Some(Refusal::ShuttingDown),
@@ -33,15 +33,15 @@ impl Requests {
 }
 
 impl Verdict {
-    /// Whoever gets an answer knows: the acceptor's loop goes round.
+    /// The server lives: a client that gets an answer knows that the acceptor's loop goes round.
     pub(crate) fn live() -> Self {
         Self(Ok(()))
     }
 
-    /// Whether new clients are better sent elsewhere.
+    /// Whether the server is ready for new clients, or they are better sent elsewhere.
     pub(crate) fn ready(settings: &Settings, lifecycle: Lifecycle, load: Load) -> Self {
         Self(match lifecycle {
-            // A connection from before a reload: newcomers are served, by another acceptor.
+            // The connection is from before a reload: another acceptor serves newcomers.
             Lifecycle::Retiring => Ok(()),
             Lifecycle::Draining | Lifecycle::Refusing => {
                 Err("the server is shutting down".to_owned())
@@ -78,7 +78,7 @@ impl Verdict {
         reply.unstored()
     }
 
-    /// Why not.
+    /// The reason why it is not ready, if it is not.
     pub(crate) fn reason(self) -> Option<String> {
         self.0.err()
     }
@@ -96,11 +96,13 @@ fn within_limits(settings: &Settings, load: Load) -> Result<(), String> {
         Err("no worker is there".to_owned())
     } else if waiting_max > 0 && waiting > waiting_max {
         Err(format!(
-            "{waiting} wait, more than {waiting_max} (ready_waiting_max)"
+            "{waiting} requests wait, more than {waiting_max} (ready_waiting_max)"
         ))
     } else if wait_max.is_some_and(|most| u128::from(oldest_wait_us) > most.as_micros()) {
         let wait_s = oldest_wait_us / 1_000_000;
-        Err(format!("one has waited for {wait_s} s (ready_wait_max)"))
+        Err(format!(
+            "a request has waited for {wait_s} s (ready_wait_max)"
+        ))
     } else {
         Ok(())
     }
@@ -139,20 +141,20 @@ mod tests {
         assert_eq!(said(Lifecycle::Open, CALM), yes);
         assert_eq!(said(Lifecycle::Open, at_limits), yes);
         let many = Load { waiting: 4, ..CALM };
-        let expected = no("4 wait, more than 3 (ready_waiting_max)");
+        let expected = no("4 requests wait, more than 3 (ready_waiting_max)");
         assert_eq!(said(Lifecycle::Open, many), expected);
         let long = Load {
             oldest_wait_us: 2_000_001,
             ..CALM
         };
-        let expected = no("one has waited for 2 s (ready_wait_max)");
+        let expected = no("a request has waited for 2 s (ready_wait_max)");
         assert_eq!(said(Lifecycle::Open, long), expected);
         let alone = Load {
             has_workers: false,
             ..CALM
         };
         assert_eq!(said(Lifecycle::Open, alone), no("no worker is there"));
-        // Another acceptor has the workers then, and the newcomers.
+        // Another acceptor has the workers then, and serves the newcomers.
         assert_eq!(said(Lifecycle::Retiring, alone), yes);
         let leaving = no("the server is shutting down");
         assert_eq!(said(Lifecycle::Draining, CALM), leaving);

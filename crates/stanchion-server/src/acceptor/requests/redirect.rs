@@ -1,4 +1,4 @@
-//! Requests in clear text are sent on to https, and no worker hears of them (`redirect_to_https`).
+//! The server redirects requests in clear text to https itself, without a worker (`redirect_to_https`).
 
 use std::fmt::Write as _;
 use std::net::Ipv6Addr;
@@ -15,12 +15,12 @@ use crate::acceptor::dispatch::request::{Peer, Request};
 use crate::acceptor::dispatch::ticket::Answer;
 use crate::tally::Outcome;
 
-/// Of https, which need not be said.
+/// The port of https, which a URI need not name.
 const USUAL_PORT: u16 = 443;
 
 impl Requests {
-    /// Whether a request is sent on, of which only the head has come. Its body is for who speaks https then, and is not
-    /// asked for here, nor read.
+    /// Whether the server redirects a request of which only the head has come. The body is for the server at https, so
+    /// it is neither asked for here nor read.
     pub(crate) fn sends_on(&self, head: &Head, peer: &Peer) -> bool {
         if self.https_port.is_none() {
             return false;
@@ -30,7 +30,7 @@ impl Requests {
             .is_some()
     }
 
-    /// What a request is answered that is sent on.
+    /// The answer to a request that the server redirects; `None` if it does not.
     pub(super) fn redirected(&self, request: &Request) -> Option<Answer> {
         let port = self.port_instead(request.scheme, &request.peer)?;
         Some(match redirect(&request.head, port) {
@@ -39,8 +39,8 @@ impl Requests {
         })
     }
 
-    /// Where who came by this scheme is sent on to, if anywhere. Who came by a proxy that has spoken TLS has done so; and
-    /// ports of single workers are for who is nearby.
+    /// The port of https to which a client that came by this scheme is redirected, if it is. A client whose proxy has
+    /// spoken TLS came by https; and ports of single workers are for clients nearby.
     fn port_instead(&self, scheme: &str, peer: &Peer) -> Option<u16> {
         let is_meant = scheme == "http" && peer.only_worker.is_none();
         self.https_port.filter(|_| is_meant)
@@ -49,14 +49,16 @@ impl Requests {
 
 fn redirect(head: &Head, port: u16) -> Result<Reply, Refusal> {
     let host = host_of(head).ok().flatten().filter(|host| is_host(host));
-    let host = host.ok_or(Refusal::BadRequest("no host that https could be spoken to"))?;
+    let host = host.ok_or(Refusal::BadRequest(
+        "the request names no host for a redirect to https",
+    ))?;
     let (path, query) = split_target(head.target());
     let mut location = format!("https://{host}");
-    // Nothing fails to be written to a text.
+    // A write to a string does not fail.
     if port != USUAL_PORT {
         let _ = write!(location, ":{port}");
     }
-    // Of the server as a whole it is `*`.
+    // A request about the server as a whole has the target `*`.
     let path = if path.starts_with(b"/") { path } else { b"/" };
     put_uri(&mut location, path);
     if !query.is_empty() {
@@ -72,7 +74,7 @@ fn redirect(head: &Head, port: u16) -> Result<Reply, Refusal> {
     Ok(Reply::text(status, words).with("Location", location))
 }
 
-/// Whether it is a name or an address, and nothing that would mean something else in front of a path.
+/// Whether it is a name or an address, and has nothing that would mean something else in front of a path.
 fn is_host(host: &str) -> bool {
     let inside = host
         .strip_prefix('[')
@@ -101,7 +103,7 @@ mod tests {
 
     fn sent_on(method: &str, target: &str, host: &str, port: u16) -> Option<(u16, String)> {
         let mut head = Head::of(method, target, &[]);
-        // A reader lets none of them pass that is not well-formed; it is not relied on.
+        // A reader lets no malformed host pass, but `redirect` does not rely on it.
         head.set("Host", host.as_bytes());
         let reply = redirect(&head, port).ok()?;
         let [(_, location)] = <[_; 1]>::try_from(reply.fields).ok()?;

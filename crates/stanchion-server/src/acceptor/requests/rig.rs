@@ -1,4 +1,4 @@
-//! For tests and for the fuzzer: what stands below connections, of a server of their own that has no worker.
+//! For tests and for the fuzzer: the part of a server below its connections, without a worker.
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -26,16 +26,17 @@ use crate::tree::{Common, Files};
 /// A second, in microseconds.
 pub(crate) const S: u64 = 1_000_000;
 
-/// Of event loops.
+/// The bytes of a slot for bodies that are still coming, under event loops.
 const INFLOW_BYTES: usize = 64 << 10;
 
-/// What a house of these settings shares. It stays until the tests end, as it does until a process does.
+/// The shared state of a house (a generation) with these settings. It stays until the tests end, as in a server it
+/// stays until the process ends.
 #[cfg(test)]
 pub(crate) fn common(settings: &str) -> &'static Common {
     common_of_seats(settings, 1, 0)
 }
 
-/// The same of a house whose worker has so many seats, and slots for so many sessions besides.
+/// The same for a house whose worker has so many seats, and slots for so many sessions besides.
 pub(crate) fn common_of_seats(settings: &str, seats: usize, sessions: usize) -> &'static Common {
     let settings = Settings::from_json(settings).expect("settings");
     let event_loops = settings.is_event_loop();
@@ -71,7 +72,7 @@ pub(crate) fn common_of_seats(settings: &str, seats: usize, sessions: usize) -> 
         },
         key_files: KeyFiles::default(),
         ticket_keys: Arc::new(TicketKeys::create().expect("a memfd")),
-        // Nothing is spooled here.
+        // No test spools here.
         spool: std::env::temp_dir(),
         identities: Identities {
             app: None,
@@ -82,13 +83,13 @@ pub(crate) fn common_of_seats(settings: &str, seats: usize, sessions: usize) -> 
     }))
 }
 
-/// Requests of such a house, whose master hears nothing; a second after the clock began.
+/// The requests of such a house, a second after the clock began. No master reads its messages.
 #[cfg(test)]
 pub(crate) fn requests(settings: &str) -> Requests {
     requests_of(common(settings))
 }
 
-/// The same of a house that there is already.
+/// The same for a house that exists already.
 pub(crate) fn requests_of(common: &'static Common) -> Requests {
     let (ours, _) = Channel::pair().expect("a channel");
     Requests::new(common, &Rc::new(ours), S).expect("what requests need")
@@ -106,7 +107,7 @@ impl Requests {
     }
 }
 
-/// Somebody on the same host.
+/// A client on the same host.
 pub(crate) fn peer() -> Peer {
     let address = "127.0.0.1";
     Peer {
@@ -125,7 +126,7 @@ pub(crate) fn peer() -> Peer {
     }
 }
 
-/// The app's answer: a head in wire form, and what there is of a body.
+/// The app's answer: a head in wire form, and the body as far as it is there.
 #[cfg(test)]
 pub(crate) fn answer(head: &str, body: &[u8], is_head: bool, start: Start) -> Answer {
     let facts = check(head.as_bytes(), is_head).expect("an answer's head");
@@ -138,7 +139,7 @@ pub(crate) fn answer(head: &str, body: &[u8], is_head: bool, start: Start) -> An
     })
 }
 
-/// What was sent, without the field that says when.
+/// The bytes that were sent, without the `Date` field.
 #[cfg(test)]
 pub(crate) fn undated(sent: &[u8]) -> String {
     let text = String::from_utf8_lossy(sent);

@@ -1,4 +1,4 @@
-//! The memory of heads, for the next ones.
+//! The acceptor keeps the memory of heads for the next ones.
 
 use std::rc::Rc;
 
@@ -7,11 +7,11 @@ use stanchion_sys::charge;
 
 use crate::acceptor::dispatch::ticket::Ticket;
 
-/// So many are kept, each of this length at most.
+/// At most so many heads are kept, each of this length at most.
 const HEADS_MAX: usize = 64;
 const HEAD_BYTES_MAX: usize = 32 << 10;
 
-/// Heads that nobody needs any more.
+/// Heads of requests that are over.
 #[derive(Default)]
 pub(crate) struct SpareHeads(Vec<Head>);
 
@@ -25,7 +25,8 @@ impl SpareHeads {
         head
     }
 
-    /// A request is over: if nobody else has it any more, the memory of its head serves the next one.
+    /// Keeps the head of a request that is over, so that its memory serves the next one, unless something else still
+    /// has the ticket.
     pub(crate) fn keep(&mut self, ticket: Rc<Ticket>) {
         if let Ok(ticket) = Rc::try_unwrap(ticket)
             && self.0.len() < HEADS_MAX

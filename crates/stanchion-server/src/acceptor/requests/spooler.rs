@@ -10,7 +10,7 @@ use crate::acceptor::storage::clients::Client;
 use crate::acceptor::storage::disk::{self, Disk};
 use crate::acceptor::storage::spool::{Reading, Spool, SpoolError, SpoolFile};
 
-/// Works for one answer for as long as it needs a file. Who sends the answer has it.
+/// Works for one answer for as long as the answer needs a file. The sender of the answer owns it.
 pub(crate) struct Spooler {
     connection: u32,
     file: Option<SpoolFile>,
@@ -24,7 +24,7 @@ enum Doing {
     Reading(disk::Job<Vec<u8>>),
 }
 
-/// What a spooler has come to.
+/// The result of a spooler's step.
 #[derive(Debug)]
 pub(crate) enum Turn {
     /// The disk has something to do; the connection is woken when it is done.
@@ -43,7 +43,7 @@ pub(crate) enum Turn {
     Full,
     /// The disk has no room, or fails: the worker has to wait for the client.
     DiskFailed(io::Error),
-    /// What was written cannot be read: the answer is not whole.
+    /// The file cannot be read: the answer is not whole.
     Lost(io::Error),
     /// The file is not needed any more.
     Over,

@@ -1,4 +1,5 @@
-//! Requests and what helper threads do for them: what is told, counted and looked for when a body or an answer goes to a file.
+//! Helper threads work for requests: the acceptor takes their results, and logs and counts when a body or an answer
+//! goes to a file.
 
 use std::rc::Rc;
 
@@ -39,7 +40,7 @@ impl Requests {
         state
     }
 
-    /// Has answers to slow clients go to files whose workers wait for them.
+    /// Sends answers to slow clients to files, if workers wait for these clients.
     pub(crate) fn spool_for_slow_clients(&mut self) {
         for ticket in self.dispatch.slow_clients(self.now_us) {
             ticket.pour(Outflow::spool);

@@ -1,4 +1,4 @@
-//! What connections with TLS have in common: the certificates, and the helper threads that compute handshakes.
+//! The certificates, and the helper threads that compute handshakes, which all connections with TLS share.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
@@ -23,23 +23,24 @@ use crate::tally::Event;
 /// Threads that compute handshakes: one for each core, within these bounds. They share the cores with the app.
 const THREADS_MIN: usize = 2;
 const THREADS_MAX: usize = 8;
-/// So many handshakes of one client are computed at a time, or wait for that. Its others wait until one of these is
-/// through, so that who connects without end only waits for itself.
+/// At most so many handshakes of one client are computed at a time, or wait for a thread. Its others wait until one of
+/// these is through, so that a client that connects without end only waits for itself.
 const TURNS_MAX_EACH: u64 = 64;
 
-/// So many of those who wait look again when one is through: it may have been another client's, and some may be gone.
+/// So many waiting connections look again when a handshake is through: it may have been another client's, and some
+/// connections may be gone.
 const WOKEN_AT_ONCE: usize = 8;
 
-/// How TLS is served.
+/// The service for TLS connections.
 pub(crate) struct TlsService {
     config: Config,
     threads: Disk,
     turns: Rc<Turns>,
-    /// The log has been told of certificates that are too large.
+    /// The log has named a client whose certificates are too large.
     has_told: Cell<bool>,
 }
 
-/// Who may have handshakes computed.
+/// The turns of clients at the threads.
 struct Turns {
     shares: Rc<Shares>,
     taken: Cell<usize>,
@@ -66,7 +67,7 @@ impl Waiting {
         self.queue.len()
     }
 
-    /// Takes the first `count` out of it.
+    /// Takes the first `count` connections out of the queue.
     fn drain(&mut self, count: usize) -> impl Iterator<Item = u32> {
         let first = self.queue.drain(..count);
         first.inspect(|number| {
@@ -97,7 +98,7 @@ impl TlsService {
         Ok(Self::computed_by(threads, config, woken))
     }
 
-    /// One whose handshakes these threads compute.
+    /// Makes a service whose handshakes these threads compute.
     pub(crate) fn computed_by(threads: Disk, config: Config, woken: &Rc<Woken>) -> Self {
         Self {
             config,
@@ -117,23 +118,23 @@ impl TlsService {
         self.threads.bell()
     }
 
-    /// Tells whose handshakes are computed. To be called once per turn of the loop.
+    /// Wakes the connections whose handshakes are computed. To be called once per turn of the loop.
     pub(crate) fn done(&self) {
         self.threads.done(&self.turns.woken);
     }
 
-    /// For a new connection.
+    /// Begins TLS on a new connection.
     pub(crate) fn begin(&self) -> io::Result<Tls> {
         Tls::new(&self.config)
     }
 
-    /// A turn for whoever is at this address; `None` is nobody whose handshakes are limited. Without one the connection is
-    /// woken when there may be one.
+    /// Takes a turn for the client at this address; without an address the client has no limit. If there is no turn,
+    /// the connection is woken when there may be one.
     pub(crate) fn turn(&self, ip: Option<IpAddr>, connection: u32) -> Option<Turn> {
         let turns = &self.turns;
         let share = ip.map(|ip| turns.shares.take(Client::at(ip), 1, TURNS_MAX_EACH));
         let Ok(share) = share.transpose() else {
-            // No client pays for a table of all.
+            // The table is for all clients, so no single one pays for it.
             let _charged = charge::to_nobody();
             turns.waiting.borrow_mut().add(connection);
             return None;
@@ -145,7 +146,7 @@ impl TlsService {
         })
     }
 
-    /// Has a thread do it.
+    /// Has a thread do the work.
     pub(crate) fn compute<T: Send + 'static>(
         &self,
         connection: u32,
@@ -157,7 +158,7 @@ impl TlsService {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        // It is given back before others look.
+        // The share is given back before others look.
         drop(self.share.take());
         let Turns {
             taken,
@@ -168,7 +169,7 @@ impl Drop for Turn {
         taken.set(taken.get() - 1);
         let mut waiting = waiting.borrow_mut();
         let count = match taken.get() {
-            // Nobody is left who would wake the others.
+            // No turn is left whose end would wake the others.
             0 => waiting.len(),
             _ => waiting.len().min(WOKEN_AT_ONCE),
         };
@@ -177,13 +178,14 @@ impl Drop for Turn {
 }
 
 impl Requests {
-    /// A client did not do its part of a handshake.
+    /// Logs and counts a client that did not do its part of a handshake.
     pub(crate) fn handshake_failed(&self, why: &dyn Display, address: &str) {
         self.common.tally.happened(Event::HandshakeFailed);
         debug!("a client's fault: no TLS with {address:?}: {why}");
     }
 
-    /// A client has shown good certificates, and is not served. The log is told once: who has one may have any number.
+    /// Logs a client that is not served though its certificates are good, because they are too large. The log has this
+    /// once: a client that has one such certificate may have any number of them.
     pub(super) fn certificates_are_too_large(&self, address: &str) {
         let is_news = self
             .tls
@@ -191,9 +193,9 @@ impl Requests {
             .is_some_and(|tls| !tls.has_told.replace(true));
         if is_news {
             warn!(
-                "{address:?} is not served over TLS: its certificates, with what they say, have more than the {TLS_BYTES_MAX} \
-                 bytes that an app is told of. Have it show shorter ones, and none that nobody needs. This is said once, and \
-                 others are counted (handshakes_failed)"
+                "{address:?} is not served over TLS: its certificates, with the values read from them, have more than the {TLS_BYTES_MAX} \
+                 bytes that an app gets. Let the client send shorter certificates, and only those that are needed. The log says this once; \
+                 handshakes_failed counts other clients"
             );
         }
     }

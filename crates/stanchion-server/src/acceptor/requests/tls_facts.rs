@@ -1,5 +1,5 @@
-//! What the app is told of a connection's TLS, all of it known by the handshake: what stands in header fields is another
-//! thing, and comes by other names.
+//! The facts about a connection's TLS that the app gets. The handshake shows all of them. Header fields of proxies say
+//! other things, and come by other names.
 
 use std::rc::Rc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -9,14 +9,14 @@ use stanchion_tls::{Certificate, Tls, pem};
 use super::Requests;
 use crate::record::TlsValues;
 
-/// By the clock on the wall, a certificate cannot be for a later time (RFC 5280 section 4.1.2.5).
+/// A certificate cannot be for a later time (RFC 5280 section 4.1.2.5), by the clock on the wall.
 const LAST_S: u64 = 253_402_300_799;
 
 impl Requests {
-    /// For the app, by the names that it knows.
+    /// The facts for the app, by the names of its interface.
     ///
-    /// # Errors
-    /// The client's: why it is not served with the certificate that it has shown.
+    /// # Errors The client is at fault: the reason why the server does not serve it with the certificate that it has
+    /// shown.
     pub(crate) fn tls_facts(&self, tls: &Tls, address: &str) -> Result<Rc<[u8]>, &'static str> {
         let shown = match tls.client_chain().next() {
             Some(own) => Some(Certificate::read(own).ok_or("its certificate makes no sense")?),
@@ -35,7 +35,7 @@ impl Requests {
     }
 }
 
-/// Those of Apache's `mod_ssl`, which PEP 3333 recommends.
+/// The variables of Apache's `mod_ssl`, which PEP 3333 recommends.
 fn of_environ(tls: &Tls, shown: Option<&Certificate>) -> TlsValues {
     let mut values = TlsValues::default();
     values.put("HTTPS", b"on");
@@ -68,7 +68,7 @@ fn of_environ(tls: &Tls, shown: Option<&Certificate>) -> TlsValues {
     values
 }
 
-/// Those of ASGI's extension `tls`.
+/// The keys of ASGI's extension `tls`.
 fn of_scope(tls: &Tls, shown: Option<&Certificate>) -> TlsValues {
     let mut values = TlsValues::default();
     for (name, number) in [
@@ -85,7 +85,7 @@ fn of_scope(tls: &Tls, shown: Option<&Certificate>) -> TlsValues {
     for one in tls.client_chain() {
         values.put("client_cert_chain", pem(one).as_bytes());
     }
-    // No client is to blame for how long ours is.
+    // No client is to blame for the length of the server's own certificate.
     let own = tls.own_certificate().map(pem);
     if let Some(own) = own.filter(|own| values.has_room_for("server_cert", own.as_bytes())) {
         values.put("server_cert", own.as_bytes());
@@ -93,7 +93,7 @@ fn of_scope(tls: &Tls, shown: Option<&Certificate>) -> TlsValues {
     values
 }
 
-/// As OpenSSL writes times, such as `Nov  6 08:49:37 1994 GMT`.
+/// Writes a time as OpenSSL does, such as `Nov  6 08:49:37 1994 GMT`.
 fn time(unix_s: u64) -> String {
     let at = UNIX_EPOCH + Duration::from_secs(unix_s.min(LAST_S));
     let date = httpdate::fmt_http_date(at);

@@ -1,9 +1,9 @@
 use super::*;
 use crate::acceptor::storage::scratch::{Scratch, bytes};
 
-/// Of the connection that these are for.
+/// The number of the connection that the sinks are for.
 const CONNECTION: u32 = 3;
-/// In memory, for one body.
+/// The most bytes of one body in memory.
 const OWN_BYTES_MAX: usize = 1_000;
 
 impl Scratch {
@@ -30,7 +30,7 @@ fn sink(memory: &Rc<Memory>, framing: Framing) -> Sink {
     Sink::new(memory, None, framing, CONNECTION)
 }
 
-/// Brings bytes as a connection does that reads them straight to their place.
+/// Adds bytes as a connection does that reads them straight to their place.
 fn read(sink: &mut Sink, data: &[u8]) -> usize {
     let place = sink.place(data.len() as u64).unwrap();
     let len = (place.capacity() - place.len()).min(data.len());
@@ -61,7 +61,7 @@ fn a_body_of_known_length_is_received_into_one_piece_without_a_copy() {
     let memory = Memory::new(1 << 20);
     let data = bytes(FIRST_PIECE_BYTES);
     let mut sink = sink(&memory, Framing::Length(data.len() as u64));
-    // What came with the head.
+    // These bytes came with the head.
     sink.add(&data[..100]);
     let place = sink.filling.as_ptr();
     assert_eq!(read(&mut sink, &data[100..5_000]), 4_900);

@@ -3,7 +3,7 @@ use crate::acceptor::dispatch::outflow::{Limits, Next, OWN_BYTES, StreamEnd};
 use crate::acceptor::storage::memory::Memory;
 use crate::acceptor::storage::scratch::{Scratch, bytes};
 
-/// Of the connection that these are for.
+/// The number of the connection that the spoolers are for.
 const CONNECTION: u32 = 3;
 
 fn outflow() -> Outflow {
@@ -23,7 +23,7 @@ impl Scratch {
     }
 }
 
-/// What the client gets at once, and whether that is all.
+/// The bytes that the client gets at once, and whether they are all.
 fn popped(outflow: &mut Outflow) -> (Vec<u8>, Option<StreamEnd>) {
     let mut all = Vec::new();
     loop {
@@ -136,7 +136,7 @@ fn what_cannot_be_read_back_breaks_the_answer() {
     ));
     outflow.end(StreamEnd::Complete);
     assert_eq!(popped(&mut outflow), (bytes(10).to_vec(), None));
-    // As if it were shorter than what was written.
+    // The file looks shorter than what was written.
     spooler.file = None;
     let lost = scratch.spooler_turn(&mut spooler, &mut outflow);
     assert!(matches!(&lost, Turn::Lost(error) if error.kind() == io::ErrorKind::UnexpectedEof));

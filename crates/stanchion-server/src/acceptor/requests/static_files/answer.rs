@@ -1,4 +1,4 @@
-//! What is answered of a static file: its head, and which parts of it.
+//! Answers for static files: the head, and the parts of the file that the client asks for.
 
 use std::borrow::Cow;
 use std::io;
@@ -16,15 +16,15 @@ use crate::acceptor::dispatch::ticket::{AppAnswer, Section, Start};
 use crate::acceptor::storage::disk::{Disk, OpenFile};
 use crate::record::FilePart;
 
-/// What a name says that has a hash of its content (RFC 8246).
+/// Cache-Control for a file whose name has a hash of its content (RFC 8246).
 const IMMUTABLE: &str = "public, max-age=31536000, immutable";
 /// Digits of such a hash, at least: fewer may be a date.
 const HASH_DIGITS_MIN: usize = 12;
-/// What the connection gets.
+/// The answer that the connection gets.
 pub(crate) enum Found {
-    /// Of the file.
+    /// The file, parts of it, or its head alone.
     File(AppAnswer),
-    /// Ours, without it.
+    /// A reply of the server, without the file.
     Reply(Reply),
 }
 
@@ -71,7 +71,7 @@ impl StaticFiles {
         }
         let is_head = head.method() == "HEAD";
         let parts = match ranges(head, there, found.len, date_s) {
-            // Of a HEAD it means nothing (RFC 9110 section 14.2).
+            // A range means nothing to a HEAD (RFC 9110 section 14.2).
             _ if is_head => Vec::new(),
             Ranges::Whole => Vec::new(),
             Ranges::Parts(parts) => parts,
@@ -122,7 +122,7 @@ impl StaticFiles {
         }))
     }
 
-    /// What a 304 says as well (RFC 9110 section 15.4.5).
+    /// Adds the fields that a 304 has as well (RFC 9110 section 15.4.5).
     fn put_what_caches_need(
         &self,
         wire: &mut Vec<u8>,
@@ -187,7 +187,7 @@ fn content_range(start: u64, end: u64, len: u64) -> String {
     format!("bytes {start}-{}/{len}", end - 1)
 }
 
-/// Several parts in one answer (RFC 9110 section 14.6), and what it says it is.
+/// Puts several parts into one answer (RFC 9110 section 14.6), and gives its content type.
 fn in_parts(
     parts: &[(u64, u64)],
     len: u64,
@@ -195,7 +195,7 @@ fn in_parts(
 ) -> io::Result<(String, Vec<Section>)> {
     let mut random = [0; size_of::<u128>()];
     stanchion_sys::random::fill(&mut random)?;
-    // What stands between the parts: no file has it by chance.
+    // The boundary between the parts is random: no file has it by chance.
     let boundary = format!("{:032x}", u128::from_ne_bytes(random));
     let mut sections = Vec::with_capacity(2 * parts.len() + 1);
     for &(start, end) in parts {
@@ -214,12 +214,13 @@ fn in_parts(
     ))
 }
 
-/// Whether a file is named after its content, so that another content has another name: `app.0f3c9a2b41de.css`, as Django
-/// and packers of scripts have it. Not with hyphens: a UUID ends like that, and says who something is.
+/// Whether a file is named after its content, so that another content has another name: `app.0f3c9a2b41de.css`, as
+/// Django and packers of scripts have it. A hash behind a hyphen does not count: a UUID ends like that, and names a
+/// thing, not its content.
 fn has_hash(path: &[u8]) -> bool {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     let mut words = name.split(|&byte| byte == b'.');
-    // The first is its own name, and the last its ending.
+    // The first word is its own name, and the last its ending.
     let _own = words.next();
     let _ending = words.next_back();
     words.any(|word| {

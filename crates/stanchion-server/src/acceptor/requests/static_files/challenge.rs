@@ -1,4 +1,5 @@
-//! Files by which a certificate authority finds that a name is ours (`acme_challenge_dir`; HTTP-01 in RFC 8555 section 8.3).
+//! A certificate authority reads these files to see that a name is this server's (`acme_challenge_dir`; HTTP-01 in RFC
+//! 8555 section 8.3).
 
 use std::ffi::CString;
 use std::rc::Rc;
@@ -9,7 +10,7 @@ use crate::acceptor::dispatch::request::Request;
 use crate::acceptor::dispatch::ticket::Ticket;
 use crate::acceptor::requests::Requests;
 
-/// Below the webroot, as in the paths of requests (RFC 8555 section 8.3).
+/// The folder of challenges, below the webroot as in the paths of requests (RFC 8555 section 8.3).
 const FOLDER: &str = ".well-known/acme-challenge/";
 /// A token has so many characters at most: a file's name has no more. Authorities use 43 characters, and RFC 8555 names no limit.
 const TOKEN_BYTES_MAX: usize = 255;
@@ -19,8 +20,9 @@ pub(super) const FILE_BYTES_MAX: u64 = 4 << 10;
 const CONTENT_TYPE: &str = "application/octet-stream";
 
 impl Requests {
-    /// Whether a request is for such a file, and so neither sent on to https nor the app's: whether or not there is one. An authority begins in clear text
-    /// (RFC 8555 section 8.3), and ports of single workers are for who is nearby.
+    /// Whether a request is for a challenge, whether or not there is its file. Then the server neither redirects it to
+    /// https nor gives it to the app. An authority begins in clear text (RFC 8555 section 8.3), and ports of single
+    /// workers are for clients nearby.
     pub(in crate::acceptor::requests) fn is_challenge(&self, request: &Request) -> bool {
         let is_public = request.peer.scheme == "http" && request.peer.only_worker.is_none();
         let is_read = matches!(request.head.method(), "GET" | "HEAD");
@@ -28,7 +30,7 @@ impl Requests {
         has_challenges && is_public && is_read && token(request.head.path()).is_some()
     }
 
-    /// Answers one, or looks for its file.
+    /// Answers a request for a challenge, or looks for its file.
     pub(in crate::acceptor::requests) fn seek_challenge(
         &mut self,
         ticket: &Rc<Ticket>,
@@ -60,7 +62,8 @@ fn token(path: &[u8]) -> Option<&[u8]> {
     path.strip_prefix(b"/")?.strip_prefix(FOLDER.as_bytes())
 }
 
-/// Only characters of base64url, without padding (RFC 8555 section 8.1). So it is one name, which leads nowhere.
+/// Whether a name has only characters of base64url, without padding (RFC 8555 section 8.1). So it is one name, which
+/// leads nowhere.
 fn is_token(name: &[u8]) -> bool {
     let is_of_it = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     (1..=TOKEN_BYTES_MAX).contains(&name.len()) && name.iter().all(is_of_it)

@@ -1,4 +1,4 @@
-//! Finding a file below a directory: what the kernel has in its caches at once, the rest by a helper thread.
+//! Finds a file below a directory: at once in what the kernel has in its caches, the rest by a helper thread.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -12,21 +12,23 @@ use stanchion_http::Coding;
 use super::{Attributes, Look, Opened, Wanted};
 use crate::acceptor::storage::disk::{Disk, FileSystem, file_system_of};
 
-/// How often a file is looked for while others rename what is around it.
+/// How often a look starts again while other processes rename what is around the file.
 const TRIES_MAX: u32 = 100;
 
 /// A file that is there.
 type Present = (File, Attributes);
 
-/// Whether the disk may be waited for.
+/// Whether a look may wait for the disk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Patience {
-    /// Only what the kernel has in memory (`RESOLVE_CACHED` in openat2(2)), and on the directory's own file system.
+    /// The look finds only what the kernel has in memory (`RESOLVE_CACHED` in openat2(2)), and on the directory's own
+    /// file system.
     None,
     Any,
 }
 
-/// Whether files can be looked for here at all: openat2(2) is younger than some kernels, and forbidden in some containers.
+/// Checks whether the server can look for files here at all: openat2(2) is younger than some kernels, and forbidden in
+/// some containers.
 pub(super) fn probe(directory: BorrowedFd<'_>) -> io::Result<()> {
     match open(directory, c".", OFlags::PATH, Patience::Any) {
         Ok(_) => Ok(()),
@@ -40,7 +42,7 @@ pub(super) fn probe(directory: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 impl Wanted {
-    /// Looks for it, without waiting for the disk.
+    /// Looks for the file, without waiting for the disk.
     pub(super) fn look(self, disk: &Disk, connection: u32) -> Look {
         let found = match self.file_system {
             FileSystem::Own => self.find(Patience::None),
@@ -49,7 +51,7 @@ impl Wanted {
         let file_system = match found {
             // The kernel is too old for RESOLVE_CACHED (5.12), or does not have it all in memory.
             Err(Errno::AGAIN | Errno::INVAL) => FileSystem::Own,
-            // It is mounted below the directory, or a link leads out.
+            // The file is on a file system that is mounted below the directory, or a link leads out.
             Err(Errno::XDEV) => FileSystem::Foreign,
             found => return Look::Done(self.opened(found)),
         };
@@ -81,12 +83,12 @@ impl Wanted {
         }))
     }
 
-    /// The file, in the coding that its client wants most of those that are there.
+    /// Finds the file, in the coding that its client wants most of those that are there.
     fn find(&self, patience: Patience) -> Result<Option<Present>, Errno> {
         if self.may_be_coded {
             for &coding in &self.codings {
                 let path = coded(&self.path, coding);
-                // One that cannot be read is as good as none: there is the file itself.
+                // A coded file that cannot be read is as good as none: there is the file itself.
                 let found = match self.open_file(&path, patience) {
                     Err(Errno::ACCESS | Errno::PERM) => None,
                     found => found?,
@@ -105,7 +107,7 @@ impl Wanted {
         Ok(Some((file, attributes)))
     }
 
-    /// Whether it is there in a coding that its client does not take.
+    /// Whether the file is there in a coding that its client does not take.
     fn has_coded(&self, patience: Patience) -> Result<bool, Errno> {
         for coding in Coding::ALL {
             if !self.codings.contains(&coding)
@@ -127,14 +129,14 @@ impl Wanted {
         patience: Patience,
     ) -> Result<Option<OwnedFd>, Errno> {
         match open(self.directory.as_fd(), path, flags, patience) {
-            // Perhaps it is only on another file system than the directory.
+            // Perhaps the file is only on another file system than the directory.
             Err(Errno::XDEV) if patience == Patience::None => Err(Errno::XDEV),
             opened => there(opened),
         }
     }
 
     fn open_file(&self, path: &CStr, patience: Patience) -> Result<Option<Present>, Errno> {
-        // A pipe is not waited for (open(2), O_NONBLOCK).
+        // The open does not wait for the other end of a pipe (open(2), O_NONBLOCK).
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let Some(fd) = self.open(path, flags, patience)? else {
             return Ok(None);
@@ -194,7 +196,7 @@ fn there(opened: Result<OwnedFd, Errno>) -> Result<Option<OwnedFd>, Errno> {
     }
 }
 
-/// What the file beside it is called that has the same in a coding.
+/// The name of the file beside it with the same content in a coding.
 fn coded(path: &CStr, coding: Coding) -> CString {
     let ending = match coding {
         Coding::Brotli => c".br",

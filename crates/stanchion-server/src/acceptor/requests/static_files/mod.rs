@@ -1,4 +1,4 @@
-//! Files that are answered without a worker (`static_files`).
+//! The server answers requests for files without a worker (`static_files`).
 
 mod answer;
 mod challenge;
@@ -30,18 +30,18 @@ use answer::Found;
 use types::Types;
 use uncoded::Uncoded;
 
-/// The directories, and what is known of their files.
+/// The directories, and facts about their files.
 pub(crate) struct StaticFiles {
     mounts: Vec<Mount>,
     /// Where a client for ACME puts its files.
     challenges: Option<Mount>,
     types: Types,
-    /// 0 = caches are told nothing.
+    /// For how long caches may keep a file (`static_max_age`); 0 = the server says nothing of it.
     max_age_s: u32,
     missing: StaticMissing,
 }
 
-/// A directory, and which paths are below it.
+/// A directory, and the prefix of the paths that are below it.
 struct Mount {
     prefix: String,
     directory: Arc<OwnedFd>,
@@ -49,19 +49,19 @@ struct Mount {
     uncoded: Uncoded,
 }
 
-/// What a request asks for, if it is a static file.
+/// The static file that a request asks for.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     /// The number of its mount; `None`: it is a challenge.
     mount: Option<usize>,
     directory: Arc<OwnedFd>,
     file_system: FileSystem,
-    /// Below it.
+    /// The path below the directory.
     path: CString,
     content_type: Arc<str>,
-    /// What its client takes, the best first.
+    /// The codings that the client takes, the best first.
     codings: Vec<Coding>,
-    /// There may be files beside it that have the same in a coding, so that they are looked for.
+    /// There may be files beside it with the same content in a coding, so that the server looks for them.
     may_be_coded: bool,
 }
 
@@ -74,13 +74,13 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// A challenge is short.
+    /// Whether the server sends the file. A challenge is short.
     fn is_served(&self) -> bool {
         self.wanted.mount.is_some() || self.attributes.len <= challenge::FILE_BYTES_MAX
     }
 }
 
-/// What is known of a file that was asked for.
+/// The attributes of a file that was asked for.
 #[derive(Debug)]
 struct Attributes {
     file_system: FileSystem,
@@ -88,15 +88,15 @@ struct Attributes {
     modified_s: u64,
     /// Nanoseconds behind that second.
     modified_ns: u64,
-    /// Which it is in.
+    /// The coding that it is in.
     coding: Option<Coding>,
-    /// Who takes other codings gets another file.
+    /// A client that takes other codings gets another file.
     varies: bool,
 }
 
 impl Attributes {
-    /// To the nanosecond: a file that is changed twice in a second, and stays as long, is another one. Of a whole second it
-    /// is what nginx makes of the same file.
+    /// The ETag has the time to the nanosecond: a file that is changed twice in a second, and stays as long, is another
+    /// one. For a time in whole seconds the ETag is the one that nginx makes of the same file.
     fn etag(&self) -> String {
         let Self {
             len,
@@ -111,7 +111,7 @@ impl Attributes {
     }
 }
 
-/// What a look for a file has come to, as far as it did.
+/// The result of a look for a file, as far as there is one.
 pub(crate) enum Look {
     Done(io::Result<Option<Opened>>),
     /// A helper thread looks.
@@ -122,7 +122,7 @@ pub(crate) enum Look {
 pub(crate) type Looking = Job<Option<Opened>>;
 
 impl Mount {
-    /// Errors name the directory.
+    /// Opens a directory. Errors name it.
     fn open(setting: &str, prefix: &str, path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let named = |error: io::Error| {
@@ -147,7 +147,7 @@ impl Mount {
 }
 
 impl StaticFiles {
-    /// Opens the directories. Errors name the one that cannot be opened.
+    /// Opens the directories. Errors name the directory that cannot be opened.
     pub(crate) fn open(settings: &Settings) -> io::Result<Self> {
         let dirs = settings.static_files.iter();
         let mounts = dirs.map(|dir| Mount::open("static_files", &dir.prefix, &dir.directory));
@@ -167,7 +167,8 @@ impl StaticFiles {
         })
     }
 
-    /// What a request asks for, if its path is below one of the prefixes. `Err`: it names what no file here may be called.
+    /// The file that a request asks for, if its path is below one of the prefixes. `Err` for a path that no file here
+    /// may have.
     pub(crate) fn wanted(&self, head: &Head, now_us: u64) -> Option<Result<Wanted, NoFile>> {
         if self.mounts.is_empty() || !matches!(head.method(), "GET" | "HEAD") {
             return None;
@@ -227,7 +228,7 @@ impl Requests {
         None
     }
 
-    /// A helper thread may have found the file that a request wants; gives whether it has not.
+    /// Answers a request if a helper thread has found its file by now. Gives whether the thread still looks.
     pub(crate) fn look_again(&mut self, ticket: &Rc<Ticket>, looking: &mut Looking) -> bool {
         let found = looking.take();
         let still = found.is_none();
@@ -237,14 +238,15 @@ impl Requests {
         still
     }
 
-    /// The look for a file has taken as long as it may. The helper thread goes on with it, and nobody waits for that.
+    /// Gives up a look for a file that has taken as long as it may. The helper thread goes on with it, but no
+    /// connection waits for that.
     pub(crate) fn give_up_looking(&mut self, ticket: &Rc<Ticket>) {
         let limit_s = FILE_TIMEOUT.as_secs();
         let why = format!("its file system has not answered for {limit_s} s");
         self.found(ticket, Err(io::Error::new(io::ErrorKind::TimedOut, why)));
     }
 
-    /// The look for a static file is over.
+    /// Answers a request when the look for its static file is over.
     fn found(&mut self, ticket: &Rc<Ticket>, found: io::Result<Option<Opened>>) {
         let answered = match found {
             Ok(Some(opened)) if !opened.is_served() => return self.no_file(ticket),
@@ -266,7 +268,7 @@ impl Requests {
         });
     }
 
-    /// There is no static file of that name. No app answers for a challenge.
+    /// Answers a request if there is no static file of that name. No app answers for a challenge.
     fn no_file(&mut self, ticket: &Rc<Ticket>) {
         let missing = if self.is_challenge(&ticket.request) {
             StaticMissing::NotFound
@@ -274,7 +276,7 @@ impl Requests {
             self.static_files.missing
         };
         match missing {
-            // A refusal may be due: it was looked for until after the others were refused.
+            // A refusal may be due: the helper thread looked until after the others were refused.
             StaticMissing::App => match self.refusal() {
                 Some(refusal) => ticket.answer(Answer::Refused(refusal)),
                 None => self.dispatch.join(ticket, self.now_us),
@@ -287,17 +289,17 @@ impl Requests {
     }
 }
 
-/// What a file that is there and cannot be read is answered and counted as.
+/// The status and the outcome for a file that is there and cannot be read.
 fn verdict(why: io::ErrorKind) -> (u16, Outcome) {
     match why {
-        // As good an answer as that there is none.
+        // 403 is as good an answer as that there is no file.
         io::ErrorKind::PermissionDenied => (403, Outcome::Static),
         io::ErrorKind::ResourceBusy | io::ErrorKind::TimedOut => (503, Outcome::FileFailed),
         _ => (500, Outcome::FileFailed),
     }
 }
 
-/// A path that names none.
+/// A path that names no file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoFile;
 

@@ -54,7 +54,7 @@ impl Site {
         StaticFiles::open(&Settings::from_json(&text).unwrap()).unwrap()
     }
 
-    /// What a request gets, if it is for a file that is there.
+    /// The answer that a request gets, if it is for a file that is there.
     fn get(&self, files: &mut StaticFiles, head: &Head) -> Option<Found> {
         let now_us = self.now_us.get();
         let wanted = files.wanted(head, now_us)?.ok()?;
@@ -88,7 +88,7 @@ impl Drop for Site {
     }
 }
 
-/// An answer as it goes out, but for what the server adds.
+/// An answer as it goes out, without the fields that the server adds.
 fn told(answer: &AppAnswer) -> String {
     let mut text = String::from_utf8(answer.bytes.clone()).unwrap();
     text.push_str("\r\n");

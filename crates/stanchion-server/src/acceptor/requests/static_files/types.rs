@@ -7,9 +7,9 @@ use stanchion_http::rules::is_plain_text;
 
 /// The system's table.
 const TABLE: &str = "/etc/mime.types";
-/// For what nobody knows (RFC 2046 section 4.5.1).
+/// The type of a file whose ending no table has (RFC 2046 section 4.5.1).
 const UNKNOWN: &str = "application/octet-stream";
-/// What web pages are made of, where the system has no table: small images have none.
+/// The types of the files of web pages, for systems without a table: small container images have none.
 const KNOWN: &[(&str, &str)] = &[
     ("avif", "image/avif"),
     ("css", "text/css"),
@@ -48,25 +48,25 @@ const KNOWN: &[(&str, &str)] = &[
     ("zip", "application/zip"),
 ];
 
-/// What is known of a file by its name.
+/// The type of a file, by its name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Type {
     pub(super) name: Arc<str>,
-    /// To compress it saves something, so that there may be coded files beside it.
+    /// Compression of the file saves something, so that there may be coded files beside it.
     pub(super) pays: bool,
 }
 
 /// The types by endings, in lower case.
 pub(super) struct Types {
     known: HashMap<String, Type>,
-    /// Of all others.
+    /// The type of all other files.
     other: Type,
 }
 
 impl Types {
-    /// What the system's table says, and ours for what it does not know.
+    /// The types of the system's table, and of `KNOWN` for endings that the table lacks.
     pub(super) fn of_system() -> Self {
-        // Small images have no table: ours will do.
+        // Small container images have no table: `KNOWN` will do.
         Self::of_table(&std::fs::read_to_string(TABLE).unwrap_or_default())
     }
 

@@ -1,29 +1,31 @@
-//! Files that were there in no coding a moment ago.
+//! Remembers files that were there in no coding a moment ago.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 
-/// So long nobody looks again, as each look costs a system call for each coding. Somebody who puts a coded file beside
-/// such a one finds it served so much later; until then all get the file itself, which is as right.
+/// The server does not look again for so long, as each look costs a system call for each coding. A coded file that an
+/// operator puts beside such a file is served so much later; until then all clients get the file itself, which is as
+/// right.
 const KEPT_US: u64 = 1_000_000;
-/// Of so many files of a directory, each with a path that the kernel takes (`PATH_MAX`, 4 KiB). Of one more all are forgotten.
+/// The server remembers so many files of a directory, each with a path that the kernel takes (`PATH_MAX`, 4 KiB). At
+/// one more it forgets all.
 const FILES_MAX: usize = 1024;
 
-/// Of one directory.
+/// The files of one directory that are there in no coding.
 #[derive(Default)]
 pub(super) struct Uncoded {
-    /// Until when, by path.
+    /// Until when the server remembers each file, by path.
     until_us: HashMap<CString, u64>,
 }
 
 impl Uncoded {
-    /// Whether it was seen in no coding.
+    /// Whether the file was there in no coding at the last look.
     pub(super) fn has(&self, path: &CStr, now_us: u64) -> bool {
         let until_us = self.until_us.get(path);
         until_us.is_some_and(|&until_us| now_us < until_us)
     }
 
-    /// It was looked for, and is there in no coding.
+    /// Remembers a file that is there in no coding, as a look has just found.
     pub(super) fn add(&mut self, path: &CStr, now_us: u64) {
         let until_us = now_us + KEPT_US;
         if let Some(kept) = self.until_us.get_mut(path) {

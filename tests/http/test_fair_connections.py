@@ -111,7 +111,7 @@ class TestPerClient:
             assert other.get("/").status == 200
         assert (counts.events()["connections_waited"], counts.events()["connections_shed"]) == (0, 0)
         assert counts.requests()["refused_too_many_connections"] == 34
-        server.log.wait(r"too many connections to be told so on each \(from \"127.0.0.2\"\)")
+        server.log.wait(r"connection reset, far above max_connections_per_client \(from \"127.0.0.2\"\)")
 
     def test_behind_a_trusted_proxy_there_is_no_such_limit(self, serve: Serve, counts: Counts) -> None:
         server = serve("hello:app", "--max-connections", "12", *counts.arguments)

@@ -1,6 +1,6 @@
-//! Whoever keeps records of requests: the access log, statsd, spans, and the error log of those that were
-//! refused. Each is told by one record of a request that is over, at the end of the turn in which it was, and nothing depends
-//! on what it does with that.
+//! Observers keep records of requests: the access log, statsd, spans, and the error log of refused requests. Each gets
+//! one record of a request that is over, at the end of the turn in which it ended, and nothing depends on what an
+//! observer does with the record.
 
 pub(crate) mod access_log;
 mod repeats;
@@ -31,30 +31,30 @@ use spans::Spans;
 use statsd::Statsd;
 pub(crate) use statsd::{Gauges, Loops};
 
-/// What of the settings only observers understand.
+/// Checks the settings that only observers understand.
 pub(crate) fn check(settings: &Settings) -> Result<(), String> {
     access_log::check(&settings.access_log_format)
 }
 
-/// Requests that are over in one turn of the event loop before they are told all the same.
+/// Once so many requests are over, the observers get them before the turn of the event loop ends.
 const OVER_MAX: usize = 64;
 
-/// All that the settings ask for.
+/// The observers that the settings ask for.
 pub(crate) struct Observers {
-    /// For people, and for the scribe.
+    /// One for people, and one for the scribe (the log process).
     access_logs: Vec<AccessLog>,
     statsd: Option<Statsd>,
     spans: Option<Spans>,
     tally: Arc<Tally>,
-    /// Requests that are over, until all of these are told.
+    /// Requests that are over, until the observers get them.
     over: Vec<Over>,
-    /// One of them is there.
+    /// Whether there is any observer.
     wants: bool,
 }
 
 impl Observers {
-    /// Starts their threads: to be called only in a process that does not fork any more. `scribe` is the way to it, if
-    /// there is one.
+    /// Starts the threads of observers: to be called only in a process that does not fork any more. `scribe` is the
+    /// channel to the scribe, if there is one.
     pub(crate) fn open(
         settings: &Settings,
         tally: &Arc<Tally>,
@@ -75,24 +75,25 @@ impl Observers {
         })
     }
 
-    /// Whether anybody is told of requests at all.
+    /// Whether any observer records requests.
     pub(crate) fn wants(&self) -> bool {
         self.wants
     }
 
-    /// Whether somebody reads [`Over::head`].
+    /// Whether any observer reads [`Over::head`].
     pub(crate) fn wants_answer_head(&self) -> bool {
         self.access_logs.iter().any(|log| log.wants_answer_head)
     }
 
-    /// A request's head has come: gives its place in a trace, if it is traced, and has the app told of it.
+    /// Gives a request whose head has come its place in a trace, if it is traced, and writes the place into the head
+    /// for the app.
     pub(crate) fn begin_trace(&self, head: &mut Head, started_us: u64) -> Option<Box<Trace>> {
         self.spans.as_ref()?.begin(head, started_us)
     }
 
-    /// A request is over: [`Self::tell`] says so.
+    /// Keeps a request that is over until the next [`Self::tell`].
     pub(crate) fn over(&mut self, over: Over) {
-        // No client pays for what is kept of all requests.
+        // The list is for all requests, so no single client pays for it.
         let _charged = charge::to_nobody();
         self.over.push(over);
         if self.over.len() == OVER_MAX {
@@ -100,8 +101,9 @@ impl Observers {
         }
     }
 
-    /// Tells all of what is over, and gives away the tickets. To be called once per turn of the event loop, before it sleeps,
-    /// and not for each answer: right after one has gone to the kernel, what writes a line is not in the core's caches.
+    /// Hands all requests that are over to the observers, and gives away the tickets. To be called once per turn of the
+    /// event loop, before it sleeps, and not for each answer: right after an answer has gone to the kernel, the core's
+    /// caches do not have what writes a line.
     pub(crate) fn tell(&mut self, mut done: impl FnMut(Rc<Ticket>)) {
         for over in self.over.drain(..) {
             for log in &mut self.access_logs {
@@ -118,8 +120,8 @@ impl Observers {
         self.access_logs.iter_mut().for_each(AccessLog::flush);
     }
 
-    /// Four times a second. The gauges are asked for when it is time to tell them; of two acceptors the one
-    /// has some that has the door.
+    /// Has statsd send its metrics, and counts dropped spans, four times a second. `gauges` is called when it is time to
+    /// send gauges; of two acceptors, only the one that accepts connections gives some.
     pub(crate) fn tick(&self, now_us: u64, gauges: impl FnOnce() -> Option<Gauges>) {
         if let Some(statsd) = &self.statsd {
             statsd.tick(&self.tally, now_us, gauges);
@@ -127,14 +129,14 @@ impl Observers {
         self.count_dropped_spans();
     }
 
-    /// Opens the access log anew, after it was renamed.
+    /// Opens the access log again, after it was renamed.
     pub(crate) fn reopen(&mut self) {
-        // What is over belongs to the old one.
+        // Requests that are over belong to the old file.
         self.tell(drop);
         self.access_logs.iter().for_each(AccessLog::reopen);
     }
 
-    /// Tells what is left, within a bound each. The last thing of all.
+    /// Writes and sends what is left, each observer within a bound. To be called last of all.
     pub(crate) fn finish(&mut self) {
         self.tell(drop);
         if let Some(statsd) = &self.statsd {

@@ -1,5 +1,5 @@
-//! Lines of the log that would be the same thousands of times a second: some are shown, and the others are
-//! counted. Under overload a server that says so at every request has a second problem.
+//! The log would have the same line thousands of times a second: it shows some, and counts the others. Under overload a
+//! server that logs every request has a second problem.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::ticket::Ticket;
 use crate::tally::{Event, Outcome};
 
-/// Of each reason so many lines are written in a second; the access log and the counts have them all.
+/// The log has at most so many lines of each reason in a second; the access log and the counts have them all.
 const LINES_MAX: u64 = 10;
 const SECOND_US: u64 = 1_000_000;
 
-/// How often each reason has come of late.
+/// How often each reason has come within the last second.
 #[derive(Default)]
 pub(crate) struct Repeats(RefCell<Vec<Repeat>>);
 
@@ -42,7 +42,7 @@ struct Repeat {
 }
 
 impl Repeats {
-    /// A request was refused; its lane is named if there are several, and `detail` follows a client's fault.
+    /// Logs a request that was refused; names its lane if there are several, and adds `detail` to a client's fault.
     pub(crate) fn refused(
         &self,
         ticket: &Ticket,
@@ -70,7 +70,7 @@ impl Repeats {
         warn!("{status} {request}: {reason}{ran}{worker}{lane}");
     }
 
-    /// A request was refused of which no head was read.
+    /// Logs the refusal of a request whose head was not read.
     pub(crate) fn refused_unread(&self, refusal: Refusal, address: &str, now_us: u64) {
         if self.shows(Reason::Request(refusal.outcome()), now_us) {
             let (status, reason) = (refusal.status(), refusal.reason());
@@ -78,28 +78,28 @@ impl Repeats {
         }
     }
 
-    /// A client has more connections than it is told that it has too many on.
+    /// Logs a client that has so many connections over its limit that the acceptor resets some without an answer.
     pub(crate) fn turned_out(&self, address: &str, now_us: u64) {
         if self.shows(Reason::Request(Outcome::TooManyConnections), now_us) {
             info!(
-                "a client's fault: too many connections to be told so on each (from {address:?})"
+                "a client's fault: connection reset, far above max_connections_per_client (from {address:?})"
             );
         }
     }
 
-    /// A client is cut off.
+    /// Logs a client that is cut off.
     pub(crate) fn cut_off(&self, event: Event, why: &str, address: &str, now_us: u64) {
         if self.shows(Reason::Connection(event), now_us) {
             info!("a client's fault: {why} (from {address:?})");
         }
     }
 
-    /// Whether this one is to be shown.
+    /// Counts a line, and gives whether the log is to show it.
     fn shows(&self, reason: Reason, now_us: u64) -> bool {
         self.settle(now_us);
         let mut repeats = self.0.borrow_mut();
         let Some(repeat) = repeats.iter_mut().find(|one| one.reason == reason) else {
-            // No client pays for a table of all.
+            // The table is for all clients, so no single one pays for it.
             let _charged = charge::to_nobody();
             repeats.push(Repeat {
                 reason,
@@ -112,7 +112,7 @@ impl Repeats {
         repeat.count <= LINES_MAX
     }
 
-    /// Tells of those that were not shown, once their second is over.
+    /// Logs how many lines were not shown, once their second is over.
     pub(crate) fn settle(&self, now_us: u64) {
         let is_over = |repeat: &mut Repeat| now_us.saturating_sub(repeat.since_us) >= SECOND_US;
         for Repeat { reason, count, .. } in self.0.borrow_mut().extract_if(.., is_over) {

@@ -1,6 +1,6 @@
-//! What of the line and its requests goes to a statsd server: durations one by one, counts as what they have
-//! grown by, gauges now and then. Nothing is sent at once: a server of that kind sums up seconds, and a datagram
-//! costs as much as a small request.
+//! The acceptor sends metrics of the line and its requests to a statsd server: durations one by one, counts as what
+//! they have grown by, gauges now and then. It gathers them first: a server of that kind sums up seconds, and a
+//! datagram costs as much as a small request.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -11,43 +11,43 @@ use crate::settings::Settings;
 use crate::statsd::{self, Batch};
 use crate::tally::{CloseCode, Counts, Event, Outcome, Tally};
 
-/// Gauges are told at every so many ticks: once a second, as gunicorn has it.
+/// The acceptor sends gauges every so many ticks: once a second, as gunicorn does.
 const TICKS_PER_GAUGE: u32 = 4;
 
-/// What the acceptor tells.
+/// The metrics of the acceptor.
 pub(super) struct Statsd {
     metrics: RefCell<Batch>,
-    /// How often each status was answered since that was last told; there are few at a time.
+    /// How often each status was answered since these numbers were last sent; there are few statuses at a time.
     statuses: RefCell<Vec<(u16, u64)>>,
-    /// The counts that were told last.
+    /// The counts that were sent last.
     told: Cell<Counts>,
     ticks: Cell<u32>,
     untold: Shortage,
 }
 
-/// What goes up and down.
+/// Figures that go up and down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gauges {
-    /// That sit.
+    /// Workers at their seats.
     pub(crate) workers: usize,
-    /// In the line.
+    /// Requests in the line.
     pub(crate) waiting: usize,
-    /// In the kernel's queues, if that is to be told (`enable_backlog_metric`).
+    /// Connections in the kernel's queues, if the settings ask for that (`enable_backlog_metric`).
     pub(crate) queued: Option<u64>,
-    /// If workers have event loops.
+    /// The figures of event loops, if workers have them.
     pub(crate) loops: Option<Loops>,
 }
 
-/// Of all event loops together.
+/// The figures of all event loops together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loops {
     /// Sessions that they have; `None` under gevent, where there are none.
     pub(crate) sessions: Option<u64>,
-    /// The largest lag of one of them.
+    /// The largest lag of any event loop.
     pub(crate) lag_us: u64,
 }
 
-/// What is told of sessions, by the names of their counts.
+/// The counts of sessions that are sent, with the names of their metrics.
 const SESSION_EVENTS: [(Event, &str); 7] = [
     (Event::SessionBegun, "begun"),
     (Event::SessionClosedByApp, "closed_by_app"),
@@ -59,7 +59,7 @@ const SESSION_EVENTS: [(Event, &str); 7] = [
 ];
 
 impl Statsd {
-    /// Opens what the settings ask for, if anything.
+    /// Opens the way to a statsd server, if the settings name one.
     pub(super) fn open(settings: &Settings, tally: &Tally) -> io::Result<Option<Self>> {
         let metrics = statsd::Statsd::open(settings)?;
         Ok(metrics.map(|metrics| Self {
@@ -71,7 +71,7 @@ impl Statsd {
         }))
     }
 
-    /// A request is over.
+    /// Adds a request that is over.
     pub(super) fn add(&self, over: &Over) {
         let (ticket, status, now_us) = (&over.ticket, over.status, over.now_us);
         let took_us = now_us.saturating_sub(ticket.request.arrived_us);
@@ -85,7 +85,7 @@ impl Statsd {
         }
     }
 
-    /// Tells what has grown.
+    /// Adds what counts have grown by.
     fn tell_counts(&self, tally: &Tally) {
         let mut metrics = self.metrics.borrow_mut();
         let statuses = self.statuses.take();
@@ -127,7 +127,7 @@ impl Statsd {
         }
     }
 
-    /// Sends what there is to tell; called four times a second.
+    /// Sends the metrics there are; called four times a second.
     pub(super) fn tick(&self, tally: &Tally, now_us: u64, gauges: impl FnOnce() -> Option<Gauges>) {
         self.tell_counts(tally);
         let ticks = self.ticks.get();
@@ -146,7 +146,7 @@ impl Statsd {
         self.untold.settle(now_us);
     }
 
-    /// The last thing of all.
+    /// Sends the last counts. To be called last of all.
     pub(super) fn finish(&self, tally: &Tally) {
         self.tell_counts(tally);
         self.metrics.borrow_mut().flush();

@@ -1,18 +1,18 @@
-//! Which trace a request belongs to, as its sender says (W3C Trace Context section 3.2).
+//! The trace that a request belongs to, as its sender says (W3C Trace Context section 3.2).
 
 use stanchion_http::Head;
 
 use crate::acceptor::dispatch::random::hexadecimal;
 
-/// What it is said in.
+/// The field in which the sender names the trace and its span.
 pub(super) const TRACEPARENT: &str = "traceparent";
-/// What the systems on the way have noted for themselves.
+/// The field in which the systems on the way have noted facts for themselves.
 pub(super) const TRACESTATE: &str = "tracestate";
 
-/// Of the flags, whether the sender may have recorded its span.
+/// The flag that says that the sender may have recorded its span.
 pub(super) const SAMPLED: u8 = 1;
-/// Those that are defined, of which the other one says that the trace id is random (Trace Context
-/// level 2). The rest must not be passed on (section 3.2.2.5.2).
+/// The flags that are defined. The other one says that the trace id is random (Trace Context level 2). The rest must
+/// not be passed on (section 3.2.2.5.2).
 const FLAGS_KNOWN: u8 = 0b11;
 
 /// The sender's span, as it was sent and found to be in order.
@@ -20,13 +20,13 @@ const FLAGS_KNOWN: u8 = 0b11;
 pub(super) struct Traceparent<'h> {
     /// 32 hexadecimal digits, not all of them zero.
     pub(super) trace: &'h str,
-    /// 16 of them, likewise.
+    /// 16 hexadecimal digits, not all of them zero.
     span: &'h str,
     pub(super) flags: u8,
 }
 
 impl<'h> Traceparent<'h> {
-    /// What the fields of a request say; `None` if they say nothing, or nothing that is valid.
+    /// Reads the fields of a request; `None` if they say nothing, or nothing that is valid.
     pub(super) fn of(head: &'h Head) -> Option<Self> {
         let value = head.only(TRACEPARENT).filter(|value| value.is_ascii())?;
         Self::parse(std::str::from_utf8(value).ok()?)
@@ -60,7 +60,7 @@ impl<'h> Traceparent<'h> {
     }
 }
 
-/// What is said to whoever comes next.
+/// The value of the field for the next system on the way.
 pub(super) fn traceparent(trace_id: [u8; 16], span_id: [u8; 8], flags: u8) -> [u8; 55] {
     let mut text = *b"00-................................-................-..";
     text[3..35].copy_from_slice(&hexadecimal::<16, 32>(&trace_id));

@@ -1,4 +1,4 @@
-//! What an atom of a format stands for in a line.
+//! Writes the values of a format's atoms into a line.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -12,14 +12,14 @@ use super::user::user;
 use crate::acceptor::observers::traceparent::Traceparent;
 
 impl Atom {
-    /// Appends what it stands for.
+    /// Appends the value of the atom.
     pub(super) fn write(&self, out: &mut Vec<u8>, line: &LogLine<'_>) {
         let over = line.over;
         let request = &over.ticket.request;
         let head = &request.head;
         match self {
             Self::Address => match request.peer.address.as_str() {
-                // On a unix socket, where gunicorn shows nothing.
+                // The peer is on a unix socket, where gunicorn shows nothing.
                 "" => address(out, line.client()),
                 peer => text(out, Some(peer)),
             },
@@ -28,7 +28,7 @@ impl Atom {
                 None => out.push(b'-'),
             },
             Self::Time => text(out, Some(line.time)),
-            // Nearly always it is there in one piece.
+            // The request line is nearly always there in one piece.
             Self::RequestLine => match head.request_line() {
                 Some(line) => escaped(out, line),
                 None => {
@@ -100,14 +100,14 @@ pub(super) fn trace_id(head: &Head) -> Option<&str> {
     Traceparent::of(head).map(|parent| parent.trace)
 }
 
-/// What of an answer's head a field says first.
+/// The first value of a field in the head of an answer.
 fn answer_field<'h>(head: &'h [u8], lower_case: &str) -> Option<&'h [u8]> {
     let mut fields = answer::fields(head);
     let field = fields.find(|(name, _)| name.eq_ignore_ascii_case(lower_case.as_bytes()));
     field.map(|(_, value)| value)
 }
 
-/// What the acceptor knows of the environ.
+/// Appends a value of the WSGI environ, if the acceptor knows it.
 fn environ(out: &mut Vec<u8>, name: &str, line: &LogLine<'_>) {
     let ticket = &line.over.ticket;
     let request = &ticket.request;
@@ -136,12 +136,13 @@ fn environ(out: &mut Vec<u8>, name: &str, line: &LogLine<'_>) {
     }
 }
 
-/// What we or the operator wrote.
+/// Appends text of the server's or the operator's.
 fn text(out: &mut Vec<u8>, text: Option<&str>) {
     out.extend_from_slice(text.unwrap_or("-").as_bytes());
 }
 
-/// What somebody sent, if he did. One request is one line, and nobody writes another's.
+/// Appends text that a client or the app sent, if it did, escaped: one request is one line, and no request can write
+/// another's.
 fn known(out: &mut Vec<u8>, sent: Option<&[u8]>) {
     match sent {
         Some(sent) => escaped(out, sent),

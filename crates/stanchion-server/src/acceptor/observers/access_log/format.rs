@@ -1,4 +1,4 @@
-//! Formats of the access log: gunicorn's atoms, and ours.
+//! Formats of the access log: gunicorn's atoms, and stanchion's own.
 
 use stanchion_http::rules::is_token;
 
@@ -35,7 +35,7 @@ pub(super) enum Atom {
     Own(Own),
 }
 
-/// What gunicorn has no atom for: `%({name}x)s`.
+/// Atoms that gunicorn does not have: `%({name}x)s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Own {
     WaitUs,
@@ -52,8 +52,8 @@ pub(super) enum Own {
     MessagesSent,
 }
 
-/// Reads a format. Python's `%(name)s` is all there is of Python's formatting; as in gunicorn, an
-/// atom that does not exist shows as `-`, unless it would be one of ours.
+/// Reads a format. Python's `%(name)s` is all there is of Python's formatting; as in gunicorn, an atom that does not
+/// exist shows as `-`, unless it has the form of stanchion's own.
 pub(super) fn parse(format: &str) -> Result<Vec<Piece>, String> {
     let mut pieces = Vec::new();
     let mut text = String::new();
@@ -88,11 +88,11 @@ pub(super) fn parse(format: &str) -> Result<Vec<Piece>, String> {
     Ok(pieces)
 }
 
-/// What is meant; `None` if nothing.
+/// The atom that a name means; `None` if it means none.
 fn atom(name: &str) -> Result<Option<Atom>, String> {
     if let Some((inner, kind)) = name.strip_prefix('{').and_then(|name| name.split_once('}')) {
         let lower_case = inner.to_ascii_lowercase();
-        // What cannot be a name is nobody's.
+        // Text that cannot be the name of a field means none.
         let is_name = is_token(inner.as_bytes());
         return Ok(match kind {
             "i" => is_name.then_some(Atom::RequestField(lower_case)),
@@ -142,7 +142,7 @@ fn own(name: &str) -> Result<Own, String> {
     })
 }
 
-/// The same pieces at a moment when this is the time: it is text like any other for a second.
+/// Puts the time into the pieces: for a second it is text like any other.
 pub(super) fn at(pieces: &[Piece], time: &str) -> Vec<Piece> {
     let mut now: Vec<Piece> = Vec::with_capacity(pieces.len());
     for piece in pieces {

@@ -1,5 +1,5 @@
 //! A line of the access log as a JSON object (RFC 8259). Its keys and their order are a promise
-//! (docs/reference/access-log.md); what is not known is null.
+//! (docs/reference/access-log.md); an unknown value is null.
 
 use std::io::Write as _;
 
@@ -18,7 +18,7 @@ pub(super) fn write(out: &mut Vec<u8>, line: &LogLine<'_>) {
     let head = &request.head;
     let user = known.authorization.and_then(user);
     let address = Some(request.peer.address.as_bytes()).filter(|address| !address.is_empty());
-    // A target that ends there has a query, of which nothing is there.
+    // A target that ends with `?` has a query, which is empty.
     let has_query = !head.query().is_empty() || head.target().ends_with(b"?");
     out.extend_from_slice(b"{\"time\":\"");
     let (second, offset) = line.time.split_at(line.time.len() - OFFSET_BYTES);
@@ -95,7 +95,8 @@ fn text(out: &mut Vec<u8>, name: &str, text: Option<&[u8]>) {
     out.push(b'"');
 }
 
-/// RFC 8259 section 7; and whatever else a terminal would obey, since lines are also read there.
+/// Escapes what RFC 8259 section 7 asks for, and whatever else a terminal would obey, since operators read lines there
+/// too.
 fn escape(out: &mut Vec<u8>, text: &[u8]) {
     for chunk in text.utf8_chunks() {
         for char in chunk.valid().chars() {
@@ -110,7 +111,7 @@ fn escape(out: &mut Vec<u8>, text: &[u8]) {
                 char => out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes()),
             }
         }
-        // What is no text is shown as in the other form of the log: `\xe9`.
+        // Bytes that are no text are shown as in the other form of the log: `\xe9`.
         for &byte in chunk.invalid() {
             out.push(b'\\');
             byte_escaped(out, byte);

@@ -1,5 +1,5 @@
-//! The access log: a line for each request once its answer is out, in gunicorn's atoms or as JSON,
-//! never from Python; or for the scribe, which leaves it to Python.
+//! The acceptor writes the access log without Python: a line for each request once its answer is out, in gunicorn's
+//! atoms or as JSON. If there is a scribe, it gets records, and leaves the lines to Python.
 
 mod atom;
 mod format;
@@ -26,8 +26,7 @@ use crate::settings::{Believed, Settings};
 use format::{Atom, Piece, parse};
 use time::Time;
 
-/// Lines gathered within one turn of the event loop before they go to the writing thread all the
-/// same.
+/// Once there are so many bytes of lines, the lines go to the writing thread before the turn of the event loop ends.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
 
 /// An open access log.
@@ -37,7 +36,7 @@ pub(super) struct AccessLog {
     pub(super) wants_answer_head: bool,
     /// Names of the lanes.
     lanes: Vec<String>,
-    /// Proxies whose word on the client's address counts.
+    /// Proxies that the server believes about the client's address.
     believed: Believed,
     gathered: Gathered,
 }
@@ -52,24 +51,24 @@ enum Form {
     },
 }
 
-/// The same without what it is made of.
+/// The same, without the pieces.
 #[derive(Clone, Copy)]
 enum Kind {
     Text,
     Json,
 }
 
-/// What changes from line to line.
+/// The parts of the log that change from line to line.
 #[derive(Default)]
 struct Gathered {
     /// Lines of this turn of the event loop.
     lines: Vec<u8>,
     time: Time,
-    /// The form's, with the time in it.
+    /// The pieces of the form, with the time in them.
     pieces: Vec<Piece>,
 }
 
-/// What a line is written of.
+/// The facts that a line is written from.
 struct LogLine<'o> {
     over: &'o Over,
     time: &'o str,
@@ -107,37 +106,38 @@ impl<'h> Known<'h> {
 }
 
 impl LogLine<'_> {
-    /// Since it had arrived.
+    /// How long the request took since it had arrived.
     fn took_us(&self) -> u64 {
         let arrived_us = self.over.ticket.request.arrived_us;
         self.over.now_us.saturating_sub(arrived_us)
     }
 
-    /// In the line.
+    /// How long the request was in the line.
     fn wait_us(&self) -> u64 {
         self.over.ticket.wait_us(self.over.now_us)
     }
 
-    /// The client's address: the peer's, or what the proxies in front say, as far as they are believed.
+    /// The client's address: the peer's, or the address that the proxies in front name, as far as they are believed.
     fn client(&self) -> Option<IpAddr> {
         let request = &self.over.ticket.request;
         let said = request.peer.said(&request.head);
         self.believed.client(request.peer.ip, said)
     }
 
-    /// At a seat, if it came to one.
+    /// How long a seat had the request, if any had.
     fn service_us(&self) -> Option<u64> {
         self.over.ticket.service_us(self.over.now_us)
     }
 }
 
-/// Says what is wrong with a format, if anything is.
+/// Checks a format; an error says what is wrong with it.
 pub(crate) fn check(format: &str) -> Result<(), String> {
     parse(format).map(drop)
 }
 
 impl AccessLog {
-    /// Opens what the settings ask for, if anything; `-` is standard output. If there is a scribe, the file is its.
+    /// Opens the access log that the settings ask for, if any; `-` is standard output. If there is a scribe, the scribe
+    /// has the file.
     pub(super) fn open(settings: &Settings, has_scribe: bool) -> io::Result<Option<Self>> {
         let mut outlets = Vec::new();
         let file = settings.accesslog.as_ref().filter(|_| !has_scribe);
@@ -168,7 +168,7 @@ impl AccessLog {
         Ok(Some(log))
     }
 
-    /// All that there is to say of each request, for the scribe at the other end of a channel.
+    /// Opens a log that sends all facts of each request to the scribe at the other end of a channel.
     pub(super) fn for_scribe(settings: &Settings, scribe: Channel) -> io::Result<Self> {
         let json = settings.access_log_json;
         let outlets = vec![Outlet::Scribe(scribe)];
@@ -193,7 +193,7 @@ impl AccessLog {
         })
     }
 
-    /// Opens it anew, after it was renamed. If that fails the old file goes on, and the error log
+    /// Opens the file again, after it was renamed. If that fails the log goes on in the old file, and the error log
     /// says so.
     pub(super) fn reopen(&self) {
         self.queues.iter().for_each(Queue::reopen);

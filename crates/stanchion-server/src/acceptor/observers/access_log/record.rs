@@ -1,4 +1,4 @@
-//! A line of the access log for the scribe: a JSON object of what Python makes the arguments of `Logger.access` of
+//! A record of a request for the scribe: a JSON object from which Python makes the arguments of `Logger.access`
 //! (python/stanchion/scribe.py). Texts are as in WSGI: each character is a byte (PEP 3333).
 
 use std::io::Write as _;
@@ -11,13 +11,14 @@ use super::json;
 use super::text::{is_plain, number as digits};
 use crate::log::{ACCESS, LINE_BYTES_MAX};
 
-/// So many bytes of each text are sent of a request that is too long to be sent whole; or, if it is still too long, since
+/// If a request is too long to be sent whole, the record has so many bytes of each text; if it is still too long, since
 /// a byte may take six, so many. These fit, whatever they are.
 const SHORT_TEXT_BYTES: [usize; 2] = [512, 64];
-/// The fields that are sent of it then, the first of each name.
+/// The fields that such a record has, the first of each name.
 const SHORT_FIELDS: [&[u8]; 3] = [b"host", b"referer", b"user-agent"];
 
-/// Atoms that gunicorn has no word for, or that a process which is not the worker, and later, would say wrongly.
+/// Atoms that gunicorn does not have, or that the scribe would get wrong: it is not the worker's process, and it writes
+/// later.
 const ATOMS: [(&str, Atom); 15] = [
     ("h", Atom::Address),
     ("p", Atom::Worker),
@@ -36,7 +37,7 @@ const ATOMS: [(&str, Atom); 15] = [
     ("t", Atom::Time),
 ];
 
-/// Appends the object. `json`: with the line that a log of JSON lines would have.
+/// Appends the object; if `json`, with the line that a log of JSON lines would have.
 pub(super) fn write(out: &mut Vec<u8>, line: &LogLine<'_>, json: bool) {
     let start = out.len();
     object(out, line, json, usize::MAX);
@@ -112,7 +113,7 @@ fn object(out: &mut Vec<u8>, line: &LogLine<'_>, json: bool, text_bytes_max: usi
 fn atoms(out: &mut Vec<u8>, line: &LogLine<'_>, json: bool, text_bytes_max: usize) {
     out.extend_from_slice(b",\"atoms\":{");
     let mut shown = Vec::new();
-    // The time, which is the last, is in the form of the other line if there is one.
+    // The time comes last. The other line, if there is one, has it in its own form.
     let atoms = &ATOMS[..ATOMS.len() - usize::from(json)];
     for (number, (name, atom)) in atoms.iter().enumerate() {
         if number > 0 {
@@ -161,7 +162,7 @@ fn key(out: &mut Vec<u8>, key: &str) {
     out.extend_from_slice(b"\":");
 }
 
-/// Bytes, each as the character of that number.
+/// Appends bytes, each as the character of that number.
 fn text(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     if bytes.iter().fold(true, |all, &byte| all & is_plain(byte)) {
@@ -174,7 +175,7 @@ fn text(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
 }
 
-/// Text of ours.
+/// Appends text of the server's.
 fn string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     for char in text.chars() {
@@ -183,7 +184,7 @@ fn string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// RFC 8259 section 7.
+/// Appends a character, escaped as RFC 8259 section 7 asks.
 fn push(out: &mut Vec<u8>, char: char) {
     match char {
         '"' | '\\' => out.extend_from_slice(&[b'\\', char as u8]),

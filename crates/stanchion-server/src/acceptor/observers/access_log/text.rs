@@ -1,4 +1,4 @@
-//! Writing what lines consist of, without an allocation.
+//! Writes the parts of lines without an allocation.
 
 /// Appends a number.
 pub(super) fn number(out: &mut Vec<u8>, mut number: u64) {
@@ -29,7 +29,7 @@ pub(super) fn decimal_s(out: &mut Vec<u8>, us: u64) {
 /// Appends what a client sent so that it stays on its line and harmless to a terminal, as
 /// [`crate::log::escape_into`] does.
 pub(super) fn escaped(out: &mut Vec<u8>, text: &[u8]) {
-    // Nearly always; and without a branch for each byte many are compared at a time.
+    // A text is plain nearly always; and without a branch for each byte the core compares many at a time.
     let is_plain = text.iter().fold(true, |all, &byte| all & is_plain(byte));
     if is_plain {
         out.extend_from_slice(text);

@@ -18,8 +18,8 @@ pub(super) struct Time {
 pub(super) const OFFSET_BYTES: usize = 6;
 
 impl Time {
-    /// Makes the text anew if its second is over: true if it was. Only then the clock on the wall is looked at,
-    /// so one that is set counts a second later.
+    /// Makes the text again if its second is over: true if it was. Only then does it look at the clock on the wall, so
+    /// a clock that is set counts up to a second later.
     pub(super) fn pass(&mut self, now_us: u64, wall_us: impl FnOnce() -> u64, kind: Kind) -> bool {
         if now_us < self.until_us {
             return false;

@@ -1,4 +1,4 @@
-//! Who a client says it is.
+//! The user name that a client gives.
 
 /// The user of HTTP basic authentication (RFC 7617), by the value of an Authorization field.
 pub(super) fn user(authorization: &[u8]) -> Option<String> {

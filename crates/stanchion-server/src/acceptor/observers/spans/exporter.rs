@@ -1,4 +1,4 @@
-//! The thread that makes spans of what is over, and sends them.
+//! A thread makes spans of the requests that are over, and sends them.
 
 use std::cell::Cell;
 use std::env;
@@ -22,14 +22,14 @@ use crate::acceptor::dispatch::random::Random;
 use crate::panics;
 use crate::settings::{Collector, Settings};
 
-/// Requests that may wait to be sent, as many as OpenTelemetry's own queues have room for; what
-/// ends when it is full is dropped.
+/// At most so many requests wait to be sent, as many as OpenTelemetry's own queues have room for; a request that ends
+/// when the queue is full is dropped.
 const WAITING_MAX: usize = 2048;
-/// Requests that are sent at a time, at most.
+/// At most so many requests are sent at a time.
 const BATCH_MAX: usize = 512;
-/// How long requests are gathered, unless there are enough of them before.
+/// How long the thread gathers requests, unless there are enough of them before.
 const GATHERING: Duration = Duration::from_secs(1);
-/// How long a collector is left alone that does not take any: at first, and at most.
+/// How long the thread leaves a collector alone that takes no spans: at first, and at most.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// How often the log says at most that a collector takes spans too slowly.
@@ -37,10 +37,10 @@ const SLOW_REPEAT: Duration = Duration::from_secs(60);
 /// How long the thread may send what is left when the process ends.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// The end into which requests are put.
+/// The end into which the acceptor puts requests.
 pub(super) struct Exporter {
     shared: Arc<Shared>,
-    /// Of the spans that were dropped, those that have been counted.
+    /// How many of the dropped spans the acceptor has counted.
     counted: Cell<u64>,
 }
 
@@ -54,12 +54,12 @@ struct Shared {
 #[derive(Default)]
 struct State {
     waiting: Vec<Finished>,
-    /// What the thread has taken and not sent yet: requests, and their spans.
+    /// The requests that the thread has taken and not sent yet, and the number of their spans.
     in_hand: usize,
     in_hand_spans: u64,
     /// The thread sleeps until something comes.
     asleep: bool,
-    /// It is to send what there is, and to end.
+    /// The thread is to send what there is, and to end.
     leaving: bool,
     finished: bool,
 }
@@ -97,8 +97,7 @@ impl Exporter {
         })
     }
 
-    /// Puts a request in that makes so many spans, or drops it if there is no room. Never waits for
-    /// the collector.
+    /// Adds a request that makes so many spans, or drops it if there is no room. Never waits for the collector.
     pub(super) fn push(&self, spans: u64, finished: impl FnOnce() -> Finished) {
         let mut state = self.shared.lock();
         if state.waiting.len() + state.in_hand >= WAITING_MAX {
@@ -140,7 +139,7 @@ impl Exporter {
 }
 
 impl Shared {
-    /// Nothing that holds the lock can panic halfway through a change.
+    /// No code that holds the lock can panic halfway through a change.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -156,25 +155,25 @@ impl Shared {
     }
 }
 
-/// The end that sends.
+/// The end of the thread, which sends.
 struct Sender {
     shared: Arc<Shared>,
     runtime: Runtime,
     collector: Collector,
     origin: Origin,
     random: Random,
-    /// Since the collector last took everything.
+    /// The trouble with the collector, since it last took everything.
     trouble: Option<Trouble>,
     /// So many spans had been dropped when the collector last took some. A slow collector also costs the spans that are dropped while
     /// the thread waits for its answer.
     dropped_before: u64,
-    /// When the log last said that it takes them too slowly.
+    /// When the log last said that the collector takes spans too slowly.
     slow_said: Option<Instant>,
 }
 
-/// The collector does not take what it should.
+/// The collector does not take spans as it should.
 struct Trouble {
-    /// How long to leave it alone next time.
+    /// How long to leave the collector alone next time.
     pause: Duration,
 }
 
@@ -198,7 +197,7 @@ impl Sender {
                 self.collector
             );
         }
-        // Looking up a name may take long, and nobody waits for that.
+        // The lookup of a name may take long, and the process does not wait for it.
         self.runtime.shutdown_background();
         self.shared.lock().finished = true;
         self.shared.changed.notify_all();
@@ -234,11 +233,11 @@ impl Sender {
         }
     }
 
-    /// Sends some, again and again while that may help.
+    /// Sends the spans of some requests, again and again while that may help.
     fn send(&mut self, part: &[Finished]) {
         let spans = part.iter().map(Finished::spans).sum();
-        // Both clocks are read here, and not for each request: when the one on the wall is set,
-        // the spans of a request still fit together.
+        // The thread reads both clocks here, and not for each request: when the clock on the wall is set, the spans of
+        // a request still fit together.
         let offset_us = wall_us().wrapping_sub(monotonic_us());
         let clock = Clock { offset_us };
         let message = self.origin.message(part, clock, &mut self.random);
@@ -263,7 +262,7 @@ impl Sender {
         }
     }
 
-    /// Since the collector last took some.
+    /// How many spans were dropped since the collector last took some.
     fn dropped(&self) -> u64 {
         self.shared.dropped.load(Ordering::Relaxed) - self.dropped_before
     }
@@ -290,7 +289,7 @@ impl Sender {
         self.dropped_before += dropped;
     }
 
-    /// Says so, unless it has.
+    /// Logs the trouble, unless the log has it already.
     fn goes_wrong(&mut self, why: &str) {
         if self.trouble.is_none() {
             warn!("{} does not take spans: {why}", self.collector);

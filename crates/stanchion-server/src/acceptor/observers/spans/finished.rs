@@ -1,4 +1,4 @@
-//! What is remembered of a request that is over, until spans are made of it.
+//! The acceptor keeps facts about a request that is over, until the exporter makes spans of them.
 
 use stanchion_http::{HTTP2, Head};
 
@@ -30,7 +30,7 @@ pub(super) struct Finished {
     pub(super) client_address: Box<str>,
     pub(super) client_port: u16,
     pub(super) user_agent: Option<Box<str>>,
-    /// Of HTTP.
+    /// The version of HTTP.
     pub(super) version: &'static str,
     pub(super) status: u16,
     pub(super) outcome: Outcome,
@@ -38,28 +38,28 @@ pub(super) struct Finished {
     pub(super) lane: usize,
     pub(super) worker_pid: i32,
     pub(super) request_id: Option<Box<str>>,
-    /// If it became a session.
+    /// The facts about its session, if it became one.
     pub(super) session: Option<Box<SessionFacts>>,
 }
 
-/// When it was where, in this order.
+/// The times at which a request came from one place to the next, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Times {
-    /// Its head had been read.
+    /// The acceptor had read its head.
     pub(super) started_us: u64,
-    /// All of it had, and it joined the line.
+    /// The acceptor had read all of it, and it joined the line.
     pub(super) arrived_us: u64,
     /// It left the line; `None` if it was never in it.
     pub(super) left_us: Option<u64>,
-    /// A seat was done with it, or it was taken from it; `None` if none had it.
+    /// A seat was done with it, or lost it; `None` if no seat had it.
     pub(super) run_until_us: Option<u64>,
-    /// Its answer was out, or there was nobody left to have one.
+    /// Its answer was out, or its client had gone.
     pub(super) ended_us: u64,
 }
 
 impl Times {
-    /// Puts them in order: when a seat took it and was done is what a worker's memory says, which
-    /// is the app's to spoil. 0 stands for what has not been.
+    /// Puts the times in order: when a seat took the request and was done is in memory that its worker writes, so the
+    /// app may spoil it. 0 stands for a time that has not come.
     fn new(
         [started_us, arrived_us, ended_us]: [u64; 3],
         has_waited: bool,
@@ -126,7 +126,7 @@ impl Finished {
         }
     }
 
-    /// Spans that will be made of it.
+    /// How many spans will be made of it.
     pub(super) fn spans(&self) -> u64 {
         let parts = [self.times.left_us, self.times.run_until_us];
         let session = usize::from(self.session.is_some());
@@ -152,13 +152,13 @@ fn field(head: &Head, name: &str) -> Option<Box<str>> {
     head.first(name).map(kept)
 }
 
-/// The beginning of a text; OTLP has no place for what is no text.
+/// The beginning of a text; bytes that are no text are replaced, since OTLP has no place for them.
 fn kept(bytes: &[u8]) -> Box<str> {
     let bytes = &bytes[..bytes.len().min(TEXT_BYTES_MAX)];
     String::from_utf8_lossy(bytes).into()
 }
 
-/// Of HTTP, as the client spoke it.
+/// The version of HTTP that the client spoke.
 fn version(head: &Head) -> &'static str {
     match (head.protocol(), head.minor_version()) {
         (HTTP2, _) => "2",

@@ -1,5 +1,5 @@
-//! Spans of requests for OpenTelemetry: which requests have some, and what is known of them when
-//! they are over. A thread makes spans of that and sends them ([`exporter`]).
+//! Spans of requests for OpenTelemetry. The acceptor decides which requests have spans, and keeps facts about them when
+//! they are over. A thread makes spans of these facts and sends them ([`exporter`]).
 
 mod exporter;
 mod finished;
@@ -25,14 +25,14 @@ use finished::Finished;
 
 /// Gives requests their place in a trace, and takes them when they are over.
 pub(super) struct Spans {
-    /// Trace ids that begin below this are traced.
+    /// A trace that begins here is recorded if the number in its id is not above this.
     chosen_below: u64,
     random: RefCell<Random>,
     exporter: Exporter,
 }
 
 impl Spans {
-    /// Starts the thread that sends them, if there is somebody to send them to.
+    /// Starts the thread that sends spans, if the settings name a collector.
     pub(super) fn open(settings: &Settings) -> io::Result<Option<Self>> {
         let Some(collector) = &settings.otlp_endpoint else {
             return Ok(None);
@@ -44,15 +44,16 @@ impl Spans {
         }))
     }
 
-    /// A request with this head has come. In it, the app is told of the span that its own are
-    /// to be children of. What somebody has decided not to trace is left as it is.
+    /// Gives a request whose head has come its place in a trace, if it is traced. Writes into the head the span that
+    /// the app's own spans are to be children of. If the sender has decided not to trace the request, the head stays as
+    /// it is.
     pub(super) fn begin(&self, head: &mut Head, started_us: u64) -> Option<Box<Trace>> {
         let mut random = self.random.borrow_mut();
         let (trace_id, parent_id, flags) = match Traceparent::of(head) {
             Some(parent) if parent.flags & SAMPLED == 0 => return None,
             Some(parent) => (parent.trace_id(), Some(parent.span_id()), parent.flags),
             None => {
-                // Belongs to a trace that cannot be told (Trace Context section 4.3).
+                // The field belongs to a trace that is not named (Trace Context section 4.3).
                 head.remove(TRACESTATE);
                 let id: [u8; 16] = random.take();
                 let number = u128::from_be_bytes(id) as u64;
@@ -73,7 +74,7 @@ impl Spans {
         (flags & SAMPLED != 0).then(|| Box::new(trace))
     }
 
-    /// A request is over. Probes leave none.
+    /// Hands a request that is over to the exporter. Probes leave no spans.
     pub(super) fn end(&self, over: &Over) {
         let ticket = &over.ticket;
         if let Some(trace) = &ticket.trace

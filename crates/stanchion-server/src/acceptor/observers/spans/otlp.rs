@@ -14,20 +14,20 @@ use super::proto::{
 use crate::acceptor::dispatch::random::Random;
 use crate::tally::Outcome;
 
-/// Of which version the names are.
+/// The version of the conventions that the names are from.
 const CONVENTIONS: &str = "https://opentelemetry.io/schemas/1.38.0";
 
-/// What all spans have in common.
+/// The facts that all spans have in common.
 pub(super) struct Origin {
     resource: Resource,
     /// Names of the lanes.
     lanes: Vec<String>,
 }
 
-/// The monotonic clock as the one on the wall, in nanoseconds.
+/// Turns times of the monotonic clock into times of the clock on the wall, in nanoseconds.
 #[derive(Clone, Copy)]
 pub(super) struct Clock {
-    /// What is to be added to the one to have the other.
+    /// The difference to add to the monotonic clock.
     pub(super) offset_us: u64,
 }
 
@@ -38,7 +38,7 @@ impl Clock {
 }
 
 impl Origin {
-    /// To be told of requests of these lanes, with what is known of the service.
+    /// Makes the origin of all spans, from attributes of the service and the names of the lanes.
     pub(super) fn new(attributes: BTreeMap<String, String>, lanes: Vec<String>) -> Self {
         let attributes = attributes
             .into_iter()
@@ -51,7 +51,7 @@ impl Origin {
         }
     }
 
-    /// All spans of these requests.
+    /// Makes the message with all spans of these requests.
     pub(super) fn message(
         &self,
         finished: &[Finished],
@@ -140,7 +140,7 @@ impl Origin {
     }
 }
 
-/// From its arrival until a seat took it, or until it was told that none will.
+/// The span in the line: from the arrival of the request until a seat took it, or until it was clear that none will.
 fn wait(one: &Finished, clock: Clock, id: [u8; 8]) -> Option<Span> {
     let times = &one.times;
     let was_taken = times.run_until_us.is_some();
@@ -160,7 +160,7 @@ fn wait(one: &Finished, clock: Clock, id: [u8; 8]) -> Option<Span> {
     })
 }
 
-/// At a seat.
+/// The span at a seat.
 fn run(one: &Finished, clock: Clock) -> Option<Span> {
     let times = &one.times;
     let error = error(one);
@@ -186,7 +186,7 @@ fn run(one: &Finished, clock: Clock) -> Option<Span> {
     })
 }
 
-/// While it was a session: from when its client was told until it ended.
+/// The span of a session: from its begin to its end.
 fn session(one: &Finished, clock: Clock, random: &mut Random) -> Option<Span> {
     let facts = one.session.as_deref()?;
     let mut attributes = vec![
@@ -220,7 +220,7 @@ fn session(one: &Finished, clock: Clock, random: &mut Random) -> Option<Span> {
     })
 }
 
-/// What any of them has; of the parent also whether it is somebody else's.
+/// The fields that every span has. `parent` also says whether the parent is another system's span.
 fn span(
     one: &Finished,
     id: [u8; 8],
@@ -245,8 +245,8 @@ fn span(
     }
 }
 
-/// The span's name and the method's. What is not among RFC 9110's and PATCH is `_OTHER`, so that
-/// clients cannot invent names without end.
+/// The span's name and the method's. A method that is not among RFC 9110's, and not PATCH, is `_OTHER`, so that clients
+/// cannot invent names without end.
 fn method(method: &str) -> (&str, &str) {
     match method {
         "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "CONNECT" | "OPTIONS" | "TRACE" | "PATCH" => {
@@ -256,7 +256,7 @@ fn method(method: &str) -> (&str, &str) {
     }
 }
 
-/// Host and port that were asked, as far as a Host field says them.
+/// Host and port that the client asked, as far as a Host field names them.
 fn server_address(host: &str) -> impl Iterator<Item = KeyValue> {
     let (address, port) = split_host(host.as_bytes(), b"");
     let address = String::from_utf8_lossy(address);
@@ -268,7 +268,7 @@ fn server_address(host: &str) -> impl Iterator<Item = KeyValue> {
     address.into_iter().chain(port)
 }
 
-/// The status that the client was told; none if it left before.
+/// The status that the client got; none if it left before.
 fn sent_status(one: &Finished) -> Option<u16> {
     let is_untold = matches!(
         one.outcome,
@@ -277,7 +277,7 @@ fn sent_status(one: &Finished) -> Option<u16> {
     (!is_untold).then_some(one.status)
 }
 
-/// What went wrong: the outcome, or the app's status.
+/// The error of a request: the outcome, or the app's status.
 fn error(one: &Finished) -> Option<Cow<'static, str>> {
     match one.outcome {
         Outcome::Answered => is_server_error(one.status).then(|| one.status.to_string().into()),

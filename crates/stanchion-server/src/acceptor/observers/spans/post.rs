@@ -17,17 +17,17 @@ use crate::settings::Collector;
 
 /// OpenTelemetry's default for one attempt.
 const LIMIT: Duration = Duration::from_secs(10);
-/// The longest answer that is read.
+/// The longest answer that the exporter reads.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Why spans were not taken.
+/// Why the collector has not taken spans.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// They may be taken later.
+    /// The collector may take the spans later.
     Passing(String),
-    /// Some of them, or all, never will be.
+    /// The collector will never take some of the spans, or all.
     Refused {
-        /// Which; `None` = all.
+        /// How many; `None` = all.
         spans: Option<u64>,
         why: String,
     },
@@ -46,7 +46,7 @@ pub(super) async fn post(collector: &Collector, message: Bytes) -> Result<(), Fa
     }
 }
 
-/// A connection for each, since there is one in a second and no collector keeps idle ones for
+/// Opens a connection for each message, since there is one in a second and no collector keeps idle connections for
 /// ever.
 async fn exchange(collector: &Collector, message: Bytes) -> io::Result<(StatusCode, Bytes)> {
     let stream = TcpStream::connect((collector.host(), collector.port())).await?;
@@ -66,14 +66,14 @@ async fn exchange(collector: &Collector, message: Bytes) -> io::Result<(StatusCo
         let body = body.map_err(io::Error::other)?.to_bytes();
         Ok((head.status, body))
     };
-    // It moves the bytes of the other one, which says how it went.
+    // This task moves the bytes of `answered`, which says how it went.
     let moved = tokio::spawn(connection);
     let answer = answered.await;
     moved.abort();
     answer
 }
 
-/// What an answer means ("Failures", "Partial Success").
+/// Gives the meaning of an answer ("Failures", "Partial Success").
 fn judge(status: StatusCode, body: &[u8]) -> Result<(), Failure> {
     match status {
         StatusCode::TOO_MANY_REQUESTS
@@ -89,7 +89,7 @@ fn judge(status: StatusCode, body: &[u8]) -> Result<(), Failure> {
                 spans: u64::try_from(partial.rejected_spans).ok(),
                 why: partial.error_message,
             }),
-            // Some answer with something else than they should; they took them all the same.
+            // Some collectors answer with another body than they should, though they took the spans.
             Ok(_) | Err(_) => Ok(()),
         },
     }

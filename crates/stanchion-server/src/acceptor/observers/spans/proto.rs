@@ -1,6 +1,7 @@
-//! The messages of OTLP that are sent and received, and of those the fields that are. What they are numbered by is in
-//! opentelemetry-proto (`trace.proto`, `common.proto`, `resource.proto`, `trace_service.proto`), which keeps it for ever
-//! (its section "Stability definition"). Here and not from a crate: the one with the same name brings OpenTelemetry's SDK.
+//! The messages of OTLP that the exporter sends and receives, with the fields that it uses. The numbers of the fields
+//! are in opentelemetry-proto (`trace.proto`, `common.proto`, `resource.proto`, `trace_service.proto`), which keeps
+//! them for ever (its section "Stability definition"). The messages are here and not from a crate: the crate with the
+//! same name brings OpenTelemetry's SDK.
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct ExportTraceServiceRequest {
@@ -74,7 +75,7 @@ pub(super) enum SpanKind {
     Server = 2,
 }
 
-/// Of [`Span::flags`], beside the eight bits of the Trace Context: whether it is known where the parent is, and that it
+/// Bits of [`Span::flags`], beside the eight bits of the Trace Context: it is known where the parent is, and the parent
 /// is elsewhere.
 pub(super) const CONTEXT_HAS_IS_REMOTE: u32 = 0x100;
 pub(super) const CONTEXT_IS_REMOTE: u32 = 0x200;

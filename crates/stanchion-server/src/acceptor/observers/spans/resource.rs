@@ -1,4 +1,4 @@
-//! Whose spans they are, as the environment says it (OpenTelemetry specification, "Resource SDK", section
+//! The service that the spans are of, as the environment names it (OpenTelemetry specification, "Resource SDK", section
 //! "Specifying resource information via an environment variable").
 
 use std::collections::BTreeMap;
@@ -6,11 +6,12 @@ use std::ffi::OsStr;
 
 use thiserror::Error;
 
-/// Where there is nothing better to name a service by.
+/// The name of a service for which there is no better one.
 const SERVICE: &str = "stanchion";
 const SERVICE_NAME: &str = "service.name";
 
-/// What each message carries of it: as much as everybody must pass on of W3C Baggage, whose format it has.
+/// The longest variable, which each message carries: as long as what every system must pass on of W3C Baggage, whose
+/// format it has.
 const BYTES_MAX: usize = 8192;
 
 /// Why the variable counts for nothing: the specification wants all of it or none.
@@ -26,7 +27,7 @@ pub(super) enum Unusable {
     NotEncoded(usize),
 }
 
-/// All attributes: what the variable says, and who the setting says that it is.
+/// All attributes: those in the variable, and the name that the setting gives to the service.
 pub(super) fn attributes(
     variable: Option<&OsStr>,
     service: Option<&str>,
@@ -44,7 +45,7 @@ pub(super) fn attributes(
     (attributes, unusable)
 }
 
-/// `KEY=VALUE,KEY=VALUE`; of a key that comes twice the last value.
+/// Reads `KEY=VALUE,KEY=VALUE`; of a key that comes twice the last value counts.
 fn parse(variable: &OsStr) -> Result<BTreeMap<String, String>, Unusable> {
     if variable.len() > BYTES_MAX {
         return Err(Unusable::TooLong);
@@ -66,7 +67,7 @@ fn parse(variable: &OsStr) -> Result<BTreeMap<String, String>, Unusable> {
     Ok(attributes)
 }
 
-/// RFC 3986 section 2.1.
+/// Decodes percent-encoding (RFC 3986 section 2.1).
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = text.bytes();
     let mut decoded = Vec::with_capacity(text.len());
@@ -98,7 +99,7 @@ mod tests {
             ("a=1,a=2", &[("a", "2")]),
             ("a=", &[("a", "")]),
             ("a=b c", &[("a", "b c")]),
-            // Neither comes bare by the specification, but what else could it mean.
+            // The specification allows neither unencoded, but they can mean nothing else.
             ("a=SGk=", &[("a", "SGk=")]),
             ("a=1;b=2", &[("a", "1;b=2")]),
             ("a%2Cb=x%3Dy%2cz", &[("a,b", "x=y,z")]),

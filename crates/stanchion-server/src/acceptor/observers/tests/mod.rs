@@ -1,4 +1,4 @@
-//! What the observers together make of requests that are over.
+//! The observers together record requests that are over.
 
 mod scribe;
 
@@ -37,7 +37,7 @@ impl LogPath {
 
 impl Drop for LogPath {
     fn drop(&mut self) {
-        // A test that has failed before may have left none.
+        // A test that has failed before may have left no log.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -317,7 +317,7 @@ fn statsd_hears_durations_counts_and_once_a_second_gauges() {
     let mut observers = observers(&serde_json::json!({"statsd_host": address}));
     let heard = || {
         let mut bytes = [0; 2_048];
-        // What was sent over the loopback has come.
+        // A datagram that was sent over the loopback has arrived.
         let len = server.recv(&mut bytes).unwrap_or(0);
         String::from_utf8(bytes[..len].to_vec()).expect("text")
     };
@@ -361,7 +361,7 @@ fn statsd_hears_durations_counts_and_once_a_second_gauges() {
 
 #[test]
 fn the_app_is_told_of_the_span_that_is_its_parent() {
-    // Nobody is asked as long as no request is over.
+    // The thread calls no collector as long as no request is over.
     let mut observers = observers(&serde_json::json!({"otlp_endpoint": "http://127.0.0.1:9"}));
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let mut head = Head::of(

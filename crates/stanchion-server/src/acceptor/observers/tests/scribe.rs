@@ -1,10 +1,10 @@
-//! What a scribe is sent.
+//! The records that a scribe gets.
 
 use stanchion_sys::channel::{Channel, Received};
 
 use super::*;
 
-/// What a scribe is sent of some requests.
+/// The records that a scribe gets of some requests.
 fn records(settings: &serde_json::Value, tickets: &[Rc<Ticket>]) -> Vec<Vec<u8>> {
     let settings = Settings::from_json(&settings.to_string()).expect("settings");
     let tally = Arc::new(Tally::create().expect("counts"));

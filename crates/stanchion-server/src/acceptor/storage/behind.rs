@@ -4,7 +4,8 @@ use std::collections::{HashMap, VecDeque};
 
 use super::clients::Client;
 
-/// All connections of a client may have so many bytes in one turn of the loop, and so many those that go on from behind: as frames of a byte they take 0.1 ms.
+/// All connections of a client together may have so many bytes in one turn of the loop, and the connections that go on
+/// from behind may have as many: in frames of one byte they take 0.1 ms.
 pub(crate) const CLIENT_BYTES_MAX: usize = 16 << 10;
 
 /// A client with all its connections, or a connection of a proxy or without an address, waits for a turn.
@@ -20,7 +21,8 @@ impl Who {
     }
 }
 
-/// They, first come, first served, of each client; there are at most as many as connections.
+/// The connections that have used up their turn, first come, first served, of each client; there are at most as many as
+/// connections.
 #[derive(Debug, Default)]
 pub(super) struct Behind {
     /// Clients and connections, in the order of their turns.
@@ -31,7 +33,7 @@ pub(super) struct Behind {
 }
 
 impl Behind {
-    /// A connection has used up its turn, or its client has.
+    /// Adds a connection that has used up its turn, or whose client has.
     pub(super) fn stand(&mut self, connection: u32, client: Option<Client>) {
         let who = Who::of(client, connection);
         let line = self.lines.entry(who).or_default();
@@ -44,19 +46,20 @@ impl Behind {
         }
     }
 
-    /// A connection of the client has had so many bytes.
+    /// Counts bytes that a connection of the client has had.
     pub(super) fn had(&mut self, client: Client, bytes: usize) {
         let had_bytes = self.had_bytes.entry(client).or_default();
         *had_bytes = had_bytes.saturating_add(bytes);
     }
 
-    /// Whether another connection of the client has used up its turn in this one of the loop, or all of them have had as much.
+    /// Whether another connection of the client has used up its turn in this turn of the loop, or all connections of
+    /// the client have had as much.
     pub(super) fn has_spent(&self, client: Client) -> bool {
         let had_bytes = self.had_bytes.get(&client);
         had_bytes.is_some_and(|bytes| *bytes >= CLIENT_BYTES_MAX)
     }
 
-    /// A turn of the loop is over.
+    /// Ends a turn of the loop.
     pub(super) fn end_turn(&mut self) {
         // Most turns have none, and a map that had many costs as much to clear as they did.
         if !self.had_bytes.is_empty() {
@@ -64,7 +67,7 @@ impl Behind {
         }
     }
 
-    /// Takes the next: of the client whose turn it is, the connection that has waited for the longest.
+    /// Takes the next connection: of the client whose turn it is, the connection that has waited for the longest.
     pub(super) fn next(&mut self) -> Option<u32> {
         let who = self.turns.pop_front()?;
         let line = self.lines.get_mut(&who)?;
@@ -77,7 +80,7 @@ impl Behind {
         connection
     }
 
-    /// The connection is gone.
+    /// Removes a connection that is gone.
     pub(super) fn leave(&mut self, connection: u32, client: Option<Client>) {
         let who = Who::of(client, connection);
         let Some(line) = self.lines.get_mut(&who) else {

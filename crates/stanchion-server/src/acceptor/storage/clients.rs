@@ -1,4 +1,4 @@
-//! Whose a connection or a request is, and what each client has of what there is.
+//! The clients that connections and requests are from, and each client's share of a resource.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv6Addr};
@@ -14,12 +14,12 @@ use crate::settings::Believed;
 /// take any of them (RFC 7421), so a network counts as one client.
 const V6_CLIENT_BITS: u32 = 64;
 
-/// Somebody who may have a share: an address, or a network of IPv6.
+/// A client that may have a share: an address, or a network of IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Client(IpAddr);
 
 impl Client {
-    /// Whoever is at this address.
+    /// The client at this address.
     pub(crate) fn at(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V6(v6) => {
@@ -30,7 +30,8 @@ impl Client {
         })
     }
 
-    /// Whose a request is that came from `peer`; `None` if nobody says. What it `said` counts if the peer is believed.
+    /// The client of a request that came from `peer`; `None` if it is unknown. `said` is the head of the request, if
+    /// the peer is believed.
     pub(crate) fn of_request(
         peer: Option<IpAddr>,
         said: Option<&Head>,
@@ -39,24 +40,24 @@ impl Client {
         believed.client(peer, said).map(Self::at)
     }
 
-    /// The same, but nobody where a proxy does not say for whom it asks: then it may be for many.
+    /// The same, but `None` if a proxy does not name its client: then the request may be from any of many.
     pub(crate) fn behind_proxies(
         peer: Option<IpAddr>,
         said: Option<&Head>,
         believed: &Believed,
     ) -> Option<Self> {
         let client = believed.client(peer, said)?;
-        // By address, and not by network: a client may live next to its proxy.
+        // The comparison is by address, and not by network: a client may live next to its proxy.
         let itself = peer.map(|ip| ip.to_canonical()) == Some(client.to_canonical());
         (said.is_none() || !itself).then(|| Self::at(client))
     }
 }
 
-/// What each client has of something.
+/// Each client's share of a resource.
 #[derive(Default)]
 pub(crate) struct Shares(RefCell<Clients<Client>>);
 
-/// What a client has of it; given back when this is dropped.
+/// A client's share of the resource, given back when this is dropped.
 pub(crate) struct Share {
     shares: Rc<Shares>,
     client: Client,
@@ -68,7 +69,7 @@ pub(crate) struct Share {
 pub(crate) struct TooMuch;
 
 impl Shares {
-    /// Something for a client who is to have `most` of it in all.
+    /// Takes an amount of the resource for a client, which may have `most` of it in all.
     pub(crate) fn take(
         self: &Rc<Self>,
         client: Client,
@@ -80,7 +81,7 @@ impl Shares {
         Ok(share)
     }
 
-    /// Nothing yet, for a client who is about to have something.
+    /// An empty share, for a client that is about to have something.
     pub(crate) fn none_yet(self: &Rc<Self>, client: Client) -> Share {
         Share {
             shares: Rc::clone(self),
@@ -91,9 +92,9 @@ impl Shares {
 }
 
 impl Share {
-    /// So much more, if the client has no more than `most` in all then.
+    /// Takes so much more, if the client has no more than `most` in all then.
     pub(crate) fn grow(&mut self, amount: u64, most: u64) -> Result<(), TooMuch> {
-        // No client pays for a table of all.
+        // The table is for all clients, so no single one pays for it.
         let charged = charge::to_nobody();
         let taken = self.shares.0.borrow_mut().take(self.client, amount, most);
         drop(charged);
@@ -104,7 +105,7 @@ impl Share {
         Ok(())
     }
 
-    /// So much less.
+    /// Gives so much back.
     pub(crate) fn shrink(&mut self, amount: u64) {
         self.amount -= amount;
         let mut clients = self.shares.0.borrow_mut();
@@ -134,7 +135,7 @@ mod tests {
         assert_eq!(at("2001:db8::1"), at("2001:db8::ffff:0:0:2"));
         assert_ne!(at("2001:db8::1"), at("2001:db8:0:1::1"));
         assert_ne!(at("192.0.2.1"), at("192.0.2.2"));
-        // By a dual-stack socket (ipv6(7)).
+        // The address comes by a dual-stack socket (ipv6(7)).
         assert_eq!(at("192.0.2.1"), at("::ffff:192.0.2.1"));
     }
 
@@ -167,7 +168,7 @@ mod tests {
             ("2001:db8::1", said("unknown"), None),
             ("2001:db8::1", said("2001:db8::1"), None),
             ("::ffff:127.0.0.1", none.clone(), None),
-            // A neighbour of the proxy's, who is somebody all the same.
+            // A neighbour of the proxy's is a client of its own.
             ("2001:db8::1", said("2001:db8::2"), Some("2001:db8::2")),
             ("127.0.0.1", none.clone(), None),
             ("", none, None),

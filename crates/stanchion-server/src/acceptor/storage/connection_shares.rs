@@ -6,34 +6,34 @@ use std::rc::Rc;
 use super::clients::{Client, Share, Shares, TooMuch};
 use crate::settings::Settings;
 
-/// How many connections past those that it may have a client has at a time to be told so on.
+/// The acceptor answers 429 on at most so many connections of a client past its limit, at a time.
 const TURNED_AWAY_MAX_EACH: u64 = 16;
 
 /// How many connections each client may have, and has.
 #[derive(Default)]
 pub(crate) struct ConnectionShares {
-    /// If there is a limit.
+    /// The limit, if there is one.
     each_max: Option<u64>,
     shares: Rc<Shares>,
-    /// The same of connections on which a client is told that it has too many.
+    /// The same for connections past the limit, on which the client is answered 429.
     turned_away_max_each: u64,
     turned_away: Rc<Shares>,
-    /// Streams of HTTP/2, of which a client may have as many as of connections.
+    /// Streams of HTTP/2, of which a client may have as many as it may have connections.
     streams: Rc<Shares>,
 }
 
-/// As what a connection counts among its client's.
+/// How a connection counts among the connections of its client.
 pub(crate) enum Claim {
     Unlimited,
     Served(Share),
-    /// It is one too many.
+    /// The connection is past the limit, and is answered 429.
     ToBeTold(Share),
-    /// As many as may be told so already.
+    /// The connection is past the limit, and as many others as may be are answered 429 already.
     TooMuch,
 }
 
 impl ConnectionShares {
-    /// Of so many connections in all.
+    /// Makes the shares of so many connections in all.
     pub(crate) fn new(settings: &Settings, connections_max: usize) -> Self {
         Self {
             each_max: max_each(settings, connections_max),
@@ -44,14 +44,15 @@ impl ConnectionShares {
         }
     }
 
-    /// One more stream of HTTP/2, if the client at this address may have it; the limit does not apply to a peer without one.
+    /// Takes one more stream of HTTP/2, if the client at this address may have it; the limit does not apply to a peer
+    /// without an address.
     pub(crate) fn claim_stream(&self, ip: Option<IpAddr>) -> Result<Option<Share>, TooMuch> {
         let limited = ip.zip(self.each_max);
         let claim = limited.map(|(ip, most)| self.streams.take(Client::at(ip), 1, most));
         claim.transpose()
     }
 
-    /// One more connection of whoever is at this address; `None` is nobody whose connections are limited.
+    /// Counts one more connection of the client at this address; the limit does not apply to a peer without an address.
     pub(crate) fn claim(&self, ip: Option<IpAddr>) -> Claim {
         let Some((ip, most)) = ip.zip(self.each_max) else {
             return Claim::Unlimited;

@@ -21,18 +21,18 @@ use tracing::warn;
 use super::woken::Woken;
 use crate::panics;
 
-/// Threads that wait for the disk, at most. Other reads and writes wait for one of them.
+/// At most so many threads wait for the disk. Other reads and writes wait for one of them.
 const DISK_THREADS_MAX: usize = 32;
-/// Of these, those that may wait for file systems that may not answer: all else must go on.
+/// At most so many of these threads wait for file systems that may not answer: all else must go on.
 pub(crate) const FOREIGN_THREADS_MAX: usize = DISK_THREADS_MAX / 2;
 
 /// The helper threads. A clone is another handle of the same.
 #[derive(Clone)]
 pub(crate) struct Disk(Rc<Owner>);
 
-/// File systems of this machine's own disks and memory: what such a one has in the kernel's caches it opens and closes
-/// without asking anybody. A network's, or one in user space (FUSE), may ask its server each time, which may not answer.
-/// Their numbers are in statfs(2).
+/// File systems of this machine's own disks and memory: such a file system opens and closes what the kernel has in its caches without
+/// asking another machine or process. A network's, or one in user space (FUSE), may ask its server each time, which may not answer. Their
+/// numbers are in statfs(2).
 const OWN_FILE_SYSTEMS: [u32; 12] = [
     0xef53,      // ext2, ext3 and ext4
     0x5846_5342, // XFS
@@ -48,24 +48,23 @@ const OWN_FILE_SYSTEMS: [u32; 12] = [
     0x9660,      // ISO 9660
 ];
 
-/// Where the files are that a job is about.
+/// The file system of the files that a job is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileSystem {
-    /// On one of [`OWN_FILE_SYSTEMS`], or where an app has opened one.
+    /// The machine's own ([`OWN_FILE_SYSTEMS`]), or any on which an app has opened a file.
     Own,
-    /// Where a server may be asked each time, which may not answer.
+    /// A file system that may ask a server each time, which may not answer.
     Foreign,
 }
 
-/// What was begun for a connection, and is done by a helper thread. It is not done any more if this is dropped before
-/// its turn has come.
+/// Work that a helper thread does for a connection. It is not done any more if this is dropped before its turn has come.
 pub(crate) struct Job<T: Send + 'static> {
     slot: Arc<Slot<T>>,
     file_system: FileSystem,
     pool: Arc<Pool>,
 }
 
-/// What has come of it, from when it is done until it is taken.
+/// The result of a job, from when it is done until it is taken.
 type Slot<T> = Mutex<Option<io::Result<T>>>;
 type Work = Box<dyn FnOnce() + Send>;
 
@@ -77,8 +76,8 @@ struct Owner {
 struct Pool {
     state: Mutex<State>,
     crew: Crew,
-    /// Jobs that may wait while all threads are busy, and as many things that are to be let go of. A connection has one
-    /// job at a time, so it is `max_connections`; but those that are gone may have left theirs behind.
+    /// At most so many jobs wait while all threads are busy, and as many things that are to be let go of. A connection has one job at a
+    /// time, so it is `max_connections`; but connections that are gone may have left their jobs behind.
     waiting_max: usize,
     /// Notified when there is work, or none will come any more.
     work: Condvar,
@@ -92,15 +91,15 @@ struct Pool {
 /// Helper threads for one kind of work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Crew {
-    /// What they are called, to the kernel and in the log.
+    /// The name of the threads, for the kernel and in the log.
     pub(crate) name: &'static str,
-    /// How many there are at most.
+    /// How many threads there are at most.
     pub(crate) threads_max: usize,
-    /// Why something is not begun, if too much is waiting for them.
+    /// The reason why a job is refused, if too many wait.
     pub(crate) overload: &'static str,
 }
 
-/// Those that wait for the disk.
+/// The threads that wait for the disk.
 const DISK_CREW: Crew = Crew {
     name: "stanchion-disk",
     threads_max: DISK_THREADS_MAX,
@@ -112,21 +111,21 @@ struct State {
     own: VecDeque<Work>,
     foreign: VecDeque<Work>,
     threads: usize,
-    /// Of these, those that do something, and those of them that do it with foreign files.
+    /// How many of these threads work, and how many of them work with foreign files.
     busy: usize,
     busy_foreign: usize,
-    /// Whose jobs are done, until the event loop has heard of it.
+    /// The connections whose jobs are done, until the event loop has fetched them.
     done: Vec<u32>,
     is_over: bool,
 }
 
 impl Disk {
-    /// For so many connections.
+    /// Makes the threads that wait for the disk, for so many connections.
     pub(crate) fn new(connections_max: usize) -> io::Result<Self> {
         Self::with_crew(DISK_CREW, connections_max)
     }
 
-    /// The same of threads that wait for something else, or compute.
+    /// Makes threads that wait for something else, or compute.
     pub(crate) fn with_crew(crew: Crew, connections_max: usize) -> io::Result<Self> {
         let pool = Arc::new(Pool {
             state: Mutex::default(),
@@ -171,13 +170,13 @@ impl Disk {
         }
     }
 
-    /// Drops what takes the disk a while to let go of: a large file takes a file system many writes, and one in user space
-    /// is asked at each close(2).
+    /// Drops a thing of which the disk lets go slowly: a large file takes a file system many writes, and a file system in user space is
+    /// asked at each close(2).
     pub(crate) fn discard<T: Send + 'static>(&self, file_system: FileSystem, thing: T) {
         self.0.pool.discard(file_system, thing);
     }
 
-    /// Tells who of the connections has a job that is done. To be called once per turn.
+    /// Wakes the connections whose jobs are done. To be called once per turn.
     pub(crate) fn done(&self, woken: &Woken) {
         let pool = &self.0.pool;
         if pool.has_done.load(Ordering::Acquire) {
@@ -187,7 +186,7 @@ impl Disk {
         }
     }
 
-    /// Nothing more is begun. What was is waited for, but no longer than `bound`.
+    /// Refuses further jobs, and waits for those that there are, but no longer than `bound`.
     pub(crate) fn finish(&self, bound: Duration) {
         let pool = &self.0.pool;
         pool.end();
@@ -196,13 +195,13 @@ impl Disk {
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let left = state.left();
         if left > 0 {
-            warn!("the disk is slow: left without waiting for {left} reads or writes of files");
+            warn!("the disk is slow: the acceptor leaves with {left} reads or writes unfinished");
         }
     }
 }
 
 impl<T: Send + 'static> Job<T> {
-    /// What has come of it, once it is done.
+    /// Takes the result, once the job is done.
     pub(crate) fn take(&mut self) -> Option<io::Result<T>> {
         locked(&self.slot).take()
     }
@@ -210,7 +209,7 @@ impl<T: Send + 'static> Job<T> {
 
 impl<T: Send + 'static> Drop for Job<T> {
     fn drop(&mut self) {
-        // A file may have come of it that nobody wants any more.
+        // The result may be a file, which no connection wants any more.
         if let Some(done) = self.take() {
             self.pool.discard(self.file_system, done);
         }
@@ -249,9 +248,9 @@ impl Pool {
     fn discard<T: Send + 'static>(self: &Arc<Self>, file_system: FileSystem, thing: T) {
         let waiting_max = self.waiting_max.saturating_mul(2);
         let task: Work = match file_system {
-            // What is refused is dropped here and now: the disk is that slow for everybody, or nobody is held up any more.
+            // A thing that the queue refuses is dropped here and now: the disk is that slow for all, or no event loop is held up any more.
             FileSystem::Own => Box::new(move || drop(thing)),
-            // What is refused is not let go of at all: that takes a file system that hangs, or the end.
+            // A thing that the queue refuses is never let go of: that takes a file system that hangs, or the end of the server.
             FileSystem::Foreign => {
                 let thing = ManuallyDrop::new(thing);
                 Box::new(move || drop(ManuallyDrop::into_inner(thing)))
@@ -260,14 +259,14 @@ impl Pool {
         let _refused = self.queue(file_system, task, waiting_max);
     }
 
-    /// Has a thread do it, a new one if all are busy.
+    /// Has a thread do the task, a new one if all are busy.
     fn queue(
         self: &Arc<Self>,
         file_system: FileSystem,
         task: Work,
         waiting_max: usize,
     ) -> io::Result<()> {
-        // No client pays for the queue of all, nor for threads.
+        // The queue and the threads are for all clients, so no single one pays for them.
         let _charged = charge::to_nobody();
         let mut state = self.state();
         if state.is_over {
@@ -295,7 +294,7 @@ impl Pool {
             let thread = std::thread::Builder::new().name(self.crew.name.to_owned());
             match thread.spawn(move || pool.work()) {
                 Ok(_) => state.threads += 1,
-                // The others do it.
+                // The other threads do it.
                 Err(_) if state.threads > 0 => {}
                 Err(error) => return Err(error),
             }
@@ -317,7 +316,7 @@ impl Pool {
                 state.busy += 1;
                 state.busy_foreign += is_foreign;
                 drop(state);
-                // A panic in what is dropped is told in the log, as any.
+                // If the drop of a thing panics, the log has that, as any panic.
                 let _told = panics::caught(task);
                 state = self.state();
                 state.busy -= 1;
@@ -333,7 +332,7 @@ impl Pool {
         }
     }
 
-    /// Does a job, if anybody still wants to know.
+    /// Does a job, if its connection still wants the result.
     fn run<T>(&self, connection: u32, taker: &Weak<Slot<T>>, work: impl FnOnce() -> io::Result<T>) {
         if taker.strong_count() == 0 {
             return;
@@ -353,7 +352,7 @@ impl Pool {
         let is_first = state.done.len() == 1;
         self.has_done.store(true, Ordering::Release);
         drop(state);
-        // Whoever heard the first ring looks at all there is.
+        // At the first ring the event loop looks at all that is done.
         if is_first {
             self.bell.ring();
         }
@@ -365,12 +364,12 @@ impl Pool {
     }
 }
 
-/// Nothing panics with a lock held, but what panics elsewhere is no reason to stop.
+/// No code panics with a lock held, but a panic elsewhere is no reason to stop.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where a file or directory is. To ask may take as long as anything else of it.
+/// The file system of a file or directory. The question may take as long as anything else there.
 pub(crate) fn file_system_of(file: impl AsFd) -> FileSystem {
     // The number is one of 32 bits, whatever type the machine's word has.
     match fstatfs(file) {
@@ -381,9 +380,9 @@ pub(crate) fn file_system_of(file: impl AsFd) -> FileSystem {
 
 /// A file that is open until it is sent.
 pub(crate) struct OpenFile {
-    /// Until it is closed.
+    /// `None` once it is closed.
     file: Option<Arc<File>>,
-    /// Closes it, if it is foreign.
+    /// The threads that close it, if it is foreign.
     disk: Option<Disk>,
 }
 
@@ -395,7 +394,7 @@ impl OpenFile {
         }
     }
 
-    /// One that an app has opened, wherever that is.
+    /// A file that an app has opened, wherever that is.
     pub(crate) fn of_app(file: File) -> Self {
         Self {
             file: Some(Arc::new(file)),
@@ -430,14 +429,13 @@ impl Drop for OpenFile {
     }
 }
 
-/// What the page cache has at once (preadv2(2), `RWF_NOWAIT`); `None` if it has nothing, or if
-/// the file system cannot tell.
+/// Reads what the page cache has at once (preadv2(2), `RWF_NOWAIT`); `None` if it has nothing, or if the file system cannot tell.
 pub(crate) fn read_cached(file: &File, offset: u64, len: usize) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(len);
     read_cached_onto(&mut bytes, file, offset, len).map(|_read| bytes)
 }
 
-/// The same, put behind what is in `out`; gives how much it was.
+/// The same, appended to `out`; gives how many bytes it was.
 pub(crate) fn read_cached_onto(
     out: &mut Vec<u8>,
     file: &File,

@@ -1,4 +1,4 @@
-//! Memory that many connections share: how much of it is in use, and by whom it is given back.
+//! Memory that many connections share: how much of it is in use, and the holders that give it back.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -7,7 +7,7 @@ use bytes::{Buf, Bytes};
 
 /// A bound on bytes that are in memory for all clients together, and how many there are.
 ///
-/// It refuses nothing by itself: whoever adds looks first.
+/// It refuses nothing by itself: the code that adds bytes looks first.
 pub(crate) struct Memory {
     bytes_max: usize,
     bytes: Cell<usize>,
@@ -19,12 +19,12 @@ impl Memory {
         Rc::new(Self { bytes_max, bytes })
     }
 
-    /// Bytes that still fit.
+    /// How many bytes still fit.
     pub(crate) fn left(&self) -> usize {
         self.bytes_max.saturating_sub(self.bytes.get())
     }
 
-    /// Bytes that there are.
+    /// How many bytes there are.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.get()
     }
@@ -56,7 +56,7 @@ impl Held {
         self.memory.bytes.set(self.memory.bytes.get() + bytes);
     }
 
-    /// There are so many now.
+    /// Sets how many bytes there are now.
     pub(crate) fn set(&mut self, bytes: usize) {
         self.release();
         self.add(bytes);
@@ -99,7 +99,7 @@ impl Piece {
         &self.bytes
     }
 
-    /// So much of it was taken.
+    /// Drops so many bytes, which the socket has taken.
     pub(crate) fn advance(&mut self, count: usize) {
         self.bytes.advance(count);
     }

@@ -1,5 +1,5 @@
-//! Memory of what clients of `WebSockets` send: messages that have not come as a whole, and those for which their apps
-//! have no room.
+//! Memory for what clients send over `WebSockets`: messages that have not come as a whole, and messages for which the
+//! apps have no room.
 
 use std::io;
 use std::rc::Rc;
@@ -7,17 +7,17 @@ use std::rc::Rc;
 use super::memory::{Held, Memory};
 use super::shortage::Shortage;
 
-/// What a client may have in memory, whatever others have: most messages are shorter.
+/// A client may have so many bytes in memory, whatever others have: most messages are shorter.
 pub(crate) const OWN_BYTES: usize = 16 << 10;
 
-/// A bound on what all clients together have in memory, beyond what is each one's own.
+/// A bound on the bytes that all clients together have in memory, beyond each client's own.
 pub(crate) struct MessageMemory {
     memory: Rc<Memory>,
     shortage: Shortage,
 }
 
 impl MessageMemory {
-    /// Bytes that there are.
+    /// How many bytes there are.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn bytes(&self) -> usize {
         self.memory.bytes()
@@ -32,12 +32,12 @@ impl MessageMemory {
         }
     }
 
-    /// Nothing, as yet.
+    /// Holds nothing, as yet.
     pub(crate) fn held(&self) -> Held {
         Held::new(&self.memory, 0)
     }
 
-    /// A client has so much in memory now. False if that is too much.
+    /// Notes that a client has so much in memory now. False if that is too much.
     pub(crate) fn hold(&self, held: &mut Held, bytes: usize, now_us: u64) -> bool {
         let shared = bytes.saturating_sub(OWN_BYTES);
         let wants_more = shared > held.bytes();

@@ -1,4 +1,4 @@
-//! What requests and answers are kept in: memory that connections share, files, and each client's part of both.
+//! Storage for requests and answers: memory that connections share, files, and each client's share of both.
 
 mod behind;
 pub(crate) mod clients;

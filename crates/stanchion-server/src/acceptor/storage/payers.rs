@@ -30,7 +30,7 @@ pub(crate) struct Paying {
 }
 
 impl Payers {
-    /// For so many connections and streams.
+    /// Makes the payers of so many connections and streams.
     pub(crate) fn open(connections_max: usize, streams_max: usize) -> Rc<Self> {
         let needed = PAYERS_EACH * (connections_max + streams_max);
         let max = u32::try_from(needed).unwrap_or(u32::MAX);

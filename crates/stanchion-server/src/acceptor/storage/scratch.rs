@@ -15,7 +15,7 @@ use super::woken::Woken;
 /// No test waits for longer.
 const BOUND: Duration = Duration::from_secs(10);
 
-/// What there is, and a directory that must be empty in the end.
+/// The disk and the spool of a test, and a directory that must be empty in the end.
 pub(crate) struct Scratch {
     pub(crate) directory: PathBuf,
     pub(crate) disk: Disk,
@@ -50,7 +50,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         self.disk.finish(BOUND);
-        // Fails if it is not empty.
+        // The removal fails if the directory is not empty.
         let removed = std::fs::remove_dir(&self.directory);
         assert!(std::thread::panicking() || removed.is_ok(), "{removed:?}");
     }
@@ -69,7 +69,7 @@ pub(crate) fn until<T>(disk: &Disk, woken: &Woken, ask: &mut dyn FnMut() -> Opti
             Ok(1),
             "the bell does not ring"
         );
-        // Taken here, unlike in an event loop, which is told of each ring once anyway.
+        // The ring is read here, unlike in an event loop, to which the kernel reports each ring once anyway.
         let _rung = rustix::io::read(disk.bell(), &mut [0; 8]).unwrap();
         disk.done(woken);
     }

@@ -1,4 +1,4 @@
-//! A resource that may run out, and how the log is told: once when it begins, and once when it is over.
+//! A resource that may run out. The log says so once when a shortage begins, and once when it is over.
 
 use std::cell::Cell;
 use std::io;
@@ -12,7 +12,7 @@ const CALM: Duration = Duration::from_secs(10);
 
 /// A resource that may run out.
 pub(crate) struct Shortage {
-    /// What cannot be done, and where to look.
+    /// The log line for it: the work that fails, and where to look.
     trouble: &'static str,
     now: Cell<Option<Episode>>,
 }
@@ -30,7 +30,7 @@ impl Shortage {
         Self { trouble, now }
     }
 
-    /// Something failed for it.
+    /// Notes that something failed for want of the resource, and logs the first failure of a shortage.
     pub(crate) fn failed(&self, now_us: u64, why: &io::Error) {
         let mut episode = self.now.get().unwrap_or_else(|| {
             error!("{}: {why}", self.trouble);
@@ -45,7 +45,7 @@ impl Shortage {
         self.now.set(Some(episode));
     }
 
-    /// Looks whether it is over.
+    /// Looks whether the shortage is over, and logs that.
     pub(crate) fn settle(&self, now_us: u64) {
         let Some(episode) = self.now.get() else {
             return;

@@ -1,4 +1,4 @@
-//! What of bodies and answers is on disk, and how much of it there may be.
+//! The part of bodies and answers that is on disk, and how much of it there may be.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -22,10 +22,10 @@ pub(crate) struct Spool {
     /// Most bytes in all files together.
     bytes_max: u64,
     bytes: Cell<u64>,
-    /// Of these, what is each client's.
+    /// Each client's share of these bytes.
     shares: Rc<Shares>,
     next_file: Cell<u64>,
-    /// Connections that wait for room: they are woken when there is some again.
+    /// Connections that wait for room, and are woken when there is some again.
     waiting: RefCell<BTreeSet<u32>>,
     woken: Rc<Woken>,
 }
@@ -41,17 +41,17 @@ pub(crate) enum SpoolError {
     Disk(io::Error),
 }
 
-/// Who is to find a file.
+/// Whether a process can find a file by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Naming {
-    /// A worker opens it.
+    /// A worker opens the file by its name.
     Named,
-    /// Nobody: nothing is left of it once it is closed, even by SIGKILL.
+    /// The file has no name: nothing is left of it once it is closed, even by SIGKILL.
     Unnamed,
 }
 
 impl Spool {
-    /// With 0 the disk alone is the limit.
+    /// Makes the spool. If `bytes_max` is 0 the disk alone is the limit.
     pub(crate) fn new(directory: &Path, bytes_max: u64, woken: &Rc<Woken>) -> Rc<Self> {
         Rc::new(Self {
             directory: directory.to_owned(),
@@ -69,7 +69,7 @@ impl Spool {
         self.file_of(Naming::Named, disk, owner)
     }
 
-    /// A file without a name, likewise.
+    /// A file without a name. It is made when it is first written to, too.
     pub(crate) fn unnamed_file(self: &Rc<Self>, disk: &Disk, owner: Option<Client>) -> SpoolFile {
         self.file_of(Naming::Unnamed, disk, owner)
     }
@@ -94,7 +94,7 @@ impl Spool {
 
     /// Has the connection woken when there is room again.
     pub(crate) fn wait_for_room(&self, connection: u32) {
-        // No client pays for a table of all.
+        // The table is for all clients, so no single one pays for it.
         let _charged = charge::to_nobody();
         self.waiting.borrow_mut().insert(connection);
     }
@@ -110,7 +110,7 @@ impl Spool {
 struct Room {
     bytes: u64,
     spool: Rc<Spool>,
-    /// The same as a part of all that its owner has, where that is known.
+    /// The same bytes in the share of their owner, if the owner is known.
     share: Option<Share>,
 }
 
@@ -120,8 +120,8 @@ impl Room {
         if all > self.spool.bytes_max {
             return Err(SpoolError::Full);
         }
-        // Nobody may have more than is left for everybody else (the dynamic threshold of Choudhury and Hahne,
-        // 1998): one alone has half of it, two have a third each, and there is always something left.
+        // No client may have more than is left for all others (the dynamic threshold of Choudhury and Hahne, 1998): one
+        // alone has half of it, two have a third each, and there is always something left.
         let left = self.spool.bytes_max - all;
         if let Some(share) = &mut self.share {
             share.grow(bytes, left).map_err(|_| SpoolError::ShareFull)?;
@@ -152,7 +152,7 @@ impl Drop for Room {
     }
 }
 
-/// A file of the spool that is being filled. It goes when this is dropped.
+/// A file of the spool that is being filled. It is removed when this is dropped.
 pub(crate) struct SpoolFile {
     naming: Naming,
     len: u64,
@@ -165,19 +165,19 @@ struct Appending {
     job: Job<Made>,
 }
 
-/// A file that was made, and its name, if it keeps one; nothing if it was there before.
+/// A file that was made, and its name, if it keeps one; `None` if the file was there before.
 type Made = Option<(Option<NamedFile>, File)>;
 
 /// Bytes that are read back.
 pub(crate) enum Reading {
-    /// They were in the page cache.
+    /// The bytes were in the page cache.
     Done(Vec<u8>),
-    /// The disk is asked.
+    /// A helper thread reads the bytes from the disk.
     Asked(Job<Vec<u8>>),
 }
 
 impl SpoolFile {
-    /// Begins to append `pieces`, all or none of them: [`SpoolFile::appended`] tells. One append at a time.
+    /// Begins to append `pieces`, all or none of them: [`SpoolFile::appended`] gives the result. One append at a time.
     pub(crate) fn append(&mut self, connection: u32, pieces: Vec<Bytes>) -> Result<(), SpoolError> {
         debug_assert!(self.kept.appending.is_none(), "one append at a time");
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
@@ -203,7 +203,7 @@ impl SpoolFile {
         Ok(())
     }
 
-    /// How an append has gone, once it is done. After one that failed the next starts at the same place.
+    /// How an append has gone, once it is done. After an append that failed, the next one starts at the same place.
     pub(crate) fn appended(&mut self) -> Option<io::Result<()>> {
         let appending = self.kept.appending.as_mut()?;
         let done = appending.job.take()?;
@@ -225,12 +225,12 @@ impl SpoolFile {
         })
     }
 
-    /// Whether it was made yet.
+    /// Whether the file was made yet.
     pub(crate) fn is_made(&self) -> bool {
         self.kept.file.is_some()
     }
 
-    /// Up to `len` bytes from `offset` on. Nothing is in a file that was not made.
+    /// Reads up to `len` bytes from `offset` on. A file that was not made has no bytes.
     pub(crate) fn read(&self, connection: u32, offset: u64, len: usize) -> Reading {
         let Some(file) = &self.kept.file else {
             return Reading::Done(Vec::new());
@@ -243,7 +243,7 @@ impl SpoolFile {
         Reading::Asked(self.kept.disk.start(FileSystem::Own, connection, read))
     }
 
-    /// It is whole: only its name is needed, and no descriptor. `None` if it has none.
+    /// Closes a file that is whole: only its name is needed, and no descriptor. `None` if it has no name.
     pub(crate) fn close(self) -> Option<SpooledBody> {
         let Self {
             len,
@@ -260,7 +260,7 @@ impl SpoolFile {
     }
 }
 
-/// A body in the spool; its file goes when this does.
+/// A body in the spool; its file is removed when this is dropped.
 pub(crate) struct SpooledBody {
     kept: Kept,
     pub(crate) len: u64,
@@ -273,10 +273,10 @@ impl SpooledBody {
     }
 }
 
-/// What there is of a file. It goes when this does, and helper threads see to that.
+/// The file, as far as there is one. When this is dropped, helper threads remove it.
 struct Kept {
     name: Option<NamedFile>,
-    /// None until something was written, and once it is whole.
+    /// `None` until something was written, and once the file is whole.
     file: Option<Arc<File>>,
     appending: Option<Appending>,
     disk: Disk,
@@ -284,7 +284,7 @@ struct Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // What was made since anybody last asked is here already.
+        // A file that an append has made since the last call of [`SpoolFile::appended`] is here already.
         let appending = self.appending.as_mut();
         let made = appending.and_then(|appending| appending.job.take());
         if self.name.is_some() || self.file.is_some() || made.is_some() {

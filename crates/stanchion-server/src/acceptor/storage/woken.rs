@@ -11,7 +11,7 @@ use super::behind::Behind;
 pub(crate) use super::behind::CLIENT_BYTES_MAX;
 use super::clients::Client;
 
-/// Their numbers; whoever brings them something leaves a note here.
+/// The numbers of these connections: code that has something for a connection leaves a note here.
 #[derive(Default)]
 pub(crate) struct Woken {
     notes: RefCell<Vec<u32>>,
@@ -23,7 +23,7 @@ pub(crate) struct Woken {
     called: Arc<Called>,
 }
 
-/// The same of connections that are called by a [`Waker`]. All is in one thread, but a waker has to work in any.
+/// The same for connections that a [`Waker`] calls. All is in one thread, but a waker has to work in any.
 #[derive(Default)]
 struct Called(Mutex<Vec<u32>>);
 
@@ -51,7 +51,7 @@ impl Wake for Caller {
 
 impl Woken {
     pub(crate) fn add(&self, connection: u32) {
-        // No client pays for a table of all.
+        // The table is for all clients, so no single one pays for it.
         let _charged = charge::to_nobody();
         self.notes.borrow_mut().push(connection);
     }
@@ -69,24 +69,24 @@ impl Woken {
         }
     }
 
-    /// A connection of the client has had so many bytes in its turn.
+    /// Counts bytes that a connection of the client has had in its turn.
     pub(crate) fn had(&self, client: Client, bytes: usize) {
         let _charged = charge::to_nobody();
         self.behind.borrow_mut().had(client, bytes);
     }
 
-    /// Whether all connections of the client have used up what one may have, or one has used up its turn in this one of the
-    /// loop.
+    /// Whether all connections of the client together have had as much as one client may have, or one of them has used
+    /// up its turn in this turn of the loop.
     pub(crate) fn has_spent(&self, client: Client) -> bool {
         self.behind.borrow().has_spent(client)
     }
 
-    /// A turn of the loop is over.
+    /// Ends a turn of the loop.
     pub(crate) fn end_turn(&self) {
         self.behind.borrow_mut().end_turn();
     }
 
-    /// The next of those that have used up their turn.
+    /// Takes the next connection of those that have used up their turn.
     pub(crate) fn next_behind(&self) -> Option<u32> {
         self.behind.borrow_mut().next()
     }
@@ -110,19 +110,19 @@ impl Woken {
         self.rest_until_us.set(until_us);
     }
 
-    /// The connection is gone.
+    /// Removes a connection that is gone.
     pub(crate) fn leave(&self, connection: u32, client: Option<Client>) {
         self.behind.borrow_mut().leave(connection, client);
         self.wasteful.borrow_mut().leave(connection, client);
     }
 
-    /// Takes all notes; some may be of connections that are gone, or that somebody else has the number of now.
+    /// Takes all notes; some may be of connections that are gone, or whose numbers other connections have now.
     pub(crate) fn take(&self, into: &mut Vec<u32>) {
         into.append(&mut self.notes.borrow_mut());
         self.take_called(into);
     }
 
-    /// Likewise of those that were called, and of nobody else.
+    /// Takes the notes that wakers have left, and no others.
     pub(crate) fn take_called(&self, into: &mut Vec<u32>) {
         into.append(&mut self.called.numbers());
     }
@@ -133,31 +133,31 @@ impl Woken {
             && self.called.numbers().is_empty()
     }
 
-    /// What calls a connection, for whoever knows nothing of connections.
+    /// Makes a waker that calls a connection, for code that knows nothing of connections.
     pub(crate) fn waker(&self, connection: u32) -> Waker {
         let called = Arc::clone(&self.called);
         Arc::new(Caller { connection, called }).into()
     }
 }
 
-/// Numbers of those that look again after a time that is the same for all, each with when that is. There are at most as
-/// many as ask within that time, and one asks once for each body.
+/// The numbers of connections that look again after a time that is the same for all, each with when that is. There are
+/// at most as many as ask within that time, and a connection asks once for each body.
 #[derive(Default)]
 pub(crate) struct Later(VecDeque<(u64, u32)>);
 
 impl Later {
-    /// The last to ask is the last to be due.
+    /// Adds a connection. The last to ask is the last to be due.
     pub(crate) fn add(&mut self, connection: u32, due_us: u64) {
         let _charged = charge::to_nobody();
         self.0.push_back((due_us, connection));
     }
 
-    /// When the first is due.
+    /// When the first connection is due.
     pub(crate) fn due_us(&self) -> Option<u64> {
         self.0.front().map(|(due_us, _)| *due_us)
     }
 
-    /// Leaves a note for each that is due.
+    /// Leaves a note for each connection that is due.
     pub(crate) fn wake(&mut self, now_us: u64, woken: &Woken) {
         let due = self.0.partition_point(|(due_us, _)| *due_us <= now_us);
         let due = self.0.drain(..due);

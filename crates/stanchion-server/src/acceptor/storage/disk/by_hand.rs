@@ -5,7 +5,7 @@ use std::io;
 use super::{Crew, Disk};
 
 impl Disk {
-    /// One without threads: [`Self::work_off`] does what is begun.
+    /// A disk without threads: [`Self::work_off`] does the jobs that were begun.
     pub(crate) fn without_threads(jobs_max: usize) -> io::Result<Self> {
         let crew = Crew {
             name: "stanchion-none",

@@ -17,7 +17,7 @@ fn occupy(disk: &Disk, connections: std::ops::Range<u32>) -> (Sender<()>, Vec<Jo
     occupy_with(FileSystem::Own, DISK_THREADS_MAX, disk, connections)
 }
 
-/// The same for files there, for which there are so many threads.
+/// The same for files on that file system, for which there are so many threads.
 fn occupy_with(
     file_system: FileSystem,
     threads_max: usize,
@@ -30,9 +30,9 @@ fn occupy_with(
     let job = |number| {
         let (released, begun) = (Arc::clone(&released), begun.clone());
         disk.start(file_system, number, move || {
-            // Only those that have a thread at first are waited for.
+            // The test waits only for the jobs that have a thread at first.
             let _heard = begun.send(());
-            // One has the lock and waits for the end, and the others wait for the lock.
+            // The first job has the lock and waits for the end, and the others wait for the lock.
             let _ended = locked(&released).recv();
             Ok(())
         })
@@ -111,7 +111,7 @@ fn a_file_system_that_hangs_does_not_keep_the_spool_waiting() {
     }
     assert_eq!(disk.0.pool.state().busy_foreign, FOREIGN_THREADS_MAX);
     assert!(hang.iter_mut().all(|job| job.take().is_none()));
-    // Others of its kind wait behind them, and no more than there are connections.
+    // Jobs of the same kind wait behind them, and no more than there are connections.
     let more = FOREIGN_THREADS_MAX + 40 - hang.len();
     hang.extend((0..more).map(|_| disk.start(FileSystem::Foreign, 7, || Ok(()))));
     let mut refused = disk.start(FileSystem::Foreign, 7, || Ok(()));
@@ -149,7 +149,7 @@ fn what_nobody_waits_for_any_more_is_not_begun() {
     assert!(!taken(&woken).contains(&100));
 }
 
-/// Tells by which thread it was dropped.
+/// Sends the name of the thread that has dropped it.
 struct Dropped(Sender<Option<String>>);
 
 impl Drop for Dropped {

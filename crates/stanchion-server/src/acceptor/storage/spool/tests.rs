@@ -1,7 +1,7 @@
 use super::super::scratch::{Scratch, bytes};
 use super::*;
 
-/// Of the connection that most of these are for.
+/// The number of the connection that most of these files are for.
 const CONNECTION: u32 = 3;
 
 fn pieces(len: usize) -> Vec<Bytes> {
@@ -10,7 +10,7 @@ fn pieces(len: usize) -> Vec<Bytes> {
 }
 
 impl Scratch {
-    /// Appends, and waits for it.
+    /// Appends, and waits until that is done.
     fn append(&self, file: &mut SpoolFile, len: usize) -> Result<(), SpoolError> {
         file.append(CONNECTION, pieces(len))?;
         self.until(|| file.appended()).map_err(SpoolError::Disk)
@@ -80,7 +80,7 @@ fn all_files_share_the_limit_and_give_back_what_they_had() {
 #[test]
 fn an_append_that_is_given_up_leaves_neither_bytes_nor_files_behind() {
     let scratch = Scratch::new("given-up", 100);
-    // Before its turn, after it, and perhaps in the middle.
+    // The append is given up before its turn, after it, and perhaps in the middle.
     for waits in [false, true] {
         let mut file = scratch.spool.file(&scratch.disk, None);
         file.append(CONNECTION, pieces(100)).unwrap();
@@ -128,7 +128,7 @@ fn nobody_has_more_than_is_left_for_everybody_else() {
     let scratch = Scratch::new("shares", 1_200);
     let (spool, disk) = (&scratch.spool, &scratch.disk);
     let client = |last: u8| Some(Client::at([192, 0, 2, last].into()));
-    // Each takes what it can get, in two files.
+    // Each client takes what it can get, in two files.
     let mut files = Vec::new();
     let mut had = Vec::new();
     for last in 1..=4 {
@@ -143,7 +143,7 @@ fn nobody_has_more_than_is_left_for_everybody_else() {
         had.push(bytes);
     }
     assert_eq!(had, [600, 300, 150, 50]);
-    // So there is room for one more, and for whoever is not known.
+    // So there is room for one more client, and for a body of an unknown client.
     let mut small = spool.unnamed_file(disk, client(5));
     assert!(scratch.append(&mut small, 40).is_ok());
     let mut unknown = spool.unnamed_file(disk, None);
@@ -155,7 +155,7 @@ fn nobody_has_more_than_is_left_for_everybody_else() {
     files.extend([small, unknown]);
     drop(files);
     assert_eq!(spool.bytes.get(), 0);
-    // And what was given back is not held against anybody.
+    // And bytes that were given back do not count against the client.
     let mut again = spool.unnamed_file(disk, client(1));
     assert!(scratch.append(&mut again, 600).is_ok());
 }

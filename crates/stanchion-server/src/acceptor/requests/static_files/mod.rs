@@ -95,8 +95,8 @@ struct Attributes {
 }
 
 impl Attributes {
-    /// The ETag has the time to the nanosecond: a file that is changed twice in a second, and stays as long, is another
-    /// one. For a time in whole seconds the ETag is the one that nginx makes of the same file.
+    /// The `ETag` has the time to the nanosecond: a file that is changed twice in a second, and stays as long, is another
+    /// one. For a time in whole seconds the `ETag` is the one that nginx makes of the same file.
     fn etag(&self) -> String {
         let Self {
             len,

@@ -62,8 +62,8 @@ const UNANNOUNCED_US_MAX: u64 = 100;
 /// The acceptor hands out at most so many requests ahead of a seat if arrival is not the only order of the line
 /// (`queue_order`, lanes): no request can overtake another one in the exchange.
 const AHEAD_IN_ORDER_MAX: usize = 7;
-/// The dispatch keeps at most so many buffers of sent answers for the next answers, and frees buffers that are larger
-/// than this.
+/// The dispatch keeps at most so many buffers of sent answers for the next answers, and frees a buffer of more than
+/// `SPARE_BYTES_MAX`.
 const SPARE_MAX: usize = 64;
 const SPARE_BYTES_MAX: usize = 32 << 10;
 

@@ -269,7 +269,7 @@ impl Outflow {
             return Job::Leave;
         };
         if spooling.is_dry() && spooling.written > 0 {
-            // The client has caught up. The spooler, which has the file, gives it up only when it hears so here.
+            // The client has caught up. The spooler owns the file, and gives it up only when this call says so.
             self.front.append(&mut spooling.back);
             self.spooling = None;
             return Job::Leave;

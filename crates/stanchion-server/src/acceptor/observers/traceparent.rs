@@ -11,8 +11,8 @@ pub(super) const TRACESTATE: &str = "tracestate";
 
 /// The flag that says that the sender may have recorded its span.
 pub(super) const SAMPLED: u8 = 1;
-/// The flags that are defined. The other one says that the trace id is random (Trace Context level 2). The rest must
-/// not be passed on (section 3.2.2.5.2).
+/// The flags that are defined: `SAMPLED`, and the flag that says that the trace id is random (Trace Context level 2).
+/// The rest must not be passed on (section 3.2.2.5.2).
 const FLAGS_KNOWN: u8 = 0b11;
 
 /// The sender's span, as it was sent and found to be in order.

@@ -272,7 +272,7 @@ def test_a_log_that_is_opened_anew_while_it_starts_is_no_word_that_it_serves(dae
     with subprocess.Popen(command, cwd=daemon.home, env=env, stdout=-1, stderr=-1) as started:
         gate.announcement(START_S)
         os.kill(daemon.pid, signal.SIGUSR1)
-        eventually(lambda: "USR1: the logs are opened anew once" in (daemon.home / "log").read_text(), "it is heard")
+        eventually(lambda: "USR1: the logs are reopened once" in (daemon.home / "log").read_text(), "it is heard")
         gate.open()
         assert started.wait(PATIENCE_S) == EXIT_APP_LOAD
 
@@ -292,10 +292,10 @@ def test_a_log_that_is_opened_anew_while_it_starts_leaves_the_terminal_no_earlie
         if by == "signal":
             os.kill(daemon.pid, signal.SIGUSR1)
             heard = next(line for line in started.stderr if "USR1" in line)
-            assert "the logs are opened anew once the server serves" in heard
+            assert "the logs are reopened once the server serves" in heard
         else:
             done = ctl(daemon.home / "ctl", "reopen")
-            assert done.stdout == "the logs are opened anew once the server serves\n"
+            assert done.stdout == "the logs are reopened once the server serves\n"
         gate.open()
         said = started.stderr.read()
     assert "SystemError: no" in said, "whoever waits at the shell is told why"

@@ -240,7 +240,7 @@ def test_one_that_is_killed_is_replaced_and_requests_go_on(build: Serve, tmp_pat
     ask(server, 1_000)
     lost = "the scribe was killed by SIGKILL; another one is started in 100 ms"
     eventually(lambda: lost in server.log.text(), "it is said where nobody needs a scribe to read it")
-    eventually(said(server, "another scribe is there"), "its own readers hear of it")
+    eventually(said(server, "another scribe is ready"), "its own readers hear of it")
     eventually(lambda: answer(server, "/last") == 200 and accessed(server, "/last")(), "it writes")
     assert counts.settled()["answered"] == counts.settled()["arrived"] >= 3_000
 

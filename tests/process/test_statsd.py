@@ -203,7 +203,7 @@ def test_one_acceptor_at_a_time_tells_how_it_is_and_a_reload_takes_another_prefi
             config.write_text('statsd_prefix = "new"\nworkers = 2\n')
             server.signal(signal.SIGHUP)
             statsd.wait("new.gunicorn.workers", lambda count: count == 2)
-            server.log.wait("statsd of the error log takes effect when the server is started anew")
+            server.log.wait("statsd of the error log takes effect when the server is restarted")
             server.log.wait("reloaded")
             # All that the old acceptor sent until it retired has come by now.
             statsd.take_all()

@@ -147,4 +147,4 @@ def test_the_manager_hears_that_we_live(serve: Serve, ear: Ear) -> None:
 def test_a_manager_that_is_deaf_harms_nobody(serve: Serve, tmp_path: Path) -> None:
     server = serve("hello:app", env={"NOTIFY_SOCKET": str(tmp_path / "nowhere")})
     assert body(server.address) == b"hello\n"
-    assert "the service manager could not be told" in server.log.text()
+    assert "the service manager could not be sent" in server.log.text()

@@ -202,7 +202,7 @@ def test_a_log_whose_directory_is_swapped(home: Path, theirs: Path, victim: Path
         for _ in range(REOPENINGS):
             mark = server.log.mark()
             server.signal(signal.SIGUSR1)
-            server.log.wait("opening the logs anew", mark)
+            server.log.wait("reopening the logs", mark)
     assert [path.name for path in roots.iterdir()] == ["other"], "nothing was made where root's files are"
 
 

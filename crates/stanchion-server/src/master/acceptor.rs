@@ -1,4 +1,4 @@
-//! The acceptor of a house: there is one at a time, and there is always to be one.
+//! The acceptor of a house. There is one at a time, and as long as the house is made ready or serves the master forks another one if it ends.
 
 use stanchion_sys::process::Exit;
 use stanchion_sys::signal::SIGKILL;
@@ -9,31 +9,31 @@ use super::stage::Stage;
 use crate::exit_code;
 use crate::messages::ToAcceptor;
 
-/// How long one that retires is waited for until it says that it lets nobody else in: far longer than a turn of its
-/// loop takes. One that hangs or is stopped does not hold up a reload or an upgrade for longer.
+/// How long the master waits for a retiring acceptor's report that it accepts no more: far longer than a turn of its loop takes. An acceptor that
+/// hangs or is stopped does not hold up a reload or an upgrade for longer.
 pub(super) const RETIRED_WITHIN_MS: u64 = 2_000;
 
 #[derive(Debug)]
 pub(super) struct Acceptor {
     generation: u32,
     stage: Stage,
-    /// Whom it is to let in: clients not before its house serves.
+    /// The clients that it may accept, if any.
     open_to: Option<Audience>,
     /// Whether another master has the same listeners.
     shared: bool,
-    /// If it is to say that it lets nobody else in: until when that is waited for.
+    /// Until when the master waits for its report that it accepts no more, if it is to make one.
     retired_by_ms: Option<u64>,
     backoff: Backoff,
     /// Whether any was ever ready: before that, its end is the server's.
     has_accepted: bool,
 }
 
-/// Who is let in, each besides those before.
+/// The clients that an acceptor accepts, each kind besides those before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Audience {
-    /// Who asks how the server is.
+    /// Operators, at the admin listener.
     Operators,
-    /// Who wants something of the app.
+    /// Clients of the app.
     Clients,
 }
 
@@ -73,7 +73,7 @@ impl Acceptor {
         self.stage == Stage::Wanted
     }
 
-    // What must be done.
+    // Actions.
 
     /// Forks one if none is there; true if so.
     pub(super) fn keep(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> bool {
@@ -91,7 +91,7 @@ impl Acceptor {
         (self.stage == Stage::Wanted).then(|| self.backoff.not_before_ms())
     }
 
-    /// Lets these in, now or as soon as it is ready.
+    /// Has it accept these clients, now or as soon as it is ready.
     pub(super) fn open(&mut self, to: Audience, actions: &mut Vec<Action>) {
         if self.open_to < Some(to) {
             self.open_to = Some(to);
@@ -101,7 +101,7 @@ impl Acceptor {
         }
     }
 
-    /// Has it let in the clients that wait, for its farewell to tell them 503.
+    /// Has it accept the clients that wait, so that it answers them 503 when it leaves.
     pub(super) fn turn_away(&self, actions: &mut Vec<Action>) {
         if !self.is_gone() {
             actions.push(self.tell(ToAcceptor::TurnAway));
@@ -115,7 +115,7 @@ impl Acceptor {
         }
     }
 
-    /// Has it serve who is there; `close_door` says whether nobody else has the door.
+    /// Has it serve its present clients and then leave; `close_door`: no other acceptor has its listeners.
     pub(super) fn retire(
         &mut self,
         now_ms: u64,
@@ -123,11 +123,11 @@ impl Acceptor {
         close_door: bool,
         actions: &mut Vec<Action>,
     ) {
-        // One that boots has let nobody in.
+        // An acceptor that boots has accepted no client yet.
         if self.is_ready() && !close_door {
             self.retired_by_ms = Some(now_ms + RETIRED_WITHIN_MS);
         }
-        // One that still boots is told here, and nothing else later.
+        // An acceptor that still boots gets this order now, and no invitation once it is ready.
         self.open_to = None;
         if !self.is_gone() {
             actions.push(self.tell(if close_door {
@@ -138,12 +138,12 @@ impl Acceptor {
         }
     }
 
-    /// Whether it may still let somebody in, though it was told to retire.
+    /// Whether it may still accept clients, though it has the order to retire.
     pub(super) fn may_let_in(&self) -> bool {
         self.retired_by_ms.is_some()
     }
 
-    /// Waits for its word no longer, if that is late.
+    /// Stops waiting for its report, if that is late.
     pub(super) fn end_silence(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         if let Some(pid) = self.pid()
             && self
@@ -153,8 +153,8 @@ impl Acceptor {
         {
             let (generation, waited_s) = (self.generation, RETIRED_WITHIN_MS / 1_000);
             actions.push(Action::warning(format!(
-                "the acceptor ({pid}) of generation {generation} has not said within {waited_s} s that it lets \
-                 nobody else in: it may be stopped, and clients may still be answered by generation {generation}"
+                "the acceptor ({pid}) of generation {generation} has not reported within {waited_s} s that it accepts \
+                 no more clients: it may be stopped, and generation {generation} may still answer new ones"
             )));
         }
     }
@@ -193,7 +193,7 @@ impl Acceptor {
         self.stage.deadline_ms()
     }
 
-    // What happened.
+    // Events.
 
     pub(super) fn on_forked(&mut self, now_ms: u64, pid: Option<i32>, actions: &mut Vec<Action>) {
         if self.stage != Stage::Asked {
@@ -221,13 +221,13 @@ impl Acceptor {
         }
     }
 
-    /// It lets nobody else in.
+    /// It accepts no more clients.
     pub(super) fn on_retired(&mut self) {
         self.retired_by_ms = None;
     }
 
-    /// It has ended, when it should have stayed. Gives the exit code of the server if that shall
-    /// end too: what an acceptor needs is not there.
+    /// It has ended, when it should have stayed. Gives the server's exit code if the server is to end too: an acceptor that was never ready lacks
+    /// something that it needs.
     pub(super) fn on_lost(
         &mut self,
         now_ms: u64,
@@ -252,7 +252,7 @@ impl Acceptor {
         None
     }
 
-    /// It has ended, as it was told to.
+    /// It has ended, as it was to.
     pub(super) fn on_left(&mut self, exit: Exit, actions: &mut Vec<Action>) {
         let was_killed = matches!(self.stage, Stage::Killed { .. });
         self.stage = Stage::Wanted;

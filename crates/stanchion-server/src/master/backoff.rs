@@ -13,8 +13,8 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// It has failed; each failure in a row doubles the wait. Those that fail during one wait are
-    /// one failure: they were tried together, and a database that is down fails them all.
+    /// It has failed; each failure in a row doubles the wait. Failures during one wait are one failure: they were tried together, and a database that
+    /// is down fails them all.
     pub(super) fn failed(&mut self, now_ms: u64) {
         if !self.is_over(now_ms) {
             return;

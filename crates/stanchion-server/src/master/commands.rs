@@ -1,5 +1,5 @@
-//! What the master is commanded: which signal means what, gunicorn's way or Unicorn's, where TERM and QUIT are
-//! the other way round; and what follows from each command.
+//! Commands to the master: what each signal means, gunicorn's way or Unicorn's (where TERM and QUIT are the other way round), and what follows from
+//! each command.
 
 use stanchion_sys::signal::{
     SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH,
@@ -17,7 +17,7 @@ use crate::exit_code;
 use crate::messages::{ToAcceptor, ToTemplate};
 use crate::settings::SignalStyle;
 
-/// What a signal tells the master to do, and its name for the log. `None`: nothing.
+/// The command that a signal gives to the master, and the signal's name for the log. `None`: no command.
 pub(super) fn command_of(signal: i32, signals: SignalStyle) -> Option<(Command, &'static str)> {
     use SignalStyle::{Gunicorn, Unicorn};
     Some(match (signal, signals) {
@@ -50,7 +50,7 @@ impl Master {
             (Command::Dump, _) => return self.dump(client),
             (Command::Reopen, _) => {
                 self.reopen(by, actions);
-                Ok("the logs are opened anew".to_owned())
+                Ok("the logs are reopened".to_owned())
             }
             (Command::Reload, RunState::Running) => return self.reload(client, actions),
             (Command::Upgrade, RunState::Running) => return self.upgrade(client, actions),
@@ -58,8 +58,8 @@ impl Master {
                 self.drain(now_ms, by, actions);
                 Ok("draining".to_owned())
             }
-            // Some send it more than once: deploy scripts to a master that an upgrade sends away
-            // by itself, Heroku to whoever is to leave. Only a quick stop is one.
+            // The master may get this more than once: deploy scripts send it to a master that an upgrade ends anyway, and Heroku repeats it to a
+            // process that is to leave. Only the command for a quick stop is one.
             (Command::Drain, RunState::Draining) => {
                 actions.push(Action::info(format!("{by}: draining already")));
                 Ok("draining already".to_owned())
@@ -129,8 +129,8 @@ impl Master {
         self.houses.get(&main).map(|house| house.target)
     }
 
-    /// `to` says from the number of workers a house has how many it shall have: a house that is made
-    /// ready may have another number to begin with, by its settings.
+    /// `to` gives the new number of workers from the present one. Each house has its own: a house that is being made ready may begin with another
+    /// number, by its settings.
     fn scale(
         &mut self,
         by: &'static str,
@@ -167,7 +167,7 @@ impl Master {
     }
 
     fn reopen(&self, by: &'static str, actions: &mut Vec<Action>) {
-        actions.push(Action::info(format!("{by}: opening the logs anew")));
+        actions.push(Action::info(format!("{by}: reopening the logs")));
         actions.push(Action::Reopen);
         for house in self.houses.values() {
             let generation = house.generation;
@@ -182,7 +182,7 @@ impl Master {
         }
     }
 
-    /// Who asked is told when all are shown.
+    /// The client gets its answer once all stacks are shown.
     fn dump(&mut self, client: Option<ClientId>) {
         let Some(client) = client else { return };
         for house in self.houses.values() {

@@ -24,7 +24,7 @@ impl Departed {
         }
     }
 
-    /// Notes it, and gives what the acceptor is to be told.
+    /// Notes the end of a worker, and gives the message to the acceptor about it.
     pub(super) fn add(&mut self, worker: WorkerRef) -> ToAcceptor {
         if self.workers.len() == self.most {
             self.workers.pop_front();
@@ -33,7 +33,7 @@ impl Departed {
         ToAcceptor::WorkerGone(worker)
     }
 
-    /// All that a new acceptor is to be told, oldest first.
+    /// All messages for a new acceptor, oldest first.
     pub(super) fn messages(&self) -> impl Iterator<Item = ToAcceptor> {
         self.workers.iter().copied().map(ToAcceptor::WorkerGone)
     }

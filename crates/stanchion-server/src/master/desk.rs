@@ -23,7 +23,7 @@ use crate::settings::SignalStyle;
 use crate::tally::{EventCounts, RequestCounts};
 
 impl Loop<'_> {
-    /// What clients of the control socket ask for.
+    /// Handles the requests of clients of the control socket.
     pub(super) fn gather_requests(&mut self) {
         let Some(control) = &mut self.control else {
             return;

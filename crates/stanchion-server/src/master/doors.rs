@@ -1,5 +1,5 @@
-//! Doors that the next house, or the next master, does not have: whoever is in their queues must not be reset, so the acceptor
-//! that leaves is told to close them, and to let in who came before.
+//! Doors that the next house, or the next master, does not have. Clients in their queues must not be reset, so the acceptor that leaves gets the
+//! order to close them, and to accept the clients that came before.
 
 use stanchion_sys::listener::Listener;
 
@@ -10,7 +10,7 @@ use super::resources::HouseResources;
 use crate::messages::ToAcceptor;
 
 impl Loop<'_> {
-    /// What is done about doors before an acceptor is told something.
+    /// Sees to the doors before an acceptor gets a message.
     pub(super) fn see_to_doors(&mut self, generation: u32, message: &ToAcceptor) {
         if matches!(message, ToAcceptor::Retire { .. }) {
             self.close_dropped(generation);
@@ -18,7 +18,7 @@ impl Loop<'_> {
     }
 
     fn close_dropped(&mut self, generation: u32) {
-        // Of what the next master has, only that one knows.
+        // Only the next master knows which listeners it has.
         let has_heir = self.master.heir != Heir::None;
         let next = self
             .master

@@ -14,7 +14,7 @@ const JOBS_MAX: usize = 4_096;
 pub(super) struct Job {
     pub(super) generation: u32,
     pub(super) whose: Condemned,
-    /// Who asked for it; nobody if the worker is condemned.
+    /// The client that asked for it; `None` if the worker is condemned.
     pub(super) client: Option<ClientId>,
 }
 
@@ -30,7 +30,7 @@ impl Dumps {
             return;
         }
         match job.client {
-            // It is about to be killed; who only wants to look can wait.
+            // The worker is about to be killed; a client that only wants to look can wait.
             None => {
                 let condemned = self.waiting.iter().take_while(|job| job.client.is_none());
                 self.waiting.insert(condemned.count(), job);
@@ -60,7 +60,7 @@ impl Dumps {
         }
     }
 
-    /// Goes on to the next one; gives one that took too long: it may be stuck in the kernel.
+    /// Goes on to the next one; gives a job that took too long: its worker may be stuck in the kernel.
     pub(super) fn advance(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> Option<Job> {
         let given_up = self
             .current

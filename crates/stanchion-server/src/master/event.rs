@@ -1,4 +1,4 @@
-//! What goes into the step and what comes out of it.
+//! The events that go into the step and the actions that come out of it.
 
 use stanchion_sys::process::Exit;
 
@@ -8,7 +8,7 @@ use crate::messages::{
     FromAcceptor, FromScribe, FromTemplate, FromWorker, ToAcceptor, ToScribe, ToTemplate, WorkerRef,
 };
 
-/// What of a house's settings concerns the master.
+/// The settings of a house that concern the master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     /// Workers to keep.
@@ -33,20 +33,20 @@ pub(super) struct Plan {
     pub(super) is_guess: bool,
 }
 
-/// What the tree is told to do, by a signal or over the control socket.
+/// A command to the tree, by a signal or over the control socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Command {
-    /// Serve who is here, then leave.
+    /// Serve the clients that are here, then leave.
     Drain,
     /// Leave now.
     Quit,
-    /// Read the configuration and the code anew.
+    /// Read the configuration and the code again.
     Reload,
-    /// Open the logs anew.
+    /// Reopen the logs.
     Reopen,
     /// Hand over to the stanchion that is installed now.
     Upgrade,
-    /// Have all workers leave; whoever comes waits in the line.
+    /// Have all workers leave; requests wait in the line.
     Pause,
     /// One worker more.
     More,
@@ -58,20 +58,19 @@ pub(super) enum Command {
     Dump,
 }
 
-/// What happened.
+/// An event: something that happened.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
-    /// The first of all; the house of generation 1 is built already. If there is a master before us
-    /// it goes on unless all is well with this one, and may have been told to keep another number of
-    /// workers than the setting says.
+    /// The first of all; the house of generation 1 is built already. If there is a master before us (`is_heir`) it goes on unless all is well with
+    /// this one, and an operator may have had it keep another number of workers than the setting says (`scaled_to`).
     Started {
         plan: Plan,
         is_heir: bool,
         scaled_to: Option<u16>,
     },
-    /// Time has passed. Whatever children had said by `heard_ms` was heard.
+    /// Time has passed. All that children had sent by `heard_ms` has been read.
     Tick { heard_ms: u64 },
-    /// Somebody said so: the name of a signal or of a command, and who waits for the outcome.
+    /// A signal or a client gave a command: `by` is the name of the signal, or `ctl`; `client` waits for the outcome.
     Commanded {
         command: Command,
         by: &'static str,
@@ -79,8 +78,8 @@ pub(super) enum Event {
     },
     /// A child has ended.
     Reaped(i32, Exit),
-    /// `BuildHouse` or `RebuildHouse` was performed: what the new settings say, or, told in the log, why not.
-    /// The template that was to come along is there, or was killed.
+    /// `BuildHouse` or `RebuildHouse` was performed: gives the plan of the new settings, or why there is none, for the log. The template that was to
+    /// come along is there, or was killed.
     HouseBuilt {
         generation: u32,
         plan: Result<Plan, String>,
@@ -112,8 +111,8 @@ pub(super) enum Event {
         worker: WorkerRef,
         said: FromWorker,
     },
-    /// Nobody has its end of the channel to us any more: it has ended, it was never forked, or it has
-    /// closed what it was given.
+    /// No process has the worker's end of its channel any more: the worker has ended, was never forked, or has closed the descriptors that it was
+    /// given.
     WorkerSilent { generation: u32, worker: WorkerRef },
     /// The request of this seat has run for so long, past its deadline; whether other seats of its
     /// worker are busy.
@@ -124,7 +123,7 @@ pub(super) enum Event {
         ran_ms: u64,
         others: bool,
     },
-    /// What the beats of a worker's event loop tell: it turns no more, or again; for how long it had not.
+    /// The event loop of a worker does not turn any more, or turns again; `silent_ms` is how long it had not.
     Beat {
         generation: u32,
         worker: u16,
@@ -151,7 +150,7 @@ pub(super) enum Event {
     HeirReady,
     /// The new master has ended, as the next event says, for this reason.
     HeirLeaves(String),
-    /// The new master has ended; how, only its parent was told, which this one is not.
+    /// The new master has ended. Only its parent learns how, and this master is not its parent.
     HeirEnded(i32),
     /// The master before this one is gone.
     PredecessorGone,
@@ -185,14 +184,14 @@ pub(super) enum LoopState {
     Turns,
 }
 
-/// What is to be done.
+/// An action that the loop is to perform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// Read the configuration and make all that a house of this generation needs before its first
     /// fork.
     BuildHouse { generation: u32 },
-    /// Make, with the settings of the house `first`, all that one needs whose app is called by the other interface. Its template,
-    /// which has imported the app, comes along if it can, and is killed else.
+    /// Make, with the settings of the house `first`, all that a house needs whose app is called by the other interface. The template of `first`,
+    /// which has imported the app, comes along if it can, and is killed otherwise.
     RebuildHouse {
         generation: u32,
         first: u32,
@@ -226,14 +225,14 @@ pub(super) enum Action {
     LeaveBecause(String),
     /// Have a worker write down its stacks.
     Dump { generation: u32, pid: i32 },
-    /// Take what it wrote and show it to whoever asked; in the log if nobody did.
+    /// Show what it wrote to the client that asked; without one, in the log.
     ShowDump {
         generation: u32,
         number: u16,
         pid: i32,
         client: Option<ClientId>,
     },
-    /// Open the logs of this process anew.
+    /// Reopen the logs of this process.
     Reopen,
     /// Start the new master.
     StartHeir,
@@ -241,7 +240,7 @@ pub(super) enum Action {
     EndHeir,
     /// Nothing of the new master is left.
     DropHeir,
-    /// Whoever asked is told the outcome.
+    /// Send the outcome to the client that asked.
     Reply {
         client: ClientId,
         outcome: Result<String, String>,
@@ -254,7 +253,7 @@ pub(super) enum Action {
     Exit(i32),
 }
 
-/// What the world outside is told.
+/// News for the world outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
     /// The server is ready for the first time.
@@ -263,11 +262,11 @@ pub(super) enum News {
     Reloading,
     /// This generation has the door.
     Promoted { generation: u32 },
-    /// A reload has ended well: nobody is let in by the generation before this one.
+    /// A reload has ended well: the generation before this one accepts no more clients.
     Reloaded { generation: u32 },
     /// A reload has failed, and this generation goes on serving.
     NotReloaded { generation: u32 },
-    /// Nobody else is let in.
+    /// The server accepts no more clients, and leaves.
     Stopping,
     /// The worker of this number has ended, and why if it was to stay.
     WorkerGone {
@@ -286,7 +285,7 @@ pub(super) enum News {
 pub(super) enum Severity {
     /// The normal life of the tree.
     Info,
-    /// Somebody should know.
+    /// The operator should know.
     Warning,
     /// A process or a request was lost.
     Error,

@@ -1,4 +1,4 @@
-//! What has happened: signals, reports, deaths, and what the scoreboard and the kernel show.
+//! Gathers what has happened: signals, reports, deaths, and what the scoreboard and the kernel show.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -32,9 +32,9 @@ const MEMORY_CHECK_MS: u64 = 1_000;
 const REAPED_PER_TURN_MAX: usize = 256;
 /// How soon it tries again to send what did not fit into a channel.
 const SEND_AGAIN_MS: u64 = 10;
-/// Of a daemon that starts: until then it has the standard streams of whoever waits to hear how that went, and
-/// to open its logs anew is to leave them.
-pub(super) const REOPENED_LATER: &str = "the logs are opened anew once the server serves";
+/// The answer of a daemon that starts: until it serves, its standard streams are those of the process that waits for its start, and reopening the
+/// logs would leave them.
+pub(super) const REOPENED_LATER: &str = "the logs are reopened once the server serves";
 /// How long it sleeps at most.
 const SLEEP_MS_MAX: u64 = 60_000;
 
@@ -84,9 +84,8 @@ impl Loop<'_> {
         watched.map(loops::check_ms).min()
     }
 
-    /// Collects what happened. Reports come before deaths, since what a child said, it said alive;
-    /// so the dead are collected first, as one may report and die between the two. That a worker's
-    /// channel has ended comes after them: most often it is because somebody died.
+    /// Collects events. Reports come before deaths, since a child that reported was alive; so the dead are collected first, as a child may report and
+    /// die between the two. The end of a worker's channel comes after the deaths: most often it ends because the worker died.
     pub(super) fn gather(&mut self) -> io::Result<()> {
         let signals = self.signals.take();
         let heard_ms = now_ms();
@@ -105,7 +104,7 @@ impl Loop<'_> {
         let mode = self.settings().signals;
         for signal in signals {
             match command_of(signal, mode) {
-                // A terminal sends it to whoever runs in it when its size changes.
+                // A terminal sends SIGWINCH to the processes that run in it when its size changes.
                 Some(_) if signal == signal::SIGWINCH && process::is_in_terminal() => {}
                 Some((Command::Reopen, by)) if self.launcher.is_waiting() => {
                     info!("{by}: {REOPENED_LATER}");
@@ -123,7 +122,7 @@ impl Loop<'_> {
                 self.note_where_it_spun(pid);
             }
         }
-        // Ctrl-C reaches workers too, and nobody need be forked for those that leave by it.
+        // After the commands: Ctrl-C reaches workers too, and those that leave by it need no successors.
         let dead = dead.into_iter();
         self.events
             .extend(dead.map(|(pid, exit)| Event::Reaped(pid, exit)));
@@ -152,7 +151,7 @@ impl Loop<'_> {
         }
     }
 
-    /// Tells where it was, once another one is on its way: to find the names takes a moment.
+    /// Logs where it was, once another one is on its way: to find the names takes a moment.
     pub(super) fn tell_where_it_spun(&mut self) {
         let Some((pid, stack)) = self.spun.take() else {
             return;
@@ -170,7 +169,7 @@ impl Loop<'_> {
         &self.present.settings
     }
 
-    /// Takes what children said; gives what counts after signals: TERM may have been sent to all at once.
+    /// Takes the reports of children; gives the events that count only after signals: TERM may have been sent to all at once.
     fn gather_reports(&mut self, dead: &[i32]) -> Vec<Event> {
         let now_ms = now_ms();
         let mut heard = Heard::nothing(Kin::new(&self.master, dead));
@@ -241,7 +240,7 @@ impl Loop<'_> {
                 let bytes = memory::proportional_bytes(pid);
                 if bytes.is_none() && !std::mem::replace(&mut self.is_blind, true) {
                     warn!(
-                        "how much memory {} takes cannot be read, so max_memory \
+                        "the memory that {} takes cannot be read, so max_memory \
                          has no effect: a master that is root and has a --user needs CAP_SYS_PTRACE",
                         called(one.number, Some(pid))
                     );
@@ -260,8 +259,7 @@ impl Loop<'_> {
     }
 }
 
-/// Whether the master sees to the deadlines of requests. Those of event loops the acceptor does by itself: their workers
-/// go on.
+/// Whether the master sees to the deadlines of requests. The acceptor sees to those of event loops by itself: their workers go on.
 fn has_deadlines(settings: &Settings) -> bool {
     settings.timeout.as_duration().is_some() && !settings.is_event_loop()
 }

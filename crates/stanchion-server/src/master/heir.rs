@@ -1,5 +1,5 @@
-//! An upgrade: a new master of the stanchion that is installed now gets the door, and this one retires.
-//! If that one fails, this one goes on, untouched.
+//! An upgrade: a new master of the stanchion that is installed now gets the door, and this one retires. If the new master fails, this one goes on,
+//! untouched.
 
 use super::event::{Action, News};
 use super::step::{Master, RunState, Successor, answer};

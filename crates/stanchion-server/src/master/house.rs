@@ -13,17 +13,17 @@ use crate::exit_code;
 use crate::host::REASON_CHARS_MAX;
 use crate::messages::{FromAcceptor, FromTemplate, FromWorker, WorkerRef};
 
-/// What a graceful end allows on top of `graceful_timeout`, for answers to be flushed.
+/// A graceful end allows so long on top of `graceful_timeout`, for answers to be flushed.
 pub(super) const MARGIN_MS: u64 = 2_000;
 
-/// What a house is for at the moment.
+/// The present purpose of a house.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// It is made ready.
     Building,
     /// It has the door.
     Serving,
-    /// It serves who is there; past the deadline its acceptor is killed.
+    /// It serves the clients that are here; past the deadline its acceptor is killed.
     Retiring { deadline_ms: u64 },
     /// All are to go, and are killed past the deadline.
     Dismissed { deadline_ms: u64 },
@@ -32,9 +32,9 @@ pub(super) enum Standing {
 /// Why a house could not be made ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ruin {
-    /// For whoever asked for it.
+    /// The reason, for the log and the client that asked for the house.
     pub(super) why: String,
-    /// What the server's exit code would be.
+    /// The exit code of the server, if the server ends of it.
     pub(super) code: i32,
 }
 
@@ -115,18 +115,18 @@ impl House {
         matches!(self.standing, Standing::Building | Standing::Serving)
     }
 
-    /// Whether nobody of it is left.
+    /// Whether none of its processes is left.
     pub(super) fn is_empty(&self) -> bool {
         let is_dismissed = matches!(self.standing, Standing::Dismissed { .. });
         is_dismissed && self.has_nobody_who_logs() && self.scribe.is_gone()
     }
 
-    /// Whether nobody but the scribe is left, if that is.
+    /// Whether none of its processes is left but the scribe, if there is one.
     fn has_nobody_who_logs(&self) -> bool {
         self.acceptor.is_gone() && self.template.is_gone() && self.workers.is_empty()
     }
 
-    // What it is told.
+    // Orders.
 
     /// It gets the door.
     pub(super) fn serve(&mut self, actions: &mut Vec<Action>) {
@@ -135,12 +135,12 @@ impl House {
         self.acceptor.open(Audience::Clients, actions);
     }
 
-    /// It serves who is there and then goes, with a worker at least: after a pause it has none, and who
-    /// waited for its end would be refused. `close_door` says whether nobody else has the door.
+    /// It serves the clients that are here and then goes, with a worker at least: after a pause it has none, and requests that waited for its end
+    /// would be refused. `close_door`: no other acceptor has the door.
     pub(super) fn retire(&mut self, now_ms: u64, close_door: bool, actions: &mut Vec<Action>) {
         self.target = self.target.max(1);
         let timeout_ms = self.plan.graceful_ms;
-        // The door is another master's as long as an heir is not ready.
+        // A house that is still being made ready beside another one, or in an heir, does not have the door.
         let has_door = self.only || self.standing == Standing::Serving;
         self.acceptor
             .retire(now_ms, timeout_ms, close_door && has_door, actions);
@@ -159,7 +159,7 @@ impl House {
         self.standing = Standing::Dismissed { deadline_ms };
     }
 
-    // What happened.
+    // Events.
 
     pub(super) fn on_event(
         &mut self,
@@ -236,7 +236,7 @@ impl House {
             FromTemplate::CannotLoad { ref reason } if !self.template.is_ready() => {
                 self.cannot_load(reason);
             }
-            // One that is ready has loaded it; and the master's own business.
+            // A template that is ready has loaded the app; the master handles the others.
             FromTemplate::CannotLoad { .. }
             | FromTemplate::Changed { .. }
             | FromTemplate::OtherInterface => {}
@@ -256,7 +256,7 @@ impl House {
                 self.workers.on_ready(now_ms, worker, actions);
                 self.let_in_whoever_came_first(actions);
             }
-            // Nobody follows it in a house that leaves as a whole, whoever was sent TERM with it.
+            // A house that leaves as a whole replaces no worker, whichever other processes were sent TERM with it.
             FromWorker::Terminated => {
                 self.workers
                     .on_terminated(worker, self.may_have_the_door(), actions);
@@ -267,7 +267,7 @@ impl House {
             FromWorker::CannotLoad { ref reason } if self.workers.is_booting(worker) => {
                 self.cannot_load(reason);
             }
-            // One that serves has loaded it; its first word; or business of the loop's and the master's.
+            // A worker that serves has loaded the app; `Here` is its first report; the loop and the master handle the others.
             FromWorker::CannotLoad { .. }
             | FromWorker::Here
             | FromWorker::Dumped
@@ -400,7 +400,7 @@ impl House {
         }
     }
 
-    /// Time has passed: those that should have spoken by now will not.
+    /// Time has passed: children whose report is overdue will not report.
     pub(super) fn end_silences(
         &mut self,
         now_ms: u64,
@@ -411,7 +411,7 @@ impl House {
         self.must_boot(booted)
     }
 
-    // What follows.
+    // Consequences.
 
     /// Derives what follows from the state, whatever led to it.
     pub(super) fn settle(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
@@ -442,7 +442,7 @@ impl House {
     }
 
     fn keep_workers(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        // What settings of logging are worth one process is to find out, and to say.
+        // One process, the scribe, finds out whether the settings of logging are any good, and reports it, before the template starts.
         if self.scribe.has_been_ready() {
             self.template.keep(now_ms, actions);
         }

@@ -1,6 +1,6 @@
-//! By what the app is called is for the app to say (`interface` auto), and a house is made for one or the other before
-//! anybody has imported the app. If its template, or a worker, then finds the other, that house goes without having
-//! served, and another one is made with the same settings: beside it, as at a reload.
+//! The app decides by which interface it is called (`interface` auto), and a house is made for one or the other before any process has imported the
+//! app. If its template, or a worker, then finds the other, that house goes without having served, and another one is made with the same settings:
+//! beside it, as at a reload.
 
 use super::acceptor::Audience;
 use super::event::{Action, Plan};
@@ -17,8 +17,8 @@ pub(super) struct Second {
     pub(super) target: u16,
 }
 
-/// Whom the acceptor of the only house lets in before that has the app. Clients that it has let in it must serve, and
-/// it cannot if the app is called by the other interface.
+/// The clients that the acceptor of the only house accepts before that house has the app. It must serve the clients of the app that it has accepted,
+/// and it cannot if the app is called by the other interface.
 pub(super) fn let_in_first(plan: &Plan) -> Audience {
     if plan.is_guess {
         Audience::Operators

@@ -1,5 +1,4 @@
-//! What the operator's code may have done to the master while it ran there: a hook, or the config
-//! file of a reload.
+//! Repairs what the operator's code may have done to the master while it ran there: a hook, or the config file of a reload.
 
 use stanchion_sys::child;
 use stanchion_sys::process::Exit;
@@ -12,8 +11,7 @@ use super::event::Event;
 use crate::settings::SignalStyle;
 
 impl Loop<'_> {
-    /// Takes back the master's signals, and looks for children whose end it cannot hear of any more.
-    /// `whose` is what has run.
+    /// Takes back the master's signals, and looks for children whose end it cannot hear of any more. `whose` names the code that has run.
     pub(super) fn recover_from(&mut self, whose: &str) {
         match self.signals.reclaim() {
             Ok(taken) if taken.is_empty() => {}
@@ -27,7 +25,7 @@ impl Loop<'_> {
             }
             Err(error) => warn!("the master cannot see to its signals after {whose}: {error}"),
         }
-        // While SIGCHLD was ignored the kernel has collected them, or else a wait(2) for any child.
+        // The kernel reaps children by itself while SIGCHLD is ignored, and the code may have reaped them with a wait(2) for any child.
         let is_known = |pid: i32| {
             let mut known = self.events.iter();
             known.any(|event| matches!(event, Event::Reaped(dead, _) if *dead == pid))

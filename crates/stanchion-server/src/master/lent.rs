@@ -1,6 +1,5 @@
-//! The listeners of single workers that those have asked for (`worker.listen`). They are held here,
-//! so that they outlive the worker and the acceptor that has them: a successor asks for the same
-//! address and gets the same socket, with whoever waits in its queue.
+//! The listeners of single workers that those have asked for (`worker.listen`). The master holds them, so that they outlive the worker and the
+//! acceptor that has them: a successor asks for the same address and gets the same socket, with the connections that wait in its queue.
 
 use std::os::fd::OwnedFd;
 
@@ -36,9 +35,9 @@ pub(super) struct Lent<L> {
 struct LentDoor<L> {
     number: u32,
     bind: Bind,
-    /// `None`: somebody else has the address, and the acceptor tries it again.
+    /// `None`: another process has the address, and the acceptor tries it again.
     listener: Option<L>,
-    /// Who has asked for it, the first of them first: it is whose turn it is.
+    /// The workers that have asked for it, in this order: the first one has its turn.
     claims: Vec<WorkerRef>,
 }
 
@@ -121,8 +120,8 @@ impl<L> Lent<L> {
         self.doors.iter().filter_map(|door| door.listener.as_ref())
     }
 
-    /// Lets go of doors that are nobody's, and gives their numbers. A door whose workers are all
-    /// gone waits for their successors until the house is whole again without it.
+    /// Removes doors that no worker has any more, and gives them. A door whose workers are all gone waits for their successors until the house is
+    /// whole again without it.
     fn let_go(&mut self, is_there: impl Fn(WorkerRef) -> bool, is_whole: bool) -> Vec<LentDoor<L>> {
         let gone = self.doors.extract_if(.., |door| {
             let is_somebodys = door.claims.iter().any(|&worker| is_there(worker));
@@ -136,7 +135,7 @@ impl<L> Lent<L> {
 }
 
 impl Lent<Listener> {
-    /// The acceptor hears this of a door, and of all doors if it is new. `number_of` gives the number of a worker.
+    /// The messages to the acceptor on one claim (`only`), or on all doors if the acceptor is new. `number_of` gives the number of a worker.
     fn messages(
         &self,
         only: Option<(u32, WorkerRef)>,
@@ -174,9 +173,9 @@ impl Lent<Listener> {
 }
 
 impl HouseResources {
-    /// Tells the acceptor of doors that are lent.
+    /// Sends the acceptor the doors that are lent.
     pub(super) fn tell_of_lent(&mut self, only: Option<(u32, WorkerRef)>) {
-        // A claim of one that is gone is about to be dropped.
+        // The claim of a worker that is gone is about to be dropped.
         let number_of = |WorkerRef { index, tenure }| {
             let post = self.posts.get(&index);
             post.and_then(|post| post.number_of(tenure))
@@ -214,7 +213,7 @@ impl Loop<'_> {
         of_worker::check(&bind)?;
         let opened = opened.map_err(|error| error.to_string())?;
         let elsewhere = || {
-            // That of an earlier generation, or of the master before this one.
+            // The listener of an earlier generation, or of the master before this one.
             let others = self.houses.values().map(|house| &house.lent);
             let others = others.filter_map(|lent| lent.at(&bind.address)).next_back();
             others.or_else(|| self.succession.lent(&bind.address))
@@ -363,7 +362,7 @@ mod tests {
             lent.claim(worker(1, 2), &bind(":91"), None),
             Ok(Some(FIRST + 2))
         );
-        // Somebody else has left the address, and the acceptor has bound it.
+        // The other process has left the address, and the acceptor has bound it.
         let opened = lent.claim(worker(1, 2), &bind(":91"), Some('b'));
         assert_eq!(opened, Ok(Some(FIRST + 2)));
         assert_eq!(lent.claim(worker(1, 2), &bind(":91"), Some('c')), Ok(None));

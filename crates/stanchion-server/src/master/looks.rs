@@ -58,7 +58,7 @@ pub(super) fn is_stopped(state: Option<char>) -> bool {
     matches!(state, Some('T' | 't'))
 }
 
-/// What lets a stopped process go on, if that is a signal; a debugger is the operator's.
+/// The command that lets a process go on that a signal has stopped; a debugger is the operator's.
 pub(super) fn way_on(state: Option<char>, pid: i32) -> String {
     if state == Some('T') {
         format!(" (kill -CONT {pid})")

@@ -75,20 +75,20 @@ pub use succession::StartedAs;
 pub(crate) use succession::Succession;
 use watch::AcceptorWatch;
 
-/// Who we are when [`run`] returns: every fork comes back through it.
+/// The role of this process when [`run`] returns: every fork comes back through it.
 pub(crate) enum Role {
     /// The master, at the end.
     Master {
         /// Its exit code.
         code: i32,
-        /// What it listened on, if that is now nobody's.
+        /// Its listeners, but for those that another master has.
         listeners: Vec<Listener>,
     },
     /// A newborn acceptor.
     Acceptor {
         /// Its house.
         common: &'static Common,
-        /// What it accepts on.
+        /// Its listeners.
         listeners: Vec<Listener>,
         /// Where its orders come from.
         orders: Channel,
@@ -141,17 +141,17 @@ struct Loop<'h> {
     other: OtherHouse,
     /// The house that serves, or is to: what is left of it once it is gone is still asked for.
     present: Rc<Common>,
-    /// What has come of the requests of houses that are gone.
+    /// Counts of the requests of houses that are gone.
     departed: Counts,
-    /// The house whose scribe gets what the master says, if one does.
+    /// The house whose scribe gets the master's log lines, if one does.
     logs_through: Option<u32>,
-    /// What that one listened on, once it is gone.
+    /// The listeners of the `present` house, once that is gone.
     doors: Vec<Listener>,
     succession: Succession,
     events: VecDeque<Event>,
     /// Where commands come from beside signals.
     control: Option<Control>,
-    /// Whoever started us and wants to know how we are.
+    /// The service manager, if it started us and wants notifications.
     manager: Notifier,
     /// When the master last decided whether to send WATCHDOG=1 (`sd_notify(3)`).
     alive_ms: u64,
@@ -167,7 +167,7 @@ struct Loop<'h> {
     /// When event loops were last looked at, and since when that was done as often as it should be.
     looked_us: u64,
     watching_since_us: u64,
-    /// It could not be read, which has been said.
+    /// The memory of a worker could not be read, and the log has said so.
     is_blind: bool,
     /// An acceptor that has ended since a turn of its loop did not, and where it was.
     spun: Option<(i32, Vec<u64>)>,
@@ -191,7 +191,7 @@ pub(crate) fn run(
     process::become_subreaper()?;
     child::can_be_asked_about()?;
     let manager = Notifier::from_env().unwrap_or_else(|problem| {
-        warn!("no service manager is told anything: {problem}");
+        warn!("the service manager gets no notifications: {problem}");
         Notifier::none()
     });
     let started = Event::Started {
@@ -250,7 +250,7 @@ pub(crate) fn run(
     }
 }
 
-/// With the command line behind it, from which `stanchion doctor` reads settings.
+/// Shows the master's title with its command line, from which `stanchion doctor` reads settings.
 fn show_title(host: &dyn Host, settings: &Settings) {
     title::show_with("master", settings, &host.started_as().command);
 }

@@ -1,4 +1,4 @@
-//! What the world outside the tree is told: the operator's hooks and the service manager.
+//! News for the world outside the tree: the operator's hooks and the service manager.
 
 use std::io;
 use std::rc::Rc;
@@ -86,7 +86,7 @@ impl Loop<'_> {
     }
 
     pub(super) fn hook(&mut self, hook: Hook) {
-        // What it raised is in the log; there is no more to do about it.
+        // The host has logged what the hook raised; there is no more to do about it.
         let _ = self.host.hook(hook);
         self.recover_from(&format!("the hook {}", hook.name()));
     }
@@ -140,7 +140,7 @@ impl Loop<'_> {
 
     fn tell_manager(&self, what: &str, tell: impl FnOnce(&Notifier) -> io::Result<()>) {
         if let Err(error) = tell(&self.manager) {
-            warn!("the service manager could not be told {what}: {error}");
+            warn!("the service manager could not be sent {what}: {error}");
         }
     }
 }

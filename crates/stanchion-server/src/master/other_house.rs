@@ -17,7 +17,7 @@ pub(super) enum OtherHouse {
     /// It may come to be needed.
     NotMade,
     Made(Box<HouseResources>),
-    /// It was not needed, or it is a house as others are.
+    /// It was not needed, or it is a house like others.
     Over,
 }
 
@@ -48,15 +48,14 @@ impl Loop<'_> {
         self.other = match self.rebuild(generation + 1, generation) {
             Ok(resources) => OtherHouse::Made(Box::new(resources)),
             Err(problem) => {
-                // If it is needed it is tried again, and then said.
+                // If it is needed it is tried again, and the failure is logged then.
                 debug!("no house for the other interface is made beforehand: {problem}");
                 OtherHouse::Over
             }
         };
     }
 
-    /// Makes the house for the other interface, and has the template come along that has imported the app. If it cannot, it is of
-    /// no use any more.
+    /// Makes the house for the other interface, and has the template that has imported the app come along. A template that cannot is killed.
     pub(super) fn go_over(&mut self, generation: u32, first: u32, template: Option<i32>) {
         let made = match std::mem::replace(&mut self.other, OtherHouse::Over) {
             OtherHouse::Made(made) if made.common.generation == generation => Some(made),

@@ -1,4 +1,4 @@
-//! Which of the children that a SIGKILL ended the kernel has killed for lack of memory: it counts them, and says no more.
+//! Finds which of the children that died of SIGKILL the kernel has killed for lack of memory: the kernel counts its kills, and says no more.
 
 use stanchion_sys::control_group::{OutOfMemoryKills, memory_limit_bytes};
 use stanchion_sys::process::Exit;
@@ -6,7 +6,7 @@ use stanchion_sys::signal::SIGKILL;
 
 use super::Loop;
 
-/// How long after the kernel has counted one its end is taken for that: to free much memory takes a while.
+/// So long after the kernel has counted a kill, the end of a child is taken for it: to free much memory takes a while.
 const DYING_MS_MAX: u64 = 10_000;
 
 /// The kernel's count, and how many of it no child has accounted for.
@@ -60,8 +60,8 @@ impl Seen {
 }
 
 impl Loop<'_> {
-    /// Finds out of which children memory was the end. It also looks while no child ends, if a look `is_due`: a process of the app's
-    /// that the kernel killed long ago is no reason for what an operator kills now.
+    /// Marks the ends of children that the kernel killed for lack of memory. It also looks while no child ends, if a look `is_due`: a process of the
+    /// app's that the kernel killed long ago is no reason for what an operator kills now.
     pub(super) fn tell_out_of_memory(
         &mut self,
         now_ms: u64,

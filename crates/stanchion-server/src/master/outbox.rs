@@ -1,4 +1,4 @@
-//! What the master has to say to a child that is behind with its reading.
+//! Messages from the master to a child that is behind with its reading.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,9 +10,8 @@ use tracing::{error, warn};
 
 use crate::messages;
 
-/// Messages to keep for a child that does not read. A new acceptor is told of each worker that
-/// serves and of a few that have gone for each (see `departed`); more than that wait only for a
-/// child that is stuck.
+/// Messages to keep for a child that does not read. A new acceptor gets one for each worker that serves and for a few that have gone for each (see
+/// `departed`); more than that wait only for a child that is stuck.
 const UNSENT_MAX: usize = 32_768;
 
 /// A channel to a child, and what did not fit into it: a socket holds a few hundred messages
@@ -31,7 +30,7 @@ impl<T: Serialize + std::fmt::Debug> Outbox<T> {
         }
     }
 
-    /// What it is sent by.
+    /// The channel that messages are sent by.
     pub(super) fn channel(&self) -> &Channel {
         &self.channel
     }
@@ -44,7 +43,7 @@ impl<T: Serialize + std::fmt::Debug> Outbox<T> {
     /// The same, with a descriptor beside it.
     pub(super) fn send_with(&mut self, message: T, fd: Option<OwnedFd>) {
         if self.unsent.len() == UNSENT_MAX {
-            error!("a child has not read {UNSENT_MAX} messages, and will not be told {message:?}");
+            error!("a child has not read {UNSENT_MAX} messages, and will not get {message:?}");
             return;
         }
         self.unsent.push_back((message, fd));
@@ -61,9 +60,8 @@ impl<T: Serialize + std::fmt::Debug> Outbox<T> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    // It has died, which is reported on its own; its successor is told or asked
-                    // anew all that matters.
-                    warn!("a child could not be told {message:?}: {error}");
+                    // The child has died, which is reported on its own; its successor gets all that matters, or is asked for it.
+                    warn!("a child did not get {message:?}: {error}");
                     self.unsent.clear();
                 }
             }

@@ -1,4 +1,4 @@
-//! Doing what the step says.
+//! Performs the actions of the step.
 
 use std::io;
 use std::rc::Rc;
@@ -28,7 +28,7 @@ use crate::settings::{Settings, kept_by_a_reload};
 use crate::tree::leave_signals_to_master;
 use crate::{cure, exit_code, last_words, listeners, log, threads};
 
-/// Of a worker's stacks at most so many bytes are shown.
+/// At most so many bytes of a worker's stacks are shown.
 const DUMP_BYTES_MAX: usize = 64 << 10;
 
 /// Forks, with a channel between the two; each gets its end.
@@ -121,7 +121,7 @@ impl Loop<'_> {
 
     /// A signal that cannot be sent is no reason to give up the server.
     pub(super) fn kill(&self, pid: i32, signal: i32) {
-        // What a child said before its end is heard first, when it has been reaped already.
+        // The child may have been reaped already: the step hears its last reports before its end.
         let is_its_end = |event: &Event| matches!(event, Event::Reaped(dead, _) if *dead == pid);
         if !self.events.iter().any(is_its_end)
             && let Err(error) = child::send_signal(pid, signal)
@@ -138,7 +138,7 @@ impl Loop<'_> {
         }
     }
 
-    /// Whom it is to fork gets a channel of its own, by which it is known.
+    /// A worker that is to be forked gets a channel of its own, by which the master knows it.
     fn tell_template(&mut self, generation: u32, message: ToTemplate) {
         let Some(house) = self.houses.get_mut(&generation) else {
             return;
@@ -153,7 +153,7 @@ impl Loop<'_> {
                 return;
             }
         };
-        // The app is called as this house is made for it.
+        // A worker is wanted, so the app is called as this house is made for it.
         self.other = OtherHouse::Over;
         let known = house.template.as_ref().map(Link::pid);
         let known = known.filter(|_| becomes);
@@ -185,8 +185,8 @@ impl Loop<'_> {
         }
     }
 
-    /// What the master says goes to the scribe of the house that serves or is to, as long as that one does its work. What
-    /// becomes of a scribe that is lost has to be read by somebody.
+    /// The master's log lines go to the scribe of the house that serves or is to, as long as that scribe does its work; otherwise to the log itself,
+    /// so that the operator can read what becomes of a scribe that is lost.
     pub(super) fn choose_log(&mut self) {
         let generation = self.present.generation;
         let is_there = self.master.has_ready_scribe(generation);
@@ -206,10 +206,10 @@ impl Loop<'_> {
         }
     }
 
-    /// The acceptor opens the access log itself, as whoever it has become; so it must be there.
+    /// The acceptor reopens the access log itself, as the user that it has become; so the file must be there.
     fn reopen_logs(&self) {
         log::reopen();
-        // Whoever waits for the start of a daemon: nothing else has its logs opened anew before it serves.
+        // A process that waits for the start of a daemon hears of it here: while it waits, no other command reopens the logs.
         self.launcher.tell(exit_code::FINE);
         let accesslog = self.settings().accesslog.as_deref();
         let owner = self
@@ -217,7 +217,7 @@ impl Loop<'_> {
             .identities
             .of_access_log(self.present.log_channels.is_some());
         if let Err(error) = log::create(accesslog, owner) {
-            error!("the access log cannot be made anew: {error}");
+            error!("the access log cannot be created: {error}");
         }
     }
 
@@ -323,7 +323,7 @@ impl Loop<'_> {
         let kept = kept_by_a_reload(self.settings(), new);
         if !kept.is_empty() {
             warn!(
-                "reload: a change of {} takes effect when the server is started anew",
+                "reload: a change of {} takes effect when the server is restarted",
                 kept.join(", ")
             );
         }
@@ -349,7 +349,7 @@ impl Loop<'_> {
         let has_threads = alone.is_err();
         let house = self.houses.get_mut(&generation)?;
         house.settle();
-        // The acceptor knows no Python, so no interpreter has to be told of this fork.
+        // The acceptor runs no Python, so no interpreter needs to know of this fork.
         let fork = || fork_with_channel(self.open_files, process::fork_single_threaded);
         let pid = match alone
             .map_err(|threads| of_threads(&threads))
@@ -376,7 +376,7 @@ impl Loop<'_> {
         if has_threads {
             self.events.push_front(Event::Childless { generation });
         }
-        // Next of all, so that whatever else has happened finds the child known.
+        // Before all other events, so that those find the child known.
         self.events
             .push_front(Event::AcceptorForked { generation, pid });
         None
@@ -450,7 +450,7 @@ impl Loop<'_> {
         self.kill(pid, signal::DUMP);
     }
 
-    /// To whoever asked for them, or else in the log.
+    /// Shows the stacks to the client that asked for them, or else in the log.
     fn show_stacks(
         &mut self,
         generation: u32,

@@ -15,13 +15,13 @@ use crate::figures::Cause;
 use crate::messages::{ToAcceptor, WorkerRef};
 use crate::worker::jitter;
 
-/// What a condemned worker is given to write its stacks down.
+/// A condemned worker gets so long to write its stacks down.
 pub(super) const DUMP_MS: u64 = 1_000;
-/// What the other requests of a condemned worker are given to end.
+/// The other requests of a condemned worker get so long to end.
 const GRACE_MS: u64 = 1_000;
 /// A worker that has had no request so long after it became ready has the memory that it takes without any.
 const NEWBORN_MS: u64 = 5_000;
-/// What a condemned worker is given for its hook, `worker_abort`, as in gunicorn.
+/// A condemned worker gets so long for its hook, `worker_abort`, as in gunicorn.
 const ABORT_MS: u64 = 1_000;
 
 /// A worker whose stacks are wanted before it is killed.
@@ -68,8 +68,8 @@ impl Workers {
         }
     }
 
-    /// Somebody has sent a worker TERM. One that is to leave is sent ours again, once: of two that come at the same
-    /// moment the kernel delivers the first (signal(7)), and it takes that for nobody's of ours.
+    /// Another process than the master has sent a worker TERM. A worker that is to leave is sent the master's TERM again, once: of two that come at
+    /// the same moment the kernel delivers the first (signal(7)), and the worker takes that for one that is not the master's.
     pub(super) fn on_terminated(
         &mut self,
         worker: WorkerRef,
@@ -88,8 +88,8 @@ impl Workers {
         }
     }
 
-    /// Has at most one worker replaced that is due: its successor is asked for first, and it
-    /// leaves when that one is ready, so that capacity stays.
+    /// Has at most one worker replaced that is due: its successor is asked for first, and the worker leaves when the successor is ready, so that
+    /// capacity stays.
     pub(super) fn relieve(
         &mut self,
         now_ms: u64,
@@ -137,7 +137,7 @@ impl Workers {
         ends.min().filter(|_| plan.lifetime_ms > 0)
     }
 
-    /// What the master has seen of a worker that serves; gives one whose stacks are wanted.
+    /// Handles an observation on a worker that serves; gives a worker whose stacks are wanted.
     pub(super) fn on_seen(
         &mut self,
         now_ms: u64,
@@ -178,8 +178,7 @@ impl Workers {
         }
     }
 
-    /// A worker takes too many bytes before its first request. Its successor would take as many, so that it is not replaced
-    /// for them.
+    /// A worker takes too many bytes before its first request. Its successor would take as many, so the master does not replace it for them.
     fn on_newborn_memory(
         &mut self,
         now_ms: u64,
@@ -253,9 +252,9 @@ impl Workers {
         actions: &mut Vec<Action>,
     ) -> Option<Condemned> {
         let worker = self.seated.get_mut(&index)?;
-        // If it is dead already, the client is told of that.
+        // If the worker is dead already, the acceptor answers its clients for that reason.
         worker.present()?;
-        // Told at each look, as another seat of it may be overdue too by now; once is enough for each.
+        // Sent at each look, as another seat of it may be overdue too by now; the acceptor needs it once for each seat.
         let message = ToAcceptor::Overdue {
             seat,
             tenure: worker.tenure,
@@ -278,7 +277,7 @@ impl Workers {
         self.condemn(now_ms, index, others, (Cause::Timeout, &why), actions)
     }
 
-    /// The event loop of worker `index` turns no more, or again. One that leaves has its time for that.
+    /// The event loop of worker `index` turns no more, or turns again. A worker that leaves has its deadline for that.
     fn on_beat(
         &mut self,
         now_ms: u64,
@@ -368,7 +367,7 @@ impl Workers {
         None
     }
 
-    /// Has it write its stacks down and then killed; told to take no further request.
+    /// Has a worker write its stacks down and then killed; it takes no further request.
     fn condemn(
         &mut self,
         now_ms: u64,
@@ -387,7 +386,7 @@ impl Workers {
             why: why.to_owned(),
             others,
             dumped: false,
-            // One that takes too much memory is not asked to take more.
+            // A worker that takes too much memory runs no hook, which would take more.
             abort: match cause {
                 Cause::Timeout => Abort::Due,
                 _ => Abort::Never,
@@ -395,7 +394,7 @@ impl Workers {
         });
         let who = worker.called();
         actions.push(Action::error(format!("{who} is killed: {why}")));
-        // Whatever becomes of its stacks, this is its end.
+        // The worker ends by this deadline even if its stacks cannot be written.
         worker.ask_to_leave(now_ms + DUMP_MS + GRACE_MS, actions);
         Some(Condemned {
             worker: worker.at(index),
@@ -418,7 +417,7 @@ impl Workers {
         }
     }
 
-    /// Has one whose time is up run its hooks and leave, once. False if it had its time for that.
+    /// Has a condemned worker whose time is up run its hooks and leave, once. False if it has had its time for that, or gets none.
     pub(super) fn abort(worker: &mut Worker, now_ms: u64, actions: &mut Vec<Action>) -> bool {
         let is_up = |deadline_ms| now_ms >= deadline_ms;
         if let Stage::Leaving { pid, deadline_ms } = &mut worker.stage

@@ -1,5 +1,5 @@
-//! A reload: another house is made ready beside the one that serves, gets the door, and the old one
-//! retires. If it cannot be made ready the old one goes on, untouched.
+//! A reload: another house is made ready beside the one that serves, gets the door, and the old house retires. If the new house cannot be made ready
+//! the old one goes on, untouched.
 
 use stanchion_sys::signal::SIGKILL;
 
@@ -51,8 +51,8 @@ impl Master {
         actions.push(Action::BuildHouse { generation });
     }
 
-    /// Whether a reload could begin now. Not while a new master boots: it has read the configuration
-    /// anew, and has the listeners of the generation that it was made from.
+    /// Whether a reload could begin now. Not while a new master boots: it has read the configuration again, and has the listeners of the generation
+    /// that it was made from.
     pub(super) fn may_reload(&self) -> bool {
         let heir_boots = matches!(self.heir, Heir::Asked | Heir::Booting { .. });
         !self.is_reloading() && !heir_boots && self.retiring() < RETIRING_MAX
@@ -103,7 +103,7 @@ impl Master {
         let old = self.serving.and_then(|serving| self.houses.get(&serving));
         let target = match (second, old) {
             (Some(second), _) => second.target,
-            // Who was added or sent away by hand stays so, unless the setting itself has changed.
+            // Workers that an operator added or removed stay so, unless the setting itself has changed.
             (None, Some(old)) if old.plan.workers == plan.workers => {
                 self.paused_from.unwrap_or(old.target)
             }
@@ -171,7 +171,7 @@ impl Master {
         answer(&mut self.reloading, &Err(outcome.to_owned()), actions);
     }
 
-    /// None of them comes to anything, also of those that had not begun.
+    /// Answers all clients that wait for a reload, also for one that has not begun: none will come to anything.
     pub(super) fn answer_all_reloads(&mut self, why: &str, actions: &mut Vec<Action>) {
         let outcome = Err(why.to_owned());
         answer(&mut self.reloading, &outcome, actions);
@@ -203,7 +203,7 @@ impl Master {
         self.tell_of_successor_if_alone(actions);
     }
 
-    /// Once none of those that had the door before lets anybody in: who comes then is served by who has it now.
+    /// Announces the new owner of the door once no house that had the door before accepts clients: the new owner serves all that come from then on.
     pub(super) fn tell_of_successor_if_alone(&mut self, actions: &mut Vec<Action>) {
         let mut houses = self.houses.values();
         if !houses.any(|house| house.acceptor.may_let_in()) {
@@ -211,7 +211,7 @@ impl Master {
         }
     }
 
-    /// The log, and whoever waits for it, hear who has the door, unless they have.
+    /// Announces the new owner of the door in the log and to the clients that wait for it, unless that is done.
     pub(super) fn tell_of_successor(&mut self, actions: &mut Vec<Action>) {
         match self.successor.take() {
             Some(Successor::Generation(generation)) => {

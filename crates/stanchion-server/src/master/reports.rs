@@ -1,6 +1,6 @@
-//! What children report, and whether they may. Nothing that a child says of itself is believed: which
-//! process it is, the kernel says with each message; which part of the tree that process plays, the
-//! master knows from its own fork(2) or, for a worker, by the channel that was made for it alone.
+//! Reports of children, and whether a child may make them. The master believes nothing that a child says of itself: the kernel names the process that
+//! sent a message; the master knows the part of that process in the tree from its own fork(2) or, for a worker, from the channel that was made for it
+//! alone.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,7 +22,7 @@ const REPORTS_PER_TURN_MAX: usize = 64;
 /// A child that had more to say is not listened to for so long, so that one that never stops keeps
 /// the master neither from the others nor from anything else. It fills its own channel only.
 const QUIET_MS: u64 = 100;
-/// How often refused reports of one child are told in the log.
+/// How often the log names refused reports of one child.
 const REFUSED_EVERY_MS: u64 = 10_000;
 
 /// The bounds on what one child may say.
@@ -31,7 +31,7 @@ struct Intake {
     quiet_until_ms: u64,
     has_ended: bool,
     refused: u64,
-    /// When a refusal was last told.
+    /// When a refusal was last logged.
     told_ms: Option<u64>,
 }
 
@@ -40,7 +40,7 @@ impl Intake {
         !self.has_ended && now_ms >= self.quiet_until_ms
     }
 
-    /// Hands over what was said, one message after the other. `hear` says why it refuses one.
+    /// Gives each message to `hear`, which says why it refuses one.
     fn read<T: DeserializeOwned>(
         &mut self,
         now_ms: u64,
@@ -128,10 +128,10 @@ pub(super) struct Post {
     /// Which of the workers wanted it is, for the log.
     number: u16,
     channel: Channel,
-    /// The first child of ours that says that it is there has the post, or the former template.
+    /// The worker's process: the first child of ours that reports `Here`, or the former template.
     pid: Option<i32>,
     intake: Intake,
-    /// Its end was told.
+    /// `WorkerSilent` has been reported for it.
     was_ended: bool,
 }
 
@@ -148,7 +148,7 @@ impl Post {
         }
     }
 
-    /// Which of the workers wanted the one of this tenure is, if the post is its.
+    /// The number of the worker of this tenure, if the post is that worker's.
     pub(super) fn number_of(&self, tenure: u16) -> Option<u16> {
         (self.tenure == tenure).then_some(self.number)
     }
@@ -245,13 +245,13 @@ pub(super) struct Listens {
     pub(super) fd: Option<OwnedFd>,
 }
 
-/// What children have said since the last look.
+/// Reports of children since the last look.
 pub(super) struct Heard<'m> {
     kin: Kin<'m>,
     /// In the order in which each of them said it.
     pub(super) events: Vec<Event>,
     pub(super) listens: Vec<Listens>,
-    /// What counts after the signals that came with it: who will say nothing any more, and who was sent TERM.
+    /// Events that count only after the signals that came with them: the ends of workers' channels, and TERM that a worker has received.
     pub(super) later: Vec<Event>,
 }
 
@@ -267,14 +267,14 @@ impl<'m> Heard<'m> {
 }
 
 impl HouseResources {
-    /// Whom to listen to now.
+    /// The channels to read now.
     pub(super) fn listened_to(&self, now_ms: u64) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.intakes()
             .filter(move |(intake, _)| intake.is_read_at(now_ms))
             .map(|(_, channel)| channel.as_fd())
     }
 
-    /// When somebody is listened to again that is not now.
+    /// When the next channel is read again that is not read now.
     pub(super) fn listens_again_ms(&self, now_ms: u64) -> Option<u64> {
         let intakes = self.intakes().filter(|(intake, _)| !intake.has_ended);
         let times = intakes.map(|(intake, _)| intake.quiet_until_ms);
@@ -293,16 +293,16 @@ impl HouseResources {
             .chain(posts.map(|post| (&post.intake, &post.channel)))
     }
 
-    /// Something that a worker has asked for is not done.
+    /// Logs that the master does not do something that a worker has asked for.
     pub(super) fn refuse(&mut self, now_ms: u64, worker: u16, why: &str) {
         if let Some(post) = self.posts.get_mut(&worker) {
-            let why = format!("it gets no listener of its own: {why}");
+            let why = format!("the worker gets no listener of its own: {why}");
             let who = called(post.number, post.pid);
             post.intake.refuse(now_ms, &who, &why);
         }
     }
 
-    /// Takes what its children say.
+    /// Takes the messages of its children.
     pub(super) fn hear(&mut self, now_ms: u64, heard: &mut Heard<'_>) {
         let generation = self.common.generation;
         let watches = self.common.settings.reload;

@@ -1,4 +1,4 @@
-//! What a house needs in the master: made before its first fork, freed when nobody of it is left.
+//! The resources of a house in the master: made before its first fork, freed when none of its processes is left.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -44,10 +44,10 @@ const AHEAD_PER_LOOP: usize = 8;
 /// How much of what comes in behind the head of a request is there for an event loop before the socket is read no further.
 const INFLOW_BYTES: usize = 128 * 1024;
 const MIB: u64 = 1 << 20;
-/// How long what a scribe has left is written to the error log, while nothing else goes on in the master.
+/// How long the master writes lines that a scribe has left to the error log, while nothing else goes on in it.
 const LEFT_LINES_WAIT: Duration = Duration::from_secs(1);
 
-/// What every process of the house shares.
+/// Makes the part of a house that all its processes share.
 fn common(
     generation: u32,
     (mut settings, has_scribe): (Settings, bool),
@@ -125,13 +125,13 @@ fn common(
     })
 }
 
-/// What a house is told of those before it.
+/// The state that a house takes over from those before it.
 pub(crate) struct Before {
     pub(crate) figures: Arc<Figures>,
     pub(crate) ticket_keys: Arc<TicketKeys>,
-    /// What has come of the requests of those that are gone,
+    /// Counts of the requests of houses that are gone,
     pub(crate) departed: Counts,
-    /// and of those that are there.
+    /// and of houses that are there.
     pub(crate) others: Vec<Arc<Tally>>,
 }
 
@@ -147,7 +147,7 @@ impl Before {
     }
 }
 
-/// What the loop holds for a house: what the step decides about it is a `House`.
+/// The loop's part of a house: the step's part is a `House`.
 pub(crate) struct HouseResources {
     pub(super) common: Rc<Common>,
     pub(super) listeners: Vec<Listener>,
@@ -201,23 +201,23 @@ impl HouseResources {
         }
     }
 
-    /// What has come of its requests.
+    /// The counts of its requests.
     pub(super) fn tally(&self) -> Arc<Tally> {
         Arc::clone(&self.common.tally)
     }
 
-    /// All that clients come in by.
+    /// All listeners that clients come in by.
     pub(super) fn doors(&self) -> impl Iterator<Item = &Listener> {
         self.listeners.iter().chain(self.lent.listeners())
     }
 
-    /// Those of them that the app is behind.
+    /// The doors that lead to the app.
     pub(super) fn public_doors(&self) -> impl Iterator<Item = &Listener> {
         self.doors()
             .filter(|door| !self.common.settings.is_admin(door))
     }
 
-    /// What of its settings concerns the master's decisions.
+    /// Its settings that concern the master's decisions.
     pub(super) fn plan(&self) -> Plan {
         let settings = &self.common.settings;
         let ms = |seconds: crate::settings::Seconds| seconds.duration().as_millis() as u64;
@@ -283,7 +283,7 @@ impl HouseResources {
         }
     }
 
-    /// Nobody of it is left: what waited for its scribe is written to the error log.
+    /// No process of the house is left: lines that waited for its scribe are written to the error log.
     pub(super) fn close_logs(&self) {
         let channels = self.common.log_channels.as_ref();
         let lost = channels.map_or(0, |channels| {

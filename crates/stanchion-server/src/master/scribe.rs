@@ -11,11 +11,11 @@ use crate::exit_code;
 use crate::host::REASON_CHARS_MAX;
 use crate::messages::{FromScribe, ToScribe};
 
-/// How long it may take to write what is left, once nobody of the house is there any more to log anything.
+/// How long it may take to write the rest, once no other process of the house is there to log anything.
 const FINISH_MS: u64 = 2_000;
-/// One that was ready for so long has nothing to do with what ended those before it.
+/// A scribe that was ready for so long did not end of the same cause as those before it.
 const LONG_MS: u64 = 60_000;
-/// One that has not set logging up by then is told of, as the others wait for it.
+/// The log names a scribe that has not set logging up within this time, as the others wait for it.
 const SLOW_MS: u64 = 10_000;
 
 #[derive(Debug)]
@@ -25,13 +25,13 @@ pub(super) struct Scribe {
     is_wanted: bool,
     stage: Stage,
     backoff: Backoff,
-    /// One of them was ready, so that the settings of logging are good.
+    /// A scribe was ready before, so that the settings of logging are good.
     has_been_ready: bool,
     /// Why the one that runs cannot set logging up, if it cannot.
     reason: Option<String>,
     /// When the last one was ready.
     ready_ms: u64,
-    /// When the one that sets logging up is told of; `None` if it was.
+    /// When the log names the scribe that sets logging up; `None` if it has.
     slow_at_ms: Option<u64>,
 }
 
@@ -74,9 +74,9 @@ impl Scribe {
         self.stage == Stage::Wanted
     }
 
-    // What must be done.
+    // Actions.
 
-    /// Forks it if it is wanted and not there. Tells of one that takes long.
+    /// Forks it if it is wanted and not there. Logs a warning on a scribe that takes long.
     pub(super) fn keep(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         if self.is_wanted && self.stage == Stage::Wanted && self.backoff.is_over(now_ms) {
             self.stage = Stage::Asked;
@@ -116,7 +116,7 @@ impl Scribe {
             .or(self.stage.deadline_ms())
     }
 
-    /// Has it open its files anew.
+    /// Has it reopen its files.
     pub(super) fn reopen(&self) -> Option<Action> {
         self.pid().map(|_| self.tell(ToScribe::Reopen))
     }
@@ -142,7 +142,7 @@ impl Scribe {
         }
     }
 
-    // What happened.
+    // Events.
 
     pub(super) fn on_forked(&mut self, now_ms: u64, pid: Option<i32>, actions: &mut Vec<Action>) {
         if self.stage != Stage::Asked {
@@ -162,9 +162,9 @@ impl Scribe {
             (FromScribe::Ready, Stage::Booting { pid }) => {
                 self.stage = Stage::Ready { pid };
                 if self.has_been_ready {
-                    // Whoever reads what it writes has not heard that there was none.
+                    // Readers of the scribe's output have not heard that there was no scribe.
                     actions.push(Action::warning(
-                        "another scribe is there: why, and what the master said meanwhile, is in the error log itself",
+                        "another scribe is ready: the error log itself has the reason, and the lines of the master from before",
                     ));
                 }
                 self.has_been_ready = true;
@@ -178,8 +178,8 @@ impl Scribe {
         }
     }
 
-    /// It has ended, when it should have stayed. Says what will be done about it, or that the house is ruined: it is,
-    /// if none was ever ready.
+    /// It has ended, when it should have stayed. Gives the log line on what will be done about it, or the reason why the house is ruined: it is, if
+    /// no scribe was ever ready.
     pub(super) fn on_lost(&mut self, now_ms: u64, exit: Exit) -> Result<Action, Ruin> {
         let was_ready = self.stage.is_ready();
         self.stage = Stage::Wanted;
@@ -195,7 +195,7 @@ impl Scribe {
         if was_ready && now_ms >= self.ready_ms + LONG_MS {
             self.backoff = Backoff::default();
         }
-        // Also if it was: what it is to write may be what it ends of.
+        // Also if it was ready: the lines that it is to write may be the cause of its end.
         self.backoff.failed(now_ms);
         let wait_ms = self.backoff.wait_ms(now_ms);
         let when = if was_ready {

@@ -17,7 +17,7 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    /// What the answer of fork(2) makes of one that was asked for.
+    /// The stage of a child that was asked for, by the result of fork(2).
     pub(super) fn forked(pid: Option<i32>) -> Self {
         pid.map_or(Self::Wanted, |pid| Self::Booting { pid })
     }
@@ -44,8 +44,7 @@ impl Stage {
         }
     }
 
-    /// It is to leave by `deadline_ms`, or earlier if it was told so before. Gives the process to
-    /// tell, if it does not know yet.
+    /// It is to leave by `deadline_ms`, or earlier if it has an earlier deadline. Gives the process to notify, if it was not asked to leave before.
     pub(super) fn leave_by(&mut self, deadline_ms: u64) -> Option<i32> {
         match self {
             Self::Booting { pid } | Self::Ready { pid } => {

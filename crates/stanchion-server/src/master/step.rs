@@ -1,4 +1,4 @@
-//! What the master decides: a pure step from a state and an event to a new state and actions.
+//! The master's decisions: a pure step from a state and an event to a new state and actions.
 //!
 //! No system call, no clock: events carry what happened, `now_ms` is an argument, and the loop in
 //! [`super`] performs the actions. Each event is first noted in the state; then [`Master::settle`]
@@ -18,15 +18,14 @@ use crate::control::ClientId;
 use crate::exit_code;
 use crate::messages::{FromTemplate, FromWorker};
 
-/// What a quick stop leaves to the acceptor to tell everybody, and to workers to end by
-/// themselves.
+/// A quick stop leaves this long to the acceptor to answer all clients, and to workers to end by themselves.
 pub(super) const QUICK_MS: u64 = 1_500;
 
 /// How far the server is from its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RunState {
     Running,
-    /// Whoever is here is served; then all go.
+    /// The clients that are here are served; then all processes go.
     Draining,
     /// All are to go.
     Stopping {
@@ -35,7 +34,7 @@ pub(super) enum RunState {
     Gone,
 }
 
-/// Who has got the door.
+/// The new owner of the door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Successor {
     /// A house of this master.
@@ -53,7 +52,7 @@ pub(super) struct Master {
     pub(super) serving: Option<u32>,
     /// The one that is made ready; it may not be built yet.
     pub(super) building: Option<u32>,
-    /// Who has got the door, as long as that is not told: whoever had it before may still let somebody in.
+    /// The new owner of the door, until that is announced: the owner before may still accept clients until then.
     pub(super) successor: Option<Successor>,
     /// The house that was made last in place of one that was made for the other interface.
     pub(super) second: Option<Second>,
@@ -68,12 +67,10 @@ pub(super) struct Master {
     pub(super) heir: Heir,
     /// The reason that the heir has given at its end.
     pub(super) heir_leaves_because: Option<String>,
-    /// As long as the master before this one is there: until when its last answers are waited for, once
-    /// all else is done.
+    /// Set as long as the master before this one is there: until when this master, once all else is done, waits for the last answers of that one.
     pub(super) predecessor_until_ms: Option<u64>,
     pub(super) dumps: Dumps,
-    /// Who waits for the end of the reload that is under way, of the one that follows it, of an
-    /// upgrade, of a set of stacks.
+    /// Clients that wait for the end of the reload that is under way, of the one that follows it, of an upgrade, of a set of stacks.
     pub(super) reloading: Vec<ClientId>,
     pub(super) reloading_next: Vec<ClientId>,
     pub(super) upgrading: Vec<ClientId>,
@@ -112,7 +109,7 @@ impl Master {
             return actions;
         }
         self.note(now_ms, event, &mut actions);
-        // Nobody is there to be told; the next one is told all it needs.
+        // No message goes to an acceptor that is gone; the next one gets all it needs when it starts.
         actions.retain(|action| match action {
             Action::TellAcceptor { generation, .. } => {
                 let house = self.houses.get(generation);
@@ -148,7 +145,7 @@ impl Master {
         self.houses.values()
     }
 
-    /// The children there are, as far as they have said so. An heir may be nobody's of ours.
+    /// The children there are, as far as they have reported. An heir is not among them: it may be no child of ours.
     pub(super) fn children(&self) -> impl Iterator<Item = i32> {
         self.houses.values().flat_map(House::pids)
     }
@@ -244,7 +241,7 @@ impl Master {
         self.generations = 1;
         self.building = Some(1);
         let target = scaled_to.unwrap_or(plan.workers).min(plan.workers_max);
-        // Not before it was told to go, which gives the time.
+        // The wait has no end until this master drains, which sets one.
         self.predecessor_until_ms = is_heir.then_some(u64::MAX);
         let house = House::new(1, plan, target, !is_heir);
         self.houses.insert(1, house);
@@ -343,7 +340,7 @@ impl Master {
         }
     }
 
-    /// Who should have spoken by then has not.
+    /// Handles children whose report is overdue.
     fn end_silences(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         let mut ruins = Vec::new();
         for house in self.houses.values_mut() {
@@ -366,7 +363,7 @@ impl Master {
                     actions.push(Action::error(message));
                 }
                 if is_late || house.acceptor.is_gone() {
-                    // What is left of the time is for what workers do at their end: hooks, an app's shutdown.
+                    // The rest of the time is for the last work of workers: hooks, an app's shutdown.
                     house.dismiss(deadline_ms.max(now_ms + QUICK_MS));
                 }
             }
@@ -398,8 +395,8 @@ impl Master {
             RunState::Stopping { code } => code,
             RunState::Running | RunState::Gone => return,
         };
-        // A service manager takes the end of this process for the end of the service, and kills whoever
-        // is left of it: also the master before us, which still answers.
+        // A service manager takes the end of this process for the end of the service, and kills all processes that are left of it: also the master
+        // before us, which still answers.
         let is_waited_for = self.run_state == RunState::Draining
             && self
                 .predecessor_until_ms
@@ -444,7 +441,7 @@ impl Master {
     }
 }
 
-/// Tells all who waited.
+/// Sends all clients that waited the outcome.
 pub(super) fn answer(
     clients: &mut Vec<ClientId>,
     outcome: &Result<String, String>,

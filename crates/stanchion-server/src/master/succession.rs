@@ -27,8 +27,7 @@ use crate::messages::{self, Incoming};
 use crate::pidfile::{PidFile, with_suffix};
 use crate::settings::{BindAddress, SignalStyle};
 
-/// What the pid file is called while there are two masters: the old one's in Unicorn's way, the
-/// new one's in gunicorn's.
+/// The suffix of a pid file while there are two masters: of the old master's in Unicorn's way, of the new master's in gunicorn's.
 const OLD_SUFFIX: &str = ".oldbin";
 const NEW_SUFFIX: &str = ".2";
 
@@ -41,19 +40,19 @@ pub struct StartedAs {
     pub directory: PathBuf,
 }
 
-/// The masters before and after this one, and the file in which whoever is the server says so.
+/// The masters before and after this one, and the file that holds the pid of the master that is the server.
 pub(crate) struct Succession {
     pidfile: PidFile,
     path: Option<PathBuf>,
     signals: SignalStyle,
     predecessor: Option<Channel>,
-    /// Whether it can be told which listeners we have dropped.
+    /// Whether it takes messages on listeners that we have dropped.
     hears_of_dropped: bool,
-    /// What only the master before us listened on: its files are nobody's once it is gone.
+    /// Listeners that only the master before us has: once it is gone, no process uses their socket files.
     leftover: Vec<Listener>,
-    /// Where it listens, as long as it is there.
+    /// The addresses that it listens on, as long as it is there.
     theirs: Vec<ListenerAddress>,
-    /// What single workers of that master listen on.
+    /// Listeners of single workers of that master.
     lent: Vec<Listener>,
     scaled_to: Option<u16>,
     heir: Option<HeirProcess>,
@@ -74,7 +73,7 @@ struct HeirProcess {
 }
 
 impl Succession {
-    /// The pid file is written; under another name if another master has handed over and that is the way.
+    /// Writes the pid file; under another name if another master has handed over and the settings ask for gunicorn's way.
     pub(crate) fn begin(
         path: Option<&Path>,
         signals: SignalStyle,
@@ -111,7 +110,7 @@ impl Succession {
         self.scaled_to
     }
 
-    /// What a single worker of the master before us listens on at this address.
+    /// The listener of a single worker of the master before us at this address.
     pub(super) fn lent(&self, address: &BindAddress) -> Option<&Listener> {
         let mut lent = self.lent.iter();
         lent.find(|listener| of_worker::is_at(listener, address))
@@ -122,7 +121,7 @@ impl Succession {
         self.predecessor.is_some()
     }
 
-    /// Of what we listened on, what no other master does: neither the heir nor the one before us.
+    /// Our listeners that no other master has, neither the heir nor the one before us.
     pub(super) fn ours_alone(&self, doors: Vec<Listener>) -> Vec<Listener> {
         if self.heir_serves {
             return Vec::new();
@@ -134,7 +133,7 @@ impl Succession {
         self.heir_serves = true;
     }
 
-    /// What to wait for.
+    /// The descriptors to wait for.
     pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let predecessor = self.predecessor.iter().map(AsFd::as_fd);
         let heir = self.heir.iter().flat_map(|heir| {
@@ -161,14 +160,14 @@ impl Succession {
                 let message = ToPredecessor::Dropped { address };
                 if let Err(error) = messages::report(predecessor, &message) {
                     warn!(
-                        "the old master could not be told that {} is dropped, and may reset connections that wait there: {error}",
+                        "the old master did not hear that {} is dropped, and may reset connections that wait there: {error}",
                         listener.address()
                     );
                 }
             }
         }
         if let Err(error) = messages::report(predecessor, &ToPredecessor::Ready) {
-            warn!("the old master could not be told that the new one serves: {error}");
+            warn!("the old master did not hear that the new one serves: {error}");
         }
     }
 
@@ -202,7 +201,7 @@ impl Succession {
         }
         if let Some(heir) = &mut self.heir {
             let has_ended = heir.has_ended();
-            // Then it has said before whatever it says.
+            // This comes after the check: an heir that has ended has sent all that it had to send.
             events.extend(heir.gather());
             if has_ended || dead.contains(&heir.pid) {
                 events.extend(heir.reason().map(Event::HeirLeaves));
@@ -250,12 +249,12 @@ impl Succession {
 }
 
 impl HeirProcess {
-    /// Whether it has, as far as we are not told by its being reaped.
+    /// Whether it has ended, if it is not our child: a child is reaped.
     fn has_ended(&self) -> bool {
         let asked = self.sibling.as_ref().map(Sibling::has_ended);
         asked.unwrap_or(Ok(false)).unwrap_or_else(|error| {
             error!(
-                "whether the new master {} still runs cannot be told: {error}",
+                "the master cannot find out whether the new master {} still runs: {error}",
                 self.pid
             );
             false
@@ -266,7 +265,7 @@ impl HeirProcess {
     fn reason(&mut self) -> Option<String> {
         let said = self.words.take()?.read().unwrap_or_else(|error| {
             error!(
-                "what the new master {} has said cannot be read: {error}",
+                "the output of the new master {} cannot be read: {error}",
                 self.pid
             );
             None
@@ -278,9 +277,9 @@ impl HeirProcess {
         Some(reason)
     }
 
-    /// What it says.
+    /// Reads its messages.
     fn gather(&mut self) -> Option<Event> {
-        // It drops what it was given, and no more.
+        // It can drop as many listeners as it was given, and no more.
         for _ in 0..=LISTENERS_MAX {
             match messages::receive(self.channel.as_ref()?) {
                 Ok(Incoming::Message(ToPredecessor::Dropped { address })) => {
@@ -290,10 +289,10 @@ impl HeirProcess {
                 }
                 Ok(Incoming::Message(ToPredecessor::Ready)) => return Some(Event::HeirReady),
                 Ok(Incoming::Nothing) => break,
-                // The kernel tells when it has ended.
+                // The kernel reports when it has ended.
                 Ok(Incoming::Closed) => self.channel = None,
                 Err(error) => {
-                    error!("what the new master says makes no sense: {error}");
+                    error!("the new master has sent an invalid message: {error}");
                     break;
                 }
             }
@@ -306,7 +305,7 @@ impl Loop<'_> {
     /// Starts the stanchion that is installed now, and gives it the door.
     pub(super) fn start_heir(&mut self) {
         self.hook(Hook::PreExec);
-        // Before it can write its own.
+        // Before the heir can write its own pid file.
         self.succession.step_aside();
         let pid = match self.fork_heir() {
             Ok(pid) => Some(pid),
@@ -319,17 +318,17 @@ impl Loop<'_> {
     }
 
     fn fork_heir(&mut self) -> io::Result<i32> {
-        // The kernel ends all others with it (pid_namespaces(7)).
+        // The kernel ends all processes of a pid namespace with the first one (pid_namespaces(7)).
         if process::pid() == 1 {
             return Err(io::Error::other(
                 "this master is the first process of its pid namespace, as in a container, and all other processes \
-                 end with it: start the container anew instead",
+                 end with it: restart the container instead",
             ));
         }
         let (ours, theirs) = Channel::pair()?;
         // Before the fork: a child of a process that had threads could not allocate.
         let (mut handover, mut doors) = self.handover(&theirs)?;
-        // Without standard error it says nothing by which this master could tell why it ends.
+        // Without these the heir starts as well, and this master cannot say why it ends.
         let (words, given) = LastWords::make().ok().unzip();
         handover.streams = given.as_ref().map(Given::streams);
         let mut command = self.command_for_heir(&handover)?;
@@ -339,7 +338,7 @@ impl Loop<'_> {
             beside = sibling;
             Ok(forked)
         };
-        // It may be told to leave before it has become another program.
+        // The heir may be sent TERM before it has become another program.
         let open_files = self.open_files;
         let in_child = || open_files.restore().and_then(|()| signal::reset(&SIGNALS));
         match held_signals::fork_with(&SIGNALS, fork, in_child)? {
@@ -372,8 +371,8 @@ impl Loop<'_> {
         }
     }
 
-    /// What a new master gets, which is to say over `channel` that it serves; and descriptors of the listeners and of what
-    /// else it gets, which it has once they are kept over the exec.
+    /// The handover to a new master, which reports over `channel` that it serves; and descriptors of the listeners and of all else that it gets,
+    /// which it has once they are kept over the exec.
     fn handover(&self, channel: &Channel) -> io::Result<(Handover, Vec<OwnedFd>)> {
         let present = self.houses.get(&self.present.generation);
         let listeners: Vec<_> = present.iter().flat_map(|house| &house.listeners).collect();
@@ -395,7 +394,7 @@ impl Loop<'_> {
         let is_asgi = self.settings().is_asgi();
         let mut handover =
             Handover::new(process::pid(), channel, heirlooms, lent, scaled_to, is_asgi);
-        // One that is of no use to an older version would be left open there, and be its app's.
+        // An older version has no use for the descriptor and would leave it open, for its app to inherit.
         let ticket_keys = if self.settings().serves_tls() {
             self.present.ticket_keys.try_clone_fd()?
         } else {

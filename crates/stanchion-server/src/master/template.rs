@@ -12,9 +12,9 @@ pub(super) struct Template {
     generation: u32,
     stage: Stage,
     backoff: Backoff,
-    /// None has found, after the import, that each worker has to import the app for itself.
+    /// No template has found, after the import, that each worker has to import the app for itself.
     may_preload: bool,
-    /// The one that runs has found that, and is to end.
+    /// The template that runs has found that, and is to end.
     is_leaving: bool,
 }
 
@@ -48,7 +48,7 @@ impl Template {
         self.stage == Stage::Wanted
     }
 
-    // What must be done.
+    // Actions.
 
     /// Forks it if it is not there.
     pub(super) fn keep(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
@@ -74,7 +74,7 @@ impl Template {
         }
     }
 
-    // What happened.
+    // Events.
 
     pub(super) fn on_forked(&mut self, now_ms: u64, pid: Option<i32>, actions: &mut Vec<Action>) {
         if self.stage != Stage::Asked {
@@ -94,8 +94,8 @@ impl Template {
         }
     }
 
-    /// It has imported the app and cannot fork workers with it. The next one does without, as long as this
-    /// house stands. Gives the process that has the app for itself, unless it had no business to say so.
+    /// It has imported the app and cannot fork workers with it. The next template does without the import, as long as this house stands. Gives the
+    /// process that has the app for itself, unless the report came out of turn.
     pub(super) fn on_not_for_workers(&mut self) -> Option<i32> {
         match self.stage {
             Stage::Booting { pid } if self.may_preload => {
@@ -117,7 +117,7 @@ impl Template {
         }
     }
 
-    /// The process was that of the house before this one, and has the app.
+    /// The process was the template of the house before this one, and has the app.
     pub(super) fn comes_over(&mut self, pid: i32) {
         self.stage = Stage::Booting { pid };
     }

@@ -20,8 +20,7 @@ pub(super) struct Worker {
     pub(super) nth: u32,
     /// When it was asked for.
     pub(super) asked_ms: u64,
-    /// Since when nobody has its end of the channel to us, or, if it is only asked for, the template
-    /// that was to fork it.
+    /// Since when no process has its end of the channel to us; if it is only asked for, perhaps since when the template is gone that was to fork it.
     pub(super) silent_since_ms: Option<u64>,
     /// When it became ready, if it did.
     pub(super) ready_ms: Option<u64>,
@@ -31,11 +30,11 @@ pub(super) struct Worker {
     pub(super) due: Option<String>,
     /// Its successor has been asked for: it stays until that one is ready.
     pub(super) relieved: bool,
-    /// It was sent TERM a second time, in case the first was lost in somebody else's.
+    /// It was sent TERM a second time, in case the kernel merged the first with a TERM of another process.
     pub(super) was_told_again: bool,
-    /// What ends it, once that is known.
+    /// The cause of its end, once that is known.
     pub(super) cause: Option<Cause>,
-    /// Its event loop has not turned for a while, or it takes no request, which was said.
+    /// Its event loop has not turned for a while, or it takes no request, and the log has said so.
     pub(super) is_late: bool,
     /// It will be killed.
     pub(super) condemned: Option<Sentence>,
@@ -61,7 +60,7 @@ impl Worker {
         }
     }
 
-    /// What it is called, if these seats are its.
+    /// Its reference, if these seats are its.
     pub(super) fn at(&self, index: u16) -> WorkerRef {
         let tenure = self.tenure;
         WorkerRef { index, tenure }
@@ -135,7 +134,7 @@ pub(super) struct Present {
 }
 
 impl Present {
-    /// The master tells the acceptor of it.
+    /// The message to the acceptor about it.
     pub(super) fn ready(self) -> ToAcceptor {
         let Self {
             worker,
@@ -163,7 +162,7 @@ pub(super) fn called(number: u16, pid: Option<i32>) -> String {
 /// A worker did not get to serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BootFailure {
-    /// The app is broken, and nobody has ever served: what the server's exit code would be.
+    /// The app is broken, and no worker has ever served: the server's exit code would be this.
     App(i32),
     /// It may go better next time.
     Passing,

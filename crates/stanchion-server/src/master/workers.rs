@@ -1,4 +1,4 @@
-//! The workers' table: who sits where, who is on the way, and who has gone.
+//! The table of workers: those at their seats, those on the way, and those that have gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::messages::{ToAcceptor, ToTemplate, WorkerRef};
 
 /// How long a template may take for its next fork, hooks included, before it counts as stuck.
 const FORK_MS_MAX: u64 = 60_000;
-/// How long a worker may be there without its channel to us: one that ends closes that just before.
+/// How long a worker may go on after its channel has ended: a worker that exits closes its channel just before.
 const SILENT_MS: u64 = 1_000;
 
 #[derive(Debug)]
@@ -25,9 +25,9 @@ pub(super) struct Workers {
     pub(super) generation: u32,
     /// By index: those asked for, running, or about to be reaped.
     pub(super) seated: BTreeMap<u16, Worker>,
-    /// The tenure last given for each index. It wraps, long after anybody remembers the first.
+    /// The tenure last given for each index. It wraps, long after any process remembers the first.
     tenures: Vec<u16>,
-    /// How many have had each number.
+    /// How many workers have had each number.
     had: BTreeMap<u16, u32>,
     /// When the template was last known to do what it is asked.
     heard_ms: u64,
@@ -35,7 +35,7 @@ pub(super) struct Workers {
     backoff: Backoff,
     /// Whether any was ever ready: before that, a broken app ends the server.
     have_served: bool,
-    /// That even a newborn worker takes more memory than it may was said.
+    /// The log has said that even a newborn worker takes more memory than it may.
     pub(super) told_of_newborn: bool,
 }
 
@@ -59,7 +59,7 @@ impl Workers {
         self.have_served
     }
 
-    /// From now on the app is not what is to blame, even if none of them was wanted so far.
+    /// From now on a failed boot is not put down to the app, even if no worker was wanted so far.
     pub(super) fn are_trusted(&mut self) {
         self.have_served = true;
     }
@@ -74,8 +74,7 @@ impl Workers {
         self.seated.values().filter(ready).count()
     }
 
-    /// Where to put those of `target` that are missing: those who are about to go do not count, so
-    /// their successors come first.
+    /// The indexes of the workers that are missing of `target`: workers that are about to go do not count, so their successors come first.
     pub(super) fn missing(&self, target: u16) -> impl Iterator<Item = u16> {
         let staying = self.seated.values().filter(|worker| worker.is_staying());
         let missing = usize::from(target).saturating_sub(staying.count());
@@ -133,13 +132,13 @@ impl Workers {
             .filter(|seated| seated.tenure == worker.tenure)
     }
 
-    // What must be done.
+    // Actions.
 
     pub(super) fn may_try(&self, now_ms: u64) -> bool {
         self.backoff.is_over(now_ms)
     }
 
-    /// Asks the template for whoever is missing.
+    /// Asks the template for the missing workers.
     pub(super) fn fork_missing(&mut self, now_ms: u64, target: u16, actions: &mut Vec<Action>) {
         if !self.may_try(now_ms) {
             return;
@@ -171,7 +170,7 @@ impl Workers {
         (worker, number)
     }
 
-    /// The lowest that none of those has who stay.
+    /// The lowest number that no staying worker has.
     fn free_number(&self) -> u16 {
         let staying = self.seated.values().filter(|worker| worker.is_staying());
         let taken: BTreeSet<u16> = staying.map(|worker| worker.number).collect();
@@ -193,7 +192,7 @@ impl Workers {
             .is_some_and(|overdue_ms| now_ms >= overdue_ms)
     }
 
-    /// When they are.
+    /// When [`Self::are_overdue`] becomes true.
     pub(super) fn overdue_ms(&self) -> Option<u64> {
         let asked = self.seated.values();
         let asked = asked.filter(|worker| worker.stage == Stage::Asked);
@@ -201,7 +200,7 @@ impl Workers {
         Some(first_ms.max(self.heard_ms) + FORK_MS_MAX)
     }
 
-    /// Deals with those whose channel to us has ended though they have not, as far as is known.
+    /// Deals with workers whose channel has ended though their processes, as far as is known, have not.
     pub(super) fn end_silences(
         &mut self,
         now_ms: u64,
@@ -226,7 +225,7 @@ impl Workers {
             actions.push(Action::error(format!(
                 "worker {number} ended before it said anything; next try in {wait_ms} ms"
             )));
-            // Should it run all the same, it finds nobody to report to, and leaves.
+            // If it runs after all, it finds its channel closed when it reports, and leaves.
             actions.push(Action::Vacate {
                 generation: self.generation,
                 worker: index,
@@ -303,8 +302,7 @@ impl Workers {
             .min()
     }
 
-    /// Tells a new acceptor who has gone, as the one before it may not have heard or acted, and
-    /// who serves.
+    /// Tells a new acceptor which workers have gone, as the acceptor before it may not have heard or acted, and which serve.
     pub(super) fn introduce(&self, actions: &mut Vec<Action>) {
         let generation = self.generation;
         let tell = |message| Action::TellAcceptor {
@@ -323,7 +321,7 @@ impl Workers {
         }
     }
 
-    // What happened.
+    // Events.
 
     /// The template could not fork a worker.
     pub(super) fn on_not_forked(
@@ -349,7 +347,7 @@ impl Workers {
         Err(BootFailure::Passing)
     }
 
-    /// A worker is there. True if it was asked for; else it is too late, and goes.
+    /// A worker is there. True if it was asked for; a process that comes too late is killed.
     pub(super) fn on_here(
         &mut self,
         now_ms: u64,
@@ -372,8 +370,7 @@ impl Workers {
         }
     }
 
-    /// Nobody has a worker's end of its channel any more. `is_asked`: there is a template that may
-    /// be forking it.
+    /// No process has a worker's end of its channel any more. `is_asked`: there is a template that may be forking it.
     pub(super) fn on_silent(&mut self, now_ms: u64, worker: WorkerRef, is_asked: bool) {
         let WorkerRef { index, .. } = worker;
         let Some(seated) = self.entry(worker) else {
@@ -386,8 +383,7 @@ impl Workers {
         }
     }
 
-    /// The template has ended: those that it was asked for have been forked and will say so, or will
-    /// never be. True if there were any.
+    /// The template has ended: workers that it was asked for have been forked and will report, or will never exist. True if there were any.
     pub(super) fn on_template_lost(&mut self, now_ms: u64) -> bool {
         let was_asked = |worker: &&mut Worker| worker.stage == Stage::Asked;
         let were_asked = self.seated.values_mut().filter(was_asked);
@@ -421,7 +417,7 @@ impl Workers {
                     "worker ready worker={number} pid={pid} generation={generation}"
                 )));
             }
-            // It was told while it was booting, when it may not have listened yet.
+            // It was sent TERM while it was booting, when it may not have listened yet.
             Stage::Leaving { pid, .. } => {
                 seated.ready_ms = Some(now_ms);
                 actions.push(Action::Kill(pid, SIGTERM));
@@ -445,7 +441,7 @@ impl Workers {
         }
     }
 
-    /// One of them has ended.
+    /// A worker has ended.
     pub(super) fn on_reaped(
         &mut self,
         now_ms: u64,

@@ -129,7 +129,7 @@ fn an_app_that_workers_cannot_have_from_the_template_is_left_to_them_once_and_fo
          template 1: fork 0/2",
     );
     tree.play([here(1, 0, 2, 102), ready(1, 0, 2)]);
-    // One that ends later is followed by another such one, also if it has the number of the first.
+    // If a template ends later, another one without the app follows it, also if it has the number of the first.
     let lost = "warning: the template was killed by SIGKILL; another one is started
          fork template 1 without the app";
     tree.expect(reaped(12, KILLED), lost);
@@ -251,7 +251,7 @@ fn workers_that_die_while_booting_are_forked_ever_more_slowly() {
     }
     tree.play([here(1, 0, 4, 100)]);
     tree.play([ready(1, 0, 4), reaped(100, LEFT), here(1, 0, 5, 100)]);
-    // One that was ready starts it over.
+    // A worker that was ready starts the count again.
     tree.expect_among(
         reaped(100, BROKEN),
         "error: worker 0 (100) exited with code 4 while booting, \
@@ -284,8 +284,7 @@ fn what_the_kernel_refuses_to_fork_is_tried_again() {
     tree.expect_tick_after(100, "template 1: fork 0/2");
 }
 
-/// The master before it goes on unless all is well here: nobody is let in before that, and nothing is
-/// tried twice.
+/// The master before it goes on unless all is well here: until then the heir accepts no client, and tries nothing twice.
 #[test]
 fn an_heir_has_the_door_when_it_is_ready_and_gives_up_at_the_first_trouble() {
     let born = || {

@@ -1,4 +1,4 @@
-//! Who asks over the control socket is told the outcome, once; and commands that change nothing.
+//! A client that asks over the control socket gets the outcome, once; and commands that change nothing.
 
 use super::*;
 
@@ -7,9 +7,9 @@ fn the_stacks_of_all_workers_are_written_one_after_the_other_and_shown() {
     let mut tree = Tree::retiring();
     tree.expect(ask(Command::Dump), "dump 1:100");
     tree.expect(dumped(1, 0, 1), "show 1:0=100 to 7\ndump 1:101");
-    // One that hangs does not hold up the others.
+    // A worker that hangs does not hold up the others.
     tree.expect_tick_after(1_000, "show 1:1=101 to 7\ndump 2:200");
-    // Neither does one that ends.
+    // Neither does a worker that ends.
     tree.expect_among(reaped(200, LEFT), "show 2:0=200 to 7\ndump 2:201");
     tree.expect(dumped(2, 1, 1), "show 2:1=201 to 7\nreply 7: ok");
     assert_eq!(tree.due_in_ms(), Some(6_000), "nobody was killed for it");
@@ -80,10 +80,10 @@ fn the_logs_are_opened_anew_by_all_who_listen() {
     let all = "reopen\nacceptor 1: reopen\ntemplate 1: reopen\nUSR1 101";
     tree.expect(
         signal(SIGUSR1),
-        &format!("info: USR1: opening the logs anew\n{all}"),
+        &format!("info: USR1: reopening the logs\n{all}"),
     );
     tree.expect(
         ask(Command::Reopen),
-        &format!("info: ctl: opening the logs anew\n{all}\nreply 7: ok: the logs are opened anew"),
+        &format!("info: ctl: reopening the logs\n{all}\nreply 7: ok: the logs are reopened"),
     );
 }

@@ -27,7 +27,7 @@ fn condemned(others: bool) -> Tree {
     tree
 }
 
-/// The acceptor is told at each look: it may be another seat that is overdue by now.
+/// The acceptor gets this at each look: it may be another seat that is overdue by now.
 const TOLD: &str = "acceptor 1: overdue seat 0/1 30042";
 
 #[test]
@@ -53,7 +53,7 @@ fn its_client_is_told_its_stacks_are_shown_and_it_is_ended_at_once_if_it_does_no
 fn one_that_does_not_heed_abrt_is_killed() {
     let mut tree = condemned(false);
     tree.play([dumped(1, 0, 1)]);
-    // Whatever is found meanwhile, it has its time for the hook.
+    // The worker has its time for the hook, whatever the master finds meanwhile.
     tree.play([overdue(1, 0, false), overdue(1, 0, true)]);
     tree.expect_tick_after(ABORT_MS, "KILL 100");
     tree.expect_among(
@@ -87,7 +87,7 @@ fn its_other_requests_have_a_grace_to_end() {
     tree.now_ms += 100;
     tree.expect(dumped(1, 0, 1), "show 1:0=100");
     tree.expect(overdue(1, 0, true), TOLD);
-    // In silence: that it is ended has been said.
+    // Without a log line, as the log has said that it is killed.
     tree.expect_tick_after(GRACE_MS, "ABRT 100");
 
     let mut tree = condemned(true);
@@ -100,7 +100,7 @@ fn its_other_requests_have_a_grace_to_end() {
     tree.expect(dumped(1, 0, 1), "show 1:0=100\nABRT 100");
 }
 
-/// What is said when worker 0 has not turned its loop for 5 s.
+/// The log line when worker 0 has not turned its loop for 5 s.
 const LATE: &str = "warning: the event loop of worker 0 (100) has not turned for 5.0 s (loop_timeout): something in the \
                     app blocks it; the others get its share\ndump 1:100";
 

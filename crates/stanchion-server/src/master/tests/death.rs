@@ -68,13 +68,13 @@ fn a_worker_that_ends_before_it_says_anything_is_forked_again() {
         "error: worker 0 ended before it said anything; next try in 100 ms\nvacate 1:0",
     );
     tree.expect_tick_after(100, "template 1: fork 0/2");
-    // What is heard of it now comes too late.
+    // Its reports come too late now.
     tree.expect(ready(1, 0, 1), "");
     tree.expect(silent(1, 0, 1), "");
     tree.expect(here(1, 0, 1, 100), "KILL 100");
 }
 
-/// Nothing is tried twice beside a house that serves: who waits for the reload must hear.
+/// Nothing is tried twice beside a house that serves: the client that waits for the reload must hear of it.
 #[test]
 fn a_reload_fails_if_a_worker_ends_before_it_says_anything() {
     let mut tree = Tree::building();
@@ -148,7 +148,7 @@ fn a_template_that_does_not_fork_is_replaced() {
     tree.expect(template_ready(1), "template 1: fork 0/3");
 }
 
-/// The kernel gives pids anew, and the master reaps every orphan of the app.
+/// The kernel reuses pids, and the master reaps every orphan of the app.
 #[test]
 fn a_worker_with_the_pid_of_an_orphan_that_was_reaped_long_ago_lives() {
     let mut tree = Tree::serving();
@@ -202,7 +202,7 @@ fn a_template_that_dies_again_and_again_while_forking_is_started_ever_more_slowl
         tree.play([template_forked(1, Some(pid))]);
         tree.expect(template_ready(1), &format!("template 1: fork 0/{tenure}"));
     }
-    // One that has forked starts it over.
+    // A template that has forked starts the count again.
     tree.play([here(1, 0, 5, 105), ready(1, 0, 5), reaped(105, LEFT)]);
     tree.expect(
         reaped(pid, KILLED),

@@ -1,4 +1,4 @@
-//! By what the app is called, where it is to say so itself.
+//! The interface by which the app is called, where the app is to decide it.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! A drain serves whoever is here, a quick stop does not, and nothing is left behind.
+//! A drain serves the clients that are here, a quick stop does not, and nothing is left behind.
 
 use super::*;
 use SignalStyle::{Gunicorn, Unicorn};
@@ -34,7 +34,7 @@ fn the_styles_differ_in_which_signal_drains() {
     assert!(drains(SIGTERM, Gunicorn) && drains(SIGQUIT, Unicorn));
     assert!(!drains(SIGQUIT, Gunicorn) && !drains(SIGTERM, Unicorn));
     assert!(!drains(SIGINT, Gunicorn) && !drains(SIGINT, Unicorn));
-    // What is no command at all.
+    // A signal that is no command.
     for style in [Gunicorn, Unicorn] {
         assert_eq!(command_of(stanchion_sys::signal::SIGCHLD, style), None);
     }
@@ -170,7 +170,7 @@ fn a_worker_that_is_forked_as_the_server_stops_is_stopped_too() {
     let mut tree = Tree::serving();
     tree.play([reaped(100, KILLED), signal(SIGINT)]);
     tree.expect(here(1, 0, 2, 102), "TERM 102");
-    // It did not listen yet, and now it does.
+    // It did not listen to signals yet, and now it does.
     tree.expect(ready(1, 0, 2), "TERM 102");
     tree.play([10, 11, 101].map(|pid| reaped(pid, LEFT)));
     tree.expect_among(reaped(102, LEFT), "vacate 1:0\ndrop 1\nexit 0");

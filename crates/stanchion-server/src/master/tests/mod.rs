@@ -30,7 +30,7 @@ use crate::messages::{
 };
 use crate::settings::SignalStyle;
 
-/// All that was said was heard.
+/// All that children had sent was heard.
 const TICK: Event = Event::Tick { heard_ms: u64::MAX };
 
 const KILLED: Exit = Exit::Signal(SIGKILL);
@@ -38,7 +38,7 @@ const LEFT: Exit = Exit::Code(0);
 const BROKEN: Exit = Exit::Code(4);
 
 const HEIR: i32 = 50;
-/// Whoever asks over the control socket.
+/// A client of the control socket.
 const CLIENT: ClientId = 7;
 
 const PLAN: Plan = Plan {
@@ -54,7 +54,7 @@ const PLAN: Plan = Plan {
     is_guess: false,
 };
 
-/// The app is to say by what it is called.
+/// The app is to decide by which interface it is called.
 const GUESS: Plan = Plan {
     is_guess: true,
     ..PLAN
@@ -76,7 +76,7 @@ fn worker(generation: u32, index: u16) -> i32 {
 /// How to get there.
 type Situation = fn() -> Tree;
 
-/// A master, and the time it is told.
+/// A master and its time.
 struct Tree {
     master: Master,
     now_ms: u64,
@@ -132,7 +132,7 @@ impl Tree {
         tree
     }
 
-    /// The second house serves, and the first one may still let somebody in.
+    /// The second house serves, and the first one may still accept clients.
     fn taking_over() -> Self {
         let mut tree = Self::building();
         tree.load(2);
@@ -154,7 +154,7 @@ impl Tree {
         tree
     }
 
-    /// The other master serves, and this one may still let somebody in.
+    /// The other master serves, and this one may still accept clients.
     fn handing_over() -> Self {
         let mut tree = Self::upgrading();
         tree.play([Event::HeirReady]);
@@ -186,7 +186,7 @@ impl Tree {
         tree
     }
 
-    // What children do, all together.
+    // Reports of several children at once.
 
     fn fork(&mut self, generation: u32) {
         self.play([
@@ -223,7 +223,7 @@ impl Tree {
         }
     }
 
-    /// What follows, one action a line.
+    /// The resulting actions, one a line.
     fn step(&mut self, event: Event) -> String {
         let is_tick = matches!(event, Event::Tick { .. });
         let actions = self.master.step(self.now_ms, event);

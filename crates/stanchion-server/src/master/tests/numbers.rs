@@ -163,7 +163,7 @@ fn a_pause_sends_all_workers_away_and_more_brings_them_back() {
     );
 }
 
-/// Whoever waits there cannot go over to the new house.
+/// Requests that wait in a house cannot go over to the new one.
 #[test]
 fn a_house_that_retires_after_a_pause_has_a_worker_again() {
     let mut tree = Tree::serving();

@@ -20,7 +20,7 @@ enum Role {
     Acceptor {
         /// Whether it is to let clients in.
         open: bool,
-        /// When it was told to retire, as long as it has not heard it: it still lets clients in.
+        /// When it was ordered to retire, as long as it has not read the order: it still accepts clients.
         retires_since_ms: Option<u64>,
     },
     Template {
@@ -29,7 +29,7 @@ enum Role {
         /// It has said that it has the app for itself alone, or for the other interface, and waits for the master's answer.
         waits: bool,
         orders: VecDeque<WorkerRef>,
-        /// What it could not fork, and has not reported.
+        /// Workers that it could not fork, and has not reported.
         unreported: VecDeque<WorkerRef>,
     },
     Worker {
@@ -43,7 +43,7 @@ enum Role {
     Heir,
 }
 
-/// An acceptor that lets nobody in.
+/// An acceptor that accepts no client.
 const CLOSED: Role = Role::Acceptor {
     open: false,
     retires_since_ms: None,
@@ -54,7 +54,7 @@ struct Child {
     /// Its generation; 0 for an heir.
     house: u32,
     role: Role,
-    /// It has reported that it is ready; from then on it heeds what it is told.
+    /// It has reported that it is ready; from then on it heeds orders.
     ready: bool,
     told_to_leave: bool,
     /// It does nothing any more, and has to be killed.
@@ -66,7 +66,7 @@ type Choice = u16;
 
 struct World {
     tree: Tree,
-    /// What the settings say.
+    /// The settings.
     plan: Plan,
     events: VecDeque<Event>,
     /// Reports that were sent and not read.
@@ -95,11 +95,11 @@ struct World {
     /// reported.
     seated: BTreeMap<(u32, u16), (u16, bool)>,
     tenures: BTreeMap<(u32, u16), u16>,
-    /// Workers that may have held requests, have been reaped, and of which no acceptor was told.
+    /// Workers that may have held requests and have been reaped, but whose end no acceptor has heard of.
     owed: BTreeSet<(u32, WorkerRef)>,
     served: BTreeMap<i32, (u32, WorkerRef)>,
     last_client: ClientId,
-    /// Clients that have not been told the outcome.
+    /// Clients that wait for the outcome.
     waiting: BTreeSet<ClientId>,
     handed_over: bool,
     is_to_leave: bool,
@@ -339,7 +339,7 @@ impl World {
         }
     }
 
-    /// Unless the server leaves: then nobody is served by anybody much longer.
+    /// Unless the server leaves: then no client is served much longer.
     fn check_that_nobody_else_lets_in(&self) {
         let now_ms = self.tree.now_ms;
         for child in self.children.values() {
@@ -357,7 +357,7 @@ impl World {
     fn rebuild(&mut self, generation: u32, first: u32, template: Option<i32>) {
         assert!(
             self.houses.contains(&first),
-            "of what it is made like nothing is left"
+            "nothing is left of the house that it copies"
         );
         assert!(!self.seconds.contains(&first), "a third one");
         let open = |role: &Role| matches!(role, Role::Acceptor { open: true, .. });
@@ -481,7 +481,7 @@ impl World {
             return;
         }
         let scribe = self.find(generation, |role| *role == Role::Scribe);
-        // One that the master has not heard of has no seat, and finds out.
+        // A scribe that the master has not heard of has no seat, and finds out.
         let logs = |role: &Role| matches!(role, Role::Acceptor { .. } | Role::Template { .. });
         assert_eq!(self.find(generation, logs), None, "it is to be the last");
         if let Some(child) = scribe.and_then(|pid| self.children.get_mut(&pid)) {
@@ -522,7 +522,7 @@ impl World {
                 orders.push_back(worker);
             }
         } else {
-            // One that is dead does not read it.
+            // A dead template does not read it.
             self.silent.push_back(silent(generation, index, tenure));
         }
     }
@@ -547,7 +547,7 @@ impl World {
         }
     }
 
-    /// Whoever had a worker's end of its channel is gone.
+    /// The process that had a worker's end of its channel is gone.
     fn end_channel(&mut self, house: u32, worker: WorkerRef) {
         if self.holds_post(house, worker) {
             let silent = silent(house, worker.index, worker.tenure);
@@ -666,7 +666,7 @@ impl World {
                 self.reports
                     .push_back(super::here(house, index, tenure, pid));
             } else {
-                // There is nobody to say it to.
+                // The master does not hold its channel any more.
                 self.die(pid, Exit::Code(3));
             }
             return true;
@@ -739,8 +739,7 @@ impl World {
         true
     }
 
-    /// What a child says that is not ready yet; also one that has not imported the app, or has found the other interface
-    /// before: it may lie.
+    /// A report of a child that is not ready yet; also of a child that has not imported the app, or has found the other interface before: it may lie.
     fn other_interface_of(&self, pid: i32) -> Option<Event> {
         let child = &self.children[&pid];
         if child.ready || child.stuck {
@@ -849,7 +848,7 @@ impl World {
         }
     }
 
-    /// What is wrong with a worker.
+    /// An event on a worker that is in trouble.
     fn trouble(&mut self, kind: Choice, detail: Choice) {
         let house = self.any_house(detail);
         let worker = detail / 8 % WORKERS_MAX;
@@ -954,8 +953,8 @@ proptest! {
         prop_assert_eq!(&world.waiting, &BTreeSet::new(), "these were not told");
         match world.exits.first() {
             Some(0) => prop_assert!(world.handed_over),
-            // Nobody asked it to leave: that is for an app or an acceptor that never worked, or a second house that
-            // could not be made.
+            // No command made it leave: the exit code is that of an app or an acceptor that never worked, or of a second house that could not be
+            // made.
             Some(code) => prop_assert!([1, 2, 3, 4].contains(code), "exit {code}"),
             None => world.check_that_all_serve(),
         }

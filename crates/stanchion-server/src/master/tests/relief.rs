@@ -26,7 +26,7 @@ fn nobody_follows_a_worker_that_was_sent_term_while_its_house_leaves() {
     }
 }
 
-/// The kernel may have made one of the two, and the worker takes that for somebody else's.
+/// The kernel may have merged the two, and the worker takes that for a TERM of another process.
 #[test]
 fn a_worker_that_is_to_leave_and_was_sent_term_by_somebody_is_sent_ours_again_once() {
     for situation in [Tree::draining, Tree::handed_over, Tree::retiring] {
@@ -318,7 +318,7 @@ fn a_successor_has_the_number_of_the_one_it_replaces_wherever_it_sits() {
     tree.play([here(1, 0, 2, 104)]);
     tree.play([ready(1, 0, 2)]);
     tree.expect_among(reaped(102, LEFT), "news: gone 1=102 max_requests");
-    // Who dies by itself leaves its number too, and of those too many the last one goes.
+    // A worker that dies by itself leaves its number too, and the last of the surplus workers goes.
     tree.expect_among(
         reaped(103, KILLED),
         "news: gone 0=103 killed\ntemplate 1: fork 1/3 nr=0",

@@ -53,7 +53,7 @@ fn the_new_house_serves_when_all_of_it_is_ready_and_the_old_one_retires() {
     }
 }
 
-/// Whoever comes last, it is then that the house is ready, and not before.
+/// The house is ready when the last of them is ready, and not before.
 #[test]
 fn acceptor_template_and_workers_may_be_ready_in_any_order() {
     let events = [
@@ -81,7 +81,7 @@ fn a_house_without_workers_is_ready_when_its_template_is() {
     tree.play([ask(Command::Scale(0)), signal(SIGHUP), built(2, PLAN)]);
     tree.fork(2);
     tree.expect(acceptor_ready(2), "");
-    // Whoever waits in the old one is still served.
+    // Requests that wait in the old house are still served.
     let for_the_last = "acceptor 1: retire 5000\ntemplate 1: fork 2/1 nr=0";
     let promoted = PROMOTED.replace("acceptor 1: retire 5000", for_the_last);
     tree.expect(template_ready(2), &promoted);
@@ -102,7 +102,7 @@ fn a_configuration_that_is_wrong_leaves_the_old_house_serving() {
     tree.expect(signal(SIGHUP), FOLLOWS);
 }
 
-/// What fails, why the reload fails then, and what is done about the rest of the house.
+/// The event that fails, the reason of the failure that follows, and the actions about the rest of the house.
 type Failure = (Situation, Event, &'static str, &'static str);
 
 #[test]
@@ -219,7 +219,7 @@ fn who_has_loaded_the_app_does_not_say_why_it_cannot_be_loaded() {
     };
     let reason = cannot_load();
     let template_lies = template_said(2, FromTemplate::CannotLoad { reason });
-    // One that serves, one that is not there any more, and the template of workers that are.
+    // A worker that serves, a worker that is not there any more, and the template of workers that are.
     for lie in [worker_lies(0, 1), worker_lies(1, 9), template_lies] {
         let mut tree = nearly_ready();
         tree.expect(lie, "");
@@ -246,7 +246,7 @@ fn a_worker_that_served_and_died_in_the_new_house_is_replaced_as_ever() {
 fn a_house_that_failed_is_gone_when_all_of_it_is() {
     let mut tree = nearly_ready();
     tree.play([reaped(21, BROKEN), reaped(20, LEFT), reaped(200, LEFT)]);
-    // One that hangs is killed.
+    // A worker that hangs is killed.
     tree.expect_tick_after(
         1_500,
         "warning: worker 1 (201) did not leave in time and is killed\nKILL 201",
@@ -275,7 +275,7 @@ fn without_an_acceptor_the_old_house_has_nobody_to_serve() {
         reaped(15, KILLED),
     ]);
     tree.play([here(2, 1, 1, 201)]);
-    // Nobody is there to be told, and to be waited for.
+    // The old acceptor is gone, so it gets no order, and no report of it is awaited.
     tree.expect(
         ready(2, 1, 1),
         &format!(
@@ -296,12 +296,12 @@ fn an_acceptor_of_the_old_house_that_boots_meanwhile_is_not_let_accept() {
     let mut tree = nearly_ready();
     tree.play([reaped(10, KILLED), acceptor_forked(1, Some(15))]);
     tree.play([here(2, 1, 1, 201)]);
-    // It lets nobody in until it is told to.
+    // It accepts no client before it gets the order.
     tree.expect_among(ready(2, 1, 1), &format!("{PROMOTED}\n{RELOADED}"));
     tree.expect(acceptor_ready(1), "");
 }
 
-// Until the old house lets nobody else in.
+// Until the old house accepts no more clients.
 
 const REPLIED: &str = "reply 7: ok: reloaded: generation 2 serves";
 
@@ -309,7 +309,7 @@ const REPLIED: &str = "reply 7: ok: reloaded: generation 2 serves";
 fn a_reload_is_told_once_the_old_acceptor_lets_nobody_else_in() {
     let mut tree = Tree::taking_over();
     tree.expect(TICK, "");
-    // That of another house, which was told nothing, changes nothing.
+    // The report of another house, which got no order, changes nothing.
     tree.expect(retired(2), "");
     tree.expect(retired(1), &format!("{RELOADED}\n{REPLIED}"));
     tree.expect(retired(1), "");
@@ -338,8 +338,8 @@ fn an_old_acceptor_that_says_nothing_is_waited_for_no_longer_than_two_seconds() 
     tree.expect_tick_after(
         2_000,
         &format!(
-            "warning: the acceptor (10) of generation 1 has not said within 2 s that it lets nobody else in: it may be \
-             stopped, and clients may still be answered by generation 1\n{RELOADED}\n{REPLIED}"
+            "warning: the acceptor (10) of generation 1 has not reported within 2 s that it accepts no more clients: it may be \
+             stopped, and generation 1 may still answer new ones\n{RELOADED}\n{REPLIED}"
         ),
     );
     tree.expect(retired(1), "");
@@ -377,7 +377,7 @@ fn a_retiring_house_replaces_its_dead() {
     // Its troubles are no longer those of a reload.
     tree.play([template_forked(1, None)]);
     tree.expect_tick_after(100, "fork template 1");
-    // But there is nobody left for another acceptor.
+    // But it has no client left that another acceptor could serve.
     tree.expect_among(reaped(10, KILLED), "TERM 102\nTERM 101");
 }
 
@@ -414,7 +414,7 @@ fn a_change_that_a_retiring_house_reports_is_not_another_reload() {
 
 // One after the other.
 
-/// What the one under way loads may be older than what is meant.
+/// The reload under way may load something older than what is meant.
 #[test]
 fn a_reload_during_a_reload_follows_it() {
     for reload in [signal(SIGHUP), changed(1), changed(2)] {

@@ -1,4 +1,4 @@
-//! The scribe of a house: before the template, and after everybody.
+//! The scribe of a house: before the template, and after all its other processes.
 
 use super::*;
 use crate::messages::FromScribe;
@@ -43,7 +43,7 @@ fn building() -> Tree {
 }
 
 const SCRIBE: i32 = 90;
-const ANOTHER: &str = "warning: another scribe is there: why, and what the master said meanwhile, is in the error log itself";
+const ANOTHER: &str = "warning: another scribe is ready: the error log itself has the reason, and the lines of the master from before";
 const UNUSABLE: Exit = Exit::Code(2);
 
 fn scribe_forked(generation: u32, pid: Option<i32>) -> Event {
@@ -129,7 +129,7 @@ fn one_that_is_lost_is_replaced_less_and_less_often_and_nothing_else_changes() {
         tree.expect(scribe_ready(1), ANOTHER);
         assert!(tree.master.has_ready_scribe(1));
     }
-    // What ended it has nothing to do with what ended those before it.
+    // Its end has nothing to do with the ends before it.
     tree.now_ms += 60_000;
     tree.expect(reaped(93, KILLED), &lost(100));
 }

@@ -78,7 +78,7 @@ fn one_at_a_time() {
     );
 }
 
-/// As deploy scripts do, which send the old master away themselves.
+/// Deploy scripts do that: they send the old master away themselves.
 #[test]
 fn a_drain_after_the_new_one_serves_is_no_quick_stop_but_a_quit_is() {
     let mut tree = Tree::handed_over();
@@ -100,7 +100,7 @@ fn a_new_master_that_ends_later_is_named_and_forgotten() {
         "warning: the new master (50) was killed by SIGKILL",
     );
     tree.expect(signal(SIGTERM), "info: TERM: draining already");
-    // The kernel gives pids anew.
+    // The kernel reuses pids.
     tree.play([reaped(100, KILLED), here(1, 0, 2, HEIR)]);
     tree.expect_among(reaped(HEIR, KILLED), "vacate 1:0");
     tree.bury(1);
@@ -142,11 +142,11 @@ fn an_upgrade_is_told_once_nobody_else_is_let_in_here_or_two_seconds_have_passed
     tree.expect_tick_after(
         2_000,
         &format!(
-            "warning: the acceptor (10) of generation 1 has not said within 2 s that it lets nobody else in: it may be \
-             stopped, and clients may still be answered by generation 1\n{UPGRADED}"
+            "warning: the acceptor (10) of generation 1 has not reported within 2 s that it accepts no more clients: it may be \
+             stopped, and generation 1 may still answer new ones\n{UPGRADED}"
         ),
     );
-    // Whoever waits is told before all end.
+    // Clients that wait get the outcome before all end.
     let mut tree = Tree::handing_over();
     tree.expect_among(signal(SIGINT), &format!("{UPGRADED}\nacceptor 1: quit"));
 }
@@ -169,7 +169,7 @@ fn a_new_master_that_serves_while_a_generation_takes_over_is_the_end_of_that_rel
 
 #[test]
 fn every_acceptor_of_a_master_with_an_heir_hears_that_the_listeners_are_shared() {
-    // One that is forked meanwhile, in place of one that was lost.
+    // An acceptor that is forked meanwhile, in place of a lost one, hears it too.
     let mut tree = Tree::upgrading();
     tree.play([reaped(10, KILLED)]);
     tree.play([Event::AcceptorForked {
@@ -198,7 +198,7 @@ fn a_reload_waits_for_a_new_master_that_boots() {
     );
 }
 
-/// What a service manager has for the service is this process: when it ends, whoever is left is killed.
+/// A service manager takes this process for the service: when it ends, the manager kills all processes that are left.
 #[test]
 fn an_heir_that_drains_waits_for_the_master_before_it_and_no_longer_than_it_would_drain() {
     let heir = || {
@@ -217,7 +217,7 @@ fn an_heir_that_drains_waits_for_the_master_before_it_and_no_longer_than_it_woul
     };
     heir().expect(Event::PredecessorGone, "exit 0");
     heir().expect_tick_after(7_000, "exit 0");
-    // One that is to leave at once does.
+    // An heir that is to leave at once does.
     heir().expect_among(signal(SIGINT), "exit 0");
 }
 

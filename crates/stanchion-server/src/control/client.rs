@@ -1,4 +1,4 @@
-//! A connection to the control socket: one request, one reply, and so on; never waited for.
+//! A connection to the control socket: one request, one reply, and so on. The master never waits for it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,7 +16,7 @@ const REQUEST_MS_MAX: u64 = 5_000;
 const REPLY_MS_MAX: u64 = 5_000;
 /// How soon the master tries again to send what did not fit into the socket.
 const SEND_AGAIN_MS: u64 = 10;
-/// Bytes of stacks kept for a client; what is beyond is left out, and that is said.
+/// Bytes of stacks kept for a client; the rest is left out, and the reply says so.
 const STACKS_BYTES_MAX: usize = 3 * 1024 * 1024;
 
 /// A client, and how far it is.
@@ -35,7 +35,7 @@ pub(super) struct Client {
 enum Stage {
     /// It may ask for something until then.
     Asking { deadline_ms: u64 },
-    /// What it asked for is being done.
+    /// Its request is being handled.
     Waiting,
     /// It is to read this until then; `last` if the connection is closed afterwards.
     Answering {
@@ -47,7 +47,7 @@ enum Stage {
     },
 }
 
-/// What has become of a client.
+/// The state of a client after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// Nothing new.
@@ -70,7 +70,7 @@ impl Client {
         }
     }
 
-    /// What to wait for: a client that waits for us is not worth waking up for.
+    /// The descriptor to wait for: a client that waits for us is not worth waking up for.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         let is_asking = matches!(self.stage, Stage::Asking { .. });
         (is_asking && !self.has_ended).then(|| self.socket.as_fd())
@@ -149,7 +149,7 @@ impl Client {
         self.refuse(now_ms, &why)
     }
 
-    /// It is told why, and the connection is closed.
+    /// Sends it the reason, and closes the connection.
     pub(super) fn refuse(&mut self, now_ms: u64, why: &str) -> Turn {
         self.answer(now_ms, &CtlReply::refused(why), true)
     }
@@ -164,7 +164,7 @@ impl Client {
         self.stacks.push(stacks);
     }
 
-    /// What it asked for has ended.
+    /// Its request has been handled.
     pub(super) fn reply(&mut self, now_ms: u64, reply: &CtlReply) -> Turn {
         if !matches!(self.stage, Stage::Waiting) {
             return Turn::Stays;
@@ -219,8 +219,8 @@ impl Client {
         Turn::Stays
     }
 
-    /// Whether the client has closed the connection altogether. One that will only say nothing
-    /// more (shutdown(2)) still wants its answer; poll(2) tells the two apart by `POLLHUP`.
+    /// Whether the client has closed the connection altogether. A client that has only stopped sending (shutdown(2)) still wants its answer; poll(2)
+    /// tells the two apart by `POLLHUP`.
     fn has_hung_up(&self) -> bool {
         let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
         let at_once = Timespec {
@@ -237,7 +237,7 @@ fn asking(now_ms: u64) -> Stage {
     }
 }
 
-/// Tells somebody who is not let in why; nobody waits for whether that arrives.
+/// Sends the reason to a client that is refused; no process waits for whether that arrives.
 pub(super) fn turn_away(socket: &OwnedFd, why: &str) -> io::Result<()> {
     send(socket, &CtlReply::refused(why).line(), SendFlags::NOSIGNAL)?;
     Ok(())

@@ -5,8 +5,8 @@
 //! answer ([`CtlReply`]); a connection may carry several, one after the other. docs/reference/control.md
 //! is the page for users.
 //!
-//! Who may command is decided twice: by the mode of the file, which is 0600, and by asking the
-//! kernel who connected, since modes of files are changed easily.
+//! Two checks decide which users may command: the mode of the file, which is 0600, and the kernel, which names the user of each connection, since
+//! modes of files are changed easily.
 //!
 //! Dropped in a forked child it only closes its descriptors; dropped in the master it removes the
 //! file too, unless another master has put its own there.
@@ -32,7 +32,7 @@ pub(crate) use reply::{
 };
 pub(crate) use request::Request;
 
-/// Clients there may be at a time; whoever comes then is told so.
+/// Clients there may be at a time; a further client is refused with that reason.
 const CLIENTS_MAX: usize = 16;
 /// Connections that are accepted in one turn of the master's loop.
 const ACCEPTS_PER_TURN_MAX: usize = 16;
@@ -40,7 +40,7 @@ const ACCEPTS_PER_TURN_MAX: usize = 16;
 /// process has too many descriptors open: it would say "readable" all the while.
 const DEAF_MS: u64 = 1_000;
 
-/// Whoever asked for something, to be told the outcome. Never given twice.
+/// A client that asked for something, and that gets the outcome. Never given twice.
 pub(crate) type ClientId = u64;
 
 /// The control socket and its clients.
@@ -52,12 +52,12 @@ pub(crate) struct Control {
     ids: ClientId,
     /// When [`Self::gather`] was last called.
     now_ms: u64,
-    /// Until then nobody is accepted.
+    /// Until then no client is accepted.
     deaf_until_ms: Option<u64>,
 }
 
 impl Control {
-    /// Listens at `path`, if nobody else does.
+    /// Listens at `path`, if no other process does.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self::new(PrivateListener::open(path)?))
     }
@@ -77,7 +77,7 @@ impl Control {
         }
     }
 
-    /// What to wait for, until it is readable.
+    /// The descriptors to wait for, until one is readable.
     pub(crate) fn fds(&self) -> Vec<BorrowedFd<'_>> {
         let listener = self.deaf_until_ms.is_none().then(|| self.listener.as_fd());
         let clients = self.clients.values().filter_map(Client::fd);
@@ -90,8 +90,7 @@ impl Control {
         clients.chain(self.deaf_until_ms).min()
     }
 
-    /// What clients ask for. Each of them waits from then on until it is answered with
-    /// [`Self::reply`].
+    /// The new requests of clients. A client that has asked for something waits until [`Self::reply`] answers it.
     pub(crate) fn gather(&mut self, now_ms: u64) -> Vec<(ClientId, Request)> {
         self.now_ms = now_ms;
         let mut requests = Vec::new();
@@ -156,7 +155,7 @@ impl Control {
         };
         if let Some(why) = refusal {
             if let Err(error) = turn_away(&socket, &why) {
-                debug!("a client of the control socket could not be told: {error}");
+                debug!("a client of the control socket did not get its refusal: {error}");
             }
             return;
         }

@@ -1,4 +1,4 @@
-//! What a client of the control socket is told: one JSON object on one line.
+//! Replies to clients of the control socket: one JSON object on one line.
 
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
@@ -12,21 +12,21 @@ use crate::tally::{EventCounts, RequestCounts};
 /// refused, as it would have to be kept for a client that does not read.
 pub(super) const REPLY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Most busy seats of an event loop that are told one by one.
+/// At most so many busy seats of an event loop are listed.
 const BUSY_SEATS_MAX: usize = 200;
 
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct CtlReply {
-    /// Whether what was asked for has been done.
+    /// Whether the request was carried out.
     pub(crate) ok: bool,
-    /// What was done, or why not; for people.
+    /// The outcome, or why there is none; for people.
     pub(crate) message: String,
-    /// What was asked about.
+    /// The data that was asked for.
     pub(crate) data: Option<Data>,
 }
 
-/// What was asked about. It is written without its name: the request says which it is.
+/// The data that was asked for. It is written without its name: the request says which it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Data {
@@ -47,17 +47,17 @@ pub(crate) struct Status {
     pub(crate) pid: i32,
     /// Since this master was started.
     pub(crate) uptime_s: u64,
-    /// What it is doing.
+    /// Its phase.
     pub(crate) phase: ServerPhase,
     /// The generation of settings and code that serves.
     pub(crate) generation: u32,
-    /// Earlier ones that still serve who came to them.
+    /// Earlier ones that still serve their clients.
     pub(crate) retiring: Vec<u32>,
     /// Where it listens.
     pub(crate) listeners: Vec<String>,
     /// Workers of the serving generation that there should be.
     pub(crate) workers_wanted: u16,
-    /// Those that take requests.
+    /// Workers that take requests.
     pub(crate) workers_ready: u16,
     /// Seats of the serving generation.
     #[serde(flatten)]
@@ -66,11 +66,11 @@ pub(crate) struct Status {
     pub(crate) acceptor_still_s: Option<u64>,
     /// Templates, scribes and workers that a signal or a debugger has stopped, each with its pid.
     pub(crate) stopped: Vec<String>,
-    /// Whose meanings signals have.
+    /// The signals have the meanings of this server: gunicorn or Unicorn.
     pub(crate) signals: String,
-    /// What has come of the requests of this master's time.
+    /// Counts of the requests of this master's time.
     pub(crate) requests: RequestCounts,
-    /// What else was counted.
+    /// Counts of other events.
     pub(crate) events: EventCounts,
 }
 
@@ -98,7 +98,7 @@ impl SeatTotals {
     }
 }
 
-/// What the server is doing.
+/// The phase of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ServerPhase {
@@ -110,7 +110,7 @@ pub(crate) enum ServerPhase {
     Reloading,
     /// It serves, and a new master is being made ready.
     Upgrading,
-    /// It serves who is here, then leaves.
+    /// It serves the clients that are here, then leaves.
     Draining,
     /// It leaves.
     Stopping,
@@ -130,13 +130,13 @@ pub(crate) struct WorkerStatus {
     pub(crate) stage: WorkerStage,
     /// A signal or a debugger has stopped it.
     pub(crate) stopped: bool,
-    /// What it takes, if that is known.
+    /// Bytes of memory that it takes, if that is known.
     pub(crate) memory_bytes: Option<u64>,
     #[serde(flatten)]
     pub(crate) seats: WorkerSeats,
 }
 
-/// What the seats of a worker do.
+/// The seats of a worker and their counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct WorkerSeats {
     /// How many requests it can run at once, how many it runs, and how many it has answered.
@@ -169,7 +169,7 @@ pub(crate) enum WorkerStage {
 /// A seat: a thread of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct SeatStatus {
-    /// What it does.
+    /// Its state.
     pub(crate) state: SeatDoes,
     /// Requests answered by this worker.
     pub(crate) served: u64,
@@ -179,11 +179,11 @@ pub(crate) struct SeatStatus {
     pub(crate) running_us: Option<u64>,
 }
 
-/// What a seat does.
+/// The state of a seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum SeatDoes {
-    /// Nobody has it, or its worker is booting.
+    /// No thread has it, or its worker is booting.
     Empty,
     /// It waits for a request.
     Idle,
@@ -201,12 +201,12 @@ pub(crate) struct WorkerStacks {
     pub(crate) pid: i32,
     /// Its generation.
     pub(crate) generation: u32,
-    /// What it wrote down.
+    /// Its text.
     pub(crate) stacks: String,
 }
 
 impl CtlReply {
-    /// It was done.
+    /// The request was carried out.
     pub(crate) fn done(message: impl Into<String>) -> Self {
         Self {
             ok: true,
@@ -215,7 +215,7 @@ impl CtlReply {
         }
     }
 
-    /// It was not, and why.
+    /// The request was not carried out, and why.
     pub(crate) fn refused(message: impl Into<String>) -> Self {
         Self {
             ok: false,
@@ -224,7 +224,7 @@ impl CtlReply {
         }
     }
 
-    /// Here it is.
+    /// A reply with data.
     pub(crate) fn with(data: Data) -> Self {
         Self {
             ok: true,
@@ -257,8 +257,8 @@ impl CtlReply {
 }
 
 impl WorkerSeats {
-    /// Of the worker with this index in `exchange`, as it says itself: it shares that memory, so
-    /// nothing here depends on it.
+    /// Reads the seats of the worker with this index in `exchange`. The worker shares that memory and may write anything there, so nothing here
+    /// depends on it.
     pub(crate) fn of(exchange: &Exchange, worker: u16, now_us: u64) -> Self {
         let seats = exchange.geometry().seats_of(worker);
         let seats = seats.map(|index| SeatStatus::of_seat(exchange, index, now_us));

@@ -1,4 +1,4 @@
-//! What may be asked for over the control socket: a closed list, checked where it comes in.
+//! Requests over the control socket: a closed list, checked where it comes in.
 
 use serde::Deserialize;
 
@@ -11,9 +11,9 @@ pub(super) const REQUEST_BYTES_MAX: usize = 4096;
 pub(crate) enum Request {
     /// How the server is.
     Status,
-    /// What each worker does.
+    /// The seats of each worker.
     Workers,
-    /// Read configuration and code anew.
+    /// Read configuration and code again.
     Reload,
     /// Hand over to the stanchion that is installed now.
     Upgrade,
@@ -22,9 +22,9 @@ pub(crate) enum Request {
         /// How many.
         workers: u16,
     },
-    /// Serve who is here, then leave.
+    /// Serve the clients that are here, then leave.
     Drain,
-    /// Open the logs anew.
+    /// Reopen the logs.
     Reopen,
     /// Leave now.
     Quit,
@@ -78,7 +78,7 @@ impl TryFrom<Wire> for Request {
 }
 
 impl Request {
-    /// Reads one line. The error says what is wrong, for whoever wrote it.
+    /// Reads one line. The error says what is wrong, for the client that wrote it.
     pub(super) fn parse(line: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(line).map_err(|error| format!("that is no request: {error}"))
     }

@@ -15,7 +15,7 @@ use super::*;
 const PATIENCE: Duration = Duration::from_secs(10);
 const STATUS: &str = "{\"command\":\"status\"}\n";
 const RELOAD: &str = "{\"command\":\"reload\"}\n";
-/// What a client that has done wrong is told, and all it is told.
+/// The start of the reply to a client that has done wrong, which gets no other.
 const REFUSED: &str = "{\"ok\":false,\"message\":\"";
 
 struct Desk {
@@ -253,7 +253,7 @@ fn the_seventeenth_is_told_so() {
     let late = desk.asking(STATUS);
     assert_eq!(desk.gather(), []);
     assert!(line(&late).contains("16 clients"));
-    // Somebody who has gone makes room, though what it waits for has not ended.
+    // A client that has gone makes room, though its request has not been carried out.
     clients.pop();
     let next = desk.asking(STATUS);
     assert_eq!(desk.gather().len(), 1);
@@ -305,7 +305,7 @@ fn root_and_the_server_s_own_user_may_command() {
         (33, 33, true),
         (34, 33, false),
         (33, 0, false),
-        // Somebody from a user namespace that ours does not know (user_namespaces(7)).
+        // A user of a user namespace that ours does not know (user_namespaces(7)).
         (65_534, 33, false),
     ] {
         assert_eq!(may_command(uid, user), may, "{uid} {user}");

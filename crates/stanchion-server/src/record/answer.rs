@@ -12,7 +12,7 @@ pub const RESPONSE_RING_BYTES: usize = 1024 * 1024 + ANSWER_HEAD_BYTES_MAX;
 /// The same of an event loop, which has thousands of clients at a time, and waits for each without holding up the others.
 const LOOP_RESPONSE_RING_BYTES: usize = 512 * 1024 + ANSWER_HEAD_BYTES_MAX;
 
-/// Bytes of the response ring of each slot, by who answers.
+/// Bytes of the response ring of each slot, in a server of event loops or of threads.
 pub fn response_ring_bytes(event_loops: bool) -> usize {
     if event_loops {
         LOOP_RESPONSE_RING_BYTES
@@ -21,7 +21,7 @@ pub fn response_ring_bytes(event_loops: bool) -> usize {
     }
 }
 
-/// What stands before the head of an answer.
+/// Bytes of the prefix before the head of an answer.
 pub const PREFIX_BYTES: usize = 24;
 /// So many hints may go ahead of one answer (RFC 8297),
 pub const HINTS_MAX: usize = 32;
@@ -35,14 +35,14 @@ const _: () = assert!(
         <= LOOP_RESPONSE_RING_BYTES
 );
 
-/// Trailers have so many bytes in all, in wire form. A client of gRPC takes 8 KiB, if nobody told it otherwise.
+/// Trailers have so many bytes in all, in wire form. A client of gRPC takes 8 KiB unless its settings say otherwise.
 pub const TRAILERS_BYTES_MAX: usize = 16 * 1024;
 
-/// What comes behind a prefix: a head whose body follows, one whose body is a file, or hints.
+/// Kinds of content behind a prefix: a head whose body follows, a head whose body is a file, or hints.
 const HEAD: u32 = 0;
 const HEAD_OF_FILE: u32 = 1;
 const HINTS: u32 = 2;
-/// Likewise: a head whose body comes in pieces, each behind such a prefix; one of these pieces; and the trailers behind them.
+/// Further kinds: a head whose body comes in pieces, each behind such a prefix; one of these pieces; and the trailers behind them.
 const HEAD_OF_PIECES: u32 = 3;
 const PIECE: u32 = 4;
 const TRAILERS: u32 = 5;
@@ -104,7 +104,7 @@ impl AnswerHead {
         self.bytes.truncate(PREFIX_BYTES + wire_len);
     }
 
-    /// What there is of it, as the client will read it.
+    /// The head so far, as the client will read it.
     pub fn wire(&self) -> &[u8] {
         self.bytes.get(PREFIX_BYTES..).unwrap_or_default()
     }
@@ -121,7 +121,7 @@ impl AnswerHead {
         self.behind_prefix(HINTS, None)
     }
 
-    /// All of it, for the exchange, if trailers come behind the body. What follows is read by [`answer_part`].
+    /// All of it, for the exchange, if trailers come behind the body. [`answer_part`] reads the parts that follow.
     pub fn whole_before_pieces(&mut self) -> &[u8] {
         self.behind_prefix(self.marked(HEAD_OF_PIECES), None)
     }
@@ -154,12 +154,12 @@ fn prefix(head_len: u32, kind: u32, part: FilePart) -> [u8; PREFIX_BYTES] {
     prefix.bytes
 }
 
-/// What stands before a piece of so many bytes, of a body behind which trailers come.
+/// The prefix of a piece of so many bytes, of a body behind which trailers come.
 pub fn piece_prefix(len: u64) -> [u8; PREFIX_BYTES] {
     prefix(0, PIECE, FilePart { offset: 0, len })
 }
 
-/// What an answer with trailers consists of, behind its head.
+/// The parts of an answer with trailers, behind its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerPart {
     /// So many bytes of the body.
@@ -168,7 +168,7 @@ pub enum AnswerPart {
     Trailers(usize),
 }
 
-/// Reads what stands before a part of an answer with trailers.
+/// Reads the prefix of a part of an answer with trailers.
 pub fn answer_part(prefix: &[u8]) -> Result<AnswerPart, BadRecord> {
     let mut reader = Reader(prefix);
     let (len, kind) = (reader.word()?, u32::from_le_bytes(reader.array()?));
@@ -180,7 +180,7 @@ pub fn answer_part(prefix: &[u8]) -> Result<AnswerPart, BadRecord> {
     }
 }
 
-/// What stands before the head of an answer.
+/// The content of the prefix before the head of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerPrefix {
     /// Bytes of the head, which comes next.
@@ -193,8 +193,7 @@ pub struct AnswerPrefix {
     pub closes: bool,
 }
 
-/// Reads the first [`PREFIX_BYTES`] of an answer. Whether `head_len` more bytes are there is for the caller
-/// to see.
+/// Reads the first [`PREFIX_BYTES`] of an answer. The caller checks whether `head_len` more bytes are there.
 pub fn answer_prefix(bytes: &[u8]) -> Result<AnswerPrefix, BadRecord> {
     let mut reader = Reader(bytes);
     let head_len = reader.word()?;

@@ -6,32 +6,32 @@ pub use stanchion_websocket::{
 
 use super::BadRecord;
 
-/// What stands before the bytes of a message.
+/// Bytes of the head that stands before the bytes of a message.
 pub const MESSAGE_HEAD_BYTES: usize = 5;
 /// The longest record of a close: its code, and its reason.
 const CLOSE_BYTES_MAX: usize = 2 + REASON_BYTES_MAX;
 /// In the kind of a message: it is compressed.
 const DEFLATED: u8 = 0x80;
 
-/// What a record holds.
+/// The content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// A message.
     Message(Form),
     /// How the app, or the client, closes the WebSocket; nothing comes after it.
     Close,
-    /// Its worker leaves, and says nothing more. Who closes it is counted by that, and not by the code.
+    /// Its worker leaves, and sends nothing more. The counts of closed WebSockets go by this, and not by the code.
     Restart,
-    /// How the worker closes it, whose client has sent what is no message; nothing comes after it.
+    /// How the worker closes it because its client has sent an invalid message; nothing comes after it.
     Fault,
 }
 
-/// How a WebSocket is closed whose worker, or all of the server, leaves.
+/// The close of a WebSocket whose worker, or all of the server, leaves.
 pub fn restart() -> Close {
     Close::new(code::RESTART, "the server restarts")
 }
 
-/// What stands before the `len` bytes of a record.
+/// The head of a record of `len` bytes.
 pub fn message_head(content: Content, len: u32) -> [u8; MESSAGE_HEAD_BYTES] {
     let kind = match content {
         Content::Message(Form { kind, is_deflated }) => {
@@ -49,7 +49,7 @@ pub fn message_head(content: Content, len: u32) -> [u8; MESSAGE_HEAD_BYTES] {
     [kind, a, b, c, d]
 }
 
-/// Reads what stands before a record: what it is, and its length.
+/// Reads the head of a record: its content, and its length.
 pub fn read_message_head(
     [kind, a, b, c, d]: [u8; MESSAGE_HEAD_BYTES],
 ) -> Result<(Content, usize), BadRecord> {
@@ -74,7 +74,7 @@ pub fn close_record(close: &Close) -> Vec<u8> {
     record_of(Content::Close, close)
 }
 
-/// Likewise of a worker's that closes because of what the client has sent.
+/// The record of a close by the worker because of what the client has sent.
 pub fn fault_record(close: &Close) -> Vec<u8> {
     record_of(Content::Fault, close)
 }
@@ -94,8 +94,8 @@ pub fn read_close(bytes: &[u8]) -> Result<Close, BadRecord> {
     Ok(Close::new(u16::from_le_bytes(*code), reason))
 }
 
-/// Likewise of a worker's that closes because of what the client has sent: there are codes for that, and an app that wants
-/// another one is to say so itself.
+/// Reads a close by the worker because of what the client has sent: there are codes for that, and an app that wants another code is to close the
+/// WebSocket itself.
 pub fn read_fault(bytes: &[u8]) -> Result<Close, BadRecord> {
     let close = read_close(bytes)?;
     match close.code {

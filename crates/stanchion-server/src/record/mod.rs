@@ -3,7 +3,7 @@
 //! ```text
 //! request   fixed numbers │ small texts │ where the fields are │ the head as it was sent │ body
 //! answer    prefix │ head in wire form, without the empty line at its end │ body
-//! hints     prefix │ head likewise, any number of times before the answer
+//! hints     prefix │ head in wire form, any number of times before the answer
 //! trailed   an answer with trailers: prefix │ head │ (prefix │ piece of the body)* │ prefix │ fields in wire form
 //! message   kind │ length │ bytes
 //! ```

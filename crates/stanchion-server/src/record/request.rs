@@ -9,8 +9,8 @@ use crate::log::describe;
 
 /// The longest request head (request line and fields), in bytes, as it arrives.
 pub const REQUEST_HEAD_BYTES_MAX: usize = 64 * 1024;
-/// What the record of a request takes beyond its head and body: addresses, lengths, where the fields are, and what is known
-/// of its TLS. For very many fields it may be too little: such a request is refused.
+/// The record of a request takes so many bytes beyond its head and body: for addresses, lengths, the places of the fields, and the values of its TLS.
+/// For very many fields it may be too little: such a request is refused.
 pub const REQUEST_RECORD_EXTRA_BYTES: usize = 16 * 1024 + TLS_BYTES_MAX;
 /// The numbers at the start of a request's record.
 const FIXED_BYTES: usize = 73;
@@ -24,7 +24,7 @@ const USUAL_BYTES: usize = 2 * 1024;
 const MEMORY: u8 = 0;
 const SPOOLED: u8 = 1;
 const BEGUN: u8 = 2;
-/// Stands for a time that nobody has told.
+/// Stands for a time that no proxy has reported.
 const UNKNOWN: u64 = u64::MAX;
 
 /// A request's body.
@@ -58,7 +58,7 @@ pub enum BodyRecord<'a> {
 pub enum BodySource<'a> {
     /// Whole and in memory, in the pieces in which it came.
     Memory(&'a [Bytes]),
-    /// Likewise as much of it as has come.
+    /// As much of it as has come, in the pieces in which it came.
     Begun(&'a [Bytes]),
     /// In a spool file.
     Spooled {
@@ -69,7 +69,7 @@ pub enum BodySource<'a> {
     },
 }
 
-/// What is known of a request besides its head.
+/// Facts on a request besides its head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct RequestFacts<'a> {
@@ -85,9 +85,9 @@ pub struct RequestFacts<'a> {
     pub server_port: &'a [u8],
     /// Whether the peer is a proxy we believe.
     pub trusted_peer: bool,
-    /// What it is called; empty if requests have no names.
+    /// Its id; empty if requests have none.
     pub request_id: &'a [u8],
-    /// What is known of its TLS, for [`tls_values`](super::tls_values); empty if it has none.
+    /// The values of its TLS, for [`tls_values`](super::tls_values); empty if it has none.
     pub tls: &'a [u8],
     /// How long it was with the proxies, in microseconds, as far as they say so.
     pub proxy_us: Option<u64>,
@@ -97,7 +97,7 @@ pub struct RequestFacts<'a> {
     pub takes_hints: bool,
     /// Whether its client takes trailers behind its answer.
     pub takes_trailers: bool,
-    /// If messages of that are compressed: the window for those to the client, as a power of two.
+    /// If messages of its WebSocket are compressed: the window for those to the client, as a power of two.
     pub deflate_bits: Option<u8>,
 }
 
@@ -110,7 +110,7 @@ pub struct RequestRecord<'a> {
     pub target: &'a [u8],
     /// Such as `HTTP/1.1`.
     pub protocol: &'a [u8],
-    /// What else is known.
+    /// Other facts.
     pub facts: RequestFacts<'a>,
     /// The body.
     pub body: BodyRecord<'a>,
@@ -219,7 +219,7 @@ fn span_at(bytes: &[u8]) -> Option<Span> {
     })
 }
 
-/// What a span is of, if it is within `bytes`.
+/// The bytes of a span, if it is within `bytes`.
 fn within(span: Span, bytes: &[u8]) -> Option<&[u8]> {
     bytes.get(span.at as usize..)?.get(..span.len as usize)
 }

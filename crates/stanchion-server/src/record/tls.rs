@@ -1,17 +1,17 @@
-//! What is known of the TLS that a request came by: named values, one behind the other, each behind its length, as what a
-//! client's certificate says may hold any byte.
+//! Facts on the TLS that a request came by: named values, one behind the other, each behind its length, as a value of a client's certificate may hold
+//! any byte.
 
-/// So much may be said of a connection's TLS. The certificates of a client with which it would be more are not taken.
+/// The values of a connection's TLS take at most so many bytes. A client's certificates that would make them longer are not taken.
 pub const TLS_BYTES_MAX: usize = 32 * 1024;
 
-/// What is in front of a name or a value: how long it is.
+/// Bytes of the length in front of a name or a value.
 const LEN_BYTES: usize = 2;
 
 /// Writes them.
 #[derive(Debug, Default)]
 pub struct TlsValues {
     bytes: Vec<u8>,
-    /// One of them had no room.
+    /// A value had no room.
     is_too_much: bool,
 }
 

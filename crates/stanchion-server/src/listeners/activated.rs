@@ -23,7 +23,7 @@ pub(super) fn take(settings: &Settings) -> Result<Vec<Listener>, String> {
         .iter()
         .map(|passed| take_one(settings, passed));
     let listeners = taken.collect::<Result<Vec<_>, _>>()?;
-    // A default is nobody's wish.
+    // The operator has not asked for a default.
     let bind_is_set = settings.bind != Settings::default().bind;
     if !listeners.is_empty() && bind_is_set {
         let ignored: Vec<_> = settings.bind.iter().map(Bind::to_string).collect();

@@ -18,16 +18,16 @@ use crate::settings::{Bind, BindAddress, Settings, UMASK};
 
 /// How long to wait between two attempts where nothing else is said, as in Unicorn.
 const DELAY: Duration = Duration::from_millis(500);
-/// And at least, so that to wait is not to keep a core busy.
+/// The shortest wait, so that waiting does not keep a core busy.
 const DELAY_MIN: Duration = Duration::from_millis(10);
 /// How often it is logged that an address is still in use.
 pub(super) const REMIND: Duration = Duration::from_secs(30);
 /// Permissions of a socket file before the umask; to connect takes the right to write (unix(7)).
 const FILE_MODE: u32 = 0o777;
-/// Of the admin listener, where its address says nothing else: who looks on is not who is served.
+/// The umask of the admin listener, where its address says nothing else: operators are not the users that connect as clients.
 const ADMIN_UMASK: u32 = 0o177;
 
-/// What is set on the listener of `bind`.
+/// The options of the listener of `bind`.
 pub(super) fn options(settings: &Settings, bind: &Bind) -> Result<Options, String> {
     let own = &bind.options;
     let defaults = TcpOptions::default();
@@ -47,7 +47,7 @@ pub(super) fn options(settings: &Settings, bind: &Bind) -> Result<Options, Strin
     })
 }
 
-/// As gunicorn has it, the file belongs to whom the app runs as.
+/// As in gunicorn, the file belongs to the user that the app runs as.
 fn file_options(settings: &Settings, bind: &Bind) -> Result<FileOptions, String> {
     if !matches!(bind.address, BindAddress::Unix(_)) {
         return Ok(FileOptions::default());
@@ -70,7 +70,7 @@ fn file_options(settings: &Settings, bind: &Bind) -> Result<FileOptions, String>
     })
 }
 
-/// Whom the file of a unix socket that was made lets in, in words, if that is our choice and not everybody.
+/// Describes which users the file of a new unix socket lets in, if its mode is our default.
 pub(super) fn let_in(settings: &Settings, bind: &Bind, options: &Options) -> Option<String> {
     let own = &bind.options;
     let is_asked = own.mode.or(own.umask).is_some() || settings.umask != UMASK;
@@ -89,7 +89,7 @@ pub(super) fn let_in(settings: &Settings, bind: &Bind, options: &Options) -> Opt
     } else {
         format!(
             "{connects}; for a proxy that runs as another user add ?mode=0660&group=GROUP to the address, \
-             or ?mode=0666 for everybody"
+             or ?mode=0666 for every user"
         )
     })
 }
@@ -113,7 +113,7 @@ pub(super) fn missing(
     Ok(())
 }
 
-/// Tries as often as the address says, if there is somebody to call it off.
+/// Tries as often as the address says while the server starts, where a signal can call it off; once otherwise.
 fn patiently(
     one: &Wanted,
     others: &[Listener],
@@ -164,7 +164,7 @@ pub(super) fn make(bind: &Bind, options: &Options, is_start: bool) -> io::Result
         BindAddress::Unix(path) => Listener::unix_with(path, options),
         BindAddress::Abstract(name) => Listener::unix_abstract_with(name, options),
         BindAddress::Fd(fd) if is_start => Listener::adopt(*fd, options, Origin::Passed),
-        // The number may by now be that of anything of ours.
+        // The number may by now belong to any file of ours.
         BindAddress::Fd(_) => Err(io::Error::other(
             "a descriptor is taken over only when the server starts",
         )),
@@ -182,7 +182,7 @@ fn advice(error: &io::Error, bind: &Bind, others: &[Listener]) -> String {
             );
             match ours {
                 Some(ours) => format!(
-                    " (by this server, at {ours}: start it anew to go from one address of a port to another)"
+                    " (by this server, at {ours}: restart it to go from one address of a port to another)"
                 ),
                 None => " (another server listens there; see `ss -lntxp`)".into(),
             }

@@ -27,9 +27,8 @@ pub(crate) enum ListenError {
     Interrupted(i32),
 }
 
-/// Opens what a server needs that has just started: the sockets that a service manager has passed,
-/// or else what `bind` says. An address in use is tried again as its `tries` say, until one of TERM,
-/// INT and QUIT comes.
+/// Opens the listeners of a server that has just started: the sockets that a service manager has passed, or else the addresses of `bind`. An address
+/// in use is tried again as its `tries` say, until one of TERM, INT and QUIT comes.
 pub(crate) fn boot(settings: &Settings) -> Result<Vec<Listener>, ListenError> {
     let passed = activated::take(settings).map_err(ListenError::Failed)?;
     let patience = HeldSignals::hold(&[signal::SIGTERM, signal::SIGINT, signal::SIGQUIT])
@@ -37,9 +36,8 @@ pub(crate) fn boot(settings: &Settings) -> Result<Vec<Listener>, ListenError> {
     opened(settings, passed, Some(&patience))
 }
 
-/// Opens what a server needs that serves already, or that takes over from another master:
-/// `inherited` are the listeners there are. Those that are still wanted are kept, with options and
-/// backlog applied again; missing ones are made, in one attempt each; the others are let go, and
+/// Opens the listeners of a server that serves already, or that takes over from another master: `inherited` are the listeners there are. Listeners
+/// that are still wanted are kept, with options and backlog applied again; missing ones are made, in one attempt each; the others are let go, and
 /// their files stay until [`remove_files`].
 ///
 /// Sockets of a service manager are all kept, whatever `bind` says.
@@ -57,20 +55,20 @@ pub(crate) fn clones(listeners: &[Listener]) -> io::Result<Vec<Listener>> {
     listeners.iter().map(Listener::try_clone).collect()
 }
 
-/// Those that listen where none of `kept` does.
+/// The listeners that listen where none of `kept` does.
 pub(crate) fn not_among(listeners: Vec<Listener>, kept: &[Listener]) -> Vec<Listener> {
     let kept: Vec<_> = kept.iter().map(|one| one.address().clone()).collect();
     not_at(listeners, &kept)
 }
 
-/// Those that listen at none of these addresses.
+/// The listeners at none of these addresses.
 pub(crate) fn not_at(mut listeners: Vec<Listener>, addresses: &[ListenerAddress]) -> Vec<Listener> {
     listeners.retain(|one| !addresses.contains(one.address()));
     listeners
 }
 
-/// Removes the files of unix sockets that are ours: not those of whoever passed us a socket, nor
-/// one that another server has put in the place of ours.
+/// Removes the files of unix sockets that are ours: not of a socket that another process has passed to us, nor a file that another server has put in
+/// the place of ours.
 pub(crate) fn remove_files(listeners: &[Listener]) {
     for listener in listeners {
         if let Err(error) = listener.remove_file() {
@@ -112,7 +110,7 @@ fn opened(
         let found = inherited
             .iter()
             .position(|listener| is_for(listener, &one.bind.address));
-        // By how it is spelled now its options are found.
+        // The present spelling of the address gives its options.
         let asked = one.bind.address.to_string();
         one.listener = found.map(|index| inherited.remove(index).asked_as(asked));
         one.is_kept = one.listener.is_some();
@@ -137,12 +135,12 @@ fn opened(
         let listener = one.listener?;
         let still = if one.is_kept { "still " } else { "" };
         let is_admin = settings.admin.as_ref() == Some(&one.bind);
-        let whom = if is_admin { " for operators (admin)" } else { "" };
-        info!("{still}listening at {}{whom}", shown(settings, &listener));
+        let clients = if is_admin { " for operators (admin)" } else { "" };
+        info!("{still}listening at {}{clients}", shown(settings, &listener));
         if is_admin && !one.is_kept && listener.address().is_open_to_other_hosts() {
             warn!(
-                "whoever can connect to {} sees what this server does, without a password: let only those reach it who \
-                 may, or listen on 127.0.0.1 or a unix socket",
+                "every client that can connect to {} sees what this server does, without a password: let only operators \
+                 reach it, or listen on 127.0.0.1 or a unix socket",
                 listener.address()
             );
         }
@@ -157,13 +155,13 @@ fn opened(
     Ok(listeners)
 }
 
-/// Says so if the kernel has cut the backlog, which listen(2) does without a word.
+/// Logs it if the kernel has cut the backlog, which listen(2) does without a word.
 fn tell_if_cut(listener: &Listener, asked: Option<u32>) {
     let in_force = sock_diag::queue_of(listener).map(|queue| queue.map(|queue| queue.backlog));
     match (in_force, asked) {
         (Ok(Some(in_force)), Some(asked)) if in_force < asked => info!(
-            "the backlog of {} is {in_force}, not {asked}: net.core.somaxconn cuts it. That costs \
-             nobody anything here: who waits does so in the line",
+            "the backlog of {} is {in_force}, not {asked}: net.core.somaxconn cuts it. This rarely \
+             matters: the server accepts connections at once, and requests wait in its line",
             listener.address()
         ),
         (Err(error), _) => debug!(
@@ -174,7 +172,7 @@ fn tell_if_cut(listener: &Listener, asked: Option<u32>) {
     }
 }
 
-/// What `bind` asks for, if it counts, and the ports of single workers.
+/// The addresses of `bind`, if it counts, and the ports of single workers.
 fn wanted(settings: &Settings, bind_counts: bool) -> Result<Vec<Wanted>, String> {
     let bind = if bind_counts { &settings.bind[..] } else { &[] };
     let mut wanted: Vec<Wanted> = Vec::new();
@@ -194,8 +192,8 @@ fn wanted(settings: &Settings, bind_counts: bool) -> Result<Vec<Wanted>, String>
     Ok(wanted)
 }
 
-/// Whether a listener is what an address asks for. A port of 0 is any that was chosen for the same
-/// words; a unix socket whose file is gone is of no use to anybody.
+/// Whether a listener is what an address asks for. A port of 0 is any port that was chosen for the same words; a unix socket whose file is gone is of
+/// no use.
 fn is_for(listener: &Listener, wanted: &BindAddress) -> bool {
     let provenance = listener.provenance();
     let asked = provenance.asked == wanted.to_string();
@@ -237,7 +235,7 @@ fn apply_again(wanted: &[Wanted]) -> Result<(), ListenError> {
         let out_of_reach = listener.out_of_reach(&one.options).map_err(failed)?;
         if !out_of_reach.is_empty() {
             warn!(
-                "a change of {} of {} takes effect when the server is started anew",
+                "a change of {} of {} takes effect when the server is restarted",
                 out_of_reach.join(" and "),
                 one.bind
             );

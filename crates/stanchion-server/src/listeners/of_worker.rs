@@ -1,5 +1,5 @@
-//! Listeners that workers ask for (`worker.listen`). The worker makes the socket, as whoever it runs
-//! as; who holds it from then on is the master, and who accepts there the acceptor.
+//! Listeners that workers ask for (`worker.listen`). The worker makes the socket, as the user that it runs as; the master holds it from then on, and
+//! the acceptor accepts there.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -17,7 +17,7 @@ const TRIES: i64 = 5;
 /// Whether a worker can have such a listener. The error is the operator's.
 pub(crate) fn check(bind: &Bind) -> Result<(), String> {
     let reason = match &bind.address {
-        // Whoever removes the file in the end would act on a path that a worker has named.
+        // Another process removes the file in the end, and would act on a path that a worker has named.
         BindAddress::Unix(_) => "a worker listens on host:port or unix:@name, not on a path",
         BindAddress::Fd(_) => "a descriptor is taken over only when the server starts",
         _ if bind.options.reuseport == Some(true) => "what one worker serves alone is not shared",
@@ -46,7 +46,7 @@ pub(crate) fn open(settings: &Settings, bind: &Bind) -> Result<(Bind, Listener),
 /// Why there is no listener.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Somebody listens at this address.
+    /// Another process listens at this address.
     InUse(Box<Bind>),
     Failed(io::Error),
 }
@@ -74,7 +74,7 @@ fn open_one(settings: &Settings, bind: &Bind) -> io::Result<Listener> {
     Ok(listener)
 }
 
-/// With the address instead of the host's name, so that nobody has to look it up again.
+/// Replaces the host's name by its addresses, so that no process has to look it up again.
 fn addresses(bind: &Bind) -> io::Result<Vec<Bind>> {
     let BindAddress::Tcp { host, port } = &bind.address else {
         return Ok(vec![bind.clone()]);

@@ -127,7 +127,7 @@ def test_both_open_their_logs_anew(start: Start, other: pwd.struct_passwd) -> No
     server.signal(signal.SIGUSR1)
     eventually(access.exists, "the access log is made anew")
     count = len(server.processes())
-    eventually(lambda: text_of(error).count("the error log is opened anew") == count, "each process opens it anew")
+    eventually(lambda: text_of(error).count("the error log is reopened") == count, "each process reopens it")
     assert "the old file goes on" not in text_of(error) + text_of(Path(f"{error}.1"))
     assert (access.stat().st_uid, access.stat().st_gid) == (other.pw_uid, other.pw_gid)
     assert (error.stat().st_uid, error.stat().st_gid, error.stat().st_mode & 0o777) == (NOBODY, other.pw_gid, 0o664)

@@ -68,4 +68,4 @@ def test_the_example_rotates_both_logs(rotate, build: Serve, tmp_path: Path) -> 
 
     eventually(lambda: len(logged()) == REQUESTS, "all lines are there")
     assert logged() == [str(number) for number in range(REQUESTS)]
-    assert logs[0].read_text() and "is opened anew" in logs[1].read_text()
+    assert logs[0].read_text() and "is reopened" in logs[1].read_text()

@@ -125,7 +125,7 @@ def test_usr1_opens_the_error_log_anew_for_master_acceptor_and_workers(
         server.signal(signal.SIGUSR1)
         eventually(path.exists, "there is a new one")
         # Master, acceptor, template, worker.
-        eventually(lambda: path.read_text().count("opened anew") == 4, "each process says so in the new one")
+        eventually(lambda: path.read_text().count("is reopened") == 4, "each process says so in the new one")
 
 
 def reload(server: Server) -> None:

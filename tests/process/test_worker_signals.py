@@ -194,7 +194,7 @@ def test_usr1_opens_the_log_anew_while_a_request_runs(build: Serve, gate: Gate, 
         if threads == "1":
             gate.let_pass(1)
             assert held.response().status == 200
-        eventually(lambda: log.exists() and "opened anew" in log.read_text(), "it is opened anew")
+        eventually(lambda: log.exists() and "is reopened" in log.read_text(), "it is reopened")
         with server.connect() as wire:
             assert wire.get("/write?to-the-new-one").status == 200
         eventually(lambda: "to-the-new-one" in log.read_text(), "and written to")

@@ -9,12 +9,11 @@ use stanchion_sys::channel::{Channel, Received};
 
 use super::entry::{ErrorEntry, MESSAGE_BYTES_MAX, lines_of};
 
-/// So many bytes of each channel may be left: far more than fit one. Only what a process of the app's has left behind
-/// sends any more.
+/// At most so many bytes are left in each channel: far more than fit one. Only a process that the app has left behind sends any more.
 const LEFT_BYTES_MAX: usize = 4 << 20;
 
-/// Three ways. Lines of the access log do not take the room of others, and who runs the app's code has no end by which
-/// they could be sent.
+/// Three ways, so that lines of the access log do not take the room of others, and processes that run the app's code have no end by which to send
+/// them.
 #[derive(Debug)]
 pub(crate) struct LogChannels {
     accesses: Way,
@@ -22,21 +21,21 @@ pub(crate) struct LogChannels {
     of_app: Way,
 }
 
-/// Each process lets go of what it is not to have.
+/// Each process drops the ends that it is not to have.
 #[derive(Debug)]
 struct Way {
     writer: Mutex<Option<Channel>>,
     reader: Mutex<Option<Channel>>,
 }
 
-/// What a scribe reads.
+/// The ends that a scribe reads.
 #[derive(Debug)]
 pub(crate) struct Readers {
     /// Lines of the access log.
     pub(crate) accesses: Channel,
-    /// What master and acceptor say.
+    /// Lines of master and acceptor.
     pub(crate) of_server: Channel,
-    /// What template and workers say.
+    /// Lines of template and workers.
     pub(crate) of_app: Channel,
 }
 
@@ -59,7 +58,7 @@ impl LogChannels {
         })
     }
 
-    /// In the master and the acceptor: another descriptor of the end to say something by.
+    /// In the master and the acceptor: another descriptor of the end for their lines.
     pub(crate) fn writer(&self) -> io::Result<Channel> {
         another(&self.of_server.writer)
     }
@@ -69,7 +68,7 @@ impl LogChannels {
         another(&self.accesses.writer)
     }
 
-    /// In a newborn acceptor: lets go of all that it is not to have.
+    /// In a newborn acceptor: drops all ends that it is not to have.
     pub(crate) fn keep_writers_of_server(&self) {
         self.drop_readers();
         drop(take(&self.of_app.writer));
@@ -100,9 +99,9 @@ impl LogChannels {
         }
     }
 
-    /// In the master, when nobody of the house is left: writes to the error log what no scribe came to. Gives how many
-    /// lines it did not write: those of the access log, for which there is no other place, what makes no sense, and what
-    /// a log that is read slowly did not take `until` then.
+    /// In the master, when no process of the house is left: writes to the error log the lines that no scribe has read. Gives how many lines it did
+    /// not write: lines of the access log, for which there is no other place, lines that make no sense, and lines that a slowly read log did not take
+    /// `until` then.
     pub(crate) fn write_what_is_left(&self, until: Instant) -> u64 {
         let Some(Readers {
             accesses,
@@ -119,7 +118,7 @@ impl LogChannels {
                 let message = match reader.receive() {
                     Ok(Received::Message(message)) => message,
                     Ok(Received::Nothing | Received::Closed) => break,
-                    // One that was too long, of an app's: how many lines it had nobody knows.
+                    // The message of an app's process was too long: the number of its lines is unknown.
                     Err(_) => {
                         lost += 1;
                         bytes += MESSAGE_BYTES_MAX;

@@ -1,5 +1,4 @@
-//! What the others send to the scribe: one JSON object on a line, several lines in a message. A line begins with
-//! which log it is for.
+//! Lines from the other processes to the scribe: one JSON object on a line, several lines in a message. A line begins with the log that it is for.
 
 use serde::{Deserialize, Serialize};
 use tracing::Level;
@@ -16,15 +15,15 @@ pub(crate) const ACCESS: &[u8] = b"{\"access\":";
 /// As many bytes of text fit a line, whatever they are: JSON may need six for one.
 const TEXT_BYTES_MAX: usize = LINE_BYTES_MAX / 6 - 64;
 
-/// A line for the error log. Which process wrote it the kernel says.
+/// A line for the error log. The kernel says which process wrote it.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ErrorEntry {
     /// When, in microseconds since the epoch.
     pub(crate) time_us: u64,
-    /// One of Python's: 50 is critical, 40 an error, 30 a warning, 20 an information, 10 for debugging.
+    /// A level of Python's: 50 is critical, 40 an error, 30 a warning, 20 an information, 10 for debugging.
     pub(crate) level: u8,
-    /// What happened. It may have several lines.
+    /// The text. It may have several lines.
     pub(crate) text: String,
 }
 
@@ -36,7 +35,7 @@ struct Tagged<E> {
 }
 
 impl ErrorEntry {
-    /// What happened now.
+    /// An entry for an event of this moment.
     pub(crate) fn now(level: Level, target: &str, text: &str) -> Self {
         Self {
             time_us: stanchion_sys::clock::wall_us(),
@@ -66,8 +65,8 @@ impl ErrorEntry {
         serde_json::to_vec(&Tagged { error: self }).unwrap_or_default()
     }
 
-    /// Of a line without its end. The error says what is wrong with it. Whoever runs the app's code may name any time;
-    /// none is later than now.
+    /// Reads a line without its end. The error says what is wrong with it. A process that runs the app's code may name any time; none is later than
+    /// now.
     pub(crate) fn parse(line: &[u8]) -> Result<Self, String> {
         let tagged: Result<Tagged<Self>, _> = serde_json::from_slice(line);
         let mut entry = tagged.map_err(|error| error.to_string())?.error;

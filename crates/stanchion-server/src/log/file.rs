@@ -1,4 +1,4 @@
-//! A log that is a file, a pipe, a terminal or a socket: written without waiting for who reads it.
+//! A log that is a file, a pipe, a terminal or a socket: written without waiting for its reader.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ use crate::cure;
 /// A write of up to so many bytes into a pipe is whole or not at all (`PIPE_BUF` in pipe(7)).
 const PIPE_BYTES_ATOMIC: usize = 4096;
 
-/// A log that is appended to, and that can be opened anew beneath whoever writes to it.
+/// A log that is appended to, and that can be reopened while threads write to it.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     file: File,
@@ -28,15 +28,15 @@ pub(crate) struct LogFile {
     kind: Kind,
 }
 
-/// What it takes not to wait.
+/// How to write to it without waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// A regular file, which takes what it is given.
     Regular,
     /// A pipe or a terminal, opened by us with `O_NONBLOCK`.
     Pipe,
-    /// One that could not be opened anew: a flag would be for everybody who has it, so it is asked
-    /// first whether there is room.
+    /// A pipe or terminal that we could not open ourselves: a flag would hold for all processes that have it, so each write asks first whether there
+    /// is room.
     SharedPipe,
     /// A socket, as systemd gives its services: each send(2) has its own flag.
     Socket,
@@ -62,9 +62,8 @@ impl LogFile {
         })
     }
 
-    /// `O_NONBLOCK` belongs to an open file, not to a descriptor (open(2)): set on the one we were
-    /// given, it would surprise the app and whoever started us. Opening a pipe or a terminal by its
-    /// name in /proc makes another open file. That is refused to a user other than its owner.
+    /// `O_NONBLOCK` belongs to an open file, not to a descriptor (open(2)): set on the one we were given, it would surprise the app and the process
+    /// that started us. Opening a pipe or a terminal by its name in /proc makes another open file. That is refused to a user other than its owner.
     fn standard(standard: BorrowedFd<'_>) -> io::Result<Self> {
         let mut file = File::from(standard.try_clone_to_owned()?);
         let kind = file.metadata()?.file_type();
@@ -89,9 +88,8 @@ impl LogFile {
         })
     }
 
-    /// Opens its path anew; false if it has none, and a daemon then leaves the stream that it is. The descriptor's number stays and never
-    /// dangles, so that nobody who writes meanwhile, in whichever thread, needs to know, and no
-    /// lock can be held by a thread that a fork leaves behind.
+    /// Reopens its path; false if it has none: a daemon then leaves the standard stream. The descriptor's number stays and never dangles, so that no
+    /// thread that writes meanwhile needs to know, and no lock can be held by a thread that a fork leaves behind.
     pub(crate) fn reopen(&self) -> io::Result<bool> {
         let Some(path) = &self.path else {
             if let Some(streams) = super::streams() {
@@ -118,8 +116,8 @@ impl LogFile {
         match self.kind {
             Kind::Regular => (&self.file).write(bytes),
             Kind::Pipe => (&self.file).write(whole_lines(bytes)),
-            // As many bytes as one write may have fit a pipe that has room at all (pipe(7)). Two
-            // processes that ask at the same moment may both be told yes; then the second waits.
+            // As many bytes as one write may have fit a pipe that has room at all (pipe(7)). Two processes that ask at the same moment may both find
+            // room; then the second waits.
             Kind::SharedPipe if self.wait(0)? => (&self.file).write(whole_lines(bytes)),
             Kind::SharedPipe => Err(io::ErrorKind::WouldBlock.into()),
             Kind::Socket => {
@@ -172,7 +170,7 @@ pub(super) fn room(fd: BorrowedFd<'_>, ms: u64) -> io::Result<bool> {
     }
 }
 
-/// What may be written to a pipe in one go without being torn apart.
+/// The start of `bytes` that one write into a pipe does not tear apart.
 fn whole_lines(bytes: &[u8]) -> &[u8] {
     if bytes.len() <= PIPE_BYTES_ATOMIC {
         return bytes;
@@ -196,8 +194,8 @@ fn append_to(path: &Path, owner: Option<Owner>) -> io::Result<File> {
     options.append(true);
     if let Some(owner) = owner {
         let (pinned, is_way_roots) = PinnedPath::of_log(path, owner.uid)?;
-        // Only a file that we have just made is given away: what is there already might be a link
-        // that somebody has put there, to get what it leads to.
+        // Only a file that we have just made is given away: a file that is there already might be a link that another user has put there, to get the
+        // file behind it.
         match pinned.make_log() {
             Ok(file) => {
                 owner.take(&file)?;
@@ -213,7 +211,7 @@ fn append_to(path: &Path, owner: Option<Owner>) -> io::Result<File> {
     options.create(true).open(path)
 }
 
-/// Whose the log files are that root makes for others.
+/// The owner of the log files that root makes for others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) uid: u32,
@@ -241,7 +239,7 @@ impl Owner {
     }
 }
 
-/// Whose the error log is to be, if root makes it for somebody else.
+/// The owner of the error log, if root makes it for another user.
 static OWNER: Mutex<Option<Owner>> = Mutex::new(None);
 
 /// From now on, an error log that is made is this one's, so that it can open it itself.

@@ -23,13 +23,13 @@ pub(super) fn shown(level: Level, target: &str) -> &'static str {
     }
 }
 
-/// Tells of each line at once, from the process that wrote it: there are few of them, and some of these
-/// processes never look at a clock.
+/// Sends statsd a count for each line at once, from the process that wrote it: there are few of them, and some of these processes never look at a
+/// clock.
 #[derive(Debug)]
 pub(super) struct Levels(Statsd);
 
 impl Levels {
-    /// The least that is told of, whatever the log has of it: as in gunicorn.
+    /// The least level that is counted, whatever the log takes: as in gunicorn.
     pub(super) const LEAST: Level = Level::WARN;
 
     pub(super) fn open(settings: &Settings) -> io::Result<Option<Self>> {
@@ -37,7 +37,7 @@ impl Levels {
         Ok(statsd.map(Self))
     }
 
-    /// There was one like this.
+    /// Counts a line of this level.
     pub(super) fn count(&self, level: Level, target: &str) {
         let name = match (level, target) {
             (Level::ERROR, CRITICAL) => "gunicorn.log.critical",
@@ -46,7 +46,7 @@ impl Levels {
             (Level::WARN, _) => "gunicorn.log.warning",
             _ => return,
         };
-        // To say so in the log would be the next thing to tell.
+        // A line about it in the log would be the next one to count.
         let _ = self.0.happened(name);
     }
 }

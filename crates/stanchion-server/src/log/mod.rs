@@ -44,7 +44,7 @@ pub(crate) use queue::{Of, Queue, THREAD_NAME};
 pub(crate) use syslog::Syslog;
 pub(crate) use trouble::{FailingLog, failing_logs};
 
-/// What every process writes to; set once, before the first fork.
+/// The error log of every process; set once, before the first fork.
 static ERROR_LOG: OnceLock<ErrorLog> = OnceLock::new();
 
 #[derive(Debug)]
@@ -53,13 +53,13 @@ struct ErrorLog {
     levels: Option<Levels>,
     /// The file first.
     outlets: Vec<Direct>,
-    /// What the server itself says goes there instead of to the file.
+    /// Lines of the server itself go there instead of to the file.
     scribe: RwLock<Option<Scribe>>,
     /// journald reads it, and takes levels.
     journal: bool,
     /// Of a daemon, which leaves them once it serves.
     streams: Option<StandardStreams>,
-    /// What this process, or one that it was forked from, writes to its standard streams goes there too.
+    /// Standard output and error of this process, or of one that it was forked from, lead to the log too.
     captures: AtomicBool,
     /// In the acceptor: what stands before each outlet.
     queues: OnceLock<Vec<Queue>>,
@@ -122,7 +122,7 @@ pub fn start(settings: &Settings) -> io::Result<()> {
     Ok(())
 }
 
-/// From now on the lines are counted that this process and its later children drop. Errors are the kernel's.
+/// From now on the lines that this process and its later children drop are counted. Errors are the kernel's.
 pub(crate) fn count_what_is_dropped() -> io::Result<()> {
     let counts = SharedCounts::create("stanchion-log", 1)?;
     if let Some(log) = ERROR_LOG.get() {
@@ -132,8 +132,8 @@ pub(crate) fn count_what_is_dropped() -> io::Result<()> {
     Ok(())
 }
 
-/// From now on, what this process says goes to the scribe instead of to the error log's file. To be called only while
-/// it has no thread beside its own. `takes_records`: records of Python's logging too.
+/// From now on, the lines of this process go to the scribe instead of to the error log's file. To be called only while it has no thread beside its
+/// own. `takes_records`: records of Python's logging too.
 pub(crate) fn go_through(channel: Channel, takes_records: bool) {
     set_scribe(Some(Scribe {
         direct: Arc::new(Direct::new(Outlet::Scribe(channel))),
@@ -141,7 +141,7 @@ pub(crate) fn go_through(channel: Channel, takes_records: bool) {
     }));
 }
 
-/// From now on, what this process says goes to the error log itself.
+/// From now on, the lines of this process go to the error log itself.
 pub(crate) fn go_directly() {
     set_scribe(None);
 }
@@ -156,14 +156,14 @@ fn set_scribe(scribe: Option<Scribe>) {
     }
 }
 
-/// In a newborn process: what its parent has dropped is that one's to tell.
+/// In a newborn process: the parent reports the lines that it has dropped.
 pub(crate) fn begin_anew() {
     if let Some(log) = ERROR_LOG.get() {
         log.each_direct(Direct::begin_anew);
     }
 }
 
-/// Tells of trouble with the scribe in the error log itself, as what goes to the scribe may never be read.
+/// Reports trouble with the scribe in the error log itself, as the scribe may never read its lines.
 pub(crate) fn tell_beside_scribe(level: Level, text: &str) {
     if let Some(log) = ERROR_LOG.get()
         && level <= log.level
@@ -230,8 +230,8 @@ pub(crate) fn capture_output() -> io::Result<()> {
     outlets.try_for_each(|direct| direct.outlet.capture_output())
 }
 
-/// Opens the error log of this process anew, after it was renamed. If that fails the old file
-/// goes on, and says so. A daemon leaves the standard streams that the shell gave it.
+/// Reopens the error log of this process, after it was renamed. If that fails the old file stays in use, and gets a line about it. A daemon leaves
+/// the standard streams that the shell gave it.
 pub fn reopen() {
     let Some(log) = ERROR_LOG.get() else { return };
     let left = log.streams.as_ref().map_or(Ok(()), StandardStreams::leave);
@@ -248,16 +248,16 @@ pub fn reopen() {
     for Direct { outlet, .. } in log.unqueued() {
         match outlet.reopen() {
             Ok(true) => {
-                info!("the error log is opened anew");
+                info!("the error log is reopened");
                 if log.captures.load(Ordering::Relaxed)
                     && let Err(error) = outlet.capture_output()
                 {
-                    error!("what the app prints goes to the old error log: {error}");
+                    error!("the output of the app still goes to the old error log: {error}");
                 }
             }
             Ok(false) => {}
             Err(error) => error!(
-                "the error log cannot be opened anew, the old file goes on: {}: {error}",
+                "the error log cannot be reopened, the old file goes on: {}: {error}",
                 outlet.shown()
             ),
         }
@@ -287,7 +287,7 @@ pub fn raw(text: &[u8]) {
 }
 
 impl ErrorLog {
-    /// The least important events that somebody wants to hear of.
+    /// The least important events that the log or a count takes.
     fn least(&self) -> LevelFilter {
         let counted = self
             .levels
@@ -324,8 +324,8 @@ impl ErrorLog {
         scribe.clone()
     }
 
-    /// Writes a line to each outlet, and to the scribe instead of to the file if there is one for it. One of several
-    /// lines is a report for people (a traceback); it keeps them.
+    /// Writes a line to each outlet, and to the scribe instead of to the file if there is one for it. A text of several lines is a report for people
+    /// (a traceback); it keeps them.
     fn tell(&self, level: Level, target: &str, text: &str, scribe: Option<&Scribe>) {
         for (index, direct) in self.outlets.iter().enumerate() {
             match (&*direct.outlet, scribe) {
@@ -377,8 +377,8 @@ pub fn record(level: i32, text: &str) {
     log.tell(level, target, &harmless, scribe.as_ref());
 }
 
-/// Writes to the file what another process has said: `level` as for [`record`], `time_us` since the epoch. It was
-/// counted there, and sent to syslog.
+/// Writes a line of another process to the file: `level` as for [`record`], `time_us` since the epoch. That process has counted the line, and sent it
+/// to syslog.
 pub fn write_for(pid: i32, time_us: u64, level: i32, text: &str) {
     let Some(log) = ERROR_LOG.get() else { return };
     let at = LocalTime::at((time_us / 1_000_000).cast_signed());
@@ -487,7 +487,7 @@ struct Text {
 }
 
 impl Visit for Text {
-    /// Whatever an event tells passes here, and much of it was written by apps: only a message keeps its lines.
+    /// Every field of an event passes here, and apps have written much of it: only a message keeps its lines.
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         if field.name() == "message" {
             harmless::push(&mut self.message, &format!("{value:?}"), true);

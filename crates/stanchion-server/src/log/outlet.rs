@@ -1,4 +1,4 @@
-//! A place where lines go, and what is done by a process that may not wait for it.
+//! A place where lines go, and how a process writes there that may not wait for it.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -21,7 +21,7 @@ use super::{Of, count_dropped};
 /// How long a process that has no thread to wait for it lets a log make room for a line, once for
 /// each time that it is full: a reader that is only busy loses nothing by that.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How often the error log itself is told that the scribe does not take lines.
+/// How often the error log itself gets a line that the scribe does not take lines.
 const BESIDE_EVERY_US: u64 = 10_000_000;
 
 /// A place where lines go.
@@ -58,7 +58,7 @@ impl Outlet {
         }
     }
 
-    /// Opens it anew; false if there is nothing to open.
+    /// Reopens it; false if there is nothing to open.
     pub(super) fn reopen(&self) -> io::Result<bool> {
         match self {
             Self::File(file) => file.reopen(),
@@ -74,8 +74,8 @@ impl Outlet {
         }
     }
 
-    /// How long it may be waited for. The scribe runs the operator's code, and is waited for by nobody; its channel has
-    /// room for some hundred lines.
+    /// How long a process may wait for it. No process waits for the scribe, which runs the operator's code; its channel has room for some hundred
+    /// lines.
     fn patience(&self) -> Duration {
         match self {
             Self::File(_) | Self::Syslog(_) => PATIENCE,
@@ -91,7 +91,7 @@ impl Outlet {
         }
     }
 
-    /// What each line ends with.
+    /// The last byte of each line.
     pub(super) fn terminator(&self) -> u8 {
         match self {
             Self::File(_) | Self::Scribe(_) => b'\n',
@@ -133,9 +133,9 @@ pub(super) struct Direct {
     dropped: AtomicU64,
     /// A queue before the outlet in the acceptor has the same.
     pub(super) trouble: Arc<Trouble>,
-    /// What was written last broke off within its line.
+    /// The last write broke off within its line.
     torn: AtomicBool,
-    /// When the error log itself was told last that the scribe does not take lines, on the monotonic clock; 0 = never.
+    /// When the error log itself last got a line that the scribe does not take lines, on the monotonic clock; 0 = never.
     told_us: AtomicU64,
 }
 
@@ -151,7 +151,7 @@ impl Direct {
     }
 
     pub(super) fn write(&self, bytes: &[u8]) {
-        // Whoever takes the number tells it: threads of an app's write here at the same time.
+        // The thread that takes the number reports it: threads of an app's write here at the same time.
         let dropped = self.dropped.swap(0, Ordering::Relaxed);
         let patience = if dropped == 0 {
             self.outlet.patience()
@@ -177,7 +177,7 @@ impl Direct {
         if let Some(for_long) = self.trouble.begin_or_go_on(monotonic_us(), error) {
             let what = trouble::sentence(Of::ErrorLog.name(), &self.outlet, error, for_long);
             let text = format!(
-                "{what}; what this process says there is lost: {}",
+                "{what}; the lines of this process are lost there: {}",
                 trouble::cure(error)
             );
             trouble::tell_elsewhere(&self.outlet, Level::ERROR, &text);
@@ -204,7 +204,7 @@ impl Direct {
         }
     }
 
-    /// In a newborn process: what its parent has dropped is that one's to tell.
+    /// In a newborn process: the parent reports the lines that it has dropped.
     pub(super) fn begin_anew(&self) {
         self.dropped.store(0, Ordering::Relaxed);
         self.trouble.forget();
@@ -221,11 +221,11 @@ impl Direct {
         }
     }
 
-    /// What the scribe is told of this it may never read.
+    /// The scribe may never read a line about this, so that the error log itself gets it.
     fn tell_beside_scribe(&self, dropped: u64) {
         if let Outlet::Scribe(_) = *self.outlet {
             let text = format!(
-                "the scribe does not take what this process says: {dropped} lines were dropped"
+                "the scribe does not take the lines of this process: {dropped} lines were dropped"
             );
             super::tell_beside_scribe(Level::WARN, &text);
         }
@@ -289,7 +289,7 @@ mod tests {
 
     use super::*;
 
-    /// What has come by a channel.
+    /// The messages that have come by a channel.
     fn messages(channel: &Channel) -> Vec<String> {
         let mut texts = Vec::new();
         while let Ok(Received::Message(message)) = channel.receive() {

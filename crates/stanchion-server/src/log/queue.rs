@@ -23,7 +23,7 @@ const TRY_AGAIN: Duration = Duration::from_millis(100);
 /// How long the thread may write what is left when the process ends.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// What the thread is called.
+/// The name of the thread.
 pub(crate) const THREAD_NAME: &str = "stanchion-log";
 
 /// All queues of this process, for `/status`.
@@ -88,7 +88,7 @@ struct State {
     writing: usize,
     /// The thread sleeps until something comes.
     asleep: bool,
-    /// It is to open the outlet anew once what has come so far is written.
+    /// It is to reopen the outlet once what has come so far is written.
     reopen: bool,
     /// It has this long to finish.
     deadline: Option<Instant>,
@@ -152,7 +152,8 @@ impl Queue {
         drop(state);
         // The error log cannot say it of itself before it goes on.
         if is_first && self.0.of == Of::AccessLog {
-            let why = why.unwrap_or_else(|| "more comes than goes".to_owned());
+            let why =
+                why.unwrap_or_else(|| "lines arrive faster than they can be written".to_owned());
             error!(
                 "the access log does not take its lines, they are dropped: {}: {why}",
                 self.0.outlet.shown()
@@ -160,7 +161,7 @@ impl Queue {
         }
     }
 
-    /// Has the outlet opened anew, once what was put in so far is written.
+    /// Has the outlet reopened, once what was put in so far is written.
     pub(crate) fn reopen(&self) {
         self.0.lock().reopen = true;
         self.0.changed.notify_all();
@@ -207,7 +208,7 @@ struct Writer {
     was_told: bool,
 }
 
-/// What is to be done next.
+/// The next task of the thread.
 enum Task {
     Write,
     Reopen,
@@ -250,7 +251,7 @@ impl Writer {
             if over || (state.deadline.is_some() && !in_hand && state.waiting.is_empty()) {
                 return Task::Finish;
             }
-            // One that is stuck is opened anew at once: that may be what it needs.
+            // A stuck outlet is reopened at once: that may be what it needs.
             if state.reopen && (state.stuck.is_some() || !in_hand && state.waiting.is_empty()) {
                 state.reopen = false;
                 return Task::Reopen;
@@ -281,7 +282,7 @@ impl Writer {
                 Ok(0) => return self.stuck(&io::ErrorKind::WriteZero.into()),
                 Ok(more) => self.written += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The kernel takes it at no time.
+                // The kernel never takes it.
                 Err(error) if call::number(&error) == Some(Errno::MSGSIZE.raw_os_error()) => {
                     self.skip();
                 }
@@ -333,7 +334,7 @@ impl Writer {
         }
         state.writing = self.lines.len() - self.written;
         state.stuck = Some(if is_full {
-            "nobody reads it".to_owned()
+            "its reader takes nothing".to_owned()
         } else {
             error.to_string()
         });
@@ -353,7 +354,7 @@ impl Writer {
         let (of, outlet) = (self.shared.of.name(), &self.shared.outlet);
         match outlet.reopen() {
             Ok(true) => {
-                info!("{of} is opened anew");
+                info!("{of} is reopened");
                 // The start of a line that is half written went to the old one.
                 let terminator = outlet.terminator();
                 let torn = self.written > 0 && self.lines[self.written - 1] != terminator;
@@ -365,7 +366,7 @@ impl Writer {
             }
             Ok(false) => {}
             Err(error) => error!(
-                "{of} cannot be opened anew, the old file goes on: {}: {error}",
+                "{of} cannot be reopened, the old file goes on: {}: {error}",
                 outlet.shown()
             ),
         }
@@ -410,7 +411,7 @@ impl Writer {
         }
     }
 
-    /// What the scribe is told of this it may never read.
+    /// The scribe may never read a line about this, so that the error log itself gets it.
     fn tell_beside_scribe(&self, what: &str) {
         if let Outlet::Scribe(_) = *self.shared.outlet {
             let text = format!("{}: {what}", self.shared.of.name());
@@ -459,7 +460,7 @@ mod tests {
         }
         let dropped = queue.0.lock().dropped;
         assert!(dropped > 0);
-        // It ends although nobody reads, and what was left counts too.
+        // The thread ends although no process reads, and the lines that were left count too.
         let start = Instant::now();
         queue.finish();
         assert!(start.elapsed() >= FAREWELL);

@@ -21,7 +21,7 @@ pub(crate) struct Syslog {
     socket: Datagrams,
     /// Facility times eight (RFC 3164 section 4.1.1).
     facility: u8,
-    /// What comes before each message, such as `stanchion.shop.error: `.
+    /// The start of each message, such as `stanchion.shop.error: `.
     tag: String,
 }
 

@@ -79,7 +79,7 @@ impl Trouble {
         (since_us != 0 && was_named).then_some(lasted)
     }
 
-    /// In a newborn process: what its parent knew is the parent's to tell.
+    /// In a newborn process: the parent logs the trouble that it has found.
     pub(super) fn forget(&self) {
         self.since_us.store(0, Ordering::Relaxed);
         self.named_us.store(0, Ordering::Relaxed);

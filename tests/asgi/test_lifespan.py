@@ -152,7 +152,7 @@ def test_a_worker_that_is_to_leave_gives_the_startup_up(build: Serve, gate: Gate
     server.signal(signal.SIGTERM)
     assert server.exit_code() == 0
     assert gate.announcement() == "cancelled"
-    server.log.wait("the worker leaves before its app has started up: it was told to")
+    server.log.wait("the worker leaves before its app has started up: it was asked to leave")
 
 
 def test_one_more_worker_whose_startup_hangs_can_be_taken_back(serve_asgi: ServeAsgi, gate: Gate) -> None:

@@ -1,5 +1,4 @@
-//! What the process tree asks of whoever hosts the app: Python in the product, plain Rust in
-//! `examples/`.
+//! The interface between the process tree and the host of the app: Python in the product, plain Rust in `examples/`.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,11 +17,11 @@ use crate::worker::Worker;
 /// A hook that took longer than this is named in the log.
 const HOOK_SLOW: Duration = Duration::from_secs(1);
 
-/// Of the reason why an app cannot be loaded the master is told so much. A message has room for it even if each
-/// character takes six bytes there, as control characters do in JSON.
+/// The master gets so much of the reason why an app cannot be loaded. A message has room for it even if each character takes six bytes there, as
+/// control characters do in JSON.
 pub(crate) const REASON_CHARS_MAX: usize = 512;
 
-/// What the app's, or the operator's, own code did wrong.
+/// A mistake of the app's, or of the operator's, own code.
 #[derive(Debug)]
 pub struct LoadError {
     /// For the log: a traceback, and a line that says what to do.
@@ -43,8 +42,8 @@ impl LoadError {
 pub enum NotLoaded {
     /// It cannot be.
     Broken(LoadError),
-    /// It is to say by what it is called ([`Interface::Auto`](crate::settings::Interface)), and that is not what these
-    /// settings take it for ([`Settings::is_asgi`]).
+    /// The app decides by which interface it is called ([`Interface::Auto`](crate::settings::Interface)), and these settings take it for the other
+    /// one ([`Settings::is_asgi`]).
     OtherInterface,
 }
 
@@ -54,7 +53,7 @@ pub enum NotLoaded {
 pub enum Hook {
     /// Master, before anything else is started. If it fails, so does the start.
     Starting,
-    /// Master, when the configuration was read anew, and before anything is made of it.
+    /// Master, when it has read the configuration again, and before anything is made of it.
     Reload,
     /// Master, when the first workers are ready.
     Ready,
@@ -97,7 +96,7 @@ pub enum Hook {
 }
 
 impl Hook {
-    /// What its function is called.
+    /// The name of its function.
     pub fn name(self) -> &'static str {
         match self {
             Self::Starting => "on_starting",
@@ -135,7 +134,7 @@ impl Hook {
         }
     }
 
-    /// Runs it by `run`, and tells the log what it raised, and how long it took if that was long.
+    /// Runs it by `run`, and logs what it raised, and how long it took if that was long.
     pub fn watched(self, run: impl FnOnce() -> Result<(), LoadError>) -> Result<(), LoadError> {
         let name = self.name();
         let begun = Instant::now();
@@ -161,14 +160,13 @@ impl Hook {
 
 /// Logging of the host's language, set up by the operator's settings, in a scribe.
 pub trait Logging {
-    /// Writes what a process of the server has said: its id, the time in microseconds since the epoch, and the level,
-    /// one of Python's.
+    /// Writes a line of another process of the server: its id, the time in microseconds since the epoch, and the level, one of Python's.
     fn error(&mut self, pid: i32, time_us: u64, level: u8, text: &str);
 
     /// Writes a line of the access log: a JSON object of a request that is over. False if it makes no sense.
     fn access(&mut self, line: &str) -> bool;
 
-    /// Opens the files of the handlers anew.
+    /// Reopens the files of the handlers.
     fn reopen(&mut self);
 
     /// Has all written that handlers hold back.
@@ -204,8 +202,8 @@ pub trait Host {
     /// point. The worker's own handlers stand in front of these.
     fn enter(&mut self, worker: &'static Worker) -> Result<(), String>;
 
-    /// In a worker that has the app, before the master hears that it is ready: what the app does before it can
-    /// take requests. False if the worker was told to leave before that was done: [`Worker::should_leave`].
+    /// In a worker that has the app, before the master hears that it is ready: the work of the app before it can take requests. False if the worker
+    /// was asked to leave before that was done: [`Worker::should_leave`].
     ///
     /// An error says why it cannot serve.
     fn start_up(&mut self, _worker: &'static Worker) -> Result<bool, String> {
@@ -229,7 +227,7 @@ pub trait Host {
         Err(LoadError { report })
     }
 
-    /// In a template: opens the files of the app's own handlers anew. In a worker too, by itself.
+    /// In a template: reopens the files of the app's own handlers. A worker's host does so too, by itself.
     fn reopen_logs(&mut self) {}
 
     /// In the master: how this process was started.
@@ -242,14 +240,13 @@ pub trait Host {
     /// [`Hook`] names. Callers want [`Host::hook`].
     fn run_hook(&mut self, hook: Hook) -> Result<(), LoadError>;
 
-    /// Runs a hook. What it raised is in the log already when this returns it, and threads that it has
-    /// left in the master.
+    /// Runs a hook. When this returns, the log has what the hook raised, and the threads that it has left in the master.
     fn hook(&mut self, hook: Hook) -> Result<(), LoadError> {
         let before = hook.is_in_master().then(threads::present);
         let done = hook.watched(|| self.run_hook(hook));
         let left = before.map(|before| threads::staying(self, &before?));
         match left.transpose() {
-            // Those that are left before the start are its end.
+            // Threads that are left before the start end it, with an error of its own.
             Ok(Some(Some(threads))) if hook != Hook::Starting => error!(
                 "the hook {} has left {threads} in the master, which cannot fork any more: a reload \
                  will fail, a template that ends cannot be replaced, and if the acceptor ends, so does \
@@ -267,20 +264,19 @@ pub trait Host {
         std::thread::sleep(moment);
     }
 
-    /// What the host's language calls the threads of this process, by their ids (gettid(2)).
+    /// The names that the host's language has for the threads of this process, by their ids (gettid(2)).
     fn thread_names(&mut self) -> HashMap<i32, String> {
         HashMap::new()
     }
 
-    /// In the master, at a reload: reads the configuration again, from where it came at the start
-    /// (command line, environment, config file), and lets it take effect here: directory, import
-    /// path, variables, hooks, app. What is forked from now on has it.
+    /// In the master, at a reload: reads the configuration again, from where it came at the start (command line, environment, config file), and lets
+    /// it take effect here: directory, import path, variables, hooks, app. Processes that are forked from now on have it.
     ///
     /// An error says all that is wrong, and has changed nothing.
     fn reconfigure(&mut self) -> Result<Settings, String>;
 
-    /// In the master, when what came of the last [`Host::reconfigure`] failed to boot: back to the
-    /// configuration before it. Without one, nothing happens.
+    /// In the master, when the house of the last [`Host::reconfigure`] failed to boot: goes back to the configuration before it. Without one, nothing
+    /// happens.
     fn revert(&mut self);
 }
 

@@ -1,5 +1,5 @@
-//! What the processes of the tree say to each other: one closed enum for each kind of sender. Here only
-//! their form is checked. Whether the sender may say so is asked of the kernel, in `master::reports`.
+//! Messages between the processes of the tree: one closed enum for each kind of sender. Here only their form is checked; `master::reports` asks the
+//! kernel whether the sender may send them.
 //!
 //! They travel as JSON in whole messages ([`stanchion_sys::channel`]); they are rare (a worker
 //! comes or goes), so they are made to be read by people, not to be fast.
@@ -10,8 +10,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use stanchion_sys::channel::{Channel, Message, Received};
 
-/// A worker of a house, as processes name it to each other: whose seats it has, and which of those who had them it is. People know it by its
-/// number, which a successor takes over; it cannot take the seats over while its predecessor sits there.
+/// A worker of a house, as processes name it to each other: by its seats, and by the tenure that tells it from the other workers that had these
+/// seats. People know it by its number, which a successor takes over; the successor cannot take the seats over while its predecessor sits there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WorkerRef {
@@ -41,9 +41,8 @@ pub(crate) enum ToAcceptor {
     },
     /// A worker is dead; whatever it held is to be cleared up.
     WorkerGone(WorkerRef),
-    /// A worker is to serve, alone, who comes in by this door (`worker.listen`), unless one that was
-    /// told of it before does. The listener comes beside it; without one the address is in use by
-    /// somebody else, and is tried again.
+    /// A worker is to serve, alone, the clients of this door (`worker.listen`), unless a worker that got the door before does. The listener comes
+    /// beside it; without one another process has the address, and the acceptor tries it again.
     Listen {
         /// Number of the door.
         door: u32,
@@ -58,11 +57,10 @@ pub(crate) enum ToAcceptor {
     CloseDoor {
         /// Number of the door.
         door: u32,
-        /// Whether another acceptor has it too: whoever is in its queue is then that one's.
+        /// Whether another acceptor has it too: the clients in its queue are then for that acceptor.
         is_shared: bool,
     },
-    /// The request of this seat has run past its deadline: its client is told, and its worker
-    /// will be killed.
+    /// The request of this seat has run past its deadline: the acceptor answers its client, and the master will kill its worker.
     Overdue {
         /// Number of the seat.
         seat: u16,
@@ -71,33 +69,30 @@ pub(crate) enum ToAcceptor {
         /// How long it has run.
         ran_ms: u64,
     },
-    /// The event loop of this worker has not turned for too long: the clients of what it runs are told, and it will be
-    /// killed.
+    /// The event loop of this worker has not turned for too long: the acceptor answers the clients of its requests, and the master will kill it.
     LoopStuck(WorkerRef),
-    /// Nobody else has the listener at this address any more: close it, and let in who is in its
-    /// queue.
+    /// No other acceptor has the listener at this address any more: close it, and let in the clients in its queue.
     LastOnes {
         /// As the listener shows it.
         address: String,
     },
     /// Whether another master has the same listeners: if ours dies they are not ours to close.
     Shared(bool),
-    /// Open the access log anew.
+    /// Reopen the access log.
     Reopen,
-    /// Close the door and let in who is in its queue, serve who is here for at most this long, then
-    /// leave.
+    /// Close the door and let in the clients in its queue, serve the clients that are here for at most this long, then leave.
     Drain {
         /// Milliseconds.
         timeout_ms: u64,
     },
-    /// Leave the door to another acceptor: serve who is here for at most this long, then leave.
+    /// Leave the door to another acceptor: serve the clients that are here for at most this long, then leave.
     Retire {
         /// Milliseconds.
         timeout_ms: u64,
     },
-    /// The app cannot be started: let in the clients that wait, for [`Self::Quit`] to tell them so.
+    /// The app cannot be started: let in the clients that wait, for [`Self::Quit`] to answer them so.
     TurnAway,
-    /// Tell everybody 503 and leave.
+    /// Answer all clients 503 and leave.
     Quit,
 }
 
@@ -120,16 +115,16 @@ pub(crate) enum ToTemplate {
     },
     /// Be the template of the house that is made for the interface which the app turned out to have.
     GoOver,
-    /// Open the error log anew.
+    /// Reopen the error log.
     Reopen,
 }
 
 /// Master to scribe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ToScribe {
-    /// Open the files of the handlers anew, and the error log.
+    /// Reopen the files of the handlers, and the error log.
     Reopen,
-    /// Nobody logs anything more: write what is left, and leave.
+    /// No process logs anything more: write what is left, and leave.
     Finish,
 }
 
@@ -139,12 +134,12 @@ pub(crate) enum ToScribe {
 pub(crate) enum FromAcceptor {
     /// It accepts.
     Ready,
-    /// It has no use for a certificate or key that it was given, and leaves.
+    /// It cannot use a certificate or key that it was given, and leaves.
     CannotServe {
         /// Why, on one line.
         reason: String,
     },
-    /// It has heard that it retires: from now on it lets nobody else in.
+    /// It has read the order to retire: from now on it accepts no more clients.
     Retired,
     /// A worker has written where it should not and must not go on.
     Replace(WorkerRef),
@@ -167,8 +162,8 @@ pub(crate) enum FromTemplate {
     /// fork. Each worker is to import the app for itself, and this process, which has, can be one of them: it waits
     /// for `Become`.
     NotForWorkers,
-    /// The app is to say by what it is called, and it is not what this house was made for. It leaves, or waits for `GoOver` if
-    /// it has what a template of the other house needs.
+    /// The app decides by which interface it is called, and this house was made for the other one. The template leaves, or waits for `GoOver` if it
+    /// has what a template of the other house needs.
     OtherInterface,
     /// It could not fork this one, and why is in the log. A worker that was forked speaks for itself.
     NotForked(WorkerRef),
@@ -219,20 +214,20 @@ pub(crate) enum FromWorker {
         /// Messages that its app has received over a WebSocket, each of which counts like a request.
         messages: u64,
     },
-    /// Somebody else than the master has sent it TERM: it is to be replaced, and goes on until then.
+    /// Another process than the master has sent it TERM: it is to be replaced, and goes on until then.
     Terminated,
     /// It cannot load the app, and leaves.
     CannotLoad {
         /// Why, on one line; all of it is in the log.
         reason: String,
     },
-    /// The app is to say by what it is called, and it is not what this house was made for. It leaves.
+    /// The app decides by which interface it is called, and this house was made for the other one. The worker leaves.
     OtherInterface,
     /// It has written its stacks where the master asked it to.
     Dumped,
 }
 
-/// A message as it travels, for who must send it without making it: a signal handler.
+/// A message as it travels, for a sender that cannot make it: a signal handler.
 pub(crate) fn prepare<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
     Ok(serde_json::to_vec(message)?)
 }
@@ -269,7 +264,7 @@ pub(crate) fn report_with<T: Serialize>(
     channel.send_within(&prepare(message)?, fd, REPORT_WITHIN_MS)
 }
 
-/// What [`receive`] found.
+/// The result of [`receive`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Incoming<T> {
     /// A message.
@@ -284,14 +279,14 @@ pub(crate) enum Incoming<T> {
 #[derive(Debug)]
 pub(crate) struct Said<T> {
     pub(crate) message: T,
-    /// What came beside it.
+    /// The descriptor that came beside it.
     pub(crate) fd: Option<OwnedFd>,
     /// The process that sent it.
     pub(crate) sender: i32,
 }
 
-/// Takes the next message, without waiting. One that makes no sense is an error: both sides are
-/// of one build, so it is our fault or that of a worker that writes where it should not.
+/// Takes the next message, without waiting. A message that makes no sense is an error: both sides are of one build, so it is our fault, or the fault
+/// of a worker that writes where it should not.
 pub(crate) fn receive<T: DeserializeOwned>(channel: &Channel) -> io::Result<Incoming<T>> {
     Ok(match receive_from(channel)? {
         Incoming::Message(said) => Incoming::Message(said.message),

@@ -24,10 +24,10 @@ use crate::worker::{self, Assignment};
 
 /// How often watched files are looked at, with `--reload`.
 const WATCH_MS: i32 = 500;
-/// How long the template sleeps at most without being told anything.
+/// The longest sleep of the template without an order.
 const IDLE_MS: i32 = 60_000;
 
-/// Who we are when [`run`] returns, and with which exit code.
+/// The role of this process when [`run`] returns, and its exit code.
 pub(crate) enum Ended {
     /// The template itself.
     Template(i32),
@@ -219,7 +219,7 @@ fn serve_orders(
                     report(master, &FromTemplate::NotForked(worker))?;
                 }
             },
-            // Not to one that has said it can fork workers.
+            // A template that has reported that it can fork workers does not get these.
             ToTemplate::Become { .. } | ToTemplate::GoOver => {}
             ToTemplate::Reopen => reopen(host),
         }
@@ -355,7 +355,7 @@ impl Watch {
 
     /// A file that has changed, appeared or gone since the last call.
     fn changed(&mut self, host: &mut dyn Host) -> Option<PathBuf> {
-        // Asked anew each time, since files are made while the app runs; a new one has changed.
+        // The list is asked for each time, since files are made while the app runs; a new file has changed.
         for file in host.watched_files() {
             self.seen.entry(file).or_insert(None);
         }

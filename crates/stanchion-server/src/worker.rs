@@ -1,5 +1,4 @@
-//! A worker: seats that pull requests and answer them. What happens to a request is the host's
-//! business; when to stop is decided here.
+//! A worker: seats that pull requests and answer them. The host does what a request asks for; this module decides when to stop.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,7 +28,7 @@ const ADOPTION_MS_MAX: u64 = 5_000;
 /// How long a leaving worker's supervisor sleeps between looks, should a wake-up be lost.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What a worker is told when it is forked.
+/// The assignment that a worker gets when it is forked.
 #[derive(Debug)]
 pub(crate) struct Assignment {
     /// Which it is, and so which seats it has.
@@ -57,9 +56,9 @@ pub struct Worker {
     messages: AtomicU64,
     /// The master knows that it is enough.
     is_due: AtomicBool,
-    /// Somebody runs the hooks of a worker that leaves at once.
+    /// A thread runs the hooks of a worker that leaves at once.
     departing: AtomicBool,
-    /// The error log was opened anew, and the host has not heard of it.
+    /// The error log was reopened, and the host has not heard of it.
     reopened: AtomicBool,
     /// A seat of it has panicked.
     broken: AtomicBool,
@@ -134,8 +133,8 @@ impl Worker {
         }
     }
 
-    /// Does what an event loop calls for; `None` if it panicked. Nobody knows what is left halfway then, and of which
-    /// request: the host gives up all that the loop runs, and ends it.
+    /// Does what an event loop calls for; `None` if it panicked. It is unknown then which work is left halfway, and of which request: the host gives
+    /// up all that the loop runs, and ends it.
     pub fn work_of_loop<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         let done = panics::caught(work);
         if done.is_none() {
@@ -153,8 +152,8 @@ impl Worker {
         self.common.exchange.ready_bell().rouse(u32::MAX);
     }
 
-    /// Whether no further request should be taken: the master said so, it is gone, or nobody is
-    /// left of the house. Also opens the log anew if that was asked for.
+    /// Whether no further request should be taken: the worker was asked to leave, the master is gone, or the exchange is closed, as when its house is
+    /// gone. Also reopens the log if that was asked for.
     pub fn should_leave(&self) -> bool {
         if self.is_forsaken() {
             return true;
@@ -180,17 +179,16 @@ impl Worker {
         self.common.exchange.forsake();
     }
 
-    /// Whether it is.
+    /// Whether this process is such a child.
     pub fn is_forsaken(&self) -> bool {
         self.common.exchange.is_forsaken()
     }
 
-    /// Serves, alone, who comes in at this address from now on; gives the address with the port in
-    /// force. `None` if it is in use: it is then taken over from the worker that this one succeeds,
-    /// or tried again as its `tries` say, while this one serves.
+    /// Serves, alone, the clients at this address from now on; gives the address with the port in force. `None` if it is in use: it is then taken
+    /// over from the worker that this one succeeds, or tried again as its `tries` say, while this one serves.
     ///
     /// # Errors
-    /// What the kernel says. `InvalidInput` if a worker cannot have such a listener.
+    /// The kernel's. `InvalidInput` if a worker cannot have such a listener.
     pub fn listen(&self, bind: &Bind) -> io::Result<Option<BindAddress>> {
         let refused = |problem| io::Error::new(io::ErrorKind::InvalidInput, problem);
         of_worker::check(bind).map_err(refused)?;
@@ -221,7 +219,7 @@ impl Worker {
         }
     }
 
-    /// If the master is behind with its reading it is told after a later request or message.
+    /// If the master is behind with its reading, the worker reports this after a later request or message.
     fn report_due(&self, requests: u64, messages: u64) {
         if self.is_due.swap(true, Ordering::Relaxed) {
             return;
@@ -232,7 +230,9 @@ impl Worker {
                 self.is_due.store(false, Ordering::Relaxed);
             }
             Err(error) => {
-                error!("the master could not be told that max_requests is reached: {error}");
+                error!(
+                    "the worker could not report to the master that max_requests is reached: {error}"
+                );
             }
         }
     }
@@ -250,15 +250,13 @@ impl Worker {
         true
     }
 
-    /// Whether the error log was opened anew since this was asked last: the host is to do the same with logs of its
-    /// own.
+    /// Whether the error log was reopened since the last call: the host is to do the same with logs of its own.
     pub fn has_reopened(&self) -> bool {
         self.reopened.swap(false, Ordering::AcqRel)
     }
 
-    /// If the worker is to leave at once, whatever runs: runs the hooks of that by `hook`, and
-    /// gives the exit code with which the process is then to end. `None` if it is not, or if
-    /// somebody is at it already, or if this process is a child that has what the worker was told from its fork.
+    /// If the worker is to leave at once, whatever runs: runs the hooks for that by `hook`, and gives the exit code with which the process is then to
+    /// end. `None` if it is not, or if a thread does this already, or if this process is a child that has the worker's orders from its fork.
     pub fn depart(&self, mut hook: impl FnMut(Hook) -> Result<(), LoadError>) -> Option<i32> {
         if self.is_forsaken() {
             return None;
@@ -276,7 +274,7 @@ impl Worker {
         }
         asked::heard();
         info!("worker leaves at once: it was sent {signal}");
-        // What they raise is in the log; it leaves all the same.
+        // The log has what they raise; the worker leaves in any case.
         let _ = hook(moment);
         let _ = hook(Hook::WorkerExit);
         Some(code)
@@ -384,7 +382,7 @@ pub(crate) fn run(common: &'static Common, assignment: Assignment, host: &mut dy
         return code;
     }
     let code = worker.depart(|hook| host.hook(hook)).unwrap_or_else(|| {
-        // What it raises is in the log.
+        // The log has what the hook raises.
         let _ = host.hook(Hook::WorkerExit);
         code
     });
@@ -418,7 +416,7 @@ fn live(worker: &'static Worker, has_app: bool, host: &mut dyn Host) -> i32 {
     match host.start_up(worker) {
         Ok(true) => {}
         Ok(false) => {
-            info!("the worker leaves before its app has started up: it was told to");
+            info!("the worker leaves before its app has started up: it was asked to leave");
             return exit_code::FINE;
         }
         Err(problem) => {
@@ -454,8 +452,7 @@ fn catch_signals(worker: &'static Worker) -> io::Result<()> {
     signal::reset(&[signal::SIGCHLD, signal::SIGTTIN, signal::SIGTTOU])
 }
 
-/// Waits until the process between template and worker has gone and the master is our parent,
-/// of whose death SIGCONT will then tell.
+/// Waits until the process between template and worker has gone and the master is our parent, whose death SIGCONT will then report.
 fn adopted(common: &Common) -> io::Result<()> {
     let start_us = stanchion_sys::clock::monotonic_us();
     while orphan::go_on_after(common.master_pid)? {

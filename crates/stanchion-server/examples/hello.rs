@@ -49,7 +49,7 @@ fn answer(
 fn pull(seat: &Seat<'_>) {
     let (mut buffer, mut head) = (RequestBuffer::default(), AnswerHead::default());
     while let Some(taken) = seat.wait() {
-        // A client that has gone is nobody to tell.
+        // A client that has gone gets no answer.
         let _ = answer(taken, &mut buffer, &mut head);
         seat.served();
     }

@@ -1,6 +1,6 @@
-//! The files of TLS on their way to the acceptor. The master opens them, who may read what others may not, and has the
-//! kernel copy them: what is in them is in no memory of its own, so template and workers, which are forks, cannot have it
-//! either. The acceptor alone reads the copies, also one that takes the place of another, when the files may be gone.
+//! The files of TLS on their way to the acceptor. The master opens them, as it may read what others may not, and has the kernel copy them: their
+//! content is in no memory of its own, so template and workers, which are forks, cannot have it either. The acceptor alone reads the copies, also an
+//! acceptor that takes the place of another, when the files may be gone.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +17,7 @@ use crate::ticket_keys::TICKET_LIFETIME_S;
 
 /// A chain of certificates has some KiB, and all authorities of a distribution half a MiB.
 const FILE_BYTES_MAX: u64 = 4 << 20;
-/// What is offered to clients by ALPN (RFC 7301, RFC 9113 section 3.2).
+/// The protocols that are offered to clients by ALPN (RFC 7301, RFC 9113 section 3.2).
 pub(crate) const HTTP_2: &[u8] = b"h2";
 const HTTP_1_1: &[u8] = b"http/1.1";
 
@@ -80,7 +80,7 @@ impl KeyFiles {
         })
     }
 
-    /// For the acceptor; and for who is to have none of it, to drop them.
+    /// For the acceptor; and for a process that is to have none of it, to drop them.
     pub(crate) fn take(&self) -> Copies {
         let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *copies)
@@ -114,11 +114,11 @@ impl Copied {
     }
 }
 
-/// What to do about it, where that is not plain.
+/// The operator's next step, where that is not plain.
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            " (the master reads it, at the start and at each reload: let its user, or start it as root with --user)"
+            " (the master reads it, at the start and at each reload: make it readable for its user, or start it as root with --user)"
         }
         _ => "",
     }
@@ -172,7 +172,7 @@ impl Copies {
     }
 }
 
-/// What is spoken above TLS, the best first.
+/// The protocols above TLS, the best first.
 fn protocols(settings: &Settings) -> Vec<Vec<u8>> {
     let http_2 = settings.speaks_http2().then_some(HTTP_2);
     let all = http_2.into_iter().chain([HTTP_1_1]);
@@ -195,8 +195,8 @@ impl Pair {
     }
 }
 
-/// Checks the files that the settings name, as a server that is started would, by a process that stays in its directory.
-/// Gives what clients will not like of certificates that can be used, now or soon.
+/// Checks the files that the settings name, as a server that is started would, by a process that stays in its directory. Gives the faults that
+/// clients will find with certificates that can be used, now or soon.
 ///
 /// # Errors
 /// The operator's.

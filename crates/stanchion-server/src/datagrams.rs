@@ -1,4 +1,4 @@
-//! A socket to a daemon that takes datagrams, which may not be there: nobody waits for it.
+//! A socket to a daemon that takes datagrams, which may not be there: no process waits for it.
 
 use std::fmt;
 use std::io;
@@ -44,7 +44,7 @@ impl Datagrams {
             Self::Udp { socket, to } => socket.send_to(message, to)?,
             Self::Unix { socket, path } => match socket.send(message) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
-                // Not connected yet, or the daemon was started anew.
+                // Not connected yet, or the daemon was restarted.
                 Err(_) => {
                     socket.connect(path)?;
                     socket.send(message)?

@@ -41,7 +41,7 @@ impl ServedCertificate {
         RENEW_S.min(life_s / RENEW_PART)
     }
 
-    /// What is wrong with it at this time, or soon will be; and what to do.
+    /// Its fault at this time, or soon, if it has one; and the operator's next step.
     pub(crate) fn concern(&self, now_s: u64) -> Option<String> {
         let Self {
             not_before_s,

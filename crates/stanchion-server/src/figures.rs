@@ -1,4 +1,4 @@
-//! What the master counts and the acceptors tell: each of them can answer for the whole server.
+//! Counts that the master makes and the acceptors show: each of them can answer for the whole server.
 
 use std::io;
 
@@ -35,7 +35,7 @@ counted! {
     }
 }
 
-/// What was tried with the server as a whole, and how that ended.
+/// Attempts with the server as a whole, and how they ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Attempt {
     /// A generation was replaced by another.

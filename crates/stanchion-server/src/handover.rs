@@ -1,5 +1,5 @@
-//! What a master gives to the one that follows it: open descriptors, kept over execve(2), and a
-//! JSON object in the environment that says which is which.
+//! The handover of a master to the one that follows it: open descriptors, kept over execve(2), and a JSON object in the environment that says which
+//! is which.
 //!
 //! The two may be of different versions of stanchion, so the object has rules. Each side writes
 //! [`VERSION`], and as `least` the oldest version whose readers understand what it wrote. A reader
@@ -20,24 +20,24 @@ use crate::ticket_keys::TicketKeys;
 
 /// The environment variable.
 pub(crate) const VARIABLE: &str = "STANCHION_HANDOVER";
-/// Of what is written here; goes up when a key is added, or when more may be said over the channel.
+/// The version of this object; goes up when a key is added, or when the channel may carry more.
 const VERSION: u32 = 6;
 /// From which on a master understands [`ToPredecessor::Dropped`].
 const HEARS_OF_DROPPED: u32 = 3;
-/// The oldest version that understands what is written here; goes up when a key changes its meaning. One before 6 would take the
-/// file in the place of standard error for standard error: it would write its log there as long as it serves, where only memory holds it.
+/// The oldest version that understands this object; goes up when a key changes its meaning. A version before 6 would take the file in the place of
+/// standard error for standard error: it would write its log there as long as it serves, where only memory holds it.
 const LEAST: u32 = 6;
 /// Listeners that are taken over.
 pub(crate) const LISTENERS_MAX: usize = 1_024;
 
-/// What is handed over.
+/// The object that is handed over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Handover {
     version: u32,
     least: u32,
     /// The process that hands over.
     predecessor: i32,
-    /// A channel to it: it is told there that the new master serves, and its end shows there.
+    /// A channel to it: the new master reports there that it serves, and its end shows there.
     channel: RawFd,
     /// Listening sockets.
     listeners: Vec<Heirloom>,
@@ -48,8 +48,8 @@ pub(crate) struct Handover {
     /// there are none.
     #[serde(default)]
     lent: Vec<Heirloom>,
-    /// The app that it serves is an asynchronous one, since version 4: so the app need not be imported to find that out,
-    /// if it is to say so itself. Default: a WSGI app, or nobody knows.
+    /// The app that it serves is an asynchronous one, since version 4: so an app that is to decide its interface itself need not be imported to find
+    /// that out. Default: it is a WSGI app, or that is unknown.
     #[serde(default)]
     is_asgi: bool,
     /// The file with the keys of session tickets, since version 5. Default: there is none, and the new master makes one.
@@ -83,8 +83,8 @@ impl Handover {
         }
     }
 
-    /// A new master calls this before it opens a log, and says all that follows at the standard error of the old master. `take`
-    /// says later if the variable cannot be read.
+    /// A new master calls this before it opens a log, and says all that follows at the standard error of the old master. `take` says later if the
+    /// variable cannot be read.
     pub(crate) fn go_back_to_standard_error() -> io::Result<()> {
         let text = std::env::var(VARIABLE).unwrap_or_default();
         let streams = Self::from_json(&text).ok().and_then(|it| it.streams);
@@ -95,8 +95,8 @@ impl Handover {
         serde_json::to_string(self)
     }
 
-    /// What was handed over to this process, if anything was; the variable is gone then, so that
-    /// the app's own subprocesses do not take themselves for masters.
+    /// The handover to this process, if there was one; the variable is gone then, so that the app's own subprocesses do not take themselves for
+    /// masters.
     pub(crate) fn take() -> Result<Option<Taken>, String> {
         environment::take(VARIABLE)
             .map(|text| Self::from_json(&text)?.take_over())
@@ -106,7 +106,7 @@ impl Handover {
     /// Takes the descriptors over.
     fn take_over(&self) -> Result<Taken, String> {
         let refused = |what: &str, fd: RawFd, error: io::Error| {
-            format!("the {what} handed over as descriptor {fd} is none: {error}")
+            format!("inherited descriptor {fd} is not a {what}: {error}")
         };
         let channel = Channel::inherit(self.channel)
             .map_err(|error| refused("channel", self.channel, error))?;
@@ -137,7 +137,7 @@ impl Handover {
 
     /// Reads what another master, perhaps of another version, has written.
     fn from_json(text: &str) -> Result<Self, String> {
-        /// What must be understood before anything else is.
+        /// The keys that must be understood before all others.
         #[derive(Deserialize)]
         struct Versions {
             version: u32,
@@ -169,7 +169,7 @@ impl Handover {
     }
 }
 
-/// What was handed over, in our hands.
+/// The handover, once it is taken over.
 pub(crate) struct Taken {
     pub(crate) predecessor: i32,
     /// Whether it understands [`ToPredecessor::Dropped`].
@@ -182,11 +182,11 @@ pub(crate) struct Taken {
     pub(crate) ticket_keys: Option<TicketKeys>,
 }
 
-/// What the new master says over the channel.
+/// Messages of the new master over the channel.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ToPredecessor {
-    /// It does not have the listener at this address, so whoever is in its queue is the old master's to
-    /// serve. Said before [`Self::Ready`], since version 3.
+    /// It does not have the listener at this address, so the clients in its queue are the old master's to serve. Sent before [`Self::Ready`], since
+    /// version 3.
     Dropped {
         /// As the listener shows it.
         address: String,
@@ -247,7 +247,7 @@ mod tests {
             ("", "cannot be read"),
             ("[]", "cannot be read"),
             (r#"{"version": 1}"#, "missing field `least`"),
-            // Whatever else it may be by then.
+            // The rest may have any form by then.
             (
                 r#"{"version": 9, "least": 8, "listeners": "?"}"#,
                 "of version 9",

@@ -69,8 +69,8 @@ pub(crate) fn rest_us(settings: &Settings) -> u64 {
     })
 }
 
-/// Whether a look comes so long after the one before that everybody was late: the machine stood, or a hook held the
-/// master up. That says nothing about a loop.
+/// Whether a look comes so long after the one before that all processes were late: the machine stood, or a hook held the master up. That says nothing
+/// about a loop.
 pub(crate) fn was_held_up(between_us: u64, rest_us: u64) -> bool {
     between_us > 2 * rest_us
 }

@@ -16,7 +16,7 @@ pub(crate) struct Heirloom {
     /// How `bind` spelled the address.
     #[serde(default)]
     asked: Option<String>,
-    /// Who made the socket.
+    /// The maker of the socket.
     #[serde(default)]
     maker: Maker,
     /// Device and inode of its file.
@@ -86,7 +86,7 @@ mod tests {
         let text = serde_json::to_string(&heirloom).expect("written");
         let read: Heirloom = serde_json::from_str(&text).expect("read");
         assert_eq!(read, heirloom);
-        // As over an execve(2), after which nobody here owns it.
+        // As over an execve(2), after which no value here owns it.
         let _gone = std::os::fd::IntoRawFd::into_raw_fd(fd);
         let arrived = read.take_over().expect("it listens");
         assert_eq!(arrived.provenance(), listener.provenance());

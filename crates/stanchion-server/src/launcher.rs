@@ -1,4 +1,4 @@
-//! Whoever has started a daemon, and waits at the shell to be told how the start went.
+//! The process that has started a daemon, and waits at the shell for the outcome of the start.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -7,36 +7,36 @@ use std::os::fd::OwnedFd;
 
 use tracing::info;
 
-/// Told once: that the server serves, or with which exit code it has ended before it did.
+/// Gets one report: that the server serves, or the exit code with which it has ended before it did.
 #[derive(Debug, Default)]
 pub struct Launcher(RefCell<Option<File>>);
 
 impl Launcher {
-    /// Nobody waits.
+    /// No process waits.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Reads one byte, the exit code, from the other end of this pipe.
+    /// The process reads one byte, the exit code, from the other end of this pipe.
     pub fn at(pipe: OwnedFd) -> Self {
         Self(RefCell::new(Some(pipe.into())))
     }
 
-    /// Whether it is still to be told.
+    /// Whether it still waits for the report.
     pub(crate) fn is_waiting(&self) -> bool {
         self.0.borrow().is_some()
     }
 
-    /// Tells it, if it is still to be told.
+    /// Sends the report, if the process still waits for it.
     pub(crate) fn tell(&self, exit_code: i32) {
         if let Some(mut pipe) = self.0.take()
             && let Err(error) = pipe.write_all(&[u8::try_from(exit_code).unwrap_or(u8::MAX)])
         {
-            info!("whoever has started this daemon has not waited for it: {error}");
+            info!("the process that has started this daemon has not waited for it: {error}");
         }
     }
 
-    /// For a child: it is the master who tells.
+    /// For a child: the master sends the report.
     pub(crate) fn forget(&self) {
         drop(self.0.take());
     }

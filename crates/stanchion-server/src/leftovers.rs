@@ -1,5 +1,5 @@
-//! What the import of an app has left in the template that forked workers cannot have: threads, which a fork does
-//! not take along, and what all workers would use as one, the queues of event loops and connections.
+//! Leftovers of the import of an app in the template that forked workers cannot have: threads, which a fork does not take along, and files that all
+//! workers would use as one, the queues of event loops and connections.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,22 +10,22 @@ use stanchion_sys::descriptors::{self, Stream};
 use crate::host::Host;
 use crate::threads;
 
-/// Of so many descriptors of a kind at most the names are told.
+/// At most so many descriptors of a kind are named.
 const NAMED_MAX: usize = 16;
 
-/// What an event loop waits on, by the kernel's name for it (proc(5)): whatever one worker changes in it,
-/// or takes out of it, is changed and taken for all.
+/// Files that an event loop waits on, by the kernel's names for them (proc(5)): if one worker changes one, or takes something out of it, it does so
+/// for all.
 const OF_EVENT_LOOPS: [(&str, &str); 3] = [
     ("anon_inode:[eventpoll]", "epoll"),
     ("anon_inode:[eventfd]", "eventfd"),
     ("anon_inode:[io_uring]", "io_uring"),
 ];
 
-/// What was there before the import.
+/// The descriptors from before the import.
 #[derive(Debug)]
 pub(crate) struct Before(BTreeMap<RawFd, String>);
 
-/// What it has left, in words.
+/// The leftovers, in words.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Leftovers {
     /// Threads, event loops, connections.
@@ -74,7 +74,7 @@ impl Leftovers {
     }
 }
 
-/// The same ones together, `epoll (2)`, and of many the first ones.
+/// Equal ones together, such as `epoll (2)`, and the first ones of many.
 fn counted(mut all: Vec<String>) -> impl Iterator<Item = String> {
     all.sort();
     let mut counts: Vec<(String, usize)> = Vec::new();

@@ -1,5 +1,4 @@
-//! What a network namespace looks like from outside of any server, for `stanchion doctor`,
-//! `stanchion top --any` and `stanchion lab`.
+//! The view of a network namespace from outside of any server, for `stanchion doctor`, `stanchion top --any` and `stanchion lab`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +14,7 @@ use stanchion_sys::sock_diag::{self, ListeningSocket};
 #[derive(Serialize)]
 struct View<'a> {
     listening: Vec<Socket>,
-    /// Local address -> connections that are half open there; empty if nobody wants to know.
+    /// Local address -> connections that are half open there; empty unless the caller asks for them.
     half_open: BTreeMap<String, u32>,
     /// `None` for what cannot be read.
     files: BTreeMap<&'a str, Option<String>>,

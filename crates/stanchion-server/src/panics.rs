@@ -1,5 +1,4 @@
-//! Panics, which are mistakes of ours: told in the log, and never the silent end of something that
-//! others rely on.
+//! Panics, which are mistakes of ours: logged, and never the silent end of something that others rely on.
 
 use std::panic::{self, AssertUnwindSafe};
 
@@ -8,13 +7,12 @@ use tracing::error;
 
 use crate::{exit_code, log};
 
-/// Has every panic of this process and its later children told in the error log. Rust's own words for
-/// it go to stderr, which may be nobody's.
+/// Has every panic of this process and its later children written to the error log. Rust's own report goes to stderr, which perhaps no process reads.
 pub(crate) fn tell() {
     let by_rust = panic::take_hook();
     panic::set_hook(Box::new(move |panicked| {
         let thread = std::thread::current();
-        // What is to be written by the thread that cannot go on would never be.
+        // The log's own thread cannot go on, so it would never write this line.
         if thread.name() == Some(log::THREAD_NAME) {
             by_rust(panicked);
             return;
@@ -34,7 +32,7 @@ pub(crate) fn tell() {
 
 /// Runs `work`; `None` if it has panicked, which is in the log by then.
 pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
-    // What it leaves halfway is not used again: each caller gives up the process, or what the work was for.
+    // State that it leaves halfway is not used again: each caller gives up the process, or the object of the work.
     panic::catch_unwind(AssertUnwindSafe(work)).ok()
 }
 

@@ -9,7 +9,7 @@ use tracing::warn;
 
 use crate::cure;
 
-/// What is read of a file for the pid in it.
+/// At most so many bytes of a file are read for the pid in it.
 const BYTES_MAX: u64 = 32;
 
 /// The file, removed when the master ends that wrote it, unless another master has written its own
@@ -44,7 +44,7 @@ impl PidFile {
         Ok(Self { path, owner })
     }
 
-    /// Moves it, as a master does on its way out and one that has come to stay.
+    /// Moves it: a master does so on its way out, and a new master that stays.
     pub(crate) fn rename(&mut self, to: &Path) {
         // By now it may be that of a master after this one, which does with it what is to be done.
         if let Some(path) = &mut self.path
@@ -62,8 +62,7 @@ impl PidFile {
     }
 }
 
-/// Whoever reads the file finds all of it, or what was there before: as in gunicorn and Unicorn, it is
-/// written beside its place and renamed.
+/// A reader of the file finds all of it, or the file from before: as in gunicorn and Unicorn, it is written beside its place and renamed.
 fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let pinned = PinnedPath::of(path)?;
     let name = with_suffix(path, &format!(".{}.new", process::pid()));

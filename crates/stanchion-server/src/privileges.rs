@@ -1,6 +1,6 @@
-//! Who runs as whom, and what each process gives up before it sees a byte of a client's or of the
-//! app's. A master that is root stays root, to listen and to start others anew: what a process gives
-//! up its children have lost too, so the master can give up only what no app ever needs.
+//! The users that processes run as, and what each process gives up before it sees a byte of a client's or of the app's. A master that is root stays
+//! root, to listen and to start other processes again: children lack what their parent has given up, so the master can give up only what no app ever
+//! needs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use crate::settings::{Collector, Settings};
 use crate::spool;
 use crate::tree::Common;
 
-/// Of name servers, which are asked by TCP where an answer is long (RFC 7766).
+/// The port of name servers, which are asked by TCP where an answer is long (RFC 7766).
 const DNS_PORT: u16 = 53;
 
-/// What an acceptor reads, with all that is in it.
+/// The directories that an acceptor may read, with all that is in them.
 const READ: [&str; 9] = [
     "/etc",
     "/lib",
@@ -34,7 +34,7 @@ const READ: [&str; 9] = [
     "/proc",
 ];
 
-/// Whom the processes of a house become; `None` where that is nobody else.
+/// The users that the processes of a house become; `None` where the user stays the same.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Identities {
     /// Template and workers.
@@ -56,7 +56,7 @@ pub(crate) fn find(settings: &Settings) -> Result<Identities, String> {
 }
 
 impl Identities {
-    /// Whose a log is that both write to. Where they are two, the acceptor opens it by its group.
+    /// The owner of a log that app and acceptor both write to. Where they are two users, the acceptor opens it by its group.
     pub(crate) fn of_error_log(&self) -> Option<log::Owner> {
         let own = log::Owner::of(self.app.as_ref());
         match &self.acceptor {
@@ -69,7 +69,7 @@ impl Identities {
         }
     }
 
-    /// Whose the access log is: the acceptor's, or the scribe's if there is one.
+    /// The owner of the access log: the acceptor's user, or the scribe's if there is one.
     pub(crate) fn of_access_log(&self, has_scribe: bool) -> Option<log::Owner> {
         let writer = if has_scribe {
             &self.app
@@ -79,8 +79,7 @@ impl Identities {
         log::Owner::of(writer.as_ref())
     }
 
-    /// The spool is the acceptor's. Workers of another user open bodies there whose names they are told,
-    /// and see no others.
+    /// The owner of the spool: the acceptor's user. Workers of another user open bodies there by the names that they get, and see no other names.
     pub(crate) fn of_spool(&self) -> Option<spool::Owner> {
         let acceptor = self.acceptor.as_ref()?;
         let group_reads = self.acceptor != self.app;
@@ -96,14 +95,14 @@ impl Identities {
     }
 }
 
-/// Root is never root in silence.
+/// Logs which processes are root, as none is root in silence.
 pub(crate) fn say_what_is_root(who: &Identities) {
     if identity::effective_uid() != 0 {
         return;
     }
     match who.app.as_ref().map(Identity::uid) {
         None | Some(0) => warn!(
-            "the app runs as root: whoever breaks into it owns this host or container. Set `user`, \
+            "the app runs as root: an attacker who breaks into it owns this host or container. Set `user`, \
              or start the server as another user"
         ),
         Some(uid) => info!(
@@ -121,14 +120,14 @@ pub(crate) fn confine_acceptor(common: &Common) -> Result<(), i32> {
         become_who(common.identities.acceptor.as_ref())?;
         let kept = capabilities::keep_those_of_acceptor()?;
         capabilities::set_no_new_privs()?;
-        // After the change of users, which decides it anew.
+        // After the change of users, in which the kernel sets this again.
         capabilities::hide_memory()?;
-        // Its channel says that the master has ended, which one that is stopped would not read.
+        // The end of its channel shows that the master has ended, but a stopped acceptor would not read that.
         orphan::go_on_after(common.master_pid)?;
         Ok(kept)
     };
     let kept = given_up().map_err(|error| cannot("the acceptor", &error))?;
-    // What not every kernel has. The filter is last: it forbids to make rules for files.
+    // Restrictions that not every kernel has. The filter is last: it forbids to make rules for files.
     let files = landlock::confine(&needs_of_acceptor(common));
     let calls = seccomp::confine_acceptor();
     // Once, not at each reload.
@@ -153,7 +152,7 @@ fn of_acceptor(uid: u32, kept: u32) -> String {
     format!("user {uid}, {kept} capabilities, no_new_privs, not dumpable")
 }
 
-/// What the kernel holds an acceptor to, and what it lacks.
+/// The restrictions that the kernel holds an acceptor to, and those that it lacks.
 fn of_kernel(files: io::Result<Enforced>, calls: io::Result<()>) -> (String, String) {
     let (mut held, mut missing) = (Vec::new(), Vec::new());
     match calls {
@@ -171,8 +170,8 @@ fn of_kernel(files: io::Result<Enforced>, calls: io::Result<()>) -> (String, Str
     (held.concat(), missing.concat())
 }
 
-/// What each process would have if a server with these settings were started here, by us: a line for
-/// each kind of process. The error is the operator's.
+/// The user, the capabilities and the restrictions of each process if a server with these settings were started here, by us: a line for each kind of
+/// process. The error is the operator's.
 pub fn plan(settings: &Settings) -> Result<Vec<(&'static str, String)>, String> {
     let here = identity::effective_uid();
     let who = find(settings)?;
@@ -235,8 +234,8 @@ fn needs_of<'log>(spool: &Path, logs: impl Iterator<Item = &'log Path>) -> Needs
             .and_then(Path::parent)
             .map(Path::to_owned),
     );
-    // Logs are opened anew by their names, and their files may be links. A file may have been renamed
-    // then, and is made; a device or pipe stays, and what lies beside it is none of ours.
+    // Logs are reopened by their names, and their files may be links. A file may have been renamed then, and is made; a device or pipe stays, and
+    // what lies beside it is none of ours.
     for log in logs {
         let log = std::path::absolute(log).unwrap_or_else(|_| log.to_owned());
         let target = std::fs::canonicalize(&log).ok();
@@ -276,8 +275,7 @@ pub(crate) fn confine_app(common: &Common, who: &str) -> Result<(), i32> {
     confined().map_err(|error| cannot(who, &error))
 }
 
-/// Makes of this process what the app would run as, for whoever loads it outside of a server. There is no
-/// way back. The error says why.
+/// Makes this process run as the app would, for a program that loads the app outside of a server. There is no way back. The error says why.
 pub fn become_app(settings: &Settings) -> Result<(), String> {
     let who = find(settings)?;
     become_who(who.app.as_ref())
@@ -308,8 +306,7 @@ mod tests {
 
     type Open = fn(&Path) -> io::Result<()>;
 
-    /// Whether a thread that is held to these rules, as an acceptor is, gets through with it; None where
-    /// the kernel holds nobody to any.
+    /// Whether a thread that is held to these rules, as an acceptor is, gets through with it; None where the kernel enforces no rules.
     fn may(
         needs: Needs,
         work: impl FnOnce() -> io::Result<()> + Send + 'static,
@@ -355,13 +352,13 @@ mod tests {
             ("to read a log", &log, log.clone(), read, denied),
             ("to open it anew", &log, log.clone(), append, Ok(())),
             (
-                "to make it anew",
+                "to make it again",
                 &log,
                 home.join("logs/new"),
                 append,
                 Ok(()),
             ),
-            // Which nobody can forbid who is to allow the one before.
+            // No rule can forbid this and allow the case before.
             (
                 "to write beside a log",
                 &log,
@@ -370,7 +367,7 @@ mod tests {
                 Ok(()),
             ),
             (
-                "to open a device anew",
+                "to open a device again",
                 &device,
                 device.clone(),
                 append,

@@ -1,5 +1,4 @@
-//! The scribe: runs the host's own logging, which may wait for whatever it wants, on what the others log. Nobody waits
-//! for it.
+//! The scribe: runs the host's own logging, which may wait for anything, on the lines of the other processes. No process waits for it.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -20,15 +19,15 @@ use crate::tree::Common;
 
 /// Messages that are read from one channel in a turn.
 const MESSAGES_PER_TURN_MAX: usize = 64;
-/// How long it sleeps at most without being told anything.
+/// The longest sleep without a message.
 const IDLE_MS: i32 = 60_000;
 /// How often it looks whether it is to leave, once its master is gone.
 const ORPHANED_MS: i32 = 100;
-/// What those that outlive the master are given beyond `graceful_timeout`.
+/// Processes that outlive the master get so long beyond `graceful_timeout`.
 const MARGIN: Duration = Duration::from_secs(2);
-/// And what it itself is given beyond that, before it is killed.
+/// The scribe itself gets so long beyond that, before it is killed.
 const ORPHAN_MARGIN: Duration = Duration::from_secs(2);
-/// How often lines that were refused are told of.
+/// How often refused lines are logged.
 const REFUSED_EVERY: Duration = Duration::from_secs(10);
 
 /// The life of a scribe process; gives its exit code.
@@ -75,7 +74,7 @@ pub(crate) fn run(common: &'static Common, master: Channel, host: &mut dyn Host)
     }
     let mut scribe = Scribe {
         logging,
-        // What is said comes before who asked for what.
+        // Lines of the error log come before the lines of the access log that they explain.
         sources: [
             Source::new(of_server, false),
             Source::new(of_app, false),
@@ -105,15 +104,15 @@ struct Scribe {
     sources: [Source; 3],
     /// `None` once it is gone.
     master: Option<Channel>,
-    /// How long those that outlive the master may go on.
+    /// How long processes that outlive the master may go on.
     grace: Duration,
     /// When it leaves whatever there is, without a master.
     until: Option<Instant>,
-    /// Nobody sends anything more.
+    /// No process sends anything more.
     is_to_finish: bool,
-    /// Lines that were refused and not told of.
+    /// Refused lines that are not logged yet.
     refused: u64,
-    /// When some were told of last.
+    /// When refused lines were logged last.
     told: Option<Instant>,
 }
 
@@ -139,7 +138,7 @@ impl Scribe {
     /// Until it is to leave.
     fn serve(&mut self) -> io::Result<()> {
         loop {
-            // What was sent before it was told so is read after it.
+            // Lines that were sent before the order to finish are read after it.
             let was_last = self.is_to_finish;
             let mut has_more = false;
             for source in 0..self.sources.len() {
@@ -172,7 +171,7 @@ impl Scribe {
         waited
     }
 
-    /// Takes what the master says.
+    /// Takes the master's orders.
     fn hear(&mut self) -> io::Result<()> {
         let Some(master) = &self.master else {
             return Ok(());
@@ -185,7 +184,7 @@ impl Scribe {
             Incoming::Message(ToScribe::Finish) => self.is_to_finish = true,
             Incoming::Nothing => {}
             Incoming::Closed => {
-                // Acceptor and workers answer who is there, and log that.
+                // Acceptor and workers still answer the clients that are here, and log that.
                 self.master = None;
                 self.until = Some(Instant::now() + self.grace);
             }
@@ -208,7 +207,7 @@ impl Scribe {
                     source.has_ended = true;
                     return false;
                 }
-                // One that was too long is dropped.
+                // A message that was too long is dropped.
                 Err(_) => self.refused += 1,
             }
         }

@@ -1,4 +1,4 @@
-//! Where bodies and answers go that are too large for memory: a private directory of the master's.
+//! A private directory of the master's, for bodies and answers that are too large for memory.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -20,7 +20,7 @@ pub(crate) struct SpoolDir {
     owner: i32,
 }
 
-/// Whose root makes it.
+/// The owner of a directory that root makes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner {
     pub(crate) uid: u32,
@@ -33,7 +33,7 @@ pub(crate) struct Owner {
 impl Owner {
     fn take(self, directory: &Found) -> io::Result<()> {
         if self.group_reads {
-            // First, while it is root's; only then can anybody else change what is there.
+            // First, while it is root's; another user can change what is there only after that.
             directory.set_mode(0o2710)?;
         }
         directory.give_to(Some(self.uid), Some(self.gid))
@@ -41,11 +41,10 @@ impl Owner {
 }
 
 impl SpoolDir {
-    /// Makes it, for whoever is to work with it: in `parent`, or where temporary files are.
+    /// Makes it, for the user that is to work with it: in `parent`, or where temporary files are.
     pub(crate) fn create(parent: Option<&Path>, owner: Option<Owner>) -> io::Result<Self> {
         let parent = parent.map_or_else(std::env::temp_dir, ToOwned::to_owned);
-        // mkdir(2) fails if the name exists, so nobody can have put a directory of theirs there;
-        // pid and clock make the name free.
+        // mkdir(2) fails if the name exists, so no other user can have put a directory there; pid and clock make the name free.
         let path = parent.join(format!("stanchion-{}-{}", process::pid(), monotonic_us()));
         let made = PinnedPath::of(&path).and_then(|pinned| pinned.make_directory(0o700));
         let given = made.and_then(|made| {
@@ -108,7 +107,7 @@ impl NamedFile {
             .create_new(true)
             .mode(0o600)
             .open(&path)?;
-        // Whatever the umask. Whether anybody of the group comes here is a matter of the directory.
+        // The umask does not apply. The mode of the directory decides whether the group comes here.
         file.set_permissions(Permissions::from_mode(0o640))?;
         Ok((Self { path }, file))
     }

@@ -11,7 +11,7 @@ use crate::settings::{DatagramAddress, Settings};
 const UDP_BYTES_MAX: usize = 1_432;
 const UNIX_BYTES_MAX: usize = 8 << 10;
 
-/// gunicorn tells the sampling rate also where it is 1.
+/// gunicorn sends the sampling rate also where it is 1.
 const COUNTER: &str = "c|@1.0";
 
 /// A way to a statsd server, and how metrics are written for it.
@@ -49,7 +49,7 @@ impl Statsd {
         }))
     }
 
-    /// Tells at once that something has happened, if that goes at once.
+    /// Sends at once that something has happened; fails if the socket has no room.
     pub(crate) fn happened(&self, name: &str) -> io::Result<()> {
         let mut line = String::new();
         self.write(&mut line, name, 1, COUNTER);
@@ -89,7 +89,7 @@ impl Batch {
         }
     }
 
-    /// Something has happened so often since it was last told; never is not told.
+    /// Something has happened so often since the last call; 0 is not sent.
     pub(crate) fn count(&mut self, name: impl Display, times: u64) {
         if times > 0 {
             self.add(name, times, COUNTER);
@@ -139,7 +139,7 @@ impl Batch {
         self.lines.drain(..end);
     }
 
-    /// What was dropped since this was last asked.
+    /// The metrics that were dropped since the last call.
     pub(crate) fn take_dropped(&mut self) -> Option<Dropped> {
         self.dropped.take()
     }
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(dropped.metrics, 2);
         assert_eq!(dropped.why.kind(), io::ErrorKind::NotFound);
         let server = UnixDatagram::bind(&path).expect("bound");
-        // Nobody reads, so its queue fills up (unix(7), max_dgram_qlen).
+        // No process reads, so its queue fills up (unix(7), max_dgram_qlen).
         let dropped = loop {
             batch.gauge("three", 3);
             batch.flush();

@@ -58,7 +58,7 @@ counted! {
         AbandonedRunning = "abandoned_running",
         /// The client left before it had taken the whole answer.
         AbandonedAnswering = "abandoned_answering",
-        /// Whoever was to answer was killed: an acceptor.
+        /// The acceptor that was to answer was killed.
         Lost = "lost_with_acceptor",
         // Answered by the server: one for each [`crate::acceptor::Refusal`], and one for static files.
         /// Something in the head is not HTTP.
@@ -117,7 +117,7 @@ counted! {
 }
 
 counted! {
-    /// What happened that is no end of a request.
+    /// Events that are not the end of a request.
     Event {
         /// A client was let in.
         Accepted = "connections_accepted",
@@ -127,17 +127,17 @@ counted! {
         HandshakenPostQuantum = "tls_handshakes_post_quantum",
         /// They have not, by the client's fault.
         HandshakeFailed = "tls_handshakes_failed",
-        /// A connection came to its end, by whoever closed it.
+        /// A connection came to its end, by either side.
         Closed = "connections_closed",
         /// A connection was lost with an acceptor that was killed.
         Cut = "connections_lost",
-        /// One that idled, or kept busy with next to nothing, was closed to make room.
+        /// A connection that idled, or kept busy with next to nothing, was closed to make room.
         Shed = "connections_shed",
-        /// One was cut off, whose client took nothing of its answer.
+        /// A connection was cut off, whose client took nothing of its answer.
         CutOff = "connections_cut_off",
-        /// One was cut off, whose client took its answer too slowly.
+        /// A connection was cut off, whose client took its answer too slowly.
         TooSlow = "connections_too_slow",
-        /// One was cut off, since clients held more memory than they may and its client held most.
+        /// A connection was cut off, since clients held more memory than they may and its client held most.
         CutForMemory = "connections_cut_for_memory",
         /// A client that had been let in waited for a place.
         Waited = "connections_waited",
@@ -181,12 +181,12 @@ counted! {
 }
 
 counted! {
-    /// By which code a session was closed (RFC 6455 section 7.4.1), whoever closed it. What applications choose for
-    /// themselves is told as a class, so that clients cannot make names without end.
+    /// The code by which a session was closed (RFC 6455 section 7.4.1), by either side. Codes that applications choose for themselves are counted as
+    /// a class, so that clients cannot make names without end.
     CloseCode {
         /// All was said.
         Normal = "1000",
-        /// Who closed it leaves.
+        /// The side that closed it leaves.
         GoingAway = "1001",
         /// The protocol was broken.
         Protocol = "1002",
@@ -222,7 +222,7 @@ counted! {
 }
 
 impl CloseCode {
-    /// What a code is told as; `None`: there was no close frame.
+    /// The name under which a code is counted; `None`: there was no close frame.
     pub(crate) fn of(code: Option<u16>) -> Self {
         match code {
             Some(1000) => Self::Normal,
@@ -318,7 +318,7 @@ impl Tally {
         self.0.get(TURNS)
     }
 
-    /// Where the last one was that spun: addresses of code.
+    /// Where the last acceptor was that spun: addresses of code.
     pub(crate) fn stack(&self) -> Vec<u64> {
         (STACK..WORDS).map(|index| self.0.get(index)).collect()
     }
@@ -346,8 +346,8 @@ impl Tally {
         requests
     }
 
-    /// What they are at. The ends are read before the beginnings, so that an acceptor which goes on
-    /// counting meanwhile does not make it more ends than beginnings.
+    /// Their present values. The ends are read before the beginnings, so that an acceptor which goes on counting meanwhile does not make it more ends
+    /// than beginnings.
     pub(crate) fn read(&self) -> Counts {
         let mut counts = Counts::default();
         for index in (0..COUNTS).rev() {
@@ -357,19 +357,19 @@ impl Tally {
     }
 }
 
-/// What has come of all requests since the master started, as far as one house can know.
+/// Counts of all requests since the master started, as far as one house can know.
 #[derive(Debug)]
 pub(crate) struct Total {
     /// Of houses that were gone when this one was made.
     pub(crate) departed: Counts,
-    /// Of those that were there then.
+    /// The tallies of houses that were there then.
     pub(crate) others: Vec<Arc<Tally>>,
     /// Its own.
     pub(crate) own: Arc<Tally>,
 }
 
 impl Total {
-    /// What they are at.
+    /// Their present values.
     pub(crate) fn read(&self) -> Counts {
         let mut counts = self.departed;
         for tally in self.others.iter().chain([&self.own]) {
@@ -463,7 +463,7 @@ impl std::fmt::Display for Counts {
     }
 }
 
-/// Of [`Counts`], those of requests: an object with a key for each.
+/// The counts of requests among [`Counts`]: an object with a key for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestCounts(pub(crate) Counts);
 
@@ -481,7 +481,7 @@ impl Serialize for RequestCounts {
     }
 }
 
-/// Of [`Counts`], those of events: an object with a key for each.
+/// The counts of events among [`Counts`]: an object with a key for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EventCounts(pub(crate) Counts);
 

@@ -12,12 +12,11 @@ use stanchion_sys::thread_start::Origins;
 use crate::host::Host;
 use crate::sound_threads::is_sound;
 
-/// What a thread that is about to end is given for it: whoever joined it in Python goes on before the
-/// kernel is through with it.
+/// A thread that is about to end gets so long for it: a Python thread that joins it goes on before the kernel is through with it.
 const ENDING: Duration = Duration::from_secs(1);
-/// How often it is looked for, as nobody tells when somebody else's thread has ended.
+/// How often the threads are looked at, as nothing reports when a thread of other code has ended.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
-/// Of so many threads at most the names are told.
+/// At most so many threads are named.
 const NAMED_MAX: usize = 16;
 
 /// The threads there are, but for ours.
@@ -77,8 +76,8 @@ fn wait_but_for<H: Host + ?Sized>(
 enum Named {
     /// Its name in its language.
     OfLanguage(String),
-    /// Its id, the file whose code it runs, if that can be seen, and the name that it was given, if any: a thread has
-    /// that of the one which has started it, and our processes are given names by us.
+    /// Its id, the file whose code it runs, if that can be seen, and the name that it was given, if any: a thread has the name of the thread that has
+    /// started it, and our processes are given names by us.
     Native {
         id: i32,
         file: Option<PathBuf>,
@@ -120,7 +119,7 @@ pub(crate) fn refuse(host: &mut (impl Host + ?Sized)) -> Result<(), String> {
     }
 }
 
-/// Likewise before anything is forked. The problem says what to do.
+/// The same, before anything is forked. The problem says what to do.
 pub fn refuse_at_start(host: &mut (impl Host + ?Sized)) -> Result<(), String> {
     check_proc()?;
     refuse(host).map_err(|threads| {

@@ -43,7 +43,7 @@ impl TicketKeys {
         KeptFile::create("stanchion-tickets").map(Self::of)
     }
 
-    /// Those of the master before us.
+    /// The keys of the master before us.
     ///
     /// # Errors
     /// The descriptor is none.
@@ -64,7 +64,7 @@ impl TicketKeys {
         file.as_ref().map(KeptFile::try_clone_fd).transpose()
     }
 
-    /// For the acceptor; and for who is to have none of it, to drop it.
+    /// For the acceptor; and for a process that is to have none of it, to drop it.
     pub(crate) fn take(&self) -> Option<TicketKeyFile> {
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         file.take().map(TicketKeyFile)

@@ -1,4 +1,4 @@
-//! What `ps` shows of each process: its role, and which app it is for.
+//! The title that `ps` shows of each process: its role, and the app that it is for.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -24,7 +24,7 @@ pub(crate) fn show_with(role: &str, settings: &Settings, words: &[OsString]) {
     }
 }
 
-/// Such as `stanchion: worker 0 [shop:app]`. What a terminal might obey is left out.
+/// Such as `stanchion: worker 0 [shop:app]`. Characters that a terminal might obey are left out.
 fn title(role: &str, name: Option<&str>) -> String {
     let mut title = format!("stanchion: {role}");
     if let Some(name) = name {

@@ -35,14 +35,14 @@ use crate::threads;
 use crate::ticket_keys::TicketKeys;
 use crate::title;
 
-/// What every process of a house shares from its birth.
+/// The part of a house that all its processes share from their birth.
 pub(crate) struct Common {
     pub(crate) generation: u32,
     pub(crate) settings: Settings,
     pub(crate) exchange: Exchange,
-    /// What has come of the requests of this house.
+    /// Counts of the requests of this house.
     pub(crate) tally: Arc<Tally>,
-    /// And of all.
+    /// And of all houses.
     pub(crate) total: Total,
     pub(crate) figures: Arc<Figures>,
     pub(crate) workers_max: u16,
@@ -51,7 +51,7 @@ pub(crate) struct Common {
     pub(crate) key_files: KeyFiles,
     pub(crate) ticket_keys: Arc<TicketKeys>,
     pub(crate) spool: PathBuf,
-    /// Whom acceptor, template and workers become, if anybody else.
+    /// The users that acceptor, template and workers become, if they change.
     pub(crate) identities: Identities,
     /// Where workers write their stacks.
     pub(crate) dumps: AppendFile,
@@ -70,8 +70,8 @@ impl Common {
 
 /// Descriptors of files on their way from workers to the acceptor.
 pub(crate) struct Files {
-    /// Until the acceptor takes it, or a process that is not the acceptor drops it: whoever has it can read
-    /// what others have sent.
+    /// The acceptor's end, until the acceptor takes it, or a process that is not the acceptor drops it: a process that has it can read what others
+    /// have sent.
     pub(crate) acceptor_end: Mutex<Option<Channel>>,
     pub(crate) worker_end: Channel,
 }
@@ -86,14 +86,13 @@ impl Files {
     }
 }
 
-/// Runs the server. Returns in the master and in each worker, with that process's exit code, so
-/// that its runtime can end as it should; the other children end inside. `launcher` is told how the
-/// start went.
-#[allow(clippy::needless_pass_by_value)] // nobody is told after this
+/// Runs the server. Returns in the master and in each worker, with that process's exit code, so that its runtime can end as it should; the other
+/// children end inside. `launcher` gets the outcome of the start.
+#[allow(clippy::needless_pass_by_value)] // the launcher gets nothing after this
 pub fn serve(settings: Settings, host: &mut dyn Host, launcher: Launcher) -> i32 {
     let code = start(settings, host, &launcher);
-    // In a worker there is nobody to be told any more. One that was told to leave before it served has not failed, but
-    // does not serve either, as 0 would say.
+    // In a worker no launcher waits any more. A server that was asked to leave before it served has not failed, but does not serve either, as 0 would
+    // say.
     if code != exit_code::FINE {
         launcher.tell(code);
     }
@@ -103,7 +102,7 @@ pub fn serve(settings: Settings, host: &mut dyn Host, launcher: Launcher) -> i32
 
 fn start(settings: Settings, host: &mut dyn Host, launcher: &Launcher) -> i32 {
     let went_back = Handover::go_back_to_standard_error();
-    // Whoever it cannot find, it names once there is a log to say it in.
+    // If a user is not found, `prepare` says so once there is a log to say it in.
     let found = privileges::find(&settings).ok();
     log::belong_to(found.and_then(|found| found.of_error_log()));
     if let Err(error) = log::start(&settings) {
@@ -194,17 +193,17 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem>
     let before = before.unwrap_or_default();
     let theirs: Vec<_> = before.iter().map(|one| one.address().clone()).collect();
     let made = listeners::clones(&listeners).map_err(|error| of_bind(error.to_string()))?;
-    // What an heir that fails has from its predecessor is still that one's.
+    // Listeners that an heir has from its predecessor are still the predecessor's if the heir fails.
     let made = listeners::not_at(made, &theirs);
     let leftover = listeners::not_among(before, &listeners);
     furnish(settings, listeners, handed_over, (leftover, theirs), host)
         .inspect_err(|_| listeners::remove_files(&made))
 }
 
-/// For an app that is to say itself what it is, and is most likely what it was for the master before us.
+/// For an app that is to decide its interface itself, and that most likely has the one that it had for the master before us.
 fn as_before(settings: Settings, handed_over: Option<&Taken>) -> Settings {
     match handed_over {
-        // What these settings do not allow of such an app is told if the app is still one.
+        // If these settings do not allow an asynchronous app, the server says so only if the app is still one.
         Some(taken) if taken.is_asgi => settings.clone().taken_for(true).unwrap_or(settings),
         _ => settings,
     }
@@ -279,7 +278,7 @@ fn listen(settings: &Settings, inherited: Option<Vec<Listener>>) -> Result<Vec<L
     })
 }
 
-/// What there is before the first fork.
+/// All that there is before the first fork.
 struct Prepared {
     first: HouseResources,
     succession: Succession,
@@ -314,9 +313,9 @@ fn tree(prepared: Prepared, host: &mut dyn Host, launcher: &Launcher) -> io::Res
                 channels.keep_writers_of_server();
                 channels.writer()
             });
-            // The filter of system calls lets nobody show another title later.
+            // The filter of system calls forbids to show another title later.
             title::show("acceptor", &common.settings);
-            // It takes rights that are given up next. What was set stays (sched(7)).
+            // This takes rights that are given up next. The effect stays (sched(7)).
             let prompt = scheduling::be_prompt();
             let code = match privileges::confine_acceptor(common) {
                 Ok(()) => acceptor::run(common, &listeners, orders, prompt),
@@ -351,7 +350,7 @@ fn tree(prepared: Prepared, host: &mut dyn Host, launcher: &Launcher) -> io::Res
         }
         Role::Scribe { common, orders } => {
             common.leave_to_acceptor();
-            // What it says itself must not come back to it.
+            // Its own lines must not come back to it.
             log::go_directly();
             if let Err(code) = privileges::confine_app(common, "the scribe") {
                 process::exit_now(code);
@@ -361,7 +360,7 @@ fn tree(prepared: Prepared, host: &mut dyn Host, launcher: &Launcher) -> io::Res
     }
 }
 
-/// Of a newborn child. Whatever its master logged to is not its own.
+/// Sets where a newborn child logs: the master's way to a scribe is not the child's.
 fn log_to_scribe(common: &Common, writer: impl FnOnce(&LogChannels) -> io::Result<Channel>) {
     log::go_directly();
     match common.log_channels.as_ref().map(writer) {

@@ -21,10 +21,10 @@ use stanchion_sys::process;
 const COUNTS: usize = 4_194_304;
 const WARM_UP: usize = 300;
 const REQUESTS: usize = 200;
-/// Of these, so many may cost more: what the acceptor does four times a second, and the date of answers once.
+/// So many of these may cost more: the work of the acceptor four times a second, and the date of answers once.
 const CLOCK_MAX: usize = REQUESTS / 4;
 
-/// What connection and dispatch share of a request.
+/// The ticket of a request, which connection and dispatch share.
 const TICKET: u64 = 1;
 /// The state of reading a body; where the body is kept; the list of its pieces.
 const BODY: u64 = 3;
@@ -134,7 +134,7 @@ fn ask(stream: &mut TcpStream, request: &[u8]) -> u64 {
     }
 }
 
-/// What each of many such requests costs, in ascending order.
+/// The cost of each of many such requests, in ascending order.
 fn costs(address: &str, request: &[u8]) -> Vec<u64> {
     let mut stream = TcpStream::connect(address).expect("connected");
     stream.set_read_timeout(Some(PATIENCE)).expect("set");

@@ -92,7 +92,7 @@ pub(crate) struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // If it has ended there is nobody to kill.
+        // If it has ended there is no process to kill.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -141,7 +141,7 @@ impl Server {
     }
 }
 
-/// What `main` does.
+/// The body of `main`.
 pub(crate) fn run(answer: fn(Taken<'_>), test: impl FnOnce()) {
     let first = std::env::args().nth(1).unwrap_or_default();
     if first.starts_with('{') {

@@ -350,7 +350,7 @@ mod tests {
                 denied,
             ),
             ("to read a log", &log, log.clone(), read, denied),
-            ("to open it anew", &log, log.clone(), append, Ok(())),
+            ("to open it again", &log, log.clone(), append, Ok(())),
             (
                 "to make it again",
                 &log,

@@ -74,7 +74,7 @@ pub(crate) fn run(common: &'static Common, master: Channel, host: &mut dyn Host)
     }
     let mut scribe = Scribe {
         logging,
-        // Lines of the error log come before the lines of the access log that they explain.
+        // Lines of the error log are read before lines of the access log.
         sources: [
             Source::new(of_server, false),
             Source::new(of_app, false),
@@ -119,7 +119,7 @@ struct Scribe {
 /// A channel to read from.
 struct Source {
     channel: Channel,
-    /// Whether lines of the access log come by it, or what processes say.
+    /// Whether lines of the access log come by it, or lines for the error log.
     is_of_accesses: bool,
     has_ended: bool,
 }

@@ -124,8 +124,8 @@ def test_fields_of_proxies_are_a_mapping_of_a_file(home, capsys):
     assert main(["check"]) == 0
     assert "Front-End-Https: on" in capsys.readouterr().out
     for wrong, reason in [
-        ("['X-Forwarded-Proto']", "expected a mapping of texts to texts"),
-        ("{'X-Forwarded-Proto': 1}", "expected a mapping of texts to texts"),
+        ("['X-Forwarded-Proto']", "expected a mapping of strings to strings"),
+        ("{'X-Forwarded-Proto': 1}", "expected a mapping of strings to strings"),
         ("{'X Forwarded': 'on'}", "a name in it is not a name of a field"),
         ("{'X-Forwarded-Ssl': 'o\\n'}", "a value in it is none that a field can have"),
     ]:
@@ -356,7 +356,7 @@ def test_a_value_that_is_no_plain_one(home):
         values("c.py")
     assert caught.value.reasons == (
         "setting `workers` from config file c.py: expected a number, a text or a list, got an object of type object",
-        "setting `bind` from config file c.py: expected a list of texts, got 1",
+        "setting `bind` from config file c.py: expected a list of strings, got 1",
         "setting `timeout` from config file c.py: expected a number of seconds from 0 to 1000000000, got 'nan'",
     )
 

@@ -1,4 +1,4 @@
-//! Where the server tells how it is (`admin`).
+//! The listener at which the server shows its state (`admin`).
 
 use stanchion_sys::listener::Listener;
 

@@ -28,7 +28,7 @@ pub enum BindAddress {
     Unix(PathBuf),
     /// `unix:@name`: a unix socket without a file (unix(7), abstract).
     Abstract(String),
-    /// `fd://N`: a listening socket that was opened by whoever started us, such as systemd.
+    /// `fd://N`: a listening socket that was opened by the process that started us, such as systemd.
     Fd(i32),
 }
 

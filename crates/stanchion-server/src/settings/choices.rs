@@ -18,7 +18,7 @@ pub enum LogLevel {
     Critical,
 }
 
-/// Whose meanings QUIT, TERM and TTOU have.
+/// The meanings of QUIT, TERM and TTOU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SignalStyle {

@@ -1,4 +1,4 @@
-//! From what somebody wrote to a value of the setting's kind.
+//! Makes a value of the setting's kind from the value that an operator wrote.
 
 use serde_json::{Map, Number, Value};
 
@@ -41,7 +41,7 @@ fn forgotten_unit(kind: &Kind, raw: &Value) -> String {
     }
 }
 
-/// What a setting takes, in words that follow "expected".
+/// The values that a setting takes, in words that follow "expected".
 pub(super) fn expected(kind: &Kind) -> String {
     match kind {
         Kind::Int(range) => format!("a whole number {range}"),
@@ -54,12 +54,12 @@ pub(super) fn expected(kind: &Kind) -> String {
         Kind::Bool => "true or false".into(),
         Kind::Account => "a name or a number".into(),
         Kind::Choice(words) => format!("one of {}", words.join(", ")),
-        Kind::Text { nullable: true, .. } => "a text or none".into(),
+        Kind::Text { nullable: true, .. } => "a string or None".into(),
         Kind::Text {
             nullable: false, ..
-        } => "a text".into(),
-        Kind::List { .. } => "a list of texts".into(),
-        Kind::Map { .. } => "a mapping of texts to texts".into(),
+        } => "a string".into(),
+        Kind::List { .. } => "a list of strings".into(),
+        Kind::Map { .. } => "a mapping of strings to strings".into(),
     }
 }
 
@@ -223,7 +223,11 @@ fn text(nullable: bool, check: Check, raw: &Value) -> Result<Value, String> {
         Value::String(text) if nullable && text.is_empty() => Ok(Value::Null),
         Value::String(text) => checked(check, text),
         other => {
-            let wanted = if nullable { "a text or none" } else { "a text" };
+            let wanted = if nullable {
+                "a string or None"
+            } else {
+                "a string"
+            };
             Err(unlike(wanted, other))
         }
     }
@@ -241,7 +245,7 @@ fn list(
         Value::Object(_) if from_map.is_some() => std::slice::from_ref(raw),
         Value::Array(items) => items,
         Value::Null => &[],
-        other => return Err(unlike("a list of texts", other)),
+        other => return Err(unlike("a list of strings", other)),
     };
     if items.is_empty() && !may_be_empty {
         return Err("expected at least one, got none".into());
@@ -261,7 +265,7 @@ fn list(
 fn map(check: fn(&str, &str) -> Result<(), String>, raw: &Value) -> Result<Value, String> {
     let texts = |map: &Map<String, Value>| map.values().all(Value::is_string);
     let Some(map) = raw.as_object().filter(|map| texts(map)) else {
-        return Err(unlike("a mapping of texts to texts", raw));
+        return Err(unlike("a mapping of strings to strings", raw));
     };
     for (name, text) in map {
         check(name, text.as_str().unwrap_or_default())
@@ -439,10 +443,10 @@ mod tests {
                 json!("loud"),
                 "expected one of debug, info, warning, error, critical, got 'loud'",
             ),
-            ("accesslog", json!(3), "expected a text or none, got 3"),
-            ("errorlog", json!(""), "it names no file, got ''"),
+            ("accesslog", json!(3), "expected a string or None, got 3"),
+            ("errorlog", json!(""), "expected a file name or '-', got ''"),
             ("bind", json!([]), "expected at least one, got none"),
-            ("bind", json!([80]), "expected a list of texts, got 80"),
+            ("bind", json!([80]), "expected a list of strings, got 80"),
             (
                 "bind",
                 json!(":http"),
@@ -491,7 +495,7 @@ mod tests {
             (
                 "raw_env",
                 json!({"a": "b"}),
-                r#"expected a list of texts, got {"a":"b"}"#,
+                r#"expected a list of strings, got {"a":"b"}"#,
             ),
             (
                 "umask",
@@ -512,7 +516,7 @@ mod tests {
             (
                 "control",
                 json!("127.0.0.1:99"),
-                "it is written unix:/path, got '127.0.0.1:99'",
+                "expected unix:/PATH, got '127.0.0.1:99'",
             ),
         ] {
             assert_eq!(of(name, &raw), Err(error.into()), "{name} {raw}");

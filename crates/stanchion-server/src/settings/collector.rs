@@ -4,8 +4,7 @@ use http::Uri;
 use http::uri::Authority;
 use serde::Deserialize;
 
-/// Where a collector takes traces from whoever has no other place for them (OTLP specification,
-/// "OTLP/HTTP Request").
+/// The path at which a collector takes traces, below the one that its URL names (OTLP specification, "OTLP/HTTP Request").
 const TRACES: &str = "/v1/traces";
 /// The scheme's port (RFC 9110 section 4.2.1).
 const PORT: u16 = 80;

@@ -17,7 +17,7 @@ impl ControlAddress {
     pub fn parse(text: &str) -> Result<Self, String> {
         match BindAddress::parse(text)? {
             BindAddress::Unix(path) => Ok(Self(path)),
-            _ => Err("it is written unix:/path".into()),
+            _ => Err("expected unix:/PATH".into()),
         }
     }
 

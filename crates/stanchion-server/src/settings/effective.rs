@@ -21,8 +21,7 @@ use super::{
 /// Of the memory limit of a control group, all clients of one acceptor have one part in so many, if no setting says otherwise.
 const CLIENTS_SHARE: u64 = 4;
 
-/// The effective value of each setting, under the setting's own name. What each one does is told
-/// once, in [`super::table`]; here stand the units.
+/// The effective value of each setting, under the setting's own name. [`super::table`] says once what each setting does; here stand the units.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(clippy::struct_excessive_bools)] // as many as operators have switches
@@ -37,7 +36,7 @@ pub struct Settings {
     pub certfile: Vec<PathBuf>,
     /// Their keys, unless these are in the same files; see [`Settings::certificates`].
     pub keyfile: Vec<PathBuf>,
-    /// Who may issue certificates to clients.
+    /// The authorities that may issue certificates to clients.
     pub ca_certs: Option<PathBuf>,
     /// Whether clients are asked for them.
     pub cert_reqs: u8,
@@ -55,9 +54,9 @@ pub struct Settings {
     pub workers: u32,
     /// Threads in each worker of a WSGI app, at least 1.
     pub threads: u32,
-    /// What the app is called by, as the operator says; see [`Settings::is_event_loop`].
+    /// The interface by which the app is called, as the operator says; see [`Settings::is_event_loop`].
     pub interface: Interface,
-    /// An app that is to say so itself has turned out to be asynchronous.
+    /// An app that is to decide that itself has turned out to be asynchronous.
     #[serde(skip)]
     pub(crate) found_asgi: bool,
     /// Requests that one event loop runs at once, at least 1; see [`Settings::seats_per_worker`].
@@ -77,7 +76,7 @@ pub struct Settings {
     /// Which event loop runs an asynchronous app.
     #[serde(rename = "loop")]
     pub event_loop: EventLoop,
-    /// Whether an asynchronous app is told of the start and the end of its worker.
+    /// Whether the worker calls an asynchronous app at its start and its end.
     pub lifespan: Lifespan,
     /// How long an event loop may not turn before its worker is named; 0 = as long as it likes.
     pub loop_timeout: Seconds,
@@ -113,7 +112,7 @@ pub struct Settings {
     pub max_memory_hard: u64,
     /// Import the app in the template, not in each worker.
     pub preload_app: bool,
-    /// Whether somebody has asked for that, and it is more than the default.
+    /// Whether the operator has asked for that, and it is more than the default.
     #[serde(skip)]
     pub is_preload_asked_for: bool,
     /// Fork workers by a process that borrows the template's memory, where that works.
@@ -124,7 +123,7 @@ pub struct Settings {
     pub max_waiting_per_client: u32,
     /// How long a request may wait in the line; 0 = no limit.
     pub queue_timeout: Seconds,
-    /// Who in the line is served first.
+    /// Which request in the line is served first.
     pub queue_order: QueueOrder,
     /// How long the oldest may wait before an adaptive line is over its target; 0 = for ever.
     pub queue_target: Seconds,
@@ -177,9 +176,9 @@ pub struct Settings {
     pub tmp_upload_dir: Option<PathBuf>,
     /// Directories whose files are answered without a worker, the first that fits first.
     pub static_files: Vec<StaticDir>,
-    /// Who answers where there is no such file.
+    /// Whether the app or the server answers where there is no such file.
     pub static_missing: StaticMissing,
-    /// How long caches may keep such a file, in seconds; 0 = they are told nothing.
+    /// How long caches may keep such a file, in seconds; 0 = answers do not say.
     pub static_max_age: u32,
     /// Have files sent by the acceptor, not by the worker.
     pub sendfile: bool,
@@ -187,11 +186,11 @@ pub struct Settings {
     pub daemon: bool,
     /// Keep what standard output and error of a daemon lead to, if that is no terminal.
     pub enable_stdio_inheritance: bool,
-    /// What process titles name instead of the app.
+    /// The name in process titles, instead of the app's.
     pub proc_name: Option<String>,
     /// Where the master's process id is written.
     pub pidfile: Option<PathBuf>,
-    /// Whose meanings signals have.
+    /// The meanings of signals.
     pub signals: SignalStyle,
     /// Where the master takes commands; `None` = nowhere.
     pub control: Option<ControlAddress>,
@@ -207,7 +206,7 @@ pub struct Settings {
     pub health_path: Option<String>,
     /// Where spans are sent; `None` = there are none.
     pub otlp_endpoint: Option<Collector>,
-    /// What service they are of, if that is said here.
+    /// The service that they are of, if a setting says so.
     pub otlp_service_name: Option<String>,
     /// Of requests that come with no trace, one in so many is traced, at least 1.
     pub otlp_sample_one_in: u32,
@@ -229,19 +228,19 @@ pub struct Settings {
     pub pythonpath: Option<String>,
     /// Environment variables as `KEY=VALUE`; applied by the command line.
     pub raw_env: Vec<String>,
-    /// Start anew when a watched file changes.
+    /// Reload when a watched file changes.
     pub reload: bool,
     /// How to watch; every word means the same.
     pub reload_engine: String,
     /// Further files and patterns to watch; expanded by the host of the app.
     pub reload_extra_files: Vec<String>,
-    /// What is spoken on the listeners of `bind`.
+    /// The protocol on the listeners of `bind`.
     pub protocol: Protocol,
     /// Proxies that may speak the uwsgi protocol.
     pub uwsgi_allow_ips: AllowedPeers,
     /// Proxies whose forwarding headers count.
     pub forwarded_allow_ips: AllowedPeers,
-    /// In which field they say whose a request is.
+    /// The field in which they name the client of a request.
     #[serde(deserialize_with = "words::client_field")]
     pub forwarded_header: ClientField,
     /// Which PROXY headers connections begin with; `None` = none.
@@ -255,7 +254,7 @@ pub struct Settings {
     pub forwarder_headers: String,
     /// Where the app is mounted; empty = nowhere, or where its environment says.
     pub root_path: String,
-    /// What becomes of other fields with an underscore in their names.
+    /// How other fields with an underscore in their names are treated.
     #[serde(deserialize_with = "words::header_map")]
     pub header_map: HeaderMap,
     /// Take methods with lower case, and of any length.
@@ -283,7 +282,7 @@ pub struct Settings {
     pub http2_max_header_list_size: u32,
     /// How answers are compressed, names with commas between; empty = not at all.
     pub compress: String,
-    /// Of which types those are, with commas between.
+    /// The types of these answers, with commas between.
     pub compress_types: String,
     /// How long they are at least, in bytes.
     pub compress_min_size: u64,
@@ -313,9 +312,9 @@ pub struct Settings {
     pub server_timing: bool,
     /// Where metrics are sent; `None` = nowhere.
     pub statsd_host: Option<StatsdAddress>,
-    /// What their names begin with.
+    /// The start of their names.
     pub statsd_prefix: String,
-    /// What stands behind each, without `|#`.
+    /// The tags behind each, without `|#`.
     pub dogstatsd_tags: String,
     /// Send how many connections the kernel holds.
     pub enable_backlog_metric: bool,
@@ -323,9 +322,9 @@ pub struct Settings {
     pub syslog: bool,
     /// Where it is.
     pub syslog_addr: SyslogAddress,
-    /// What the program is called there, after `stanchion.`.
+    /// The name of the program there, after `stanchion.`.
     pub syslog_prefix: Option<String>,
-    /// What kind of program it is there.
+    /// The kind of program there.
     pub syslog_facility: Facility,
     /// Keep the access log from it.
     pub disable_redirect_access_to_syslog: bool,
@@ -335,7 +334,7 @@ pub struct Settings {
     pub config: Option<String>,
     /// The `PasteDeploy` file that the host of the app loads it from.
     pub paste: Option<String>,
-    /// What it is given besides, as `KEY=VALUE`.
+    /// Further variables that the app gets, as `KEY=VALUE`.
     pub raw_paste_global_conf: Vec<String>,
     /// Print each line that the app runs, which the host of the app does.
     pub spew: bool,
@@ -346,7 +345,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads `{name: value}`, of what somebody has set, over the defaults, with every check of the table.
+    /// Reads `{name: value}`, the values that are set, over the defaults, with every check of the table.
     pub fn from_json(text: &str) -> Result<Self, SettingsError> {
         Self::from_values(serde_json::from_str(text)?)
     }
@@ -388,8 +387,8 @@ impl Settings {
         Some(share)
     }
 
-    /// What the server is called in the titles of its processes: as `proc_name` says, or else by its app. All users of
-    /// the host see titles, so the arguments of a factory, among which passwords may be, are left out.
+    /// The name of the server in the titles of its processes: `proc_name`, or else its app. All users of the host see titles, so the arguments of a
+    /// factory, among which passwords may be, are left out.
     pub fn name(&self) -> Option<Cow<'_, str>> {
         if let Some(name) = &self.proc_name {
             return Some(name.into());
@@ -418,8 +417,7 @@ impl Settings {
         self.event_loop == EventLoop::Gevent
     }
 
-    /// Whether the app is an asynchronous one. If it is to say so itself, it is taken for a WSGI app until it has said
-    /// otherwise.
+    /// Whether the app is an asynchronous one. If the app is to decide that itself, it is taken for a WSGI app until an import shows otherwise.
     pub fn is_asgi(&self) -> bool {
         match self.interface {
             Interface::Auto => self.found_asgi && !self.is_gevent(),
@@ -449,8 +447,7 @@ impl Settings {
         self.preload_app && !self.is_gevent()
     }
 
-    /// The same settings for an app that is taken for an asynchronous one, or not, where it is to say so itself.
-    /// The error is one line.
+    /// The same settings for an app that is taken for an asynchronous one, or not, where the app is to decide that itself. The error is one line.
     pub(crate) fn taken_for(mut self, asgi: bool) -> Result<Self, String> {
         self.found_asgi = asgi;
         let kept: usize = self.lane.iter().map(|lane| lane.seats).sum();

@@ -1,11 +1,11 @@
-//! What the settings make of HTTP: which versions are spoken, and how heads are read.
+//! HTTP by the settings: which versions are spoken, and how heads are read.
 
 use stanchion_http::{CompressRules, FieldRules, Permits, SchemeFields};
 
 use super::{Believed, Settings};
 
 impl Settings {
-    /// Whether HTTP/2 is spoken with whoever begins with it on a connection without TLS.
+    /// Whether HTTP/2 is spoken with a client that begins with it on a connection without TLS.
     pub fn takes_http2_cleartext(&self) -> bool {
         self.http2_cleartext && self.speaks_http2()
     }
@@ -16,7 +16,7 @@ impl Settings {
         words.any(|word| word.trim().eq_ignore_ascii_case("h2"))
     }
 
-    /// Which of the things that nobody should send are taken.
+    /// Which requests are taken that no client should send.
     pub fn permits(&self) -> Permits {
         Permits {
             unconventional_method: self.permit_unconventional_http_method,
@@ -39,7 +39,7 @@ impl Settings {
         FieldRules::new(self.header_map, &self.forwarder_headers)
     }
 
-    /// Who is believed to say whose a request is, and where.
+    /// The peers that are believed when they name the client of a request, and the field in which they name it.
     pub fn believed(&self) -> Believed {
         Believed {
             peers: self.forwarded_allow_ips.clone(),

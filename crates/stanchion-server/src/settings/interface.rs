@@ -1,8 +1,8 @@
-//! By what a server is called, by what an app is, and what it runs in.
+//! The protocol of a server, the interface of an app, and the event loop that it runs in.
 
 use serde::Deserialize;
 
-/// What clients, or the proxies before them, speak with the server.
+/// The protocol that clients, or the proxies before them, speak with the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
@@ -12,7 +12,7 @@ pub enum Protocol {
     Uwsgi,
 }
 
-/// What the app is called by.
+/// The interface by which the app is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Interface {

@@ -1,4 +1,4 @@
-//! A lane of the line as an operator writes it: whose it is, and what it gets.
+//! A lane of the line as an operator writes it: the requests that belong in it, and what it gets.
 
 use serde::Deserialize;
 use stanchion_http::Head;
@@ -6,7 +6,7 @@ use stanchion_http::rules::is_token;
 
 use super::Settings;
 
-/// The lane of whoever is in no other.
+/// The lane of requests that are in no other.
 const DEFAULT: &str = "default";
 /// The priority of a lane that names none.
 const PRIORITY: u32 = 10;
@@ -15,8 +15,7 @@ pub(super) const LANES_MAX: usize = 32;
 /// Longest name, in bytes: it stands in log lines.
 const NAME_BYTES_MAX: usize = 32;
 
-/// `NAME=PATH method=… header=… priority=… seats=… waiting=…`: whose lane it is by path, method and
-/// fields, and what it gets.
+/// `NAME=PATH method=… header=… priority=… seats=… waiting=…`: the requests of the lane by path, method and fields, and what it gets.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Lane {
@@ -26,10 +25,9 @@ pub struct Lane {
     pub priority: u32,
     /// Seats that the other lanes together cannot take.
     pub seats: usize,
-    /// How many may wait in it, apart from `max_waiting`; `None` = nobody said, see
-    /// [`Settings::lanes`].
+    /// How many may wait in it, apart from `max_waiting`; `None` = the operator has not said, see [`Settings::lanes`].
     pub waiting: Option<usize>,
-    /// One of each kind must hold, where there are any.
+    /// Of each kind that has any, one must hold.
     paths: Vec<String>,
     methods: Vec<String>,
     fields: Vec<Field>,
@@ -101,12 +99,12 @@ impl Lane {
             self.paths.is_empty() && self.methods.is_empty() && self.fields.is_empty();
         match (self.is_default(), unconditional) {
             (true, false) => Err(format!(
-                "'{DEFAULT}' is the lane of whoever is in no other; it takes no path, method or header"
+                "'{DEFAULT}' is the lane of requests that are in no other; it takes no path, method or header"
             )),
             (true, true) if self.waiting.is_some() => {
                 Err(format!("the bound of '{DEFAULT}' is max_waiting"))
             }
-            (false, true) => Err("it says whose it is: by path, method or header".into()),
+            (false, true) => Err("a lane needs a path, method or header".into()),
             _ => Ok(()),
         }
     }
@@ -142,8 +140,8 @@ impl Field {
 }
 
 impl Settings {
-    /// Every lane, that of whoever is in no other first. One for which seats are kept has room of
-    /// its own in any case: when the line is full nobody would come to those seats.
+    /// Every lane, the default lane first. A lane for which seats are kept has room of its own in any case: when the line is full no request would
+    /// come to those seats.
     pub fn lanes(&self) -> Vec<Lane> {
         let (mut lanes, others): (Vec<_>, Vec<_>) =
             self.lane.iter().cloned().partition(Lane::is_default);
@@ -303,11 +301,8 @@ mod tests {
             ("h=x", "'x' is not a path that begins with /"),
             ("h=/x,", "'' is not a path that begins with /"),
             ("h=/x?y", "'/x?y' is not a path that begins with /"),
-            ("h", "it says whose it is: by path, method or header"),
-            (
-                "h priority=1",
-                "it says whose it is: by path, method or header",
-            ),
+            ("h", "a lane needs a path, method or header"),
+            ("h priority=1", "a lane needs a path, method or header"),
             ("h=/x now", "'now' is not KEY=VALUE"),
             (
                 "h=/x prio=1",
@@ -321,7 +316,7 @@ mod tests {
             ("h header=:x", "'' is not the name of a header field"),
             (
                 "default=/",
-                "'default' is the lane of whoever is in no other; it takes no path, method or header",
+                "'default' is the lane of requests that are in no other; it takes no path, method or header",
             ),
             ("default waiting=5", "the bound of 'default' is max_waiting"),
         ] {

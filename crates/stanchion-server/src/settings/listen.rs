@@ -20,7 +20,7 @@ const DEFER_ACCEPT_S_MAX: u64 = 3_600;
 pub struct Bind {
     /// Where to listen.
     pub address: BindAddress,
-    /// What is set for this listener.
+    /// The options of this listener.
     pub options: ListenOptions,
     /// The options, as they are written back.
     given: Map<String, Value>,
@@ -62,7 +62,7 @@ pub struct ListenOptions {
     pub tls: Option<bool>,
 }
 
-/// What an option takes, and where it makes sense.
+/// The values that an option takes, and the listeners that it makes sense for.
 struct ListenOption {
     name: &'static str,
     takes: Takes,
@@ -80,7 +80,7 @@ enum At {
     Any,
     /// Wherever we make the socket.
     Bound,
-    /// TCP, also where somebody else made the socket.
+    /// TCP, also where another process made the socket.
     Tcp,
     /// TCP, where we make it.
     BoundTcp,
@@ -157,7 +157,7 @@ impl Bind {
         let mut given = map.clone();
         match given.remove("address") {
             Some(Value::String(address)) => Self::new(&address, given),
-            Some(_) => Err("its address is no text".into()),
+            Some(_) => Err("its address is not a string".into()),
             None => Err("it has no address".into()),
         }
     }
@@ -167,7 +167,7 @@ impl Bind {
         match serde_json::from_str(text) {
             Ok(Value::String(text)) => Self::parse(&text),
             Ok(Value::Object(map)) => Self::from_map(&map),
-            Ok(_) => Err("neither a text nor a dict".into()),
+            Ok(_) => Err("neither a string nor a dict".into()),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -491,7 +491,7 @@ mod tests {
         }
         for (map, part) in [
             (json!({}), "it has no address"),
-            (json!({"address": 80}), "its address is no text"),
+            (json!({"address": 80}), "its address is not a string"),
             (json!({"address": "a?b:80"}), "an address holds no '?'"),
             (json!({"address": ":80", "backlog": null}), "backlog is"),
             (

@@ -58,7 +58,7 @@ pub enum SettingsError {
     /// The text is not the JSON that the caller promised: a fault of the program, not of the user.
     #[error("settings are not the expected JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// Values that the table refuses, one line each: a fault of whoever wrote them.
+    /// Values that the table refuses, one line each: a fault of the operator that wrote them.
     #[error("{}", .0.join("\n"))]
     Invalid(Vec<String>),
 }

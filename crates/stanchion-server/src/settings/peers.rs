@@ -1,4 +1,4 @@
-//! Which peers are believed when they say whom they speak for.
+//! The peers that are believed when they say which client a request comes from.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ pub struct AllowedPeers {
     networks: Vec<Network>,
 }
 
-/// The proxies that are believed, and the field in which they say whose a request is.
+/// The proxies that are believed, and the field in which they name the client of a request.
 #[derive(Clone, Debug)]
 pub struct Believed {
     /// `forwarded_allow_ips`.
@@ -30,7 +30,7 @@ pub struct Believed {
 }
 
 impl Believed {
-    /// Whose a request is that came from `peer`; what it `said` counts if the peer is believed.
+    /// The client of a request that came from `peer`; the head that it has `said` counts if the peer is believed.
     pub fn client(&self, peer: Option<IpAddr>, said: Option<&Head>) -> Option<IpAddr> {
         self.field.client(peer, said, |ip| self.peers.lists(ip))
     }
@@ -44,7 +44,7 @@ struct Network {
 }
 
 impl AllowedPeers {
-    /// Reads `*`, `127.0.0.1,::1,unix`, `10.0.0.0/8`; an empty text allows nobody.
+    /// Reads `*`, `127.0.0.1,::1,unix`, `10.0.0.0/8`; an empty text allows no peer.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut peers = Self {
             text: text.to_owned(),
@@ -73,7 +73,7 @@ impl AllowedPeers {
         self.any || peer.map_or(self.unix, |peer| self.lists(peer))
     }
 
-    /// Whether the address is listed, itself or by its network; `*` lists nobody.
+    /// Whether the address is listed, itself or by its network; `*` lists none.
     pub fn lists(&self, address: IpAddr) -> bool {
         // A dual-stack socket shows an IPv4 peer as ::ffff:a.b.c.d (ipv6(7)).
         let address = address.to_canonical();

@@ -50,7 +50,7 @@ pub struct Resolution {
     pub errors: Vec<String>,
     /// Names that are no settings.
     pub unknown: Vec<Unknown>,
-    /// One line for each value that lets in what nobody should send.
+    /// One line for each value that lets in requests that no client should send.
     pub warnings: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ pub struct Resolved {
 }
 
 impl Resolved {
-    /// Whether nobody has set it.
+    /// Whether no layer has set it.
     pub(super) fn is_default(&self) -> bool {
         self.origin == TABLE_ORIGIN
     }
@@ -144,8 +144,8 @@ impl Resolution {
         }
     }
 
-    /// Who asks for an asynchronous app has no use for the gevent of a place below this one, as where gunicorn's `-k`
-    /// takes the place of a `worker_class`.
+    /// A layer that asks for an asynchronous app has no use for the gevent of a layer below it, as where gunicorn's `-k` takes the place of a
+    /// `worker_class`.
     fn let_the_later_interface_win(&mut self, layer: &Layer) {
         let gives = |name: &str| layer.values.contains_key(name);
         let is_asgi = self.values["interface"].value == "asgi";
@@ -232,7 +232,7 @@ impl Resolution {
         self.values["interface"].value == "asgi" || self.is_gevent()
     }
 
-    /// What [`super::Settings::seats_per_worker`] will say, and the settings that it comes from.
+    /// The number of seats, which [`super::Settings::seats`] will give, and the settings that it comes from.
     fn seats(&self) -> (u64, &'static str) {
         let workers = self.number("workers");
         if self.is_event_loop() {
@@ -244,7 +244,7 @@ impl Resolution {
         }
     }
 
-    /// What runs the requests, as far as that was asked for by name.
+    /// The way in which workers run requests, as far as a setting names it.
     fn runner(&self) -> Option<Runner> {
         let interface = &self.values["interface"].value;
         if self.is_gevent() {
@@ -365,7 +365,7 @@ impl Resolution {
         }
     }
 
-    /// Each certificate has a key, and who verifies clients knows by whom.
+    /// Each certificate has a key, and a server that verifies clients has the certificates of their authorities.
     fn check_certificates(&mut self) {
         let count = |name: &str| {
             let given = self.values[name].value.as_array().into_iter().flatten();
@@ -373,7 +373,7 @@ impl Resolution {
         };
         let (chains, keys) = (count("certfile"), count("keyfile"));
         if chains == 0 {
-            // Then nothing else of TLS matters, as in gunicorn. A key without one is told when the server starts.
+            // Then no other setting of TLS matters, as in gunicorn. The server reports a key without a certificate when it starts.
             return;
         }
         if keys > 0 && keys != chains {
@@ -774,9 +774,9 @@ mod tests {
             told(asked(json!({"interface": "asgi", "loop": "uvloop"}))),
             ["threads", "response_spool"]
         );
-        // Nobody knows yet what the app is.
+        // It is not known yet what the app is.
         assert_eq!(told(asked(json!({"loop": "uvloop"}))), [""; 0]);
-        // What happens anyway, and what was not changed.
+        // Values that ask for what happens anyway, and values that are the default.
         assert_eq!(
             told(json!({
                 "loop": "gevent", "threads": 1, "preload_app": false, "lifespan": "off", "worker_sessions": 1000,

@@ -14,7 +14,7 @@ pub struct StaticDir {
     pub directory: PathBuf,
 }
 
-/// What a request gets whose path is below a prefix and names no file.
+/// The answer to a request whose path is below a prefix and names no file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StaticMissing {

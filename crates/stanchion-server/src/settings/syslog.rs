@@ -1,4 +1,4 @@
-//! Where a syslog daemon is, and as what it is told things.
+//! The address of a syslog daemon, and the facility that messages to it have.
 
 use serde::Deserialize;
 
@@ -60,7 +60,7 @@ pub(super) const FACILITIES: &[&str] = &[
 const BEFORE_GAP: u8 = 12;
 const AFTER_GAP: u8 = 16;
 
-/// What kind of program speaks (RFC 3164 section 4.1.1).
+/// The kind of program that sends a message (RFC 3164 section 4.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Facility(u8);

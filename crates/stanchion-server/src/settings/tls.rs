@@ -1,4 +1,4 @@
-//! Who is served over TLS, and with what.
+//! TLS by the settings: which listeners speak it, and with which certificates.
 
 use std::path::{Path, PathBuf};
 
@@ -22,15 +22,15 @@ pub enum OldestTls {
 const CERT_NONE: u8 = 0;
 const CERT_REQUIRED: u8 = 2;
 
-/// What a service manager calls its sockets that are not for TLS (`FileDescriptorName=` in systemd.socket(5)).
+/// The name that a service manager gives to its sockets that are not for TLS (`FileDescriptorName=` in systemd.socket(5)).
 const PLAIN_SOCKET: &str = "http";
 
-/// Where clients in clear text are sent on to.
+/// The port that clients in clear text are sent on to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpsPort {
-    /// Where the first listener with TLS is.
+    /// The port of the first listener with TLS.
     OfTls,
-    /// Somebody else's, perhaps, that leads there.
+    /// This port, perhaps of another process, that leads there.
     Is(u16),
 }
 
@@ -59,7 +59,7 @@ impl Settings {
         given(&self.certfile).zip(keys.chain(std::iter::repeat(None)))
     }
 
-    /// What would be served in plain though somebody has meant otherwise, or makes no sense.
+    /// Refuses settings with which clients would be served in plain though the operator means otherwise, or that make no sense together.
     pub(crate) fn check_tls(&self) -> Result<(), String> {
         if !self.serves_tls() && given(&self.keyfile).next().is_some() {
             return Err(
@@ -73,26 +73,26 @@ impl Settings {
         }
         if self.redirect_to_https == Some(HttpsPort::OfTls) && !self.serves_tls() {
             return Err(
-                "setting `redirect_to_https`: there is no `certfile`, so nobody here speaks TLS: name the port of who does, such as 443".to_owned(),
+                "setting `redirect_to_https`: there is no `certfile`, so no listener speaks TLS: name the port that does, such as 443".to_owned(),
             );
         }
         Ok(())
     }
 
-    /// Who would be served in clear text, since there is nowhere to send them on to.
+    /// Refuses a redirect that has no port to send clients in clear text on to.
     pub(crate) fn check_redirect<'a>(
         &self,
         listeners: impl IntoIterator<Item = &'a Listener>,
     ) -> Result<(), String> {
         if self.redirect_to_https.is_some() && self.https_port(listeners).is_none() {
             return Err(
-                "setting `redirect_to_https`: auto finds no port here that speaks TLS, neither of `bind` nor of a service manager's sockets: name the port of who does, such as 443".to_owned(),
+                "setting `redirect_to_https`: auto finds no port here that speaks TLS, neither of `bind` nor of a service manager's sockets: name the port that does, such as 443".to_owned(),
             );
         }
         Ok(())
     }
 
-    /// Where who comes in clear text is sent on to, if anywhere.
+    /// The port that clients in clear text are sent on to, if any.
     pub(crate) fn https_port<'a>(
         &self,
         listeners: impl IntoIterator<Item = &'a Listener>,
@@ -112,12 +112,12 @@ impl Settings {
         }
     }
 
-    /// Whether anybody is served over TLS.
+    /// Whether any client is served over TLS.
     pub fn serves_tls(&self) -> bool {
         given(&self.certfile).next().is_some()
     }
 
-    /// Whether who comes in by this listener is to speak TLS. Operators and single workers are asked from nearby.
+    /// Whether clients of this listener are to speak TLS. The admin listener and the ports of single workers are asked from nearby.
     pub(crate) fn speaks_tls(&self, listener: &Listener) -> bool {
         if self.is_admin(listener) || self.worker_of(listener.address()).is_some() {
             return false;
@@ -138,7 +138,7 @@ impl Settings {
         self.cert_reqs != CERT_NONE
     }
 
-    /// Whether who shows none is turned away.
+    /// Whether a client that shows none is turned away.
     pub(crate) fn requires_client_certificates(&self) -> bool {
         self.cert_reqs == CERT_REQUIRED
     }

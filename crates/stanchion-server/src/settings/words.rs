@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer};
 use stanchion_http::{ClientField, HeaderMap, ProxyVersions};
 
-/// What becomes of fields with an underscore.
+/// How fields with an underscore are treated.
 pub(super) fn header_map<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<HeaderMap, D::Error> {
@@ -17,7 +17,7 @@ pub(super) fn header_map<'de, D: Deserializer<'de>>(
     Word::deserialize(deserializer)
 }
 
-/// Where proxies say whose a request is.
+/// The field in which proxies name the client of a request.
 pub(super) fn client_field<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<ClientField, D::Error> {

@@ -1,4 +1,4 @@
-//! The ports of single workers (`worker_port_base`): where they are, and whose each is.
+//! The ports of single workers (`worker_port_base`): where they are, and which worker each belongs to.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -6,7 +6,7 @@ use stanchion_sys::listener::ListenerAddress;
 
 use super::{Bind, BindAddress, Settings};
 
-/// Only from this machine: they are for whoever looks after the server, and pass by the line.
+/// Only from this machine: these ports are for operators, and pass by the line.
 const HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 impl Settings {
@@ -19,7 +19,7 @@ impl Settings {
         u16::try_from(self.workers).unwrap_or(u16::MAX)
     }
 
-    /// Where the workers listen of whom each is asked alone; beside `bind`.
+    /// The addresses at which single workers listen; beside `bind`.
     pub fn worker_binds(&self) -> impl Iterator<Item = Bind> {
         let port = |worker| self.worker_port_base.saturating_add(worker);
         (0..self.worker_ports()).map(move |worker| {
@@ -30,7 +30,7 @@ impl Settings {
         })
     }
 
-    /// The number of the worker that alone serves who comes in at this address; `None` if all do.
+    /// The number of the worker that alone serves the clients of this address; `None` if all do.
     pub fn worker_of(&self, address: &ListenerAddress) -> Option<u16> {
         let ListenerAddress::Tcp(address) = address else {
             return None;

@@ -1,4 +1,4 @@
-//! Settings of what the server tells about itself.
+//! Settings of the state that the server shows.
 
 use super::{ANY_TIME, Env, Group, Kind, OPTIONAL, OnReload, Preset, Range, Setting};
 use crate::settings::statsd::{check_prefix, check_tags};

@@ -4,7 +4,7 @@ use stanchion_http::CompressRules;
 
 use super::{Group, Kind, OnReload, Preset, Range, Setting};
 
-/// A gibibyte: whoever wants nothing compressed says so.
+/// A gibibyte: an operator who wants nothing compressed says so.
 const SIZE_MAX: u64 = 1 << 30;
 
 pub(super) const COMPRESSION: Group = Group {

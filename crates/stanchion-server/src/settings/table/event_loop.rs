@@ -4,7 +4,7 @@ use super::{ANY_TIME, Group, Kind, OnReload, Preset, Range, SIZE_BYTES_MIN, Sett
 
 /// As in gunicorn's `worker_connections`.
 const CONCURRENCY: u64 = 1000;
-/// Likewise. Each costs a few hundred bytes of the acceptor's, used or not.
+/// As in gunicorn, too. Each costs a few hundred bytes of the acceptor's, used or not.
 const SESSIONS: u64 = 1000;
 const SESSIONS_MAX: u64 = 100_000;
 /// Lengths in the exchange have 32 bits.

@@ -294,7 +294,7 @@ shorter word for the same flag.",
 /// A text that names a file or '-'.
 fn path(text: &str) -> Result<(), String> {
     if text.is_empty() {
-        Err("it names no file".into())
+        Err("expected a file name or '-'".into())
     } else {
         without_nul(text)
     }

@@ -49,7 +49,7 @@ pub struct Group {
     pub settings: &'static [Setting],
 }
 
-/// What there is to know about one setting.
+/// The facts on one setting.
 #[derive(Debug)]
 pub struct Setting {
     /// Its name in a config file, in `stanchion check` and in [`super::Settings`].
@@ -57,21 +57,21 @@ pub struct Setting {
     /// Its flags, the preferred long one first after a short one; none: config file only. A flag
     /// of a [`Kind::Bool`] that begins with `--no-` switches it off.
     pub flags: &'static [&'static str],
-    /// What stands for the value in the help, such as `SECONDS`.
+    /// The word for the value in the help, such as `SECONDS`.
     pub metavar: &'static str,
     /// The environment variable that gives a default.
     pub env: Option<Env>,
     /// Which values it takes.
     pub kind: Kind,
-    /// Its value where nobody set it.
+    /// Its value where no layer sets it.
     pub default: Preset,
     /// Whether gunicorn has a setting of this name and meaning.
     pub gunicorn: bool,
-    /// What a reload makes of a change of it.
+    /// The effect of a reload on a change of it.
     pub on_reload: OnReload,
     /// One line, short enough to stand beside the flags in 79 columns.
     pub help: &'static str,
-    /// What happens past the limit, and which limit of the kernel silently wins.
+    /// The behaviour past the limit, and the limit of the kernel that silently wins.
     pub long_help: &'static str,
 }
 
@@ -119,7 +119,7 @@ pub enum Kind {
         may_be_empty: bool,
         /// Whether this item will do.
         check: Check,
-        /// What a mapping in a config file stands for, where it may stand for an item.
+        /// The text for a mapping in a config file, where a mapping may stand for an item.
         from_map: Option<FromMap>,
     },
     /// Texts by name, from a config file.
@@ -127,7 +127,7 @@ pub enum Kind {
         /// Whether this name with this text will do.
         check: fn(&str, &str) -> Result<(), String>,
     },
-    /// One of these words, in any case.
+    /// A word of this list, in any case.
     Choice(&'static [&'static str]),
 }
 
@@ -159,16 +159,16 @@ pub enum Preset {
     Map(&'static [(&'static str, &'static str)]),
 }
 
-/// What a reload makes of a change of a setting.
+/// The effect of a reload on a change of a setting.
 #[derive(Debug)]
 pub enum OnReload {
     /// The new house goes by the new value.
     Applies,
-    /// Nothing: it is the master's, and a master lives until the server is started anew.
+    /// Nothing: it is the master's, and a master lives until the server is restarted.
     Stays(Differs),
     /// Nothing as far as the error log is concerned, which is the master's; all else goes by the new value.
     StaysInErrorLog {
-        /// What of the error log this setting is about.
+        /// The part of the error log that this setting is about.
         what: &'static str,
         /// Whether it has changed.
         differs: Differs,
@@ -188,7 +188,7 @@ pub fn find(name: &str) -> Option<&'static Setting> {
     settings().find(|setting| setting.name == name)
 }
 
-/// What of these settings a running server keeps when it reloads, where the new ones say otherwise.
+/// The names of changed settings that a running server keeps as they are when it reloads.
 pub(crate) fn kept_by_a_reload(old: &Settings, new: &Settings) -> Vec<String> {
     let kept = settings().filter_map(|setting| match setting.on_reload {
         OnReload::Stays(differs) if differs(old, new) => Some(setting.name.to_owned()),

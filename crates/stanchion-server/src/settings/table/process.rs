@@ -3,7 +3,7 @@
 use super::{Group, Kind, OPTIONAL, OnReload, Preset, Range, Setting, without_nul};
 use crate::settings::ControlAddress;
 
-/// What a socket file lacks by default: 0660 is left, so that owner and group may connect.
+/// Bits that the mode of a socket file lacks by default: 0660 is left, so that owner and group may connect.
 pub(crate) const UMASK: u32 = 0o117;
 
 pub(super) const PROCESS: Group = Group {
@@ -310,7 +310,7 @@ fn assignment(text: &str) -> Result<(), String> {
     }
 }
 
-/// Where the master may be told what to do.
+/// An address at which the master takes commands.
 fn control_address(text: &str) -> Result<(), String> {
     ControlAddress::parse(text).map(drop)
 }

@@ -1,4 +1,4 @@
-//! Settings of what proxies say, and of which requests are taken.
+//! Settings of proxies, and of the requests that are taken.
 
 use super::{Env, Group, Kind, OnReload, Preset, Setting, without_nul};
 use crate::settings::AllowedPeers;
@@ -303,7 +303,7 @@ are always answered 400.",
     ],
 };
 
-/// What the operator is told who lets in what nobody should send: setting, value, risk.
+/// Warnings to an operator who lets in requests that no client should send: setting, value, risk.
 pub(in crate::settings) const RISKS: &[(&str, &str, &str)] = &[
     (
         "header_map",

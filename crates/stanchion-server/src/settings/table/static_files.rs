@@ -3,7 +3,7 @@
 use super::{Group, Kind, OnReload, Preset, Range, Setting};
 use crate::settings::StaticDir;
 
-/// A year, the longest that a cache is told (RFC 9111 section 1.2.2 knows no limit; more means nothing).
+/// A year, the longest max-age that is sent (RFC 9111 section 1.2.2 knows no limit; more means nothing).
 const MAX_AGE_S_MAX: u64 = 31_536_000;
 
 pub(super) const STATIC_FILES: Group = Group {

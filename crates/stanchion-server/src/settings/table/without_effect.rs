@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Preset, Setting};
 
-/// What runs the requests of a worker.
+/// The way in which a worker runs requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::settings) enum Runner {
     /// Threads, for WSGI apps.
@@ -15,7 +15,7 @@ pub(in crate::settings) enum Runner {
     EventLoop,
 }
 
-/// A setting that somebody may give in vain.
+/// A setting that an operator may give in vain.
 #[derive(Debug)]
 pub(in crate::settings) struct WithoutEffect {
     pub(in crate::settings) name: &'static str,
@@ -25,7 +25,7 @@ pub(in crate::settings) struct WithoutEffect {
     pub(in crate::settings) why: &'static str,
 }
 
-/// With which values nobody misses the effect, and none is told of it.
+/// The values whose missing effect is not worth a warning.
 #[derive(Debug)]
 pub(in crate::settings) enum Unmissed {
     /// The default.
@@ -155,7 +155,7 @@ impl Runner {
 }
 
 impl WithoutEffect {
-    /// Whether somebody may miss the effect of this value of `setting`, which is the row's.
+    /// Whether the operator may miss the effect of this value of `setting`, which is the row's.
     pub(in crate::settings) fn is_missed(&self, setting: &Setting, value: &Value) -> bool {
         match self.unmissed {
             Unmissed::Default => *value != Value::from(&setting.default),

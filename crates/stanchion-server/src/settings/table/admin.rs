@@ -58,7 +58,7 @@ be listed, nor anything for /live and /ready. * allows every name.",
             help: "Not ready while more than N wait (0: any)",
             long_help: "\
 /ready then answers 503, so that a load balancer sends new clients \
-elsewhere. Requests that arrive all the same are served. Off by default: \
+elsewhere. Requests that arrive nevertheless are served. Off by default: \
 when all servers are full, taking them all out makes an outage of a jam. \
 docs/reference/admin.md says when to set it.",
         },
@@ -71,7 +71,7 @@ docs/reference/admin.md says when to set it.",
             default: Preset::Number(0),
             gunicorn: false,
             on_reload: OnReload::Applies,
-            help: "Nor while one waits for longer (0: any)",
+            help: "Not ready after a longer wait (0: any)",
             long_help: "\
 /ready also answers 503 while the oldest request in the line has waited \
 for longer than this. Off by default, for the same reason; where the \
@@ -91,10 +91,10 @@ balancer goes on when too few are ready, half of the clients' timeout.",
             on_reload: OnReload::Applies,
             help: "Answer PREFIX/live and /ready here too",
             long_help: "\
-On the listeners of bind, by the server itself and without waiting, \
-whatever the app has at these paths. An example is /-, for /-/ready. \
-While the server starts with interface auto, nobody is answered there \
-until the app is imported; on the admin listener probes are.",
+On the listeners of bind, by the server itself and without waiting, whatever \
+the app has at these paths. An example is /-, for /-/ready. While the server \
+starts with interface auto, no probe is answered there until the app is \
+imported; on the admin listener probes are.",
         },
         Setting {
             name: "statsd_host",
@@ -114,9 +114,9 @@ until the app is imported; on the admin listener probes are.",
             help: "Send metrics to this statsd server",
             long_help: "\
 HOST:PORT, 8125 without a port, or unix://PATH for a datagram socket. \
-docs/monitoring.md lists the metrics: gunicorn's, and the line's. A name \
-is looked up once, at the start. What the server does not take is \
-dropped and counted; nobody waits for it.",
+docs/monitoring.md lists the metrics: gunicorn's, and the line's. A name is \
+looked up once, at the start. Metrics that the statsd server does not take \
+are dropped and counted; no process waits for it.",
         },
         Setting {
             name: "statsd_prefix",
@@ -169,8 +169,8 @@ servers may not understand it.",
             help: "Send gunicorn.backlog too",
             long_help: "\
 How many connections the kernel holds that were not accepted yet, at all \
-listeners together, once a second. The admin listener tells the same \
-without it, for each listener.",
+listeners together, once a second. The admin listener shows the same without \
+it, for each listener.",
         },
         Setting {
             name: "otlp_endpoint",
@@ -205,9 +205,9 @@ switch it on, as that is the app's; OTEL_RESOURCE_ATTRIBUTES counts.",
             default: Preset::Null,
             gunicorn: false,
             on_reload: OnReload::Applies,
-            help: "What service its spans are of",
+            help: "Name of the service in its spans",
             long_help: "\
-Without it, what service.name in OTEL_RESOURCE_ATTRIBUTES says, or else \
+Without it, service.name of OTEL_RESOURCE_ATTRIBUTES is taken, or else \
 stanchion.",
         },
         Setting {
@@ -219,10 +219,11 @@ stanchion.",
             default: Preset::Number(1),
             gunicorn: false,
             on_reload: OnReload::Applies,
-            help: "Of requests in no trace, trace one in N",
+            help: "Trace one in N requests without a trace",
             long_help: "\
-The app is told in its traceparent which those are. A request that comes \
-with a valid traceparent is traced if that says so, whatever this is.",
+The app finds in its traceparent whether its request is traced. A request \
+that comes with a valid traceparent is traced if that says so, whatever this \
+is.",
         },
     ],
 };

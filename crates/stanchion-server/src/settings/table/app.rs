@@ -112,9 +112,9 @@ with 4 if the app cannot be loaded, as `serve` does.",
             on_reload: OnReload::Applies,
             help: "Print all settings, then as --check-config",
             long_help: "\
-One line for each setting, in alphabetical order: NAME = VALUE. What looks \
-like a secret is not shown. `stanchion check` also says where each value \
-came from.",
+One line for each setting, in alphabetical order: NAME = VALUE. Values that \
+look like secrets are not shown. `stanchion check` also says where each \
+value came from.",
         },
     ],
 };

@@ -29,10 +29,11 @@ Answers of the app are compressed for clients that accept one of these codings \
 accepts several alike. Helper threads compress. Empty: nothing is compressed.
 
 Do not compress pages that have both a secret and something that the client \
-has sent: who can have a browser load them, and sees how long they are, finds \
-out the secret (BREACH). An answer with its own Content-Encoding, such as \
-identity, or with Cache-Control: no-transform, is sent as it is. Static files \
-are never compressed here: they may lie beside their compressed copies.",
+has sent: an attacker who can have a browser load them, and sees how long \
+they are, finds out the secret (BREACH). An answer with its own \
+Content-Encoding, such as identity, or with Cache-Control: no-transform, is \
+sent as it is. Static files are never compressed here: they may lie beside \
+their compressed copies.",
         },
         Setting {
             name: "compress_types",
@@ -51,9 +52,9 @@ are never compressed here: they may lie beside their compressed copies.",
             on_reload: OnReload::Applies,
             help: "Content types that are compressed",
             long_help: "\
-With commas between. text/* is all that begin like that, but not \
-text/event-stream, which has to be named itself; *+json is all that end like \
-that.",
+With commas between. text/* stands for all types that begin like that, \
+except text/event-stream, which has to be named itself; *+json stands for \
+all types that end like that.",
         },
         Setting {
             name: "compress_min_size",
@@ -66,7 +67,7 @@ that.",
             on_reload: OnReload::Applies,
             help: "Shortest body that is compressed",
             long_help: "\
-A body that fits one packet arrives no earlier if it is shorter. One of \
+A body that fits one packet arrives no earlier if it is shorter. A body of \
 unknown length, which comes in pieces, is compressed in any case.",
         },
     ],

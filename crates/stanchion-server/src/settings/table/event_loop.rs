@@ -22,7 +22,7 @@ pub(super) const EVENT_LOOP: Group = Group {
             default: Preset::Text("auto"),
             gunicorn: false,
             on_reload: OnReload::Applies,
-            help: "What the app is: auto, wsgi or asgi",
+            help: "Interface of the app: auto, wsgi or asgi",
             long_help: "\
 asgi: the app is asynchronous (ASGI 3, as FastAPI, Starlette, Quart and \
 Django's get_asgi_application() are), and each worker runs one event loop \
@@ -37,7 +37,7 @@ another kind of app, the app is imported once more; a line in the log says \
 so, and --interface asgi saves it. Until auto knows, clients wait outside, \
 in the kernel's queue; otherwise they come in at once and wait in the line. \
 A reload or an upgrade looks again, and takes the app for what it was. An \
-app that is not what is said here is refused.",
+app of another kind than the one named here is refused.",
         },
         Setting {
             name: "worker_concurrency",
@@ -143,12 +143,12 @@ longer as it comes, and no longer once it is decompressed.",
             on_reload: OnReload::Applies,
             help: "Compress messages of WebSockets",
             long_help: "\
-Applies to asynchronous apps. Messages are compressed if the client offers it \
-(permessage-deflate, RFC 7692). Each message is compressed by itself, so an \
-idle WebSocket needs no more memory. The worker compresses, and its event \
+Applies to asynchronous apps. Messages are compressed if the client offers \
+it (permessage-deflate, RFC 7692). Each message is compressed by itself, so \
+an idle WebSocket needs no more memory. The worker compresses, and its event \
 loop runs nothing else meanwhile. Messages of the app below 1 KiB are sent \
-as they are. Do not compress messages that have both a secret and what \
-strangers choose in them: who sees their lengths can guess the secret.",
+as they are. Do not compress messages that have both a secret and text that \
+strangers choose: an attacker who sees their lengths can guess the secret.",
         },
         Setting {
             name: "max_ws_memory",

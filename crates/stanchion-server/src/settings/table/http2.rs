@@ -76,11 +76,11 @@ together may have max_connections streams.",
             on_reload: OnReload::Applies,
             help: "Bytes of a body that come unread",
             long_help: "\
-So much of a request body a client may send before the server has read any of \
-it; so much memory a stream may take. All bodies on one connection together \
-may be as far ahead as http2_max_concurrent_streams of them, but no further \
-than 16 MiB, or than this if it is more. Larger windows make uploads over long \
-distances faster.",
+A client may send so much of a request body before the server has read any \
+of it, and a stream may take so much memory. All bodies on one connection \
+together may be as far ahead as http2_max_concurrent_streams of them, but no \
+further than 16 MiB, or than this if it is more. Larger windows make uploads \
+over long distances faster.",
         },
         Setting {
             name: "http2_max_frame_size",
@@ -108,8 +108,8 @@ until it is whole, so each connection may take this much.",
             help: "Largest list of headers that is taken",
             long_help: "\
 Names and values, and 32 bytes for each header (RFC 9113 section 6.5.2). A \
-request with a larger one is answered 431; one that is sixteen times as large \
-ends its connection. limit_request_line, limit_request_fields and \
+request with a larger list is answered 431; a list that is sixteen times as \
+large ends its connection. limit_request_line, limit_request_fields and \
 limit_request_field_size hold as well, and a head may have at most 64 KiB.",
         },
     ],

@@ -264,8 +264,8 @@ must have room for that.",
             long_help: "\
 For all bodies that are being read and all whose requests wait in the line, \
 together. Above it, bodies are written to spool files, however small they \
-are. What one read brings (64 KiB at most for each connection) is in memory \
-until it is written.",
+are. The bytes of one read (64 KiB at most for each connection) are in \
+memory until they are written.",
         },
         Setting {
             name: "max_client_memory",
@@ -281,11 +281,12 @@ until it is written.",
 The acceptor counts the memory that it allocates for each connection: heads, \
 bodies, answers, TLS, HTTP/2, WebSocket messages, compressors. When all \
 connections together have more than this, it cuts connections off until they \
-have an eighth less: of the client that has most the slowest one first. A \
-client is an address (a /64 network of IPv6), behind a trusted proxy the client \
-that the proxy names. Buffers of the kernel and workers do not count. /status \
-shows the clients that have most. In a control group with a memory limit, such \
-as a container, the default is a quarter of that limit, if that is less.",
+have an eighth less: each time the slowest connection of the client that has \
+most. A client is an address (a /64 network of IPv6), behind a trusted proxy \
+the client that the proxy names. Buffers of the kernel and workers do not \
+count. /status shows the clients that have most. In a control group with a \
+memory limit, such as a container, the default is a quarter of that limit, \
+if that is less.",
         },
         Setting {
             name: "response_buffer",

@@ -30,18 +30,17 @@ Requests in a lane with a limit of its own (waiting=) do not count.",
             default: Preset::Number(0),
             gunicorn: false,
             on_reload: OnReload::Applies,
-            help: "Of these, for one client (0: any number)",
+            help: "Waiting requests of one client (0: any)",
             long_help: "\
 One more request of the same client is answered 429 at once, with a \
-Retry-After. Requests that already run do not count, so a client alone \
-at an idle server is not limited. Nor do requests in a lane with a limit \
-of its own.
+Retry-After. Requests that already run do not count, so a client alone at an \
+idle server is not limited. Requests in a lane with a limit of its own do \
+not count either.
 
-A client is the address of the peer. If forwarded_allow_ips trusts the \
-peer, it is the last one in X-Forwarded-For that is not listed there. A \
-network of IPv6 (/64) is one client. \
-Requests without an address (over a unix socket, without \
-X-Forwarded-For) are not limited.",
+A client is the address of the peer. If forwarded_allow_ips trusts the peer, \
+it is the last address in X-Forwarded-For that is not listed there. A \
+network of IPv6 (/64) is one client. Requests without an address (over a \
+unix socket, without X-Forwarded-For) are not limited.",
         },
         Setting {
             name: "queue_timeout",

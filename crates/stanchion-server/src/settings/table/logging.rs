@@ -18,8 +18,8 @@ pub(super) const LOGGING: Group = Group {
             on_reload: OnReload::Applies,
             help: "Log requests to this file ('-': stdout)",
             long_help: "\
-One line for each request, written by the acceptor. Without it none are \
-written.",
+One line for each request, written by the acceptor. Without it there is no \
+access log.",
         },
         Setting {
             name: "access_log_format",
@@ -33,7 +33,7 @@ written.",
             default: Preset::Text(r#"%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s""#),
             gunicorn: true,
             on_reload: OnReload::Applies,
-            help: "What a line of the access log holds",
+            help: "Format of a line of the access log",
             long_help: "\
 gunicorn's atoms. h: client address; l: '-'; u: user name; t: time; r: \
 request line; m: method; U: path; q: query; H: protocol; s: status; B: \
@@ -71,7 +71,7 @@ access_log_format does not count then.",
             on_reload: OnReload::Stays(|old, new| old.errorlog != new.errorlog),
             help: "Log events to this file ('-': stderr)",
             long_help: "\
-What the server has to say, tracebacks, and what the app writes to \
+Events of the server, tracebacks, and text that the app writes to \
 wsgi.errors.",
         },
         Setting {
@@ -85,9 +85,9 @@ wsgi.errors.",
             on_reload: OnReload::Applies,
             help: "Send what the app prints to the error log",
             long_help: "\
-What the app, and the programs that it starts, write to stdout and stderr \
-goes to errorlog as it is, if that is a file. Python gathers what is \
-printed to a file: with PYTHONUNBUFFERED=1 it comes at once.",
+Output of the app, and of the programs that it starts, to stdout and stderr \
+goes to errorlog as it is, if that is a file. Python buffers output to a \
+file: with PYTHONUNBUFFERED=1 it comes at once.",
         },
         Setting {
             name: "logconfig",
@@ -115,9 +115,9 @@ logging.config.fileConfig. See docs/logs.md.",
             on_reload: OnReload::Applies,
             help: "Set up logging by this dictionary",
             long_help: "\
-As logconfig, by logging.config.dictConfig. What it does not name is as in \
-gunicorn's own. It counts before logconfig_json, and that before \
-logconfig.",
+As logconfig, by logging.config.dictConfig. Everything that it does not name \
+is as in gunicorn's own. It counts before logconfig_json, and logconfig_json \
+before logconfig.",
         },
         Setting {
             name: "logconfig_json",
@@ -176,11 +176,10 @@ on it.",
             help: "The field with a request's id; empty: none",
             long_help: "\
 A proxy of forwarded_allow_ips may name a request in it, in up to 128 \
-letters, digits and -_.:/+=@~; any other gets 32 hexadecimal digits at \
-random. The id is in both logs, in the environ as \
-stanchion.request_id and as this field, and in answers that the server \
-gives by itself. Empty: requests have no id, and the field is passed on \
-as it came.",
+letters, digits and -_.:/+=@~; any other request gets 32 hexadecimal digits \
+at random. The id is in both logs, in the environ as stanchion.request_id \
+and as this field, and in answers that the server gives by itself. Empty: \
+requests have no id, and the field is passed on as it came.",
         },
         Setting {
             name: "server_timing",
@@ -193,10 +192,10 @@ as it came.",
             on_reload: OnReload::Applies,
             help: "Tell clients how long they waited",
             long_help: "\
-Adds a Server-Timing field to every answer: wait, the time in the line; \
-run, the time at a worker until its head was there; proxy, the time \
-before, if a trusted proxy sends X-Request-Start. Browsers show it. It \
-tells everybody how busy you are.",
+Adds a Server-Timing field to every answer: wait, the time in the line; run, \
+the time at a worker until its head was there; proxy, the time before, if a \
+trusted proxy sends X-Request-Start. Browsers show it. It shows every client \
+how busy the server is.",
         },
         Setting {
             name: "syslog",
@@ -213,9 +212,9 @@ tells everybody how busy you are.",
             help: "Send both logs to syslog as well",
             long_help: "\
 The error log and the access log, each besides its file; the access log \
-needs none for it. Text that the app writes to wsgi.errors is not sent. \
-A message is stanchion.PREFIX.error or stanchion.PREFIX.access, the \
-process id in brackets, and what the line says.",
+needs none for it. Text that the app writes to wsgi.errors is not sent. A \
+message is stanchion.PREFIX.error or stanchion.PREFIX.access, the process id \
+in brackets, and the text of the line.",
         },
         Setting {
             name: "syslog_addr",
@@ -234,9 +233,9 @@ process id in brackets, and what the line says.",
             },
             help: "unix://PATH or udp://HOST:PORT",
             long_help: "\
-unix:///dev/log is the daemon of this machine. A name is looked up once, \
-at the start. There is no tcp://. What a daemon does not take is dropped \
-and counted.",
+unix:///dev/log is the daemon of this machine. A name is looked up once, at \
+the start. There is no tcp://. Messages that the daemon does not take are \
+dropped and counted.",
         },
         Setting {
             name: "syslog_prefix",
@@ -250,7 +249,7 @@ and counted.",
                 what: "syslog",
                 differs: |old, new| old.syslog_prefix != new.syslog_prefix,
             },
-            help: "A name to find its messages by",
+            help: "A name for the server's messages there",
             long_help: "\
 Comes between stanchion. and .error or .access. Without it there is \
 nothing between.",
@@ -269,7 +268,7 @@ nothing between.",
             },
             help: "user, daemon, local0 and so on",
             long_help: "\
-By which the daemon sorts messages, in the words of syslog.conf(5).",
+The daemon sorts messages by it; the words are those of syslog.conf(5).",
         },
         Setting {
             name: "disable_redirect_access_to_syslog",
@@ -283,7 +282,7 @@ By which the daemon sorts messages, in the words of syslog.conf(5).",
             default: Preset::Bool(false),
             gunicorn: true,
             on_reload: OnReload::Applies,
-            help: "Keep the access log out of it",
+            help: "Keep the access log out of syslog",
             long_help: "\
 With syslog, send the error log alone. --log-syslog-error-only is a \
 shorter word for the same flag.",

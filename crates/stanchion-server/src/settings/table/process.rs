@@ -56,9 +56,9 @@ which watch the process that they start. See docs/daemon.md.",
             }),
             help: "Let a daemon keep its output files",
             long_help: "\
-Of a daemon whose standard output and error the shell has sent to files \
-or pipes, as in stanchion serve -D -R shop:app >out.log 2>&1: they stay. \
-What is a terminal is replaced by /dev/null all the same.",
+If the shell has sent a daemon's standard output and error to files or \
+pipes, as in stanchion serve -D -R shop:app >out.log 2>&1, they stay. A \
+terminal is replaced by /dev/null in any case.",
         },
         Setting {
             name: "pidfile",
@@ -83,7 +83,7 @@ process that lives, the server does not start.",
             default: Preset::Text("gunicorn"),
             gunicorn: false,
             on_reload: OnReload::Stays(|old, new| old.signals != new.signals),
-            help: "Whose signals: gunicorn or unicorn",
+            help: "Meanings of signals: gunicorn or unicorn",
             long_help: "\
 gunicorn: TERM stops gracefully, QUIT at once. unicorn: QUIT stops \
 gracefully, TERM at once, and TTOU goes down to no worker at all. See \
@@ -103,8 +103,9 @@ docs/reference/signals.md.",
             on_reload: OnReload::Stays(|old, new| old.control != new.control),
             help: "Take commands of `stanchion ctl` here",
             long_help: "\
-unix:PATH, a unix socket of mode 0600 that the master listens on. \
-Whoever may connect to it may stop the server. Without it there is none.",
+unix:PATH, a unix socket of mode 0600 that the master listens on. Every user \
+that can connect to it can stop the server. Without it there is no control \
+socket.",
         },
         Setting {
             name: "user",
@@ -118,8 +119,8 @@ Whoever may connect to it may stop the server. Without it there is none.",
             help: "Run the app as this user (as root only)",
             long_help: "\
 A name or a number. The master stays root, to bind ports and to start \
-anew; the acceptor and all that runs the app become this user before \
-they see the first byte of a client or of the app.",
+processes again; the acceptor and all that runs the app become this user \
+before they see the first byte of a client or of the app.",
         },
         Setting {
             name: "group",
@@ -132,8 +133,8 @@ they see the first byte of a client or of the app.",
             on_reload: OnReload::Applies,
             help: "Run the app in this group (as root only)",
             long_help: "\
-A name or a number. Without it, that of user is taken from the password \
-database.",
+A name or a number. Without it, the group of user in the password database \
+is taken.",
         },
         Setting {
             name: "initgroups",
@@ -160,12 +161,11 @@ Gives the app all groups that the group database lists for user \
             on_reload: OnReload::Applies,
             help: "Run the acceptor as this user (root only)",
             long_help: "\
-A name or a number that the password database knows, which gives the \
-group too. The acceptor, which has the connections, then runs as this \
-user, and the app as that of user: an app that somebody has broken into \
-can neither stop the acceptor nor look into it, and does not see which \
-bodies are in the spool. Without it both run as user. See \
-docs/privileges.md.",
+A name or a number that the password database knows, which gives the group \
+too. The acceptor, which has the connections, then runs as this user, and \
+the app as the user of `user`: an app that an attacker has broken into can \
+neither stop the acceptor nor look into it, and does not see which bodies \
+are in the spool. Without it both run as `user`. See docs/privileges.md.",
         },
         Setting {
             name: "worker_no_new_privs",
@@ -176,7 +176,7 @@ docs/privileges.md.",
             default: Preset::Bool(false),
             gunicorn: false,
             on_reload: OnReload::Applies,
-            help: "Programs that the app runs gain nothing",
+            help: "Let programs of the app gain no privileges",
             long_help: "\
 Sets no_new_privs (prctl(2)) for the template and its workers, and, \
 where the server is root, empties their capability bounding set. sudo, \
@@ -193,14 +193,14 @@ for. The acceptor always runs like this. See docs/privileges.md.",
             default: Preset::Number(UMASK as u64),
             gunicorn: true,
             on_reload: OnReload::Stays(|old, new| old.umask != new.umask),
-            help: "Bits that the unix socket's mode lacks",
+            help: "Umask for unix socket files",
             long_help: "\
-As in gunicorn it counts for the files of unix sockets, whose mode is \
-0777 without these bits: by default 0660, so that the owner and the group \
-may connect and nobody else (gunicorn's default is 0, which lets everybody). \
-That of --admin is 0600, whatever is said here. What the app writes follows \
-the umask that the server was started with (UMask= of systemd). A number \
-with a leading 0 or 0o is octal, any other decimal.",
+As in gunicorn it counts for the files of unix sockets, whose mode is 0777 \
+without these bits: by default 0660, so that only the owner and the group \
+may connect (gunicorn's default is 0, which lets every user connect). The \
+file of --admin has 0600, whatever this setting says. Files that the app \
+writes follow the umask that the server was started with (UMask= of \
+systemd). A number with a leading 0 or 0o is octal, any other decimal.",
         },
         Setting {
             name: "chdir",
@@ -245,8 +245,8 @@ imports from.",
             on_reload: OnReload::Applies,
             help: "Set an environment variable (repeatable)",
             long_help: "\
-Set before the app is imported. May be repeated. Those of the command \
-line replace those of the config file.",
+Set before the app is imported. May be repeated. The variables of the \
+command line replace those of the config file.",
         },
         Setting {
             name: "reload",
@@ -257,14 +257,14 @@ line replace those of the config file.",
             default: Preset::Bool(false),
             gunicorn: true,
             on_reload: OnReload::Applies,
-            help: "Start anew when a source file changes",
+            help: "Reload when a source file changes",
             long_help: "\
 For development. The files of loaded modules and the Python files below \
 the working directory are watched, at most 10000 of these, and \
 reload_extra_files.
 
-Their times of change are looked at again and again. No inotify watch is \
-used, so it works on network and shared file systems too.",
+The server looks at their times of change again and again. It uses no \
+inotify watch, so this works on network and shared file systems too.",
         },
         Setting {
             name: "reload_engine",
@@ -278,8 +278,8 @@ used, so it works on network and shared file systems too.",
             help: "How to watch files: one way for all words",
             long_help: "\
 gunicorn's words are accepted: auto, poll and inotify. Here they all mean \
-the same: the times of change of the files are looked at, as poll does in \
-gunicorn. No package has to be installed for it.",
+the same: the server looks at the times of change of the files, as poll does \
+in gunicorn. No package has to be installed for it.",
         },
         Setting {
             name: "reload_extra_files",
@@ -296,8 +296,8 @@ gunicorn. No package has to be installed for it.",
             on_reload: OnReload::Applies,
             help: "Watch this file too (repeatable)",
             long_help: "\
-Further files for reload, such as templates and configuration; patterns \
-like templates/*.html are expanded anew at each look. May be repeated.",
+Further files for reload, such as templates and configuration; patterns like \
+templates/*.html are expanded again at each look. May be repeated.",
         },
     ],
 };

@@ -21,11 +21,11 @@ pub(super) const PROXIES: Group = Group {
             long_help: "\
 x-forwarded-for: the client is in X-Forwarded-For, and the scheme in \
 secure_scheme_headers. forwarded: both are in Forwarded (RFC 7239, for= and \
-proto=), and those others do not count. Either way only what peers in \
-forwarded_allow_ips send counts: of several addresses the last one that is \
-not in that list. A Forwarded header of such a peer that cannot be read is \
-answered 400. host= and by= are left to the app. Your proxy must set this \
-header in every request, or add to it what it knows.",
+proto=), and those others do not count. Either way the header counts only \
+from peers in forwarded_allow_ips; of several addresses, the last one that \
+is not in that list is the client. A Forwarded header of such a peer that \
+cannot be read is answered 400. host= and by= are left to the app. Your \
+proxy must set this header in every request, or add to it.",
         },
         Setting {
             name: "proxy_protocol",
@@ -41,11 +41,11 @@ header in every request, or add to it what it knows.",
 Connections of peers in proxy_allow_ips begin with a PROXY header (HAProxy: \
 send-proxy or send-proxy-v2). The client that it names is the peer from then \
 on: in REMOTE_ADDR and REMOTE_PORT, in logs, for limits per client, and for \
-forwarded_allow_ips, so that what the client itself forwards is not believed. \
-SERVER_NAME and SERVER_PORT are the address that the client connected to. \
-With v1 and v2, a connection without such a header is refused (400); with \
-auto, the header may be of either version, or missing. If your proxy checks \
-the health of the server, let it send the header there too \
+forwarded_allow_ips, so that the forwarding headers of the client itself are \
+not believed. SERVER_NAME and SERVER_PORT are the address that the client \
+connected to. With v1 and v2, a connection without such a header is refused \
+(400); with auto, the header may be of either version, or missing. If your \
+proxy checks the health of the server, let it send the header there too \
 (check-send-proxy). A header from any other peer is refused (403). It must \
 come within header_timeout and be no longer than 4096 bytes.",
         },
@@ -81,11 +81,12 @@ to be anybody.",
             help: "Protocol of requests: http or uwsgi",
             long_help: "\
 With uwsgi, every listener of bind takes requests of the uwsgi protocol, as \
-nginx's uwsgi_pass sends them, and no HTTP. The variables of a request become \
-its environ, as in uWSGI: REMOTE_ADDR, HTTPS, REMOTE_USER and what else \
-uwsgi_param sets. Variables that tell uWSGI what to load (UWSGI_FILE and all \
-other UWSGI_ ones) are ignored. Limits on requests are the same as for HTTP. \
-Probes have to go to the admin listener, which speaks HTTP.",
+nginx's uwsgi_pass sends them, and no HTTP. The variables of a request \
+become its environ, as in uWSGI: REMOTE_ADDR, HTTPS, REMOTE_USER and all \
+others that uwsgi_param sets. Variables that make uWSGI load something \
+(UWSGI_FILE and all other UWSGI_ ones) are ignored. Limits on requests are \
+the same as for HTTP. Probes have to go to the admin listener, which speaks \
+HTTP.",
         },
         Setting {
             name: "uwsgi_allow_ips",

@@ -120,9 +120,9 @@ pub(super) const WORKERS: Group = Group {
             on_reload: OnReload::Applies,
             help: "Worker processes",
             long_help: "\
-Workers times threads is the number of requests that run at once; the \
-others wait in the line. That product is at most 4096. Of an asynchronous \
-app it is workers times worker_concurrency, and at most 65535.
+Workers times threads is the number of requests that run at once; the others \
+wait in the line. That product is at most 4096. With an asynchronous app, \
+workers times worker_concurrency requests run at once, at most 65535.
 
 Where the kernel allows fewer processes (RLIMIT_NPROC, pids.max of the \
 cgroup) the fork fails, which is logged and tried again.",
@@ -154,14 +154,14 @@ computes. An asynchronous app has one event loop in each worker instead.",
             on_reload: OnReload::Applies,
             help: "Kill a worker that runs a request longer",
             long_help: "\
-Counted from the moment a worker takes the request; time in the line is \
-not part of it. Past it the worker is killed and replaced, and the \
-client is answered 504. The other requests of its threads end with it \
-and are answered 502. 0 switches it off.
+Counted from the moment a worker takes the request; time in the line is not \
+part of it. Past it the worker is killed and replaced, and the client is \
+answered 504. The other requests of its threads end with it and are answered \
+502. 0 switches it off.
 
-Of an asynchronous app only the client of that request is answered 504, and \
-the worker goes on: see cancel_on_timeout and loop_timeout. An answer that \
-has begun is not limited there, since streams of events have no end.",
+With an asynchronous app, only the client of that request is answered 504, \
+and the worker goes on: see cancel_on_timeout and loop_timeout. An answer \
+that has begun is not limited there, since streams of events have no end.",
         },
         Setting {
             name: "graceful_timeout",
@@ -174,16 +174,16 @@ has begun is not limited there, since streams of events have no end.",
             on_reload: OnReload::Applies,
             help: "Time to finish at shutdown and reload",
             long_help: "\
-After TERM the requests that run and those that wait in the line are \
-served for this long. What is left then is answered 503 and its worker \
-killed. 0 leaves no time.
+After TERM the requests that run and those that wait in the line are served \
+for this long. Requests that are left then are answered 503, and their \
+workers are killed. 0 leaves no time.
 
 When nothing runs any more, threads of the app that are no daemons have two \
 seconds. The log names those that stay, with their stacks, and the worker \
 leaves without them.
 
-Whoever started the server must allow at least as long: systemd kills \
-after TimeoutStopSec (90 s), Docker after 10 s.",
+The program that started the server must allow at least as long: systemd \
+kills after TimeoutStopSec (90 s), Docker after 10 s.",
         },
         Setting {
             name: "keepalive",
@@ -213,16 +213,17 @@ after each response.",
             on_reload: OnReload::Applies,
             help: "Serve clients that shut their sending side",
             long_help: "\
-While a request waits or runs, the end of what its client sends means \
-that it has left, as it almost always does: browsers and proxies close \
-both directions, and the server is told of one only. Its request leaves \
-the line, or its answer is dropped. With half_close such a client is \
-served, for those few that send, shut down their side and read on, as \
-`nc -N` does; one that has left is then noticed only when its system \
-resets the connection, or, over a unix socket, when it has closed it.
+While a request waits or runs, a client that closes its sending side counts \
+as gone, which it almost always is: browsers and proxies close both \
+directions, and the server sees only one of them close. The request leaves \
+the line, or its answer is dropped. With half_close such a client is served, \
+for the few clients that send, shut down their side and read on, as `nc -N` \
+does; the server then notices that a client has left only when the client's \
+system resets the connection, or, over a unix socket, when the client has \
+closed it.
 
-Either way one that has sent more than 16 KiB of later requests already \
-is not seen to leave before its answer is sent.",
+Either way, if a client has already sent more than 16 KiB of later requests, \
+the server notices that it has left only when its answer is sent.",
         },
         Setting {
             name: "early_hints",
@@ -235,11 +236,12 @@ is not seen to leave before its answer is sent.",
             on_reload: OnReload::Applies,
             help: "Send the app's early hints (103) to clients",
             long_help: "\
-What the app gives to wsgi.early_hints, or sends as http.response.early_hint, \
-goes to the client at once as a response 103 (RFC 8297), before the answer. \
-Up to 32 of them for each request, with 3.5 KiB each and 16 KiB in all. What \
-is beyond is dropped, with a warning in the log. Clients that speak HTTP/1.0 \
-get none, nor do requests of the method HEAD and peers of the uwsgi protocol.
+A hint that the app gives to wsgi.early_hints, or sends as \
+http.response.early_hint, goes to the client at once as a response 103 (RFC \
+8297), before the answer. Each request may have up to 32 hints, with 3.5 KiB \
+each and 16 KiB in all. Hints beyond that are dropped, with a warning in the \
+log. Clients that speak HTTP/1.0 get none, nor do requests of the method \
+HEAD and peers of the uwsgi protocol.
 
 Off by default, because nginx before 1.29 in front of this server takes a 103 \
 for the answer: its client then waits for the rest until a timeout. Where \
@@ -264,10 +266,10 @@ http.response.pathsend: FileResponse and StaticFiles of Starlette and FastAPI \
 give the server the path of a file, and the file does not pass through the \
 worker.
 
-Off by default, because middleware cannot see such a body. Of those that \
-compress, some send the file as it is, and some drop the message and all of \
-the answer with it: the client gets a 500. uvicorn does not offer it. Set it \
-for apps without such middleware.",
+Off by default, because middleware cannot see such a body. Some middleware \
+that compresses sends the file as it is, and some drops the message and all \
+of the answer with it: the client gets a 500. uvicorn does not offer it. Set \
+it for apps without such middleware.",
         },
         Setting {
             name: "retry_idempotent",
@@ -280,15 +282,14 @@ for apps without such middleware.",
             on_reload: OnReload::Applies,
             help: "Repeat requests whose worker died",
             long_help: "\
-A request whose worker dies before it has begun to answer is answered \
-502. With this, another worker gets it, ahead of all who wait and once, \
-if its method is one that may be repeated: GET, HEAD, OPTIONS, TRACE, \
-PUT or DELETE (RFC 9110 section 9.2.2), and its body is in memory (see \
-body_memory). The app may have done half of what was asked when it \
-died: turn it on if that does no harm to do again. A request that kills \
-each worker it meets kills two then. One that ran into its timeout is \
-answered 504 and not repeated. Each is logged, and counted as \
-requests_retried.",
+A request whose worker dies before it has begun to answer is answered 502. \
+With this, another worker gets it, once and ahead of all that wait, if its \
+method is one that may be repeated: GET, HEAD, OPTIONS, TRACE, PUT or DELETE \
+(RFC 9110 section 9.2.2), and its body is in memory (see body_memory). The \
+app may have done half of the work when it died: turn this on if doing it \
+again does no harm. A request that kills each worker it meets kills two \
+then. A request that ran into its timeout is answered 504 and not repeated. \
+Each repetition is logged, and counted as requests_retried.",
         },
         Setting {
             name: "max_requests",
@@ -316,7 +317,7 @@ code 1012, over session_grace. 0 keeps workers for ever.",
             default: Preset::Number(0),
             gunicorn: true,
             on_reload: OnReload::Applies,
-            help: "Add up to this many, at random, to that",
+            help: "Random extra requests, up to this many",
             long_help: "\
 Each worker adds a random number from 0 to N to max_requests, so that \
 they are not all replaced at once.",
@@ -344,7 +345,7 @@ new one is forked. No request is lost. 0 keeps workers for ever.",
             default: Preset::Number(0),
             gunicorn: false,
             on_reload: OnReload::Applies,
-            help: "Add up to this long, at random, to that",
+            help: "Random extra lifetime, up to this long",
             long_help: "\
 Each worker adds a random time up to this to max_lifetime, so that they \
 are not all replaced at once.",
@@ -360,10 +361,10 @@ are not all replaced at once.",
             on_reload: OnReload::Applies,
             help: "Replace a worker that has grown past this",
             long_help: "\
-A worker with more memory than this leaves once it is idle and a new one \
-is forked. No request is lost. What counts is its proportional set size \
-(PSS in proc(5)): its own pages, and its share of those it has in common \
-with others. 0 sets no bound.
+A worker with more memory than this leaves once it is idle and a new one is \
+forked. No request is lost. Its proportional set size counts (PSS in \
+proc(5)): its own pages, and its share of those it has in common with \
+others. 0 sets no bound.
 
 A worker that takes more before its first request is not replaced, since its \
 successor would take as much; a warning says so.",
@@ -399,10 +400,10 @@ The app is imported once in the template, and workers are forked from \
 it: they start in milliseconds and share its memory. This is the default \
 here; in gunicorn it is not.
 
-With --no-preload each worker imports the app for itself. Where neither \
-is said, this is also done if the import has started threads or an event \
-loop, or is connected to something, none of which a fork brings to \
-workers; a warning names what it was.",
+With --no-preload each worker imports the app for itself. If neither flag is \
+given, this is also done if the import has started threads or an event loop, \
+or is connected to something, none of which a fork brings to workers; a \
+warning names what it was.",
         },
         Setting {
             name: "fast_fork",

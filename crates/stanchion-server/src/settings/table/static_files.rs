@@ -36,7 +36,8 @@ that accepts one of these codings gets it. The content type is that of \
 /etc/mime.types, if the system has it, or else of a short list of the \
 server's own. Conditional requests and ranges work as in RFC 9110. \
 Last-Modified is the one that nginx makes, and so is the ETag of a file \
-whose time is a whole second; of others the ETag has the nanoseconds, too.
+whose time is a whole second; the ETag of any other file has the \
+nanoseconds, too.
 
 The directory is opened when the server starts or reloads. If you replace it \
 by another one of the same name, reload.",
@@ -50,7 +51,7 @@ by another one of the same name, reload.",
             default: Preset::Text("app"),
             gunicorn: false,
             on_reload: OnReload::Applies,
-            help: "Who answers if there is no such file",
+            help: "Answer to a missing file: app or 404",
             long_help: "\
 app: the app gets the request, like any other. 404: the server answers, \
 without a worker. Requests with methods other than GET and HEAD always go to \

@@ -28,12 +28,13 @@ service manager passes, but for those which it calls `http` \
 (FileDescriptorName=). The admin listener and the ports of single workers do not.
 
 If there are several, a client gets the first that is for the name which it \
-asks for (SNI), and the first of all if none is. Two for one name, of which \
-one has an ECDSA key and one an RSA key, go to the clients that know each.
+asks for (SNI), and the first of all if none is. If two are for one name, \
+one with an ECDSA key and one with an RSA key, each client gets the one \
+whose key it knows.
 
 The master reads the files, at the start, at each reload and upgrade: they \
 have to be readable for its user, which may be root while `user` is not. \
-The acceptor alone gets what is in them. A reload with a certificate or key \
+Only the acceptor gets their content. A reload with a certificate or key \
 that cannot be used fails, and the old generation goes on with the old ones.",
         },
         Setting {
@@ -64,7 +65,7 @@ key is in the file of its certificate.",
             default: Preset::Null,
             gunicorn: true,
             on_reload: OnReload::Applies,
-            help: "Whose certificates clients may show",
+            help: "Authorities of clients' certificates",
             long_help: "\
 Certificates in PEM of the authorities that issue certificates to clients. \
 Needed, and used, with `cert_reqs` only.",
@@ -80,11 +81,12 @@ Needed, and used, with `cert_reqs` only.",
             on_reload: OnReload::Applies,
             help: "Ask clients for certificates",
             long_help: "\
-By the numbers of Python's ssl module. 0: clients are not asked. 1: they are \
-asked, and a certificate that they show has to be one of `ca_certs`; who shows \
-none is served too. 2: who shows none is not served. The app is told what was \
-shown: in environ by the names of Apache's mod_ssl, such as SSL_CLIENT_S_DN, and in a \
-scope by ASGI's extension tls.",
+By the numbers of Python's ssl module. 0: clients are not asked. 1: clients \
+are asked, and a certificate that a client shows has to be one of \
+`ca_certs`; a client that shows none is served too. 2: a client that shows \
+none is not served. The app finds the certificate in environ by the names of \
+Apache's mod_ssl, such as SSL_CLIENT_S_DN, and in a scope by ASGI's \
+extension tls.",
         },
         Setting {
             name: "ciphers",
@@ -98,9 +100,9 @@ scope by ASGI's extension tls.",
             help: "The cipher suites to serve",
             long_help: "\
 Names of OpenSSL or IANA, with colons, commas or spaces between them, in the \
-order in which they are preferred. All that there are have forward secrecy \
-and authenticated encryption, so there is no need to choose. A name that is \
-not known here stops the start, and the error lists those that are. OpenSSL's \
+order in which they are preferred. All suites here have forward secrecy and \
+authenticated encryption, so there is no need to choose. A name that is not \
+known here stops the start, and the error lists the known ones. OpenSSL's \
 words for sets, such as HIGH:!aNULL, are not taken.",
         },
         Setting {
@@ -114,7 +116,7 @@ words for sets, such as HIGH:!aNULL, are not taken.",
             on_reload: OnReload::Applies,
             help: "The oldest version of TLS to serve",
             long_help: "\
-1.2 or 1.3. Older ones are not there (RFC 8996 forbids them).",
+1.2 or 1.3. Older versions are not there (RFC 8996 forbids them).",
         },
         Setting {
             name: "redirect_to_https",
@@ -131,12 +133,13 @@ words for sets, such as HIGH:!aNULL, are not taken.",
             help: "Send clients in clear text on to https",
             long_help: "\
 With auto, to the port of the first listener of bind that speaks TLS; \
-otherwise to this port, such as 443, if clients see another one. Each \
-request that came in clear text is answered by the server itself, without \
-waiting: 301 for GET and HEAD, 308 for others, to the same host, path and \
-query. A body is neither asked for nor read. One without a proper Host gets 400. Requests that came by https to a \
-proxy that is believed (forwarded_allow_ips) are served, and so are \
-probes (health_path) and challenges (acme_challenge_dir). An example is --bind 0.0.0.0:443 --bind \
+otherwise to this port, such as 443, if clients see another one. The server \
+itself answers each request that came in clear text, without waiting: 301 \
+for GET and HEAD, 308 for others, to the same host, path and query. A body \
+is neither asked for nor read. A request without a proper Host gets 400. \
+Requests that came by https to a proxy that is believed \
+(forwarded_allow_ips) are served, and so are probes (health_path) and \
+challenges (acme_challenge_dir). An example is --bind 0.0.0.0:443 --bind \
 0.0.0.0:80?tls=false --redirect-to-https auto.",
         },
         Setting {

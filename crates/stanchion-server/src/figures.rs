@@ -40,18 +40,18 @@ counted! {
 pub(crate) enum Attempt {
     /// A generation was replaced by another.
     Reloaded,
-    /// One was to be, and the one before goes on.
+    /// A generation was to be replaced, and goes on.
     ReloadFailed,
     /// Another master has taken over.
     Upgraded,
-    /// One was to, and this one goes on.
+    /// Another master was to take over, and this one goes on.
     UpgradeFailed,
 }
 
 const ATTEMPTS: usize = Cause::ALL.len();
 const COUNTS: usize = ATTEMPTS + Attempt::UpgradeFailed as usize + 1;
 
-/// Since the master started.
+/// Counts since the master started.
 #[derive(Debug)]
 pub(crate) struct Figures {
     counts: SharedCounts,

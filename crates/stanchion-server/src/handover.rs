@@ -22,7 +22,7 @@ use crate::ticket_keys::TicketKeys;
 pub(crate) const VARIABLE: &str = "STANCHION_HANDOVER";
 /// The version of this object; goes up when a key is added, or when the channel may carry more.
 const VERSION: u32 = 6;
-/// From which on a master understands [`ToPredecessor::Dropped`].
+/// The first version whose masters understand [`ToPredecessor::Dropped`].
 const HEARS_OF_DROPPED: u32 = 3;
 /// The oldest version that understands this object; goes up when a key changes its meaning. A version before 6 would take the file in the place of
 /// standard error for standard error: it would write its log there as long as it serves, where only memory holds it.

@@ -17,7 +17,7 @@ const STILL_MS_MAX: u64 = 5_000;
 #[derive(Debug)]
 pub(crate) struct AcceptorTurns {
     turns: u64,
-    /// Since when there have been no more.
+    /// When the last turn was seen.
     since_ms: u64,
 }
 
@@ -29,12 +29,12 @@ impl AcceptorTurns {
         }
     }
 
-    /// For so long it could not have made any, as far as the master knows.
+    /// The acceptor could make no turn for so long, as far as the master knows.
     pub(crate) fn pause(&mut self, ms: u64) {
         self.since_ms += ms;
     }
 
-    /// It has made so many. Gives for how long it has stood still, if that is too long.
+    /// The acceptor has made so many turns. Gives for how long it has stood still, if that is too long.
     pub(crate) fn seen(&mut self, turns: u64, now_ms: u64) -> Option<u64> {
         if turns != self.turns {
             *self = Self {
@@ -50,7 +50,7 @@ impl AcceptorTurns {
 /// A loop that has nothing to do turns at least so often, and the master looks as often: it sleeps so long where it has
 /// nothing else to do.
 const REST_US_MAX: u64 = 1_000_000;
-/// Of the shortest limit, so many parts may be over until it is seen that it is over.
+/// The shortest limit has so many parts: the master looks once in each, and so notices the end of the limit late by one part at most.
 const PARTS: u64 = 5;
 
 /// After how long without a turn a loop is named, and after how long its worker is replaced, in microseconds.

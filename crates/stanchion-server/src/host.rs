@@ -40,7 +40,7 @@ impl LoadError {
 /// Why an app is not hosted.
 #[derive(Debug)]
 pub enum NotLoaded {
-    /// It cannot be.
+    /// It cannot be loaded.
     Broken(LoadError),
     /// The app decides by which interface it is called ([`Interface::Auto`](crate::settings::Interface)), and these settings take it for the other
     /// one ([`Settings::is_asgi`]).
@@ -59,16 +59,16 @@ pub enum Hook {
     Ready,
     /// Master, after a worker has ended.
     ChildExit {
-        /// Which of the workers wanted it is or was: `worker.nr`.
+        /// The worker's number among those that are wanted: `worker.nr`.
         number: u16,
         /// Its process, which is no more.
         pid: i32,
     },
     /// Master, after the number of workers that are wanted has changed.
     WorkersChanged {
-        /// As it is now.
+        /// The present number.
         new: u16,
-        /// As it was before.
+        /// The number before.
         old: u16,
     },
     /// Master, before the next one is started.
@@ -77,12 +77,12 @@ pub enum Hook {
     Exit,
     /// Template, before it forks a worker. If it fails there is no fork.
     PreFork {
-        /// Which of the workers wanted it is or was: `worker.nr`.
+        /// The worker's number among those that are wanted: `worker.nr`.
         number: u16,
     },
     /// Worker, right after its fork. If it fails the worker does not come up.
     PostFork {
-        /// Which of the workers wanted it is or was: `worker.nr`.
+        /// The worker's number among those that are wanted: `worker.nr`.
         number: u16,
     },
     /// Worker, once the app is loaded. If it fails the worker does not come up.

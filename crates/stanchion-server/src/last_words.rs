@@ -1,4 +1,4 @@
-//! A new master says before it serves why it leaves, and its predecessor tells the client that has asked for the upgrade.
+//! Before it serves, a new master writes why it leaves, and its predecessor passes that to the client that has asked for the upgrade.
 //!
 //! The predecessor gives it a file of the kernel's memory as standard error, so that it also reads why an interpreter found no stanchion.
 //! The new master goes back to the real one as soon as it runs our code and has read its settings, and from then on writes into the file
@@ -70,7 +70,7 @@ impl LastWords {
         Ok((Self(file), given))
     }
 
-    /// All that was said, and what of it is the reason for the end.
+    /// All that the new master wrote, and the part of it that is the reason for its end.
     pub(crate) fn read(&self) -> io::Result<Option<(String, String)>> {
         let bytes = self.0.read(BYTES_MAX)?;
         let all = String::from_utf8_lossy(&bytes).trim().to_owned();
@@ -78,7 +78,7 @@ impl LastWords {
     }
 }
 
-/// In one line: of a traceback its last line, otherwise all that was said.
+/// In one line: the last line of a traceback, otherwise the whole text.
 fn reason(said: &str) -> Option<String> {
     let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
     let reason = if said.contains(TRACEBACK) {
@@ -95,7 +95,7 @@ pub(crate) fn go_back_to_standard_error(streams: Streams) -> io::Result<()> {
     let file = KeptFile::inherit(streams.file)?;
     let real = process::inherited_fd(streams.standard_error)?;
     rustix::stdio::dup2_stderr(&real)?;
-    // Whether anybody reads it changes nothing.
+    // If no process reads it, that changes nothing.
     let _ = io::stderr().write_all(&file.read(BYTES_MAX)?);
     file.write(b"")?;
     *left_to() = Some(file);

@@ -32,7 +32,7 @@ pub(crate) enum ToAcceptor {
     WorkerReady {
         /// Which.
         worker: WorkerRef,
-        /// Which of the workers wanted it is: what people know it by.
+        /// Its number among the workers that are wanted, by which people know it.
         number: u16,
         /// It is the n-th that has this number.
         nth: u32,
@@ -46,9 +46,9 @@ pub(crate) enum ToAcceptor {
     Listen {
         /// Number of the door.
         door: u32,
-        /// Which worker.
+        /// The worker.
         worker: WorkerRef,
-        /// Which of the workers wanted it is: it may ask before it is ready.
+        /// Its number among the workers that are wanted: it may ask before it is ready.
         number: u16,
         /// The address and its options, as `bind` spells them.
         bind: String,
@@ -101,16 +101,16 @@ pub(crate) enum ToAcceptor {
 pub(crate) enum ToTemplate {
     /// Fork a worker, and give it the channel that comes beside this.
     Fork {
-        /// Which seats it gets, and the tenure it starts.
+        /// The seats that it gets, and the tenure that it starts.
         worker: WorkerRef,
-        /// Which of the workers wanted it is: in its title, and `worker.nr` for hooks.
+        /// Its number among the workers that are wanted: in its title, and `worker.nr` for hooks.
         number: u16,
     },
     /// Be this worker, with the channel that comes beside this: it has the app, and workers cannot have it from a fork.
     Become {
-        /// Which seats it gets, and the tenure it starts.
+        /// The seats that it gets, and the tenure that it starts.
         worker: WorkerRef,
-        /// Which of the workers wanted it is, as in `Fork`.
+        /// Its number among the workers that are wanted, as in `Fork`.
         number: u16,
     },
     /// Be the template of the house that is made for the interface which the app turned out to have.
@@ -145,7 +145,7 @@ pub(crate) enum FromAcceptor {
     Replace(WorkerRef),
     /// An address that a worker wanted for itself is free now: the listener comes beside it.
     Listen {
-        /// Which worker.
+        /// The worker.
         worker: WorkerRef,
         /// The address and its options, as `bind` spells them.
         bind: String,
@@ -250,7 +250,7 @@ pub(crate) fn send_with<T: Serialize>(
 /// operator's runs in it.
 const REPORT_WITHIN_MS: u64 = 60_000;
 
-/// For what must not be lost: as [`send`], but waits for a master that is behind.
+/// Sends a message that must not be lost: as [`send`], but waits for a master that is behind.
 pub(crate) fn report<T: Serialize>(channel: &Channel, message: &T) -> io::Result<()> {
     report_with(channel, message, None)
 }

@@ -46,7 +46,7 @@ impl PidFile {
 
     /// Moves it: a master does so on its way out, and a new master that stays.
     pub(crate) fn rename(&mut self, to: &Path) {
-        // By now it may be that of a master after this one, which does with it what is to be done.
+        // By now the file may belong to a master after this one, which moves or removes it itself.
         if let Some(path) = &mut self.path
             && let Some(pinned) = pinned_path_of_pid(path, self.owner)
         {
@@ -67,7 +67,7 @@ fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let pinned = PinnedPath::of(path)?;
     let name = with_suffix(path, &format!(".{}.new", process::pid()));
     let beside = pinned.beside(name.file_name().unwrap_or_default())?;
-    // From one of the same pid, such as the first process of a container, that was killed here.
+    // A file of the same pid may be left, such as of the first process of a container that was killed here.
     match beside.remove() {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -77,7 +77,7 @@ fn write_whole(path: &Path, text: &str) -> io::Result<()> {
         .write_all(text.as_bytes())
         .and_then(|()| beside.rename_to(&pinned));
     done.inspect_err(|_| {
-        // The first error tells more.
+        // The first error says more.
         let _ = beside.remove();
     })
 }

@@ -115,7 +115,7 @@ pub(crate) fn say_what_is_root(who: &Identities) {
 /// why is in the log.
 pub(crate) fn confine_acceptor(common: &Common) -> Result<(), i32> {
     let given_up = || -> io::Result<u32> {
-        // Where it cannot be emptied, no_new_privs below keeps what it would let through.
+        // If it cannot be emptied, no_new_privs below keeps back all that it would let through.
         capabilities::empty_bounding_set()?;
         become_who(common.identities.acceptor.as_ref())?;
         let kept = capabilities::keep_those_of_acceptor()?;

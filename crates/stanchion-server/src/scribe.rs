@@ -106,7 +106,7 @@ struct Scribe {
     master: Option<Channel>,
     /// How long processes that outlive the master may go on.
     grace: Duration,
-    /// When it leaves whatever there is, without a master.
+    /// When it leaves in any case, without a master.
     until: Option<Instant>,
     /// No process sends anything more.
     is_to_finish: bool,
@@ -135,7 +135,7 @@ impl Source {
 }
 
 impl Scribe {
-    /// Until it is to leave.
+    /// Serves until it is to leave.
     fn serve(&mut self) -> io::Result<()> {
         loop {
             // Lines that were sent before the order to finish are read after it.

@@ -19,9 +19,9 @@ const COUNTER: &str = "c|@1.0";
 pub(crate) struct Statsd {
     socket: Datagrams,
     bytes_max: usize,
-    /// With its dot.
+    /// The prefix with its dot.
     prefix: String,
-    /// With what stands before them.
+    /// The tags with the characters before them.
     tags: String,
 }
 

@@ -123,9 +123,9 @@ counted! {
         Accepted = "connections_accepted",
         /// A client and the server have agreed on how they encrypt.
         Handshaken = "tls_handshakes",
-        /// And exchanged keys in a way that withstands quantum computers.
+        /// The client and the server have also exchanged keys in a way that withstands quantum computers.
         HandshakenPostQuantum = "tls_handshakes_post_quantum",
-        /// They have not, by the client's fault.
+        /// A handshake failed, by the client's fault.
         HandshakeFailed = "tls_handshakes_failed",
         /// A connection came to its end, by either side.
         Closed = "connections_closed",
@@ -147,7 +147,7 @@ counted! {
         Paused = "accept_pauses",
         /// An answer was compressed.
         Compressed = "answers_compressed",
-        /// One would have been, but as many were being compressed as may be at once.
+        /// An answer would have been compressed, but as many were being compressed as may be at once.
         Uncompressed = "answers_not_compressed",
         /// A request's body went to a file.
         BodySpooled = "bodies_spooled",
@@ -184,7 +184,7 @@ counted! {
     /// The code by which a session was closed (RFC 6455 section 7.4.1), by either side. Codes that applications choose for themselves are counted as
     /// a class, so that clients cannot make names without end.
     CloseCode {
-        /// All was said.
+        /// The session had done its work.
         Normal = "1000",
         /// The side that closed it leaves.
         GoingAway = "1001",
@@ -265,7 +265,7 @@ const TRAFFIC: usize = EVENTS + Event::ALL.len();
 const CODES: usize = TRAFFIC + Traffic::ALL.len();
 const TURNS: usize = CODES + CloseCode::ALL.len();
 const STACK: usize = TURNS + 1;
-/// Those before are counts, which are added up.
+/// The words before it are counts, which are added up.
 const COUNTS: usize = TURNS;
 const WORDS: usize = STACK + spin::FRAMES_MAX;
 
@@ -360,7 +360,7 @@ impl Tally {
 /// Counts of all requests since the master started, as far as one house can know.
 #[derive(Debug)]
 pub(crate) struct Total {
-    /// Of houses that were gone when this one was made.
+    /// Counts of houses that were gone when this one was made.
     pub(crate) departed: Counts,
     /// The tallies of houses that were there then.
     pub(crate) others: Vec<Arc<Tally>>,

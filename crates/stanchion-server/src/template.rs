@@ -251,7 +251,7 @@ fn wait_to_become(master: &Channel, host: &mut dyn Host) -> Result<Assignment, i
     }
 }
 
-/// Until it is to go over to the other house; or its exit code.
+/// Waits until the template is to go over to the other house; or gives its exit code.
 fn wait_to_go_over(master: &Channel, host: &mut dyn Host) -> Result<(), i32> {
     loop {
         match next_order(master, IDLE_MS)? {

@@ -172,7 +172,7 @@ fn follow_clock() -> Result<(), Problem> {
     Ok(())
 }
 
-/// All that is needed before the first fork.
+/// Makes all that is needed before the first fork.
 fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem> {
     let of_usage = |problem| (problem, exit_code::USAGE);
     let of_bind = |problem| (problem, exit_code::BIND);

@@ -31,9 +31,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The assignment that a worker gets when it is forked.
 #[derive(Debug)]
 pub(crate) struct Assignment {
-    /// Which it is, and so which seats it has.
+    /// The worker, and so the seats that it has.
     pub(crate) worker: WorkerRef,
-    /// Which of the workers wanted it is, for hooks: `worker.nr`.
+    /// Its number among the workers that are wanted, for hooks: `worker.nr`.
     pub(crate) number: u16,
     /// Whether it has the app: from the template, or since it was one.
     pub(crate) has_app: bool,
@@ -75,7 +75,7 @@ impl Worker {
         self.common.exchange.share_of_ready(self.id.index, now_us)
     }
 
-    /// Which request has been ready for the longest: a number that is another one once it is taken.
+    /// The request that has been ready for the longest: a number that is another one once the request is taken.
     pub fn oldest_ready(&self) -> Option<u64> {
         self.common.exchange.oldest_ready()
     }
@@ -390,7 +390,7 @@ pub(crate) fn run(common: &'static Common, assignment: Assignment, host: &mut dy
     code
 }
 
-/// From the first hook until it leaves; gives the exit code.
+/// Runs from the first hook until it leaves; gives the exit code.
 fn live(worker: &'static Worker, has_app: bool, host: &mut dyn Host) -> i32 {
     let number = worker.number;
     if host.hook(Hook::PostFork { number }).is_err() {

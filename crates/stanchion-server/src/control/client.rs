@@ -10,9 +10,9 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use super::reply::{CtlReply, Data, WorkerStacks};
 use super::request::{REQUEST_BYTES_MAX, Request};
 
-/// How long a client has for its request, from when it has connected or got its last answer.
+/// The time that a client has for its request, from when it has connected or got its last answer.
 const REQUEST_MS_MAX: u64 = 5_000;
-/// How long it has to read a reply.
+/// The time that a client has to read a reply.
 const REPLY_MS_MAX: u64 = 5_000;
 /// How soon the master tries again to send what did not fit into the socket.
 const SEND_AGAIN_MS: u64 = 10;
@@ -25,7 +25,7 @@ pub(super) struct Client {
     socket: OwnedFd,
     received: Vec<u8>,
     stage: Stage,
-    /// It has said all it will say.
+    /// The client has closed its sending side.
     has_ended: bool,
     stacks: Vec<WorkerStacks>,
     stacks_bytes: usize,
@@ -33,11 +33,11 @@ pub(super) struct Client {
 
 #[derive(Debug)]
 enum Stage {
-    /// It may ask for something until then.
+    /// The client may send a request until the deadline.
     Asking { deadline_ms: u64 },
     /// Its request is being handled.
     Waiting,
-    /// It is to read this until then; `last` if the connection is closed afterwards.
+    /// The client is to read this until the deadline; `last` if the connection is closed afterwards.
     Answering {
         unsent: Vec<u8>,
         sent: usize,
@@ -52,9 +52,9 @@ enum Stage {
 pub(super) enum Turn {
     /// Nothing new.
     Stays,
-    /// It wants something, and waits for the answer.
+    /// The client has sent a request, and waits for the answer.
     Asks(Request),
-    /// It has left, or must.
+    /// The client has left, or must leave.
     Leaves,
 }
 

@@ -30,22 +30,22 @@ pub(crate) struct CtlReply {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Data {
-    /// To [`super::Request::Status`].
+    /// The answer to [`super::Request::Status`].
     Status(Box<Status>),
-    /// To [`super::Request::Workers`].
+    /// The answer to [`super::Request::Workers`].
     Workers(Vec<WorkerStatus>),
-    /// To [`super::Request::Dump`].
+    /// The answer to [`super::Request::Dump`].
     Stacks(Vec<WorkerStacks>),
 }
 
-/// How the server is.
+/// The state of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Status {
-    /// Of stanchion.
+    /// The version of stanchion.
     pub(crate) version: &'static str,
-    /// The master's.
+    /// The process id of the master.
     pub(crate) pid: i32,
-    /// Since this master was started.
+    /// Seconds since this master was started.
     pub(crate) uptime_s: u64,
     /// Its phase.
     pub(crate) phase: ServerPhase,
@@ -119,7 +119,7 @@ pub(crate) enum ServerPhase {
 /// A worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct WorkerStatus {
-    /// Which one. Its successor takes the number over, and has it beside it as long as both live: their pids differ.
+    /// Its number. Its successor takes the number over, and both have it as long as both live: their pids differ.
     #[serde(rename = "index")]
     pub(crate) number: u16,
     /// Its process, if there is one.
@@ -187,14 +187,14 @@ pub(crate) enum SeatDoes {
     Empty,
     /// It waits for a request.
     Idle,
-    /// It answers one.
+    /// It answers a request.
     Busy,
 }
 
 /// The stacks of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct WorkerStacks {
-    /// Which one.
+    /// Its number.
     #[serde(rename = "index")]
     pub(crate) number: u16,
     /// Its process.

@@ -9,7 +9,7 @@ pub(super) const REQUEST_BYTES_MAX: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Wire")]
 pub(crate) enum Request {
-    /// How the server is.
+    /// The state of the server.
     Status,
     /// The seats of each worker.
     Workers,

@@ -16,7 +16,7 @@ use super::{ListenError, Wanted};
 use crate::cure;
 use crate::settings::{Bind, BindAddress, Settings, UMASK};
 
-/// How long to wait between two attempts where nothing else is said, as in Unicorn.
+/// The wait between two attempts if the address names none, as in Unicorn.
 const DELAY: Duration = Duration::from_millis(500);
 /// The shortest wait, so that waiting does not keep a core busy.
 const DELAY_MIN: Duration = Duration::from_millis(10);

@@ -21,7 +21,7 @@ use crate::settings::{Bind, BindAddress, Settings};
 /// Why there are no listeners.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ListenError {
-    /// One could not be made; mostly the operator's fault.
+    /// A listener could not be made; mostly the operator's fault.
     Failed(String),
     /// This signal came while an address was waited for.
     Interrupted(i32),
@@ -77,7 +77,7 @@ pub(crate) fn remove_files(listeners: &[Listener]) {
     }
 }
 
-/// As clients would write its address.
+/// The address as clients would write it.
 fn shown(settings: &Settings, listener: &Listener) -> String {
     let address = listener.address().to_string();
     if settings.speaks_tls(listener) {

@@ -11,7 +11,7 @@ use tracing::warn;
 use super::make;
 use crate::settings::{Bind, BindAddress, Settings};
 
-/// Attempts to bind an address in use where nothing else is said, as in Unicorn.
+/// Attempts to bind an address in use if the address names no number, as in Unicorn.
 const TRIES: i64 = 5;
 
 /// Whether a worker can have such a listener. The error is the operator's.

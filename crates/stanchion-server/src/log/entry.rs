@@ -27,7 +27,7 @@ pub(crate) struct ErrorEntry {
     pub(crate) text: String,
 }
 
-/// As it is on its line.
+/// The entry as it is on its line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Tagged<E> {
@@ -44,7 +44,7 @@ impl ErrorEntry {
         }
     }
 
-    /// As it is sent, with a line feed at its end.
+    /// The line as it is sent, with a line feed at its end.
     pub(crate) fn into_line(mut self) -> Vec<u8> {
         let mut line = self.encode();
         if line.len() >= LINE_BYTES_MAX {

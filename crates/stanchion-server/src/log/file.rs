@@ -163,7 +163,7 @@ pub(super) fn room(fd: BorrowedFd<'_>, ms: u64) -> io::Result<bool> {
         tv_nsec: (ms % 1_000 * 1_000_000).cast_signed(),
     };
     match poll(&mut fds, Some(&limit)) {
-        // Also for an error: the next write says which.
+        // An error counts as room: the next write says which error it is.
         Ok(ready) => Ok(ready > 0),
         Err(rustix::io::Errno::INTR) => Ok(false),
         Err(error) => Err(error.into()),
@@ -242,7 +242,7 @@ impl Owner {
 /// The owner of the error log, if root makes it for another user.
 static OWNER: Mutex<Option<Owner>> = Mutex::new(None);
 
-/// From now on, an error log that is made is this one's, so that it can open it itself.
+/// From now on, a new error log belongs to this owner, so that the owner's processes can open it themselves.
 pub(crate) fn belong_to(owner: Option<Owner>) {
     *OWNER.lock().unwrap_or_else(PoisonError::into_inner) = owner;
 }

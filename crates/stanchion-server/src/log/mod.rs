@@ -57,13 +57,13 @@ struct ErrorLog {
     scribe: RwLock<Option<Scribe>>,
     /// journald reads it, and takes levels.
     journal: bool,
-    /// Of a daemon, which leaves them once it serves.
+    /// The standard streams of a daemon, which leaves them once it serves.
     streams: Option<StandardStreams>,
     /// Standard output and error of this process, or of one that it was forked from, lead to the log too.
     captures: AtomicBool,
     /// In the acceptor: what stands before each outlet.
     queues: OnceLock<Vec<Queue>>,
-    /// Where the process was started from, unless the file is that: it hears of a file that cannot be written.
+    /// Standard error of the process that started this one, unless the log is that: it gets a line about a log that cannot be written.
     standard_error: Option<LogFile>,
     /// Lines that any process has dropped and no acceptor has counted yet.
     dropped: OnceLock<SharedCounts>,
@@ -340,7 +340,7 @@ impl ErrorLog {
         }
     }
 
-    /// As an outlet other than the scribe has it.
+    /// The line as an outlet other than the scribe has it.
     fn line_for(&self, outlet: &Outlet, (level, target): (Level, &str), text: &str) -> Vec<u8> {
         let mut line = String::with_capacity(64 + text.len());
         match outlet {
@@ -352,7 +352,7 @@ impl ErrorLog {
         line.into_bytes()
     }
 
-    /// As the file has it.
+    /// The line as the file has it.
     fn line(&self, event: (Level, &str), at: LocalTime, pid: i32, text: &str) -> String {
         line_of(self.journal, event, at, pid, text)
     }

@@ -184,7 +184,7 @@ impl Direct {
         }
     }
 
-    /// Says that it takes lines again, if it was said that it does not.
+    /// Logs that it takes lines again, if it was logged that it does not.
     fn goes_again(&self, dropped: u64) {
         if let Some(lasted) = self.trouble.end(monotonic_us()) {
             let text = format!(

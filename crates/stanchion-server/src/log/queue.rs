@@ -173,7 +173,7 @@ impl Queue {
         let mut state = self.0.lock();
         state.deadline = Some(deadline);
         self.0.changed.notify_all();
-        // It looks at the deadline this often, unless a disk holds it up: then it is left behind.
+        // The thread looks at the deadline this often, unless a disk holds it up: then it is left behind.
         let last = deadline + 2 * TRY_AGAIN;
         while !state.finished {
             let left = last.saturating_duration_since(Instant::now());

@@ -45,7 +45,7 @@ pub(crate) struct FailingLog {
 }
 
 impl Trouble {
-    /// Notes that a write has failed. Gives for how long writes have, if the process is to say so now.
+    /// Notes that a write has failed. Gives how long writes have failed, if the process is to log it now.
     pub(super) fn begin_or_go_on(&self, now_us: u64, error: &io::Error) -> Option<Duration> {
         let errno = call::number(error).unwrap_or_default();
         self.errno.store(errno, Ordering::Relaxed);
@@ -58,7 +58,7 @@ impl Trouble {
         if named_us != 0 && now_us < named_us + NAMED_EVERY.as_micros() as u64 {
             return None;
         }
-        // Of several threads that come here at once, one names it.
+        // If several threads come here at once, one of them names it.
         let is_mine =
             self.named_us
                 .compare_exchange(named_us, now_us, Ordering::Relaxed, Ordering::Relaxed);

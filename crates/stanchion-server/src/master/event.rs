@@ -105,7 +105,7 @@ pub(super) enum Event {
         worker: WorkerRef,
         pid: i32,
     },
-    /// It reports.
+    /// A worker reports.
     WorkerSaid {
         generation: u32,
         worker: WorkerRef,
@@ -167,11 +167,11 @@ pub(super) enum Idleness {
         /// For longer than `timeout`.
         is_too_long: bool,
     },
-    /// It does again, or nothing waits for it.
+    /// It takes requests again, or none waits for it.
     Over,
 }
 
-/// How an event loop is that does not turn as it should, or did not.
+/// The state of an event loop that does not turn as it should, or did not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LoopState {
     /// Something in it has not let go for longer than `loop_timeout`.

@@ -52,7 +52,7 @@ pub(super) struct House {
     pub(super) scribe: Scribe,
     /// A child has found that the app is called by another interface by now, and the log has it.
     pub(super) was_told_of_change: bool,
-    /// Why its acceptor cannot serve, if it has said so.
+    /// The reason that its acceptor has given for not serving, if it has.
     unservable: Option<String>,
     /// Why a child of it could not load the app, if one could not.
     unloadable: Option<String>,
@@ -63,7 +63,7 @@ impl House {
     pub(super) fn new(generation: u32, plan: Plan, target: u16, only: bool) -> Self {
         let mut acceptor = Acceptor::new(generation);
         if only {
-            // It is not ready yet, so there is nothing to tell it.
+            // The acceptor is not ready yet, so there is no message to send.
             acceptor.open(super::interface::let_in_first(&plan), &mut Vec::new());
         }
         Self {
@@ -148,7 +148,7 @@ impl House {
         self.standing = Standing::Retiring { deadline_ms };
     }
 
-    /// All are to go by then, or earlier if that was said before.
+    /// All processes are to go by the deadline, or by an earlier deadline that was set before.
     pub(super) fn dismiss(&mut self, deadline_ms: u64) {
         let deadline_ms = match self.standing {
             Standing::Dismissed {

@@ -43,7 +43,7 @@ impl Look {
     }
 }
 
-/// Why a process stands, by the letter of its state in proc(5), if that tells.
+/// Why a process stands, by the letter of its state in proc(5), if the letter shows it.
 pub(super) fn why_it_stands(state: Option<char>) -> Option<&'static str> {
     match state? {
         'T' => Some("a signal has stopped it"),

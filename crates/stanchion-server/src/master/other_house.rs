@@ -14,7 +14,7 @@ use crate::tree::Common;
 
 /// The house for the other interface. It is made once: at a reload the app most likely is what it was.
 pub(super) enum OtherHouse {
-    /// It may come to be needed.
+    /// It may be needed later.
     NotMade,
     Made(Box<HouseResources>),
     /// It was not needed, or it is a house like others.

@@ -37,7 +37,7 @@ pub(super) struct Condemned {
 pub(super) struct Sentence {
     /// For the log.
     pub(super) why: String,
-    /// Other seats of it are busy, with requests that may still end.
+    /// Other seats of the worker are busy, with requests that may still end.
     others: bool,
     /// Its stacks are written down.
     dumped: bool,
@@ -50,7 +50,7 @@ pub(super) struct Sentence {
 enum Abort {
     Never,
     Due,
-    /// From then on it has its time, whatever else is heard of it.
+    /// From then on the worker has its time for the hook, whatever else the master sees of it.
     Sent,
 }
 

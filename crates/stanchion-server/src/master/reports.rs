@@ -82,7 +82,7 @@ impl Intake {
     }
 }
 
-/// To and from a child that the master has forked itself.
+/// The channel to and from a child that the master has forked itself.
 #[derive(Debug)]
 pub(super) struct Link<T> {
     pid: i32,
@@ -121,11 +121,11 @@ impl<T: serde::Serialize + std::fmt::Debug> Link<T> {
     }
 }
 
-/// Where one worker reports.
+/// The channel by which one worker reports.
 #[derive(Debug)]
 pub(super) struct Post {
     tenure: u16,
-    /// Which of the workers wanted it is, for the log.
+    /// The worker's number among those that are wanted, for the log.
     number: u16,
     channel: Channel,
     /// The worker's process: the first child of ours that reports `Here`, or the former template.

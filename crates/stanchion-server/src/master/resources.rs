@@ -136,7 +136,7 @@ pub(crate) struct Before {
 }
 
 impl Before {
-    /// For the first one.
+    /// The state for the first house.
     pub(crate) fn nothing(figures: Figures, ticket_keys: TicketKeys) -> Self {
         Self {
             figures: Arc::new(figures),
@@ -151,7 +151,7 @@ impl Before {
 pub(crate) struct HouseResources {
     pub(super) common: Rc<Common>,
     pub(super) listeners: Vec<Listener>,
-    /// And those that single workers asked for.
+    /// The listeners that single workers asked for.
     pub(super) lent: Lent<Listener>,
     pub(super) acceptor: Option<Link<ToAcceptor>>,
     pub(super) template: Option<Link<ToTemplate>>,

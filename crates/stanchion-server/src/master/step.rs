@@ -27,7 +27,7 @@ pub(super) enum RunState {
     Running,
     /// The clients that are here are served; then all processes go.
     Draining,
-    /// All are to go.
+    /// All processes are to go.
     Stopping {
         code: i32,
     },
@@ -319,7 +319,7 @@ impl Master {
         }
     }
 
-    /// From here on all are to go; the first reason to stop gives the exit code.
+    /// From here on all processes are to go; the first reason to stop gives the exit code.
     pub(super) fn stop(&mut self, now_ms: u64, code: i32, actions: &mut Vec<Action>) {
         if let RunState::Running | RunState::Draining = self.run_state {
             self.tell_of_successor(actions);

@@ -1,4 +1,4 @@
-//! From master to master: the one before us, if there was one, and the one after us.
+//! The way from master to master: the one before us, if there was one, and the one after us.
 
 use std::ffi::OsString;
 use std::io;
@@ -31,7 +31,7 @@ use crate::settings::{BindAddress, SignalStyle};
 const OLD_SUFFIX: &str = ".oldbin";
 const NEW_SUFFIX: &str = ".2";
 
-/// How this process was started, so that it can be done again.
+/// The way in which this process was started, so that it can be started again.
 #[derive(Clone, Debug)]
 pub struct StartedAs {
     /// The program and its arguments.
@@ -261,7 +261,7 @@ impl HeirProcess {
         })
     }
 
-    /// Why it has ended, as far as it has said so. All that it has said is in the log then.
+    /// The reason that it has given for its end, if it has. The log has all that it has written by then.
     fn reason(&mut self) -> Option<String> {
         let said = self.words.take()?.read().unwrap_or_else(|error| {
             error!(

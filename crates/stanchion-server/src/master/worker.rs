@@ -80,7 +80,7 @@ impl Worker {
             .is_some_and(|since_ms| now_ms >= since_ms + silent_ms)
     }
 
-    /// The log calls it so. Its pid tells it from its predecessor, which has the same number.
+    /// The worker's name in the log. The pid tells it from its predecessor, which has the same number.
     pub(super) fn called(&self) -> String {
         called(self.number, self.stage.pid())
     }
@@ -151,7 +151,7 @@ impl Present {
     }
 }
 
-/// The log calls the worker of this number so, with its process if there is one.
+/// The name in the log of the worker of this number, with its process if there is one.
 pub(super) fn called(number: u16, pid: Option<i32>) -> String {
     match pid {
         Some(pid) => format!("worker {number} ({pid})"),

@@ -81,12 +81,12 @@ impl AnswerHead {
         self.closes = closes;
     }
 
-    /// Whether [`Self::close`] has said so.
+    /// Whether its connection is to end behind it, by [`Self::close`].
     pub fn closes(&self) -> bool {
         self.closes
     }
 
-    /// None yet of trailers, which are fields alone.
+    /// Begins trailers, which are fields alone.
     pub fn trailers() -> Self {
         Self {
             bytes: vec![0; PREFIX_BYTES],

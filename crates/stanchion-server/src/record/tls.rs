@@ -16,7 +16,7 @@ pub struct TlsValues {
 }
 
 impl TlsValues {
-    /// One more.
+    /// Adds a value.
     pub fn put(&mut self, name: &str, value: &[u8]) {
         if !self.has_room_for(name, value) {
             self.is_too_much = true;

@@ -6,7 +6,7 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// For those who change the server or its app.
+    /// For people who change the server or its app.
     Debug,
     /// The normal life of the process tree.
     Info,

@@ -6,8 +6,8 @@ use serde::Deserialize;
 
 use super::BindAddress;
 
-/// `unix:/path`, the only place from which orders are taken: the mode of the file says who may
-/// give them, which neither a port nor an abstract name has.
+/// `unix:/path`, the only kind of address at which commands are taken: the mode of the file decides which users may give them, and neither a port nor
+/// an abstract name has one.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct ControlAddress(PathBuf);

@@ -194,7 +194,7 @@ pub struct Settings {
     pub signals: SignalStyle,
     /// Where the master takes commands; `None` = nowhere.
     pub control: Option<ControlAddress>,
-    /// Where the server tells how it is; `None` = nowhere.
+    /// The listener at which the server shows its state; `None` = none.
     pub admin: Option<Bind>,
     /// Names by which clients may ask there, besides its own.
     pub admin_allowed_hosts: Vec<String>,

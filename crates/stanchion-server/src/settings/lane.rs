@@ -130,7 +130,7 @@ impl Lane {
 }
 
 impl Field {
-    /// Of the values of all fields of its name.
+    /// Looks among the values of all fields of its name.
     fn is_among<'v>(&self, values: &mut impl Iterator<Item = &'v [u8]>) -> bool {
         match &self.value {
             None => values.next().is_some(),

@@ -10,7 +10,7 @@ use serde::Deserialize;
 pub struct StaticDir {
     /// Begins with a slash and does not end with one; empty: everything.
     pub prefix: String,
-    /// As it was given: relative to the working directory.
+    /// The path as it was given: relative to the working directory.
     pub directory: PathBuf,
 }
 

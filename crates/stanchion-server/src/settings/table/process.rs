@@ -198,7 +198,7 @@ for. The acceptor always runs like this. See docs/privileges.md.",
 As in gunicorn it counts for the files of unix sockets, whose mode is 0777 \
 without these bits: by default 0660, so that only the owner and the group \
 may connect (gunicorn's default is 0, which lets every user connect). The \
-file of --admin has 0600, whatever this setting says. Files that the app \
+file of --admin has mode 0600, whatever this setting says. Files that the app \
 writes follow the umask that the server was started with (UMask= of \
 systemd). A number with a leading 0 or 0o is octal, any other decimal.",
         },

@@ -120,7 +120,7 @@ pub(crate) fn confine_acceptor(common: &Common) -> Result<(), i32> {
         become_who(common.identities.acceptor.as_ref())?;
         let kept = capabilities::keep_those_of_acceptor()?;
         capabilities::set_no_new_privs()?;
-        // After the change of users, in which the kernel sets this again.
+        // After the change of users, which would undo it.
         capabilities::hide_memory()?;
         // The end of its channel shows that the master has ended, but a stopped acceptor would not read that.
         orphan::go_on_after(common.master_pid)?;

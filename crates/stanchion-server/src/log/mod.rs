@@ -63,7 +63,7 @@ struct ErrorLog {
     captures: AtomicBool,
     /// In the acceptor: what stands before each outlet.
     queues: OnceLock<Vec<Queue>>,
-    /// Standard error of the process that started this one, unless the log is that: it gets a line about a log that cannot be written.
+    /// Standard error as it was at the start, unless the log is that: it gets a line about a log that cannot be written.
     standard_error: Option<LogFile>,
     /// Lines that any process has dropped and no acceptor has counted yet.
     dropped: OnceLock<SharedCounts>,

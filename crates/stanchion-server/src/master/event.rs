@@ -70,7 +70,7 @@ pub(super) enum Event {
     },
     /// Time has passed. All that children had sent by `heard_ms` has been read.
     Tick { heard_ms: u64 },
-    /// A signal or a client gave a command: `by` is the name of the signal, or `ctl`; `client` waits for the outcome.
+    /// A command was given: `by` is the log's word for its source, such as the name of a signal or `ctl`; `client` waits for the outcome.
     Commanded {
         command: Command,
         by: &'static str,

@@ -255,7 +255,7 @@ fn list(
         (Value::Object(map), Some(from_map)) => from_map(map)
             .map(Value::from)
             .map_err(|reason| format!("{reason}, got {}", shown(item))),
-        (other, _) => Err(unlike("a list of texts", other)),
+        (other, _) => Err(unlike("a list of strings", other)),
     });
     checked_items
         .collect::<Result<Vec<_>, _>>()

@@ -1,8 +1,8 @@
-"""Where a trial runs: pid 1 of namespaces of its own, so that whatever it started ends with it, whoever ends it.
+"""A trial runs as pid 1 of its own namespaces, so that every process it started ends with it, however it ends.
 
 It has its own processes (pid_namespaces(7): when pid 1 ends, the kernel kills the rest), its own network with one
 loopback device (network_namespaces(7)), and its own view of the directories where servers keep pid files and logs.
-Without root the same is had in a user namespace (user_namespaces(7)).
+Without root the trial gets the same in a user namespace (user_namespaces(7)).
 """
 
 import ctypes

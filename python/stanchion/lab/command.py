@@ -33,7 +33,7 @@ EPILOG = """\
 
 def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
-    # Whoever ends it, what it began is cleared up on the way out. What is ignored stays so: nohup(1).
+    # Clear up on the way out, whatever signal ends the run. A signal that is ignored stays so: nohup(1).
     for ending in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(ending) is not signal.SIG_IGN:
             signal.signal(ending, signal.default_int_handler)
@@ -100,7 +100,7 @@ def _run(options: argparse.Namespace) -> int:
     lack = cage.unavailable()
     if lack:
         raise Mistake(lack)
-    # What draws takes a second to import, which whoever mistypes a name shall not wait for.
+    # Imported here: these draw, and take a second to import, for which a user with a mistyped name shall not wait.
     from stanchion.lab import report
     from stanchion.lab.report import text
 

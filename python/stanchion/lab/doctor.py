@@ -36,7 +36,7 @@ class Installed(msgspec.Struct, kw_only=True):
 
 
 class Readiness(msgspec.Struct, kw_only=True):
-    """Of one experiment."""
+    """Whether this machine can run one experiment."""
 
     trials: int
     missing: dict[str, str]

@@ -23,11 +23,11 @@ from stanchion.lab.trial import Note, Task
 # For servers to start and to end; beside the time of the load itself.
 AROUND_S = 240.0
 END_S = 10.0
-# Of what a cage said that ended without a result.
+# Characters shown of the error output of a cage that ended without a result.
 LAST_WORDS = 2_000
 
 Watch = Callable[[Trial, int, Note], None]
-"""Called as a trial goes on: the trial, which repeat, and what its cage tells."""
+"""Called as a trial goes on, with the trial, the number of the repeat, and the cage's note."""
 
 
 def run(experiment: Experiment, watch: Watch) -> Result:
@@ -56,7 +56,7 @@ def run(experiment: Experiment, watch: Watch) -> Result:
 
 
 class _Missing(Exception):
-    """What a trial needs and the machine has not, as only the trial could find out."""
+    """The trial found out that the machine lacks something that it needs; the text names it."""
 
 
 def _trial(experiment: Experiment, trial: Trial, repeat: int, watch: Watch) -> Measured:

@@ -12,7 +12,7 @@ KIND = "ideal"
 
 
 def offer(load: Load, server: Server) -> Offered:
-    """What would become of the same requests. `server.values` has how long each path takes, in ms."""
+    """The outcomes of the same requests in an ideal line. `server.values` has how long each path takes, in ms."""
     if not load.rate_per_s:
         raise Failed("the ideal line wants arrivals: a load with rate_per_s")
     load = copies.in_one(load)

@@ -35,7 +35,7 @@ class Process:
             self.root = subprocess.Popen(
                 argv,
                 cwd=directory,
-                # What it keeps for the time being goes with the trial, whoever ends it.
+                # The trial's directory, so that temporary files are removed with it, however it ends.
                 env={**os.environ, "TMPDIR": str(directory), **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -43,7 +43,7 @@ class Process:
             )
 
     def pids(self) -> list[int]:
-        """Those of the tree that live; in a cage whoever lost its parent is a child of ours, and not counted."""
+        """The living processes of the tree. In a cage, a process that lost its parent is ours, and not counted."""
         with contextlib.suppress(psutil.NoSuchProcess):
             root = psutil.Process(self.root.pid)
             return [one.pid for one in [root, *root.children(recursive=True)] if one.is_running()]
@@ -62,7 +62,7 @@ class Process:
             time.sleep(POLL_S)  # Other people's servers have no readiness message that all of them share.
 
     def stop(self) -> None:
-        """TERM to the root, and KILL to whoever is left of the tree after STOP_S."""
+        """TERM to the root, and KILL to the processes of the tree that are left after STOP_S."""
         members = self.pids()
         with contextlib.suppress(ProcessLookupError):
             self.root.send_signal(signal.SIGTERM)

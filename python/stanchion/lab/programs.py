@@ -28,7 +28,7 @@ class Program:
     installed_by: str
     """The command, as root where it begins with apt-get."""
     ask: tuple[str, ...] = ("--version",)
-    """What makes it tell its version, on either output."""
+    """The arguments with which it prints its version, on either output."""
     package: str = ""
     """Its name on PyPI, for one that runs in our own interpreter."""
 
@@ -50,9 +50,9 @@ class Program:
                 [found, *self.ask], capture_output=True, text=True, timeout=ASK_S, stdin=subprocess.DEVNULL
             )
         except (subprocess.TimeoutExpired, OSError) as error:
-            # It is there all the same, and a trial will say what is wrong with it.
+            # The program is installed nevertheless; a trial will show what is wrong with it.
             return f"unknown ({type(error).__name__})"
-        # Some end with an error though they have said it.
+        # Some programs exit with an error although they have printed it.
         number = re.search(r"\d+\.\d+[\w.-]*", said.stdout) or re.search(r"\d+\.\d+[\w.-]*", said.stderr)
         return number[0].rstrip(".") if number else "unknown"
 
@@ -121,7 +121,7 @@ def versions(scenario: Scenario) -> dict[str, str]:
 
 
 def lacking(scenario: Scenario, trial: Trial) -> str:
-    """What this trial needs and is not here, and what installs it; or ""."""
+    """The programs that this trial needs and that are missing, with the commands that install them; or ""."""
     lack = [missing(name) for name in sorted(set(_of_servers(scenario, trial))) if not PROGRAMS[name].installed()]
     load = scenario.loads[trial.load]
     if not tool_of(load):

@@ -1,4 +1,4 @@
-"""What a run leaves: one JSON file, from which the report is made, and anyone's own."""
+"""The result of a run: one JSON file, from which the report is made, and any other report can be."""
 
 import statistics
 from collections.abc import Iterable
@@ -10,12 +10,12 @@ from stanchion.lab.scenario import Claim, Mistake, Scenario, Size
 
 FILE = "result.json"
 
-# What became of a request. Each has exactly one; these are names of figures.
+# The outcomes of a request. Each request has exactly one; these are names of figures.
 SERVED = "served"  # 200 to 399, within the client's patience
 TOLD = "told"  # 503 or 429: turned away, but with an answer
-GATEWAY = "gateway"  # 502 or 504, by whoever stands in front
+GATEWAY = "gateway"  # 502 or 504, from the proxy in front
 ERROR = "error"  # any other status
-REFUSED = "refused"  # no connection: the kernel's queue was full, or nobody listened
+REFUSED = "refused"  # no connection: the kernel's queue was full, or no process listened
 BROKEN = "broken"  # reset, or closed without a whole answer
 LATE = "late"  # nothing, for as long as the client's patience lasted
 OUTCOMES = (SERVED, TOLD, GATEWAY, ERROR, REFUSED, BROKEN, LATE)
@@ -45,13 +45,13 @@ class Measured(msgspec.Struct, kw_only=True):
     due after the last of them: `after.requests`, `after.served`, `after.share` (of these that were served) and
     `after.recovered_s` (until the first of those that were all served)."""
     latencies_ms: list[float] = []
-    """Of those served, in order of their arrival."""
+    """The latencies of served requests, in order of their arrival."""
     timeline: list[tuple[float, float, str]] = []
     """Each request: when it was due (s from the start), its latency (ms), its outcome."""
     shares: dict[str, float] = {}
     """How much of the work each worker did: requests, by the answer's X-Worker, or else CPU seconds, by its place."""
     steps: list[dict[str, float]] = []
-    """Of a ramp: the figures of each rate, with `rate_per_s`."""
+    """For a ramp, the figures of each rate, with `rate_per_s`."""
     commands: dict[str, str] = {}
     sysctl: dict[str, int] = {}
     """As the kernel had them, read back."""
@@ -86,7 +86,7 @@ class Result(msgspec.Struct, kw_only=True):
         return [one for one in self.measured if one.trial == trial and not one.failure]
 
     def values(self, reference: str) -> list[float]:
-        """A figure in all repeats that can know it, by `TRIAL:FIGURE`. What a trial never saw (a status, a counter) is
+        """A figure in all repeats that can know it, by `TRIAL:FIGURE`. A status or counter that a trial never saw is
         0."""
         trial, _, figure = reference.partition(":")
         return [one.figures.get(figure, 0.0) for one in self.of(trial) if figure in one.figures or is_counted(figure)]

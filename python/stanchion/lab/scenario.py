@@ -1,4 +1,4 @@
-"""What an experiment is: one TOML file, read and checked here. docs/lab/writing-an-experiment.md has it by example."""
+"""An experiment is one TOML file, read and checked here. docs/lab/writing-an-experiment.md has it by example."""
 
 import math
 import re
@@ -46,7 +46,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     workers: Positive = 1
     threads: Positive = 1
     backlog: int | None = None
-    """What it asks listen(2) for; its own default where None."""
+    """The backlog that it asks listen(2) for; its own default where None."""
     options: list[str] = []
     values: dict[str, str | int] = {}
     environment: dict[str, str] = {}
@@ -83,11 +83,11 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     patience_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
     """Then the client gives up."""
     hang_up: bool = True
-    """Out of patience, close the connection; else stay, as a proxy does that ignores it when its client leaves."""
+    """Close the connection once patience ends; else keep it, as a proxy does that ignores that its client has left."""
 
 
 class Deed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is done to a server while the load runs: a signal, or a file in the trial's directory."""
+    """An act on a server while the load runs: a signal, or a file in the trial's directory."""
 
     at_s: float
     signal: str = ""
@@ -149,7 +149,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     origin: str
     """Where the experiment is from, in words."""
     reading: str
-    """What to see in the results, and why published ones may differ."""
+    """The way to read the results, and why published ones may differ."""
     repeats: int = 1
     servers: dict[str, Server]
     loads: dict[str, Load]
@@ -173,8 +173,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def behind(scenario: Scenario, trial: Trial) -> dict[str, str]:
-    """For each server of a trial the name of the one behind it, "" where there is none. Of the kinds only nginx hands
-    requests on without being told to whom."""
+    """For each server of a trial the name of the server behind it, or "". Without `upstream`, only nginx passes
+    requests on, to the server before it in the list."""
     found = {}
     before = ""
     for name in trial.servers:

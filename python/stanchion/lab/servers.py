@@ -79,7 +79,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens. A path is absolute: so the kernel and everybody in the trial call it the same."""
+    """The address of a server. A path is absolute: so it is the same for the kernel and every process of the trial."""
 
     host: str = ""
     port: int = 0
@@ -244,7 +244,7 @@ def _listen_options(server: Server) -> str:
 
 
 def _pass(upstream: Server | None) -> str:
-    """What hands a request on to `upstream lab { ... }`, in the language of the server behind it."""
+    """The directives that pass a request on to `upstream lab { ... }`, in the protocol of the server behind it."""
     if not _speaks_uwsgi(upstream):
         return "proxy_pass http://lab;"
     return "".join(f"uwsgi_param {key} {value}; " for key, value in UWSGI_PARAMS.items()) + "uwsgi_pass lab;"
@@ -283,8 +283,8 @@ KINDS = {
 
 
 def serves(server: Server, address: str) -> bool:
-    """Whether it answers a request at all, within PROBE_S: with whatever status, but for those of a gateway that has
-    nobody behind it."""
+    """Whether it answers a request at all, within PROBE_S: with any status but the errors of a gateway that reaches no
+    server behind it."""
     ask = _UWSGI_REQUEST if _speaks_uwsgi(server) else b"GET / HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n"
     answer = b""
     with suppress(OSError), Address.parse(address).connect(PROBE_S) as sock:

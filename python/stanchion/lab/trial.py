@@ -1,7 +1,7 @@
 """One trial, from inside its cage: `python -m stanchion.lab.trial`, with a Task on standard input.
 
-It answers on standard output, a line of JSON for each Note. When standard input ends, so does it: then nobody waits
-for the result any more.
+The trial writes a line of JSON to standard output for each Note. It ends when standard input ends: then no process
+waits for the result any more.
 """
 
 import os
@@ -35,7 +35,7 @@ class Task(msgspec.Struct, kw_only=True):
     trial: str
     repeat: int
     directory: str
-    """The trial's own; empty, and removed by whoever made it."""
+    """The trial's own; empty at the start. The process that made it removes it."""
     files: str
     """Where the experiment's own files are."""
     outside: str
@@ -43,21 +43,21 @@ class Task(msgspec.Struct, kw_only=True):
 
 
 class Note(msgspec.Struct, kw_only=True):
-    """What the cage tells: where it is, and in the end what was measured."""
+    """A message from the cage: how far the trial is, and in the end the figures."""
 
     doing: Literal["starting", "loading", "collecting", "done"]
     done: float = 0.0
     """The share of the load that is over."""
     measured: Measured | None = None
     missing: str = ""
-    """In the end, instead: what the machine has not that the trial needs."""
+    """In the end, instead of figures: what the trial needs and the machine does not have."""
 
 
 Tell = Callable[[Note], None]
 
 
 def main() -> None:
-    # What servers and tools print must not come between the notes.
+    # Send the output of servers and tools to standard error, so that it does not come between the notes.
     notes = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     task = msgspec.json.decode(sys.stdin.buffer.readline(), type=Task)
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def _speak_of_no_machine(measured: Measured, directory: Path) -> None:
-    """Where this one keeps its files is nobody's business, and only makes commands hard to read."""
+    """Remove this machine's paths: they are private, and only make commands hard to read."""
     for words in (measured.commands, measured.words):
         for name, text in words.items():
             text = text.replace(f"{directory}/", "").replace(str(directory), ".").replace(f"{SHIPPED}/", "")
@@ -159,7 +159,7 @@ def aftermath(trial: Trial, timeline: list[tuple[float, float, str]]) -> dict[st
     figures: dict[str, float] = {"after.requests": len(after), "after.served": len(after) - len(lost)}
     if after:
         figures["after.share"] = 1 - len(lost) / len(after)
-        # Nobody was served to the end: it took at least as long as we looked.
+        # If requests were lost to the end, recovery took at least as long as we looked.
         figures["after.recovered_s"] = (good[0] if good else after[-1])[0] - over_s
     return figures
 
@@ -177,7 +177,7 @@ def _serving(name: str, server: Server, upstream: Server | None, place: Place) -
 
 
 def _forget(directory: Path) -> None:
-    """What the logs have of the requests by which we found out that the servers serve."""
+    """Empty the logs, which have the requests by which we found out that the servers serve."""
     for log in directory.glob("*.log"):
         os.truncate(log, 0)
 

@@ -27,7 +27,7 @@ class Member:
 
 
 def members(pids: Iterable[int]) -> list[Member]:
-    """Those of them that live, oldest first."""
+    """The processes among them that live, oldest first."""
     found = []
     for pid in pids:
         with suppress(psutil.NoSuchProcess):
@@ -39,8 +39,8 @@ def members(pids: Iterable[int]) -> list[Member]:
 
 
 def workers(pids: Iterable[int]) -> list[int]:
-    """Oldest first: those without children, whether or not there is a second master between, that are no helpers. A
-    program that forks nobody is its own worker."""
+    """The workers among these, oldest first: processes without children, also below a second master, that are no
+    helpers. A program that forks no process is its own worker."""
     tree = members(pids)
     parents = {one.parent for one in tree}
     return [one.pid for one in tree if one.pid not in parents and not one.helper]

@@ -27,7 +27,7 @@ DESCRIPTORS_SPARE = 64
 class Tool:
     offer: Callable[[Load, Target, Path, Progress], Offered]
     program: str = ""
-    """What it runs; the lab's own runs nothing."""
+    """The program that it runs; the lab's own tool runs none."""
 
 
 TOOLS: Mapping[str, Tool] = {

@@ -1,8 +1,8 @@
 """ApacheBench (apache2-utils): clients that ask again, over TCP, for one path.
 
-It speaks HTTP/1.0, counts an answer of any length as complete, and gives up altogether once nothing has come for as
-long as its patience. Its own report knows no status but "Non-2xx", so it is told to log each head (-v 2), and what is
-counted are those heads. -r, for without it the first reset would end it all.
+ApacheBench speaks HTTP/1.0, counts an answer of any length as complete, and gives up altogether once nothing has come
+for as long as its patience. Its own report knows no status but "Non-2xx", so -v 2 makes it log each head, and the lab
+counts the heads. -r, for without it the first reset would end it all.
 """
 
 import math
@@ -56,7 +56,7 @@ class Report:
 
 
 def read(lines: Iterable[str], errors: Iterable[str]) -> Report:
-    """What it writes to stdout, and to stderr."""
+    """The report, read from its stdout and stderr."""
     report = Report(refused=sum("Connection refused" in line for line in errors))
     in_head = False
     for line in lines:

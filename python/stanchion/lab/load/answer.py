@@ -18,12 +18,12 @@ class Answer:
     def __init__(self) -> None:
         self.status = 0
         self.worker = ""
-        """What its X-Worker says."""
+        """The value of its X-Worker field."""
         self.keeps = False
         """Whether another request may follow on the connection."""
         self._state = _HEAD
         self._rest = b""
-        """What came and could not be understood yet: part of a head, or of a line between chunks."""
+        """Bytes that have come and are incomplete: part of a head, or of a line between chunks."""
         self._left = 0
         """Bytes to come, of the body or of the chunk with its CRLF."""
 
@@ -109,7 +109,7 @@ class Answer:
 
     def _finish(self, extra: bool) -> None:
         self._state = _WHOLE
-        # What nobody asked for makes the connection useless.
+        # Bytes beyond the answer make the connection useless.
         self.keeps = self.keeps and not extra
 
 

@@ -36,7 +36,7 @@ NO_CONNECTION = (errno.ECONNREFUSED, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.
 @dataclass(slots=True, eq=False)
 class Asked(Request):
     client: "Client | None" = None
-    """Who asks it; none before and after."""
+    """The client that asks it; None before and after."""
 
 
 class Client:
@@ -52,7 +52,7 @@ class Client:
 
 
 class Clients:
-    """Each request is first `due`, then asked by a client, unless its patience ends before; then `ended` is told."""
+    """Each request is first `due`, then asked by a client, unless its patience ends before; then `ended` is called."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class Clients:
         except OSError:
             data = None
         if client.request is None:
-            self._hang_up_on(client)  # the server closes it while idle, or says what nobody asked for
+            self._hang_up_on(client)  # the server closes it while idle, or sends without a request
             return
         try:
             whole = data is not None and (client.answer.feed(data) if data else client.answer.end())

@@ -33,7 +33,7 @@ def offer(
 
 
 def in_one(load: Load) -> Load:
-    """As one load of the same size, for whoever is a part of this process."""
+    """As one load of the same size, for a tool that is part of this process."""
     return msgspec.structs.replace(
         load,
         copies=1,

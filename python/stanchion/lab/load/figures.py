@@ -20,7 +20,7 @@ class Request:
     path: str
     """Empty, where the tool does not say."""
     outcome: str = ""
-    """One of `result.OUTCOMES`, in the end."""
+    """In the end, one of `result.OUTCOMES`."""
     latency_s: float = 0.0
     """From when it was due until its answer was whole, or until it was known that there will be none."""
     status: int = 0
@@ -28,7 +28,7 @@ class Request:
 
 
 def outcome_of(status: int) -> str:
-    """Of a whole answer."""
+    """The outcome of a whole answer."""
     if 200 <= status < 400:
         return SERVED
     if status in (429, 503):

@@ -1,8 +1,8 @@
 """httperf (Debian's httperf): a rate, a connection for each request, over TCP, for one path.
 
-It waits in select(2) and has no more than 1,024 descriptors: what it could not begin for want of one is no request of
-the load, and a figure of its own (`unsent`); a ramp ends there too. It reports statuses by their first digit only, so
-it is told to print each head, and those are counted. An answer that breaks off within its body counts as whole.
+httperf waits in select(2) and has no more than 1,024 descriptors: a request that it could not begin for want of one is
+no request of the load, but counted as `unsent`; a ramp ends there too. It reports statuses by their first digit only,
+so the lab makes it print each head, and counts those. It takes an answer that breaks off within its body as whole.
 """
 
 import re

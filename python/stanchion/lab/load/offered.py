@@ -1,10 +1,10 @@
-"""What a load is offered to, and what became of it."""
+"""The target of a load, and the outcome."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 Progress = Callable[[float], None]
-"""Told the share that is done, 0 to 1."""
+"""Called with the share that is done, 0 to 1."""
 
 
 class Failed(Exception):
@@ -27,7 +27,7 @@ class Target:
         return host, int(port)
 
     def url(self, path: str) -> str:
-        """As a tool is told it; the host is only a word, where the connection is to a unix socket."""
+        """The URL for a tool; the host is only a word where the connection is to a unix socket."""
         return f"http://{'localhost' if self.unix_path else self.address}{path}"
 
 
@@ -37,7 +37,7 @@ class Offered:
 
     tool: str
     command: str
-    """As it can be typed again; of `own`, the load in words."""
+    """The command as it can be typed again; for `own`, the load in words."""
     figures: dict[str, float]
     latencies_ms: list[float] = field(default_factory=list)
     timeline: list[tuple[float, float, str]] = field(default_factory=list)

@@ -137,8 +137,8 @@ class _Open(_Offering):
         return self._next_s
 
     def of_client(self) -> dict[str, float]:
-        """How late it came to its own arrivals. That is in the latencies, too: where it is not small beside them, the
-        client had no time, and they tell of it and not of the server."""
+        """How late the client came to its own arrivals. That is in the latencies, too: where it is not small beside
+        them, the client had no time, and they show the client and not the server."""
         ordered = sorted(self._behind_ms)
         return {"behind_ms.p99": percentile(ordered, 0.99), "behind_ms.max": ordered[-1]} if ordered else {}
 

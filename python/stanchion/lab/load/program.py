@@ -17,18 +17,18 @@ from stanchion.lab.scenario import Load, lasts_s
 
 # Between two looks whether it has ended.
 LOOK_EACH_S = 0.05
-# What a tool may take to start, to end and to write its report, beside the load itself.
+# A tool may take so long to start, to end and to write its report, beside the load itself.
 OVERHEAD_S = 10.0
 # From being asked to end until it is ended.
 GRACE_S = 3.0
 WORDS_BYTES_MAX = 1 << 15
-# Of a list of addresses in which each path has its share.
+# The length of a list of addresses in which each path has its share.
 LINES_OF_SHARES = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Can:
-    """What a tool can offer. What it cannot is said before it runs, and not approximated."""
+    """The loads that a tool can offer. The lab refuses any other load before it runs, and approximates none."""
 
     rate: bool = False
     poisson: bool = False
@@ -64,7 +64,7 @@ class Ran:
 
     @property
     def gave_up(self) -> bool:
-        """What it tells is not of the whole load."""
+        """Whether its report is not about the whole load."""
         return self.stopped or self.status != 0
 
     @staticmethod

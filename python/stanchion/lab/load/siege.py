@@ -1,9 +1,9 @@
 """Siege (Debian's siege): clients that ask again, over TCP.
 
-It takes a second's hundredth as its unit, and an answer that breaks off as whole. What it says of each answer (verbose)
-is counted. Its patience is with each read, not with the request, and where a server is silent it may wait much longer:
-past all bounds it is told to lift the siege, and what was under way then is late. But what is under way when its own
-time ends (--time) it does not count at all, and nobody knows how many those were.
+Siege measures in hundredths of a second, and takes an answer that breaks off as whole. The lab counts its line for each
+answer (verbose). Its patience is with each read, not with the request, and where a server is silent it may wait much
+longer: past all bounds the lab interrupts it, and counts the requests under way then as late. But siege does not count
+the requests that are under way when its own time ends (--time), so their number is unknown.
 """
 
 import math
@@ -90,7 +90,7 @@ class Report:
 
 
 def read(answers: Iterable[str], rest: Iterable[str]) -> Report:
-    """What it writes to stdout, and to stderr."""
+    """The report, read from its stdout and stderr."""
     report = Report([])
     for line in answers:
         if found := ANSWER.search(line):
@@ -112,8 +112,8 @@ def read(answers: Iterable[str], rest: Iterable[str]) -> Report:
 
 
 def told(report: Report, asked: int, clients: int) -> list[Request]:
-    """Its hits and failures, of which those without an answer had no line of their own. Of all `asked`, if it had to
-    be stopped, those are late that its clients were waiting for then."""
+    """One request for each of its hits and failures. A failure without an answer has no line of its own. `asked` is
+    the load's requests if siege had to be stopped, else 0: those for which its clients then waited are late."""
     without = max(0, report.hits + report.failed - len(report.answers))
     outcomes = Counter({REFUSED: min(report.refused, without)})
     outcomes[LATE] = min(report.late, without - outcomes[REFUSED])

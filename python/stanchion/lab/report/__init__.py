@@ -1,4 +1,4 @@
-"""What a person gets of a run: a page, pictures as files, and text for a terminal (text.py)."""
+"""The report of a run for people: a page, pictures as files, and text for a terminal (text.py)."""
 
 from stanchion.lab.report.page import render, render_index
 

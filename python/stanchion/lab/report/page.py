@@ -240,7 +240,7 @@ def _how(result: Result) -> Iterator[How]:
 
 
 def _words(one: Measured) -> Iterator[tuple[str, str, str]]:
-    """Whose it is, how much of it is shown, and its end."""
+    """For each output: its program and repeat, how much of it is shown, and its end."""
     for name, said in one.words.items():
         whose = f"{name}, repeat {one.repeat + 1}"
         cut = len(said) > WORDS_MAX

@@ -43,7 +43,7 @@ def figure_spread(result: Result, trial: str, figure: str) -> Spread:
 
 
 def table_figures(result: Result) -> list[str]:
-    """What the scenario wants in its table, or else what says most of any load."""
+    """The figures that the scenario wants in its table, or else those that say most about any load."""
     if result.scenario.table:
         return result.scenario.table
     found = {name for one in result.measured for name, value in one.figures.items() if value}
@@ -54,7 +54,7 @@ def table_figures(result: Result) -> list[str]:
 
 
 def middle_repeat(repeats: Sequence[Measured]) -> Measured | None:
-    """One that really was, for pictures whose parts must add up: the one in the middle by its failures."""
+    """The repeat in the middle by its failures: one real repeat, for pictures whose parts must add up."""
     ordered = sorted(repeats, key=lambda one: (failures(one), one.figures.get(SERVED, 0.0)))
     return ordered[(len(ordered) - 1) // 2] if ordered else None
 
@@ -64,7 +64,7 @@ def failures(one: Measured) -> float:
 
 
 def latencies(result: Result, trial: str) -> list[float]:
-    """Of all repeats, in milliseconds."""
+    """The latencies of all repeats, in milliseconds."""
     return [ms for one in result.of(trial) for ms in one.latencies_ms if math.isfinite(ms) and ms >= 0]
 
 
@@ -87,7 +87,7 @@ def unit_of(samples: Iterable[Sequence[float]]) -> tuple[str, float]:
 
 
 def histograms(samples: Sequence[Sequence[float]], per_ms: float) -> list[Histogram]:
-    """All with the same buckets: from the lowest to the highest that anybody has something in."""
+    """All with the same buckets: from the lowest to the highest that any of them has a value in."""
     tallies = [Counter(_bucket(value * per_ms) for value in sample) for sample in samples]
     used = [bucket for tally in tallies for bucket in tally]
     if not used:
@@ -195,11 +195,11 @@ def stalls(trial: Trial, end_s: float) -> list[tuple[float, float, str]]:
 
 
 def thinned(points: Iterable[Point], across: float, up: float, floor_ms: float) -> tuple[list[Point], int]:
-    """What is to be drawn, and how many of those served or told are left out though they would be seen.
+    """The points to draw, and how many points of served or told requests are left out though they would be seen.
 
     Points of one outcome that fall into the same cell would hide each other: one of them stays. `across` and `up` are
-    how many cells make a second, and a factor of ten; what is below the floor is put on it. Beyond POINTS_MAX of those
-    served or told they are taken at even distances; of failures, all are."""
+    the cells of a second, and of a factor of ten; a point below the floor is put on it. Of served or told requests at
+    most POINTS_MAX points stay, at even distances; of failures, all."""
     cells: dict[tuple[int, int, str], Point] = {}
     for at_s, ms, outcome in points:
         if math.isfinite(at_s):
@@ -219,10 +219,10 @@ FLOOR_MS = 0.01
 
 
 def floored(ms: float) -> float:
-    """What has no place on a logarithmic scale is put on its floor."""
+    """Put a value that a logarithmic scale cannot show on its floor."""
     return ms if math.isfinite(ms) and ms > FLOOR_MS else FLOOR_MS
 
 
 def outcome_of(name: str) -> str:
-    """Of a request in a timeline; what nobody knows was at least no answer."""
+    """The outcome of a request in a timeline. An unknown name counts as late: it was no answer."""
     return name if name in OUTCOMES else LATE

@@ -1,4 +1,4 @@
-"""What is set up, as a drawing made from the scenario: the client, each queue of the kernel, each server.
+"""The set-up, drawn from the scenario: the client, each queue of the kernel, each server.
 
 Trials of the same servers, one behind the other in the same way, share one drawing; what differs between them is
 named beside it."""
@@ -109,7 +109,7 @@ def deed_text(deed: Deed) -> str:
 
 
 def offered(load: Load) -> dict[str, str]:
-    """What the client does, in short lines."""
+    """The client's load, in short lines."""
     number = words.number
     length = f"for {number(load.for_s)} s"
     if load.ramp is not None:

@@ -13,7 +13,7 @@ _MARKS = {True: "ok", False: "NO", None: "??"}
 
 
 def summary(result: Result) -> str:
-    """What was asked, whether it holds, the figures, the histograms that the scenario wants."""
+    """The question, whether the claims hold, the figures, and the histograms that the scenario wants."""
     scenario = result.scenario
     verdicts = [verdict(result, claim) for claim in scenario.claims]
     parts = ["\n".join(_wrapped(f"{result.name}: {scenario.title}")), "\n".join(_wrapped(scenario.question))]
@@ -48,7 +48,7 @@ def comparison(one: Verdict) -> str:
 
 
 def other_side(claim: Claim) -> str:
-    """What stands before its value, which `times` is already in."""
+    """The words before the right side's value, which already includes `times`."""
     if not isinstance(claim.than, str):
         return ""
     return f"{claim.than} " if claim.times == 1 else f"{words.number(claim.times)} {words.TIMES} {claim.than} "

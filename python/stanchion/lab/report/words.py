@@ -18,7 +18,7 @@ OUTCOMES = {
     results.TOLD: ("turned away", "503 or 429: no service now, but an answer"),
     results.GATEWAY: ("502 or 504", "the server in front got no answer from the one behind it"),
     results.ERROR: ("other error", "an answer with any other status"),
-    results.REFUSED: ("refused", "no connection: the queue of the kernel was full, or nobody listened"),
+    results.REFUSED: ("refused", "no connection: the kernel's queue was full, or no process listened"),
     results.BROKEN: ("broken off", "reset, or closed before the whole answer was there"),
     results.LATE: ("no answer", "nothing came for as long as the client's patience lasted"),
 }

@@ -1,1 +1,1 @@
-"""Who saw what happened, beside the client: the kernel, the servers' logs, the scheduler. Each gives figures."""
+"""Witnesses beside the client: the kernel, the servers' logs, the scheduler. Each gives figures."""

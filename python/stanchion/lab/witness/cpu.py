@@ -9,7 +9,7 @@ from stanchion.lab.workers import Member, members
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 EVERY_S = 0.1
-"""What a process used in its last moments, since the look before, is not counted."""
+"""CPU time that a process used after the last look before its end is not counted."""
 
 
 class Cpu:
@@ -57,10 +57,10 @@ class _Tree:
             spent_s = cpu_s(one.pid)
             if spent_s is not None:
                 who = identity(one)
-                # Whoever was not there at the first look began at nothing.
+                # A process that was not there at the first look began at 0.
                 self._first_s.setdefault(who, spent_s if self._looks == 0 else 0.0)
                 self._last_s[who] = max(spent_s, self._last_s.get(who, 0.0))
-                # By what it is called in the end: stanchion's workers are forked from a template.
+                # By its name in the end: stanchion's workers are forked from a template.
                 self._helpers[who] = one.helper
         self._looks += 1
 

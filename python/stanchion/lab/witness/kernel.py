@@ -1,4 +1,4 @@
-"""What the kernel counted, and how full its accept queues were. Both are those of our own network namespace."""
+"""The kernel's counters, and how full its accept queues were, both in our own network namespace."""
 
 import json
 from collections.abc import Mapping
@@ -36,8 +36,8 @@ COUNTERS = {
         "OutRsts",
     ),
 }
-"""As in proc_pid_net(5) and the kernel's Documentation/networking/snmp_counter.rst. Unix sockets have none: a
-connect(2) that finds the queue full fails with EAGAIN, and only whoever called it knows."""
+"""As in proc_pid_net(5) and the kernel's Documentation/networking/snmp_counter.rst. Unix sockets have no counters: a
+connect(2) that finds the queue full fails with EAGAIN, and only the caller knows."""
 
 
 class Kernel:
@@ -82,7 +82,7 @@ class Kernel:
 
 
 def names_of(address: str) -> tuple[str, ...]:
-    """What the kernel may call the socket of which clients know this address."""
+    """The kernel's possible names of the socket that clients reach at this address."""
     if address.startswith("unix:"):
         return (address.removeprefix("unix:"),)
     port = address.rpartition(":")[2]
@@ -90,7 +90,7 @@ def names_of(address: str) -> tuple[str, ...]:
 
 
 def counters() -> dict[str, int]:
-    """Those of COUNTERS that this kernel has."""
+    """The counters in COUNTERS that this kernel has."""
     found: dict[str, int] = {}
     for path in (NETSTAT, SNMP):
         lines = [line.split() for line in path.read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""What the servers wrote down: a status for each request, and nginx's errors by the number of the system's error."""
+"""Figures from the servers' logs: a status for each request, and nginx's errors by errno."""
 
 import re
 from collections import Counter
@@ -26,7 +26,7 @@ def figures(name: str, server: Server, directory: Path) -> dict[str, float]:
             counts[f"status.{found[1].decode()}"] += 1
     if server.kind == "nginx":
         for line in _lines(directory / f"{name}.log"):
-            # What follows is the client's, and the client's to write.
+            # The text after `client:` comes from the client, which may write anything.
             if found := NGINX_ERROR.search(line.partition(b", client: ")[0]):
                 counts[f"errno.{found[1].decode()}"] += 1
             counts["closed_early"] += CLOSED_EARLY in line

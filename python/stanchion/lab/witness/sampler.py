@@ -1,11 +1,11 @@
-"""A look that is taken again and again, in a thread of its own, until somebody has seen enough."""
+"""A look that is taken again and again, in a thread of its own, until it is stopped."""
 
 import threading
 from collections.abc import Callable
 
 
 class Sampler:
-    """The first look is taken by `start`, the last by `stop`, which raises whatever one of them has raised."""
+    """The first look is taken by `start`, the last by `stop`, which raises the error of any look."""
 
     def __init__(self, look: Callable[[], None], every_s: float) -> None:
         self._look = look
@@ -22,7 +22,7 @@ class Sampler:
         try:
             while not self._enough.wait(self._every_s):
                 self._look()
-        except Exception as error:  # noqa: BLE001 - raised by stop(), in the thread of whoever wants to know
+        except Exception as error:  # noqa: BLE001 - stop() raises it, in its caller's thread
             self._failure = error
 
     def stop(self) -> None:

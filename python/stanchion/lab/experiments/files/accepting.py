@@ -29,26 +29,26 @@ Serve = Callable[[socket.socket], None]
 
 def blocking(listener: socket.socket, ready: Ready, serve: Serve) -> NoReturn:
     """Each worker sleeps in accept(2). The kernel puts a sleeper at the end of the socket's queue of waiters and wakes
-    the first: whoever has waited longest is next."""
+    the first: the worker that has waited longest is next."""
     ready()
     while True:
         serve(listener.accept()[0])
 
 
 def epoll(listener: socket.socket, ready: Ready, serve: Serve) -> NoReturn:
-    """Each worker has an epoll(7) of its own, and each is woken by each connection. One of them gets it."""
+    """Each worker has an epoll(7) of its own, and each connection wakes all of them. One worker gets it."""
     epoll_and_accept(listener, ready, serve, select.EPOLLIN, rotate=False)
 
 
 def epoll_exclusive(listener: socket.socket, ready: Ready, serve: Serve) -> NoReturn:
     """The kernel asks the epolls in the order in which they were added to the socket, until it finds one in which
-    somebody sleeps. Nothing changes that order."""
+    a worker sleeps. Nothing changes that order."""
     epoll_and_accept(listener, ready, serve, select.EPOLLIN | select.EPOLLEXCLUSIVE, rotate=False)
 
 
 def epoll_rotated(listener: socket.socket, ready: Ready, serve: Serve) -> NoReturn:
-    """As before, but whoever has accepted takes its epoll out and adds it again, and so comes last. nginx does this
-    since 1.21.6, with every sixteenth connection."""
+    """As before, but a worker that has accepted takes its epoll out and adds it again, and so comes last. nginx does
+    this since 1.21.6, with every sixteenth connection."""
     epoll_and_accept(listener, ready, serve, select.EPOLLIN | select.EPOLLEXCLUSIVE, rotate=True)
 
 

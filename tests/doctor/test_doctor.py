@@ -180,7 +180,7 @@ def test_a_fix_is_shown_and_nothing_done_without_a_yes(namespace: Namespace, kep
     assert "It would now do, as root:\n  sysctl -w net.core.somaxconn=4096\n" in said.text
     assert "and write /etc/sysctl.d/60-stanchion-doctor.conf:\n" in said.text
     assert "  net.core.somaxconn = 4096\n" in said.text
-    assert said.text.endswith("Nothing was changed. Say --yes if nobody can be asked.\n")
+    assert said.text.endswith("Nothing was changed. Give --yes to run without a terminal.\n")
     assert said.exit_code == FOUND
     assert (
         doctor("--this-one", "--json", prefix=namespace.prefix).data["facts"]["networks"][0]["sysctls"][

@@ -221,7 +221,7 @@ BY_FILE = f"{DEFAULT}, assumed: its config file may say otherwise"
     ("words", "environ", "file", "expected"),
     [
         ("", "A=b\0", "", (30.0, DEFAULT, False)),
-        ("", "", "", (30.0, f"{DEFAULT}, assumed: what it was started with is out of sight", True)),
+        ("", "", "", (30.0, f"{DEFAULT}, assumed: its command line is out of sight", True)),
         ("", "A=b\0", "gunicorn.conf.py", (30.0, BY_FILE, True)),
         ("-c x.py", "A=b\0", "", (30.0, BY_FILE, True)),
         ("", "A=b\0GUNICORN_CMD_ARGS=-t 9\0", "gunicorn.conf.py", (9.0, TOLD, False)),

@@ -115,7 +115,7 @@ def test_colours_only_where_they_are_asked_for() -> None:
 def test_nothing_found_is_said() -> None:
     text = words.report(facts(network()), [], coloured=False)
     assert text.startswith("Linux 6.18: 0 listening sockets in 1 network namespace.\nNothing found.\n")
-    assert text.endswith("\n  nobody listens")
+    assert text.endswith("\n  no listening sockets")
 
 
 def test_a_cure_is_told_once() -> None:

@@ -179,7 +179,7 @@ def test_it_waits_for_a_server_that_is_not_there_yet(open_screen):
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "admin")
         screen = open_screen("--admin", f"unix:{path}")
-        screen.wait("trying again: nobody listens at")
+        screen.wait("trying again: no process listens at")
         late = Admin(path)
         screen.wait("seats busy")
         screen.type("q")

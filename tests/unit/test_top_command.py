@@ -155,7 +155,7 @@ def test_the_one_server_of_this_host_is_found_by_its_command_line(admin, capsys,
 def test_nobody_there_ends_with_3(path, capsys):
     assert main(["top", "--admin", f"unix:{path}", *ONCE]) == 3
     assert main(["top", "--admin", f"unix:{path}", "--json", "--once"]) == 3
-    assert "nobody listens at unix:" in capsys.readouterr().err
+    assert "no process listens at unix:" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

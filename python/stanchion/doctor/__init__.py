@@ -1,4 +1,4 @@
-"""`stanchion doctor`: one look at a host or container that says why connections get lost, whoever's server it is."""
+"""`stanchion doctor`: one look at a host or container that says why connections get lost, at servers of any kind."""
 
 import argparse
 import dataclasses
@@ -41,10 +41,10 @@ USAGE = """\
 Usage: stanchion doctor [--all | --json] [--watch SECONDS] [--nginx FILE]
                         [--this-one] [--fix [--yes]]
 
-Looks at every listening socket of this host or container, whoever's it is,
-and says why connections get lost, how we know, what clients see, and what
-helps: the worst first, and one screen of it. Needs no privilege; as root it
-sees other users' processes and the network namespaces of containers too.
+Looks at every listening socket of this host or container, of any program, and
+says why connections get lost, how we know, what clients see, and what helps:
+the worst first, and one screen of it. Needs no privilege; as root it sees
+other users' processes and the network namespaces of containers too.
 
   --all              More than a screen: all there is to say of each finding, a
                      line for each socket, and what could not be looked at
@@ -62,7 +62,7 @@ Exit codes: 0 nothing worse than a notice; 1 a warning or worse; 2 wrong usage;
 
 
 class Blind(Exception):
-    """What was asked for cannot be looked at; the text says why."""
+    """The doctor cannot look at what it was asked for; the text says why."""
 
 
 def run(arguments: Sequence[str], parse: settings.Parse) -> int:
@@ -93,7 +93,7 @@ def run(arguments: Sequence[str], parse: settings.Parse) -> int:
 def examine(
     watch_s: float | None, nginx_file: str | None, all_networks: bool, settings_of: Callable[[int], Settings | None]
 ) -> tuple[Facts, list[Finding]]:
-    """What there is, and what is wrong with it, the worst first."""
+    """The facts, and the findings about them, the worst first."""
 
     def look() -> Facts:
         return gather.look(all_networks)
@@ -146,7 +146,7 @@ def _fix(facts: Facts, findings: Sequence[Finding], is_yes: bool) -> None:
         return
     show("\n" + plan.shown())
     if not fix.agreed(is_yes, sys.stdin.isatty() and sys.stdout.isatty(), input):
-        show("Nothing was changed." + ("" if sys.stdin.isatty() else " Say --yes if nobody can be asked."))
+        show("Nothing was changed." + ("" if sys.stdin.isatty() else " Give --yes to run without a terminal."))
         return
     try:
         fix.carry_out(plan)

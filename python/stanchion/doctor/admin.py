@@ -23,11 +23,11 @@ ALL_S = 5.0
 """For all of them."""
 
 BACKLOG_MAX = 2**31 - 1
-"""What listen(2) takes: an int."""
+"""The largest value that listen(2) takes: an int."""
 
 
 def with_status(facts: Facts, settings_of: Callable[[int], Settings | None]) -> Facts:
-    """Of the stanchions in our network namespace; others cannot be reached from here."""
+    """The facts with the status of each stanchion in our network namespace; others cannot be reached from here."""
     ours, *others = facts.networks
     masters = dict.fromkeys(master for one in ours.listeners if (master := asked.stanchion(one)) is not None)
     listeners = ours.listeners
@@ -77,7 +77,7 @@ def with_status(facts: Facts, settings_of: Callable[[int], Settings | None]) -> 
 
 
 def _admin(settings: Settings, pid: int, listeners: tuple[Listener, ...]) -> source.Place | None:
-    """The socket of the process that it was told to tell at. None if it might be another's by now."""
+    """The socket of the process's admin listener. None if it might belong to another process by now."""
     try:
         told = source.place(settings.values["admin"] or "")
     except UsageError:

@@ -1,5 +1,5 @@
-"""What backlog a server has asked for. The kernel does not keep that; the command line of the server may tell, or what
-such a server asks for if nobody says otherwise.
+"""The backlog that a server has asked for. The kernel does not keep it; the server's command line may show it, or else
+the server's default counts.
 """
 
 import os
@@ -19,7 +19,7 @@ DEFAULTS = {"nginx": 511, "gunicorn": 2048, "stanchion": 2048}
 _CONTROL_SOCKET = "/gunicorn.ctl"
 
 OLD_SOMAXCONN = 128
-"""What kernels before 5.4 had by themselves, and what many set-ups still say."""
+"""The default of kernels before 5.4, which many set-ups still have."""
 
 
 def with_backlog_asked(listener: Listener, somaxconn: int | None) -> Listener:

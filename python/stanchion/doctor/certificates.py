@@ -17,7 +17,7 @@ LAST_S = 253_402_300_799
 
 def findings(facts: Facts, now_s: float) -> Iterator[Finding]:
     for pid, certificates in facts.certificates.items():
-        # One that is given twice is found once.
+        # A certificate that is given twice is one finding.
         for certificate in dict.fromkeys(certificates):
             yield from _about(pid, certificate, now_s)
 

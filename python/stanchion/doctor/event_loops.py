@@ -11,10 +11,10 @@ from stanchion.doctor.settings import Settings
 
 DESCRIPTORS_EACH = 2
 DESCRIPTORS_SPARE = 64
-"""What the acceptor counts for a connection, and keeps for itself (docs/limits.md)."""
+"""The descriptors that the acceptor counts for a connection, and keeps for itself (docs/limits.md)."""
 
 STOP_SPARE_S = 5.0
-"""So much longer than graceful_timeout a server may need to end."""
+"""A server may need so much longer than graceful_timeout to end."""
 
 SettingsOf = Callable[[int], Settings | None]
 
@@ -43,12 +43,12 @@ def masters(facts: Facts) -> list[tuple[int, Listener]]:
 
 
 def has_loops(pid: int, known: Settings, facts: Facts) -> bool:
-    """By its own word, or as it was told to."""
+    """Whether its workers have event loops, by its own status, or else by its settings."""
     return pid in facts.event_loops or known.values["interface"] == "asgi" or known.values["loop"] == "gevent"
 
 
 def has_websockets(pid: int, known: Settings, facts: Facts) -> bool:
-    """Whether its app may have some, likewise: under gevent there are none."""
+    """Whether its app may have WebSockets, by its status, or else by its settings: under gevent there are none."""
     return pid in facts.websockets if pid in facts.event_loops else known.values["interface"] == "asgi"
 
 
@@ -76,8 +76,8 @@ def _websockets_take_all(pid: int, known: Settings, listener: Listener) -> Itera
         f"WebSockets may take all connections of stanchion ({pid}).",
         f"{sessions} may be open (worker_sessions times workers; {known.sources['worker_sessions']}), and there may be "
         f"{most} connections (" + (f"limit of open files {max(limits)}" if is_cut else "max_connections") + ").",
-        "Once that many are open, nobody else is let in: requests and probes wait in the kernel's queue, and nobody is "
-        "told 503.",
+        "Once that many are open, the server accepts no other client: requests and probes wait in the kernel's queue, "
+        "and none is answered 503.",
         tuple(cures),
     )
 

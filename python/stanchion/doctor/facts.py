@@ -1,4 +1,4 @@
-"""What the doctor knows about a host: plain values, gathered in gather.py and judged in findings.py."""
+"""The facts that the doctor knows about a host: plain values, gathered in gather.py and judged in findings.py."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -177,17 +177,17 @@ class Facts:
     event_loops: tuple[int, ...] = ()
     """Servers whose workers have event loops, by their own word: for asynchronous apps, or gevent's."""
     websockets: tuple[int, ...] = ()
-    """Those of them whose apps can have WebSockets, likewise."""
+    """Servers with event loops whose apps can have WebSockets, by their own word."""
     worker_fds_max: Mapping[int, int] = field(default_factory=dict)
     """RLIMIT_NOFILE of a worker, the soft one, by the process of a stanchion's master."""
     stop_timeouts_s: Mapping[int, float] = field(default_factory=dict)
-    """How long systemd lets it end, likewise."""
+    """The time that systemd gives it to end, by the process of its master."""
     certificates: Mapping[int, tuple[Certificate, ...]] = field(default_factory=dict)
-    """Those of TLS that servers say they have, likewise."""
+    """The TLS certificates that servers report, by the process of the master."""
     servers: Mapping[int, Server] = field(default_factory=dict)
-    """By the process of the master, those that say how they are."""
+    """The servers that report their status, by the process of the master."""
     silent: Mapping[int, Silence] = field(default_factory=dict)
-    """By the process of the master, those that do not answer."""
+    """The servers that do not answer, by the process of the master."""
     stopped: Mapping[int, str] = field(default_factory=dict)
     """Masters that are stopped, by the process: the letter of the state in proc(5)."""
     not_looked_at: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What the doctor says: one thing that is wrong, and what to do about it."""
+"""A finding of the doctor: one thing that is wrong, and what to do about it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ class Finding:
     network: str = ""
     """Link of the network namespace that `sysctls` are of."""
     sysctls: Mapping[str, str] = field(default_factory=dict)
-    """What would help, name -> value."""
+    """The sysctls that would help, name -> value."""
 
 
 def by_harm(findings: list[Finding]) -> list[Finding]:

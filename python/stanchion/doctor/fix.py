@@ -18,7 +18,7 @@ class Plan:
     drop_in: Path = Path(remedies.DROP_IN)
     drop_in_text: str = ""
     left: tuple[str, ...] = ()
-    """What is for people to do."""
+    """The steps that are left for people to do."""
 
     def shown(self) -> str:
         lines = []
@@ -34,7 +34,7 @@ class Plan:
 
 
 def plan(facts: Facts, findings: Sequence[Finding], drop_in: Path = Path(remedies.DROP_IN)) -> Plan:
-    """What the findings want of our own network namespace. Where two want the same setting, the higher value counts."""
+    """The changes that the findings want in our own network namespace. Of two values for a setting the higher counts."""
     here = facts.networks[0].link
     wanted: dict[str, str] = {}
     left = []
@@ -71,7 +71,7 @@ def carry_out(what: Plan, sysctls: Path = Path("/proc/sys")) -> None:
 
 
 def agreed(is_yes: bool, is_terminal: bool, ask: Callable[[str], str]) -> bool:
-    """Whether somebody has said yes."""
+    """Whether the user has said yes."""
     if is_yes:
         return True
     if not is_terminal:

@@ -151,7 +151,7 @@ def listeners(view: Mapping[str, Any]) -> tuple[Listener, ...]:
 
 
 def _half_open(address: str, counts: Mapping[str, int]) -> int:
-    """Those of a listener: at its address, or at its port if it listens at every address."""
+    """The half-open connections of a listener: at its address, or at its port if it listens at every address."""
     host, _, port = address.rpartition(":")
     if host not in ("0.0.0.0", "[::]"):
         return counts.get(address, 0)

@@ -82,11 +82,11 @@ def _settings(network: Network) -> Iterator[Finding]:
             "abort-on-overflow",
             WARNING,
             _here(network),
-            f"In {_here(network)} a full queue resets clients that were told they are connected.",
+            f"In {_here(network)} a full queue resets clients whose connect has succeeded.",
             f"net.ipv4.tcp_abort_on_overflow is 1; so far TCPAbortOnOverflow = "
             f"{network.counters.get('TCPAbortOnOverflow', 0)} (/proc/net/netstat).",
-            "ECONNRESET, where a client would else be let in as soon as there is room. Who comes when the queue is "
-            "full already gets no answer either way.",
+            "ECONNRESET; without this setting such a client would be let in as soon as there is room. A client that "
+            "comes when the queue is full already gets no answer either way.",
             remedies.sysctl_now("net.ipv4.tcp_abort_on_overflow", "0", network),
             remedies.sysctl_for_good("net.ipv4.tcp_abort_on_overflow", "0"),
             network.link,
@@ -113,7 +113,7 @@ def _settings(network: Network) -> Iterator[Finding]:
             ", ".join(shared),
             f"Several sockets listen at {', '.join(shared)} (SO_REUSEPORT), and one that closes takes its queue along.",
             "Several listening sockets with one address (sock_diag); net.ipv4.tcp_migrate_req is 0.",
-            "ECONNRESET for everybody in the queue of a worker that leaves or dies, while the others have room.",
+            "ECONNRESET for each client in the queue of a worker that leaves or dies, while the others have room.",
             remedies.sysctl_now("net.ipv4.tcp_migrate_req", "1", network),
             remedies.sysctl_for_good("net.ipv4.tcp_migrate_req", "1"),
             network.link,
@@ -223,7 +223,7 @@ def _cgroup(cgroup: Cgroup) -> Iterator[Finding]:
             cgroup.path,
             f"{cgroup.path} is stopped by its CPU limit.",
             f"In {throttled} of {periods} periods (cpu.stat, nr_throttled and nr_periods).",
-            "Pauses of up to 100 ms at a time, in which nobody accepts and queues fill.",
+            "Pauses of up to 100 ms at a time, in which the server does not accept, and queues fill.",
             (
                 "Raise the limit (docker --cpus, Kubernetes resources.limits.cpu, systemd CPUQuota=), or start fewer "
                 "threads.",

@@ -115,7 +115,7 @@ def _upstream(entry: Mapping[str, Any]) -> Upstream:
 
 
 def with_backlog_asked(configuration: Configuration, facts: Facts) -> Facts:
-    """What the file asks for is known better than by any guess."""
+    """The facts with the backlogs that the file asks for, which are certain, instead of guesses."""
     ours, *others = facts.networks
     listeners = tuple(
         replace(listener, backlog_asked=_backlog(found), asked_by=" and ".join(one.place for one in found))
@@ -140,7 +140,7 @@ def _address(text: str) -> str:
 
 
 def _backlog(listens: Sequence[Directive]) -> int:
-    """Of all that share an address, as several servers may, one may say it."""
+    """The backlog of an address. Several servers may share it, and any one of them may set it."""
     given = (arg.removeprefix("backlog=") for one in listens for arg in one.args if arg.startswith("backlog="))
     return max(map(int, given), default=LISTEN_BACKLOG)
 
@@ -150,7 +150,7 @@ def findings(
 ) -> Iterator[Finding]:
     ours = facts.networks[0]
     for listen in configuration.listens:
-        # Of one that listens already, queues.py says what is wrong with it.
+        # If it listens already, queues.py says what is wrong with it.
         if not any(_is_at(listen, listener) for listener in ours.listeners):
             yield from _listen(listen, ours)
     for upstream in configuration.upstreams.values():
@@ -224,7 +224,7 @@ def _next_upstream(one: Pass) -> Iterator[Finding]:
             directive.place,
             "nginx sends a POST a second time when the first server did not answer.",
             f"`{name} {' '.join(directive.args)}` ({directive.place}), in force at {one.place}.",
-            "What they ordered may be done twice: a server that did not answer may have worked nevertheless.",
+            "An order may be carried out twice: a server that did not answer may have worked nevertheless.",
             (f"Take `non_idempotent` out of {directive.place}.",),
         )
 
@@ -242,24 +242,24 @@ def _passed(
         if (known := patience.of_another(owner)) is not None:
             yield from _timeouts(one, known)
     if not any(listener.owners for listener in found):
-        nobody = settings.by_default("who listens there cannot be seen")
+        nobody = settings.by_default("the server that listens there cannot be seen")
         who = "stanchion would, if that is what it passes requests to"
         yield from _timeouts(one, patience.of_stanchion(who, nobody))
 
 
 def _listeners(one: Pass, configuration: Configuration, network: Network) -> list[Listener]:
-    """Those that it passes requests to."""
+    """The listeners that it passes requests to."""
     targets = _targets(one, configuration)
     return [listener for listener in network.listeners if _key(listener) in targets]
 
 
 def _masters(listeners: Sequence[Listener]) -> list[int]:
-    """The stanchions among those who listen there."""
+    """The stanchions among the owners of these listeners."""
     return sorted({pid for listener in listeners if (pid := asked.stanchion(listener)) is not None})
 
 
 def _others(listeners: Sequence[Listener]) -> list[Owner]:
-    """The servers of other kinds that listen there: of each its master."""
+    """The masters of servers of other kinds that listen there."""
     found: dict[int, Owner] = {}
     for listener in listeners:
         owner = next((one for one in listener.owners if asked.server(one) not in (None, "stanchion")), None)
@@ -292,7 +292,7 @@ def _targets(one: Pass, configuration: Configuration) -> set[str]:
         full = server if server.startswith("unix:") or re.search(r":\d+$", server) else f"{server}:80"
         host, _, port = full.rpartition(":")
         targets |= {full, full.replace("localhost:", "127.0.0.1:")}
-        # Somebody who listens at every address listens there too.
+        # A server that listens at every address listens there too.
         targets |= set() if full.startswith("unix:") or not host else {f"0.0.0.0:{port}", f"[::]:{port}"}
     return targets
 
@@ -310,7 +310,7 @@ def _short_queue(one: Pass, listener: Listener, network: Network) -> Iterator[Fi
             f"nginx passes requests to {queues.named(listener, network)}, whose queue is short.",
             f"`{one.directive} {one.target}` ({one.place}); backlog in force {listener.backlog} "
             f"({queues.source(listener)}).",
-            f"502 for everybody beyond {listener.room} who wait: {queues.clients_of_full(listener, network)}",
+            f"502 for each client beyond the {listener.room} that wait: {queues.clients_of_full(listener, network)}",
             (remedies.listen_again(listener),),
             network=network.link,
         )
@@ -340,8 +340,8 @@ def _timeouts(one: Pass, theirs: Patience) -> Iterator[Finding]:
 def _websockets(
     configuration: Configuration, facts: Facts, settings_of: Callable[[int], Settings | None]
 ) -> Iterator[Finding]:
-    """What nginx needs to pass them on (its documentation, "WebSocket proxying"): to each server in one place at
-    least, as others may be for what else the app has.
+    """Findings about the fields that nginx needs to pass WebSockets on (its documentation, "WebSocket proxying"). One
+    place for each server is enough, as other places may be for the rest of the app.
     """
     passes: dict[int, list[Pass]] = {}
     for one in configuration.passes:
@@ -361,7 +361,7 @@ def _websockets(
 
 
 def _field(one: Pass, name: str) -> str:
-    """What nginx sends in a field; nothing if it sends none, or its own."""
+    """The value that nginx is set to send in a field; empty if it is not set."""
     fields = {args[0].lower(): args[1:] for each in one.in_force.get("proxy_set_header", ()) if (args := each.args)}
     return "".join(fields.get(name, ()))
 
@@ -374,8 +374,8 @@ def _without_upgrade(pid: int, passes: Sequence[Pass]) -> Finding:
         f"nginx passes no WebSockets on to stanchion ({pid}).",
         f"There is no `proxy_set_header Upgrade` in force at {', '.join(one.place for one in passes)}, and nginx takes "
         "that field out otherwise.",
-        "Who asks for a WebSocket gets what the app answers to a plain GET, mostly 404 or 405. Nothing, if there "
-        "are none.",
+        "A client that asks for a WebSocket gets the app's answer to a plain GET, mostly 404 or 405. Nothing, if there "
+        "are no WebSockets.",
         (
             "nginx.conf:  proxy_http_version 1.1; proxy_set_header Upgrade $websocket;",
             "             proxy_set_header Connection $connection_upgrade;",

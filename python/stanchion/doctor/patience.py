@@ -79,7 +79,7 @@ def _gunicorn(owner: Owner, home: Path) -> Limit | None:
     # Under `setproctitle` its title stands in the place of its command line.
     hides = owner.command.startswith("gunicorn: ") or not environ[0]
     has_file = _last(words, "--config", "-c") is not None or os.path.exists(home / "cwd/gunicorn.conf.py")
-    why = "what it was started with is out of sight" if hides else "its config file may say otherwise"
+    why = "its command line is out of sight" if hides else "its config file may say otherwise"
     assumed = f", assumed: {why}" if hides or has_file else ""
     return Limit("run", GUNICORN_TIMEOUT_S, f"timeout; gunicorn's default{assumed}", is_assumed=bool(assumed))
 

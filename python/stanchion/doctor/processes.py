@@ -1,4 +1,4 @@
-"""Processes, their limits and their cgroups, as /proc and /sys/fs/cgroup show them to whoever asks.
+"""Processes, their limits and their cgroups, as /proc and /sys/fs/cgroup show them to this user.
 
 Everything here may vanish or be forbidden between two lines: what cannot be read is not known.
 """
@@ -116,7 +116,7 @@ def owner(proc: Path, pid: int) -> Owner | None:
 
 
 def worker_fds_max(proc: Path, master: int) -> int | None:
-    """What a worker of a stanchion may have open: the first that there is."""
+    """The files that a worker of a stanchion may have open, by the limit of the first worker found."""
     for task in proc.glob(f"{master}/task/*/children"):
         for child in (read(task) or "").split():
             if (read(proc / child / "cmdline") or "").startswith("stanchion: worker"):

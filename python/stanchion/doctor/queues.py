@@ -1,4 +1,4 @@
-"""Findings about the queues of listening sockets. What clients see was measured; docs/doctor.md has the figures."""
+"""Findings about the queues of listening sockets. What clients see was measured: see docs/doctor.md."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -92,8 +92,8 @@ def clients_of_full(listener: Listener, network: Network) -> str:
     )
     return (
         f"No answer: the SYN is dropped, not refused. A client with this kernel's settings tries again {times} s after "
-        f"its first, and gets ETIMEDOUT after about {gives_up_s(network)} s. So whoever gets in at all is at least 1 s "
-        f"late, and connect timeouts below that fail.{reset} Syncookies are no help here, they are for half-open ones."
+        f"its first, and gets ETIMEDOUT after about {gives_up_s(network)} s. So a client that gets in is at least 1 s "
+        f"late, and connect timeouts below that fail.{reset} Syncookies help only half-open connections."
     )
 
 
@@ -223,8 +223,8 @@ def _cut(network: Network, listener: Listener) -> Finding | None:
 def _of_cut(listener: Listener, network: Network, is_ours: bool) -> str:
     if is_ours:
         return (
-            "Nothing: stanchion accepts at once and keeps who waits in its own line. It only counts while the acceptor "
-            "starts again."
+            "Nothing: stanchion accepts at once and keeps waiting requests in its own line. The backlog only "
+            "counts while the acceptor starts again."
         )
     return f"Nothing until more than {listener.room} wait at once. Then: " + clients_of_full(listener, network)
 

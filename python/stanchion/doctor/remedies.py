@@ -8,7 +8,7 @@ from stanchion.doctor.facts import Listener, Network
 DROP_IN = "/etc/sysctl.d/60-stanchion-doctor.conf"
 
 SOMAXCONN_MIN = 4096
-"""What kernels have had by themselves since 5.4; an entry of the queue is a few hundred bytes, and only while used."""
+"""The default of kernels since 5.4; an entry of the queue is a few hundred bytes, and only while used."""
 
 
 def somaxconn(backlog_asked: int | None) -> str:
@@ -38,7 +38,7 @@ def assigned(name: str, value: str) -> str:
     return f"{name}='{value}'" if " " in value else f"{name}={value}"
 
 
-# What the kubelet lets a pod set without being told to.
+# The sysctls that the kubelet lets a pod set without a flag.
 _SAFE_IN_KUBERNETES = ("net.ipv4.tcp_syncookies", "net.ipv4.ip_local_port_range")
 
 
@@ -53,8 +53,8 @@ def sysctl_for_good(name: str, value: str) -> tuple[str, ...]:
 
 
 def listen_again(listener: Listener) -> str:
-    """What makes the server call listen(2) again, which alone changes a backlog."""
-    # Each tried with a real one, as docs/doctor.md tells.
+    """The step that makes the server call listen(2) again, which alone changes a backlog."""
+    # Each was tried with the real server, as docs/doctor.md describes.
     words = {
         "nginx": "restart nginx: a reload keeps the backlog as it is, unless `backlog=` of its `listen` changes",
         "gunicorn": "restart gunicorn: HUP keeps the socket and its backlog",

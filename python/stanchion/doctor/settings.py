@@ -1,7 +1,7 @@
 """The settings of a running stanchion, as far as its command line, its environment and its config file tell.
 
-The file is read and not run: it is a program of its user, and the doctor may be root. What its names and the
-variables mean, and which place wins, is said where the server reads them (config.py).
+The file is read and not run: it is a program of its user, and the doctor may be root. config.py, with which the server
+reads them, has the meaning of names and variables, and the order of places.
 """
 
 import ast
@@ -35,7 +35,7 @@ NAMES = (
     "workers",
     "ws_ping_interval",
 )
-"""Those that the doctor asks for."""
+"""The settings that the doctor asks for."""
 
 _OF_CLASS = frozenset(name for meaning in gunicorn.WORKER_CLASSES.values() for name in meaning)
 
@@ -62,11 +62,11 @@ class Settings:
     sources: Mapping[str, str]
     """How each value is known, for people."""
     assumed: frozenset[str]
-    """Those that the config file may set, in a way that only running it would tell. Their value is the default."""
+    """The settings that the config file may compute when it runs. Their value here is the default."""
 
 
 def by_default(why: str) -> Settings:
-    """What is in force if nobody has said otherwise, which is not known."""
+    """The defaults, for a server whose settings are not known."""
     values = config.resolve([]).values
     sources = dict.fromkeys(NAMES, f"the default, assumed: {why}")
     return Settings({name: values[name] for name in NAMES}, sources, frozenset(NAMES))
@@ -120,12 +120,12 @@ def _picked(values: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _File:
-    """What a config file tells without being run."""
+    """The settings in a config file that can be read without running it."""
 
     name: str
     values: Mapping[str, Any]
     opaque: frozenset[str]
-    """The names that it may set without that we see it."""
+    """The names that it may set in a way that the doctor cannot read."""
     why: str
 
 

@@ -1,4 +1,4 @@
-"""What systemd has been told of a unit, by its own word."""
+"""The settings of a unit, as systemd shows them."""
 
 import re
 import subprocess
@@ -20,7 +20,7 @@ def unit(cgroup: str) -> str | None:
 
 
 def stop_timeout_s(unit: str, program: Sequence[str] = ("systemctl",)) -> float | None:
-    """How long it waits at a stop before it kills. None if that is for ever, or if nobody can be asked."""
+    """The time that systemd waits at a stop before it kills. None if it waits for ever, or does not answer."""
     command = [*program, "show", "--property=TimeoutStopUSec", "--value", "--", unit]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_S)

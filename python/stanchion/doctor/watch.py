@@ -40,7 +40,7 @@ def _sample(network: Network) -> tuple[Listener, ...]:
     try:
         return gather.network(network.pid, network.link).listeners
     except FileNotFoundError:
-        return ()  # Everybody there is gone.
+        return ()  # All processes there are gone.
 
 
 def _note(peaks: Peaks, link: str, listeners: tuple[Listener, ...]) -> None:

@@ -187,7 +187,7 @@ def table(listeners: Sequence[Listener]) -> Iterator[str]:
     """A line for each socket."""
     rows = [_LISTENER_COLUMNS, *(_row(listener) for listener in listeners)]
     if len(rows) == 1:
-        yield "  nobody listens"
+        yield "  no listening sockets"
         return
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:

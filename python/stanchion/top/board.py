@@ -23,13 +23,13 @@ Keys
   up, down   move (also k, j, and page keys)
   p, space   pause: the screen stays as it is; again to go on
   ?, h       this page
-  Ctrl-L     draw anew
+  Ctrl-L     redraw the screen
   Ctrl-Z     suspend
   q, Ctrl-C  quit, or back from this page
 
 Columns
 
-  waiting    connections that the kernel holds and nobody has accepted
+  waiting    connections that the server has not accepted yet
   backlog    the one in force; one more than that fits, and then it is full
   drops      what the kernel has dropped since the socket listens; it does
              not count that for unix sockets: -
@@ -51,7 +51,7 @@ _FRAME_ROWS = 3
 
 @dataclass(frozen=True)
 class View:
-    """How somebody looks at it."""
+    """The choices of the person who looks."""
 
     order: Order = Order.WAITING
     live: bool = False

@@ -1,4 +1,4 @@
-"""What a key does. Pure."""
+"""The effect of each key. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ Keys
              socket: --control)
   p, space   pause: the screen stays as it is; again to go on
   ?, h       this page
-  Ctrl-L     draw anew
+  Ctrl-L     redraw the screen
   Ctrl-Z     suspend
   q, Ctrl-C  quit, or back from a page
 
@@ -32,7 +32,7 @@ Columns
   refused    answered by the server in the app's place, by reason
   gone       the client left before its answer
   lately     between the last two looks;  ever: since the server's start
-  queued     connections that the kernel holds and nobody has accepted
+  queued     connections that the server has not accepted yet
   backlog    how many it would hold;  asked: how many the server asked for
   nth        how many workers have had this number
   age        how long the seat has run its request
@@ -41,7 +41,7 @@ docs/top.md says more.""".splitlines()
 
 
 class Do(Enum):
-    """What a key asks of the one who holds terminal and sockets."""
+    """The act that a key asks of the loop (live.py), which has the terminal and the sockets."""
 
     NOTHING = "nothing"
     QUIT = "quit"

@@ -21,7 +21,7 @@ _AXIS_COLUMNS_MIN = 9
 # Ages from which a running request is worth a look.
 _LONG_US = 1_000_000
 _TOO_LONG_US = 10_000_000
-# Such a lag of an event loop is seen by whoever waits.
+# A client that waits notices such a lag of an event loop.
 _LAG_US = 100_000
 _LONG_LAG_US = 1_000_000
 
@@ -43,13 +43,13 @@ class Chosen(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """How somebody looks at it."""
+    """The choices of the person who looks."""
 
     order: Order = Order.AGE
     live: bool = False
     """With a cursor among the seats, and the keys below."""
     chosen: Chosen | None = None
-    """Its successor's where it is gone; the first row where there is no such seat (any more)."""
+    """The successor's seat if that worker is gone; the first row if there is no such seat."""
     paused: bool = False
     trouble: str | None = None
     """Why there is no newer look than this one."""
@@ -97,12 +97,12 @@ class _Room:
         if height is None:
             self.lanes, self.listeners, self.loops = lanes, listeners, loops
         else:
-            # What is not theirs on 24 lines: head 1, line 3, latencies 5, totals 1, heads of three tables 3,
-            # seats 4, keys 1, and of event loops one more for WebSockets.
+            # The lines of a screen of 24 that are not for these: head 1, line 3, latencies 5, totals 1, heads of three
+            # tables 3, seats 4, keys 1, and with event loops one more for WebSockets.
             spare = max(2, height - 18 - (loops > 0))
             self.listeners = min(listeners, max(1, spare // 3))
             self.lanes = min(lanes, max(1, spare // 3))
-            # Of a house whose seats are many and short-lived: they say more than the seats do.
+            # With event loops seats are many and short-lived: the loops say more than the seats do.
             self.loops = min(loops, max(1, spare // 2))
 
 
@@ -319,7 +319,7 @@ def _loops(status: Status, rows: int) -> list[Text]:
         return []
     worst_first = sorted(status.loops, key=lambda loop: (-loop.lag_us, loop.worker))
     heads = ("event loop", "pid", "rss", "running", "of", "WebSockets", "lag", "at most")
-    # Of gevent's no figure would be told.
+    # Under gevent this column would have no figure.
     columns = [at for at, head in enumerate(heads) if head != "WebSockets" or status.has_websockets]
     cells = [_loop_cells(loop, status.memory_bytes.get(loop.pid)) for loop in worst_first]
     return table(
@@ -361,7 +361,7 @@ def _seats(model: Model, view: View, rows: int | None) -> list[Text]:
     row = row_of(view.chosen, seats)
     if view.live and body:
         body[row].stylize("reverse")
-    # Of event loops not all seats are told that are busy.
+    # With event loops the status does not list all busy seats.
     untold = max(0, model.status.seat_counts.get("busy", 0) - len(seats)) if model.status.loops else 0
     room = len(body) if rows is None or len(body) + (untold > 0) < rows else max(1, rows - 2)
     # The marked one is always in sight.

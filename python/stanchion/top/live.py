@@ -32,12 +32,12 @@ _NEWS = 0
 
 
 def run(where: Place, control: str | None, interval_s: float) -> int:
-    """One server, until somebody has seen enough; the exit code."""
+    """Show one server until the user quits; the exit code."""
     return _run(lambda: look(where), interval_s, lambda terminal, looker: _Server(terminal, looker, where, control))
 
 
 def run_any(interval_s: float) -> int:
-    """Every listening socket of the host, likewise."""
+    """Show every listening socket of the host until the user quits; the exit code."""
     return _run(sockets.look, interval_s, _Sockets)
 
 
@@ -79,7 +79,7 @@ def _write_one(told: int) -> None:
 
 
 class _Live(ABC):
-    """A screen that is drawn anew after each key, look and signal."""
+    """A screen that is redrawn after each key, look and signal."""
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
@@ -88,15 +88,15 @@ class _Live(ABC):
 
     @abstractmethod
     def _take(self) -> None:
-        """What the looker has seen, if it has."""
+        """Take over the looker's latest look, if there is a new one."""
 
     @abstractmethod
     def _press(self, key: str) -> Do:
-        """What is left to do after a key."""
+        """Handle a key; the act that is left for the loop."""
 
     @abstractmethod
     def _lines(self, width: int, height: int) -> list[Text]:
-        """What to draw."""
+        """The lines to draw."""
 
     def run(self, wake: int) -> int:
         terminal = self._terminal
@@ -126,7 +126,7 @@ class _Live(ABC):
                 self._terminal.forget()
             case Do.SUSPEND:
                 self._terminal.leave()
-                # Stopped here until SIGCONT, which also draws the screen anew.
+                # The process stops here until SIGCONT, which also redraws the screen.
                 signal.raise_signal(signal.SIGTSTP)
                 self._terminal.enter()
         return do

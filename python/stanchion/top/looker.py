@@ -14,7 +14,7 @@ T = TypeVar("T")
 # Seconds for all workers to write down their stacks.
 DUMP_S = 30.0
 
-# A page nobody reads to its end.
+# Longer than any page that a person reads.
 STACK_LINES_MAX = 10_000
 
 
@@ -48,7 +48,7 @@ class Looker(Generic[T]):
         self._ended.set()
 
     def take(self) -> T | str | None:
-        """What has come since the last time; a text says why nothing did."""
+        """The look that has come since the last time; or a text that says why none came."""
         with self._lock:
             look, self._look = self._look, None
             return look

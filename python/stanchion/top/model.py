@@ -1,4 +1,4 @@
-"""What two looks at a server say together: rates, and how long it took of late. Pure."""
+"""The comparison of two looks at a server: rates, and recent latencies. Pure."""
 
 import math
 from collections.abc import Mapping
@@ -18,11 +18,11 @@ class Rates:
     gone: float
     """The client left before it had its whole answer."""
     by_server: Mapping[str, float]
-    """Answered by the server as it was told to: probes, static files; only kinds that occurred."""
+    """Answered by the server as its settings say: probes, static files; only kinds that occurred."""
     refused: Mapping[str, float]
-    """Refused by the server, by reason, likewise."""
+    """Refused by the server, by reason; only reasons that occurred."""
     broken: Mapping[str, float]
-    """Ended in any other way, likewise."""
+    """Ended in any other way; only ways that occurred."""
 
 
 @dataclass(frozen=True)
@@ -118,13 +118,13 @@ def _rank(seat: Seat, order: Order) -> int:
 
 
 def _over_s(before: Status, now: Status) -> float | None:
-    """None if the two are not one after the other of one server: a master that took over counts anew."""
+    """None if the second does not follow the first of the same master: a master that took over counts from 0."""
     elapsed_us = now.now_us - before.now_us
     return elapsed_us / 1e6 if elapsed_us > 0 and before.pid == now.pid else None
 
 
 def _rates(before: Mapping[str, int], now: Mapping[str, int], over_s: float) -> Rates | None:
-    """None if a count went back: they are of different times of counting."""
+    """None if a count went back: it was counted from 0 again in between."""
     grown = {key: count - before.get(key, 0) for key, count in now.items() if key != "in_flight"}
     if any(growth < 0 for growth in grown.values()):
         return None

@@ -1,4 +1,4 @@
-"""Every listening socket of the host, whoever's it is, and what has grown between two looks."""
+"""Every listening socket of the host, of any process, and the growth between two looks."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -32,11 +32,11 @@ class Socket:
 
 @dataclass(frozen=True)
 class Host:
-    """What two looks say together."""
+    """The comparison of two looks."""
 
     sockets: tuple[Socket, ...]
     over_s: float | None
-    """Between the two looks; None of one alone."""
+    """The time between the two looks; None if there is only one."""
     not_looked_at: tuple[str, ...]
 
 
@@ -49,7 +49,7 @@ class Order(Enum):
 
 
 def look() -> Look:
-    """One look. Failed if the kernel lets nobody look."""
+    """One look. Failed if the kernel refuses it."""
     try:
         return Look(gather.look(), time.monotonic())
     except OSError as error:

@@ -23,7 +23,7 @@ class Failed(Exception):
 
 
 class Nobody(Failed):
-    """Nobody listens there."""
+    """No process listens there."""
 
 
 class Silent(Failed):
@@ -104,7 +104,7 @@ def _received(where: Place, target: str, patience_s: float) -> bytes:
     except TimeoutError as error:
         raise Silent(f"no whole answer from {where.text} within {patience_s:g} s") from error
     except (FileNotFoundError, ConnectionRefusedError) as error:
-        raise Nobody(f"nobody listens at {where.text}: does the server run, and with this `admin`?") from error
+        raise Nobody(f"no process listens at {where.text}: does the server run, and with this `admin`?") from error
     except OSError as error:
         raise Failed(f"{where.text}: {error.strerror or error}") from error
     return bytes(answer)
@@ -124,7 +124,7 @@ def _connected(where: Place, timeout_s: float) -> socket.socket:
 
 
 class _Bytes:
-    """What http.client wants of a socket."""
+    """The part of a socket that http.client needs."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content

@@ -1,11 +1,11 @@
-"""What `/status` says, checked: whoever listens at that address may have written it."""
+"""The document of `/status`, checked: any process may listen at that address, and have written it."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard, TypeVar
 
-# Of any list in it; the exchange has fewer seats than that, and nobody reads more on a screen.
+# The length of any list in it: no server has as many seats, and no person reads more on a screen.
 LIST_MAX = 0xFFFF
 
 # Figures beyond this are no figures.
@@ -95,7 +95,7 @@ class Listener:
 
 @dataclass(frozen=True)
 class Certificate:
-    """One that clients of TLS are shown."""
+    """A certificate that the server shows to TLS clients."""
 
     certfile: str
     subject: str
@@ -287,7 +287,7 @@ def _histogram(of: "_Reader") -> Histogram:
         p50_us=of.count("p50_us"),
         p90_us=of.count("p90_us"),
         p99_us=of.count("p99_us"),
-        # What took longer than the last bound is in the count alone.
+        # Requests that took longer than the last bound are in the count alone.
         buckets=(*buckets, (math.inf, count)),
     )
 

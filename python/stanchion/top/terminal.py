@@ -83,7 +83,7 @@ class Terminal:
         return found.columns or 80, found.lines or 24
 
     def forget(self) -> None:
-        """Draw everything anew the next time."""
+        """Draw everything the next time, not only changed lines."""
         self._shown = []
 
     @property
@@ -115,7 +115,7 @@ class Terminal:
             raise Closed from error
 
     def typed(self) -> str:
-        """What was typed since. Closed if it hung up."""
+        """The keys typed since the last call. Closed if the terminal hung up."""
         try:
             read = os.read(self.fd, _READ_BYTES)
         except BlockingIOError:
@@ -127,7 +127,7 @@ class Terminal:
         return read.decode(errors="replace")
 
     def _last(self, words: bytes) -> None:
-        """What waits, and these after it; what is not taken in time is thrown away in favour of these."""
+        """Send the waiting output, then these words. If the terminal is too slow, drop it and send only these."""
         waiting, self._pending = self._pending, b""
         if not self._sent(waiting + words):
             termios.tcflush(self.fd, termios.TCOFLUSH)

@@ -20,15 +20,15 @@ _INFO, _ERROR = 20, 40
 # How often the loop shows that it turns, while it has something to do.
 _BEAT_S = 0.25
 
-# What is left of `graceful_timeout` for the process to end in order, before the master kills it; at most a tenth of it.
+# The process ends in order in this last part of `graceful_timeout`, before the master kills it; at most a tenth of it.
 _MARGIN_S = 1.0
 
-# What each of the last steps has at least: most have nothing to wait for.
+# Each of the last steps has at least this long: most have nothing to wait for.
 _STEP_S = 0.1
 
 
 class Puller(Protocol):
-    """What pulls requests: the Rust side."""
+    """The Rust side, which takes requests from the line."""
 
     def fileno(self) -> int: ...
     def silence(self) -> None: ...
@@ -123,7 +123,7 @@ class EventLoop:
         except RuntimeError:
             if self._loop.is_closed():
                 raise
-            # What is awaited here raises none, so somebody has called `stop`. What runs goes on, as if asked to exit.
+            # The awaited future raises no RuntimeError, so the app has called `loop.stop()`. Let running requests end.
             log(_INFO, "the app stopped the event loop: the worker leaves")
             self._puller.leave()
 
@@ -156,14 +156,14 @@ class EventLoop:
             self._when_to_be_gone()
         now = self._loop.time()
         lag_us = max(0, round((now - self._beat_at) * 1e6))
-        # What is asked for here comes in time whatever the app does in this turn.
+        # Set the next beat first: then it is on time, however long the app holds up this turn.
         self._beat_after(now, self._puller.pace())
         self._puller.beat(lag_us)
 
     def _hasten(self) -> None:
         """Beat at the usual pace: there is something to do."""
         now = self._loop.time()
-        # One that is due comes in this turn, and tells how late it is.
+        # A beat that is due already runs in this turn, and reports how late the loop is.
         if now < self._beat_at:
             self._next_beat.cancel()
             self._beat_after(now, _BEAT_S)
@@ -173,7 +173,7 @@ class EventLoop:
         self._next_beat = self._loop.call_at(self._beat_at, self._beat)
 
     def _report(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """What nobody has caught goes to the error log."""
+        """Write an exception that the app has not caught to the error log."""
         text = f"event loop: {context['message']}"
         failure = context.get("exception")
         if failure is not None:
@@ -216,9 +216,9 @@ class Lifespan:
         self._task: asyncio.Task[None] | None = None
         self._answer: Message | None = None
         self._is_answered = asyncio.Event()
-        # What it may answer now: `startup` or `shutdown`.
+        # The event that the app has received last and may answer: `startup` or `shutdown`.
         self._asked: str | None = None
-        # It has asked for an event after the last one, which never comes.
+        # The app waits for an event after the last one, which never comes.
         self._is_waiting_on = asyncio.Event()
         self.state: dict[str, Any] = {}
 
@@ -265,7 +265,7 @@ class Lifespan:
     async def start_up(self) -> None:
         """Let the app start up; StartUpError if it says that it cannot."""
         self._task = asyncio.get_running_loop().create_task(self._call_app())
-        # What it raises is asked for when it is of use; nobody need complain that it was not.
+        # Fetch the exception in a callback, so that asyncio does not log it as never retrieved.
         self._task.add_done_callback(_raised)
         answer = await self._tell("lifespan.startup")
         if answer is None:
@@ -275,7 +275,7 @@ class Lifespan:
             raise StartUpError(answer.get("message") or "the app sent lifespan.startup.failed")
 
     def _is_unsupported(self, failure: BaseException | None) -> None:
-        """The app's call has ended. Its fault is told apart from an app that knows no lifespan by how far it came."""
+        """The app's call has ended: it has failed if it had received an event, else it does not know lifespan."""
         if self._is_needed:
             raise StartUpError("the app does not support lifespan, which `lifespan` is `on` for") from failure
         if failure is not None and self._asked is not None:
@@ -289,7 +289,7 @@ class Lifespan:
         answer = None if self._task.done() else await self._tell("lifespan.shutdown")
         if answer is not None and answer["type"] == "lifespan.shutdown.failed":
             log(_ERROR, f"the app does not shut down: {answer.get('message') or 'it did not say why'}")
-        # What it does after its answer, unless it waits for an event that never comes.
+        # Let the app do what follows its answer, until it returns or waits for an event that never comes.
         await self._first_of(self._is_waiting_on)
         failure = _raised(self._task) if self._task.done() else None
         if failure is not None:
@@ -301,7 +301,7 @@ async def _ended(tasks: "set[asyncio.Task[Any]]") -> None:
 
 
 def _raised(task: "asyncio.Task[None]") -> BaseException | None:
-    """What a task that is done has ended by."""
+    """The exception by which a finished task has ended."""
     return asyncio.CancelledError() if task.cancelled() else task.exception()
 
 

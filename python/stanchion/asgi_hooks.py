@@ -46,7 +46,7 @@ class _Hooked:
 
 
 class _Answer:
-    """What goes out of the app's answer."""
+    """The app's answer, as far as it was sent."""
 
     def __init__(self, send: Send) -> None:
         self.is_cancelled = False
@@ -116,7 +116,7 @@ def _end(hooks: Hooks, req: Request, environ: Environ, told: Told | None) -> Non
 
 
 def _environ(scope: Message) -> Environ:
-    """What a WSGI app would find of the request, as far as hooks look at it."""
+    """The environ that a WSGI app would get for the request, with the keys that hooks look at."""
     target, query = _text(scope["raw_path"]), _text(scope["query_string"])
     client: tuple[str, ...] = scope["client"] or ("",)
     environ: dict[str, Any] = {

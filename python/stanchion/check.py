@@ -39,7 +39,7 @@ def credentials(effective: Effective) -> int:
 
 
 def load(configuration: Configuration, host: AppHost) -> int:
-    """Load the app as `serve` would, as whoever it is to run as, and say why if that fails."""
+    """Load the app as `serve` would, as the user it is to run as, and print the reason if that fails."""
     effective = configuration.effective
     configuration.apply()
     try:
@@ -49,7 +49,7 @@ def load(configuration: Configuration, host: AppHost) -> int:
         return EXIT_APP
     try:
         host.load()
-    # The settings of logging are applied just before the app is imported: what they lack is told as in the template.
+    # The settings of logging are applied just before the app is imported: report what they lack as the template does.
     except (AppLoadError, UsageError) as error:
         complain(describe_failure(error))
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_APP
@@ -69,7 +69,7 @@ def _described(effective: Effective, name: str) -> dict[str, object]:
 
 
 def _privileges(effective: Effective) -> list[tuple[str, str]] | str:
-    """What each process would be allowed. That whoever checks may not start it is no mistake of the settings."""
+    """The privileges of each process. If this user may not start the server, no setting is wrong: give the reason."""
     try:
         return _stanchion.privileges(effective.json)
     except ValueError as error:

@@ -1,7 +1,7 @@
 """The command line: `stanchion serve`, `check`, `ctl`, `top`, `doctor`, `lab`, `help` and `completion`.
 
-This tells the commands apart. What each imports it imports itself: else each process of a server would have it in its
-memory.
+This module finds the command. Each command imports its own modules: else each process of a server would have all of
+them in its memory.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _command(arguments: list[str]) -> Callable[[list[str]], int]:
 
 def _serve(arguments: list[str]) -> int:
     if "--help" in arguments[:-1]:
-        # What stands behind it is what to explain, and no flag that wants a value.
+        # The words after --help are what to explain, and no flag that wants a value.
         return _help(arguments[arguments.index("--help") + 1 :])
     configuration = Configuration(partial(reading.read, arguments))
     return serve(configuration, AppHost(configuration))

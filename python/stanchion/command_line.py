@@ -1,8 +1,8 @@
-"""The command line as settings: flags are made from the table of settings in Rust, and those of gunicorn that have no
-meaning here are told apart.
+"""The command line as settings: flags are made from the table of settings in Rust; flags of gunicorn that have no
+meaning here get an explanation.
 
-Only a process that has read what it was started with has this in its memory, which the master of a server has another
-process do (reading.py).
+Only a process that reads settings has this module in its memory. The master of a server lets another process do it
+(reading.py).
 """
 
 import argparse
@@ -23,7 +23,7 @@ _COMMANDS = tuple(name for name, _, _ in COMMANDS)
 
 
 class Layers(NamedTuple):
-    """What each place says, the lowest first; what there is to warn of; hooks; what is wrong already; and objects."""
+    """The settings of each place, the lowest first; warnings; hooks; errors found so far; and objects."""
 
     layers: Sequence[Layer]
     warnings: Sequence[str]
@@ -33,8 +33,8 @@ class Layers(NamedTuple):
 
 
 def address_of(name: str, location: str | None) -> str | None:
-    """The setting of this name, an address, that `serve` would have here, given a config file or None. Without a look
-    at the others: a mistake among those must not lock the operator out.
+    """The setting of this name, an address, as `serve` would have it here, given a config file or None. Reads only this
+    setting: a mistake in another must not lock the operator out.
     """
     from_env: dict[str, Any] = {}
     for place in config.FLAG_VARIABLES:
@@ -92,8 +92,8 @@ def _asks(options: argparse.Namespace) -> bool:
 def layers_of_program(
     arguments: Sequence[str], init: Callable[[argparse.ArgumentParser, argparse.Namespace, list[str]], Any]
 ) -> Layers:
-    """What `serve` would read, for a program that reads its own command line so. `init` may add settings below these;
-    it is given all settings, None for those that are not on the command line, and the app.
+    """The settings that `serve` would read, for a program that reads its command line as `serve` does. `init` may add
+    settings below these; it gets all settings, with None for those that are not on the command line, and the app.
     """
     options = _parse(arguments, "command line")
     _answer(options, "serve")
@@ -104,14 +104,14 @@ def layers_of_program(
 
 
 def servable(arguments: Sequence[str]) -> Effective:
-    """What `serve` has by these arguments, and whatever else has a say in it."""
+    """The settings of `serve` with these arguments, the environment and the config file."""
     options = _parse(arguments, "command line")
     _answer(options, "serve")
     return _servable(options)
 
 
 def servable_without_file(arguments: Sequence[str]) -> Effective | None:
-    """The same, unless a config file has a say in it, or words were asked for: then None."""
+    """The same, or None if there is a config file, or if the arguments ask for help or the version."""
     options = _parse(arguments, "command line")
     if _asks(options) or _location(_asked(options)) is not None or config.default_file() is not None:
         return None
@@ -126,7 +126,7 @@ def parse_for_check(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def checked(options: argparse.Namespace) -> Effective:
-    """What `check` is to show of these."""
+    """The settings that `check` shows for these arguments."""
     return (_servable if options.load else _effective)(options)
 
 
@@ -141,7 +141,7 @@ def _effective(options: argparse.Namespace) -> Effective:
 
 
 def _layers(options: argparse.Namespace, of_program: Mapping[str, Any] = MappingProxyType({})) -> Layers:
-    """What each place says, as `config.resolve` takes it."""
+    """The settings of each place, as `config.resolve` takes them."""
     asked = _asked(options)
     # A config file imports what lies beside it, as it may in gunicorn.
     import_first(os.getcwd())
@@ -164,13 +164,13 @@ def _layers(options: argparse.Namespace, of_program: Mapping[str, Any] = Mapping
         warnings += file.warnings
     for place, parsed in asked.items():
         if parsed.ignored:
-            warnings.append(f"{place}: ignored, without meaning here: {', '.join(parsed.ignored)}")
+            warnings.append(f"{place}: no effect in stanchion, ignored: {', '.join(parsed.ignored)}")
         layers.append(Layer(place, _settings_of(parsed)))
     return Layers(layers, warnings, functions, errors, objects)
 
 
 def _servable(options: argparse.Namespace) -> Effective:
-    """The same, if it names an app."""
+    """The same; UsageError if no setting names an app."""
     effective = _effective(options)
     if effective.values["wsgi_app"] is None and effective.values["paste"] is None:
         raise UsageError("no app to serve: name it, as in `stanchion serve module:app`")
@@ -272,7 +272,7 @@ def _parse(arguments: Sequence[str], place: str, for_check: bool = False) -> arg
     if unknown:
         reasons = _unknown(unknown, getattr(options, "wsgi_app", None))
         raise UsageError(*(f"{place}: {reason}" for reason in reasons))
-    # What a class stands for is below what is said outright, whichever stands first.
+    # A flag of its own overrides a setting that follows from --worker-class, in whatever order they stand.
     return argparse.Namespace(**{**options.of_class, **vars(options)})
 
 

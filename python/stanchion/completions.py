@@ -157,4 +157,4 @@ def _fish_text(text: str) -> str:
 
 
 SHELLS: dict[str, Callable[[Iterable["Setting"], Commands, CheckFlags], str]] = {"bash": bash, "zsh": zsh, "fish": fish}
-"""What writes the completions of each."""
+"""The function that writes the completions of each shell."""

@@ -55,7 +55,7 @@ class Layer(NamedTuple):
 
 
 class ConfigFile(NamedTuple):
-    """What a config file holds, why it must not be used, and what there is to warn of."""
+    """A config file's settings, hooks and objects, the errors that forbid its use, and warnings."""
 
     layer: Layer
     hooks: Mapping[str, hooks.Function]
@@ -107,7 +107,7 @@ def read_file(location: str) -> ConfigFile:
     refusals, ignored = gunicorn.sort_out(held)
     warnings = [f"{location}: {slip}" for slip in _slips(held)]
     if ignored:
-        warnings.append(f"{location}: ignored, without meaning here: {', '.join(ignored)}")
+        warnings.append(f"{location}: no effect in stanchion, ignored: {', '.join(ignored)}")
     errors = [f"config file {location}: {one}" for one in complaints + refusals]
     return ConfigFile(layer, functions, errors, warnings, objects)
 
@@ -123,13 +123,13 @@ _OBJECTS: Mapping[str, type] = MappingProxyType({"logconfig_dict": dict, "logger
 
 
 def objects_of(held: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Those of these settings, and the texts that stand for them."""
+    """The settings among these that are objects of Python's, and the texts that stand for them."""
     objects = {name: held[name] for name, kind in _OBJECTS.items() if isinstance(held.get(name), kind)}
     return objects, {name: _as_text(value) for name, value in objects.items()}
 
 
 def _as_text(value: Any) -> str:
-    """For those who need to know that there is one, and for people."""
+    """A text for processes that need to know only that there is such an object, and for people."""
     if isinstance(value, type):
         return f"{value.__module__}.{value.__qualname__}"
     return json.dumps(value, default=repr) if value else ""
@@ -196,7 +196,7 @@ def resolve(
 
 def _sets_up_logging(path: str) -> bool:
     """Whether an ini file has the section that logging.config.fileConfig begins with."""
-    # One that cannot be read is told of when the app is loaded from it.
+    # An unreadable file is reported later, when the app is loaded from it.
     with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
         return any(line.startswith("[loggers]") for line in file)
     return False
@@ -208,7 +208,7 @@ def _run_config(location: str) -> dict[str, Any]:
         module = location.removeprefix("python:")
         return _run(location, lambda: vars(_import_anew(module)))
     path = location.removeprefix("file:")
-    if path == os.devnull:  # How scripts say that no file is to be read, not even the one in the working directory.
+    if path == os.devnull:  # Scripts name it so that no file is read, not even the one in the working directory.
         return {}
     if not os.path.isfile(path):
         raise UsageError(f"there is no config file {path!r}")
@@ -229,11 +229,11 @@ def _run(location: str, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return dict(read())
     except UsageError:
         raise
-    # One that calls sys.exit() is as broken as one that raises.
+    # A file that calls sys.exit() is as broken as one that raises.
     except (Exception, SystemExit) as error:
         from stanchion.tracebacks import user_traceback
 
-        reason = f"the config file {location!r} cannot be read to its end: correct what the traceback shows"
+        reason = f"the config file {location!r} raised an error: correct what the traceback shows"
         if isinstance(error, trust.NotRoots):
             reason += f": {error}"
         elif isinstance(error, ImportError) and not trust.may_import_from(os.getcwd()):

@@ -18,7 +18,7 @@ INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
 class _Surroundings:
-    """What a reading may change of this process."""
+    """The state of this process that a reading may change."""
 
     def __init__(self) -> None:
         self.directory: str | None = None
@@ -31,7 +31,7 @@ class _Surroundings:
 
     def restore(self) -> None:
         if self.directory is not None:
-            # If it is gone by now we stay where we are; the rest is taken back all the same.
+            # If the directory is gone, the process stays where it is; the rest is taken back nevertheless.
             with contextlib.suppress(OSError):
                 os.chdir(self.directory)
         sys.path[:] = self.path
@@ -80,7 +80,7 @@ class Configuration:
         self._reading.paths = frozenset(sys.path) - frozenset(self._reading.bare.path)
 
     def reread(self) -> None:
-        """Read it again from where it came from, and apply it. What raises has changed nothing.
+        """Read it again from where it came from, and apply it. A reading that raises changes nothing.
 
         The file runs again, and so does what it imports, unless that is installed.
         """

@@ -1,7 +1,7 @@
 """`stanchion ctl`: commands to a running server over its control socket, and its answers for people.
 
-What goes over the socket is fixed by crates/stanchion-server/src/control/: one JSON object on a
-line for each request, and one for each answer.
+crates/stanchion-server/src/control/ defines the protocol of the socket: one JSON object on a line for each request, and
+one for each answer.
 """
 
 import argparse
@@ -28,11 +28,11 @@ PROMPT_S = 10.0
 # A day: no command takes longer.
 TIMEOUT_S_MAX = 86_400.0
 
-# What fits into the request; the server knows how many it has seats for.
+# The largest number that the request has room for; the server knows how many workers it has room for.
 WORKERS_MAX = 0xFFFF
 _WORKERS_DIGITS_MAX = 5
 
-# The server keeps its answers below this; it is checked here too, as anybody may listen there.
+# The server keeps its answers below this; it is checked here too, as any process may listen there.
 ANSWER_BYTES_MAX = 4 * 1024 * 1024 + 1024
 
 _PREFIX = "unix:"
@@ -47,12 +47,12 @@ Usage: stanchion ctl [--control unix:PATH] [-c CONFIG] [--json]
 Commands:
   status    What the server is doing
   workers   What each worker is doing
-  reload    Read configuration and code anew; ends when the new code serves
+  reload    Load configuration and code again; ends when the new code serves
   upgrade   Hand over to the stanchion installed now; ends when that one serves
   scale N   Keep N workers
-  drain     Serve who is here, then stop; ends when that has begun, or with
+  drain     Serve present clients, then stop; ends when that has begun, or with
             --wait when the server has ended
-  reopen    Open the log files anew
+  reopen    Open the log files again
   quit      Stop now; with --wait as above
   dump      Show the Python stacks of all workers
 
@@ -69,7 +69,7 @@ Exit codes: 0 done; 1 refused or failed, the reason is on standard error;
 
 
 class Failed(Exception):
-    """The command was not carried out, or nobody knows; its text says why, and `exit_code` what to end with."""
+    """The command has failed, or its result is unknown; the text says why, and the program ends with `exit_code`."""
 
     def __init__(self, reason: str, exit_code: int = EXIT_FAILED) -> None:
         super().__init__(reason)
@@ -77,7 +77,7 @@ class Failed(Exception):
 
 
 class CommandLine(NamedTuple):
-    """What the command line asks for."""
+    """The command, its request and its options, from the command line."""
 
     command: str
     request: Mapping[str, Any]
@@ -199,7 +199,7 @@ def socket_path(control: str | None) -> str:
 
 
 class Call:
-    """A connection to a server that is told something; Failed if there is none, or no answer in time."""
+    """A connection that sends a server one command; Failed if there is no server, or no answer in time."""
 
     def __init__(self, path: str, timeout_s: float | None) -> None:
         self._where = f"{_PREFIX}{path}"
@@ -208,7 +208,7 @@ class Call:
         self._connection = socket.socket(socket.AF_UNIX)
         try:
             self._connect(path)
-            # Before it is told to leave: later the number may be another's.
+            # Before the server can leave: later its pid may belong to another process.
             self._server = self._pidfd()
         except BaseException:
             self._connection.close()
@@ -345,7 +345,7 @@ def _stopped(processes: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _counts(counts: Mapping[str, int]) -> str:
-    """Those that are not 0."""
+    """The counts that are not 0."""
     return ", ".join(f"{name} {count}" for name, count in counts.items() if count) or "none"
 
 

@@ -111,5 +111,5 @@ def _wait(told: int, errorlog: str, between: int) -> NoReturn:
     if code:
         complain(f"stanchion: the server has not started: the reason is {where}")
         os._exit(code[0])
-    complain(f"stanchion: the server ended before it served, and without a word why; its log is {where}")
+    complain(f"stanchion: the server exited before it was ready, without giving a reason; its log is {where}")
     os._exit(1)

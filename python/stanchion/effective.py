@@ -23,7 +23,7 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class UsageError(Exception):
-    """What the user asked for cannot be done: one line for each reason, and a traceback if Python has one."""
+    """The server cannot do what the user asked for: one line for each reason, and a traceback if Python has one."""
 
     def __init__(self, *reasons: str, traceback: str | None = None) -> None:
         super().__init__("\n".join(reasons))
@@ -50,11 +50,11 @@ class Effective:
         self.values = MappingProxyType(dict(values))
         self.origins = MappingProxyType(dict(origins))
         self.json = json
-        """The values for the server: those that somebody has set, as the others are the table's own."""
+        """The values for the server: only those that are set somewhere, as the others have the table's defaults."""
         self.warnings = tuple(warnings)
         self.hooks = MappingProxyType(dict(hooks))
         self.objects = MappingProxyType(dict(objects))
-        """What a config file has for settings that may hold more than a text can say."""
+        """The Python objects in a config file, for settings that may be more than a text."""
 
 
 # Classes that ask for nothing beyond what the server does by itself.
@@ -80,7 +80,7 @@ def apply(effective: Effective) -> None:
 
 
 def import_app(effective: Effective) -> None:
-    """In a process that loads the app, as whoever it is to run as: let imports look also where root's must not."""
+    """In the process that loads the app, as the user it is to run as: let imports look also where root's must not."""
     trust.GUARD.leave()
     for directory in _of_app(effective):
         if directory not in sys.path:

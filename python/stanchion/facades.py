@@ -1,6 +1,6 @@
-"""What hooks are given: `server`, `worker`, and for requests `req` and `resp`.
+"""The arguments of hooks: `server`, `worker`, and for requests `req` and `resp`.
 
-They have of gunicorn's objects what such functions use in practice, under the same names.
+They have the members of gunicorn's objects that hooks use in practice, under the same names.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Config:
 
     @property
     def proc_name(self) -> str:
-        """What the server is called: as the setting says, or else by its app."""
+        """The server's name: the setting, or else its app."""
         values = self._values
         name: str = values["proc_name"] or values["paste"] or values["wsgi_app"] or "stanchion"
         return name
@@ -64,7 +64,7 @@ def _address(text: str) -> tuple[str, int] | str:
 
 
 class Server:
-    """What hooks are given as `server`: it stands for the master."""
+    """The argument `server` of hooks: it stands for the master."""
 
     def __init__(self, cfg: Config, pid: int) -> None:
         self.cfg = cfg
@@ -86,7 +86,7 @@ class Server:
 
 
 class Worker:
-    """What hooks are given as `worker`."""
+    """The argument `worker` of hooks."""
 
     def __init__(self, cfg: Config, nr: int, pid: int | str, ppid: int, listen: Listen | None = None) -> None:
         self._listen = listen
@@ -140,7 +140,7 @@ class Worker:
 
 
 class Request:
-    """What hooks are given as `req`: the request as it came, before the app has seen it."""
+    """The argument `req` of hooks: the request as it came, before the app has seen it."""
 
     def __init__(self, environ: Environ) -> None:
         self.method: str = environ["REQUEST_METHOD"]
@@ -160,7 +160,7 @@ class Request:
         self.headers: list[tuple[str, str]] = [
             (_field(key), value) for key, value in environ.items() if _is_field(key) and isinstance(value, str)
         ]
-        """Names in capitals. What pre_request adds or changes here, the app finds in its environ."""
+        """Names in capitals. The app finds in its environ the fields that pre_request adds or changes here."""
 
 
 def _is_field(key: str) -> bool:
@@ -178,7 +178,7 @@ def key_of(field: str) -> str:
 
 
 class Answer:
-    """What hooks are given as `resp`: how the app's answer began, and how much of it went out."""
+    """The argument `resp` of hooks: how the app's answer began, and how much of it went out."""
 
     def __init__(self, code: int, reason: str, headers: list[tuple[str, str]], sent: int) -> None:
         self.status = f"{code} {reason}"

@@ -22,7 +22,7 @@ from stanchion.server_log import MOMENT
 if TYPE_CHECKING:
     from datetime import timedelta
 
-# What a dictionary leaves out is as in gunicorn.
+# gunicorn's defaults, for keys that a dictionary leaves out.
 CONFIG_DEFAULTS: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -56,7 +56,7 @@ CONFIG_DEFAULTS: dict[str, Any] = {
 
 
 class SafeAtoms(dict[str, Any]):
-    """What a format may name of a request; `-` for what there is not. What was sent cannot leave its line."""
+    """The values that a format may name; `-` for any other name. A value from the client cannot begin a new line."""
 
     def __init__(self, atoms: Mapping[str, Any]) -> None:
         super().__init__({name: _quotable(value) for name, value in atoms.items()})
@@ -160,7 +160,7 @@ class Logger:
         return time.strftime("[%d/%b/%Y:%H:%M:%S %z]", time.localtime(MOMENT.created))
 
     def atoms(self, resp: Any, req: Any, environ: Mapping[str, Any], request_time: "timedelta") -> dict[str, Any]:
-        """What a format may name of a request."""
+        """The values of a request that a format may name."""
         status = resp.status.split(None, 1)[0] if isinstance(resp.status, str) else resp.status
         sent = getattr(resp, "sent", None)
         taken_us = (request_time.days * 86_400 + request_time.seconds) * 1_000_000 + request_time.microseconds
@@ -212,7 +212,7 @@ class Logger:
             self.access_log.info(self.cfg.access_log_format, atoms)
 
     def reopen_files(self) -> None:
-        """Open the files of Python's handlers anew."""
+        """Open the files of Python's handlers again."""
         server_log.reopen_each_file()
 
     def close_on_exec(self) -> None:
@@ -254,7 +254,7 @@ class _Cfg(Config):
     """The settings as a class of gunicorn's reads them."""
 
     def __init__(self, effective: Effective) -> None:
-        # An ordinary user may give a file to nobody else: the process is by now whoever it is to be.
+        # Only root may give a file to another user: name the user that this process runs as by now.
         own = {"user": os.geteuid(), "group": os.getegid()}
         super().__init__({**effective.values, **own, **effective.objects})
 
@@ -266,7 +266,7 @@ def set_up(configuration: Configuration) -> None:
         logger = _class_of(effective)(_Cfg(effective))
     except UsageError:
         raise
-    # Whatever a class of the operator's, or a handler that it makes, raises.
+    # A class of the operator's, or a handler that it makes, may raise anything.
     except Exception as error:
         given = of_logging(effective.values)
         because = error.__cause__ or error.__context__

@@ -18,7 +18,7 @@ _BEAT_S = 0.25
 
 
 class GreenPuller(Protocol):
-    """What pulls requests: the Rust side."""
+    """The Rust side, which takes requests from the line."""
 
     def fileno(self) -> int: ...
     def turn(self) -> None: ...
@@ -120,7 +120,7 @@ class HubLoop:
     def _hasten(self) -> None:
         """Beat at the usual pace: there is something to do."""
         now = monotonic()
-        # One that is due comes in this turn, and tells how late it is.
+        # A beat that is due already runs in this turn, and reports how late the hub is.
         if now < self._beat_at:
             self._beat_after(now, _BEAT_S)
 
@@ -129,7 +129,7 @@ class HubLoop:
         for other in self._timers.values():
             other.stop()
         if pause_s not in self._timers:
-            # With a time to repeat it after: of a timer without, libev's start takes what was left of it when it
-            # stopped, which is nothing if it had come.
+            # A timer that repeats: libev starts a timer that does not with the rest it had when it stopped, and that is
+            # nothing if it had run out.
             self._timers[pause_s] = self._loop.timer(pause_s, pause_s)
         self._timers[pause_s].again(self._beat, update=True)

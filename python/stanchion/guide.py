@@ -46,7 +46,7 @@ def _about(what: str) -> str:
 
 
 def _known() -> dict[str, Setting | str]:
-    """What each name and flag stands for: a setting, or words about something else."""
+    """The meaning of each name and flag: a setting, or words about something else."""
     known: dict[str, Setting | str] = {}
     for name in sorted(hooks.NAMES):
         arguments = hooks.ARGUMENTS[hooks.ALIASES.get(name, name)]

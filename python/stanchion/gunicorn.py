@@ -1,11 +1,11 @@
-"""What gunicorn knows and stanchion does not: names to explain, so that nothing is dropped silently.
+"""Names that gunicorn knows and stanchion does not, each with an explanation, so that nothing is dropped silently.
 
-Some have another name here, and `worker_class` is `interface` for those classes of which there is the like. Each other
-one has one rule, wherever it comes from, a config file or a command line. A value that asks for
-what happens here anyway is accepted without a word, and so is any of a setting that has no meaning
-here and whose effect nobody misses: `worker_tmp_dir`, or `dirty_timeout`, which in gunicorn does nothing
-either without `dirty_apps`. One that somebody may miss is ignored with a warning. Any other stops the
-start, with the way to get the same here. docs/reference/gunicorn-settings.md is made from this.
+Some settings have another name here, and `worker_class` becomes `interface` for those classes that have an equivalent.
+Each other name has one rule, for config files and command lines alike. The server accepts without a word a value that
+asks for what happens here anyway, and any value of a setting that has no meaning here and whose effect no user misses:
+`worker_tmp_dir`, or `dirty_timeout`, which in gunicorn too does nothing without `dirty_apps`. It ignores with a warning
+a setting that a user may miss. Any other setting stops the start, with the way to get the same here.
+docs/reference/gunicorn-settings.md is made from this.
 """
 
 import reprlib
@@ -21,8 +21,8 @@ class Foreign(NamedTuple):
     flags: tuple[str, ...] = ()
     takes_value: bool = True
     refusal: str | None = None  # why it stops the start, and what to do instead
-    harmless: str | None = None  # why nobody misses it: it is accepted without a word
-    instead: str | None = None  # of one that is ignored with a warning: what to use
+    harmless: str | None = None  # why no user misses it: it is accepted without a word
+    instead: str | None = None  # what to use instead, for a setting that is ignored with a warning
     same: tuple[object, ...] = ()  # values that ask for what happens here anyway; None always does
 
     def is_honoured(self, value: object) -> bool:
@@ -87,7 +87,7 @@ WORKER_CLASSES: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "uvicorn_worker.UvicornH11Worker": _ASYNCIO,
     }
 )
-"""What each stands for, by settings."""
+"""The settings that each class stands for."""
 
 
 class Synonym(NamedTuple):
@@ -139,7 +139,7 @@ FOREIGN = (
         "do_handshake_on_connect",
         ("--do-handshake-on-connect",),
         takes_value=False,
-        harmless="handshakes are made as clients connect, and keep nobody waiting",
+        harmless="handshakes are made as clients connect, and no other client waits for them",
     ),
     Foreign(
         "asgi_disconnect_grace_period",
@@ -163,12 +163,12 @@ NAMES = (*BY_NAME, *(synonym.name for synonym in SYNONYMS))
 
 
 def meaning_of_class(value: object) -> Mapping[str, str]:
-    """What this `worker_class` stands for, by settings; nothing if it is None."""
+    """The settings that this `worker_class` stands for; none if it is None."""
     return next((meaning for name, meaning in WORKER_CLASSES.items() if _is_same(value, name)), {})
 
 
 def translated(held: Mapping[str, object]) -> dict[str, object]:
-    """Settings that these variables of a config file give by gunicorn's names, but for those that it has itself."""
+    """Settings that these variables of a config file give by gunicorn's names, unless it has the own name, too."""
     given: dict[str, object] = {**meaning_of_class(held.get("worker_class"))}
     given |= {one.setting: held[one.name] for one in SYNONYMS if held.get(one.name) is not None}
     return {name: value for name, value in given.items() if name not in held}

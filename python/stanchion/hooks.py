@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Function = Callable[..., object]
 Told = tuple[int, str, list[tuple[str, str]], int]
-"""What Rust knows of an answer: status, reason, headers, bytes of the body that were sent."""
+"""An answer as Rust reports it: status, reason, headers, bytes of the body that were sent."""
 
 ARGUMENTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -42,7 +42,7 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "on_exit": ("server",),
     }
 )
-"""What each is called with."""
+"""The names of each hook's arguments."""
 
 # Unicorn's names.
 ALIASES: Mapping[str, str] = MappingProxyType({"before_fork": "pre_fork", "after_fork": "post_fork"})
@@ -170,7 +170,7 @@ class Hooks:
         return Request(environ)
 
     def before_request(self, req: Request, environ: Environ) -> list[tuple[str, str]]:
-        """Run pre_request, and give the fields that it has added or changed. What it raises is the reason for a 500."""
+        """Run pre_request, and return the fields that it has added or changed. If it raises, the answer is a 500."""
         function = self._functions.get("pre_request")
         if function is None:
             return []
@@ -187,7 +187,7 @@ class Hooks:
             function(self._worker, req, environ, None if told is None else Answer(*told))
 
     def _arguments(self, name: str, *facts: int) -> tuple[object, ...]:
-        """What the hook is called with, after what its moment means for `server` and `worker`."""
+        """The hook's arguments, with `server` and `worker` as they are at its moment."""
         server = self._server
         match name, facts:
             case "nworkers_changed", (new, old):

@@ -1,4 +1,4 @@
-"""By which interface an app is called: what can be told without calling it."""
+"""The interface by which an app is called, as far as its code shows it without a call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def interfaces_of(app: App) -> list[str]:
     if is_coroutine_function(app):
         return [ASGI] if takes_scope else []
     takes_environ = _takes(app, {}, print)
-    # Some coroutine functions cannot be told: those behind a decorator, or compiled.
+    # Some coroutine functions do not show that they are: those behind a decorator, or compiled.
     return [name for name, fits in ((WSGI, takes_environ), (ASGI, takes_scope)) if fits]
 
 
@@ -83,7 +83,7 @@ def is_coroutine_function(app: object) -> bool:
         return True
     function = app if isinstance(app, FunctionType) else instance_call(type(app))
     if isinstance(function, FunctionType) and not vars(function):
-        # Nobody has marked it as one, of which `inspect` knows how that is done.
+        # It has no mark, so its code decides. `inspect`, which is slow to import, is needed only to read a mark.
         return bool(function.__code__.co_flags & _CO_COROUTINE)
     import inspect
 
@@ -91,8 +91,8 @@ def is_coroutine_function(app: object) -> bool:
 
 
 def _is_marked(app: object) -> bool:
-    """Whether somebody has said so of what is none, such as an object whose `__call__` gives what is to be awaited:
-    by `inspect.markcoroutinefunction`, or by asgiref's for Pythons before 3.12, which have no such thing.
+    """Whether a mark says that the app is one though its code is not, such as an object whose `__call__` returns an
+    awaitable. `inspect.markcoroutinefunction` sets that mark, or asgiref's function for Pythons before 3.12.
     """
     # It may be a method.
     app = getattr(app, "__func__", app)
@@ -100,13 +100,13 @@ def _is_marked(app: object) -> bool:
         return False
     import inspect
 
-    # Whoever marks it so has imported it for that.
+    # Code that sets asyncio's mark has imported this module for it.
     marks = vars(sys.modules.get("asyncio.coroutines", inspect))
     return inspect.iscoroutinefunction(app) or (_MARK in marks and getattr(app, _MARK, None) is marks[_MARK])
 
 
 def instance_call(kind: type) -> object:
-    """What instances of a class are called by."""
+    """The `__call__` of a class's instances."""
     return next((vars(one)["__call__"] for one in kind.__mro__ if "__call__" in vars(one)), None)
 
 

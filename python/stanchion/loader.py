@@ -75,26 +75,26 @@ def _directory_as_named() -> str:
 
 
 class AppHost:
-    """What the server asks of Python: the app, the files that it came from, the hooks, the configuration."""
+    """The Python side of the server: the app, the files that it came from, the hooks, the configuration."""
 
     # How this process was started, for a master that is to follow it; an app may change both.
     started_as = (list(sys.orig_argv), _directory_as_named())
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
-        # The app, if it was imported and has the other interface: this process may go over to a house for that.
+        # The app, if it was imported and has the other interface: this process may go over to a generation for that.
         self._imported: App | None = None
 
     @property
     def spec(self) -> str:
-        """What names the app, or the PasteDeploy file that does."""
+        """The name of the app, or of the PasteDeploy file that names it."""
         values = self.configuration.effective.values
         spec: str = values["paste"] or values["wsgi_app"]
         return spec
 
     def load(self, expected: str | None = None) -> App:
-        """Import the app; AppLoadError if it is broken, OtherInterfaceError if it is to say by which interface it is
-        called, and that is not the one that is expected. Expected as it is called, it is not imported again.
+        """Import the app. AppLoadError if it is broken; OtherInterfaceError if `interface` is `auto` and the app has
+        another interface than the expected one. The next call, with the right one, does not import it again.
         """
         if self._imported is None:
             self._imported = self._import()
@@ -183,7 +183,7 @@ class AppHost:
         return Scribe(self.configuration)
 
     def reopen_logs(self) -> None:
-        """Open the files of Python's handlers anew, if this process has any."""
+        """Open the files of Python's handlers again, if this process has any."""
         if "logging" in sys.modules:
             from stanchion.server_log import reopen_files
 
@@ -206,16 +206,16 @@ class AppHost:
         self.configuration.hooks.run(name, *facts)
 
     def request_hooks(self) -> Hooks | None:
-        """What runs for each request, if anything does."""
+        """The hooks that run for each request, or None."""
         hooks = self.configuration.hooks
         return hooks if hooks.of_requests else None
 
     def enter(self, listen: Listen) -> None:
-        """In a worker that has hooks: what lets them listen by themselves."""
+        """In a worker that has hooks: give them the function by which they listen."""
         self.configuration.hooks.entered(listen)
 
     def event_loop(self, app: Any, puller: Any) -> Any:
-        """In a worker whose app is an ASGI one: what runs its event loop."""
+        """In a worker whose app is an ASGI one: the object that runs its event loop."""
         # Imported here, so that no other worker has asyncio in its memory.
         from stanchion.asgi import EventLoop
         from stanchion.asgi_hooks import between
@@ -233,7 +233,7 @@ class AppHost:
         faulthandler.register(dump_signal, file=dumps, all_threads=True)
 
     def reconfigure(self) -> str:
-        """Read the configuration again, and give the settings, as JSON. What raises has changed nothing."""
+        """Read the configuration again, and return the settings as JSON. A reading that raises changes nothing."""
         self.configuration.reread()
         effective = self.configuration.effective
         for warning in effective.warnings:
@@ -241,10 +241,10 @@ class AppHost:
         return effective.json
 
     def thread_names(self) -> dict[int, str]:
-        """What Python calls the threads of this process, by the kernel's ids."""
+        """Python's names of the threads of this process, by the kernel's ids."""
         threading = sys.modules.get("threading")
         if threading is None:
-            return {}  # nobody has started a thread through it
+            return {}  # no code has started a thread through it
         return {thread.native_id: thread.name for thread in threading.enumerate() if thread.native_id is not None}
 
     def revert(self) -> None:
@@ -273,7 +273,7 @@ def load_app(spec: str) -> App:
 
 
 def product(app: object, factory: str) -> App:
-    """What a function of the program's own has given, if it is an app."""
+    """The object that a function of the program has returned, if it is an app; else AppLoadError."""
     return _checked(app, _Spec(factory, "", None, ([], {})))
 
 
@@ -309,7 +309,7 @@ def _variable(text: str) -> tuple[str, str]:
 
 
 def describe_failure(error: BaseException) -> str:
-    """What the log should hold of a failure: the user's traceback, then one line of advice."""
+    """The text of a failure for the log: the user's traceback, then one line of advice."""
     match error:
         case AppLoadError():
             shown, line = error.__cause__, f"cannot load the app: {error.message}; {error.advice}"

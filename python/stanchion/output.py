@@ -1,4 +1,4 @@
-"""What is printed for people, who may read it through head, on a terminal that obeys what it is sent."""
+"""Text for people, who may pipe it into head(1), or read it on a terminal that obeys control characters."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from typing import Any
 
 MASK = "***"
 
-# What comes before the host of a URL (RFC 3986 section 3.2.1), also with characters that it should have escaped.
+# The part before the host of a URL (RFC 3986 section 3.2.1), also with characters that should be escaped there.
 _USERINFO = re.compile(r"(?<=://)\S*@")
 
 # The name in `name=value`, `name: value` or `'name': 'value'`.
@@ -34,11 +34,11 @@ def show(text: str) -> None:
 
 
 def put(text: str) -> None:
-    """Print what is known to be harmless; whoever reads it may have seen enough before the end."""
+    """Print a text that is known to be harmless. The reader may close the pipe before the end."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
-        # What Python flushes at exit must go elsewhere.
+        # Python flushes the rest at exit: let that go elsewhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

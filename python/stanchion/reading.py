@@ -1,8 +1,9 @@
 """The settings of `serve`, read so that nothing of the reading stays in the memory of a master.
 
-What reads them (command_line.py and what it imports: `argparse`, `json`, `re`, `typing`) is needed for a moment, but
-the master would have it for life. So a child process reads, and this one gets the values. A config file may change
-whatever it likes of the process that runs it, and has hooks for it: where there is one, all is read here.
+The modules that read settings (command_line.py and its imports: `argparse`, `json`, `re`, `typing`) are needed for a
+moment, but the master would have them for life. So a child process reads, and passes the values to this one. If there
+is a config file, this process reads it itself: the file may change the process that runs it, and hooks are functions
+in it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def read(arguments: Sequence[str]) -> Effective:
-    """What `serve` has by these arguments. UsageError if that cannot be, Answered if they ask for words only."""
+    """The settings of `serve` with these arguments. UsageError if they are wrong, Answered if they ask for help."""
     effective = _from_child(arguments)
     if effective is not None:
         import_first(os.getcwd())
@@ -45,18 +46,18 @@ def _from_child(arguments: Sequence[str]) -> Effective | None:
         os.close(sender)
     with open(receiver, "rb") as pipe:
         told = pipe.read()
-    # Who has inherited that SIGCHLD is ignored learns nothing of how a child ends (waitpid(2)).
+    # If this process has inherited an ignored SIGCHLD, waitpid(2) fails: the kernel keeps no child's status.
     with contextlib.suppress(ChildProcessError):
         os.waitpid(child, 0)
     try:
         return Effective(*marshal.loads(told))
     except (EOFError, TypeError, ValueError):
-        # It was killed, if it is not nothing at all.
+        # The child wrote nothing, or was killed while it wrote.
         return None
 
 
 def _tell(receiver: int, arguments: Sequence[str]) -> NoReturn:
-    """In the child, which ends here, and without a word: what is wrong is said where it is read again."""
+    """In the child, which ends here without any message: the parent reads again, and then reports what is wrong."""
     try:
         from stanchion import command_line
 

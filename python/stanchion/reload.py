@@ -30,7 +30,7 @@ def watched_files(extra: Sequence[str] = ()) -> list[str]:
 
 def _module_sources() -> Iterator[str]:
     for module in list(sys.modules.values()):
-        # Some programs put other objects there. Those of cffi say of themselves that they are modules.
+        # Some programs put other objects there. cffi's objects claim to be modules, so ask for the type.
         if not issubclass(type(module), ModuleType):
             continue
         # object's own way: a lazy module would take any other for a reason to load.

@@ -36,7 +36,7 @@ class Scribe:
 
     def access(self, line: str) -> bool:
         """A line for the access log: what the acceptor says of a request that is over. False if it makes no sense."""
-        # What the operator's code raises below is not taken for that.
+        # Only these lines are in the `try`: an error of the operator's code below is no malformed line.
         try:
             said = json.loads(line)["access"]
             environ = _environ(said)
@@ -51,7 +51,7 @@ class Scribe:
         return True
 
     def reopen(self) -> None:
-        """Open the handlers' files anew."""
+        """Open the handlers' files again."""
         server_log.reopen_files()
 
     def finish(self) -> None:
@@ -62,7 +62,7 @@ class Scribe:
 
 
 def _as_logged(factory: Any) -> Any:
-    """A factory of records that have the process and the time of whoever logged them."""
+    """A factory of records that have the process id and the time of the process that logged them."""
 
     def record(*args: Any, **kwargs: Any) -> logging.LogRecord:
         made: logging.LogRecord = factory(*args, **kwargs)
@@ -78,7 +78,7 @@ def _as_logged(factory: Any) -> Any:
 
 
 def _environ(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What the app's own environ has of such a request, and what only the acceptor knows."""
+    """The environ that the app has for such a request, and what only the acceptor knows."""
     environ = {
         "REQUEST_METHOD": said["method"],
         "RAW_URI": said["target"],

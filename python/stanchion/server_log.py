@@ -1,6 +1,7 @@
-"""Loggers that write to the server's logs: that of hooks, and those which apps borrow under gunicorn's names.
+"""Loggers that write to the server's logs: the hooks' logger, and the loggers that apps borrow under gunicorn's names.
 
-Nothing imports this before somebody imports `logging`, so a process that does not log has neither in its memory.
+The server imports this only after some other code has imported `logging`: a process that does not log has neither in
+its memory.
 """
 
 import contextlib
@@ -33,7 +34,7 @@ class _Moment:
 
     @contextlib.contextmanager
     def be(self, pid: int, created: float) -> Iterator[None]:
-        """What this thread logs meanwhile, another process has logged then."""
+        """Give this thread's log lines meanwhile another process's pid, and the time at which it logged them."""
         self.pid, self.created, self._thread = pid or None, created, threading.get_ident()
         try:
             yield
@@ -41,7 +42,7 @@ class _Moment:
             self.pid = self.created = self._thread = None
 
     def is_mine(self) -> bool:
-        """Whether it is so for the thread that asks."""
+        """Whether the calling thread has set the moment."""
         return self._thread == threading.get_ident()
 
 
@@ -49,7 +50,7 @@ MOMENT = _Moment()
 
 
 class _OfServer(logging.Handler):
-    """One that a configuration of logging, or a class of gunicorn's, replaces, as it would gunicorn's own."""
+    """A handler that a configuration of logging, or a class of gunicorn's, replaces, as it would gunicorn's own."""
 
     _gunicorn = True
 
@@ -66,7 +67,7 @@ class _ErrorLog(_OfServer):
             elif self.formatter is None:
                 _stanchion.log(record.levelno, text)
             else:
-                # Whoever gave it a format wants that and no other.
+                # The operator has given it a format: write only that.
                 _stanchion.log_as_it_is(f"{text}\n".encode(errors="backslashreplace"))
         except (KeyError, TypeError, ValueError):
             self.handleError(record)
@@ -121,13 +122,13 @@ LOGGER.addHandler(_ErrorLog())
 
 
 def reopen_files() -> None:
-    """Open the files of all handlers anew, as the operator's class does it if there is one."""
+    """Open the files of all handlers again, in the way of the operator's class if there is one."""
     reopen = getattr(LOGGER, "reopen_files", reopen_each_file)
     reopen()
 
 
 def reopen_each_file() -> None:
-    """The same where nobody does it in another way."""
+    """The same, for a logger whose class has no way of its own."""
     for handler in _file_handlers():
         with handler.lock or contextlib.nullcontext():
             if handler.stream is not None:
@@ -137,7 +138,7 @@ def reopen_each_file() -> None:
                     handler.close()
                     handler.stream = opened
                 except (OSError, ValueError) as error:
-                    text = f"a file of a handler cannot be opened anew: {handler.baseFilename}: {error}"
+                    text = f"a log handler cannot open its file again: {handler.baseFilename}: {error}"
                     _stanchion.log(logging.ERROR, text)
 
 

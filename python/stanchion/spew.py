@@ -23,7 +23,7 @@ def traced(app: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]
 
 
 def _tracer(frame: FrameType, event: str, argument: Any) -> Any:
-    """What the interpreter calls at each line (sys.settrace). It is not traced itself."""
+    """The interpreter calls this at each line (sys.settrace), and does not trace it."""
     if event == "line":
         name = frame.f_globals.get("__name__", "[unknown]")
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)

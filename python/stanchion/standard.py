@@ -11,8 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# What the server itself may import after the app's directory, and what that imports in its turn, in any Python that it
-# runs on. tests/unit/test_standard.py asks each that the machine has.
+# The modules that the server itself may import after the app's directory is on the path, and the modules that these
+# import, in any supported Python. tests/unit/test_standard.py asks each Python that the machine has.
 NAMES = frozenset(
     (
         *("__future__", "_bz2", "_colorize", "_compression", "_heapq", "_lzma", "_opcode", "_opcode_metadata"),
@@ -29,15 +29,15 @@ NAMES = frozenset(
         # By what reads the settings, which the master does itself if there is a config file.
         *("_json", "argparse", "copyreg", "enum", "gettext", "json", "math", "re", "sre_compile", "sre_constants"),
         *("_typing", "sre_parse", "typing"),
-        # By `glogging.Logger`, for whoever asks it for an access line; and by `scribe`, which does.
+        # By `glogging.Logger`, when it is asked for an access line; and by `scribe`, which asks it.
         *("_datetime", "binascii", "datetime"),
     )
 )
 
 
 class _Standard:
-    """Keeps an app's own `token.py` or `logging.py` from standing in for the module that the server means. The server
-    had these loaded before it looked into the app's directory, once; now it is Python's path from then that tells.
+    """Keeps an app's own `token.py` or `logging.py` from standing in for the module that the server means: finds these
+    names on the path that Python had before the app's directory came first.
     """
 
     def __init__(self, path: Sequence[str]) -> None:
@@ -47,7 +47,7 @@ class _Standard:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Nothing where Python is to find it as ever (importlib.abc.MetaPathFinder)."""
+        """None for all other modules, which Python finds as ever (importlib.abc.MetaPathFinder)."""
         if name not in NAMES:
             return None
         spec = PathFinder.find_spec(name, self._path)
@@ -85,7 +85,7 @@ def put_first(directory: str) -> None:
 
 
 def once_imported(name: str, afterwards: Callable[[], None]) -> None:
-    """Call this right after the first import of one of these modules, by whomever: now, if that has been."""
+    """Call this right after the first import of one of these modules, by any code: now, if it is imported already."""
     if name in sys.modules:
         afterwards()
     else:

@@ -1,4 +1,4 @@
-"""What root may run: what nobody else may change. For everybody else there is nothing to ask."""
+"""Root may run only code that no other user may change. Other users may run anything."""
 
 import os
 import stat
@@ -30,7 +30,7 @@ def obstacle(path: str) -> str | None:
 
 
 def may_import_from(directory: str) -> bool:
-    """Whether this process may look for modules there. What it finds is another question."""
+    """Whether this process may look for modules there. The modules found there are checked on their own (`Guard`)."""
     return _obstacle_of_any(directory) is None
 
 
@@ -55,21 +55,21 @@ def _obstacle_of_any(*paths: str) -> str | None:
 
 
 class Guard:
-    """Finds modules as Python does, ahead of it, and lets root import none of others' from the directories that it is
-    told of. A directory may be root's, and a file in it not.
+    """Finds modules as Python does, ahead of it, and lets root import no other user's modules from the directories that
+    it watches. Root may own a directory, and another user a file in it.
     """
 
     def __init__(self) -> None:
         self._directories: set[str] = set()
 
     def watch(self, directory: str) -> None:
-        """From now on, over what lies there."""
+        """Check modules in this directory from now on."""
         self._directories.add(os.path.join(directory, ""))
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
     def leave(self) -> None:
-        """In a process that runs what others have written, as whoever it is to run as."""
+        """In a process that loads what the operator has named, as the user it is to run as: check nothing any more."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 

@@ -19,7 +19,7 @@ _FLAGS_COLUMNS_MAX = 32
 # Beyond this a value pushes its origin aside rather than every other one.
 _VALUE_COLUMNS_MAX = 40
 
-# What most people need, in this order; the others are on the page of `serve`.
+# The settings that most people need, in this order; the others are on the page of `serve`.
 _USUAL = ("bind", "workers", "threads", "timeout", "config", "chdir", "user", "accesslog", "loglevel", "reload")
 
 _APP = """\
@@ -27,7 +27,7 @@ APP is MODULE:NAME, MODULE:FACTORY() or MODULE, in which `application` is
 tried, then `app`."""
 
 _HEAD = f"""\
-Usage: stanchion [serve] [FLAGS] [APP]    serve a WSGI app
+Usage: stanchion [serve] [FLAGS] [APP]    serve a WSGI or ASGI app
        stanchion check [FLAGS] [APP]      show the settings in effect
 
 {_APP} Flags are gunicorn's where gunicorn has them."""
@@ -66,7 +66,7 @@ def first_page() -> str:
 
 
 def check_page() -> str:
-    """What `check` has beside the flags of `serve`."""
+    """The help of `check`, with the flags that `serve` does not have."""
     width = max(len(flag) for flag, _ in CHECK_FLAGS)
     lines = ["Usage: stanchion check [FLAGS] [APP]\n", "Takes the flags of `stanchion serve`, and:"]
     lines += [f"  {flag:{width}}  {words}" for flag, words in CHECK_FLAGS]
@@ -127,14 +127,14 @@ def plain_table(effective: Effective) -> str:
 
 
 def privileges(plan: list[tuple[str, str]] | str) -> str:
-    """What each process would be allowed, or why none would start."""
+    """The privileges of each process, or the reason why none would start."""
     rows = [("none", plan)] if isinstance(plan, str) else plan
     lines = [f"  {role:8}  {text}" for role, text in rows]
     return "\n".join(["\nPrivileges, if it were started here and now:", *lines])
 
 
 def without_secrets(name: str, value: Any) -> Any:
-    """What may be shown of a value. Of variables for the app only the names: people keep passwords there."""
+    """The value without its secrets. Variables for the app keep only their names: people have passwords in them."""
     if name == "raw_env":
         return [f"{assignment.partition('=')[0]}={MASK}" for assignment in value]
     if name == "wsgi_app" and value is not None:

@@ -63,7 +63,7 @@ def test_a_gunicorn_file_runs_unchanged(home):
     assert set(hooks) == {"post_fork", "when_ready"}
     assert errors == []
     assert warnings == [
-        "g.py: ignored, without meaning here: control_socket"
+        "g.py: no effect in stanchion, ignored: control_socket"
         " (gunicornc cannot talk to this server: use --control and `stanchion ctl`)"
     ]
     effective = config.resolve([layer])
@@ -77,7 +77,7 @@ def test_names_without_meaning_are_one_warning(home, capsys):
     (home / "gunicorn.conf.py").write_text(A_GUNICORN_FILE)
     assert main(["check"]) == 0
     assert capsys.readouterr().err.splitlines() == [
-        "stanchion: warning: gunicorn.conf.py: ignored, without meaning here: control_socket"
+        "stanchion: warning: gunicorn.conf.py: no effect in stanchion, ignored: control_socket"
         " (gunicornc cannot talk to this server: use --control and `stanchion ctl`)"
     ]
 
@@ -194,7 +194,7 @@ def test_what_somebody_may_miss_is_ignored_with_advice(home, capsys, served):
     (home / "gunicorn.conf.py").write_text("control_socket = '/run/c'\ncontrol_socket_mode = 0o660\n")
     assert main(["serve", "site:app", "--control-socket", "/run/c", "--worker-tmp-dir", "/dev/shm"]) == 7
     assert capsys.readouterr().err.splitlines() == [
-        f"stanchion: warning: {place}: ignored, without meaning here: {name} (gunicornc cannot talk to this server: "
+        f"stanchion: warning: {place}: no effect in stanchion, ignored: {name} (gunicornc cannot talk to this server: "
         "use --control and `stanchion ctl`)"
         for place, name in (("gunicorn.conf.py", "control_socket"), ("command line", "--control-socket"))
     ]

@@ -56,7 +56,7 @@ def test_all_of_it_takes_effect_anew(home, write):
     ("text", "part"),
     [
         ("import beside\nraise ValueError('why')", "ValueError: why"),
-        ("import sys\nsys.exit(3)", "cannot be read to its end"),
+        ("import sys\nsys.exit(3)", "raised an error"),
         ("workers = 0", "setting `workers`"),
         ("def on_exit(): pass", "the hook on_exit must take (server)"),
         ("raise SystemExit('enough')", "enough"),

@@ -1,8 +1,8 @@
 """A server that a program makes and runs, as with `gunicorn.app.base`.
 
-The program derives a class from BaseApplication, says in `load_config` what is to be set and in `load` what is to be
-served, and calls `run`. Its own code is what it was at the start: a reload calls `load_config` and `load` again, and an
-upgrade (USR2) starts the program anew.
+The program derives a class from BaseApplication, sets its settings in `load_config`, returns the app from `load`, and
+calls `run`. A reload calls `load_config` and `load` again, but keeps the program's own code as it was at the start; an
+upgrade (USR2) starts the program again from its files.
 """
 
 import argparse
@@ -21,7 +21,7 @@ EXIT_USAGE = 2
 
 
 class BaseApplication:
-    """What is to be served, and how."""
+    """An app and the settings that it is served with."""
 
     def __init__(self, usage: str | None = None, prog: str | None = None) -> None:
         self.usage = usage
@@ -92,7 +92,7 @@ def _complain_of(error: BaseException) -> None:
 
 
 def _told(error: BaseException) -> UsageError:
-    """What is wrong with the settings, for people."""
+    """The error as a UsageError, which says in words what is wrong with the settings."""
     if isinstance(error, UsageError):
         return error
     from stanchion.tracebacks import user_traceback
@@ -102,7 +102,7 @@ def _told(error: BaseException) -> UsageError:
 
 
 class _Readings:
-    """The settings of an application, one time after the other."""
+    """The settings of an application, read again at each reload."""
 
     def __init__(self, application: BaseApplication) -> None:
         self._application = application
@@ -113,14 +113,14 @@ class _Readings:
             try:
                 self._application.reload()
             except SystemExit as error:
-                # A daemon's standard error is read by nobody: the log is to have the reason, too.
+                # A daemon's standard error goes to no file: raise, so that the log has the reason, too.
                 raise _told(error.__cause__ or error) from error
         self._is_first = False
         return self._application.cfg.effective()
 
 
 class _Host(AppHost):
-    """What the server asks of Python, where the app is what the program gives."""
+    """The Python side of a server whose app comes from the program's `load`."""
 
     def __init__(self, configuration: Configuration, application: BaseApplication) -> None:
         super().__init__(configuration)
@@ -131,7 +131,7 @@ class _Host(AppHost):
 
 
 class Application(BaseApplication):
-    """One that reads the command line, the environment and a config file, as `stanchion serve` does."""
+    """An application that reads the command line, the environment and a config file, as `stanchion serve` does."""
 
     def load_config(self) -> None:
         from stanchion import command_line

@@ -22,7 +22,7 @@ class Option(NamedTuple):
 
 
 class Config(facades.Config):
-    """What the program has set, over the defaults and what the environment says."""
+    """The settings of the program, over those of the environment and the defaults."""
 
     def __init__(self, usage: str | None = None, prog: str | None = None) -> None:
         self.usage = usage
@@ -48,7 +48,7 @@ class Config(facades.Config):
         refusals, ignored = gunicorn.sort_out({name: value})
         if complaints or refusals:
             raise ValueError("\n".join(complaints + refusals))
-        self._warnings += [f"ignored, without meaning here: {one}" for one in ignored]
+        self._warnings += [f"no effect in stanchion, ignored: {one}" for one in ignored]
         before = (self._given, self._hooks, self._objects)
         if name in hooks.NAMES:
             self._hooks = {**self._hooks, **functions}

@@ -1,4 +1,4 @@
-"""What the command `stanchion` does, as a class to derive from: `gunicorn.app.wsgiapp`."""
+"""The command `stanchion` as a class to derive from, as `gunicorn.app.wsgiapp` has it."""
 
 import argparse
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from stanchion.loader import load_app, load_paste_app
 
 
 class WSGIApplication(Application):
-    """One whose app is named: on the command line, in the settings, or by `app_uri`."""
+    """An application whose app is named: on the command line, in the settings, or by `app_uri`."""
 
     app_uri: str | None = None
 
     def init(self, parser: argparse.ArgumentParser, opts: argparse.Namespace, args: Sequence[str]) -> Any:
-        """Take the app that the command line names. What an earlier reading has found does not count any more."""
+        """Take the app that the command line names. It replaces the app of an earlier reading."""
         self.app_uri = args[0] if args else type(self).app_uri
 
     def load_config(self) -> None:

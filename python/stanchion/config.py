@@ -136,7 +136,7 @@ def _as_text(value: Any) -> str:
 
 
 def _slips(held: Mapping[str, Any]) -> Iterator[str]:
-    """Of names that mean nothing, those which are nearly, or as a flag, the name of something that the file lacks."""
+    """Names without a meaning that resemble a setting or hook which the file lacks, or spell its flag."""
     functions = {name: name for name in hooks.NAMES}
     values = {
         flag.removeprefix("--").replace("-", "_"): setting.name
@@ -151,7 +151,7 @@ def _slips(held: Mapping[str, Any]) -> Iterator[str]:
         meant = functions if callable(value) else values
         if meant.get(name) == name:
             continue
-        # Imported here, so that no process has it in its memory for a file that has no names but those of settings.
+        # Imported here, so that a file with names of settings only does not bring it into the process's memory.
         from difflib import get_close_matches
 
         near = get_close_matches(name, meant, n=1, cutoff=0.8)
@@ -242,7 +242,7 @@ def _run(location: str, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _import_anew(name: str) -> ModuleType:
-    """As it is now: at a reload it has been imported before. As root only if it is root's, wherever it lies."""
+    """Import the module from its file as it is now: at a reload an older one is loaded. Root imports only root's."""
     importlib.invalidate_caches()
     sys.modules.pop(name, None)
     parts = name.split(".")

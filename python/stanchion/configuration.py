@@ -44,7 +44,7 @@ class _Surroundings:
 
 
 class _Reading:
-    """One reading of the configuration, and what it has changed of this process."""
+    """One reading of the configuration, and its changes to this process."""
 
     def __init__(self, effective: Effective, bare: _Surroundings) -> None:
         self.effective = effective
@@ -55,7 +55,7 @@ class _Reading:
 
 
 class Configuration:
-    """The readings of one server's configuration, one after the other."""
+    """The readings of one server's configuration, each replacing the last."""
 
     def __init__(self, read: Callable[[], Effective]) -> None:
         """Read it for the first time."""

@@ -53,7 +53,7 @@ def detach(effective: Effective, host: "AppHost") -> int | None:
 
 
 def _refuse_threads(host: "AppHost") -> None:
-    """A thread that was started before would be missing in the background without a word."""
+    """Refuse to start if this process has other threads: fork(2) would silently leave them out of the daemon."""
     try:
         _stanchion.refuse_threads(host)
     except ValueError as error:

@@ -116,13 +116,13 @@ class Worker:
         tcp_nopush: bool | None = None,
         **options: object,
     ) -> str | None:
-        """Serve, by this worker alone, who comes in at this address.
+        """Listen at this address, and serve its clients in this worker alone.
 
-        The address and the options are those of `bind`. Gives the address with the port in force, or None if it is in
-        use: then it is this worker's as soon as another worker that has it is gone, or else it is tried again, `tries`
-        times in all (5; -1 is for ever), every `delay` seconds (0.5), while the worker serves.
+        The address and the options are those of `bind`. Returns the address with the port in force, or None if it is in
+        use. If another worker has it, this worker gets it once that one is gone; otherwise the server tries again,
+        `tries` times in all (5; -1 is for ever), every `delay` seconds (0.5), while the worker serves.
 
-        Raises ValueError for what no worker can have, OSError for what the kernel refuses.
+        Raises ValueError for an address or option that no worker can have, OSError if the kernel refuses it.
         """
         # Imported here, so that no process has it in its memory for nothing.
         import json

@@ -62,7 +62,7 @@ class HubLoop:
     """gevent's hub as the event loop of a worker. `serve` lasts until the worker leaves."""
 
     hub: ClassVar[Any] = None
-    """The one of this process, once there is one."""
+    """The hub of this process, once there is one."""
 
     def __init__(self, puller: GreenPuller) -> None:
         import gevent

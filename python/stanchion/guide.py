@@ -12,7 +12,7 @@ EXIT_OK = 0
 
 
 def run(arguments: list[str]) -> int:
-    """Explain what is named, or say what there is."""
+    """Explain the named command, flag, setting or hook; without a name show the first page."""
     match arguments:
         case [] | ["-h"] | ["--help"]:
             show(usage.first_page())
@@ -34,7 +34,7 @@ def completion(arguments: list[str]) -> int:
 
 
 def _about(what: str) -> str:
-    """Of a flag, with or without its dashes, or a setting or hook."""
+    """The explanation of a flag, with or without its dashes, or of a setting or hook."""
     known = _known()
     for name in (what, f"--{what}", what.replace("-", "_")):
         if name in known:

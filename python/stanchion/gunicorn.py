@@ -48,7 +48,7 @@ def _is_same(value: object, wanted: object) -> bool:
 
 
 _SSL_CONTEXT = (
-    "TLS is served without Python's ssl module: say what it would with certfile, keyfile, ca_certs and the like"
+    "TLS is served without Python's ssl module: use certfile, keyfile, ca_certs and the like instead"
 )
 _OLD_TLS = "TLS 1.2 and 1.3 are served, and none that is older: see tls_min_version"
 _DIRTY = "there are no dirty workers here: give such work to a task queue"
@@ -56,7 +56,7 @@ _DIRTY = "there are no dirty workers here: give such work to a task queue"
 _NO_DIRTY = "used only with `dirty_apps`"
 _NO_CONTROL = "used only for `control_socket`"
 
-# Of Python's ssl module, by their numbers and names: the versions that there are here, or any that both sides have.
+# TLS versions by their numbers and names in Python's ssl module: those served here, or "any that both sides have".
 _TLS_VERSIONS = (2, 5, 16, 17, "TLS", "TLS_SERVER", "TLS_CLIENT", "SSLv23", "TLSv1_2", "TLSv1_3")
 
 _LOOPBACK = "127.0.0.1,::1"
@@ -144,7 +144,7 @@ FOREIGN = (
     Foreign(
         "asgi_disconnect_grace_period",
         ("--asgi-disconnect-grace-period",),
-        harmless="an app is told that its client has left, and not cancelled",
+        harmless="an app receives http.disconnect when its client has left, and is not cancelled",
     ),
     Foreign("dirty_apps", ("--dirty-app",), refusal=_DIRTY, same=("",)),
     Foreign("dirty_workers", ("--dirty-workers",), harmless=_NO_DIRTY),
@@ -180,7 +180,7 @@ def refused(given: str, foreign: Foreign) -> str:
 
 
 def sort_out(held: Mapping[str, object]) -> tuple[list[str], list[str]]:
-    """Of the variables of a config file: why it must not be used, and the names that are ignored."""
+    """For the variables of a config file: the reasons why it must not be used, and the names that are ignored."""
     asked = [(BY_NAME[name], value) for name, value in held.items() if name in BY_NAME]
     unmet = [(foreign, value) for foreign, value in asked if not foreign.is_honoured(value)]
     refusals = [refused(_written(one.name, value), one) for one, value in unmet if one.refusal is not None]
@@ -188,6 +188,6 @@ def sort_out(held: Mapping[str, object]) -> tuple[list[str], list[str]]:
 
 
 def _written(name: str, value: object) -> str:
-    """As it stands in the file, if it is short enough to be recognised."""
+    """The assignment as in the file, with a long value shortened; only the name if the value is no plain one."""
     is_plain = isinstance(value, str | int | float | list | tuple | dict)
     return f"{name} = {reprlib.repr(value)}" if is_plain else name

@@ -105,7 +105,7 @@ def _fitting(name: str, function: object) -> Function:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return function  # some callables written in C do not tell
+        return function  # some callables written in C have no signature
     for count in range(len(arguments), _FEWEST_ARGUMENTS.get(name, len(arguments)) - 1, -1):
         try:
             signature.bind(*arguments[:count])

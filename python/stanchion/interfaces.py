@@ -16,10 +16,10 @@ App: TypeAlias = "Callable[..., Any]"
 
 WSGI, ASGI = "wsgi", "asgi"
 
-# Of the code of a function with *args, and of one that is defined by `async def`, as in `inspect`.
+# Flags of the code of a function with *args, and of a function defined by `async def`, as in `inspect`.
 _CO_VARARGS, _CO_COROUTINE = 0x04, 0x80
 
-# Of an app, not of its class: how the attributes are called by which it is marked as a coroutine function.
+# The attributes that mark an app (not its class) as a coroutine function have names that begin so.
 _MARK = "_is_coroutine"
 
 
@@ -61,7 +61,7 @@ def is_double_callable(app: App) -> bool:
     try:
         names = list(inspect.signature(app).parameters)
     except (TypeError, ValueError):
-        return False  # some callables written in C do not tell
+        return False  # some callables written in C have no signature
     return names[:1] == ["scope"]
 
 
@@ -121,7 +121,7 @@ def call_mismatch(function: Callable[..., object], *args: object, **kwargs: obje
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return None  # some callables written in C do not tell
+        return None  # some callables written in C have no signature
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:

@@ -29,7 +29,7 @@ THREADS_S = 2.0
 # and at least so long after the hook worker_exit, which may have them end.
 _AFTER_HOOKS_S = 0.5
 
-# Of so many threads at most the log has the stack, and of so many frames of each.
+# The log has the stacks of so many threads at most, and so many frames of each.
 _SHOWN_MAX = 16
 _FRAMES_MAX = 40
 

@@ -42,7 +42,7 @@ _GEVENT = "gevent"
 _CALLED = {WSGI: "a WSGI app", ASGI: "asynchronous (ASGI)"}
 
 _DEFAULT_NAMES = ("application", "app")
-# Of a module that has no such name.
+# If a module has no such name, the error names so many apps in it.
 _APPS_NAMED_MAX = 5
 
 # For the master alone, which has taken them from the environment; but `os.environ` is a copy from
@@ -60,7 +60,7 @@ class AppLoadError(Exception):
 
 
 class OtherInterfaceError(Exception):
-    """The app is called by the other interface than the one that the server was made for, which may change that."""
+    """The app has another interface than the server was built for; the server may start again for that one."""
 
 
 def _directory_as_named() -> str:
@@ -82,7 +82,7 @@ class AppHost:
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
-        # The app, if it was imported and has the other interface: this process may go over to a generation for that.
+        # The app, if it was imported and has the other interface: a generation for that one may take this process over.
         self._imported: App | None = None
 
     @property
@@ -171,7 +171,7 @@ class AppHost:
         return bool(of_logging(self.configuration.effective.values))
 
     def set_up_scribe(self) -> Scribe:
-        """In that process: what writes them; UsageError if the settings are no good."""
+        """In that process: the object that writes the logs; UsageError if the settings are wrong."""
         for name in _MASTERS_OWN:
             os.environ.pop(name, None)
         import_app(self.configuration.effective)

@@ -20,7 +20,8 @@ _SECRET_WORD = re.compile(
     r"(?:api|access|secret|private|signing)key))s?",
     re.IGNORECASE,
 )
-# A list, as the user and password of a handler for mail; a text, in which a quote may be escaped; or a word.
+# The value of a secret: a list, as the user and password of a mail handler; a text, perhaps with escaped quotes; or a
+# word.
 _SECRET = re.compile(
     r"""[\[({][^\])}]*[\])}]|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|(?:(?:bearer|basic)\s+)?[^\s"',;&)]+""", re.IGNORECASE
 )

@@ -116,7 +116,7 @@ class _AccessLog(_OfServer):
             _stanchion.log(logging.ERROR, text)
 
 
-# Of its own, so that nothing that the app does to its loggers touches the hooks'.
+# Not in Python's tree of loggers, so that nothing that the app does to its loggers touches the hooks'.
 LOGGER: Any = logging.Logger("stanchion.hooks")
 LOGGER.addHandler(_ErrorLog())
 

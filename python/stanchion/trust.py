@@ -35,7 +35,7 @@ def may_import_from(directory: str) -> bool:
 
 
 def obstacle_of_module(spec: ModuleSpec) -> str | None:
-    """The same of a module: of its file, and of the compiled one that Python would take in its stead."""
+    """The same for a module: for its file, and for the compiled file that Python would load instead."""
     if spec.has_location and spec.origin is not None:
         cached = [spec.cached, os.path.dirname(spec.cached)] if spec.cached is not None else []
         return _obstacle_of_any(spec.origin, *cached)

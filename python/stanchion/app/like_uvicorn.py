@@ -95,7 +95,7 @@ _IF_IMPORTED = (
     'MODULE:APP`, or call run("MODULE:APP") in a file that imports nothing else'
 )
 
-# Of Python's logging.
+# The levels of Python's logging.
 _LEVELS = MappingProxyType({50: "critical", 40: "error", 30: "warning", 20: "info", 10: "debug"})
 
 

@@ -114,7 +114,7 @@ def examine(
 def _with_nginx(
     file: str, settings_of: Callable[[int], Settings | None]
 ) -> Callable[[Facts], tuple[Facts, list[Finding]]]:
-    """Adds what the file tells to the facts, and gives what is wrong with it."""
+    """A function that adds the backlogs in the file to the facts, and returns the findings about the file."""
     try:
         from stanchion.doctor import nginx
     except ModuleNotFoundError as error:
@@ -152,7 +152,7 @@ def _fix(facts: Facts, findings: Sequence[Finding], is_yes: bool) -> None:
         fix.carry_out(plan)
     except OSError as error:
         raise UsageError(f"doctor: cannot be set here: {error}") from error
-    show("Done. A backlog stays what it was at listen(2): restart what is named above.")
+    show("Done. A backlog stays what it was at listen(2): restart the servers named above.")
 
 
 class _Parser(argparse.ArgumentParser):

@@ -23,7 +23,7 @@ OLD_SOMAXCONN = 128
 
 
 def with_backlog_asked(listener: Listener, somaxconn: int | None) -> Listener:
-    """The first of the owners that tells counts: all of them have the same socket."""
+    """The listener with the backlog that an owner asked for: the first owner that shows it, as all share the socket."""
     if listener.address.endswith(_CONTROL_SOCKET):
         return listener  # it is not for clients, and has a backlog of its own
     for owner in listener.owners:
@@ -34,8 +34,8 @@ def with_backlog_asked(listener: Listener, somaxconn: int | None) -> Listener:
         if flag and kind != "nginx":
             return replace(listener, backlog_asked=int(flag[1]), asked_by=f"--backlog of process {owner.pid}")
         default = DEFAULTS[kind]
-        # A file of settings may say otherwise. Only a backlog that is the default, or that looks like one that was
-        # cut, tells that it does not.
+        # A file of settings may give another backlog. It does not if the backlog in force is the default, or looks like
+        # a default that was cut.
         may_be_cut = listener.backlog < default and listener.backlog in (somaxconn, OLD_SOMAXCONN)
         if may_be_cut or listener.backlog == default:
             return replace(listener, backlog_asked=default, asked_by=f"the default of {kind}")

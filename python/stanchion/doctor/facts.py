@@ -37,7 +37,7 @@ class Owner:
     pid: int
     name: str
     command: str
-    """As it was started, or as it calls itself."""
+    """The command that started it, or the title that it gave itself."""
     fds: int | None = None
     fds_max: int | None = None
     """RLIMIT_NOFILE, the soft one: accept(2) fails with EMFILE beyond it."""
@@ -124,10 +124,10 @@ class Seat:
 
 @dataclass(frozen=True)
 class Server:
-    """A stanchion, by its own word."""
+    """A stanchion, as its /status describes it."""
 
     admin: str
-    """Where it said so."""
+    """The address of the admin listener that answered."""
     control: str | None
     """Its control socket, if we know that it is its own."""
     waiting: int
@@ -175,9 +175,9 @@ class Facts:
     backlog_dropped_grown: int | None = None
     watched_s: float | None = None
     event_loops: tuple[int, ...] = ()
-    """Servers whose workers have event loops, by their own word: for asynchronous apps, or gevent's."""
+    """Servers whose workers have event loops, as their /status says: for asynchronous apps, or gevent's."""
     websockets: tuple[int, ...] = ()
-    """Servers with event loops whose apps can have WebSockets, by their own word."""
+    """Servers with event loops whose apps can have WebSockets, as their /status says."""
     worker_fds_max: Mapping[int, int] = field(default_factory=dict)
     """RLIMIT_NOFILE of a worker, the soft one, by the process of a stanchion's master."""
     stop_timeouts_s: Mapping[int, float] = field(default_factory=dict)

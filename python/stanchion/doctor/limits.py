@@ -9,10 +9,10 @@ from stanchion.doctor.finding import CRITICAL, NOTICE, WARNING, Finding
 from stanchion.doctor.queues import named
 
 NEAR = 0.9
-"""Of a limit, from where on it counts as reached."""
+"""The share of a limit from which on it counts as reached."""
 THROTTLED_SHARE = 0.1
 PRESSURE_AVG10 = {"cpu": 50.0, "io": 25.0, "memory": 10.0}
-"""Percent of the last 10 s in which some task waited, worth a word."""
+"""Percent of the last 10 s in which some task waited, from which on there is a finding."""
 
 
 def findings(facts: Facts) -> Iterator[Finding]:

@@ -16,11 +16,11 @@ from stanchion.effective import UsageError
 
 LISTEN_BACKLOG = asked.DEFAULTS["nginx"]
 PROTOCOLS = ("proxy", "uwsgi")
-"""Those in which nginx passes requests to servers of Python apps."""
+"""The protocols in which nginx passes requests to servers of Python apps."""
 READ_TIMEOUT_S = 60.0
 """nginx's default of proxy_read_timeout and uwsgi_read_timeout."""
 VERSION_OF_HTTP_1_1 = "1.29.7"
-"""The first nginx that speaks HTTP/1.1 to servers unless told otherwise."""
+"""The first nginx that speaks HTTP/1.1 to servers by default."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _is_at(listen: Directive, listener: Listener) -> bool:
 
 
 def _address(text: str) -> str:
-    """Of a `listen`, as a listener has it: `80`, `*:80`, `127.0.0.1`, `[::]:80`, `unix:/path`."""
+    """The address of a `listen`, written like a listener's: `80`, `*:80`, `127.0.0.1`, `[::]:80`, `unix:/path`."""
     if text.startswith("unix:"):
         return text
     full = f"0.0.0.0:{text}" if text.isdigit() else text if re.search(r":\d+$", text) else f"{text}:80"

@@ -15,7 +15,7 @@ GUNICORN_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True)
 class Limit:
-    """Of a part of the time that a request takes."""
+    """The limit of a part of the time that a request takes."""
 
     verb: str
     """wait or run."""
@@ -45,7 +45,7 @@ class Patience:
 
 
 def of_stanchion(who: str, known: Settings) -> Patience:
-    """By its settings."""
+    """A stanchion's patience, by its settings."""
 
     def limit(verb: str, name: str) -> Limit:
         return Limit(verb, float(known.values[name]), f"{name}; {known.sources[name]}", name in known.assumed)
@@ -54,7 +54,7 @@ def of_stanchion(who: str, known: Settings) -> Patience:
 
 
 def of_another(owner: Owner, proc: Path = Path("/proc")) -> Patience | None:
-    """Of a gunicorn or a uWSGI, by its command line. None if that sets no bound."""
+    """The patience of a gunicorn or a uWSGI, by its command line. None if that sets no bound."""
     match asked.server(owner):
         case "gunicorn":
             limit = _gunicorn(owner, proc / str(owner.pid))

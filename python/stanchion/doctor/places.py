@@ -13,7 +13,7 @@ HOSTNAME_CHARS_MAX = 64
 """HOST_NAME_MAX of gethostname(2)."""
 
 _ID_CHARS = 12
-"""Of the 64 of a container's id: `docker ps` and `crictl ps` show no more."""
+"""The shown part of a container's id, which has 64: `docker ps` and `crictl ps` show no more."""
 
 # Docker, containerd, CRI-O and Podman, whether systemd or the runtime itself makes the cgroups: `docker-ID.scope`,
 # `/docker/ID`, `cri-containerd-ID.scope`, `/kubepods/…/ID`.

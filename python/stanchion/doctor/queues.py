@@ -14,11 +14,11 @@ SMALL_BACKLOG = 512
 """Below this a backlog that is probably cut is worth a warning: nginx asks for 511, and most others for more."""
 
 OWNERS_SHOWN_MAX = 5
-"""Of the sockets that one finding is about."""
+"""So many owners of the sockets that one finding is about are named."""
 
 
 def findings(facts: Facts) -> Iterator[Finding]:
-    """About each socket the one thing that matters most."""
+    """One finding for each socket: the one that matters most."""
     for network in facts.networks:
         for listener in network.listeners:
             finding = _worst(network, listener, facts.watched_s)
@@ -27,7 +27,7 @@ def findings(facts: Facts) -> Iterator[Finding]:
 
 
 def of_idle(facts: Facts) -> Iterator[Finding]:
-    """One about all sockets of a network namespace that are probably cut, and of which nothing else can be said."""
+    """One finding for each network namespace, about all sockets that are probably cut and have no other finding."""
     for network in facts.networks:
         cut = [one for one in network.listeners if _is_probably_cut(network, one)]
         idle = [one for one in cut if _worst(network, one, facts.watched_s) is None]
@@ -98,7 +98,7 @@ def clients_of_full(listener: Listener, network: Network) -> str:
 
 
 def _remedied(finding: Finding, network: Network, listener: Listener) -> Finding:
-    """With what helps against a queue that is too short for what comes."""
+    """The finding with the remedies for a queue that is too short."""
     somaxconn = network.number(SOMAXCONN)
     first = (
         "The server accepts too late: give it more workers, or let it accept while they are busy. A longer queue only "
@@ -160,7 +160,7 @@ def _dropping(network: Network, listener: Listener, watched_s: float | None) -> 
 
 def _filling(network: Network, listener: Listener, _: float | None) -> Finding | None:
     peak = max(listener.waiting, listener.waiting_peak or 0)
-    # One in a queue of one is no sign of anything.
+    # A single waiting connection is no sign of anything, however short the queue.
     if peak < 2 or 2 * peak < listener.room:
         return None
     return Finding(

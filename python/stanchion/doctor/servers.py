@@ -1,4 +1,4 @@
-"""Findings about stanchions by their own word, or by their silence: a line or seats that stand. Pure."""
+"""Findings about stanchions, by their /status or their silence: lines or seats that do not move. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,11 +7,11 @@ from stanchion.doctor.facts import Facts, Server, Silence
 from stanchion.doctor.finding import CRITICAL, WARNING, Finding
 
 STUCK_US = 5_000_000
-"""All seats may be stuck that have taken no request for so long. Whether its line stands the server says itself."""
+"""If no seat has taken a request for so long, all may be stuck. The server itself reports a line that stands."""
 NEAR = 0.9
-"""Of the line's bound, from where on it is nearly full."""
+"""The share of the line's bound from which on it is nearly full."""
 PLACES_SHOWN_MAX = 3
-"""Of lines of code, and of what seats run."""
+"""So many lines of code, and requests of seats, are named."""
 
 
 def findings(facts: Facts) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""The settings of a running stanchion, as far as its command line, its environment and its config file tell.
+"""The settings of a running stanchion, as far as its command line, its environment and its config file show them.
 
 The file is read and not run: it is a program of its user, and the doctor may be root. config.py, with which the server
 reads them, has the meaning of names and variables, and the order of places.
@@ -50,10 +50,10 @@ _SPELLINGS: Mapping[str, tuple[str, ...]] = {
 """By which names a config file may give each, the one that wins first (`gunicorn.translated`)."""
 
 FILE_BYTES_MAX = 64 * 1024
-"""Of a config file; one that is longer tells nothing."""
+"""The doctor does not read a longer config file."""
 
 Parse = Callable[[Sequence[str], str], Mapping[str, Any]]
-"""Words of a command line, and what to call it -> settings by name. UsageError if they are wrong."""
+"""(words of a command line, its name in messages) -> settings by name. UsageError if they are wrong."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _of_file(home: Path, location: str | None, has_moved: bool) -> _File:
 
 
 def _text(path: Path) -> bytes | None:
-    """Of a plain file that is not too long. Others might keep us waiting."""
+    """The text of a plain file that is not too long. Reading another kind of file might block."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -161,7 +161,7 @@ def _text(path: Path) -> bytes | None:
 
 
 def plain_values(source: bytes) -> tuple[dict[str, Any], set[str]]:
-    """The settings that a config file gives as plain values, and those of which only running it would tell."""
+    """The settings that a config file gives as plain values, and the names that it may compute when it runs."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -185,7 +185,7 @@ def plain_values(source: bytes) -> tuple[dict[str, Any], set[str]]:
             case ast.alias(name=name, asname=other):
                 bound[other or name] += 1
     known = {name: value for name, value in held.items() if bound[name] == plain[name]}
-    # Of the names that a setting has, the first that is there decides.
+    # If a setting has several names, the first that the file has decides.
     deciding = {name: next(filter(bound.get, spellings), None) for name, spellings in _SPELLINGS.items()}
     opaque = {name for name, spelling in deciding.items() if spelling is not None and spelling not in known}
     values = _picked(config.settings_among(known))

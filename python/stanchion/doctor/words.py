@@ -45,7 +45,7 @@ def report(facts: Facts, findings: Sequence[Finding], coloured: bool) -> str:
 
 def brief(facts: Facts, findings: Sequence[Finding], coloured: bool, screen: os.terminal_size) -> str:
     """As much as one screen holds: the worst finding with its steps, the titles of the others, and then the rest of
-    what there is to say of each, the worst first. The last line says what is left out.
+    each, the worst first. The last line says what is left out.
     """
 
     def lines(details: Sequence[Detail]) -> list[Line]:

@@ -16,7 +16,7 @@ EXIT_OK = 0
 EXIT_LACKING = 1
 
 PACKAGES = ("jinja2", "matplotlib", "msgspec", "psutil", "rich")
-"""Of the extra `lab` in pyproject.toml."""
+"""The packages of the extra `lab` in pyproject.toml."""
 FILES_BESIDE = 200
 """Files that a load tool or server has open beside its connections."""
 

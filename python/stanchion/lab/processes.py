@@ -1,4 +1,4 @@
-"""A server of a trial: started, ready, told, ended; each within a bound."""
+"""A server of a trial: started, ready, sent signals, ended; each within a bound."""
 
 import contextlib
 import os

@@ -110,7 +110,7 @@ def missing(name: str) -> str:
 
 
 def versions(scenario: Scenario) -> dict[str, str]:
-    """Of each program that takes part and is there."""
+    """The version of each program that takes part and is installed."""
     names = {
         name
         for trial in scenario.trials

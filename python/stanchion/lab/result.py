@@ -68,7 +68,7 @@ class Host(msgspec.Struct, kw_only=True):
     python: str
     stanchion: str
     versions: dict[str, str]
-    """Of each program that took part."""
+    """The version of each program that took part."""
 
 
 class Result(msgspec.Struct, kw_only=True):

@@ -25,7 +25,7 @@ ToolName = Literal["own", "vegeta", "oha", "siege", "ab", "httperf"]
 
 
 class Mistake(Exception):
-    """The operator's: what is wrong in which file, and what would be right."""
+    """A mistake of the operator; the text says what is wrong in which file, and what would be right."""
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -107,7 +107,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """In the order in which they are started: those behind first."""
     load: str
     sysctl: dict[str, int] = {}
-    """Of the trial's own network namespace."""
+    """Settings of the trial's own network namespace."""
     deeds: list[Deed] = []
 
 
@@ -185,7 +185,7 @@ def behind(scenario: Scenario, trial: Trial) -> dict[str, str]:
 
 
 def rates(load: Load) -> int:
-    """How many it has, one after the other."""
+    """The number of rates that the load has, one after the other."""
     if load.ramp is None:
         return 1
     # The last one is wanted though ten steps of 0.1 are not quite 1.

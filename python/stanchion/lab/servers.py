@@ -28,7 +28,7 @@ ACCESS_FORMAT = (
     '$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent" '
     "upstream_status=$upstream_status request_time=$request_time upstream_response_time=$upstream_response_time"
 )
-"""Of nginx: Apache's combined format, so that one reader reads all logs, and what became of the request behind it."""
+"""nginx's log format: Apache's combined one, so that one reader reads all logs, and the outcome at the upstream."""
 
 # As nginx's own uwsgi_params, which not every package puts in the same place.
 UWSGI_PARAMS = {
@@ -72,7 +72,7 @@ class Start:
 class Kind:
     name: str
     start: Callable[[str, Server, Server | None, Place], Start]
-    """By its name, its settings and those of the server behind it; writes the files that it wants."""
+    """(name, settings, settings of the server behind it, place) -> how to start it; writes the files that it needs."""
     requests: str = "log"
     """NAME followed by this is the log with a line for each request."""
 

@@ -65,7 +65,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def run(arguments: Sequence[str], setting: Setting, parse: "Parse") -> int:
-    """One way or the other to look; the exit code."""
+    """Run the command, in one of its ways to look; the exit code."""
     if any(word in ("-h", "--help") for word in arguments):
         print(USAGE)
         return EXIT_DONE

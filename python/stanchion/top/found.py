@@ -20,7 +20,7 @@ class Server:
 
 
 def only(parse: settings.Parse, proc: Path = Path("/proc")) -> Server:
-    """The one that there is. UsageError if there is none, or more than one."""
+    """The only running server. UsageError if there is none, or more than one."""
     found = list(servers(lambda pid: settings.of(pid, parse, proc), proc))
     match found:
         case [server]:

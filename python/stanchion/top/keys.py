@@ -52,7 +52,7 @@ class Do(Enum):
 
 @dataclass(frozen=True)
 class State:
-    """Of the screen: the view, or a page before it."""
+    """The state of the screen: the view, or a page before it."""
 
     view: View
     page: tuple[str, ...] | None = None
@@ -62,7 +62,7 @@ class State:
 
 _ORDERS = {"a": Order.AGE, "w": Order.WORKER, "s": Order.SERVED}
 
-# Of a terminal in either mode of its cursor keys, without modifiers.
+# The bytes that a terminal sends, in either mode of its cursor keys, without modifiers.
 _NAMES = {
     "\x1b[A": "up",
     "\x1bOA": "up",
@@ -99,7 +99,7 @@ def split(typed: str) -> list[str]:
 
 
 def name_of(key: str) -> str:
-    """One name for all the ways to press the same, else the key itself."""
+    """The name of a key that terminals send in several ways, else the key itself."""
     return _NAMES.get(key, key)
 
 

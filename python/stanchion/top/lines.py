@@ -14,7 +14,7 @@ from stanchion.top.words import count, duration, rate, size
 
 _BAR_COLUMNS = 20
 
-# Of the histograms: for one bucket, and so that an end can stand beside it.
+# In histograms: the width of a bucket at most, and of the axis at least, so that its end has room.
 _BUCKET_COLUMNS_MAX = 3
 _AXIS_COLUMNS_MIN = 9
 
@@ -25,7 +25,7 @@ _TOO_LONG_US = 10_000_000
 _LAG_US = 100_000
 _LONG_LAG_US = 1_000_000
 
-# One trouble at the top of the screen has at most so many.
+# A message at the top of the screen has at most so many lines.
 _TROUBLE_LINES_MAX = 4
 
 # From nothing to full.

@@ -80,7 +80,7 @@ _BY_SERVER = ("probed", "redirected", "static")
 
 
 class Order(Enum):
-    """Of the seats on the screen."""
+    """The order of the seats on the screen."""
 
     AGE = "age"
     WORKER = "worker"
@@ -205,7 +205,7 @@ def _quantile(counts: tuple[tuple[float, int], ...], share: float) -> float:
     lower = 0.0
     for upper, count in counts:
         if count and below + count >= rank:
-            # Of the open bucket nothing is known but where it begins.
+            # The last bucket has no upper bound: only its lower one is known.
             return lower if upper == float("inf") else lower + (upper - lower) * (rank - below) / count
         below += count
         lower = upper

@@ -41,7 +41,7 @@ class Host:
 
 
 class Order(Enum):
-    """Of the sockets on the screen."""
+    """The order of the sockets on the screen."""
 
     WAITING = "waiting"
     DROPS = "drops"

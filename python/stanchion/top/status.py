@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Unexpected(Exception):
-    """It is not what a stanchion of this version says; the text tells where."""
+    """The document is not that of a stanchion of this version; the text says where it differs."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Standstill:
 
     since_s: float
     why: str
-    """One sentence, without a full stop."""
+    """The reason: one sentence, without a full stop."""
     waiting: int
     """Requests that no seat has taken."""
 
@@ -136,7 +136,7 @@ class Status:
     standstill: Standstill | None
     """None while the line moves, or is empty."""
     seats: tuple[Seat, ...]
-    """Of event loops only those that are busy."""
+    """With event loops only the busy seats."""
     seat_counts: Mapping[str, int]
     """`busy`, `idle` and `empty`."""
     loops: tuple[Loop, ...]

@@ -68,7 +68,7 @@ class Terminal:
         self.forget()
 
     def leave(self) -> None:
-        """As it was found, as far as it still is there: one that hung up has no screen to give back."""
+        """Give the terminal back as it was found. If it has hung up, there is no screen to give back."""
         with contextlib.suppress(OSError, termios.error):
             self._last(_LEAVE)
         with contextlib.suppress(termios.error):

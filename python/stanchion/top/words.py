@@ -42,7 +42,7 @@ def count(number: int | None) -> str:
 
 
 def encodable(text: str, encoding: str) -> bytes:
-    """In that encoding, of the same width where it knows no such characters."""
+    """The text in that encoding, with ASCII of the same width for characters that it does not have."""
     try:
         return text.encode(encoding)
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""A load, offered by one of several tools, told in the same figures."""
+"""A load, offered by one of several tools, with the same figures from each."""
 
 import contextlib
 import resource

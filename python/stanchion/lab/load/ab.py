@@ -78,8 +78,8 @@ def read(lines: Iterable[str], errors: Iterable[str]) -> Report:
 
 
 def told(report: Report, took_s: float, gnuplot: list[str]) -> tuple[dict[str, float], list[float]]:
-    """The figures, and the latencies in whole milliseconds, by the second in which they began. It does not tell those
-    of the served from the others, so there are none where not all were served."""
+    """The figures, and the latencies in whole milliseconds, by the second in which they began. ab does not show which
+    latencies are of served requests, so there are none unless all were served."""
     outcomes = outcomes_of(report.statuses)
     without = max(0, report.requests - report.statuses.total())
     outcomes[REFUSED] = min(report.refused, without)

@@ -29,7 +29,7 @@ OUR_OWN = {
     errno.ENOMEM: "has no memory for sockets left: offer fewer connections",
 }
 WITHOUT_ANSWER = (REFUSED, BROKEN, LATE)
-# From send(2), where connect(2) could not tell at once: there never was a connection.
+# Errors of send(2) after a connect(2) that was still under way: there never was a connection.
 NO_CONNECTION = (errno.ECONNREFUSED, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
@@ -126,7 +126,7 @@ class Clients:
         return bool(self._patient)
 
     def patience_ends_s(self) -> float:
-        """Of the first request that has no outcome; only while busy."""
+        """The end of patience for the first request that has no outcome; only while busy."""
         return self._patient[0].due_s + self._patience_s
 
     def close(self) -> None:

@@ -82,7 +82,7 @@ def read(lines: Iterable[str]) -> Report:
 
 
 def told(report: Report, took_s: float) -> dict[str, float]:
-    """It does not tell the latencies of the served from those of others, so there are none where not all were."""
+    """The figures. httperf does not show which latencies are of served requests: there are none unless all were."""
     errors = report.errors
     unsent = errors["fd-unavail"] + errors["addrunavail"] + errors["ftab-full"]
     outcomes = outcomes_of(report.statuses)

@@ -69,7 +69,7 @@ class Ran:
 
     @staticmethod
     def lines(written: Path) -> Iterator[str]:
-        """Of `stdout` or `stderr`, which may be long."""
+        """The lines of `stdout` or `stderr`, which may be long."""
         with written.open(encoding="latin-1") as file:
             yield from file
 
@@ -124,8 +124,8 @@ def run(argv: list[str], load: Load, directory: Path, progress: Progress, **envi
 
 
 def addresses(load: Load, target: Target) -> list[str]:
-    """Of each path as many as its share is of a hundred, and at least one, shuffled: for a tool that takes one after
-    the other, or any of them."""
+    """A list with each path as often as its share of a hundred, and at least once, shuffled: for a tool that takes them
+    in order, or at random."""
     whole = sum(load.paths.values())
     lines = {path: max(1, round(LINES_OF_SHARES * share / whole)) for path, share in load.paths.items()}
     urls = [target.url(path) for path, count in lines.items() for _ in range(count)]

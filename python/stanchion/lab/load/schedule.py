@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping
 
 from stanchion.lab.scenario import Load
 
-# Dice of their own for each question, so that one more answer to the one does not change the other.
+# Each kind of chance has a seed of its own, so that one more number for the one does not change the others.
 SEED_OF_ARRIVALS = 1
 SEED_OF_PATHS = 2
 SEED_OF_CONNECTIONS = 3
 
 
 def arrivals_s(load: Load) -> Iterator[float]:
-    """Of an open loop, from its start."""
+    """The times at which an open loop's requests arrive, from its start."""
     return _poisson(load) if load.arrivals == "poisson" else _even(load)
 
 

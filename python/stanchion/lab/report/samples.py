@@ -11,7 +11,7 @@ from stanchion.lab.scenario import Trial
 
 NAN = float("nan")
 POINTS_MAX = 3_000
-"""Of requests that were answered, in one picture of one trial: each is some 30 bytes of the page, drawn twice."""
+"""The most answered requests in one picture of one trial: each is some 30 bytes of the page, drawn twice."""
 
 Point = tuple[float, float, str]
 

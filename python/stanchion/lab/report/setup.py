@@ -30,12 +30,12 @@ class Card:
     colour: str
     workers: int = 0
     full: float = 0.0
-    """Of a queue: the peak, as a part of what it holds."""
+    """A queue's peak, as a part of its room."""
 
 
 @dataclass
 class Shape:
-    """Trials with one drawing; `differ` has what is not the same in all of them: what, and its value in each."""
+    """Trials with one drawing; `differ` has each property that is not the same in all of them, with its values."""
 
     trials: list[Trial]
     path: list[str]

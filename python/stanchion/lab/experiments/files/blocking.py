@@ -1,4 +1,4 @@
-"""An app that waits, as for a database: SECONDS each, then a page of BYTES whose length it does not tell."""
+"""An app that waits, as for a database: SECONDS each, then a page of BYTES without a Content-Length."""
 
 import os
 import time

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
             print(progress(record), flush=True)
             (directory / "summary.md").write_text(report.summary(records, missing))
     print(f"\n{report.summary(records, missing)}\nWritten to {directory}/")
-    # A peer that is missing is told loudly, but is no failure of this run.
+    # The summary shows a missing peer, which is no failure of this run.
     stanchion_missing = any(server.name == "stanchion" and not server.version() for server in options.servers)
     return 1 if stanchion_missing or any(record.error for record in records) else 0
 
@@ -56,7 +56,7 @@ def measure(cases: Sequence[Case], servers: Sequence[Server], plan: Plan) -> Ite
         chosen = [server for server in servers if server.name in case.servers]
         if case.stand:
             for number in range(plan.rounds):
-                # Started anew in each: where a process has its memory makes some quicker than others for life.
+                # Restart the servers in each round: where its memory lies makes a process quicker or slower for life.
                 for taken in take_turns(case.stand, chosen, plan.turns):
                     at = number * plan.turns + taken.number
                     yield Record(case.name, taken.server, at, taken.figures, taken.error)

@@ -200,14 +200,14 @@ CASES = {
         ),
         Case(
             "watched",
-            "What an access log and an admin listener cost the Flask view",
+            "The Flask view with an access log and an admin listener",
             WATCHED,
             LOAD_COLUMNS,
             stand=one_worker(WORKLOADS["flask"]),
         ),
         Case(
             "watched-hello",
-            "What they cost hello",
+            "hello with an access log and an admin listener",
             WATCHED,
             LOAD_COLUMNS,
             stand=one_worker(HELLO),

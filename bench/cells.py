@@ -1,4 +1,4 @@
-"""What happens in one cell of the cases in which one server runs at a time: one server, one round."""
+"""One cell of the cases in which one server runs at a time: one server, one round."""
 
 import asyncio
 import contextlib

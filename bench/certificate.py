@@ -1,4 +1,4 @@
-"""A certificate for servers of the cases with TLS, which nobody verifies."""
+"""A certificate for servers of the cases with TLS, which no client verifies."""
 
 import ssl
 import subprocess

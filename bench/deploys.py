@@ -28,13 +28,13 @@ PIDFILE = SCRATCH / "deploy.pid"
 
 @dataclass(frozen=True)
 class Way:
-    """A signal to the master; where a second master comes, the old one is told to leave once the new one answers."""
+    """A signal to the master; and if a second master comes, a signal to the old one once the new one answers."""
 
     signal: signal.Signals
     leave: signal.Signals | None = None
 
 
-# uWSGI's HUP executes the binary anew over the open sockets: it is reload and upgrade in one.
+# uWSGI's HUP executes the binary again over the open sockets: it is reload and upgrade in one.
 RELOADS = {
     "stanchion": Way(signal.SIGHUP),
     "gunicorn-sync": Way(signal.SIGHUP),
@@ -117,7 +117,7 @@ def settled_s(port: int, release: int, tree: Tree) -> float:
 
 
 def seen(port: int) -> int | None:
-    """The release that answers; None where nobody does, which the load counts, not we."""
+    """The release that answers; None if no server answers: the load counts that, not this function."""
     with contextlib.suppress(OSError, Broken, ValueError):
         return int(exchange(port, None, keep_alive=False)[1])
     return None

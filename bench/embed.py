@@ -35,7 +35,7 @@ def main(server: str, spec: str, address: str, workers: str = "1") -> None:
 
 
 def fork(workers: int) -> None:
-    """Workers that know nothing of each other; whoever ends the process ends its children, too."""
+    """Workers that know nothing of each other. The program that ends this process ends its children, too."""
     for _ in range(workers - 1):
         if os.fork() == 0:
             return

@@ -1,4 +1,4 @@
-"""What a connection with TLS costs that asks for one thing: a whole handshake, or one that resumes a session.
+"""The cost of a connection with TLS for one request: with a whole handshake, or with one that resumes a session.
 
 The client is this file, run as a program on a core of its own: wrk resumes sessions or does not as it likes.
 """
@@ -53,7 +53,7 @@ def handshakes(resumes: bool) -> Stand:
 
 
 def run(port: int, seconds: int, resumes: bool) -> Figures:
-    """What the client has seen, on its core."""
+    """Run the client on its core, and return the figures that it has seen."""
     client = [PYTHON, "-m", "bench.handshakes", str(port), str(seconds), "resumes" if resumes else "whole"]
     command = ["taskset", "-c", str(CLIENT_CORE), *client]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds + GRACE_S)

@@ -1,4 +1,4 @@
-"""What the figures were taken on and how, with no word about which machine it was."""
+"""The machine and the way in which the figures were taken, without naming the machine."""
 
 import datetime
 import os
@@ -15,8 +15,8 @@ from bench.measure import CLIENT_CORE, Plan
 from bench.servers import SERVERS, Address, Launch
 
 UNFAIR = """\
-- CPU time is that of the server's processes. The kernel does much of the work of the loopback in the context of whoever
-  sends, so the server pays for the delivery of its answers and the client for that of its requests; equal for all.
+- CPU time is the time of the server's processes. The kernel does much of the work of the loopback in the context of the
+  sender, so the server pays for the delivery of its answers and the client for that of its requests; equal for all.
 - stanchion is two busy processes on the one core; bjoern and fastpysgi have no master, and could neither survive a
   fault of the app nor replace a worker. Where bjoern has several workers, the benchmark forks them.
 - The servers of a case that take turns run all the time, the others idle while one is asked: each pays for caches that
@@ -32,8 +32,8 @@ UNFAIR = """\
 - fastpysgi gathers pieces of an answer before it sends them: of four of 64 KiB, half a second apart, a client saw the
   first byte after a second, from bjoern and stanchion at once. In the streams it writes a MiB by one system call, and
   reads the one piece of which the app makes it out of the core's cache.
-- The memory of idle connections is that of the processes. What the kernel keeps of each socket is the same for all and
-  not in it. granian takes about 1,000 connections at a time and is left out.
+- The memory of idle connections is the memory of the processes. The kernel's memory for each socket is the same for all
+  and not in it. granian takes about 1,000 connections at a time and is left out.
 - Behind nginx the server gets HTTP/1.0 and a connection per request, nginx's default; uWSGI its own protocol.
 - p50 and p99 are those of a client that always has its next request ready (closed loop): they show a server at its
   limit, not one in service. `mixed` is the case for latency: an open loop with Poisson arrivals.
@@ -43,8 +43,8 @@ UNFAIR = """\
 - The app of 100 MB consists of small lists, the worst case for copy-on-write. One collection of the oldest generation
   in each worker is part of the figure; servers that freeze the heap before the fork (gc.freeze) keep it shared.
 - In `reload` and `upgrade` 8 clients ask without a pause, half of them with keep-alive where the server has it. HUP has
-  uWSGI execute its binary anew, so it has no row in `upgrade`; with a preloaded app it brings no new code to Unicorn,
-  which has none in `reload`. Old masters of gunicorn and Unicorn are told to go (TERM, QUIT) once the new ones answer.
+  uWSGI execute its binary again, so it has no row in `upgrade`; with a preloaded app it brings no new code to Unicorn,
+  which has none in `reload`. Old masters of gunicorn and Unicorn get TERM and QUIT once the new ones answer.
 - In `adversaries` a request that failed counts as one of three seconds, after which its client gives up. The row
   `beside nothing` has no attackers: it shows how much the machine itself varies between windows.
 - granian cannot load the app before it forks, uWSGI and stanchion do so by default, gunicorn with `--preload`.
@@ -58,7 +58,7 @@ def kind() -> str:
 
 
 def said(command: list[str], pattern: str) -> str:
-    """What `pattern` finds in what a command says of itself."""
+    """The text that `pattern` finds in the command's output."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
     found = re.search(pattern, done.stdout + done.stderr)
     return found[1] if found else "unknown"
@@ -104,7 +104,7 @@ README = """\
 Made by `{made_by}`: {plan.rounds} rounds.
 
 Where servers are compared under load, all of a case run at the same time and take turns, A B C, C B A, {plan.turns}
-each in a round, after 1 s each to warm up; each round starts them anew. A turn is one second of load (`file100`:
+each in a round, after 1 s each to warm up; each round starts them again. A turn is one second of load (`file100`:
 three). In the other cases one server runs at a time, A B C, A B C: `slow` has {plan.load_s} s a cell, `mixed`
 {plan.mixed_s} s, `death` {plan.kills} kills, `reload` and `upgrade` {plan.deploys} deploys each. There is one worker,
 behind nginx there are two, and the whole server is on core 0 and the client on core 1; `mixed`, `death`, `reload`,
@@ -125,7 +125,7 @@ beside one kind of attackers, {plan.load_s} s alone, and so on, from the last ki
 
 {servers}
 
-## What is not equal, and what the figures do not say
+## Limits of the comparison
 
 {unfair}
 ## Commands

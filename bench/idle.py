@@ -1,4 +1,4 @@
-"""What connections cost on which nothing happens: kept alive, each has been answered once."""
+"""The cost of idle connections: kept alive, each has been answered once."""
 
 import contextlib
 import resource
@@ -13,11 +13,11 @@ from bench.processes import ServerError
 from bench.servers import Server
 
 CONNECTIONS = 5000
-# Opened, answered and closed before the first look: what is made at the first need is not the connections' cost.
+# Opened, answered and closed before the first look: memory made at the first need is no cost of the connections.
 WARM_UP = 200
-# So long they idle before the second look: time to give back what only busy connections need.
+# The connections idle so long before the second look: time to give back memory that only busy connections need.
 REST_S = 1.0
-# Of them, one of so many is asked again: a server that has closed them would look frugal.
+# One connection of so many is asked again: a server that has closed them would look frugal.
 ASKED_AGAIN = 50
 REQUEST = b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n"
 

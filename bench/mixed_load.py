@@ -18,7 +18,7 @@ DRAIN_S = 20.0
 
 @dataclass(frozen=True)
 class Mix:
-    """What is asked for: mostly the fast page, at times the slow one."""
+    """The requests: mostly for the fast page, at times for the slow one."""
 
     slow_path: str
     slow_share: float
@@ -35,7 +35,7 @@ class Served:
     arrived_s: float
     # Until the answer had come; as the client saw it.
     latency_s: float
-    # What the app itself took.
+    # The time that the app itself took.
     service_s: float
 
 
@@ -66,7 +66,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 class Client(Protocol):
-    """What asks for one page at a time."""
+    """A client that asks for one page at a time."""
 
     async def get(self, path: str) -> bytes: ...
 

@@ -9,7 +9,7 @@ from bench.apps import hello
 from bench.certificate import Certificate
 from bench.servers import Address
 
-# What uwsgi_pass must be given, as nginx's own uwsgi_params has it.
+# The parameters that uwsgi_pass needs, as in nginx's own uwsgi_params.
 UWSGI_PARAMS = "".join(
     f"uwsgi_param {name} {value};\n"
     for name, value in {

@@ -21,11 +21,11 @@ ANSWER_BYTES_MAX = 1 << 16
 # Between two looks at the clock, so that deadlines are kept while nothing happens.
 TURN_S = 0.05
 
-# What became of a request. Each has exactly one.
+# The outcomes of a request. Each request has exactly one.
 SERVED = "served"  # 200, within the client's patience
 TOLD = "told"  # 503 or 429: turned away, but with an answer
-GATEWAY = "gateway"  # 502 or 504, by whoever stands in front
-REFUSED = "refused"  # no connection: the kernel's queue was full, or nobody listened
+GATEWAY = "gateway"  # 502 or 504, from the proxy in front
+REFUSED = "refused"  # no connection: the kernel's queue was full, or no process listened
 BROKEN = "broken"  # reset, or closed without a whole answer
 LATE = "late"  # nothing, for as long as the client's patience lasted
 OTHER = "other"
@@ -41,7 +41,7 @@ class Request:
     latency_s: float = 0.0
     """From when it was due until the answer, or until it was known that there will be none."""
     service_s: float = 0.0
-    """What the app says it took, where it was served."""
+    """The time that it took by the app's own measure, if it was served."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Load:
 
     due_s: Sequence[float]
     patience_s: float
-    # Out of patience, close the connection; else stay, as a proxy does that ignores it when its client leaves.
+    # Close the connection once patience ends; else keep it, as a proxy does that ignores that its client has left.
     hang_up: bool = True
     # Called at these times, in order.
     at: Sequence[tuple[float, Callable[[], None]]] = field(default_factory=list)

@@ -42,7 +42,7 @@ BURST_PATIENCE_S = 30.0
 OVERLOAD = 2.0
 OVERLOAD_S = 20.0
 OVERLOAD_PATIENCE_S = 10.0
-# Two seconds of work may wait, and nobody longer than half the clients' patience.
+# Two seconds of work may wait, and no request longer than half the clients' patience.
 OVERLOAD_LIMITS = ("--max-waiting", "400", "--queue-timeout", "5")
 
 STALL_LOAD = 0.8
@@ -67,7 +67,7 @@ def burst_behind_nginx(server: Server, _plan: Plan, _round: int) -> Figures:
     with somaxconn(SOMAXCONN):
         front = nginx.command(SCRATCH / "front", port, nginx.front(server.upstream, behind))
         with (
-            # It says 502 as long as nobody is behind it.
+            # nginx answers 502 as long as no server is behind it.
             running(front, core=None, log=SCRATCH / "nginx.log", ready=answers(port, 502)) as nginx_tree,
             # A backlog is cut to the limit that is in force at listen(2).
             somaxconn(SOMAXCONN_SMALL),
@@ -138,14 +138,14 @@ def stall(*, hang_up: bool) -> Callable[[Server, Plan, int], Figures]:
 
 
 def recovered_s(requests: list[Request]) -> float:
-    """From when on nobody was lost any more."""
+    """The time from which on no request was lost any more."""
     lost = [index for index, one in enumerate(requests) if one.kind != SERVED]
     after = lost[-1] + 1 if lost else 0
     return requests[after].due_s if after < len(requests) else STALL_LOAD_S
 
 
 def kinds(requests: list[Request]) -> Figures:
-    """How many ended in each way; who got neither the page nor an answer that says why failed."""
+    """How many ended in each way; a request that got neither the page nor an answer that says why has failed."""
     counted = count(requests)
     figures: Figures = {kind: counted[kind] for kind in (SERVED, TOLD, GATEWAY, REFUSED, BROKEN, LATE, OTHER)}
     return {**figures, "failures": len(requests) - counted[SERVED] - counted[TOLD], "requests": len(requests)}

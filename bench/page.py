@@ -1,6 +1,6 @@
 """Makes docs/benchmarks.md and its pictures of runs: `python -m bench.page RUN [RUN ...]`.
 
-A case is shown as the last of the runs has it. What is said of the machine and of what is not equal is that of the run.
+The page shows each case as in the last run that has it, and each run's own words about machine and comparison.
 """
 
 import json
@@ -17,11 +17,15 @@ from bench.report import Record
 PAGE = Path("docs/benchmarks.md")
 PICTURES = Path("docs/benchmarks")
 
+UNEQUAL = "Limits of the comparison"
+# The title of this chapter in the README of earlier runs.
+UNEQUAL_BEFORE = "What is not equal, and what the figures do not say"
+
 INTRODUCTION = """\
 # Benchmarks
 
-What a request costs, side by side with other servers for Python and with nginx, which runs no app and is the floor. The
-figure to look at is CPU time for each request: of the whole server, user and kernel, on one core. It says how many
+The cost of a request, side by side with other servers for Python and with nginx, which runs no app and is the floor.
+The figure to look at is CPU time for each request: of the whole server, user and kernel, on one core. It says how many
 requests a core can serve; requests per second say the same, less steadily. Bars are medians, the line at the end of
 each covers the middle half of the turns. Less is better in all of them. A bar with a gap is longer than is shown.
 
@@ -57,7 +61,7 @@ def read(directory: Path) -> list[Record]:
 
 
 def by_case(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """In the order of the cases. One that is no more is left out."""
+    """In the order of the cases. A case that does not exist any more is left out."""
     found = {name: [record for record in records if record.case == name] for name in CASES}
     return {name: of_case for name, of_case in found.items() if of_case}
 
@@ -65,7 +69,7 @@ def by_case(records: Sequence[Record]) -> dict[str, list[Record]]:
 def page(runs: dict[str, tuple[Path, list[Record]]]) -> str:
     directories = list(dict.fromkeys(directory for directory, _ in runs.values()))
     everything = [record for _, records in runs.values() for record in records]
-    parts = [INTRODUCTION, *report.disturbed(everything), "## What was to be reached", ""]
+    parts = [INTRODUCTION, *report.disturbed(everything), "## Targets", ""]
     parts += [*targets.lines(report.cells_by_case(everything)), ""]
     for name, case in CASES.items():
         if name in runs:
@@ -91,7 +95,7 @@ def section(case: Case, directory: Path, records: Sequence[Record]) -> list[str]
 
 
 def picture(case: Case, records: Sequence[Record]) -> str:
-    """Of the case's first column; empty if nobody has one."""
+    """The picture of the case's first column; empty if no server has a figure."""
     column = case.columns[0]
     rounds = report.rounds_by_row(records)
     bars = [pictures.bar(name, column, rounds[name]) for name in case.rows if name in rounds]
@@ -99,10 +103,10 @@ def picture(case: Case, records: Sequence[Record]) -> str:
 
 
 def set_up(directory: Path) -> list[str]:
-    """What the run's own page says of it."""
-    text = (directory / "README.md").read_text()
+    """The set-up of a run, from the run's own page."""
+    text = (directory / "README.md").read_text().replace(f"## {UNEQUAL_BEFORE}\n", f"## {UNEQUAL}\n")
     parts = [f"## Set-up of `{directory.name}`", "", *introduction(text), ""]
-    for title in ("Machine", "Versions", "Servers", "What is not equal, and what the figures do not say"):
+    for title in ("Machine", "Versions", "Servers", UNEQUAL):
         parts += [f"### {title}", "", chapter(text, title), ""]
     return parts
 

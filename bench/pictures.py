@@ -14,7 +14,7 @@ WIDTH, ROW, BAR, TOP = 760, 26, 16, 34
 LEFT, RIGHT = 150, 110
 # Where names are long, what is left of the bars is as wide as they need.
 LETTER = 7
-# Of stanchion's figure; longer bars are cut, so that those that are near each other can be told apart.
+# Bars longer than so many of stanchion's are cut, so that bars that are near each other look different.
 CUT = 6.0
 
 STYLE = """\
@@ -36,7 +36,7 @@ class Bar:
     # The row's name: a server, beside something or not.
     server: str
     median: float
-    # Of it; 0 where it is not known.
+    # The kernel's part of the median; 0 where it is not known.
     kernel: float
     lower: float
     upper: float
@@ -51,7 +51,7 @@ def bar(server: str, column: Column, rounds: Sequence[Figures]) -> Bar:
 
 
 def scale_of(bars: Sequence[Bar]) -> float:
-    """What the whole width stands for: the longest bar, unless that is far longer than stanchion's."""
+    """The value of the whole width: the longest bar, unless that is far longer than stanchion's."""
     longest = max(one.upper for one in bars)
     own = [one.median for one in bars if one.server in OWN]
     return min(longest, CUT * own[0]) if own and own[0] > 0 else longest

@@ -74,7 +74,7 @@ class Tree:
         return sum(process_pss_bytes(pid) for pid in self.pids())
 
     def anonymous_bytes(self) -> int:
-        """Of these, what is no file's: heaps and stacks, not programs and libraries (proc(5), Pss_Anon)."""
+        """The part of it that is no file's: heaps and stacks, not programs and libraries (proc(5), Pss_Anon)."""
         return sum(process_pss_bytes(pid, "Pss_Anon") for pid in self.pids())
 
     def pids(self) -> list[int]:
@@ -89,7 +89,7 @@ class Tree:
         return ServerError(f"{what}: {' / '.join(tail) or 'its log is empty'}")
 
     def stop(self) -> None:
-        """TERM, and after STOP_S a KILL for whoever is left. Pids are safe: psutil compares their start times."""
+        """TERM, and after STOP_S a KILL for those that are left. Pids are safe: psutil compares their start times."""
         members = self.members() if self.root.poll() is None else []
         with contextlib.suppress(ProcessLookupError):
             self.root.send_signal(signal.SIGTERM)
@@ -106,8 +106,8 @@ def process_cpu_ns(pid: int) -> int:
 
 
 def process_cpu(pid: int) -> tuple[str, Cpu]:
-    """What a process is called, and the scheduler's own count of its threads, in ns; where some have ended, the coarser
-    sum in ticks is greater.
+    """The name of a process, and the scheduler's own count of its threads, in ns; if some threads have ended, the
+    coarser sum in ticks is greater.
 
     Neither counts too much, so the greater is the better: proc(5), /proc/pid/stat, fields 14 to 17; and
     Documentation/scheduler/sched-stats.rst for schedstat.

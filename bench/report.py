@@ -13,7 +13,7 @@ from bench.servers import OWN
 
 Rounds = Sequence[Figures]
 
-# Of all cores, that something else may take during a cell before the summary says so.
+# The share of all cores that other processes may take during a cell before the summary says so.
 OTHERS_SHARE = 0.03
 
 

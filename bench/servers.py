@@ -16,9 +16,9 @@ SCRIPTS = os.path.dirname(PYTHON)
 # Longer than any pause between two requests of a case, so that no server closes a connection that is still in use.
 KEEP_ALIVE_S = 75
 
-# Those that serve asynchronous apps here.
+# The servers that serve asynchronous apps here.
 ASYNCHRONOUS = ("stanchion-asgi", "uvicorn", "uvicorn-zttp", "granian-asgi", "hypercorn", "gunicorn-asgi")
-# What the others of a case are compared with: whichever of these is among them.
+# The other servers of a case are compared with the one of these that is among them.
 OWN = ("stanchion", "stanchion-asgi")
 
 
@@ -35,20 +35,20 @@ class Address:
 
 @dataclass(frozen=True)
 class Launch:
-    """What a case wants from a server."""
+    """A case's demands on a server."""
 
     app: str
     address: Address
     workers: int = 1
     # Load the app before the fork, also where that is not the server's default.
     preload: bool = False
-    # Where the master writes its pid; empty where nobody wants to know.
+    # The file to which the master writes its pid; empty if the case does not need it.
     pidfile: str = ""
-    # What uWSGI asks listen(2) for: it refuses to start where the kernel has less. The others get what there is.
+    # uWSGI's backlog: it refuses to start where the kernel has less. The others get the kernel's limit.
     backlog: int = 1024
     # Flags that only stanchion has.
     own: tuple[str, ...] = ()
-    # With which it speaks TLS, if it is to.
+    # The certificate with which it speaks TLS, if it is to.
     certificate: Certificate | None = None
     # Whether it is to speak HTTP/2 in clear text, too.
     http2: bool = False

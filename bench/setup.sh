@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Set up what the benchmark needs: distribution packages (only as root), .venv-bench with the peers, and the newest
-# wheel of stanchion. What is there already is left alone.
+# Set up the benchmark's needs: distribution packages (only as root), .venv-bench with the peers, and the newest
+# wheel of stanchion. Parts that are there already are left alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

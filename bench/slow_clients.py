@@ -52,7 +52,7 @@ def slow(server: Server, plan: Plan, _round: int) -> Figures:
 
 
 def beside(dawdlers: "Sequence[Dawdler]", load: wrk.Load, port: int, plan: Plan) -> Figures:
-    """What is left of a load while they are there, of what it is before and after."""
+    """The rate of a load beside these clients, as a share of its rate before and after."""
     before = pace(load, port, plan.load_s * ALONE_LOADS)
     with Dawdlers(dawdlers) as there:
         time.sleep(SETTLE_S)
@@ -88,7 +88,7 @@ def pace(load: wrk.Load, port: int, load_s: int) -> Pace:
 
 
 class Dawdlers:
-    """The slow clients, in a thread of their own, for as long as the `with` lasts. One that is cut off comes again."""
+    """The slow clients, in a thread of their own, for as long as the `with` lasts. If one is cut off, it comes again."""
 
     def __init__(self, clients: "Sequence[Dawdler]") -> None:
         self._stop = threading.Event()

@@ -1,4 +1,4 @@
-"""What stanchion's figures should be, mostly as multiples of the peers' in the same run."""
+"""Targets for stanchion's figures, mostly as multiples of the peers' in the same run."""
 
 from dataclasses import dataclass
 from statistics import median, quantiles
@@ -26,7 +26,7 @@ class Target:
     # The figure over the other's. Less is better in all of them.
     limit: float
     text: str
-    # Whose figure.
+    # The server whose figure is judged.
     of: str = "stanchion"
 
 

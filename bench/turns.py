@@ -17,7 +17,7 @@ Turn = Callable[[], Figures]
 # Starts a server for as long as the case lasts, checks what it answers, and warms it up.
 Stand = Callable[[Server], AbstractContextManager[Turn]]
 
-# What a server may do wrong. It is a result, and must not cost the others theirs.
+# The errors of a server. They are its result, and must not cost the others theirs.
 FAILURES = (ServerError, OSError, SubprocessError, ExceptionGroup)
 NGINX_WORKERS = 2
 
@@ -29,7 +29,7 @@ class Workload:
     app: str
     load: wrk.Load
     expected: Callable[[bytes], bool]
-    # What nginx answers where it is the floor.
+    # The answer of nginx where it is the floor.
     floor: str = ""
     turn_s: int = 1
     # Answers so long that the end of a turn cuts off a good part of one: they are counted by their bytes.
@@ -38,13 +38,13 @@ class Workload:
     prepare: Callable[[], None] = lambda: None
     # Flags that only stanchion is given.
     own: tuple[str, ...] = ()
-    # What those serve that serve asynchronous apps, where a case has servers of both kinds.
+    # The app for servers of asynchronous apps, where a case has servers of both kinds.
     asynchronous_app: str = ""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What one turn of one server has given."""
+    """The result of one turn of one server."""
 
     server: str
     number: int
@@ -56,7 +56,7 @@ HELLO = Workload("hello:app", wrk.Load(), lambda body: body == hello.BODY, floor
 
 
 def take_turns(stand: Stand, servers: Sequence[Server], turns: int) -> Iterator[Taken]:
-    """A B C, C B A, A B C ...; whoever fails is left out from then on."""
+    """A B C, C B A, A B C ...; a server that fails is left out from then on."""
     with ExitStack() as servers_end:
         standing: dict[str, Turn] = {}
         for server in servers:

@@ -1,4 +1,4 @@
-"""What the Flask view answers, from Starlette."""
+"""The answer of the Flask view, from Starlette."""
 
 from starlette.applications import Starlette
 from starlette.requests import Request

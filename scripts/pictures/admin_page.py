@@ -63,7 +63,7 @@ def picture(page: str, scheme: str, home: Path, to: Path) -> None:
         *(f"blink-settings=preferredColorScheme={SCHEMES[scheme]}", f"screenshot={to}"),
     ]
     command = [shutil.which("chromium") or "chromium", *(f"--{switch}" for switch in switches), page]
-    # What it leaves in the folder for temporary files goes with ours.
+    # Its temporary files are removed with our folder.
     environment = {**os.environ, "TMPDIR": str(home)}
     subprocess.run(command, check=True, capture_output=True, timeout=BROWSER_S, env=environment)
 

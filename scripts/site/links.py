@@ -95,7 +95,7 @@ def uri_of(path: str) -> str | None:
 
 
 def listing(path: str) -> str:
-    """The file as a page. One that is too long to be read is only named."""
+    """The file as a page. A file that is too long to be read is only named."""
     source = ROOT / path
     hidden = "---\nsearch:\n  exclude: true\n---\n"
     if source.stat().st_size > SHOWN_BYTES_MAX:

@@ -1,4 +1,4 @@
-"""What the server loads: `project.wsgi`."""
+"""The module that the server loads: `project.wsgi`."""
 
 import os
 

@@ -1,4 +1,4 @@
--- What wrk sends, and one line of JSON of what it saw. Arguments after `--`: the bytes of a body to POST (0 for a GET).
+-- The requests of wrk, and one line of JSON with what it saw. Arguments after `--`: the bytes of a body to POST (0 for a GET).
 
 function init(args)
   local body_bytes = tonumber(args[1])

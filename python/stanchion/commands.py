@@ -1,7 +1,7 @@
 """The commands of the command line."""
 
 COMMANDS = (
-    ("serve", "[FLAGS] [APP]", "Serve a WSGI or ASGI app (`serve` is optional)"),
+    ("serve", "[FLAGS] [APP]", "Serve a WSGI or ASGI app (the word serve is optional)"),
     ("check", "[FLAGS] [APP]", "Show the settings in effect"),
     ("ctl", "COMMAND", "Command a running server"),
     ("top", "[FLAGS]", "Look at a running server"),

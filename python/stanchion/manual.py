@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from stanchion.config import Setting
 
 _EXIT_CODES = (
-    ("0", "It was told to stop, or nothing was found wrong."),
+    ("0", "The server was stopped, or a check found nothing wrong."),
     ("1", "An error of the server itself."),
     ("2", "Wrong usage or settings."),
     ("3", "A worker failed to boot."),
@@ -22,7 +22,7 @@ _EXIT_CODES = (
 def page(rows: Iterable["Setting"], commands: Sequence[tuple[str, str, str]], version: str) -> str:
     """The whole page."""
     lines = [f'.TH STANCHION 1 "" "stanchion {version}" "User Commands"', ".SH NAME"]
-    lines += [r"stanchion \- serve WSGI apps, with one waiting line for all workers", ".SH SYNOPSIS"]
+    lines += [r"stanchion \- serve WSGI and ASGI apps, with one waiting line for all workers", ".SH SYNOPSIS"]
     for name, rest, _ in commands:
         lines += [".br", rf"\fBstanchion {name}\fR {_text(rest)}"]
     lines += [".SH COMMANDS"]

@@ -230,7 +230,7 @@ class Call:
             reason = f"no server listens at {self._where}: is it running, and with this `control`?"
             raise Failed(reason, EXIT_NOBODY) from error
         except BlockingIOError as error:
-            raise Failed(f"the server at {self._where} has too many such clients waiting; try again") from error
+            raise Failed(f"too many connections wait at {self._where} to be accepted; try again") from error
         except OSError as error:
             raise Failed(f"cannot connect to {self._where}: {error.strerror or error}") from error
 
@@ -294,7 +294,7 @@ def checked(line: bytes) -> dict[str, Any]:
         or not isinstance(answer.get("ok"), bool)
         or not isinstance(answer.get("message"), str)
     ):
-        raise Failed(f"that is no answer of a stanchion: {line[:80]!r}")
+        raise Failed(f"the answer is not a stanchion's: {line[:80]!r}")
     return answer
 
 

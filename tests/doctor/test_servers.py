@@ -223,9 +223,9 @@ def test_what_is_no_stack_tells_nothing(text: str) -> None:
         ({"ok": False, "message": "not now", "data": None}, "not now"),
         ({"ok": True, "message": "", "data": 3}, "the answer has no stacks"),
         ({"ok": True, "message": "", "data": [3]}, "the answer has no stacks"),
-        ([], "that is no answer of a stanchion"),
+        ([], "the answer is not a stanchion's"),
         # Python reads nothing that is nested so deeply.
-        (b"[" * 200_000, "that is no answer of a stanchion"),
+        (b"[" * 200_000, "the answer is not a stanchion's"),
     ],
 )
 def test_a_server_that_does_not_say_where_is_named(tmp_path: Path, answer: object, said: str) -> None:
@@ -254,7 +254,7 @@ def test_many_stuck_servers_take_no_longer_than_a_few(monkeypatch: pytest.Monkey
     monkeypatch.setattr(stacks, "ALL_S", 0.0)
     monkeypatch.setattr(stacks.ctl, "Call", lambda *_: pytest.fail("asked"))
     (note,) = stacks.with_places(seen(server(seat(9), control="unix:/c"))).not_looked_at
-    assert note.endswith("others have taken the time for it")
+    assert note.endswith("other servers have used up the time for it")
 
 
 @pytest.mark.parametrize(

@@ -261,11 +261,11 @@ def test_data_of_another_version_is_said_to_be_so(master, capsys):
     [
         (b"", "closed the connection without an answer"),
         (b'{"ok": true', "closed the connection without an answer"),
-        (b"HTTP/1.1 400 Bad Request\r\n", "no answer of a stanchion"),
-        (b'{"ok": 1, "message": ""}\n', "no answer of a stanchion"),
-        (b'{"ok": true}\n', "no answer of a stanchion"),
-        (b"[]\n", "no answer of a stanchion"),
-        (b"\xff\n", "no answer of a stanchion"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "the answer is not a stanchion's"),
+        (b'{"ok": 1, "message": ""}\n', "the answer is not a stanchion's"),
+        (b'{"ok": true}\n', "the answer is not a stanchion's"),
+        (b"[]\n", "the answer is not a stanchion's"),
+        (b"\xff\n", "the answer is not a stanchion's"),
         (b"x" * (ctl.ANSWER_BYTES_MAX + 1), "is longer than"),
     ],
 )

@@ -293,7 +293,7 @@ SEAT = Seat(1, 0, 6, 1, "busy", 9, "GET", "/pay", 0, 0)
         ({"ok": True, "message": "", "data": [{"index": 1}]}, ("No stacks: the answer is not as expected",)),
         ({"ok": True, "message": ""}, ("No stacks: the answer is not as expected",)),
         ({"ok": False, "message": "no"}, ("No stacks:", "no")),
-        (7, ("No stacks:", "that is no answer of a stanchion")),
+        (7, ("No stacks:", "the answer is not a stanchion's")),
     ],
 )
 def test_the_stacks_of_one_worker(answer, lines, monkeypatch):

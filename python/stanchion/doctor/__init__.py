@@ -151,7 +151,7 @@ def _fix(facts: Facts, findings: Sequence[Finding], is_yes: bool) -> None:
     try:
         fix.carry_out(plan)
     except OSError as error:
-        raise UsageError(f"doctor: cannot be set here: {error}") from error
+        raise UsageError(f"doctor: the sysctls cannot be set here: {error}") from error
     show("Done. A backlog stays what it was at listen(2): restart the servers named above.")
 
 

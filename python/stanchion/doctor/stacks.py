@@ -57,7 +57,7 @@ def with_places(facts: Facts) -> Facts:
         left_s = deadline - time.monotonic()
         try:
             if left_s <= 0:
-                raise ctl.Failed("others have taken the time for it")
+                raise ctl.Failed("other servers have used up the time for it")
             known[pid] = placed(server, _dump(server.control, min(PATIENCE_S, left_s)))
         except ctl.Failed as failure:
             not_looked_at.append(f"where the seats of process {pid} stand, at its control socket: {failure}")

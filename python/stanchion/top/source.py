@@ -62,7 +62,7 @@ def status(where: Place, patience_s: float = LOOK_S) -> object:
     try:
         return json.loads(body, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
-        raise Failed(f"what {where.text} answers to /status is no JSON: {error}") from error
+        raise Failed(f"the answer of {where.text} to /status is no JSON: {error}") from error
 
 
 def _refused(constant: str) -> NoReturn:
@@ -78,7 +78,7 @@ def get(where: Place, target: str, patience_s: float) -> bytes:
         response.begin()
         body = response.read()
     except (http.client.HTTPException, ValueError) as error:
-        raise Failed(f"what answers at {where.text} is no admin listener: {error!r}") from error
+        raise Failed(f"the process that answers at {where.text} is no admin listener: {error!r}") from error
     if response.status != 200:
         raise Failed(f"{where.text} answers {response.status} to {target}: is it the `admin` of a stanchion?")
     return body

@@ -88,7 +88,7 @@ def pace(load: wrk.Load, port: int, load_s: int) -> Pace:
 
 
 class Dawdlers:
-    """The slow clients, in a thread of their own, for as long as the `with` lasts. If one is cut off, it comes again."""
+    """The slow clients, in a thread of their own, while the `with` lasts. If one is cut off, it comes again."""
 
     def __init__(self, clients: "Sequence[Dawdler]") -> None:
         self._stop = threading.Event()

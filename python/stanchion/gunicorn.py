@@ -47,9 +47,7 @@ def _is_same(value: object, wanted: object) -> bool:
     return value == wanted or str(value).replace(" ", "").lower() == str(wanted).lower()
 
 
-_SSL_CONTEXT = (
-    "TLS is served without Python's ssl module: use certfile, keyfile, ca_certs and the like instead"
-)
+_SSL_CONTEXT = "TLS is served without Python's ssl module: use certfile, keyfile, ca_certs and the like instead"
 _OLD_TLS = "TLS 1.2 and 1.3 are served, and none that is older: see tls_min_version"
 _DIRTY = "there are no dirty workers here: give such work to a task queue"
 

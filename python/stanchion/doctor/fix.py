@@ -34,7 +34,7 @@ class Plan:
 
 
 def plan(facts: Facts, findings: Sequence[Finding], drop_in: Path = Path(remedies.DROP_IN)) -> Plan:
-    """The changes that the findings want in our own network namespace. Of two values for a setting the higher counts."""
+    """The changes that findings want in our own network namespace. Of two values for a setting the higher counts."""
     here = facts.networks[0].link
     wanted: dict[str, str] = {}
     left = []

@@ -1,5 +1,5 @@
-//! How long heads take to read and to check: `cargo run --release --package stanchion-http --example speed`.
-//! With a number as its argument each is done so many times only, for valgrind to count instructions.
+//! Measures how long it takes to read and check heads: `cargo run --release --package stanchion-http --example speed`. With a number as its argument
+//! it does each that many times only, for valgrind to count instructions.
 
 #![allow(clippy::print_stdout)] // it is for people
 
@@ -18,10 +18,10 @@ const LIMITS: HeadRules = HeadRules {
     permits: Permits::NONE,
 };
 
-/// As wrk sends it.
+/// The request that wrk sends.
 const WRK: &[u8] = b"GET / HTTP/1.1\r\nHost: 127.0.0.1:8000\r\n\r\n";
 
-/// As a browser sends it.
+/// The request that a browser sends.
 const BROWSER: &[u8] = b"GET /shop/articles?page=2&order=price HTTP/1.1\r\n\
 Host: shop.example.org\r\n\
 Connection: keep-alive\r\n\
@@ -69,7 +69,7 @@ fn decode_chunks(bytes: &[u8]) {
 }
 
 fn measure(name: &str, bytes: &[u8], times: u32, mut once: impl FnMut(&[u8])) {
-    // The best of several turns: what else the machine does only adds.
+    // The best of several turns: other work of the machine only adds time.
     let turns = (0..9).map(|_| {
         let start = Instant::now();
         (0..times).for_each(|_| once(bytes));

@@ -1,7 +1,7 @@
-//! Heads of answers in wire form: written by a worker, checked by the acceptor, which believes it in nothing.
+//! Heads of answers in wire form: a worker writes them, and the acceptor checks them, because it trusts nothing that a worker writes.
 //!
-//! Wire form is `HTTP/1.1 200 OK\r\n` and then a line `Name: value\r\n` for each field, without the empty line
-//! at the end: whoever sends it adds fields of its own and the end.
+//! Wire form is `HTTP/1.1 200 OK\r\n` and then a line `Name: value\r\n` for each field, without the empty line at the end: the acceptor adds fields
+//! of its own and the empty line when it sends the head.
 
 use memchr::memchr;
 
@@ -12,17 +12,17 @@ use crate::rules::{
     may_tell_length,
 };
 
-/// What ends the data of a chunk (RFC 9112 section 7.1).
+/// The CR LF behind the data of a chunk (RFC 9112 section 7.1).
 pub const CHUNK_END: &[u8] = b"\r\n";
 /// The last chunk, and no trailer fields.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
-/// Both, behind the data of the chunk before the last.
+/// [`CHUNK_END`] and [`LAST_CHUNK`], behind the data of the last chunk that has any.
 pub const CHUNK_END_AND_LAST: &[u8] = b"\r\n0\r\n\r\n";
 
 const VERSION: &[u8] = b"HTTP/1.1 ";
 /// RFC 9110 section 15.2.2.
 const SWITCHING: u16 = 101;
-/// The status of hints that go ahead of an answer (RFC 8297 section 2).
+/// The status of a response with hints, which a server sends ahead of an answer (RFC 8297 section 2).
 pub const EARLY_HINTS: u16 = 103;
 
 /// Writes a status line (RFC 9112 section 4), with the usual reason if none is given.
@@ -46,7 +46,7 @@ pub fn put_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The reason that usually goes with a status: IANA's registry of HTTP status codes. Empty if there is none.
+/// The reason that usually goes with a status: IANA's registry of HTTP status codes. Empty if the registry has none.
 pub fn canonical_reason(status: u16) -> &'static str {
     match status {
         100 => "Continue",
@@ -129,23 +129,23 @@ fn server_error(status: u16) -> &'static str {
     }
 }
 
-/// How long the body of an answer is, of this one to this method.
+/// The length of an answer's body, for the method of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLength {
-    /// There is none (RFC 9112 section 6.3, point 1).
+    /// The answer has no body (RFC 9112 section 6.3, point 1).
     Nothing,
-    /// As its head says.
+    /// The answer's head gives the length.
     Bytes(u64),
-    /// Its head does not say.
+    /// The answer's head gives no length.
     Unknown,
 }
 
-/// What the head of an answer says to whoever sends it.
+/// The facts that the acceptor needs of an answer's head to send it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerFacts {
     /// Its status.
     pub status: u16,
-    /// What of a body goes with it.
+    /// The length of its body.
     pub length: BodyLength,
     /// Whether it has a `Server`.
     pub has_server: bool,
@@ -153,13 +153,13 @@ pub struct AnswerFacts {
     pub has_date: bool,
 }
 
-/// Holds a worker's head, in wire form, to the rules. `Err` says what no host would have let pass: its
-/// worker is out of its mind or in somebody else's hands.
+/// Checks a worker's head, in wire form, against the rules. `Err` names a fault that no host would have let pass: the worker is broken or
+/// compromised.
 pub fn check(wire: &[u8], is_head_request: bool) -> Result<AnswerFacts, &'static str> {
     let (line, rest) = split_line(wire)?;
     let status = status_of(line)?;
     if !STATUSES.contains(&status) {
-        return Err("an answer has a status that none may have");
+        return Err("an answer has a status outside 200 to 999");
     }
     let (told, facts) = check_fields(status, rest)?;
     let length = if is_head_request || !has_body(status) {
@@ -170,8 +170,8 @@ pub fn check(wire: &[u8], is_head_request: bool) -> Result<AnswerFacts, &'static
     Ok(AnswerFacts { length, ..facts })
 }
 
-/// Likewise of a worker's that lets a request have its WebSocket, if it is a 101: else `None`. What else of it is for the
-/// connection is the acceptor's to say.
+/// Checks a worker's answer to a request for a WebSocket in the same way, if it is a 101; any other status gives `None`. The acceptor itself adds the
+/// other fields of the handshake, which concern the connection.
 pub fn check_switch(wire: &[u8]) -> Result<Option<AnswerFacts>, &'static str> {
     let (line, rest) = split_line(wire)?;
     let status = status_of(line)?;
@@ -180,12 +180,12 @@ pub fn check_switch(wire: &[u8]) -> Result<Option<AnswerFacts>, &'static str> {
     }
     let (told, facts) = check_fields(status, rest)?;
     if told.is_some() || fields(wire).any(|(name, _)| is_of_handshake(name)) {
-        return Err("an answer that lets a connection switch speaks for it");
+        return Err("a 101 has a Content-Length, or a handshake field that the acceptor sets");
     }
     Ok(Some(facts))
 }
 
-/// Likewise of a worker's hints, which go ahead of an answer: they are a 103, with fields that may be the app's (RFC 8297).
+/// Checks a worker's hints, which go ahead of an answer: a 103 with fields that an app may set (RFC 8297).
 pub fn check_hints(wire: &[u8]) -> Result<(), &'static str> {
     let (line, rest) = split_line(wire)?;
     if status_of(line)? != EARLY_HINTS {
@@ -194,7 +194,7 @@ pub fn check_hints(wire: &[u8]) -> Result<(), &'static str> {
     check_fields(EARLY_HINTS, rest).map(drop)
 }
 
-/// Likewise of a worker's trailers: lines of fields, without a status line, of which each may stand behind a body.
+/// Checks a worker's trailers: lines of fields without a status line, each of a field that may follow a body.
 pub fn check_trailers(wire: &[u8]) -> Result<(), &'static str> {
     let mut rest = wire;
     while !rest.is_empty() {
@@ -202,19 +202,19 @@ pub fn check_trailers(wire: &[u8]) -> Result<(), &'static str> {
         rest = behind;
         let (name, _) = checked_field(line)?;
         if !may_be_trailer(name) {
-            return Err("a trailer says how its body is to be read");
+            return Err("a trailer field says how to read the body and must come before it");
         }
     }
     Ok(())
 }
 
-/// Whether a field of the answer is the server's in the handshake of a WebSocket (RFC 6455 section 4.2.2).
+/// Whether the server sets this field of the answer in the handshake of a WebSocket (RFC 6455 section 4.2.2).
 pub fn is_of_handshake(name: &[u8]) -> bool {
     let names: [&[u8]; 2] = [b"sec-websocket-accept", b"sec-websocket-extensions"];
     names.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// The length that fields tell, if they do, and what else they say.
+/// The length that the fields give, if any, and the other facts in them.
 fn check_fields(status: u16, mut rest: &[u8]) -> Result<(Option<u64>, AnswerFacts), &'static str> {
     let (mut told, mut has_server, mut has_date) = (None, false, false);
     while !rest.is_empty() {
@@ -227,9 +227,10 @@ fn check_fields(status: u16, mut rest: &[u8]) -> Result<(Option<u64>, AnswerFact
             6 => has_server |= is("server"),
             14 if is("content-length") => {
                 let length = content_length(value).filter(|_| may_tell_length(status));
-                let length = length.ok_or("an answer tells no length of HTTP")?;
+                let length = length
+                    .ok_or("an answer has a malformed Content-Length, or a status without one")?;
                 if told.replace(length).is_some() {
-                    return Err("an answer tells its length twice");
+                    return Err("an answer has two Content-Lengths");
                 }
             }
             _ => {}
@@ -246,7 +247,7 @@ fn check_fields(status: u16, mut rest: &[u8]) -> Result<(Option<u64>, AnswerFact
 
 /// A line without its CR LF, and what follows it.
 fn split_line(wire: &[u8]) -> Result<(&[u8], &[u8]), &'static str> {
-    // Almost always there is no control character before those at its end.
+    // Usually the first control character is the CR at the end of the line.
     let len = before_control(wire);
     if let [b'\r', b'\n', rest @ ..] = &wire[len..] {
         return Ok((&wire[..len], rest));
@@ -270,23 +271,23 @@ fn status_of(line: &[u8]) -> Result<u16, &'static str> {
         status = status * 10 + u16::from(digit - b'0');
     }
     if !is_field_text(reason) {
-        return Err("the reason of an answer is not HTTP");
+        return Err("the reason of an answer has a control character");
     }
     Ok(status)
 }
 
-/// field-line (RFC 9112 section 5) of a field that may be the app's.
+/// Parses a field-line (RFC 9112 section 5) and checks that an app may set the field.
 fn checked_field(line: &[u8]) -> Result<Field<'_>, &'static str> {
     let name_len = TOKEN.run(line);
     if name_len == 0 || line.get(name_len) != Some(&b':') {
-        return Err("a field of an answer has no name of HTTP and a colon");
+        return Err("a field of an answer does not begin with a valid name and a colon");
     }
     let (name, value) = (&line[..name_len], trimmed(&line[name_len + 1..]));
     if is_hop_by_hop(name) {
-        return Err("an answer speaks for the connection");
+        return Err("an answer has a field that only the acceptor may set for the connection");
     }
     if !is_field_text(value) {
-        return Err("a field of an answer has no value of HTTP");
+        return Err("a field of an answer has a control character in its value");
     }
     Ok((name, value))
 }
@@ -307,7 +308,7 @@ pub(crate) fn split_status(wire: &[u8]) -> (&[u8], &[u8]) {
     wire.split_at(wire.len() - fields.len())
 }
 
-/// Likewise of lines without a status line before them.
+/// The fields in lines that no status line precedes.
 pub fn field_lines(lines: &[u8]) -> impl Iterator<Item = Field<'_>> {
     let mut rest = lines;
     std::iter::from_fn(move || {
@@ -336,8 +337,7 @@ impl std::ops::Deref for ChunkHead {
     }
 }
 
-/// The line before `len` bytes of data, which are followed by [`CHUNK_END`]. A chunk of none would be the
-/// last one.
+/// The line before `len` bytes of data, which [`CHUNK_END`] follows. `len` is not 0: a chunk without data is the last one.
 pub fn chunk_head(len: usize) -> ChunkHead {
     debug_assert!(len > 0, "that is the last chunk");
     let mut bytes = [0; ChunkHead::LEN_MAX];

@@ -1,19 +1,19 @@
-//! How a message's body is delimited (RFC 9112 section 6), and its bytes without that.
+//! How a message's body is delimited (RFC 9112 section 6), and a decoder that takes the body's bytes out of that framing.
 
 use crate::chunked::Chunked;
 use crate::fault::Fault;
 
-/// How the end of a request's body is told (RFC 9112 section 6.3).
+/// How a client marks the end of a request's body (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Framing {
-    /// There is none.
+    /// The request has no body.
     #[default]
     Empty,
     /// By `Content-Length`.
     Length(u64),
     /// By the chunked transfer coding.
     Chunked,
-    /// By the end of what it comes in: a stream of HTTP/2 (RFC 9113 section 8.1).
+    /// By the end of the stream that carries it: HTTP/2 (RFC 9113 section 8.1).
     ToEnd,
 }
 
@@ -28,19 +28,19 @@ enum State {
     ToEnd { is_over: bool },
 }
 
-/// What a turn of a [`Decoder`] came to.
+/// The result of one call of [`Decoder::decode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<'b> {
     /// Some bytes of the body; never none.
     Data(&'b [u8]),
-    /// All input is used, and there is more to come.
+    /// The decoder has used all input, and the body goes on.
     More,
-    /// The body is over; what is left of the input is none of it.
+    /// The body is over; the rest of the input does not belong to it.
     End,
 }
 
 impl Decoder {
-    /// For the body of a message that is framed so.
+    /// A decoder for the body of a message with this framing.
     pub fn new(framing: Framing) -> Self {
         Self(match framing {
             Framing::Empty => State::Length { left: 0 },
@@ -50,7 +50,7 @@ impl Decoder {
         })
     }
 
-    /// Nothing comes any more. Gives whether that is the end of the body; else it is cut short.
+    /// Notes that no more input comes. Returns whether the body is complete; if not, it was cut short.
     pub fn end(&mut self) -> bool {
         if let State::ToEnd { is_over } = &mut self.0 {
             *is_over = true;
@@ -58,8 +58,8 @@ impl Decoder {
         self.is_over()
     }
 
-    /// The next bytes of the body; they are taken from the front of the input, and with them whatever
-    /// framing stands before them. After a fault there is no more to be had.
+    /// The next bytes of the body. The decoder takes them, and the framing before them, from the front of the input. After a fault it has no more
+    /// bytes to give.
     pub fn decode<'b>(&mut self, input: &mut &'b [u8]) -> Result<Decoded<'b>, Fault> {
         if let State::Chunked(chunked) = &mut self.0 {
             chunked.skip_framing(input)?;
@@ -78,7 +78,7 @@ impl Decoder {
         })
     }
 
-    /// Whether the body is over. One by length is, as soon as its last byte was taken.
+    /// Whether the body is over. A body with a length is over as soon as its last byte was taken.
     pub fn is_over(&self) -> bool {
         match &self.0 {
             State::Length { left } => *left == 0,
@@ -87,8 +87,8 @@ impl Decoder {
         }
     }
 
-    /// Bytes of the body that are sure to come next, without any framing between: the caller may read so
-    /// many straight to where they shall be, and then says so ([`Decoder::took`]).
+    /// Bytes of the body that come next, without any framing between: the caller may read that many directly to their destination, and then calls
+    /// [`Decoder::took`].
     pub fn plain_left(&self) -> u64 {
         match &self.0 {
             State::Length { left } => *left,
@@ -98,8 +98,8 @@ impl Decoder {
         }
     }
 
-    /// Bytes of the body that its sender has promised and that have not come: all that are left, or of chunks the rest of this
-    /// one.
+    /// Bytes of the body that its sender has announced and that have not come: all the rest of a body with a length, or the rest of the current
+    /// chunk.
     pub fn announced(&self) -> u64 {
         match &self.0 {
             State::ToEnd { .. } => 0,
@@ -107,7 +107,7 @@ impl Decoder {
         }
     }
 
-    /// So many of [`Decoder::plain_left`] were read past this decoder.
+    /// Notes that the caller read so many of [`Decoder::plain_left`] without this decoder.
     pub fn took(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.plain_left(), "more than was sure to come");
         match &mut self.0 {

@@ -1,21 +1,21 @@
-//! The chunked transfer coding (RFC 9112 section 7.1), whose every line ends in CR LF here: where a lone LF
-//! counts for one side of a connection and not for the other, a request is smuggled.
+//! The chunked transfer coding (RFC 9112 section 7.1). Every line must end in CR LF here: if a proxy and a server disagree on whether a lone LF ends
+//! a line, a client can smuggle a request.
 
 use crate::fault::Fault;
 use crate::octets::{FIELD_TEXT, TOKEN};
 
-/// Hexadecimal digits of a chunk's size, zeros in front included: so many fill 64 bits.
+/// Hexadecimal digits of a chunk's size, leading zeros included: 16 fill 64 bits.
 pub(crate) const SIZE_DIGITS_MAX: u32 = 16;
-/// Bytes of chunk extensions in one body. Nobody uses them but to keep a server busy.
+/// Bytes of chunk extensions in one body. In practice clients send extensions only to keep a server busy.
 pub(crate) const EXTENSION_BYTES_MAX: u32 = 16 << 10;
 /// Bytes of trailer fields after one body.
 pub(crate) const TRAILER_BYTES_MAX: u32 = 16 << 10;
 
-/// Where in a chunked body we are.
+/// The position in a chunked body.
 #[derive(Clone, Debug)]
 pub(crate) struct Chunked {
     state: State,
-    /// The size of this chunk, as far as it is known, then what is left of its data.
+    /// The size of this chunk, as far as its digits have come, then the rest of its data.
     size: u64,
     size_digits: u32,
     extension_bytes: u32,
@@ -34,7 +34,7 @@ impl Default for Chunked {
     }
 }
 
-/// Where in the grammar: each state is named after what may come next.
+/// The position in the grammar: each state is named after the element that may come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// chunk-size.
@@ -53,7 +53,7 @@ enum State {
     ExtensionToken,
     /// The rest of a quoted-string.
     ExtensionQuoted,
-    /// What a backslash quotes (quoted-pair).
+    /// The character that a backslash quotes (quoted-pair).
     ExtensionQuotedPair,
     /// `;` or the end of the line, after a quoted-string.
     ExtensionQuotedEnd,
@@ -69,13 +69,13 @@ enum State {
     Trailer,
     /// The rest of the name of a trailer field.
     TrailerName,
-    /// Its value.
+    /// The value of a trailer field.
     TrailerValue,
     /// LF after a trailer field.
     TrailerLf,
     /// LF after everything.
     LastLf,
-    /// Nothing.
+    /// Nothing: the body is over.
     Over,
 }
 
@@ -84,7 +84,7 @@ impl Chunked {
         self.state == State::Over
     }
 
-    /// What is left of this chunk's data.
+    /// Bytes of this chunk's data that have not been taken.
     pub(crate) fn data_left(&self) -> u64 {
         match self.state {
             State::Data => self.size,
@@ -92,7 +92,7 @@ impl Chunked {
         }
     }
 
-    /// So much of it was taken.
+    /// Notes that so many bytes of the chunk's data were taken.
     pub(crate) fn took(&mut self, bytes: u64) {
         self.size -= bytes;
         if self.state == State::Data && self.size == 0 {
@@ -100,7 +100,7 @@ impl Chunked {
         }
     }
 
-    /// Takes what is no data from the front of the input.
+    /// Takes the framing before the next data from the front of the input.
     pub(crate) fn skip_framing(&mut self, input: &mut &[u8]) -> Result<(), Fault> {
         while !matches!(self.state, State::Data | State::Over) {
             let Some((&byte, rest)) = input.split_first() else {
@@ -145,7 +145,7 @@ impl Chunked {
             self.size = if self.size_digits == 0 { 0 } else { self.size };
             self.size_digits += 1;
             if self.size_digits > SIZE_DIGITS_MAX {
-                // A size that wraps around would be taken for a small one (RFC 9112 section 7.1).
+                // A size that wraps around would look like a small one (RFC 9112 section 7.1).
                 return Err(match self.size {
                     0 => Fault::BadRequest("a chunk's size has too many digits"),
                     _ => Fault::ChunkTooLarge,
@@ -214,10 +214,10 @@ fn after_extension(state: State, byte: u8) -> Result<State, Fault> {
         (_, S::ExtensionValue | S::ExtensionToken) => Some(S::ExtensionToken),
         _ => None,
     };
-    next.ok_or(Fault::BadRequest("a chunk extension is not one"))
+    next.ok_or(Fault::BadRequest("a malformed chunk extension"))
 }
 
-/// BWS ends a name and a value, and means nothing anywhere else.
+/// BWS ends a name and a value, and has no meaning anywhere else.
 fn after_whitespace(state: State) -> State {
     use State as S;
     match state {
@@ -248,6 +248,6 @@ fn after_trailer(state: State, byte: u8) -> Result<State, Fault> {
         (S::TrailerLf, b'\n') => Ok(S::Trailer),
         (S::LastLf, b'\n') => Ok(S::Over),
         (S::TrailerLf | S::LastLf, _) => Err(BARE_CR),
-        _ => Err(Fault::BadRequest("a trailer is not a field")),
+        _ => Err(Fault::BadRequest("a malformed trailer field")),
     }
 }

@@ -1,9 +1,9 @@
-//! Which codings of a body a client takes (RFC 9110 section 12.5.3).
+//! Which codings of a body a client accepts (RFC 9110 section 12.5.3).
 
 use crate::head::Head;
 use crate::octets::trimmed;
 
-/// A coding that a body may have, those that are preferred first.
+/// A coding that a body may have, in our order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
     /// Brotli (RFC 7932).
@@ -15,10 +15,10 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// All of them, by preference where a client has none.
+    /// All codings, in the server's order of preference, which counts where a client states none.
     pub const ALL: [Self; 3] = [Self::Brotli, Self::Zstandard, Self::Gzip];
 
-    /// As `Content-Encoding` names it.
+    /// Its name in `Content-Encoding`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Brotli => "br",
@@ -33,15 +33,14 @@ impl Coding {
     }
 }
 
-/// Those `among` these codings that the client of a request takes and does not want less than the body as it is, the one that
-/// it wants most first. Without the field it may take any (section 12.5.3), and gets none, as many that send no such field
-/// cannot decode.
+/// The codings `among` the given ones that the client accepts with at least the weight it gives the unencoded body, heaviest first. A request without
+/// `Accept-Encoding` permits any coding (section 12.5.3), and still gets none, because many clients that omit the field cannot decode.
 pub fn codings_taken(head: &Head, among: &[Coding]) -> Vec<Coding> {
     if head.first("accept-encoding").is_none() {
         return Vec::new();
     }
     let wishes = Wishes::of(head);
-    // Who says nothing of it takes it, and wants it less than anything that is listed.
+    // A client that does not mention `identity` accepts it, with a lower weight than every coding in the list.
     let unencoded = wishes.unencoded.unwrap_or(0);
     let mut taken: Vec<_> = among
         .iter()
@@ -52,17 +51,17 @@ pub fn codings_taken(head: &Head, among: &[Coding]) -> Vec<Coding> {
     taken.into_iter().map(|(coding, _)| coding).collect()
 }
 
-/// What a client says of those that there are, in thousandths. If it says two things of one, the first counts.
+/// The weights that a client gives each coding, in thousandths. If it weighs one coding twice, the first weight counts.
 #[derive(Default)]
 struct Wishes {
     codings: [Option<u16>; Coding::ALL.len()],
-    /// Of all that are not listed.
+    /// The weight of `*`: of every coding that the client does not list.
     others: Option<u16>,
     unencoded: Option<u16>,
 }
 
 impl Wishes {
-    /// In one pass: the field may have many KiB.
+    /// Reads the field in one pass, because it may have many KiB.
     fn of(head: &Head) -> Self {
         let mut wishes = Self::default();
         let elements = head
@@ -76,7 +75,7 @@ impl Wishes {
         wishes
     }
 
-    /// Where the weight of what is called so is kept, if it is.
+    /// The place for the weight of a coding with this name; `None` for a coding that is unknown here.
     fn place(&mut self, token: &[u8]) -> Option<&mut Option<u16>> {
         if token == b"*" {
             return Some(&mut self.others);
@@ -93,7 +92,7 @@ impl Wishes {
     }
 }
 
-/// A coding and its weight in thousandths; `None` if the weight is none.
+/// A coding and its weight in thousandths; `None` if the weight is malformed.
 fn element(element: &[u8]) -> Option<(&[u8], u16)> {
     let mut parts = element.split(|&byte| byte == b';').map(trimmed);
     let token = parts.next().filter(|token| !token.is_empty())?;
@@ -175,7 +174,7 @@ mod tests {
         let twice = [("Accept-Encoding", "gzip"), ("Accept-Encoding", "br")];
         let head = Head::of("GET", "/", &twice);
         assert_eq!(codings_taken(&head, &Coding::ALL), [Brotli, Gzip]);
-        // Among equals the server's order counts, and only what is there.
+        // Among equal weights the server's order decides, and a coding that the server does not offer is left out.
         assert_eq!(
             codings_taken(&head, &[Gzip, Zstandard, Brotli]),
             [Gzip, Brotli]

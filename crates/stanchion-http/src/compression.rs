@@ -1,5 +1,5 @@
-//! Which answers of an app are compressed on their way to a client, and what their heads say then (RFC 9110 sections 8.4
-//! and 12.5.3). Where servers differ it is as nginx does it, but for what `docs/compression.md` says.
+//! Which answers of an app the server compresses, and how it changes their heads then (RFC 9110 sections 8.4 and 12.5.3). Where servers differ, this
+//! follows nginx, with the exceptions in `docs/compression.md`.
 
 use crate::answer::{field_lines, fields, put_field, split_status};
 use crate::coding::{Coding, codings_taken};
@@ -7,7 +7,7 @@ use crate::head::Head;
 use crate::octets::trimmed;
 use crate::rules::{content_length, has_body, is_token};
 
-/// What tells of the very bytes of a body (RFC 9530, and RFC 1864 before it): who sends it wants them to arrive.
+/// Fields with a digest of a body's exact bytes (RFC 9530, and RFC 1864 before it): an app that sends one wants those bytes to arrive unchanged.
 const OF_BYTES: [&[u8]; 4] = [b"content-digest", b"repr-digest", b"digest", b"content-md5"];
 /// RFC 9110 section 15.3.7.
 const PARTIAL: u16 = 206;
@@ -17,44 +17,44 @@ const RESET: u16 = 205;
 /// Which answers are compressed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompressRules {
-    /// Those that are on offer, and which is taken where a client has no preference: the first.
+    /// The codings on offer; where a client states no preference it gets the first.
     codings: Vec<Coding>,
     types: Vec<TypeRule>,
-    /// What is shorter is sent as it is.
+    /// A shorter body is sent as it is.
     size_min: u64,
 }
 
 /// Types of content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum TypeRule {
-    /// This one.
+    /// This type only.
     Exactly(String),
-    /// All that begin like that, slash included, but those that are exchanged in time: who waits for an event of
-    /// `text/event-stream` should wait for nothing else.
+    /// All types that begin with this text, which ends in a slash, except `text/event-stream`: a client that waits for an event should not wait for a
+    /// compressor as well.
     Below(String),
-    /// All that end like that: `+json`.
+    /// All types that end with this text, such as `+json`.
     EndingIn(String),
 }
 
-/// A stream of events (HTML section 9.2), each of which its client waits for.
+/// A stream of events (HTML section 9.2): a client waits for each of them.
 const EVENT_STREAM: &str = "text/event-stream";
 
-/// What becomes of an answer.
+/// The decision about one answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// It is sent as it is, whoever asks.
+    /// Every client gets it as it is.
     Never,
-    /// It is sent as it is, but others get it compressed: caches have to know.
+    /// This client gets it as it is, but others get it compressed: `Vary` has to say so to caches.
     NotForThisClient,
-    /// It is compressed.
+    /// The server compresses it.
     With(Coding),
 }
 
 impl CompressRules {
-    /// For the settings: names of codings and types, with commas between. `None` if there are no codings.
+    /// Reads the settings: names of codings and of types, separated by commas. `None` if there are no codings.
     ///
     /// # Errors
-    /// What is wrong with one.
+    /// The first name that is unknown, malformed or listed twice.
     pub fn new(codings: &str, types: &str, size_min: u64) -> Result<Option<Self>, String> {
         let codings = codings_of(codings)?;
         let types = types_of(types)?;
@@ -65,8 +65,8 @@ impl CompressRules {
         }))
     }
 
-    /// What becomes of the answer to a request, of this status and with this head, in wire form. `len` is the length of its
-    /// body, if that is known and its head does not say.
+    /// Decides about the answer to a request, with this status and this head in wire form. `len` is the length of its body, if the caller knows a
+    /// length that the head does not give.
     pub fn judge(&self, request: &Head, status: u16, wire: &[u8], len: Option<u64>) -> Compression {
         if !has_body(status) || matches!(status, PARTIAL | RESET) {
             return Compression::Never;
@@ -80,7 +80,7 @@ impl CompressRules {
         if is_short || !told.content_type.is_some_and(is_meant) {
             return Compression::Never;
         }
-        // What GET gets is not known then.
+        // Without a length the server cannot know whether GET would get this answer compressed.
         let is_unknown = request.method() == "HEAD" && len.is_none();
         match codings_taken(request, &self.codings).first() {
             Some(&coding) if !is_unknown => Compression::With(coding),
@@ -89,14 +89,14 @@ impl CompressRules {
     }
 }
 
-/// What the head of an answer says that may be compressed.
+/// The fields of an answer's head that decide whether it may be compressed.
 struct Told<'w> {
     content_type: Option<&'w [u8]>,
     len: Option<u64>,
 }
 
 impl<'w> Told<'w> {
-    /// `None` if it says that it is not to be.
+    /// `None` if the head forbids compression.
     fn of(wire: &'w [u8]) -> Option<Self> {
         let (mut content_type, mut len) = (None, None);
         for (name, value) in fields(wire) {
@@ -154,12 +154,12 @@ impl TypeRule {
     }
 }
 
-/// Words of a list with commas between, in lower case. `Err`: one that stands there twice.
+/// The words of a list with commas between, in lower case. `Err` names a word that is listed twice.
 fn words(text: &str) -> Result<Vec<String>, String> {
     let mut words: Vec<String> = Vec::new();
     for word in text.split(',').map(|word| word.trim().to_ascii_lowercase()) {
         if words.contains(&word) {
-            return Err(format!("{word} stands there twice"));
+            return Err(format!("{word} is listed twice"));
         }
         if !word.is_empty() {
             words.push(word);
@@ -187,14 +187,14 @@ fn types_of(text: &str) -> Result<Vec<TypeRule>, String> {
     words(text)?.iter().map(rule).collect()
 }
 
-/// Whether a list has this member (RFC 9110 section 5.6.1), in whatever case.
+/// Whether a list has this member (RFC 9110 section 5.6.1); case does not matter.
 fn lists(list: &[u8], member: &[u8]) -> bool {
     let mut members = list.split(|&byte| byte == b',').map(trimmed);
     members.any(|one| one.eq_ignore_ascii_case(member))
 }
 
-/// Writes the head of an answer for its body in this coding: nothing is known of its length, nor are parts of it to be had,
-/// and a validator is no longer one of the very bytes (RFC 9110 section 8.8.3.3).
+/// Writes the head of an answer whose body gets this coding: it loses its length and its offer of ranges, and a strong validator becomes a weak one,
+/// because the bytes change (RFC 9110 section 8.8.3.3).
 pub fn put_compressed(out: &mut Vec<u8>, wire: &[u8], coding: Coding) {
     let (status, lines) = split_status(wire);
     out.extend_from_slice(status);
@@ -213,13 +213,13 @@ pub fn put_compressed(out: &mut Vec<u8>, wire: &[u8], coding: Coding) {
     put_vary(out, wire);
 }
 
-/// Writes the head of an answer that others get compressed.
+/// Writes the head of an answer that this client gets uncompressed and others compressed.
 pub fn put_varied(out: &mut Vec<u8>, wire: &[u8]) {
     out.extend_from_slice(wire);
     put_vary(out, wire);
 }
 
-/// Says that the answer goes by what its client takes (RFC 9110 section 12.5.5), if the app does not.
+/// Adds `Accept-Encoding` to the fields that the answer varies by (RFC 9110 section 12.5.5), if the app has not done so.
 fn put_vary(out: &mut Vec<u8>, wire: &[u8]) {
     let mut varies = fields(wire).filter(|(name, _)| name.eq_ignore_ascii_case(b"vary"));
     if !varies.any(|(_, value)| lists(value, b"accept-encoding") || lists(value, b"*")) {
@@ -303,7 +303,7 @@ mod tests {
                 assert_eq!(judged("GET", accepted, &told, len), unwanted, "{told:?}");
             }
         }
-        // Among equals it is the server's order.
+        // Among equal weights the server's order decides.
         assert_eq!(
             judged("GET", Some("gzip, zstd"), TEXT, None),
             With(Coding::Zstandard)
@@ -345,7 +345,7 @@ mod tests {
                 TYPES,
                 Err("expected gzip, br and zstd with commas between, got 'deflate'"),
             ),
-            ("gzip,gzip", TYPES, Err("gzip stands there twice")),
+            ("gzip,gzip", TYPES, Err("gzip is listed twice")),
             (
                 "",
                 "text",
@@ -353,7 +353,7 @@ mod tests {
                     "expected types such as text/html, text/* or *+json with commas between, got 'text'",
                 ),
             ),
-            ("gzip", "a/b,a/b", Err("a/b stands there twice")),
+            ("gzip", "a/b,a/b", Err("a/b is listed twice")),
         ] {
             let made = CompressRules::new(codings, types, 0).map(|rules| rules.is_some());
             assert_eq!(
@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn a_head_says_what_its_body_has_become() {
-        // (what the app says, what is kept of it, whether `Vary` is missing)
+        // (the app's fields, the fields that are sent, whether the app's `Vary` lacks Accept-Encoding)
         for (told, kept, is_missing) in [
             ("", "", true),
             ("Content-Length: 7\r\n", "", true),

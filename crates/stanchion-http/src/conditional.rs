@@ -1,45 +1,45 @@
-//! Requests that want something only on a condition (RFC 9110 section 13), and parts of it (section 14).
+//! Conditional requests (RFC 9110 section 13) and requests for ranges (section 14).
 
 use crate::head::Head;
 use crate::octets::trimmed;
 use crate::rules::content_length;
 
-/// The most parts of one answer; who asks for more gets all of it (RFC 9110 section 14.2 lets a server).
+/// The most ranges in one answer; a client that asks for more gets the whole file, as RFC 9110 section 14.2 permits.
 const RANGES_MAX: usize = 16;
 
-/// What a server knows of what it may send.
+/// The validators of the file that a server may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validators<'v> {
     /// A strong entity tag, in its quotes.
     pub etag: &'v str,
-    /// When it was last changed, in seconds of Unix time.
+    /// The time of its last change, in seconds of Unix time.
     pub modified_s: u64,
 }
 
-/// What becomes of a GET or HEAD on its conditions.
+/// How the conditions of a GET or HEAD change its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// It is answered as if there were none.
+    /// The server answers as if there were no condition.
     Met,
-    /// The client has it: 304.
+    /// The client has this version: 304.
     NotModified,
-    /// It does not want this one: 412.
+    /// The client does not want this version: 412.
     Failed,
 }
 
-/// Which part of what there is a client asks for.
+/// Which part of the file a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ranges {
     /// All of it.
     Whole,
-    /// Parts, by their first byte and the one behind their last.
+    /// These parts: for each the offset of its first byte, and the offset behind its last.
     Parts(Vec<(u64, u64)>),
-    /// None that there is: 416.
+    /// Only parts that do not exist: 416.
     Unsatisfiable,
 }
 
-/// Holds a request against what there is, in the order of RFC 9110 section 13.2.2. `date_s` reads a date of HTTP; what is
-/// none is as good as not there (section 13.1.3).
+/// Checks the conditions of a request against the file, in the order of RFC 9110 section 13.2.2. `date_s` parses an HTTP date; a malformed date is
+/// ignored (section 13.1.3).
 pub fn condition(
     head: &Head,
     there: Validators<'_>,
@@ -62,8 +62,8 @@ pub fn condition(
     }
 }
 
-/// Which parts a GET asks for of so many bytes, if `If-Range` lets it (RFC 9110 section 13.1.5). A range in another unit is as
-/// good as not there (section 14.2); one that makes no sense is refused, as nginx does.
+/// The ranges that a GET asks for in a file of `len` bytes, if `If-Range` permits it (RFC 9110 section 13.1.5). A range in another unit is ignored
+/// (section 14.2); a malformed range is refused, as in nginx.
 pub fn ranges(
     head: &Head,
     there: Validators<'_>,
@@ -107,14 +107,14 @@ fn parts(set: &[u8], len: u64) -> Ranges {
     if parts.is_empty() {
         Ranges::Unsatisfiable
     } else if count > RANGES_MAX || bytes > len {
-        // They overlap, and are more than all there is; or they are so many that nobody needs them.
+        // The ranges overlap and add up to more than the whole file, or are more than any real client asks for.
         Ranges::Whole
     } else {
         Ranges::Parts(parts)
     }
 }
 
-/// The first byte of a range and the one behind its last, as far as there are any; `None` if it is no range.
+/// The offset of a range's first byte and the offset behind its last, cut off at the end of the file; `None` if the range is malformed.
 fn bounds(range: &[u8], len: u64) -> Option<(u64, u64)> {
     let dash = range.iter().position(|&byte| byte == b'-')?;
     let (first, last) = (&range[..dash], &range[dash + 1..]);
@@ -135,7 +135,7 @@ enum Comparison {
     Weak,
 }
 
-/// Whether a field that lists entity tags names this one, or any with `*`; `None` if it is not there.
+/// Whether a field that lists entity tags names this tag, or any with `*`; `None` if the request lacks the field.
 fn names_tag(head: &Head, field: &str, etag: &str, comparison: Comparison) -> Option<bool> {
     head.first(field)?;
     Some(head.all(field).any(|list| {
@@ -146,8 +146,8 @@ fn names_tag(head: &Head, field: &str, etag: &str, comparison: Comparison) -> Op
     }))
 }
 
-/// The entity tags of a list, with their quotes, and whether each is weak; as far as it can be read (RFC 9110 section 8.8.3).
-/// A tag may have a comma in it.
+/// The entity tags of a list, with their quotes, and whether each is weak, up to the first that is malformed (RFC 9110 section 8.8.3). A tag may
+/// contain a comma.
 fn tags(mut list: &[u8]) -> impl Iterator<Item = (bool, &[u8])> {
     std::iter::from_fn(move || {
         let is_between = |byte: &u8| matches!(byte, b' ' | b'\t' | b',');
@@ -210,7 +210,7 @@ mod tests {
                 &[("If-Modified-Since", "1000"), ("If-Modified-Since", "1000")],
                 Met,
             ),
-            // Section 13.1.3: the tag counts, and the date does not.
+            // Section 13.1.3: the tag counts, and the date is ignored.
             (
                 &[("If-None-Match", "\"x\""), ("If-Modified-Since", "1000")],
                 Met,
@@ -235,7 +235,7 @@ mod tests {
             (&[("If-Unmodified-Since", "1000")], Met),
             (&[("If-Unmodified-Since", "999")], Failed),
             (&[("If-Unmodified-Since", "never")], Met),
-            // Section 13.1.4: likewise.
+            // Section 13.1.4: the tag counts, and the date is ignored.
             (
                 &[("If-Match", "\"5-a\""), ("If-Unmodified-Since", "1")],
                 Met,

@@ -1,13 +1,13 @@
-//! What is wrong with a message, and which status that earns.
+//! Faults of a message, and the status that each earns.
 
-/// What is wrong with a message: always its sender's fault.
+/// A fault of a message: its sender is always at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It is not HTTP.
     BadRequest(&'static str),
-    /// It is something of HTTP that we do not have.
+    /// It uses a feature of HTTP that this server does not have.
     Unimplemented(&'static str),
-    /// It is of a version that is not spoken here.
+    /// It has a version of HTTP that this server does not speak.
     Version,
     /// The request line is over its limit.
     LineTooLong,
@@ -15,9 +15,9 @@ pub enum Fault {
     FieldTooLarge,
     /// The whole head, or the number of its fields, is over its limit.
     HeadTooLarge,
-    /// It has an expectation that we cannot fulfil.
+    /// It has an expectation that this server cannot fulfil.
     UnknownExpectation,
-    /// A chunk of its body has more bytes than 64 bits can tell.
+    /// A chunk of its body has a size that does not fit into 64 bits.
     ChunkTooLarge,
 }
 

@@ -1,5 +1,4 @@
-//! What the proxies in front say of a request, if they are believed: by which scheme the client came, how long
-//! the request was with them, and whose it is.
+//! The fields in which trusted proxies describe a request: the client's scheme, how long the proxies held the request, and the client's address.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,24 +6,23 @@ use crate::fault::Fault;
 use crate::forwarded_elements::elements;
 use crate::head::Head;
 
-/// What proxies say it in, when they had the request.
+/// The field in which a proxy says when it got the request.
 const START_FIELD: &str = "x-request-start";
-/// Two clocks that differ by so much still count as the same: then the time is 0, not negative.
+/// The clocks of a proxy and of this host may differ by so much: a start that lies up to this far in the future counts as a time of 0.
 const SKEW_US_MAX: u64 = 1_000_000;
-/// No proxy holds a request for longer; what says so is not a time.
+/// No proxy holds a request for longer than this; a longer time is a mistake.
 const TIME_US_MAX: u64 = 3_600 * 1_000_000;
 
-/// The fields in which proxies say by which scheme the client came, and what each says for https: gunicorn's
-/// `secure_scheme_headers`.
+/// The fields in which proxies give the client's scheme, and the value of each that stands for https: gunicorn's `secure_scheme_headers`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemeFields {
     fields: Vec<(Box<str>, Box<[u8]>)>,
-    /// Bit n: a name is n bytes long, or n more than a multiple of 64. Most fields are told apart by that.
+    /// Bit n is set if one of the names is n bytes long, or n more than a multiple of 64. The length alone rules out most other fields.
     lengths: u64,
 }
 
 impl SchemeFields {
-    /// Names, and what they say for https.
+    /// Takes names, and the value of each that stands for https.
     pub fn new<'f>(fields: impl Iterator<Item = (&'f str, &'f str)>) -> Self {
         let fields: Vec<(Box<str>, Box<[u8]>)> = fields
             .map(|(name, https)| (name.into(), https.as_bytes().into()))
@@ -36,8 +34,8 @@ impl SchemeFields {
         }
     }
 
-    /// The scheme by which the client came, if a proxy says so. All that is said of it counts, also twice by one field: a
-    /// proxy that adds its own to what the client sent must not leave the client's in force.
+    /// The client's scheme, if a proxy gives it. All these fields must agree, repeated ones too: if a proxy adds its own field to one that the client
+    /// sent, the client's must not win.
     pub fn scheme(&self, head: &Head) -> Result<Option<&'static str>, Fault> {
         let mut said = head.fields().filter_map(|(name, value)| {
             if self.lengths >> (name.len() % 64) & 1 == 0 {
@@ -55,8 +53,8 @@ impl SchemeFields {
     }
 }
 
-/// Microseconds from when the first proxy had the request until `now_us`, in microseconds since the epoch;
-/// `None` if none says so, or if it makes no sense.
+/// Microseconds from when the first proxy had the request until `now_us`, in microseconds since the epoch; `None` if no proxy says so, or if the time
+/// makes no sense.
 pub fn proxy_us(head: &Head, now_us: u64) -> Option<u64> {
     let value = std::str::from_utf8(head.only(START_FIELD)?).ok()?;
     since(moment_us(value)?, now_us)
@@ -69,8 +67,8 @@ fn since(start_us: u64, now_us: u64) -> Option<u64> {
     Some(now_us.saturating_sub(start_us)).filter(|&us| us <= TIME_US_MAX)
 }
 
-/// A moment in microseconds since the epoch: `t=` or not, and seconds (nginx's `t=${msec}`),
-/// milliseconds (Heroku), microseconds (Apache's `t=%t`) or nanoseconds, by what would be our time.
+/// A moment in microseconds since the epoch: with or without `t=`, in seconds (nginx's `t=${msec}`), milliseconds (Heroku), microseconds (Apache's
+/// `t=%t`) or nanoseconds. The unit is the one that puts the moment near the present.
 fn moment_us(text: &str) -> Option<u64> {
     const NS_PER_S: u128 = 1_000_000_000;
     let text = text.trim();
@@ -101,21 +99,21 @@ fn moment_us(text: &str) -> Option<u64> {
     u64::try_from(ns / 1_000).ok()
 }
 
-/// In which field proxies say whose a request is.
+/// The field in which proxies give the client's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientField {
-    /// `X-Forwarded-For`, and other fields for the scheme.
+    /// `X-Forwarded-For`; other fields give the scheme.
     XForwardedFor,
-    /// `Forwarded` (RFC 7239), for both: then no other counts.
+    /// `Forwarded` (RFC 7239) gives both, and no other field counts.
     Forwarded,
 }
 
-/// What proxies say of a client.
+/// The address and scheme of a client according to proxies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Said {
-    /// Where it is.
+    /// The client's address.
     pub client: Option<IpAddr>,
-    /// The scheme by which it came.
+    /// The client's scheme.
     pub scheme: Option<&'static str>,
 }
 
@@ -128,11 +126,11 @@ impl ClientField {
         }
     }
 
-    /// Whose a request is: the peer's, or, where the peer is believed and its head therefore given, the one nearest
-    /// to us in the field that is not a proxy we believe as well. Each proxy adds the address it saw at
-    /// the end, and what stands before the last one we believe anybody may have written.
+    /// The address of the client. Each proxy appends the address that it saw, so the last address in the field that is not itself a trusted proxy is
+    /// the client's: any client may have written the addresses before the first trusted one. If the peer is no trusted proxy the caller passes no
+    /// head, and the client is the peer.
     ///
-    /// `is_proxy` says whether an address is one of those we believe.
+    /// `is_proxy` says whether an address is a trusted proxy's.
     pub fn client(
         self,
         peer: Option<IpAddr>,
@@ -143,7 +141,7 @@ impl ClientField {
         self.nearest(fields, is_proxy).or(peer)
     }
 
-    /// The same, as far as the values of the field say it: `None` if they do not.
+    /// The client's address according to the values of the field; `None` if they do not give it.
     pub fn nearest<'v>(
         self,
         fields: impl DoubleEndedIterator<Item = &'v [u8]>,
@@ -151,16 +149,16 @@ impl ClientField {
     ) -> Option<IpAddr> {
         match self {
             Self::XForwardedFor => nearest_listed(fields, is_proxy),
-            // One that cannot be read is refused.
+            // The acceptor refuses a request with a malformed field, so there is no address to give.
             Self::Forwarded => forwarded(fields, is_proxy).ok()?.client,
         }
     }
 }
 
-/// What the values of `Forwarded` say of the client nearest to us that is not a proxy we believe.
+/// Reads the last client in the values of `Forwarded` that is not a trusted proxy.
 ///
 /// # Errors
-/// One of them, that a proxy which we believe has passed on, cannot be read.
+/// A field value that a trusted proxy has passed on is malformed.
 pub fn forwarded<'v>(
     fields: impl DoubleEndedIterator<Item = &'v [u8]>,
     is_proxy: impl Fn(IpAddr) -> bool,
@@ -168,10 +166,10 @@ pub fn forwarded<'v>(
     let mut said = Said::default();
     for field in fields.rev() {
         for element in elements(field)?.into_iter().rev() {
-            // Of the connection to the proxy that the client has come to, not of those behind it.
+            // The scheme is the client's to its proxy, so each element further from us replaces it.
             said.scheme = element.scheme;
             let Some(client) = element.client else {
-                // It is hidden: the proxy stands for all of them.
+                // This proxy hides its client: so the proxy stands for all its clients.
                 return Ok(said);
             };
             said.client = Some(client);
@@ -183,20 +181,19 @@ pub fn forwarded<'v>(
     Ok(said)
 }
 
-/// The address nearest to us in the values of `X-Forwarded-For` that is not a proxy's.
+/// The last address in the values of `X-Forwarded-For` that is not a trusted proxy's.
 fn nearest_listed<'v>(
     fields: impl DoubleEndedIterator<Item = &'v [u8]>,
     is_proxy: impl Fn(IpAddr) -> bool,
 ) -> Option<IpAddr> {
     let mut client = None;
-    // From the end, over all fields as if they were one (RFC 9110 section 5.3).
+    // Read from the end, over all fields as if they were one (RFC 9110 section 5.3).
     for word in fields
         .rev()
         .flat_map(|field| field.rsplit(|&byte| byte == b','))
     {
         let Some(address) = std::str::from_utf8(word).ok().and_then(address) else {
-            // Nobody we believe writes such a thing, or it hides who it was: the proxy stands for
-            // all of them.
+            // No trusted proxy writes such a word, except to hide its client: then the proxy stands for all its clients.
             break;
         };
         client = Some(address);

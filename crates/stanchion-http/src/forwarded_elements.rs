@@ -5,24 +5,24 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::fault::Fault;
 use crate::octets::{TOKEN, trimmed};
 
-/// What is wrong with a field that cannot be read. Nobody knows then which part of it is whose: so its request is refused.
+/// A malformed field makes it impossible to say which proxy wrote which part: so its request is refused.
 const MALFORMED: Fault = Fault::BadRequest("the Forwarded header is malformed");
 
-/// What one proxy says of whom it has a request from.
+/// The description that one proxy gives of its client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Element {
-    /// Its address; `None` if the proxy does not say, or hides it (section 6).
+    /// The client's address; `None` if the proxy omits or hides it (section 6).
     pub(crate) client: Option<IpAddr>,
-    /// The scheme by which it came.
+    /// The client's scheme.
     pub(crate) scheme: Option<&'static str>,
 }
 
-/// The elements of one field (section 4), in the order in which they stand there. `host` and `by` are read over.
+/// The elements of one field (section 4), in the order of the field. `host` and `by` are ignored.
 pub(crate) fn elements(field: &[u8]) -> Result<Vec<Element>, Fault> {
     let (mut elements, mut rest) = (Vec::new(), field);
     loop {
         let (element, behind) = element(rest)?;
-        // Empty ones are none (RFC 9110 section 5.6.1.2).
+        // An empty element is skipped (RFC 9110 section 5.6.1.2).
         elements.extend(element);
         match behind {
             [] => return Ok(elements),
@@ -31,7 +31,7 @@ pub(crate) fn elements(field: &[u8]) -> Result<Vec<Element>, Fault> {
     }
 }
 
-/// forwarded-element = [ forwarded-pair ] *( ";" [ forwarded-pair ] ), and what stands from the comma behind it on.
+/// forwarded-element = [ forwarded-pair ] *( ";" [ forwarded-pair ] ), and the rest of the field from the comma behind it on.
 fn element(mut rest: &[u8]) -> Result<(Option<Element>, &[u8]), Fault> {
     let (mut element, mut names) = (Element::default(), Vec::new());
     loop {
@@ -61,8 +61,8 @@ fn element(mut rest: &[u8]) -> Result<(Option<Element>, &[u8]), Fault> {
     }
 }
 
-/// value = token / quoted-string (RFC 9110 section 5.6.4), and what stands behind it. Many leave out the quotes around a
-/// port or an address of IPv6.
+/// value = token / quoted-string (RFC 9110 section 5.6.4), and the rest of the field behind it. Many proxies omit the required quotes around an
+/// address with a port or an IPv6 address, so those are accepted too.
 fn value(text: &[u8]) -> Result<(Vec<u8>, &[u8]), Fault> {
     let Some(mut rest) = text.strip_prefix(b"\"") else {
         let is_plain = |byte: u8| TOKEN.has(byte) || b":[]".contains(&byte);
@@ -85,7 +85,7 @@ fn value(text: &[u8]) -> Result<(Vec<u8>, &[u8]), Fault> {
     }
 }
 
-/// node = nodename [ ":" node-port ] (section 6): an address, if it is one and not `unknown` or a name of somebody's own.
+/// node = nodename [ ":" node-port ] (section 6): its address; `None` for `unknown` and for an identifier of the proxy's own.
 fn node(text: &[u8]) -> Result<Option<IpAddr>, Fault> {
     let text = std::str::from_utf8(text).map_err(|_| MALFORMED)?;
     if let Some(inside) = text.strip_prefix('[') {
@@ -96,7 +96,7 @@ fn node(text: &[u8]) -> Result<Option<IpAddr>, Fault> {
         }
         return Ok(Some(IpAddr::V6(address).to_canonical()));
     }
-    // Without brackets, as it must not be, and all the same often is.
+    // The RFC requires brackets, but many proxies omit them.
     if let Ok(address) = text.parse::<Ipv6Addr>() {
         return Ok(Some(IpAddr::V6(address).to_canonical()));
     }

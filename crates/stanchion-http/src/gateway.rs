@@ -1,4 +1,4 @@
-//! What CGI (RFC 3875) and PEP 3333 make of a request. No host's language is known here.
+//! The names and values that CGI (RFC 3875) and PEP 3333 derive from a request. Nothing here depends on the app's language.
 
 use std::borrow::Cow;
 
@@ -19,14 +19,14 @@ pub fn split_target(target: &[u8]) -> (&[u8], &[u8]) {
         rest = path.map_or(b"/", |path| &authority[path..]);
     }
     match rest.iter().position(|&byte| byte == b'?') {
-        // RFC 9110 section 4.2.3: an empty path is the same as `/`.
+        // RFC 9110 section 4.2.3: an empty path is equivalent to `/`.
         Some(0) => (b"/", &rest[1..]),
         Some(at) => (&rest[..at], &rest[at + 1..]),
         None => (rest, b""),
     }
 }
 
-/// A path with its encoded bytes decoded (RFC 3986 section 2.1); what is not one stays as it is.
+/// A path with its percent-encoded bytes decoded (RFC 3986 section 2.1); a malformed encoding stays as it is.
 pub fn percent_decoded(path: &[u8]) -> Cow<'_, [u8]> {
     if !path.contains(&b'%') {
         return path.into();
@@ -46,9 +46,9 @@ pub fn percent_decoded(path: &[u8]) -> Cow<'_, [u8]> {
     decoded.into()
 }
 
-/// What a field is called in an environ (RFC 3875 section 4.1.18): `HTTP_X_REQUEST_ID` for `X-Request-Id`, but
-/// `CONTENT_TYPE` and `CONTENT_LENGTH` have names of their own (sections 4.1.2 and 4.1.3). Replaces what is in
-/// `out`. A [variable](crate::uwsgi) has its own name. Bytes beyond ASCII, which no token has, become the characters of latin-1.
+/// Writes the name of a field in an environ (RFC 3875 section 4.1.18): `HTTP_X_REQUEST_ID` for `X-Request-Id`, but `CONTENT_TYPE` and
+/// `CONTENT_LENGTH` have names of their own (sections 4.1.2 and 4.1.3). The name replaces the content of `out`. A [variable](crate::uwsgi) has its
+/// own name. Bytes beyond ASCII, which no token has, become the characters of latin-1.
 pub fn environ_name(name: &[u8], out: &mut String) {
     let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
     out.clear();
@@ -65,29 +65,28 @@ pub fn environ_name(name: &[u8], out: &mut String) {
     }));
 }
 
-/// Why a request is refused that has a field for which [`FieldRules`] refuse it.
+/// The reason with which [`FieldRules`] refuse a request.
 pub const UNDERSCORE: &str = "a field with an underscore in its name";
 
-/// What becomes of fields with an underscore in their names: in an environ `X_Real_IP` would be the same as `X-Real-IP`,
-/// which a proxy vouches for.
+/// The setting for fields with an underscore in their names: in an environ `X_Real_IP` would be the same as `X-Real-IP`, which a proxy vouches for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderMap {
     /// The app does not see them.
     Drop,
-    /// A request with one is refused.
+    /// The server refuses a request that has one.
     Refuse,
     /// The app sees them.
     Dangerous,
 }
 
-/// What becomes of one field.
+/// The decision about one field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The app sees it.
     Shown,
     /// The app does not see it.
     Dropped,
-    /// Its request is refused.
+    /// The server refuses its request.
     Refused,
 }
 
@@ -95,13 +94,13 @@ pub enum Fate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldRules {
     header_map: HeaderMap,
-    /// Names that count from proxies we believe, whatever `header_map` says.
+    /// Names that are shown if a trusted proxy sends them, whatever `header_map` says.
     forwarded: Vec<Box<[u8]>>,
     forwards_any: bool,
 }
 
 impl FieldRules {
-    /// `forwarder_headers` are names with commas between, or `*` for any.
+    /// `forwarder_headers` are names with commas between, or `*` for all names.
     pub fn new(header_map: HeaderMap, forwarder_headers: &str) -> Self {
         let names = forwarder_headers.split(',').map(str::trim);
         let (any, names): (Vec<&str>, Vec<&str>) = names.partition(|name| *name == "*");
@@ -115,13 +114,14 @@ impl FieldRules {
         }
     }
 
-    /// What becomes of a field of this name, which came from a proxy that we believe or from somebody else.
+    /// Decides about a field of this name, which came from a trusted proxy or from any other client.
     pub fn fate(&self, name: &[u8], from_proxy: bool) -> Fate {
         if !name.contains(&b'_') || name.starts_with(&[VARIABLE]) {
             return Fate::Shown;
         }
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
-        // An app that passes its request on must not make framing of what was none here.
+        // An app may pass the field on as `Content-Length` or `Transfer-Encoding`: that would frame the message in a way that this server has not
+        // seen.
         let is_framing = is(b"content_length") || is(b"transfer_encoding");
         let is_forwarded =
             from_proxy && (self.forwards_any || self.forwarded.iter().any(|one| is(one)));
@@ -133,7 +133,7 @@ impl FieldRules {
         }
     }
 
-    /// Holds a head to them.
+    /// Checks the fields of a head against these rules.
     pub fn check(&self, head: &Head, from_proxy: bool) -> Result<(), Fault> {
         match self.refused(head, from_proxy) {
             Some(_) => Err(Fault::BadRequest(UNDERSCORE)),
@@ -151,13 +151,13 @@ impl FieldRules {
     }
 }
 
-/// Whether a field of this name says where the app is mounted, if it is from a proxy that may say so.
+/// Whether a field of this name gives the path where the app is mounted, if a proxy sends it that may do so.
 pub fn is_script_name(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"script_name")
 }
 
-/// What comes between the values of repeated fields: they are one list (RFC 9110 section 5.2), and cookies have
-/// a separator of their own (RFC 6265 section 4.2.1).
+/// The separator between the values of repeated fields: they form one list (RFC 9110 section 5.2), and cookies have a separator of their own (RFC
+/// 6265 section 4.2.1).
 pub fn separator(name: &[u8]) -> &'static str {
     if name.eq_ignore_ascii_case(b"cookie") {
         "; "

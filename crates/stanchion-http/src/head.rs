@@ -1,4 +1,4 @@
-//! The head of a request, as it was understood.
+//! The parsed head of a request.
 
 use memchr::memchr;
 
@@ -45,11 +45,11 @@ pub struct FieldSpan {
     pub value: Span,
 }
 
-/// The head of a request. It owns its bytes, so it outlives the buffer it was read from; and it can be
-/// used again, so that reading a head of usual shape allocates nothing.
+/// The head of a request. It owns its bytes, so it outlives the buffer it was read from; and a caller can reuse it, so that reading a head of usual
+/// shape allocates nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Head {
-    /// From the request line on; behind the head there is what was set later.
+    /// From the request line on; behind the head are the bytes of the fields that were set later.
     pub(crate) bytes: Vec<u8>,
     pub(crate) fields: Vec<FieldSpan>,
     pub(crate) method: Span,
@@ -57,7 +57,7 @@ pub struct Head {
     /// Empty in place of `/`.
     pub(crate) path: Span,
     pub(crate) query: Span,
-    /// Of the target, if that has one.
+    /// The authority of the target, if the target has one.
     pub(crate) authority: Option<Span>,
     pub(crate) protocol: Span,
     pub(crate) minor_version: u8,
@@ -82,7 +82,7 @@ impl Head {
         };
     }
 
-    /// The memory that it has, for those who count it.
+    /// Its memory, for a caller that counts or recycles it.
     pub fn buffers(&mut self) -> (&mut Vec<u8>, &mut Vec<FieldSpan>) {
         (&mut self.bytes, &mut self.fields)
     }
@@ -111,12 +111,12 @@ impl Head {
         is_one.then(|| &self.bytes[from as usize..end as usize])
     }
 
-    /// Of HTTP/1 as which it is read: 0 or 1.
+    /// The minor version of HTTP/1 as which the head was read: 0 or 1.
     pub fn minor_version(&self) -> u8 {
         self.minor_version
     }
 
-    /// The path of the target, in whichever form that is; `*` for the server as a whole.
+    /// The path of the target in any of its forms; `*` for the server as a whole.
     pub fn path(&self) -> &[u8] {
         match self.path.of(&self.bytes) {
             b"" => b"/",
@@ -124,7 +124,7 @@ impl Head {
         }
     }
 
-    /// What follows the `?`; empty if nothing does.
+    /// The part of the target behind the `?`, or empty.
     pub fn query(&self) -> &[u8] {
         self.query.of(&self.bytes)
     }
@@ -160,7 +160,7 @@ impl Head {
         found.map(|(_, value)| value)
     }
 
-    /// The value of a field that may come once: of two nobody knows which is right.
+    /// The value of a field that may come only once; `None` if it came twice, because either may be the wrong one.
     pub fn only(&self, name: &str) -> Option<&[u8]> {
         let mut fields = self
             .fields
@@ -178,8 +178,8 @@ impl Head {
                 .eq_ignore_ascii_case(name.as_bytes())
     }
 
-    /// Puts a value in place of those of all fields of a name, where the first was, or behind everything.
-    /// What was understood of the head, such as its framing, stays as it was.
+    /// Replaces the values of all fields of a name by one, at the place of the first, or at the end if there is none. Facts that were parsed from the
+    /// head before, such as its framing, do not change.
     pub fn set(&mut self, name: &str, value: &[u8]) {
         let value = self.append(value);
         let first = self
@@ -252,7 +252,7 @@ impl Head {
         Span::new(at, bytes.len())
     }
 
-    /// Says of which version it is, where that is not the one that it was read as.
+    /// Sets the protocol and version to show, where they differ from those of the parsed head.
     pub fn set_protocol(&mut self, protocol: &str) {
         self.protocol = self.append(protocol.as_bytes());
     }
@@ -262,8 +262,7 @@ impl Head {
         self.framing
     }
 
-    /// Whether the client wants to hear that its body is welcome before it sends it (RFC 9110 section
-    /// 10.1.1). Only HTTP/1.1 has that.
+    /// Whether the client waits for `100 Continue` before it sends the body (RFC 9110 section 10.1.1). Only HTTP/1.1 has that.
     pub fn expects_continue(&self) -> bool {
         self.expects_continue
     }
@@ -273,13 +272,12 @@ impl Head {
         self.keeps_alive
     }
 
-    /// The host that is asked, and perhaps its port: what the target says, else the Host field (RFC 9112
-    /// section 3.3).
+    /// The requested host, perhaps with a port: from the target, else from the Host field (RFC 9112 section 3.3).
     pub fn host(&self) -> Option<&[u8]> {
         self.first("host")
     }
 
-    /// What the spans are of.
+    /// The bytes that the spans refer to.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -1,4 +1,4 @@
-//! Requests of HTTP/2 (RFC 9113) as heads: what its frames say ahead of a body, once they are decoded.
+//! Requests of HTTP/2 (RFC 9113) as heads, made of their decoded pseudo-header fields and fields.
 
 use crate::body::Framing;
 use crate::fault::Fault;
@@ -6,15 +6,15 @@ use crate::head::{Field, Head};
 use crate::reader::HeadRules;
 use crate::writer::HeadWriter;
 
-/// What a head of such a request says of its version: as RFC 3875 section 4.1.16 wants it, nginx writes it and gunicorn too.
+/// The protocol of such a head, in the form of RFC 3875 section 4.1.16, which nginx and gunicorn also write.
 pub const HTTP2: &str = "HTTP/2.0";
-/// What a client sends first (RFC 9113 section 3.4).
+/// The first bytes of a client's connection (RFC 9113 section 3.4).
 pub const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What each field of a list takes besides its name and value (RFC 9113 section 6.5.2).
+/// The overhead of each field in the size of a list, besides its name and value (RFC 9113 section 6.5.2).
 const OF_FIELD: usize = 32;
 
-/// Fields that concern the connection, which is no request's own (RFC 9113 section 8.2.2).
+/// Fields that concern the connection and not a request (RFC 9113 section 8.2.2).
 const OF_CONNECTION: [&[u8]; 5] = [
     b"connection",
     b"keep-alive",
@@ -23,7 +23,8 @@ const OF_CONNECTION: [&[u8]; 5] = [
     b"upgrade",
 ];
 
-/// What the handshake of a WebSocket has in HTTP/1.1, and has not in HTTP/2 (RFC 8441 section 5). Nobody answers to the key.
+/// Fields that the handshake of a WebSocket has in HTTP/1.1, and lacks in HTTP/2 (RFC 8441 section 5). The key is a dummy: HTTP/2 has no answer to
+/// it.
 const OF_HANDSHAKE: [(&str, &[u8]); 3] = [
     ("connection", b"Upgrade"),
     ("upgrade", b"websocket"),
@@ -52,7 +53,7 @@ pub fn preface_start(bytes: &[u8]) -> PrefaceStart {
     }
 }
 
-/// The head of a request as frames of HTTP/2 say it (RFC 9113 section 8.3.1).
+/// The head of a request in HTTP/2 (RFC 9113 section 8.3.1).
 #[derive(Clone, Copy, Debug)]
 pub struct StreamHead<'a> {
     /// `:method`.
@@ -61,14 +62,14 @@ pub struct StreamHead<'a> {
     pub path: Option<&'a [u8]>,
     /// `:authority`.
     pub authority: Option<&'a [u8]>,
-    /// Nothing follows it.
+    /// The stream ends with this head.
     pub is_all: bool,
-    /// It is a CONNECT whose `:protocol` is a WebSocket's (RFC 8441 section 4). It becomes a GET that asks for one.
+    /// It is a CONNECT whose `:protocol` is `websocket` (RFC 8441 section 4). [`StreamHead::read`] makes it a GET that asks for one.
     pub is_websocket: bool,
 }
 
 impl StreamHead<'_> {
-    /// Reads it, with its fields, into `head`, under the same rules as HTTP/1.1. As a list it may have so many bytes.
+    /// Reads it, with its fields, into `head`, under the same rules as HTTP/1.1. `list_bytes_max` limits its size as a list.
     ///
     /// # Errors
     /// It is too large, malformed (RFC 9113 section 8.1.1), or against those rules.
@@ -92,7 +93,7 @@ impl StreamHead<'_> {
         let is_host = |name: &[u8]| name == b"host";
         if let Some(authority) = self.authority {
             let mut hosts = fields.iter().filter(|(name, _)| is_host(name));
-            // RFC 9113 section 8.3.1: a Host that is another one makes it malformed.
+            // RFC 9113 section 8.3.1: a Host that differs from the authority makes the request malformed.
             if hosts.any(|(_, host)| !host.eq_ignore_ascii_case(authority)) {
                 return Err(Fault::BadRequest("a Host that is not the :authority"));
             }
@@ -105,7 +106,7 @@ impl StreamHead<'_> {
             check(name, value)?;
             match name {
                 b"host" if self.authority.is_some() => {}
-                // Clients split it, so that its parts are compressed each for itself (RFC 9113 section 8.2.3).
+                // Clients split the field so that each part is compressed by itself (RFC 9113 section 8.2.3).
                 b"cookie" if has_cookie => {}
                 b"cookie" => {
                     has_cookie = true;
@@ -121,7 +122,7 @@ impl StreamHead<'_> {
         }
         writer.read(rules, head)?;
         match head.framing {
-            // What follows are frames.
+            // The frames of the WebSocket follow, and no body.
             Framing::Empty if self.is_websocket => {}
             Framing::Length(1..) if self.is_all => {
                 return Err(Fault::BadRequest("a Content-Length without a body"));
@@ -131,13 +132,13 @@ impl StreamHead<'_> {
             }
             _ => {}
         }
-        // Its stream is for one request, and the connection is not its own.
+        // The stream carries one request, and the request does not decide whether the connection stays open.
         head.keeps_alive = false;
         head.set_protocol(HTTP2);
         Ok(())
     }
 
-    /// How large it is as RFC 9113 section 6.5.2 counts, but for what nobody here looks at.
+    /// Its size by the rules of RFC 9113 section 6.5.2, without the pseudo-header fields that are not kept here, such as `:scheme`.
     fn list_bytes(&self, fields: &[Field<'_>]) -> usize {
         let pseudo = [
             (&b":method"[..], Some(self.method)),
@@ -154,7 +155,7 @@ impl StreamHead<'_> {
 }
 
 impl Head {
-    /// Takes out what only stood for the handshake of a WebSocket over HTTP/2: the client has not sent it.
+    /// Removes the fields that stood in for the handshake of a WebSocket over HTTP/2: the client has not sent them.
     pub fn remove_handshake(&mut self) {
         if self.protocol() == HTTP2 {
             for (name, _) in OF_HANDSHAKE {
@@ -164,7 +165,7 @@ impl Head {
     }
 }
 
-/// What is said of names and of fields that concern one hop: RFC 9113 sections 8.2.1 and 8.2.2.
+/// Checks a name, and fields that concern one hop, by RFC 9113 sections 8.2.1 and 8.2.2.
 fn check(name: &[u8], value: &[u8]) -> Result<(), Fault> {
     if name.iter().any(u8::is_ascii_uppercase) {
         return Err(Fault::BadRequest("a field whose name is not in lower case"));

@@ -1,11 +1,10 @@
 //! HTTP/1.1 (RFC 9110, RFC 9112) without I/O: bytes in, meaning out, and back.
 //!
-//! There is no socket here, no runtime and no clock. [`HeadReader`] makes a [`Head`] of bytes that come
-//! in pieces, [`Decoder`] takes a body out of its framing, [`answer`] writes and checks the heads of
-//! answers, [`gateway`] has the names and values that CGI and PEP 3333 make of a request,
-//! [`forwarded`] reads what proxies in front say of it, and [`proxy_protocol`] what they say of a
-//! connection. [`uwsgi`] reads requests of that protocol. What is wrong with a request is a [`Fault`], which knows the status it earns; which
-//! side is taken where servers differ is a table in `docs/internals/http.md`.
+//! There is no socket here, no runtime and no clock. [`HeadReader`] makes a [`Head`] of bytes that come in pieces, [`Decoder`] takes a body out of
+//! its framing, [`answer`] writes and checks the heads of answers, [`gateway`] has the names and values that CGI and PEP 3333 derive from a request,
+//! [`forwarded`] reads how proxies in front describe a request, and [`proxy_protocol`] how they describe a connection. [`uwsgi`] reads requests of
+//! that protocol. A request that is wrong gives a [`Fault`], which knows the status it earns; a table in `docs/internals/http.md` says which side
+//! this crate takes where servers differ.
 //!
 //! ```
 //! use stanchion_http::{Framing, Head, HeadReader, HeadRules, Permits};

@@ -1,4 +1,4 @@
-//! What the fields of a request mean for its message: host, framing, expectation, end of the connection.
+//! The fields of a request that the server itself acts on: host, framing, expectation, end of the connection.
 
 use crate::body::Framing;
 use crate::fault::Fault;
@@ -6,7 +6,7 @@ use crate::octets::trimmed;
 use crate::rules::content_length;
 use crate::target::is_host;
 
-/// What the fields have said so far.
+/// The facts in the fields so far.
 #[derive(Clone, Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -27,14 +27,14 @@ pub(crate) fn is_framing(name: &[u8]) -> bool {
     is("content-length") || is("transfer-encoding")
 }
 
-/// Whether a field is one that [`Meaning::note`] understands.
+/// Whether [`Meaning::note`] acts on a field of this name.
 pub(crate) fn is_understood(name: &[u8]) -> bool {
     let is = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
     is_framing(name) || ["host", "expect", "connection"].iter().any(is)
 }
 
 impl Meaning {
-    /// Takes note of a field. `false` if it only says again what another has said, and is to be dropped.
+    /// Takes note of a field. `false` if the field only repeats an earlier one, and is to be dropped.
     pub(crate) fn note(&mut self, name: &[u8], value: &[u8]) -> Result<bool, Fault> {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         match name.len() {
@@ -50,7 +50,7 @@ impl Meaning {
         }
     }
 
-    /// RFC 9112 section 3.2: one, and a valid one.
+    /// RFC 9112 section 3.2: there is one Host field, and it is valid.
     fn host(&mut self, value: &[u8]) -> Result<(), Fault> {
         if std::mem::replace(&mut self.has_host, true) {
             return Err(Fault::BadRequest("more than one Host field"));
@@ -79,7 +79,7 @@ impl Meaning {
         }
     }
 
-    /// RFC 9112 section 6.3, point 5: one length, if need be told twice in two fields.
+    /// RFC 9112 section 6.3, point 5: there is one length; a second field may repeat it.
     fn content_length(&mut self, value: &[u8]) -> Result<bool, Fault> {
         let length = content_length(value);
         let length = length.ok_or(Fault::BadRequest("the Content-Length is not a length"))?;
@@ -90,7 +90,7 @@ impl Meaning {
         }
     }
 
-    /// RFC 9112 sections 6.1 and 7: chunked, and nothing besides.
+    /// RFC 9112 sections 6.1 and 7: the only transfer coding is chunked.
     fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Fault> {
         if self.is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
             return Err(Fault::Unimplemented("a transfer coding other than chunked"));
@@ -99,16 +99,16 @@ impl Meaning {
         Ok(())
     }
 
-    /// How the body is framed, now that all fields were noted (RFC 9112 section 6.3).
+    /// How the body is framed, once all fields were noted (RFC 9112 section 6.3).
     pub(crate) fn framing(&self, minor_version: u8) -> Result<Framing, Fault> {
         match (self.is_chunked, self.length) {
             (false, None | Some(0)) => Ok(Framing::Empty),
             (false, Some(length)) => Ok(Framing::Length(length)),
-            // Faulty framing, says RFC 9112 section 6.1.
+            // RFC 9112 section 6.1 calls this framing faulty.
             (true, _) if minor_version == 0 => {
                 Err(Fault::BadRequest("a transfer coding in HTTP/1.0"))
             }
-            // RFC 9112 section 6.1 allows to refuse it, and it is how requests are smuggled.
+            // RFC 9112 section 6.1 permits a server to refuse it, and clients smuggle requests with it.
             (true, Some(_)) => Err(Fault::BadRequest(
                 "both Content-Length and Transfer-Encoding",
             )),

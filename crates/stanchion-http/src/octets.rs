@@ -1,10 +1,10 @@
-//! Which bytes may stand where: the character classes of the grammar, as tables.
+//! The character classes of the grammar, as tables of bytes.
 
 /// A set of bytes.
 pub(crate) struct Octets([bool; 256]);
 
 impl Octets {
-    /// How many of `bytes` come before the first that is not in the set; looked at four at a time while they are.
+    /// How many of `bytes` come before the first that is not in the set; it checks four at a time.
     pub(crate) fn run(&self, bytes: &[u8]) -> usize {
         let mut len = 0;
         while let Some(&[a, b, c, d]) = bytes[len..].first_chunk()
@@ -65,24 +65,23 @@ const ALPHANUMERIC: Octets = NONE
 /// tchar: RFC 9110 section 5.6.2.
 pub(crate) static TOKEN: Octets = Octets(ALPHANUMERIC.0).with(b"!#$%&'*+-.^_`|~");
 
-/// What methods are made of by convention, as gunicorn has it: a token without lower case and `#`.
+/// Characters of conventional methods, as gunicorn defines them: a token without lower case and `#`.
 pub(crate) static CONVENTIONAL_METHOD: Octets = NONE
     .with_range(b'0', b'9')
     .with_range(b'A', b'Z')
     .with(b"!$%&'*+-.^_`|~");
 
-/// What a field's value may hold: VCHAR, obs-text, SP and HTAB (RFC 9110 section 5.5).
+/// Characters of a field's value: VCHAR, obs-text, SP and HTAB (RFC 9110 section 5.5).
 pub(crate) static FIELD_TEXT: Octets = NONE
     .with(b"\t")
     .with_range(0x20, 0x7e)
     .with_range(0x80, 0xff);
 
-/// What a request line may hold at all: nothing but visible characters, obs-text, and the two spaces
-/// (RFC 9112 section 3).
+/// Characters of a request line: visible characters, obs-text, and the two spaces (RFC 9112 section 3).
 pub(crate) static LINE_TEXT: Octets = NONE.with_range(0x20, 0x7e).with_range(0x80, 0xff);
 
-/// Bytes of a target: the characters of a URI (RFC 3986 section 2), and those that clients send without encoding them.
-/// None of the latter ends a line or a word of it, for us or for a proxy (docs/internals/http.md has the table).
+/// Bytes of a target: the characters of a URI (RFC 3986 section 2), and those that clients send without encoding them. None of the latter ends a line
+/// or a word for this server or for a known proxy (docs/internals/http.md has the table).
 pub(crate) static TARGET: Octets = NONE.with_range(0x21, 0x7e).with_range(0x80, 0xff);
 
 /// Bytes of the path of a target (RFC 3986 section 3.3).
@@ -91,14 +90,14 @@ pub(crate) static PATH: Octets = Octets(TARGET.0).without(b"#?");
 /// Bytes of the query of a target (RFC 3986 section 3.4).
 pub(crate) static QUERY: Octets = Octets(TARGET.0).without(b"#");
 
-/// Bytes that path and query of a URI hold without an encoding, and `%`, which begins one (RFC 3986 sections 3.3 and
-/// 3.4). Brackets belong there encoded, but browsers leave them as they are.
+/// Bytes that the path and query of a URI hold without an encoding, and `%`, which begins one (RFC 3986 sections 3.3 and 3.4). The RFC requires
+/// brackets to be encoded there, but browsers send them as they are.
 static URI: Octets = Octets(ALPHANUMERIC.0).with(b"-._~!$&'()*+,;=:@/?%[]");
 
-/// The same of a path whose encoded bytes have been decoded.
+/// [`URI`] for a path whose percent-encoded bytes have been decoded.
 static DECODED_PATH: Octets = Octets(URI.0).without(b"?%");
 
-/// What may stand in a reg-name, besides percent-encoded bytes (RFC 3986 section 3.2.2).
+/// Characters of a reg-name, besides percent-encoded bytes (RFC 3986 section 3.2.2).
 pub(crate) static REG_NAME: Octets = Octets(ALPHANUMERIC.0).with(b"-._~!$&'()*+,;=");
 
 /// Whether a field's value may hold all of `bytes`: [`FIELD_TEXT`].
@@ -107,17 +106,17 @@ pub(crate) fn is_field_text(bytes: &[u8]) -> bool {
     FIELD_TEXT.has_all(&bytes[len..])
 }
 
-/// Appends a path or a query of a target as a URI has it: what no URI may hold is percent-encoded (RFC 3986 section 2.1).
+/// Appends a path or a query of a target in the form of a URI: bytes that no URI may hold are percent-encoded (RFC 3986 section 2.1).
 pub fn put_uri(out: &mut String, path_or_query: &[u8]) {
     put_encoded(out, path_or_query, &URI);
 }
 
-/// Appends a path whose encoded bytes have been decoded as a URI has it.
+/// Appends a path whose percent-encoded bytes have been decoded, in the form of a URI.
 pub(crate) fn put_decoded_path(out: &mut String, path: &[u8]) {
     put_encoded(out, path, &DECODED_PATH);
 }
 
-/// Of four bits each, in capitals as RFC 3986 section 2.1 has them.
+/// Digits of four bits each, in capitals as in RFC 3986 section 2.1.
 pub(crate) const HEX_DIGITS: &[u8; 16] = b"0123456789ABCDEF";
 
 fn put_encoded(out: &mut String, bytes: &[u8], kept: &Octets) {
@@ -131,7 +130,7 @@ fn put_encoded(out: &mut String, bytes: &[u8], kept: &Octets) {
     }
 }
 
-/// How many of `bytes` come before the first control character, HTAB among them: looked at eight at a time.
+/// How many of `bytes` come before the first control character (HTAB is one); it checks eight at a time.
 pub(crate) fn before_control(bytes: &[u8]) -> usize {
     let mut len = 0;
     while let Some(&word) = bytes[len..].first_chunk() {
@@ -146,14 +145,14 @@ pub(crate) fn before_control(bytes: &[u8]) -> usize {
     last.map_or(bytes.len(), |at| len + at)
 }
 
-/// Whether all of `bytes` are printable ASCII, SP among them: looked at eight at a time.
+/// Whether all of `bytes` are printable ASCII, SP included; it checks eight at a time.
 pub(crate) fn is_printable(bytes: &[u8]) -> bool {
     let is_other = |word: &[u8; 8]| {
         let word = u64::from_le_bytes(*word);
         (controls(word) | word & HIGHEST) != 0
     };
     match bytes.last_chunk() {
-        // Some are looked at twice.
+        // The last eight may overlap bytes that were checked before.
         Some(last) => !bytes.as_chunks().0.iter().any(is_other) && !is_other(last),
         None => bytes.iter().all(|byte| matches!(byte, b' '..=b'~')),
     }
@@ -162,8 +161,8 @@ pub(crate) fn is_printable(bytes: &[u8]) -> bool {
 const ONES: u64 = u64::from_ne_bytes([1; 8]);
 const HIGHEST: u64 = ONES << 7;
 
-/// Where among eight bytes one is below 0x20, or DEL, the highest bit is set. Only the lowest that is set is sure:
-/// subtraction borrows from the bytes above, but it begins at such a byte.
+/// Sets the highest bit of each of eight bytes that is below 0x20 or DEL. Only the lowest bit that is set is certain: the subtraction borrows from
+/// the bytes above, but a borrow begins only at such a byte.
 fn controls(word: u64) -> u64 {
     let without_del = word ^ (ONES * 0x7f);
     let below_space = word.wrapping_sub(ONES * 0x20) & !word;
@@ -171,7 +170,7 @@ fn controls(word: u64) -> u64 {
     (below_space | del) & HIGHEST
 }
 
-/// Without the whitespace around it: OWS of RFC 9110 section 5.6.3.
+/// The bytes without the whitespace around them: OWS of RFC 9110 section 5.6.3.
 pub(crate) fn trimmed(bytes: &[u8]) -> &[u8] {
     let mut bytes = &bytes[leading_whitespace(bytes)..];
     while let [rest @ .., b' ' | b'\t'] = bytes {
@@ -180,13 +179,13 @@ pub(crate) fn trimmed(bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// How much OWS there is in front.
+/// How many bytes of OWS are in front.
 pub(crate) fn leading_whitespace(bytes: &[u8]) -> usize {
     let end = bytes.iter().position(|byte| !matches!(byte, b' ' | b'\t'));
     end.unwrap_or(bytes.len())
 }
 
-/// 1*DIGIT as a number, if 64 bits can tell it.
+/// 1*DIGIT as a number, if it fits into 64 bits.
 pub(crate) fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;

@@ -1,5 +1,5 @@
-//! The PROXY protocol, versions 1 and 2 (proxy-protocol.txt of HAProxy): what a proxy says at the start of a connection of
-//! the one that it speaks for.
+//! The PROXY protocol, versions 1 and 2 (proxy-protocol.txt of HAProxy): a header at the start of a connection, in which a proxy describes the
+//! client's connection that it forwards.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -7,67 +7,67 @@ use crate::fault::Fault;
 
 /// The longest header of version 1, with its CR LF (section 2.1).
 const V1_BYTES_MAX: usize = 107;
-/// What version 1 begins with.
+/// The first bytes of a header of version 1.
 const V1_START: &[u8] = b"PROXY ";
-/// What version 2 begins with (section 2.2).
+/// The first bytes of a header of version 2 (section 2.2).
 const V2_SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Signature, version and command, family and transport, length.
 const V2_FIXED_BYTES: usize = 16;
-/// No header is longer, with its type-length-values: nginx's limit.
+/// The longest header, type-length-values included: nginx's limit.
 pub const PROXY_HEADER_BYTES_MAX: usize = 4096;
 
-/// Type-length-values (section 2.2.1) that mean something here; all others are skipped.
+/// Type-length-values (section 2.2.1) that are read here; all others are skipped.
 const TLV_CRC32C: u8 = 0x03;
 const TLV_SSL: u8 = 0x20;
-/// Client flags and verdict of [`TLV_SSL`], before what is nested in it.
+/// Client flags and verdict of [`TLV_SSL`], before the values nested in it.
 const SSL_BYTES_MIN: usize = 5;
-/// Of the client flags: the client came by TLS.
+/// The client flag that says: the client came by TLS.
 const SSL_CLIENT: u8 = 0x01;
 
-/// Which versions are taken.
+/// The versions that the operator permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyVersions {
-    /// Version 1, and there must be one.
+    /// Version 1, and a header is required.
     V1,
-    /// Version 2, and there must be one.
+    /// Version 2, and a header is required.
     V2,
-    /// Either, or none.
+    /// Either version, or no header.
     Auto,
 }
 
-/// What the bytes at the start of a connection are.
+/// The kind of the bytes at the start of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyStart {
-    /// The beginning of a header, of which more has to come.
+    /// The beginning of a header; more has to come.
     Part,
-    /// Not a header, where there need be none.
+    /// No header, where none is required.
     Absent,
-    /// A whole one.
+    /// A whole header.
     Header(ProxyHeader),
 }
 
 /// A header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProxyHeader {
-    /// Its length in bytes; what the client says follows.
+    /// Its length in bytes; the client's own bytes follow.
     pub len: usize,
-    /// Where the client's connection comes from and goes to. `None` if the proxy asks for itself, or does not tell: then the
-    /// addresses of the socket are all that is known.
+    /// Source and destination of the client's connection. `None` if the proxy speaks for itself, or gives no addresses: then only the addresses of
+    /// the socket are known.
     pub addresses: Option<(SocketAddr, SocketAddr)>,
-    /// Whether the client came to the proxy by TLS, as far as that is told.
+    /// Whether the client came to the proxy by TLS; `false` also if the header does not say.
     pub is_tls: bool,
 }
 
-/// Whether somebody means to send a header, as far as its first bytes tell: to say so to whom none is taken from.
+/// Whether a peer seems to send a header, by its first bytes: so that the log can name the cause where this peer may not send one.
 pub fn is_proxy_header(bytes: &[u8]) -> bool {
     let v1 = [&b"PROXY TCP"[..], b"PROXY UNKNOWN"];
     bytes.starts_with(V2_SIGNATURE) || v1.iter().any(|start| bytes.starts_with(start))
 }
 
-/// Reads the start of a connection, of which `bytes` are all that has come.
+/// Reads the start of a connection; `bytes` are all that has come.
 ///
 /// # Errors
-/// It is no header and must be one, or it makes no sense.
+/// The bytes are no header where one is required, or the header is malformed.
 pub fn proxy_start(bytes: &[u8], versions: ProxyVersions) -> Result<ProxyStart, Fault> {
     let (v1, v2) = (begins(bytes, V1_START), begins(bytes, V2_SIGNATURE));
     match versions {
@@ -87,7 +87,7 @@ pub fn proxy_start(bytes: &[u8], versions: ProxyVersions) -> Result<ProxyStart, 
     }
 }
 
-/// Whether the bytes begin so; `None` if too few have come to tell.
+/// Whether the bytes begin with `start`; `None` if too few have come to decide.
 fn begins(bytes: &[u8], start: &[u8]) -> Option<bool> {
     let len = bytes.len().min(start.len());
     let is_so = bytes[..len] == start[..len];
@@ -112,7 +112,7 @@ fn version_1(bytes: &[u8]) -> Result<ProxyStart, Fault> {
         len: end + 1,
         ..ProxyHeader::default()
     };
-    // What stands behind UNKNOWN is to be ignored.
+    // Section 2.1 has a receiver ignore the words behind UNKNOWN.
     if family != Some("UNKNOWN") {
         let words: [&str; 4] = words.collect::<Vec<_>>().try_into().map_err(|_| WRONG)?;
         let [source, destination, source_port, destination_port] = words;
@@ -131,7 +131,7 @@ fn version_1(bytes: &[u8]) -> Result<ProxyStart, Fault> {
     Ok(ProxyStart::Header(header))
 }
 
-/// Decimal and without leading zeros.
+/// A decimal number without leading zeros.
 fn port(text: &str) -> Option<u16> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
     let is_octal = text.len() > 1 && text.starts_with('0');
@@ -160,7 +160,7 @@ fn version_2(bytes: &[u8]) -> Result<ProxyStart, Fault> {
     let Some(header) = bytes.get(..len) else {
         return Ok(ProxyStart::Part);
     };
-    // LOCAL: the proxy asks for itself, and the rest is to be discarded.
+    // LOCAL: the proxy speaks for itself, and the receiver has to discard the rest.
     if is_local {
         return Ok(ProxyStart::Header(ProxyHeader {
             len,
@@ -176,13 +176,13 @@ fn version_2(bytes: &[u8]) -> Result<ProxyStart, Fault> {
     }))
 }
 
-/// Where a connection comes from and goes to, if that is told, and what stands behind it.
+/// Source and destination of a connection, if the header gives them, and the bytes behind them.
 type Addresses<'b> = (Option<(SocketAddr, SocketAddr)>, &'b [u8]);
 
 fn addresses(family_transport: u8, block: &[u8]) -> Result<Addresses<'_>, Fault> {
     const SHORT: Fault = Fault::BadRequest("a PROXY header that is too short for its addresses");
     match family_transport {
-        // Unspecified, in whole or in part: nothing is told.
+        // Unspecified, in whole or in part: the header gives no addresses.
         0x00..=0x02 => Ok((None, block)),
         0x11 => {
             let (source, rest) = block.split_first_chunk::<4>().ok_or(SHORT)?;
@@ -216,7 +216,7 @@ fn places<A: Into<IpAddr>>(source: A, destination: A, ports: [u8; 4]) -> (Socket
     )
 }
 
-/// Reads the type-length-values at the end of a header: whether the client came by TLS.
+/// Reads the type-length-values at the end of a header. Returns whether the client came by TLS.
 fn read_tlvs(header: &[u8], mut tlvs: &[u8]) -> Result<bool, Fault> {
     const WRONG: Fault = Fault::BadRequest("a PROXY header whose type-length-values do not fit it");
     let mut is_tls = None;
@@ -243,7 +243,7 @@ fn read_tlvs(header: &[u8], mut tlvs: &[u8]) -> Result<bool, Fault> {
     Ok(is_tls.unwrap_or_default())
 }
 
-/// CRC-32C (RFC 4960 appendix B) of a header, taken as if the checksum in it were zero.
+/// CRC-32C (RFC 4960 appendix B) of a header, computed as if the checksum in it were zero.
 fn crc32c(header: &[u8], checksum_at: usize) -> u32 {
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     let checksum = checksum_at..checksum_at + 4;

@@ -1,4 +1,4 @@
-//! Reads the head of a request that comes in pieces: RFC 9112 sections 2 to 6.
+//! A reader for the head of a request that comes in pieces: RFC 9112 sections 2 to 6.
 
 use memchr::memchr;
 
@@ -13,12 +13,12 @@ use crate::octets::{
 use crate::request_line::request_line;
 use crate::stray::stray;
 
-/// Empty lines that may come before a request line: old clients sent one after a body (RFC 9112 section 2.2).
+/// Empty lines that may come before a request line: old clients sent an empty line after a body (RFC 9112 section 2.2).
 pub(crate) const EMPTY_LINES_MAX: u32 = 4;
-/// No head is larger, whatever the limits say: places in it are counted in 32 bits.
+/// The largest head under any limits: spans in it have 32 bits.
 const HEAD_BYTES_MAX: usize = 1 << 30;
 
-/// How large a head may be, where `usize::MAX` is no limit, and what is taken that nobody should send.
+/// Limits for a head, where `usize::MAX` is no limit, and the settings that permit faults.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadRules {
     /// Bytes of the request line, without its end.
@@ -27,14 +27,14 @@ pub struct HeadRules {
     pub field_bytes: usize,
     /// Number of fields.
     pub fields: usize,
-    /// Bytes of the whole, without the empty line at the end.
+    /// Bytes of the whole head, without the empty line at the end.
     pub head_bytes: usize,
-    /// What is taken all the same.
+    /// The faults that are permitted.
     pub permits: Permits,
 }
 
-/// What nobody should send, and is taken all the same: gunicorn's settings of these names. Nothing of it changes how a
-/// message is framed.
+/// Faults that a client should not make, and that the operator can permit: gunicorn's settings of these names. None of them changes how a message is
+/// framed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a setting")]
 pub struct Permits {
@@ -42,16 +42,16 @@ pub struct Permits {
     pub unconventional_method: bool,
     /// Versions other than 1.0 and 1.1: earlier ones are read as 1.0, later ones as 1.1.
     pub unconventional_version: bool,
-    /// Methods are taken for the same in upper case.
+    /// Methods in lower case count as their upper case.
     pub casefold_method: bool,
-    /// Values that go on in the next line (RFC 9112 section 5.2), but not those that a server must understand.
+    /// Values that continue in the next line (RFC 9112 section 5.2), except in fields that the server itself acts on.
     pub obsolete_folding: bool,
-    /// Whitespace between the name of a field and its colon, but not where that says how the message is framed.
+    /// Whitespace between the name of a field and its colon, except in fields that frame the message.
     pub header_spaces: bool,
 }
 
 impl Permits {
-    /// As it should be.
+    /// Permits no fault.
     pub const NONE: Self = Self {
         unconventional_method: false,
         unconventional_version: false,
@@ -62,7 +62,7 @@ impl Permits {
 }
 
 impl HeadRules {
-    /// For heads of our own making.
+    /// For heads that this crate writes itself.
     pub(crate) const NONE: Self = Self {
         line_bytes: usize::MAX,
         field_bytes: usize::MAX,
@@ -75,28 +75,28 @@ impl HeadRules {
     };
 }
 
-/// Reads a head that comes in pieces. It is given everything that has come of this head each time, and
-/// looks at each line once. What it says does not depend on how the bytes were cut into pieces.
+/// Reads a head that comes in pieces. The caller passes everything that has come of this head each time, and the reader looks at each line once. The
+/// result does not depend on how the bytes were cut into pieces.
 #[derive(Debug, Default)]
 pub struct HeadReader {
     section: Section,
     /// Where the request line starts.
     start: usize,
-    /// Where the line starts that is not whole yet.
+    /// Where the first incomplete line starts.
     line: usize,
     /// No line feed comes before here.
     searched: usize,
-    /// Nothing that no line may hold comes before here.
+    /// The bytes before here hold no byte that their line may not hold.
     vetted: usize,
     empty_lines: u32,
     has_begun: bool,
     host_may_lack: bool,
     is_whole: bool,
-    /// How many lines a value goes on in.
+    /// The number of lines that continue a value.
     folds: u32,
-    /// The line that starts here follows a field that was dropped.
+    /// Where the next line starts, if the field before it was dropped.
     after_dropped: Option<usize>,
-    /// The first thing that is wrong with the head, though it can be read on.
+    /// The first fault of the head that does not keep the reader from reading on.
     flaw: Option<Fault>,
     meaning: Meaning,
 }
@@ -113,21 +113,21 @@ enum Section {
 struct TextLine<'b> {
     /// Without its end.
     text: &'b [u8],
-    /// Whether it is sure to have no control character.
+    /// Whether the line is known to have no control character.
     is_vetted: bool,
     /// Where the next one starts.
     next: usize,
 }
 
-/// What a line is held to, whatever it says.
+/// The limits for a line, whatever its content.
 struct Bounds {
-    /// What it may hold.
+    /// The bytes that it may hold.
     text: &'static Octets,
-    /// Then a byte that it may not hold is named.
+    /// If so, the fault for a byte that it may not hold names that byte.
     is_request_line: bool,
-    /// Its length in bytes, so that the head is not too large.
+    /// The most bytes it may have before the head is too large.
     len_max: usize,
-    /// What it is if it is longer.
+    /// The fault of a longer line.
     too_large: Fault,
 }
 
@@ -139,7 +139,7 @@ impl HeadReader {
         }
     }
 
-    /// To begin with another head.
+    /// Prepares for another head.
     pub fn reset(&mut self) {
         *self = Self::default();
     }
@@ -149,15 +149,15 @@ impl HeadReader {
         self.has_begun
     }
 
-    /// Whether the head has come whole. Where that comes with a fault, the message is not to be taken; but `head` says
-    /// whose it was, for logs.
+    /// Whether the whole head has come. If [`HeadReader::read`] returned a fault with it, the server must not serve the request, but `head` holds its
+    /// fields for the access log.
     pub fn is_whole(&self) -> bool {
         self.is_whole
     }
 
-    /// Reads on. `bytes` is all that has come of this head, from its beginning, and `head` the same each time. `None`
-    /// if that is not the whole of it; else its length, with that of the empty lines before it. After a fault there is
-    /// nothing of worth in `head`, unless [`HeadReader::is_whole`].
+    /// Reads on. `bytes` is all that has come of this head, from its beginning, and `head` is the same each time. Returns `None` while the head is
+    /// incomplete; then its length, including the empty lines before it. After a fault the content of `head` is useless, unless
+    /// [`HeadReader::is_whole`].
     pub fn read(
         &mut self,
         bytes: &[u8],
@@ -190,8 +190,8 @@ impl HeadReader {
         Ok(None)
     }
 
-    /// The next line, if it is whole. It almost always is, when it is first looked at, and has no control character
-    /// before the CR LF at its end.
+    /// The next line, if it is complete. Usually it is complete when the reader first looks at it, and has no control character before the CR LF at
+    /// its end.
     fn whole_line<'b>(&self, bytes: &'b [u8]) -> Option<TextLine<'b>> {
         let line = &bytes[self.line..];
         if self.searched == self.line {
@@ -212,7 +212,7 @@ impl HeadReader {
         })
     }
 
-    /// RFC 9112 section 2.2: at least one before the request line should be ignored.
+    /// RFC 9112 section 2.2: a server should ignore at least one empty line before the request line.
     fn empty_line(&mut self, next: usize) -> Result<(), Fault> {
         self.empty_lines += 1;
         if self.empty_lines > EMPTY_LINES_MAX {
@@ -234,7 +234,7 @@ impl HeadReader {
         Ok(())
     }
 
-    /// Something is wrong. What is found first counts.
+    /// Notes a fault. The first one counts.
     fn flawed(&mut self, fault: Fault) {
         self.flaw.get_or_insert(fault);
     }
@@ -270,8 +270,8 @@ impl HeadReader {
         Ok(())
     }
 
-    /// obs-fold (RFC 9112 section 5.2): the value of the field before goes on. What a server must understand has been
-    /// noted by then, and is in one line: another server may read two, or none.
+    /// obs-fold (RFC 9112 section 5.2): this line continues the value of the field before. The fields that the server itself acts on have been noted
+    /// already, so they must be in one line: another server may read two lines, or none.
     fn folded_line(
         &mut self,
         line: &TextLine<'_>,
@@ -286,7 +286,7 @@ impl HeadReader {
         let field = field.filter(|field| !is_understood(field.name.of(bytes)));
         let Some(field) = field else {
             return Err(Fault::BadRequest(
-                "a field that goes on in the next line and must not",
+                "a field that continues in the next line and must not",
             ));
         };
         let at = self.line - self.start;
@@ -302,7 +302,7 @@ impl HeadReader {
         Ok(())
     }
 
-    /// What can be told of a line whose end has not come: that must be what would be told of it with its end.
+    /// Checks a line whose end has not come. The result must be the same as that for the complete line.
     fn part_of_line(&mut self, text: &[u8], rules: &HeadRules, head: &Head) -> Result<(), Fault> {
         if text.is_empty() {
             return Ok(());
@@ -323,7 +323,7 @@ impl HeadReader {
         Ok(())
     }
 
-    /// What is left for the head. What is found wrong first is told: of one line that takes it all, that it is too long.
+    /// The limits for the next line. The fault found first counts: for a single line that exceeds both limits that fault is its own length.
     fn bounds(&self, rules: &HeadRules) -> Bounds {
         let (text, is_request_line, own_max, too_long) = match self.section {
             Section::StartLine => (&LINE_TEXT, true, rules.line_bytes, Fault::LineTooLong),
@@ -344,7 +344,7 @@ impl HeadReader {
         }
     }
 
-    /// The empty line after the fields: what they mean together.
+    /// Handles the empty line after the fields: decides what the fields mean together.
     fn end(&mut self, bytes: &[u8], rules: &HeadRules, head: &mut Head) -> Result<(), Fault> {
         if self.line - self.start > rules.head_bytes {
             return Err(self.flaw.unwrap_or(Fault::HeadTooLarge));
@@ -369,7 +369,7 @@ impl HeadReader {
         if rules.permits.casefold_method {
             head.method.of_mut(&mut head.bytes).make_ascii_uppercase();
         }
-        // RFC 9112 section 3.2.2: what the target says replaces the field.
+        // RFC 9112 section 3.2.2: the authority of the target replaces the Host field.
         if let Some(authority) = head.authority {
             let authority = authority.of(bytes);
             head.set("Host", authority);
@@ -379,8 +379,8 @@ impl HeadReader {
 }
 
 impl Bounds {
-    /// Holds a whole line to the bounds. What a line may not hold comes before its length, and both before
-    /// what it was found to say: so a part of it is told the same.
+    /// Checks a whole line against the limits. A forbidden byte comes before the length, and both come before the result of parsing the line: so a
+    /// part of the line gives the same fault.
     fn check<T>(&self, text: &[u8], parsed: Result<T, Fault>) -> Result<T, Fault> {
         if parsed.is_err() || text.len() > self.len_max {
             self.check_from(0, text)?;
@@ -413,7 +413,7 @@ impl Bounds {
     }
 }
 
-/// Whether there is room for one more field.
+/// Checks that the limits permit one more field.
 fn check_count(rules: &HeadRules, head: &Head) -> Result<(), Fault> {
     if head.fields.len() >= rules.fields {
         return Err(Fault::HeadTooLarge);
@@ -421,12 +421,12 @@ fn check_count(rules: &HeadRules, head: &Head) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whether a line goes on with the field before it: there is one, and it begins with whitespace.
+/// Whether a line continues the field before it: there is one, and the line begins with whitespace.
 fn goes_on(text: &[u8], head: &Head) -> bool {
     matches!(text, [b' ' | b'\t', ..]) && !head.fields.is_empty()
 }
 
-/// A line without the CR of its end: a recipient may take a lone LF for one (RFC 9112 section 2.2).
+/// A line without the CR of its end: a recipient may accept a lone LF as the end of a line (RFC 9112 section 2.2).
 fn without_cr(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
@@ -439,7 +439,7 @@ fn field_name(line: &TextLine<'_>, permits: Permits) -> Result<(usize, usize), F
     match text.get(len) {
         Some(b':') if len > 0 => {}
         Some(b' ' | b'\t') if len > 0 => colon += spaces_before_colon(text, len, permits)?,
-        // With the folding of old (RFC 9112 section 5.2) a line begins with whitespace.
+        // An obsolete folded line (RFC 9112 section 5.2) begins with whitespace and ends here.
         _ => return Err(Fault::BadRequest("a field without a name and a colon")),
     }
     if !line.is_vetted && !is_field_text(&text[colon + 1..]) {
@@ -448,7 +448,7 @@ fn field_name(line: &TextLine<'_>, permits: Permits) -> Result<(usize, usize), F
     Ok((len, colon))
 }
 
-/// RFC 9112 section 5.1: no whitespace there, since not everybody would take it for the same name.
+/// RFC 9112 section 5.1 forbids whitespace here, because servers disagree on whether the name includes it.
 fn spaces_before_colon(text: &[u8], name_len: usize, permits: Permits) -> Result<usize, Fault> {
     let (name, rest) = text.split_at(name_len);
     let len = leading_whitespace(rest);

@@ -6,7 +6,7 @@ use crate::octets::{CONVENTIONAL_METHOD, TOKEN};
 use crate::reader::Permits;
 use crate::target;
 
-/// The lengths of methods in use, as gunicorn has them.
+/// The lengths of conventional methods, as gunicorn defines them.
 const CONVENTIONAL_METHOD_BYTES: std::ops::RangeInclusive<usize> = 3..=20;
 
 /// request-line = method SP request-target SP HTTP-version (RFC 9112 section 3).
@@ -38,7 +38,7 @@ pub(crate) fn request_line(text: &[u8], permits: Permits, head: &mut Head) -> Re
     Ok(())
 }
 
-/// What is wrong with a method that is not taken.
+/// The fault of a method that is refused.
 fn bad_method(text: &[u8]) -> Fault {
     match text.get(TOKEN.run(text)) {
         Some(b' ') if TOKEN.has(text[0]) => {
@@ -48,8 +48,8 @@ fn bad_method(text: &[u8]) -> Fault {
     }
 }
 
-/// HTTP-version = HTTP-name "/" DIGIT "." DIGIT (RFC 9112 section 2.3): what comes before it, and the minor version
-/// of HTTP/1 that it is read as.
+/// HTTP-version = HTTP-name "/" DIGIT "." DIGIT (RFC 9112 section 2.3): the text before it, and the minor version of HTTP/1 as which the request is
+/// read.
 fn http_version(rest: &[u8], permits: Permits) -> Result<(&[u8], u8), Fault> {
     let [
         target @ ..,

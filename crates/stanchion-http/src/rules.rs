@@ -1,10 +1,9 @@
-//! What an answer may say (RFC 9110, RFC 9112, PEP 3333). A host holds its app to it, and tells it
-//! what is wrong; the acceptor holds workers to it, since their memory is the app's to spoil.
+//! The rules for answers (RFC 9110, RFC 9112, PEP 3333). A host holds its app to them and explains to the app what is wrong; the acceptor holds
+//! workers to them, because an app can corrupt its worker's memory.
 
 use crate::octets::{self, TOKEN, number};
 
-/// Fields that concern one hop, which is the acceptor's (RFC 9110 section 7.6.1, and section 11.7 for those
-/// of proxies), in lower case.
+/// Fields that concern one hop (RFC 9110 section 7.6.1, and section 11.7 for those of proxies), in lower case. The acceptor sets them.
 const HOP_BY_HOP: [&[u8]; 9] = [
     b"connection",
     b"keep-alive",
@@ -17,7 +16,7 @@ const HOP_BY_HOP: [&[u8]; 9] = [
     b"upgrade",
 ];
 
-/// Fields that say how a body is to be read: behind it they come too late (RFC 9110 section 6.5.1), in lower case.
+/// Fields that say how a body is to be read, in lower case: in a trailer they would come too late (RFC 9110 section 6.5.1).
 const OF_BODY: [&[u8]; 4] = [
     b"content-encoding",
     b"content-length",
@@ -25,26 +24,25 @@ const OF_BODY: [&[u8]; 4] = [
     b"content-type",
 ];
 
-/// The statuses that an answer may have: what is below is not the last word (RFC 9110 section 15.2), and
-/// an app has but one.
+/// The statuses that an answer may have: a lower status announces another answer (RFC 9110 section 15.2), and an app gives only one.
 pub const STATUSES: std::ops::RangeInclusive<u16> = 200..=999;
 
-/// Whether a field concerns one hop, in whatever case its name is.
+/// Whether a field of this name concerns one hop; case does not matter.
 pub fn is_hop_by_hop(name: &[u8]) -> bool {
-    // By length most other names are told apart at once.
+    // The length alone rules out most other names.
     matches!(name.len(), 2 | 7 | 10 | 16..=19)
         && HOP_BY_HOP
             .iter()
             .any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// Whether a `Connection` field has this option (RFC 9110 section 7.6.1), in whatever case.
+/// Whether a `Connection` field has this option (RFC 9110 section 7.6.1); case does not matter.
 pub fn has_option(value: &[u8], option: &[u8]) -> bool {
     let mut options = value.split(|&byte| byte == b',');
     options.any(|said| said.trim_ascii().eq_ignore_ascii_case(option))
 }
 
-/// Whether a field may stand behind a body, in whatever case its name is.
+/// Whether a field of this name may follow a body; case does not matter.
 pub fn may_be_trailer(name: &[u8]) -> bool {
     !is_hop_by_hop(name) && !OF_BODY.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
@@ -54,7 +52,7 @@ pub fn has_body(status: u16) -> bool {
     !matches!(status, 204 | 304)
 }
 
-/// Whether an answer of this status may tell a length (RFC 9110 section 8.6).
+/// Whether an answer of this status may have a `Content-Length` (RFC 9110 section 8.6).
 pub fn may_tell_length(status: u16) -> bool {
     !matches!(status, 100..=199 | 204)
 }
@@ -64,17 +62,17 @@ pub fn content_length(value: &[u8]) -> Option<u64> {
     number(value)
 }
 
-/// Whether a name is a token (RFC 9110 section 5.6.2), as those of fields and methods are.
+/// Whether a name is a token (RFC 9110 section 5.6.2), as the names of fields and methods have to be.
 pub fn is_token(name: &[u8]) -> bool {
     !name.is_empty() && TOKEN.has_all(name)
 }
 
-/// Whether a value or a reason has nothing in it that would be the end of it (RFC 9110 section 5.5).
+/// Whether a value or a reason has no control character, such as one that would end it (RFC 9110 section 5.5).
 pub fn is_field_text(value: &[u8]) -> bool {
     octets::is_field_text(value)
 }
 
-/// Whether a value is what most are, printable ASCII: then it is field text, and the same bytes in UTF-8 and latin-1.
+/// Whether a value is printable ASCII, as most are: then it is field text, and the same bytes in UTF-8 and latin-1.
 pub fn is_plain_text(value: &[u8]) -> bool {
     octets::is_printable(value)
 }

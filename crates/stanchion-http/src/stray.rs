@@ -1,4 +1,4 @@
-//! A byte that no request line may hold where it stands, in words that name it and say how to write it.
+//! The fault of a byte that is forbidden at its place in a request line: it names the byte, and says how to write it.
 
 use crate::fault::Fault;
 use crate::octets::HEX_DIGITS;
@@ -7,7 +7,7 @@ const BEFORE: &[u8] = b"a request line cannot have the byte 0x";
 const BETWEEN: &[u8] = b": in a target, write it as %";
 const LEN: usize = BEFORE.len() + 2 + BETWEEN.len() + 2;
 
-/// A fault borrows its words for ever, so there is a text for each byte of ASCII; no other byte is ever refused.
+/// A fault borrows static text, so there is a text for each byte of ASCII; no other byte is ever refused.
 static TEXTS: [[u8; LEN]; 128] = texts();
 
 /// The fault of a request with this byte in its first line: a control character, or a space in its target.

@@ -7,19 +7,19 @@ use crate::fault::Fault;
 use crate::octets::{PATH, QUERY, REG_NAME, TARGET, number};
 use crate::stray::stray;
 
-/// Where the parts of a target are in it.
+/// Where the parts of a target are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parts {
-    /// Without a fragment, which none should have.
+    /// The length without a fragment, which no target should have.
     pub(crate) len: usize,
     /// Empty only in absolute-form, where that means `/` (RFC 9110 section 4.2.3).
     pub(crate) path: Range<usize>,
     pub(crate) query: Range<usize>,
-    /// Of absolute-form: it counts for more than the Host field (RFC 9112 section 3.2.2).
+    /// The authority of an absolute-form: it replaces the Host field (RFC 9112 section 3.2.2).
     pub(crate) authority: Option<Range<usize>>,
 }
 
-/// Takes a target apart that was sent with `method`, whose case may mean nothing.
+/// Splits a target that was sent with `method`. With `casefold` the method's case does not matter.
 pub(crate) fn parse(method: &[u8], casefold: bool, target: &[u8]) -> Result<Parts, Fault> {
     let is = |known: &[u8]| method == known || casefold && method.eq_ignore_ascii_case(known);
     match target {
@@ -49,7 +49,7 @@ fn path_and_query(target: &[u8], start: usize) -> Result<Parts, Fault> {
         }
         _ => (path_end..path_end, path_end),
     };
-    // A fragment follows, or this is no target.
+    // A fragment follows, or a byte that no target may hold.
     let vetted = len + TARGET.run(&target[len..]);
     if let Some(&byte) = target.get(vetted) {
         return Err(stray(byte));
@@ -82,7 +82,7 @@ fn absolute_form(target: &[u8]) -> Result<Parts, Fault> {
     })
 }
 
-/// Behind scheme "://" (RFC 3986 section 3.1).
+/// The offset behind scheme "://" (RFC 3986 section 3.1).
 fn after_scheme(target: &[u8]) -> Option<usize> {
     let len = target.iter().position(|&byte| byte == b':')?;
     let (scheme, rest) = target.split_at(len);
@@ -91,9 +91,8 @@ fn after_scheme(target: &[u8]) -> Option<usize> {
     (is_scheme && rest.starts_with(b"://")).then_some(len + "://".len())
 }
 
-/// uri-host [ ":" port ], where either may be empty (RFC 9112 section 3.2, RFC 3986 section 3.2). No user
-/// information: a server that takes it for a host takes a client's word for another (RFC 9110 section 4.2.4).
-/// Nothing percent-encoded: no such name is in use.
+/// uri-host [ ":" port ], where either may be empty (RFC 9112 section 3.2, RFC 3986 section 3.2). User information is refused: a server that takes it
+/// for a host is deceived about the host (RFC 9110 section 4.2.4). Percent-encoding is refused: no such name is in use.
 pub(crate) fn is_host(value: &[u8]) -> bool {
     let host_len = match value {
         [b'[', inside @ ..] => {

@@ -1,8 +1,8 @@
 //! The uwsgi protocol: requests as packets of variables, as nginx's `uwsgi_pass` sends them.
 //!
-//! A packet becomes a [`Head`] of HTTP/1.0, since an answer ends with its connection and is not in chunks. Fields of the
-//! client (`HTTP_*`) are fields again, under the same rules as those of HTTP. What else the packet says is in the head as
-//! *variables*: under names that begin with a colon, as no field's name does.
+//! A packet becomes a [`Head`] of HTTP/1.0, because an answer ends with its connection and is not chunked. The client's fields (`HTTP_*`) become
+//! fields again, under the same rules as in HTTP. The head keeps the packet's other entries as *variables*: their names begin with a colon, as no
+//! field's name does.
 
 use crate::fault::Fault;
 use crate::gateway::{percent_decoded, split_target};
@@ -11,26 +11,26 @@ use crate::octets::put_decoded_path;
 use crate::reader::HeadRules;
 use crate::writer::HeadWriter;
 
-/// What the name of a variable begins with in a [`Head`].
+/// The first byte of a variable's name in a [`Head`].
 pub const VARIABLE: u8 = b':';
-/// Most variables of one packet.
+/// The most variables in one packet.
 pub const UWSGI_VARIABLES_MAX: usize = 1024;
 /// modifier1, size of the variables, modifier2.
 const PACKET_HEAD_BYTES: usize = 4;
-/// modifier1 of a request for Python, which is the default of nginx too.
+/// modifier1 of a request for Python, which nginx also sends by default.
 const REQUEST: u8 = 0;
-/// Fields of one hop, which is nginx's, so that they are not understood here. The app sees them all the same.
+/// Fields of the hop between the client and nginx: the server does not act on them, but the app sees them.
 const OF_ONE_HOP: [&[u8]; 5] = [b"CONNECTION", b"EXPECT", b"KEEP_ALIVE", b"TE", b"UPGRADE"];
-/// Fields that would say of the message what the packet says in other variables.
+/// Fields that would repeat or contradict what the packet's own variables say about the message.
 const OF_MESSAGE: [&[u8]; 3] = [b"CONTENT_LENGTH", b"CONTENT_TYPE", b"TRANSFER_ENCODING"];
 
 type Variables<'b> = Vec<(&'b [u8], &'b [u8])>;
 
-/// Reads a packet into `head`. `bytes` is all that has come of it. `None` if that is not the whole; else its length,
-/// without the body that follows.
+/// Reads a packet into `head`. `bytes` is all that has come of it. Returns `None` while the packet is incomplete; then its length, without the body
+/// that follows.
 ///
 /// # Errors
-/// It is no packet, or what it says is no request.
+/// The bytes are no packet, or the packet is no request.
 pub fn read_packet(
     bytes: &[u8],
     rules: &HeadRules,
@@ -52,7 +52,8 @@ pub fn read_packet(
     Ok(Some(PACKET_HEAD_BYTES + len))
 }
 
-/// The variables of a packet. Of those that came twice the last counts, as in uWSGI; but fields are a list.
+/// The variables of a packet. If a variable came twice its last value counts, as in uWSGI; but repeated fields are all kept, because they form a
+/// list.
 fn variables(mut block: &[u8]) -> Result<Variables<'_>, Fault> {
     let mut variables = Variables::new();
     while !block.is_empty() {
@@ -71,7 +72,7 @@ fn variables(mut block: &[u8]) -> Result<Variables<'_>, Fault> {
     Ok(variables)
 }
 
-/// Bytes behind their length, and what follows them.
+/// Bytes that follow their length, and the rest of the block.
 fn text(block: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
     let split = block
         .split_first_chunk::<2>()
@@ -115,13 +116,13 @@ fn write(variables: &Variables<'_>, rules: &HeadRules, head: &mut Head) -> Resul
     Ok(())
 }
 
-/// What a variable is.
+/// The kind of an entry in a packet.
 enum Kind<'n> {
-    /// A field of this name, but for its dashes.
+    /// A field of this name, in which underscores stand for dashes.
     Field(&'n [u8]),
-    /// For the app as it is.
+    /// A variable for the app.
     Variable,
-    /// Said already, or nobody's business: what uWSGI is told to load, and keys that servers make.
+    /// Dropped: the head has it already, it would have uWSGI load something, or its name is no word.
     Nothing,
 }
 
@@ -144,7 +145,7 @@ impl<'n> Kind<'n> {
     }
 }
 
-/// Whether that is the field's name, however it is written.
+/// Whether one of `names` is the field's name; case does not matter, and underscores equal dashes.
 fn is_one_of(names: &[&[u8]], field: &[u8]) -> bool {
     let field = dashed(field);
     names
@@ -158,8 +159,7 @@ fn dashed(name: &[u8]) -> Vec<u8> {
     name.iter().map(dash).collect()
 }
 
-/// The target as the client sent it, if that means this path and this query; else one that does, since nginx may have
-/// rewritten them.
+/// The target as the client sent it, if it has this path and this query; else a target made of them, because nginx may have rewritten them.
 fn target(uri: &[u8], script_name: &[u8], path_info: Option<&[u8]>, query: &[u8]) -> Vec<u8> {
     let (sent, sent_query) = split_target(uri);
     let sent = percent_decoded(sent);
@@ -181,7 +181,7 @@ fn target(uri: &[u8], script_name: &[u8], path_info: Option<&[u8]>, query: &[u8]
     target
 }
 
-/// What the client spoke with nginx, if it is of the form that HTTP's versions have.
+/// The protocol that the client spoke with nginx, if it has the form of HTTP's versions.
 fn protocol(text: &[u8]) -> Option<&str> {
     let is_one = matches!(
         text,

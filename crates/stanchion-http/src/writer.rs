@@ -1,4 +1,4 @@
-//! Heads of requests that came in another form than HTTP/1.1: as packets of the uwsgi protocol, or frames of HTTP/2.
+//! A writer for heads of requests that came in another form than HTTP/1.1: as packets of the uwsgi protocol, or frames of HTTP/2.
 
 use crate::fault::Fault;
 use crate::head::Head;
@@ -7,19 +7,18 @@ use crate::reader::{HeadReader, HeadRules};
 use crate::rules::is_token;
 use crate::stray::stray;
 
-/// Writes such a head as HTTP/1.1 would, and has it read: so the same rules and limits hold for it, and what it means for
-/// its message is decided in one place.
+/// Writes such a head as text of HTTP/1.1, and has [`HeadReader`] read it: so the same rules and limits apply, and one place decides how the message
+/// is framed.
 #[derive(Clone, Debug)]
 pub struct HeadWriter {
     text: Vec<u8>,
 }
 
 impl HeadWriter {
-    /// Begins with what a request line says, for HTTP/1.0 or 1.1. Each part is checked on its own, so that none can be taken
-    /// for two.
+    /// Begins with the parts of a request line, for HTTP/1.0 or 1.1. Each part is checked on its own, so that no part can pass for two.
     ///
     /// # Errors
-    /// The method is not a token, or the target has a byte that no target has.
+    /// The method is not a token, or the target is empty or has a byte that no target may hold.
     pub fn begin(method: &[u8], target: &[u8], minor_version: u8) -> Result<Self, Fault> {
         if !is_token(method) {
             return Err(Fault::BadRequest("the method is not a token"));
@@ -38,7 +37,7 @@ impl HeadWriter {
         Ok(Self { text })
     }
 
-    /// One field more.
+    /// Adds a field.
     ///
     /// # Errors
     /// Its name is not a token, or its value has a control character.
@@ -55,10 +54,10 @@ impl HeadWriter {
         Ok(())
     }
 
-    /// Reads it into `head`, which says of itself that it is one of that version.
+    /// Reads the written head into `head`, which then has that version.
     ///
     /// # Errors
-    /// Those of [`HeadReader::read`].
+    /// The same as in [`HeadReader::read`].
     pub fn read(mut self, rules: &HeadRules, head: &mut Head) -> Result<(), Fault> {
         self.text.extend_from_slice(b"\r\n");
         let read = HeadReader::default().read(&self.text, rules, head)?;

@@ -1,4 +1,4 @@
-//! A head of usual shape is read without allocating, once there was one before it: counted, not timed.
+//! The crate reads a head of usual shape without allocating, into a `Head` that was used before: counted, not timed.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -8,23 +8,23 @@ use stanchion_http::{
     put_status,
 };
 
-/// Counts what the thread allocates, and lets the system do it.
+/// Counts the allocations of the thread, and passes them to the system.
 struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: everything is passed on as it is; the counter has no destructor and allocates nothing.
+// SAFETY: every call is passed on as it is; the counter has no destructor and allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: what the caller has promised.
+        // SAFETY: the caller has promised what `System` requires.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: what the caller has promised.
+        // SAFETY: the caller has promised what `System` requires.
         unsafe { System.dealloc(memory, layout) }
     }
 }
@@ -50,7 +50,7 @@ const HEADS: [&str; 3] = [
      Origin: https://shop.example.org\r\nDNT: 1\r\nTE: trailers\r\nX-Request-Start: t=1\r\n\r\n",
 ];
 
-/// What `work` allocates.
+/// The number of allocations in `work`.
 fn allocations(work: impl FnOnce()) -> usize {
     let before = ALLOCATIONS.get();
     work();

@@ -1,4 +1,4 @@
-//! Heads of answers: what was put is what is read, and what no worker may say is refused.
+//! Heads of answers: reading gives what was written, and a head that no worker may send is refused.
 
 mod strict;
 
@@ -273,7 +273,7 @@ proptest! {
         prop_assert_eq!(fields(&wire).count(), given.len() + usize::from(length.is_some()));
     }
 
-    /// Whatever a worker writes, the client reads one answer and then the next one, or the worker is found out.
+    /// For every head a worker writes, the client reads one answer and then the next one, or `check` refuses the head.
     #[test]
     fn no_answer_of_a_worker_can_be_taken_for_two(
         status in prop_oneof![4 => Just(200), 1 => Just(204), 1 => any::<u16>()],

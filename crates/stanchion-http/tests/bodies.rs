@@ -5,7 +5,7 @@ use stanchion_http::{Decoded, Decoder, Fault, Framing};
 /// A body and what follows it.
 type Body<'b> = (Vec<u8>, &'b [u8]);
 
-/// The body in `input`; `None` if it is not over.
+/// The body in `input`; `None` if it is incomplete.
 fn decoded(framing: Framing, mut input: &[u8]) -> Result<Option<Body<'_>>, Fault> {
     let (mut decoder, mut body) = (Decoder::new(framing), Vec::new());
     loop {
@@ -125,7 +125,7 @@ fn a_chunk_may_have_all_that_64_bits_can_tell() {
 
 #[test]
 fn what_a_body_still_announces_is_known_before_it_comes() {
-    // (its framing, what has come of it, what is announced besides)
+    // (framing, the bytes that have come, the bytes still announced)
     for (framing, came, announced) in [
         (Framing::Empty, "", 0),
         (Framing::Length(5), "he", 3),

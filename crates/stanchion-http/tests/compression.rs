@@ -1,4 +1,4 @@
-//! Which coding a client gets, against a plain model of RFC 9110 section 12.5.3; and heads, whatever the app has said.
+//! The coding that a client gets, against a plain model of RFC 9110 section 12.5.3; and the resulting heads, for any head of an app.
 
 use proptest::prelude::*;
 use stanchion_http::{
@@ -78,7 +78,7 @@ proptest! {
         prop_assert_eq!(count(&compressed, "set-cookie"), count(&wire, "set-cookie"));
         prop_assert_eq!(count(&compressed, "vary"), count(&varied, "vary"));
         prop_assert!(count(&varied, "vary") >= 1);
-        // Once is enough.
+        // A second `Vary` is not needed.
         let mut again = Vec::new();
         put_varied(&mut again, &varied);
         prop_assert_eq!(again, varied);

@@ -1,5 +1,5 @@
-//! The requests of `tests/http/corpus`, as far as they concern how one connection's bytes are read: what is there of
-//! paths, queries, bodies and statuses holds for the reader alone. `README.md` beside them has their notation.
+//! The requests of `tests/http/corpus`, as far as they concern how one connection's bytes are read: the paths, queries, bodies and statuses in them
+//! hold for the reader alone. `README.md` beside them describes their notation.
 
 mod connection;
 
@@ -18,7 +18,7 @@ const LIMITS: HeadRules = HeadRules {
     permits: Permits::NONE,
 };
 
-/// What the corpus says of a request: its method, path, query and body.
+/// The expectation of the corpus for a request: its method, path, query and body.
 type Expected = (String, Vec<u8>, Vec<u8>, Vec<u8>);
 
 fn folder(name: &str) -> PathBuf {
@@ -45,7 +45,7 @@ fn cases(name: &str) -> BTreeMap<String, (Vec<u8>, String)> {
         .collect()
 }
 
-/// The notation of the corpus: line breaks mean nothing, `\*N(TEXT)` is TEXT repeated N times, then come escapes.
+/// The bytes in the corpus's notation: line breaks are ignored, `\*N(TEXT)` is TEXT repeated N times, and escapes come last.
 fn request_bytes(text: &str) -> Vec<u8> {
     let mut text = text.replace('\n', "");
     while let Some(start) = text.find("\\*") {

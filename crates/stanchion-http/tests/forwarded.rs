@@ -1,4 +1,4 @@
-//! What proxies say, and who is believed.
+//! The fields of proxies, and which proxies are believed.
 
 use std::net::IpAddr;
 
@@ -44,7 +44,7 @@ fn all_that_is_said_of_the_scheme_counts() {
 
 #[test]
 fn the_scheme_is_said_in_the_fields_that_are_named_and_no_others() {
-    // The second is as long as the first, but for 64 bytes.
+    // The second is as long as the first plus 64 bytes.
     let long = format!("X-{}", "a".repeat(64 + 6));
     let middle = "a".repeat(40);
     let fields = [("FRONT-ON", "1"), (&*middle, "m"), (&*long, "yes")];
@@ -71,7 +71,7 @@ fn the_scheme_is_said_in_the_fields_that_are_named_and_no_others() {
     assert_eq!(nobody.scheme(&said), Ok(None));
 }
 
-/// How long a request was with a proxy that says so, at `NOW_US`.
+/// How long a proxy with these fields held a request, at `NOW_US`.
 fn since(said: &[&str]) -> Option<u64> {
     let fields: Vec<_> = said.iter().map(|said| ("X-Request-Start", *said)).collect();
     proxy_us(&Head::of("GET", "/", &fields), NOW_US)
@@ -127,7 +127,7 @@ fn a_time_that_cannot_be_is_none() {
 
 #[test]
 fn whose_a_request_is() {
-    // Peer, what X-Forwarded-For says if it is believed, who else is, whose it is.
+    // Peer, values of X-Forwarded-For if the peer is trusted, other trusted proxies, the client.
     type Row = (
         &'static str,
         Option<&'static [&'static str]>,
@@ -143,7 +143,7 @@ fn whose_a_request_is() {
             &["127.0.0.1"],
             "198.51.100.7",
         ),
-        // What the client wrote itself stands before.
+        // The client may have written the addresses before.
         (
             "127.0.0.1",
             Some(&["10.1.1.1, 198.51.100.7"]),
@@ -156,7 +156,7 @@ fn whose_a_request_is() {
             &[],
             "198.51.100.7",
         ),
-        // Another proxy of ours between.
+        // Another trusted proxy in between.
         (
             "127.0.0.1",
             Some(&["198.51.100.7,10.0.0.2"]),
@@ -169,7 +169,7 @@ fn whose_a_request_is() {
             &["10.0.0.2"],
             "198.51.100.7",
         ),
-        // Nobody but proxies of ours: the first of them asks for itself.
+        // Trusted proxies only: the first of them speaks for itself.
         (
             "127.0.0.1",
             Some(&["10.0.0.3, 10.0.0.2"]),
@@ -226,7 +226,7 @@ fn whose_a_request_is() {
     }
 }
 
-/// What fields of RFC 7239 say where 10.0.0.0/8 and one of IPv6 are proxies.
+/// The client and scheme in fields of RFC 7239, where 10.0.0.0/8 and one address of IPv6 are proxies.
 fn said(fields: &[&str]) -> Result<(String, &'static str), u16> {
     let proxy: IpAddr = "2001:db8::99".parse().expect("an address");
     let is_proxy = |ip: IpAddr| ip == proxy || ip.to_string().starts_with("10.");
@@ -258,7 +258,7 @@ fn what_forwarded_says() {
         (&["for=2001:db8::1"], "2001:db8::1", ""),
         (&["for=\"[::ffff:192.0.2.1]\""], "192.0.2.1", ""),
         (&["for=\"\\1\\92.0.2.1\""], "192.0.2.1", ""),
-        // Hidden: the proxy stands for all of them.
+        // Hidden: the proxy stands for all its clients.
         (&["for=unknown;proto=https"], "", "https"),
         (&["for=_hidden"], "", ""),
         (&["for=\"_hidden:_port\""], "", ""),
@@ -269,7 +269,7 @@ fn what_forwarded_says() {
             "10.0.0.2",
             "https",
         ),
-        // Several: the last that is not a proxy of ours. What stands before anybody may have written.
+        // Several clients: the last one that is not a trusted proxy counts, because the client may have written the elements before.
         (
             &["for=203.0.113.9;proto=https, for=192.0.2.1;proto=http"],
             "192.0.2.1",
@@ -308,7 +308,7 @@ fn what_forwarded_says() {
             "10.0.0.3",
             "https",
         ),
-        // Not even if it is none: it stands before a client.
+        // A malformed field before a client is not read at all.
         (&["for=\"", "for=192.0.2.1"], "192.0.2.1", ""),
         // Whitespace, empty elements and pairs, other parameters.
         (
@@ -348,7 +348,7 @@ fn a_forwarded_field_that_cannot_be_read_is_refused() {
         "for=\"[2001:db8::1]x\"",
         "for=192.0.2.1/24",
         "for=(192.0.2.1)",
-        // What a client wrote to have the proxy's words taken for a part of its own, in quotes.
+        // A client opens a quoted string so that the proxy's element becomes a part of its own.
         "for=203.0.113.9;x=\", for=192.0.2.1;proto=http",
         "for=203.0.113.9;x=\", for=\"[2001:db8::1]\"",
         "for=203.0.113.9;x=\", for=192.0.2.1;host=\"a\"",

@@ -1,4 +1,4 @@
-//! What CGI and PEP 3333 make of a request.
+//! The names and values that CGI and PEP 3333 derive from a request.
 
 use stanchion_http::{
     Fate, FieldRules, Head, HeaderMap, environ_name, percent_decoded, separator, split_host,
@@ -67,7 +67,7 @@ fn names_in_an_environ() {
 fn names_with_an_underscore() {
     use Fate::{Dropped, Refused, Shown};
     use HeaderMap::{Dangerous, Drop, Refuse};
-    // (forwarder_headers, name; from a proxy and from somebody else, for each header_map)
+    // (forwarder_headers, name; the fate if a trusted proxy sends it and if another client does, for each header_map)
     let table = [
         (
             "",

@@ -76,7 +76,7 @@ fn request_lines() {
 
 #[test]
 fn targets() {
-    // (section, method, target, path, query; no path if it is refused)
+    // (section, method, target, path, query; no path if the target is refused)
     type Row = (
         &'static str,
         &'static str,
@@ -137,7 +137,7 @@ fn targets() {
     assert_eq!(fault.reason(), "the target has user information");
 }
 
-/// A target may hold each byte that ends no word and no line. A refusal names any other byte.
+/// A target may hold each byte that ends neither a word nor a line. A refusal names any other byte.
 #[test]
 fn every_byte_in_the_path_and_in_the_query() {
     for byte in 0..=u8::MAX {
@@ -282,7 +282,7 @@ fn field_lines() {
     );
 }
 
-/// RFC 9110 section 5.5, whatever stands beside it: values are looked at eight bytes at a time.
+/// RFC 9110 section 5.5, beside any other bytes: the reader checks values eight bytes at a time.
 #[test]
 fn every_byte_at_every_place_of_a_value() {
     for (byte, around) in
@@ -295,7 +295,7 @@ fn every_byte_at_every_place_of_a_value() {
             assert_eq!(is_field_text(&value), allowed, "{value:?}");
             let head = [b"GET / HTTP/1.0\r\nX-A: ", &value[..], b"\r\n\r\n"].concat();
             let read = read_within(&head, &NO_LIMITS);
-            // A lone LF is the end of a line.
+            // A lone LF ends a line.
             assert_eq!(
                 read.is_ok(),
                 allowed || (byte == b'\n' && at == 19),
@@ -493,7 +493,7 @@ fn every_limit_has_its_fault() {
         ),
     ] {
         assert_eq!(read_within(text, &limits).err(), Some(fault), "{limits:?}");
-        // However it comes.
+        // The fault is the same in pieces.
         let (mut reader, mut head) = (HeadReader::default(), Head::default());
         let fault_at = (0..=text.len()).find_map(|len| {
             let read = reader.read(&text[..len], &limits, &mut head);
@@ -503,7 +503,7 @@ fn every_limit_has_its_fault() {
     }
 }
 
-/// For logs it matters who has sent what is refused. What cannot be read is refused at once.
+/// The access log should show whose request was refused, so the reader goes on after a fault. It refuses a malformed line at once.
 #[test]
 fn a_head_with_a_flaw_is_read_to_its_end() {
     let limits = HeadRules {

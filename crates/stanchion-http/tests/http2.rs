@@ -1,4 +1,4 @@
-//! Heads of HTTP/2 are held to the rules of HTTP/1.1, and to those of their own.
+//! Heads of HTTP/2 have to keep the rules of HTTP/1.1 and those of HTTP/2.
 
 use stanchion_http::{
     Decoded, Decoder, Fault, Framing, HTTP2_PREFACE, Head, HeadRules, Permits, PrefaceStart,
@@ -13,7 +13,7 @@ const RULES: HeadRules = HeadRules {
     permits: Permits::NONE,
 };
 
-/// More than the rules leave to a head that keeps to them.
+/// More bytes than the rules permit in a head.
 const LIST_BYTES_MAX: usize = 400;
 
 const GET: StreamHead<'_> = StreamHead {

@@ -1,4 +1,4 @@
-//! What is taken that nobody should send, where somebody asks for it; and what never is.
+//! Faults of clients that the operator can permit, and faults that stay refused.
 
 mod connection;
 
@@ -28,7 +28,7 @@ fn read(text: &str, permits: Permits) -> Result<Head, Fault> {
     let rules = HeadRules { permits, ..LIMITS };
     let len = HeadReader::default().read(text.as_bytes(), &rules, &mut head)?;
     assert_eq!(len, Some(text.len()), "{text:?}");
-    // Byte by byte it is the same.
+    // The reader gives the same result byte by byte.
     let (mut reader, mut again) = (HeadReader::default(), Head::default());
     let last = (1..=text.len()).map(|len| reader.read(&text.as_bytes()[..len], &rules, &mut again));
     assert_eq!(last.last(), Some(Ok(len)), "{text:?}");
@@ -59,7 +59,7 @@ fn methods() {
         casefold_method: true,
         ..Permits::NONE
     };
-    // (method; as it is read with each; none if it is refused)
+    // (method; the method as read with each permit; None if it is refused)
     for (method, taken, folded) in [
         ("GET", Some("GET"), Some("GET")),
         ("get", Some("get"), Some("GET")),
@@ -85,7 +85,7 @@ fn methods() {
         assert_eq!(plain.is_some(), method == "GET", "{method}");
         assert_eq!(read_as(alone), plain, "as in gunicorn: {method}");
     }
-    // What a method means counts for it in upper case, if that is what it becomes.
+    // With casefolding, a method has the meaning of its upper case.
     for (text, taken, folded) in [
         ("connect a:80 HTTP/1.1", 400, 501),
         ("options * HTTP/1.1", 400, 200),
@@ -131,7 +131,7 @@ fn versions() {
             .map(|head| (head.protocol(), head.minor_version()));
         assert_eq!(told, minor.map(|minor| (version, minor)), "{version}");
     }
-    // Framing and keep-alive are those of the version it is read as.
+    // Framing and keep-alive follow the version as which the request is read.
     let chunked = |version: &str| {
         format!("POST / {version}\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
     };
@@ -176,7 +176,7 @@ fn folded_values() {
         ("X: a\r\n b\x01", Err(400)),
         ("X: a\r\n b\rc", Err(400)),
         ("X : a\r\n b", Err(400)),
-        // Name and value, and the whitespace between, count for the limit of a field.
+        // Name, value and the whitespace between count against the limit of a field.
         (
             "X: 345678901\r\n 5678901234567890123456789",
             Ok("345678901 5678901234567890123456789"),
@@ -200,7 +200,7 @@ fn what_a_server_must_understand_is_in_one_line() {
         ("Content-Length: 5\r\n ", 400),
         ("Content-Length:\r\n 5", 400),
         ("Content-Length: 5\r\n 5", 400),
-        // The second is dropped, so that X would be folded.
+        // The second Content-Length is dropped, so the fold would continue X.
         ("Content-Length: 5\r\nX: 1\r\nContent-Length: 5\r\n 5", 400),
         ("Content-Length: 5\r\nX: 1\r\n 5", 200),
         ("Transfer-Encoding: chunked\r\n ", 400),
@@ -210,11 +210,11 @@ fn what_a_server_must_understand_is_in_one_line() {
         ("Connection:\r\n close", 400),
         ("Expect: 100-continue\r\n ", 400),
         ("host: a\r\n b", 400),
-        // Before the first field there is nothing to go on with.
+        // No field comes before the first, so nothing can be continued.
         (" X: 1", 400),
         ("\tX: 1", 400),
     ] {
-        // The Host comes last, so that none of these is behind another field.
+        // The Host comes last, so that no line in the table follows another field.
         let text = format!("GET / HTTP/1.1\r\n{fields}\r\nHost: a\r\n\r\n");
         assert_eq!(status(&text, ALL), expected, "{text:?}");
     }

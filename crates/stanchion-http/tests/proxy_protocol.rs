@@ -1,4 +1,4 @@
-//! PROXY headers: whose a connection is, and what is refused.
+//! PROXY headers: the client that they give, and headers that are refused.
 
 use std::net::SocketAddr;
 
@@ -40,7 +40,7 @@ fn read(bytes: &[u8], versions: ProxyVersions) -> Result<ProxyStart, &'static st
     })
 }
 
-/// A header is read as this, and each part of it as a part, with whatever stands behind it.
+/// The whole header is read as `expected`, and each part of it as a part, whatever bytes follow.
 #[track_caller]
 fn is_read(bytes: &[u8], versions: &[ProxyVersions], expected: ProxyHeader) {
     for &versions in versions {
@@ -75,7 +75,7 @@ fn a_line_of_version_1() {
             "PROXY TCP6 2001:db8::1 ::1 1 2\r\n",
             Some(addresses("[2001:db8::1]:1", "[::1]:2")),
         ),
-        // The longest that there can be, says section 2.1.
+        // The longest possible header by section 2.1.
         (
             "PROXY UNKNOWN ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff 65535 65535\r\n",
             None,
@@ -160,7 +160,7 @@ fn a_header_of_version_2() {
             7, 0, 0, 0, 0, 0x21, 0, 7, b'T', b'L', b'S', b'v', b'1', b'.', b'3',
         ],
     );
-    // A certificate on this connection or an earlier one, and no TLS, which cannot be.
+    // A certificate on this connection or an earlier one, but no TLS: a contradiction.
     let plain = tlv(0x20, &[6, 0, 0, 0, 1]);
     let others = [
         tlv(0x01, b"h2"),
@@ -187,7 +187,7 @@ fn a_header_of_version_2() {
         (0x21, 0x00, vec![], None, false),
         (0x21, 0x00, vec![&tls[..]], None, true),
         (0x21, 0x01, vec![], None, false),
-        // LOCAL: whatever follows is to be discarded.
+        // LOCAL: the receiver discards the rest.
         (0x20, 0x00, vec![], None, false),
         (0x20, 0x11, vec![V4, &tls], None, false),
         (0x20, 0x77, vec![b"garbage"], None, false),
@@ -248,14 +248,14 @@ fn a_header_of_version_2_that_makes_no_sense() {
         }))
     ));
     let too_much = v2(0x20, 0, &[&vec![0; PROXY_HEADER_BYTES_MAX - 15]]);
-    // Before any of it has come.
+    // Refused before any of the rest has come.
     let seen = read(&too_much[..16], ProxyVersions::V2);
     assert_eq!(seen, Err("a PROXY header over 4096 bytes"));
 }
 
 #[test]
 fn a_checksum_is_held_to() {
-    // It is that of the header with four zeros in its place (section 2.2.5).
+    // The checksum is computed over the header with four zeros in its place (section 2.2.5).
     let told = |checksum: [u8; 4]| v2(0x21, 0x11, &[V4, &tlv(0x03, &checksum)]);
     let right = told([0, 0, 0, 0]);
     let sum = reference_crc32c(&right).to_be_bytes();
@@ -291,7 +291,7 @@ fn reference_crc32c(bytes: &[u8]) -> u32 {
 
 #[test]
 fn the_reference_is_right() {
-    // The check value of the catalogue of CRCs.
+    // The check value in the catalogue of CRCs.
     assert_eq!(reference_crc32c(b"123456789"), 0xe306_9283);
 }
 
@@ -331,7 +331,7 @@ fn what_is_no_header_is_refused_unless_there_need_be_none() {
 }
 
 proptest! {
-    /// Whatever comes: no panic, no header longer than what came, and no other answer to the same bytes in pieces.
+    /// For any bytes: no panic, no header longer than the bytes, and no other result for the same bytes in pieces.
     #[test]
     fn what_is_said_of_a_part_holds_for_the_whole(
         start in prop_oneof![Just(SIGNATURE.to_vec()), Just(b"PROXY ".to_vec()), Just(b"PROXY TCP4 1.1.1.1 ".to_vec()),

@@ -1,4 +1,4 @@
-//! However bytes are cut into pieces, they mean the same; and garbage never panics.
+//! However bytes are cut into pieces, their meaning stays the same; and garbage never panics.
 
 mod connection;
 
@@ -15,13 +15,13 @@ const LIMITS: HeadRules = HeadRules {
     permits: Permits::NONE,
 };
 
-/// The same, and all is taken that can be.
+/// The same limits, with every fault permitted.
 const LAX: HeadRules = HeadRules {
     permits: ALL,
     ..LIMITS
 };
 
-/// All that was understood of a head.
+/// Everything that the reader understands of a head.
 type Understood = (
     String,
     Vec<u8>,
@@ -44,7 +44,7 @@ fn understood(head: &Head, len: usize) -> Understood {
     )
 }
 
-/// Reads what has come each time that `bytes` is there up to one of `ends`, and at the end.
+/// Reads with the bytes up to each of `ends`, and then with all of them.
 fn read(rules: &HeadRules, bytes: &[u8], ends: &[usize]) -> Result<Option<Understood>, Fault> {
     let (mut reader, mut head) = (HeadReader::default(), Head::default());
     for end in ends.iter().copied().chain([bytes.len()]) {
@@ -82,7 +82,7 @@ fn bytes_of(words: &'static [&'static str], most: usize) -> impl Strategy<Value 
     proptest::collection::vec(word, 0..most).prop_map(|words| words.concat())
 }
 
-/// What is almost a head.
+/// Bytes that are almost a head.
 fn heads() -> impl Strategy<Value = Vec<u8>> {
     const BEGINNINGS: &[&str] = &[
         "GET / HTTP/1.1\r\nHost: a\r\n",
@@ -122,7 +122,7 @@ fn heads() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|(beginning, rest)| [beginning.as_bytes(), &rest].concat())
 }
 
-/// What is almost chunked.
+/// Bytes that are almost a chunked body.
 fn chunks() -> impl Strategy<Value = Vec<u8>> {
     bytes_of(
         &[
@@ -179,8 +179,8 @@ proptest! {
         let _ = stanchion_http::percent_decoded(&bytes);
     }
 
-    /// Written again from what was understood, a head means the same, also where nothing is permitted but methods and
-    /// versions: folds and spaces are gone.
+    /// A head that is written again from the parsed one has the same meaning, also if only methods and versions are permitted: folds and spaces are
+    /// gone.
     #[test]
     fn a_head_that_is_written_again_is_the_same_head(bytes in heads()) {
         for rules in [&LIMITS, &LAX] {
@@ -197,7 +197,7 @@ proptest! {
         }
     }
 
-    /// What is permitted adds to what is understood, and changes nothing of it.
+    /// Permits only add heads that are accepted: they do not change how the others are read.
     #[test]
     fn what_is_read_without_permits_is_the_same_with_all(bytes in heads()) {
         let upper_case = |method: &str| method.to_ascii_uppercase() == method;

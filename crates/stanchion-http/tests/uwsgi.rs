@@ -1,4 +1,4 @@
-//! Requests of the uwsgi protocol: what becomes of them, and what is refused.
+//! Requests of the uwsgi protocol: the heads they become, and packets that are refused.
 
 use proptest::prelude::*;
 use stanchion_http::{
@@ -31,7 +31,7 @@ fn read(bytes: &[u8]) -> Result<Option<(usize, Head)>, Fault> {
     Ok(len.map(|len| (len, head)))
 }
 
-/// The head that a packet becomes, which is the whole of it.
+/// The head of a packet, which has to be read whole.
 #[track_caller]
 fn head_of(variables: &[Said<'_>]) -> Head {
     let packet = packet(variables);
@@ -40,7 +40,7 @@ fn head_of(variables: &[Said<'_>]) -> Head {
     head
 }
 
-/// Names and values as they stand in a head.
+/// The names and values in a head.
 fn told(head: &Head) -> Vec<(String, String)> {
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     head.fields()
@@ -110,7 +110,7 @@ fn the_target_means_the_path_and_the_query_that_nginx_says() {
         ("/a", "", None, "", "/a"),
         ("", "", None, "", "/"),
         ("", "", Some(""), "q", "/?q"),
-        // Rewritten.
+        // nginx has rewritten these.
         ("//a/../b", "", Some("/b"), "", "/b"),
         ("/old?x", "", Some("/new"), "y=z", "/new?y=z"),
         (
@@ -136,7 +136,7 @@ fn the_target_means_the_path_and_the_query_that_nginx_says() {
 
 #[test]
 fn what_says_something_of_the_message_says_it_once() {
-    // What clients send in fields of these names is not framing, nor understood.
+    // Fields of these names from a client do not frame the message, and the server does not act on them.
     let with = |more: &[Said<'_>]| head_of(&[&GET[..], more].concat());
     let head = with(&[
         ("HTTP_CONTENT_LENGTH", "7"),
@@ -159,13 +159,13 @@ fn what_says_something_of_the_message_says_it_once() {
         ":HTTP_UPGRADE",
     ];
     assert_eq!(names, expected);
-    // An empty one is no length, and the app sees it as it is.
+    // An empty value is no length, and the app sees it as it is.
     let head = with(&[("CONTENT_LENGTH", ""), ("CONTENT_TYPE", "")]);
     assert_eq!(
         (head.framing(), head.variable("CONTENT_LENGTH")),
         (Framing::Empty, Some(&b""[..]))
     );
-    // Of two the last counts.
+    // If a variable came twice its last value counts.
     let head = with(&[
         ("CONTENT_LENGTH", "7"),
         ("REMOTE_ADDR", "a"),

@@ -1,4 +1,4 @@
-//! Heads that came in another form than HTTP/1.1: they are held to the same rules.
+//! Heads that came in another form than HTTP/1.1 have to keep the same rules.
 
 use stanchion_http::{Fault, Framing, Head, HeadRules, HeadWriter, Permits};
 

@@ -1,10 +1,10 @@
-//! What a connection would read of the bytes it gets: one request after the other.
+//! The requests that a connection would read from its bytes, one after the other.
 
 #![allow(dead_code)] // each test that has this file uses a part of it
 
 use stanchion_http::{Decoded, Decoder, Fault, Head, HeadReader, HeadRules, Permits};
 
-/// Takes all that can be taken.
+/// Permits every fault.
 pub(crate) const ALL: Permits = Permits {
     unconventional_method: true,
     unconventional_version: true,
@@ -13,16 +13,16 @@ pub(crate) const ALL: Permits = Permits {
     header_spaces: true,
 };
 
-/// A request as it was read.
+/// A request that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// Of its target, as it was sent.
+    /// Its head.
     pub(crate) head: Head,
-    /// Without its framing.
+    /// Its body, without the framing.
     pub(crate) body: Vec<u8>,
 }
 
-/// The requests in `bytes`, which come in pieces of so many, and what is wrong with the one after them.
+/// The requests in `bytes`, which come in pieces of this size, and the fault of the one after them.
 pub(crate) fn read_all(
     bytes: &[u8],
     limits: &HeadRules,
@@ -63,7 +63,7 @@ fn read_one(rest: &mut &[u8], limits: &HeadRules, piece: usize) -> Result<Option
     Ok(Some(Request { head, body }))
 }
 
-/// A head written again from what was understood of it.
+/// A head written again from the parsed one.
 pub(crate) fn rewritten(head: &Head) -> Vec<u8> {
     let mut bytes = [
         head.method().as_bytes(),

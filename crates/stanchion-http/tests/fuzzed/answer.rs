@@ -1,5 +1,5 @@
-//! From the head that a worker wrote to the bytes on the wire: what passes is one answer for a strict client, with the
-//! fields that were seen in it, and then comes the next. Hints that pass are one 103, and then comes the answer.
+//! From the head that a worker wrote to the bytes on the wire: for a strict client, a head that passes is one answer with the same fields, followed
+//! by the next answer. Hints that pass are one 103, followed by the answer.
 
 use stanchion_http::answer::EARLY_HINTS;
 use stanchion_http::{BodyLength, check, check_hints, fields};
@@ -51,7 +51,7 @@ pub(crate) fn look(wire: &[u8]) {
     }
 }
 
-/// As the strict client has them: names in lower case.
+/// The fields as the strict client has them: names in lower case.
 fn fields_of(wire: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     fields(wire)
         .map(|(name, value)| (name.to_ascii_lowercase(), value.to_vec()))

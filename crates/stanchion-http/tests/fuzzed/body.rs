@@ -1,5 +1,5 @@
-//! Bodies in all framings: the same bytes, the same end and the same fault however the input was cut, and what may be
-//! read past the decoder is what it would have given.
+//! Bodies in all framings: the bytes, the end and the fault are the same however the input was cut, and bytes read past the decoder are those that it
+//! would have given.
 
 use stanchion_http::{Decoded, Decoder, Fault, Framing};
 
@@ -23,7 +23,7 @@ fn read(framing: Framing, bytes: &[u8], piece: usize) -> Result<Read, Fault> {
     Ok((body, decoder.is_over(), taken))
 }
 
-/// The same, with data taken past the decoder wherever it says so.
+/// The same, but the data is taken past the decoder wherever the decoder permits it.
 fn read_past(framing: Framing, bytes: &[u8]) -> Result<Read, Fault> {
     let (mut decoder, mut body, mut taken) = (Decoder::new(framing), Vec::new(), 0);
     while taken < bytes.len() && !decoder.is_over() {

@@ -8,7 +8,7 @@ mod requests;
 
 use requests::{ALL, read_all, rewritten};
 
-/// Small, so that they are reached.
+/// Small limits, so that inputs reach them.
 const LIMITS: HeadRules = HeadRules {
     line_bytes: 200,
     field_bytes: 120,
@@ -17,7 +17,7 @@ const LIMITS: HeadRules = HeadRules {
     permits: Permits::NONE,
 };
 
-/// The same, and all is taken that can be.
+/// The same limits, with every fault permitted.
 const LAX: HeadRules = HeadRules {
     permits: ALL,
     ..LIMITS

@@ -1,4 +1,4 @@
-//! Fields of clients and proxies about a request: reading them never panics, and only the proxies are believed.
+//! Fields of clients and proxies about a request: reading them never panics, and only the proxies' own are believed.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -25,7 +25,7 @@ pub(crate) fn look(bytes: &[u8]) {
     if !last.contains(|char: char| char.is_ascii_hexdigit() || char == ':') {
         assert_eq!(client, Some(PEER), "it names no address");
     }
-    // A client cannot change the proxy's addition, whether in a field of its own or in the same.
+    // A client cannot change the proxy's element, neither in a field of its own nor in the same field.
     let proxys = b"for=192.0.2.1;proto=http";
     let own = forwarded([bytes, proxys].into_iter(), |_| false).expect("the proxy's can be read");
     let same = forwarded([&[bytes, b", ", proxys].concat()[..]].into_iter(), |_| {
@@ -44,7 +44,7 @@ pub(crate) fn look(bytes: &[u8]) {
     assert!(percent_decoded(bytes).len() <= bytes.len());
     let mut name = String::new();
     environ_name(bytes, &mut name);
-    // A variable of a uwsgi packet, which no field of HTTP can be named like, keeps its name.
+    // A variable of a uwsgi packet keeps its name; no field of HTTP can have such a name.
     let is_variable = bytes.first() == Some(&b':');
     assert!(is_variable || !name.contains('-'));
     assert!(name.chars().count() <= bytes.len() + "HTTP_".len());

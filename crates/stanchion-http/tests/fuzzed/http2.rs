@@ -1,4 +1,4 @@
-//! A head of HTTP/2, whatever HPACK has made of it: it never panics, and no part of it becomes two.
+//! A head of HTTP/2, from any output of HPACK: reading it never panics, and no part of it becomes two.
 
 use stanchion_http::{Framing, HTTP2, Head, HeadRules, Permits, StreamHead};
 
@@ -10,7 +10,7 @@ const RULES: HeadRules = HeadRules {
     permits: Permits::NONE,
 };
 const LIST_BYTES_MAX: usize = 65536;
-/// Between the parts of the input: no text of HTTP has it, and if one did it would be two parts.
+/// The separator of the parts of the input: it is not valid in HTTP's text.
 const BETWEEN: u8 = 0xff;
 
 pub(crate) fn look(bytes: &[u8]) {
@@ -49,7 +49,7 @@ pub(crate) fn look(bytes: &[u8]) {
     assert!(!head.keeps_alive() && head.framing() != Framing::Chunked);
     assert!(head.framing() == Framing::Empty || !stream_head.is_all);
     let crumbs = fields.iter().filter(|(name, _)| *name == b"cookie").count();
-    // The same length said twice is said once (RFC 9110 section 8.6).
+    // A repeated Content-Length of the same value is dropped (RFC 9110 section 8.6).
     let lengths = fields.iter().filter(|(name, _)| *name == b"content-length");
     let lengths = lengths.count().saturating_sub(1);
     let hosts = fields.iter().filter(|(name, _)| *name == b"host").count();

@@ -1,4 +1,4 @@
-//! The fuzzer's targets, with a fixed number of inputs that are like those that it has kept.
+//! The fuzzer's targets, with a fixed number of inputs derived from those that it has kept.
 
 mod answer;
 mod body;

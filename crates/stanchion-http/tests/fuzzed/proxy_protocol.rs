@@ -1,4 +1,4 @@
-//! The start of a connection: it never panics, and bytes that come in two pieces are read as if they came in one.
+//! The start of a connection: reading it never panics, and bytes in two pieces are read like bytes in one.
 
 use stanchion_http::{PROXY_HEADER_BYTES_MAX, ProxyStart, ProxyVersions, proxy_start};
 
@@ -9,7 +9,7 @@ pub(crate) fn look(bytes: &[u8]) {
         assert!(part == Ok(ProxyStart::Part) || part == whole);
         if let Ok(ProxyStart::Header(header)) = whole {
             assert!(header.len <= bytes.len().min(PROXY_HEADER_BYTES_MAX));
-            // Bytes behind the header change nothing.
+            // The bytes behind the header change nothing.
             assert_eq!(proxy_start(&bytes[..header.len], versions), whole);
         }
     }

@@ -1,4 +1,4 @@
-//! A packet of the uwsgi protocol: it never panics, is read the same however it comes, and smuggles nothing.
+//! A packet of the uwsgi protocol: reading it never panics, gives the same result in pieces, and smuggles nothing.
 
 use stanchion_http::{Framing, Head, HeadRules, Permits, read_packet};
 

@@ -1,6 +1,6 @@
-//! A client that lets nothing pass, and shares no code with what it reads after.
+//! A strict client, which shares no code with the code that it checks.
 
-/// An answer as it was read.
+/// An answer that was read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answer<'a> {
     /// Its status.
@@ -11,8 +11,8 @@ pub(crate) struct Answer<'a> {
     pub(crate) body: &'a [u8],
 }
 
-/// The first answer in `bytes` and what is left, if that is beyond doubt. It may have no body, whatever length it
-/// tells, if `has_body` denies that.
+/// The first answer in `bytes` and the rest, if the client can read it without doubt. If `has_body` is false the answer has no body, whatever its
+/// Content-Length.
 pub(crate) fn read_answer(bytes: &[u8], has_body: bool) -> Option<(Answer<'_>, &[u8])> {
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
     let rest = &bytes[end + 4..];

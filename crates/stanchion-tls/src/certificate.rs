@@ -1,4 +1,4 @@
-//! What a certificate says of itself, for people and for apps (RFC 5280 section 4.1).
+//! The fields of a certificate that people and apps read (RFC 5280 section 4.1).
 
 use std::fmt::Write as _;
 
@@ -30,29 +30,29 @@ const ATTRIBUTES: [(&[u8], &str); 11] = [
     ),
 ];
 
-/// A certificate, as far as anybody wants to know.
+/// The fields of a certificate that the server shows or logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
     /// In upper-case hexadecimal digits.
     pub serial: String,
-    /// Who has issued it, as RFC 4514 writes names.
+    /// The name of its issuer, in the form of RFC 4514.
     pub issuer: String,
-    /// Whose it is.
+    /// The name of its owner.
     pub subject: String,
-    /// The `CN` of that, as it stands there; none if it has a control character.
+    /// The `CN` of the subject, unescaped; `None` if it has a control character.
     pub common_name: Option<String>,
-    /// The first second of its life, since 1970.
+    /// The first second in which it is valid, since 1970.
     pub not_before_s: u64,
-    /// The last one.
+    /// The last second in which it is valid.
     pub not_after_s: u64,
 }
 
 impl Certificate {
-    /// Reads one in DER; `None` if it makes no sense.
+    /// Reads a certificate in DER; `None` if it is malformed.
     pub fn read(der: &[u8]) -> Option<Self> {
         let mut whole = der::take_tagged(&mut &*der, SEQUENCE)?.content;
         let mut fields = der::take_tagged(&mut whole, SEQUENCE)?.content;
-        // Its version, where that is not the first one.
+        // The version is absent in certificates of version 1.
         let _version = der::take_tagged(&mut fields, 0xa0);
         let serial = der::take_tagged(&mut fields, INTEGER)?;
         let _algorithm = der::take_tagged(&mut fields, SEQUENCE)?;
@@ -72,13 +72,13 @@ impl Certificate {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
-        // Nothing fails to be written to a text.
+        // Writing to a `String` never fails.
         let _ = write!(text, "{byte:02X}");
         text
     })
 }
 
-/// A name from its last part to its first (RFC 4514 section 2.1).
+/// A name, from its last part to its first (RFC 4514 section 2.1).
 fn name(name: Element<'_>) -> String {
     let parts: Vec<_> = der::elements(name.content)
         .filter(|part| part.tag == SET)
@@ -111,15 +111,15 @@ fn attribute(attribute: Element<'_>) -> Option<String> {
     let known = ATTRIBUTES.iter().find(|(oid, _)| *oid == kind);
     Some(match (known, text(value)) {
         (Some((_, known)), Some(text)) => format!("{known}={}", escaped(&text)),
-        // What is not known is written as it stands (RFC 4514 section 2.4).
+        // An unknown attribute is written in hexadecimal (RFC 4514 section 2.4).
         _ => format!("{}=#{}", dotted(kind), hex(value.whole)),
     })
 }
 
-/// The text of one of the types that names are made of (RFC 5280 section 4.1.2.4).
+/// The text of a value, for the types that names consist of (RFC 5280 section 4.1.2.4).
 fn text(value: Element<'_>) -> Option<String> {
     match value.tag {
-        // UTF8String, and those that are subsets of it.
+        // UTF8String, and the types that are subsets of it.
         0x0c | 0x12 | 0x13 | 0x16 => String::from_utf8(value.content.to_vec()).ok(),
         // TeletexString is Latin-1 in practice.
         0x14 => Some(value.content.iter().map(|&byte| char::from(byte)).collect()),
@@ -133,7 +133,7 @@ fn text(value: Element<'_>) -> Option<String> {
     }
 }
 
-/// As RFC 4514 section 2.4 has it. Control characters too, which would break a line of a log, or a header field.
+/// Escapes text by RFC 4514 section 2.4, and control characters too, because they would break a log line or a header field.
 fn escaped(text: &str) -> String {
     let last = text.chars().count().saturating_sub(1);
     let mut out = String::with_capacity(text.len());
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(read.not_after_s - read.not_before_s, 36_500 * 86_400);
         assert_eq!(read.serial.len(), 40);
         for len in 0..chain[0].len() {
-            // It ends somewhere, and does not panic.
+            // A truncated certificate may be unreadable, but reading it must not panic.
             let _ = Certificate::read(&chain[0][..len]);
         }
     }

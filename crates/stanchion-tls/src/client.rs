@@ -1,7 +1,7 @@
-//! For the fuzzer: a client that rustls has, and a server that the client trusts.
+//! For the fuzzer: a client built on rustls, and a server that the client trusts.
 //!
-//! Handshakes differ from run to run: ring draws the keys of each from the kernel, and takes no seed. Clients and
-//! servers say the same things in each run, and only their ciphertext differs.
+//! Handshakes differ from run to run, because ring draws the keys of each from the kernel and takes no seed. Clients and servers send the same
+//! messages in each run, and only their ciphertext differs.
 
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
@@ -66,40 +66,40 @@ impl Client {
         Self(client)
     }
 
-    /// Whether it cannot say anything yet.
+    /// Whether it cannot send plaintext yet.
     pub fn is_handshaking(&self) -> bool {
         self.0.is_handshaking()
     }
 
-    /// Says this.
+    /// Sends this plaintext.
     pub fn say(&mut self, plaintext: &[u8]) {
-        // It fails once the server has said that it hears no more.
+        // Writing fails once the server has closed the connection.
         let _ = self.0.writer().write_all(plaintext);
     }
 
-    /// Says that it says no more.
+    /// Announces that it sends no more (`close_notify`).
     pub fn close(&mut self) {
         self.0.send_close_notify();
     }
 
-    /// Appends what it has to send.
+    /// Appends the ciphertext that it has to send.
     pub fn send(&mut self, out: &mut Vec<u8>) {
         while self.0.wants_write() {
             self.0.write_tls(out).expect("room");
         }
     }
 
-    /// Takes in what has come, and appends what it says. False if that makes no sense.
+    /// Takes in ciphertext, and appends the plaintext in it. False if the ciphertext is faulty.
     pub fn hear(&mut self, mut bytes: &[u8], into: &mut Vec<u8>) -> bool {
         while !bytes.is_empty() {
             let before = bytes.len();
             if self.0.read_tls(&mut bytes).is_err() || self.0.process_new_packets().is_err() {
                 return false;
             }
-            // It fails where there is nothing to read for now.
+            // Reading fails if there is nothing to read for now.
             let _ = self.0.reader().read_to_end(into);
             if bytes.len() == before {
-                // Nothing comes after the end.
+                // After the server's `close_notify` rustls takes nothing more.
                 return true;
             }
         }

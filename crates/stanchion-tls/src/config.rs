@@ -1,4 +1,4 @@
-//! How TLS is served: with which certificates, versions and suites, and to whom.
+//! The TLS settings of a server: its certificates, versions and suites, and the clients that it accepts.
 
 use std::sync::{Arc, OnceLock};
 
@@ -18,55 +18,55 @@ use crate::remembering::{GoodUntil, Remembering};
 use crate::suites::suites;
 use crate::tickets::{TicketKey, Tickets};
 
-/// The oldest version of TLS that is served.
+/// The oldest version of TLS that the server accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
-    /// RFC 5246, with the suites that are safe.
+    /// TLS 1.2 (RFC 5246), with its safe suites only.
     #[default]
     Tls12,
-    /// RFC 8446.
+    /// TLS 1.3 (RFC 8446).
     Tls13,
 }
 
-/// Whether clients show certificates, and whose they may be.
+/// Whether clients show certificates, and which issuers the server trusts.
 #[derive(Clone, Debug)]
 pub struct ClientAuth {
-    /// Certificates of those who issue them, in PEM.
+    /// Certificates of the trusted issuers, in PEM.
     pub authorities: Vec<u8>,
-    /// Who shows none is not served.
+    /// A client without a certificate is refused.
     pub is_required: bool,
 }
 
-/// All that a [`Config`] is made of.
+/// The parts of a [`Config`].
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// At least one. A client gets that for the name which it asks for, else the first.
+    /// At least one. A client gets the certificate for the name that it asks for, else the first.
     pub credentials: Vec<Credentials>,
     /// The oldest version.
     pub oldest: Version,
-    /// Names of suites, if not all are wanted.
+    /// Names of the permitted suites; without them all are permitted.
     pub suites: Option<String>,
     /// Protocols above TLS (RFC 7301), the best first.
     pub alpn: Vec<Vec<u8>>,
-    /// How clients are verified, if they are.
+    /// The verification of clients, if the server verifies them.
     pub clients: Option<ClientAuth>,
     /// How long a client may keep a ticket.
     pub ticket_lifetime_s: u32,
 }
 
-/// What sessions of a server have in common. A clone is another handle of the same.
+/// The state that a server's connections share. A clone is another handle of the same state.
 #[derive(Clone, Debug)]
 pub struct Config {
     kept: Arc<Kept>,
-    /// For all connections, if these have nothing of their own.
+    /// The config that all connections share, unless each connection needs its own.
     shared: Option<(Arc<ServerConfig>, Choice)>,
 }
 
-/// What the config of a connection is made of.
+/// The parts from which the config of a connection is built.
 #[derive(Debug)]
 struct Kept {
     builder: ConfigBuilder<ServerConfig, WantsVerifier>,
-    /// How clients are verified, if they are.
+    /// The verification of clients, if the server verifies them.
     verifier: Option<Arc<dyn ClientCertVerifier>>,
     credentials: Arc<[Credentials]>,
     alpn: Vec<Vec<u8>>,
@@ -74,10 +74,10 @@ struct Kept {
 }
 
 impl Config {
-    /// Makes one.
+    /// Builds a config.
     ///
     /// # Errors
-    /// The operator's.
+    /// A mistake in the operator's settings.
     pub fn new(options: Options) -> Result<Self, Flaw> {
         Self::with_clock(options, Arc::new(DefaultTimeProvider))
     }
@@ -108,13 +108,13 @@ impl Config {
         })
     }
 
-    /// For one connection, with what remembers which certificate its client is shown: rustls does not tell.
+    /// The config for one connection, and a handle to the certificate that its client gets, because rustls does not report it.
     pub(crate) fn for_connection(&self) -> (Arc<ServerConfig>, Choice) {
         let shared = self.shared.clone();
         shared.unwrap_or_else(|| self.kept.server())
     }
 
-    /// From now on tickets are issued by the first of these keys, and those of any of them are taken. There are none before.
+    /// Has the first of these keys issue tickets from now on, and accepts tickets of all of them. The config has no keys before.
     pub fn set_ticket_keys(&self, keys: &[TicketKey]) {
         self.kept.tickets.set_keys(keys);
     }
@@ -134,7 +134,7 @@ impl Kept {
         let choice = Choice::among(&self.credentials);
         let mut config = builder.with_cert_resolver(Arc::new(choice.clone()));
         config.alpn_protocols.clone_from(&self.alpn);
-        // What is not in a ticket is in no memory.
+        // Sessions are kept in tickets only, and not in memory.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = self.tickets.producer(good_until);
         (Arc::new(config), choice)
@@ -155,7 +155,7 @@ fn verifier(
     verifier.build().map_err(|error| bad_authorities(&error))
 }
 
-/// All that decides whether a client's certificate is accepted: who resumes a session is not asked for one.
+/// All settings that decide whether a client's certificate is accepted: a client that resumes a session is not asked for its certificate again.
 fn scope(clients: Option<&ClientAuth>) -> Vec<u8> {
     clients.map_or_else(Vec::new, |clients| {
         let kind = [1 + u8::from(clients.is_required)];
@@ -184,11 +184,11 @@ fn roots(pem: &[u8]) -> Result<RootCertStore, Flaw> {
     Ok(roots)
 }
 
-/// Which certificate a client gets. A clone is another handle of the same.
+/// The certificate that a client gets. A clone is another handle of the same choice.
 #[derive(Clone, Debug)]
 pub(crate) struct Choice {
     all: Arc<[Credentials]>,
-    /// The key of the one that it has got.
+    /// The key of the certificate that the client has got.
     chosen: Arc<OnceLock<Arc<CertifiedKey>>>,
 }
 
@@ -200,7 +200,7 @@ impl Choice {
         }
     }
 
-    /// The certificate that its client is shown, in DER.
+    /// The certificate that its client gets, in DER.
     pub(crate) fn shown(&self) -> Option<&[u8]> {
         let chain = &self.chosen.get()?.cert;
         chain.first().map(AsRef::as_ref)
@@ -213,16 +213,16 @@ impl ResolvesServerCert for Choice {
             [only] => only,
             several => choose(several, &hello)?,
         };
-        // A client that is asked to begin again gets the same.
+        // A client that must restart its handshake gets the same certificate.
         Some(Arc::clone(
             self.chosen.get_or_init(|| Arc::clone(&chosen.key)),
         ))
     }
 }
 
-/// The first that is for the name which the client asks for, and which the client can verify, since there may be one with
-/// ECDSA and one with RSA. Else the first for that name, or the first of all: a client that knows no name of ours is to be
-/// told by its own check of it.
+/// The first certificate for the name that the client asks for and in an algorithm that the client can verify, because there may be one with ECDSA
+/// and one with RSA. Else the first for that name, or the first of all: a client that asks for an unknown name should fail by its own check of the
+/// name.
 fn choose<'c>(all: &'c [Credentials], hello: &ClientHello<'_>) -> Option<&'c Credentials> {
     let schemes = hello.signature_schemes();
     let fits = |one: &&Credentials| one.key.key.choose_scheme(schemes).is_some();

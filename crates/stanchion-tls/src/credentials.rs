@@ -1,4 +1,4 @@
-//! A certificate with its key, as an operator gives them: checked before any client sees them.
+//! A certificate with its key, as an operator configures them; the server checks them before any client sees them.
 
 use std::sync::Arc;
 
@@ -12,40 +12,40 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use crate::certificate::Certificate;
 use crate::hybrid::X25519MlKem768;
 
-/// What begins a key that is encrypted, in one of the two ways in which keys are.
+/// The text at the beginning of an encrypted key, in each of the two formats.
 const ENCRYPTED: [&str; 2] = ["BEGIN ENCRYPTED PRIVATE KEY", "Proc-Type: 4,ENCRYPTED"];
 
-/// Why what an operator gave cannot be used. Each says what to do; which file it is the caller knows.
+/// The reason why the server cannot use an operator's file. Each text says what to do; the caller adds the file's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Flaw {
     /// The file of certificates has none.
     #[error("has no certificate in PEM (-----BEGIN CERTIFICATE-----)")]
     NoCertificate,
-    /// One of them is damaged.
-    #[error("is damaged: what stands in its certificates cannot be read ({0})")]
+    /// A certificate in the file is damaged.
+    #[error("is damaged: a certificate in it cannot be read ({0})")]
     BadCertificate(String),
     /// The file has no key.
     #[error("has no private key in PEM (-----BEGIN PRIVATE KEY-----)")]
     NoKey,
-    /// The key needs a password, which nobody is there to type.
+    /// The key needs a password, which a server cannot type.
     #[error(
-        "has a key that is encrypted: decrypt it with `openssl pkey -in KEY -out NEW`, and let nobody else read it"
+        "has an encrypted key: decrypt it with `openssl pkey -in KEY -out NEW`, and let only the server's user read NEW"
     )]
     EncryptedKey,
     /// The key is damaged, or of a kind that is not supported.
     #[error(
-        "has a key that cannot be used: it is to be RSA of 2048 to 8192 bits, ECDSA (P-256, P-384) or Ed25519 ({0})"
+        "has a key that cannot be used: it must be RSA of 2048 to 8192 bits, ECDSA (P-256, P-384) or Ed25519 ({0})"
     )]
     BadKey(String),
-    /// The key is that of another certificate.
+    /// The key belongs to another certificate.
     #[error(
-        "does not fit: the key is not that of the first certificate, which is to be the server's own"
+        "does not fit: the key is not that of the first certificate, which must be the server's own"
     )]
     OtherKey,
-    /// What is said of how clients are to be verified makes no sense.
+    /// The certificates for verifying clients are unusable.
     #[error("has no certificate by which clients could be verified ({0})")]
     BadAuthorities(String),
-    /// None of the suites can be used.
+    /// The server cannot use any of the suites.
     #[error("leaves no cipher suite for any version of TLS that is served")]
     NoSuite,
 }
@@ -54,7 +54,7 @@ pub enum Flaw {
 #[derive(Clone, Debug)]
 pub struct Credentials {
     pub(crate) key: Arc<CertifiedKey>,
-    /// What the certificate says of itself.
+    /// The fields of the certificate.
     pub certificate: Certificate,
 }
 
@@ -62,7 +62,7 @@ impl Credentials {
     /// Reads a chain of certificates in PEM, the server's own first, and its key.
     ///
     /// # Errors
-    /// The operator's.
+    /// A mistake in the operator's files.
     pub fn read(chain: &[u8], key: &[u8]) -> Result<Self, Flaw> {
         let chain = certificates(chain)?;
         let own = Certificate::read(&chain[0]).ok_or_else(|| bad("its fields"))?;
@@ -78,7 +78,7 @@ impl Credentials {
         })
     }
 
-    /// Whether it is for a server that clients call so.
+    /// Whether clients may use the certificate for a server of this name.
     pub(crate) fn is_for(&self, name: &ServerName<'_>) -> bool {
         let Some(own) = self.key.cert.first() else {
             return false;
@@ -95,7 +95,7 @@ fn bad(what: &str) -> Flaw {
 /// The certificates of a text in PEM, in their order; at least one.
 ///
 /// # Errors
-/// The operator's.
+/// A mistake in the operator's file.
 pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Flaw> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let read = read.map_err(|error| Flaw::BadCertificate(error.to_string()))?;
@@ -122,7 +122,7 @@ fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, Flaw> {
     })
 }
 
-/// What all cryptography is done by.
+/// The cryptography that every connection uses: ring's, and [`X25519MlKem768`].
 pub(crate) fn provider() -> CryptoProvider {
     let mut provider = ring::default_provider();
     provider.kx_groups.insert(0, &X25519MlKem768);
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(read(ONE_KEY, ONE_KEY), Flaw::NoCertificate);
         assert_eq!(read(ONE, ONE), Flaw::NoKey);
         assert_eq!(read(ONE, TWO_KEY), Flaw::OtherKey);
-        // The chain stands the wrong way round.
+        // The chain is in reverse order.
         assert_eq!(read(&[ROOT, ONE].concat(), ONE_KEY), Flaw::OtherKey);
         assert_eq!(read(TWO, ENCRYPTED_KEY), Flaw::EncryptedKey);
         let cut = &ONE[..ONE.len() - 200];

@@ -1,12 +1,12 @@
-//! As much of DER (ITU-T X.690) as is needed to find the fields of a certificate that rustls has no use for. It reads what
-//! webpki has read before: whatever it does not understand is not there.
+//! A reader for as much of DER (ITU-T X.690) as the fields of a certificate need that rustls does not read. webpki has read the certificate before,
+//! so this reader treats whatever it does not understand as absent.
 
-/// One element, and what stands behind it.
+/// One element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Element<'d> {
     pub(crate) tag: u8,
     pub(crate) content: &'d [u8],
-    /// With its tag and length.
+    /// The element with its tag and length.
     pub(crate) whole: &'d [u8],
 }
 
@@ -17,7 +17,7 @@ pub(crate) const SET: u8 = 0x31;
 pub(crate) const UTC_TIME: u8 = 0x17;
 pub(crate) const GENERALIZED_TIME: u8 = 0x18;
 
-/// Takes the first element away.
+/// Takes the first element off `bytes`.
 pub(crate) fn take<'d>(bytes: &mut &'d [u8]) -> Option<Element<'d>> {
     let whole = *bytes;
     let (&tag, rest) = whole.split_first()?;
@@ -41,7 +41,7 @@ pub(crate) fn take<'d>(bytes: &mut &'d [u8]) -> Option<Element<'d>> {
     })
 }
 
-/// The same, if it has this tag.
+/// Takes the first element if it has this tag.
 pub(crate) fn take_tagged<'d>(bytes: &mut &'d [u8], tag: u8) -> Option<Element<'d>> {
     let mut rest = *bytes;
     let element = take(&mut rest).filter(|element| element.tag == tag)?;
@@ -49,12 +49,12 @@ pub(crate) fn take_tagged<'d>(bytes: &mut &'d [u8], tag: u8) -> Option<Element<'
     Some(element)
 }
 
-/// All elements, as far as they make sense.
+/// All elements up to the first malformed one.
 pub(crate) fn elements(mut bytes: &[u8]) -> impl Iterator<Item = Element<'_>> {
     std::iter::from_fn(move || take(&mut bytes))
 }
 
-/// Seconds since 1970 of a time as it stands in certificates (RFC 5280 section 4.1.2.5). Before 1970 is 0.
+/// A time in a certificate (RFC 5280 section 4.1.2.5), in seconds since 1970. A time before 1970 is 0.
 pub(crate) fn unix_s(time: Element<'_>) -> Option<u64> {
     let text = std::str::from_utf8(time.content).ok()?;
     let text = text.strip_suffix('Z')?;
@@ -86,7 +86,7 @@ pub(crate) fn unix_s(time: Element<'_>) -> Option<u64> {
     Some(u64::try_from(since_s).unwrap_or(0))
 }
 
-/// Of the proleptic Gregorian calendar. Years begin in March, so that a leap day is the last of its year.
+/// Days in the proleptic Gregorian calendar. Years begin in March, so that a leap day is the last of its year.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 {
         (year, month - 3)

@@ -1,5 +1,5 @@
-//! The key exchange X25519MLKEM768 of TLS 1.3 (draft-ietf-tls-ecdhe-mlkem), for a server: as hard to break as the harder of its
-//! two halves. ML-KEM-768 (FIPS 203) is to withstand quantum computers, X25519 everything else.
+//! The key exchange X25519MLKEM768 of TLS 1.3 (draft-ietf-tls-ecdhe-mlkem), for a server. An attacker has to break both halves: ML-KEM-768 (FIPS 203)
+//! is designed to withstand quantum computers, and X25519 all other attacks.
 
 use libcrux_ml_kem::mlkem768::{MlKem768PublicKey, encapsulate, validate_public_key};
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -9,19 +9,19 @@ use rustls::crypto::{
 };
 use rustls::{Error, NamedGroup, PeerMisbehaved, ProtocolVersion};
 
-/// A client sends its key of ML-KEM first, and then its key of X25519.
+/// A client sends its ML-KEM key of this length first, and then its X25519 key.
 const ENCAPSULATION_KEY_BYTES: usize = 1184;
 const SECRET_BYTES: usize = 32;
 
-/// The group. ML-KEM is libcrux's, which is proved to do what FIPS 203 says.
+/// The group. Its ML-KEM is libcrux's, which is proved to follow FIPS 203.
 #[derive(Debug)]
 pub(crate) struct X25519MlKem768;
 
 impl SupportedKxGroup for X25519MlKem768 {
-    /// Only a client begins.
+    /// Only a client starts an exchange.
     fn start(&self) -> Result<Box<dyn ActiveKeyExchange>, Error> {
         Err(Error::General(
-            "X25519MLKEM768 is a server's here".to_owned(),
+            "X25519MLKEM768 is implemented for servers only".to_owned(),
         ))
     }
 
@@ -41,7 +41,7 @@ impl SupportedKxGroup for X25519MlKem768 {
     }
 }
 
-/// Answers a client's share. `random` is what ML-KEM makes the secret of.
+/// Answers a client's share. ML-KEM makes its secret of `random`.
 fn exchange(
     client_share: &[u8],
     random: [u8; SECRET_BYTES],
@@ -50,7 +50,7 @@ fn exchange(
         .split_first_chunk::<ENCAPSULATION_KEY_BYTES>()
         .ok_or(PeerMisbehaved::InvalidKeyShare)?;
     let key = MlKem768PublicKey::from(ml_kem);
-    // FIPS 203 section 7.2 asks for this check.
+    // FIPS 203 section 7.2 requires this check.
     if !validate_public_key(&key) {
         return Err(PeerMisbehaved::InvalidKeyShare.into());
     }
@@ -71,7 +71,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// The same for a client, which no server needs.
+    /// The client's side of the group, which no server needs.
     #[derive(Debug)]
     pub(crate) struct Client;
 
@@ -156,7 +156,7 @@ pub(crate) mod tests {
         assert_eq!(fields.len(), 3 * 4);
     }
 
-    /// Of hexadecimal digits; none of `-`.
+    /// Bytes of hexadecimal digits; `-` stands for no bytes.
     fn bytes_of(digits: &str) -> Vec<u8> {
         let pairs = digits.as_bytes().chunks_exact(2);
         let byte = |pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();

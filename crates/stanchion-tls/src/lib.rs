@@ -1,6 +1,6 @@
-//! TLS of the server's side, between a socket's bytes and plaintext: no I/O, no unsafe, and no clock but the one by which
-//! rustls judges clients' certificates, and tickets. rustls, which only this crate names, is the protocol; what is here says whose
-//! fault it is that a certificate cannot be used, which one a client gets, and how much may be kept for a connection.
+//! The server's side of TLS, between a socket's bytes and plaintext: no I/O, no unsafe, and no clock except the one by which rustls judges clients'
+//! certificates and tickets. rustls implements the protocol, and only this crate uses it. This crate explains to operators why a certificate is
+//! unusable, chooses the certificate that a client gets, and bounds the memory of a connection.
 
 #![forbid(unsafe_code)]
 

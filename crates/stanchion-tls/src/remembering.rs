@@ -1,4 +1,5 @@
-//! How long what a client has shown is good. Who resumes a session shows nothing again, so its tickets have to say.
+//! Remembers until when a client's certificate is valid. A client that resumes a session shows no certificate again, so its ticket has to record
+//! that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +11,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 
 use crate::certificate::Certificate;
 
-/// The last second of what the client of a connection has shown, since 1970. A clone is another handle of the same.
+/// The last second, since 1970, in which the certificate of a connection's client is valid. A clone is another handle of the same.
 #[derive(Clone, Debug)]
 pub(crate) struct GoodUntil(Arc<AtomicU64>);
 
@@ -25,13 +26,13 @@ impl GoodUntil {
 }
 
 impl Default for GoodUntil {
-    /// Who has shown nothing does so for ever.
+    /// A client without a certificate has nothing that expires.
     fn default() -> Self {
         Self(Arc::new(AtomicU64::new(u64::MAX)))
     }
 }
 
-/// Verifies the client of one connection as `inner` does, and remembers how long its certificate is good.
+/// Verifies the client of one connection with `inner`, and remembers until when its certificate is valid.
 #[derive(Debug)]
 pub(crate) struct Remembering {
     pub(crate) inner: Arc<dyn ClientCertVerifier>,
@@ -60,7 +61,7 @@ impl ClientCertVerifier for Remembering {
         let verified = self
             .inner
             .verify_client_cert(end_entity, intermediates, now)?;
-        // One that makes no sense is good for no ticket.
+        // A certificate that cannot be read here gives tickets that have expired already.
         let until_s = Certificate::read(end_entity).map_or(0, |read| read.not_after_s);
         self.good_until.set(until_s);
         Ok(verified)

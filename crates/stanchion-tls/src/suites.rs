@@ -1,9 +1,9 @@
-//! Cipher suites by their names: those that rustls has, and what is asked for in the words of OpenSSL.
+//! Cipher suites by their names: those that rustls has, and OpenSSL's names for them.
 
 use rustls::crypto::ring::ALL_CIPHER_SUITES;
 use rustls::{CipherSuite, SupportedCipherSuite};
 
-/// The names of OpenSSL, by which `ciphers` of other servers goes, for suites whose IANA names differ.
+/// OpenSSL's names, which operators write in `ciphers` of other servers, for suites whose IANA names differ.
 const OPENSSL_NAMES: [(CipherSuite, &str); 6] = [
     (
         CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
@@ -31,18 +31,18 @@ const OPENSSL_NAMES: [(CipherSuite, &str); 6] = [
     ),
 ];
 
-/// The name of a suite as OpenSSL and apps know it.
+/// The name of a suite in OpenSSL, which apps also expect.
 pub(crate) fn name_of(suite: CipherSuite) -> String {
     let named = OPENSSL_NAMES.iter().find(|(known, _)| *known == suite);
     match (named, suite.as_str()) {
         (Some((_, name)), _) => (*name).to_owned(),
-        // rustls calls those of TLS 1.3 apart.
+        // rustls has names of its own for the suites of TLS 1.3.
         (None, Some(name)) => name.replacen("TLS13_", "TLS_", 1),
         (None, None) => format!("{:04X}", u16::from(suite)),
     }
 }
 
-/// The names of all suites there are, the best first.
+/// The names of all suites, the best first.
 pub fn suite_names() -> Vec<String> {
     let suites = ALL_CIPHER_SUITES.iter();
     suites.map(|suite| name_of(suite.suite())).collect()
@@ -51,7 +51,7 @@ pub fn suite_names() -> Vec<String> {
 /// Checks a list of suites, separated by colons, commas or spaces.
 ///
 /// # Errors
-/// What it names that there is not, with all that there is: the operator's.
+/// The operator names a suite that is unknown here; the text lists all suites.
 pub fn check_suites(text: &str) -> Result<(), String> {
     suites(text).map(drop)
 }
@@ -61,7 +61,7 @@ pub(crate) fn suites(text: &str) -> Result<Vec<SupportedCipherSuite>, String> {
     let words = text.split([':', ',', ' ']).filter(|word| !word.is_empty());
     let suites: Vec<_> = words.map(find).collect::<Result<_, _>>()?;
     if suites.is_empty() {
-        return Err(format!("names no cipher suite (there are {})", there_are()));
+        return Err(format!("names no cipher suite (known: {})", there_are()));
     }
     Ok(suites)
 }
@@ -73,7 +73,7 @@ fn find(word: &str) -> Result<SupportedCipherSuite, String> {
     });
     suite.copied().ok_or_else(|| {
         format!(
-            "'{word}' is no cipher suite that is safe and known here (there are {})",
+            "'{word}' is no cipher suite that is safe and known here (known: {})",
             there_are()
         )
     })

@@ -1,8 +1,8 @@
-//! Session tickets (RFC 8446 section 4.6.1, RFC 5077), by keys of the caller's: so they outlive who has issued them.
+//! Session tickets (RFC 8446 section 4.6.1, RFC 5077), sealed by keys that the caller provides: so tickets outlive the process that issued them.
 //!
-//! Who resumes a session shows no certificate again. So a ticket is of use only where clients are verified in the same way
-//! as where it was issued: what it is encrypted with is made of a key and of that way, its *scope*. In it stands since when
-//! it is there, and how long what the client has shown is good: who comes too late makes a whole handshake.
+//! A client that resumes a session shows no certificate again. So a ticket is valid only where the server verifies clients in the same way as the
+//! server that issued it: the sealing key is derived from the caller's key and from that way of verifying, its *scope*. The ticket holds the time at
+//! which it was issued, and until when the client's certificate is valid: a client that comes too late makes a full handshake.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -17,52 +17,52 @@ use crate::remembering::GoodUntil;
 
 /// Bytes of one key.
 pub const TICKET_KEY_BYTES: usize = 32;
-/// Keys whose tickets are taken. With the first of them new ones are issued.
+/// The number of keys whose tickets are accepted. The first of them seals new tickets.
 pub const TICKET_KEYS_MAX: usize = 3;
 
 const NAME_BYTES: usize = 16;
-/// What keys are made of besides the scope: the form of what stands in a ticket, so that none of another form is taken.
+/// The version of the content of tickets. Keys are derived from it and from the scope, so that a ticket of another version is refused.
 const FORM: &[u8] = b"2";
 
-/// As whoever issues tickets is given it.
+/// A key in the form in which the caller provides it.
 pub type TicketKey = [u8; TICKET_KEY_BYTES];
 
-/// What tickets are issued by, and taken back. A clone is another handle of the same.
+/// Issues tickets and accepts them back. A clone is another handle of the same state.
 #[derive(Clone)]
 pub(crate) struct Tickets(Arc<Issuer>);
 
 struct Issuer {
     keys: RwLock<Vec<ScopedKey>>,
-    /// How clients are verified where these tickets are of use.
+    /// The version of the content, and the way of verifying clients that these tickets are valid for.
     scope: Vec<u8>,
-    /// How long one is taken.
+    /// How long a ticket is accepted.
     lifetime_s: u32,
     clock: Arc<dyn TimeProvider>,
 }
 
-/// Issues the tickets of one connection, or of all whose clients show nothing.
+/// Issues the tickets of one connection, or of all connections if clients show no certificates.
 #[derive(Debug)]
 struct Counter {
     tickets: Tickets,
     good_until: GoodUntil,
 }
 
-/// What stands in front of a session in its ticket, in seconds since 1970.
+/// The times in front of a session in its ticket, in seconds since 1970.
 #[derive(Clone, Copy)]
 struct Times {
     issued_s: u64,
-    /// How long what the client has shown is good.
+    /// The last second in which the client's certificate is valid.
     good_until_s: u64,
 }
 
 struct ScopedKey {
-    /// What its tickets bear.
+    /// The name at the start of its tickets.
     name: [u8; NAME_BYTES],
     key: LessSafeKey,
 }
 
 impl Tickets {
-    /// For tickets that clients may keep for so long. None are issued as long as there is no key.
+    /// For tickets that clients may keep for this long. None are issued without a key.
     pub(crate) fn new(lifetime_s: u32, scope: &[u8], clock: Arc<dyn TimeProvider>) -> Self {
         Self(Arc::new(Issuer {
             keys: RwLock::default(),
@@ -72,7 +72,7 @@ impl Tickets {
         }))
     }
 
-    /// From now on these keys count, the first of which is the newest. Others are forgotten.
+    /// Replaces the keys; the first is the newest.
     pub(crate) fn set_keys(&self, keys: &[TicketKey]) {
         let keys = keys.iter().take(TICKET_KEYS_MAX);
         let keys = keys.filter_map(|key| ScopedKey::new(key, &self.0.scope));
@@ -80,7 +80,7 @@ impl Tickets {
         *self.0.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
     }
 
-    /// For a connection whose client has shown what is good until then.
+    /// The issuer for a connection whose client's certificate is valid until then.
     pub(crate) fn producer(&self, good_until: GoodUntil) -> Arc<dyn ProducesTickets> {
         let tickets = self.clone();
         Arc::new(Counter {
@@ -99,7 +99,7 @@ impl Times {
         [self.issued_s, self.good_until_s].map(u64::to_le_bytes)
     }
 
-    /// Those of a ticket, and the session behind them.
+    /// The times in a ticket, and the session behind them.
     fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (issued_s, rest) = bytes.split_first_chunk()?;
         let (good_until_s, session) = rest.split_first_chunk()?;
@@ -110,7 +110,7 @@ impl Times {
         Some((times, session))
     }
 
-    /// Whether a ticket is taken. One from the future is not: the clock was set back, and nobody knows how old it is.
+    /// Whether a ticket is accepted. A ticket from the future is refused: the clock was set back, so the ticket's age is unknown.
     fn are_good(self, now_s: u64, lifetime_s: u32) -> bool {
         let age_s = now_s.checked_sub(self.issued_s);
         age_s.is_some_and(|age_s| age_s < u64::from(lifetime_s)) && now_s <= self.good_until_s
@@ -119,7 +119,7 @@ impl Times {
 
 impl ScopedKey {
     fn new(key: &TicketKey, scope: &[u8]) -> Option<Self> {
-        // HMAC makes of one key as many as there are scopes, none of which tells of another (RFC 5869 section 2.3).
+        // HMAC derives one key for each scope, and none of them reveals another (RFC 5869 section 2.3).
         let made = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA512, key), scope);
         let (name, rest) = made.as_ref().split_first_chunk()?;
         let (key, _) = rest.split_at_checked(CHACHA20_POLY1305.key_len())?;
@@ -143,7 +143,7 @@ impl ScopedKey {
         Some(ticket)
     }
 
-    /// What is behind the name of a ticket.
+    /// Decrypts the part of a ticket behind its name.
     fn open(&self, sealed: &[u8]) -> Option<Vec<u8>> {
         let (nonce, sealed) = sealed.split_first_chunk()?;
         let mut plain = sealed.to_vec();
@@ -189,7 +189,7 @@ impl ProducesTickets for Counter {
         if !times.are_good(self.tickets.now_s()?, *lifetime_s) {
             return None;
         }
-        // The tickets that this connection gets are of the same certificate.
+        // The tickets that this connection issues stand for the same certificate.
         self.good_until.set(times.good_until_s);
         Some(session.to_vec())
     }
@@ -210,7 +210,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// One that goes only when it is set.
+    /// A clock that moves only when the test sets it.
     #[derive(Debug)]
     pub(crate) struct SetClock(AtomicU64);
 
@@ -261,7 +261,7 @@ pub(crate) mod tests {
         assert_eq!(decrypt(&other, &ticket), None);
         other.set_keys(&[key(3), key(2), key(1), key(4)]);
         assert_eq!(decrypt(&other, &ticket).unwrap(), b"state");
-        // The newest issues; the fourth is one too many.
+        // The newest key issues; the fourth is one too many.
         let newer = encrypt(&other, b"").unwrap();
         assert_eq!(decrypt(&one, &newer), None);
         one.set_keys(&[key(4)]);
@@ -302,7 +302,7 @@ pub(crate) mod tests {
             let came_again = GoodUntil::default();
             let session = tickets.producer(came_again.clone()).decrypt(&ticket);
             assert_eq!(session.is_some(), expected, "{good_until_s} {now_s}");
-            // What it gets for the next time is not good for longer.
+            // The tickets that it gets now do not extend the validity.
             let known_s = if expected { good_until_s } else { u64::MAX };
             assert_eq!(came_again.get(), known_s);
         }

@@ -1,6 +1,6 @@
-//! One connection's TLS: bytes of the socket in, plaintext out, and back. All buffers are bounded: what came and was not
-//! read by [`PLAINTEXT_BYTES_MAX`] and a record, what is to be sent by [`CIPHERTEXT_BYTES_MAX`] and its framing, and what
-//! came of a record that is not whole by rustls (64 KiB in a handshake, else the longest record).
+//! One connection's TLS: bytes of the socket in, plaintext out, and back. All buffers are bounded: received plaintext that was not read by
+//! [`PLAINTEXT_BYTES_MAX`] and a record, ciphertext to send by [`CIPHERTEXT_BYTES_MAX`] and its framing, and the bytes of an incomplete record by
+//! rustls (64 KiB in a handshake, else the longest record).
 
 use std::fmt;
 use std::io::{self, BufRead as _, IoSlice, Write as _};
@@ -12,18 +12,18 @@ use rustls_pki_types::CertificateDer;
 use crate::config::{Choice, Config};
 use crate::suites::name_of;
 
-/// So much may wait to be sent. It is twice what a socket's buffer has at first, and enough records for one writev(2).
+/// The most bytes that may wait to be sent: twice the initial size of a socket's buffer, and enough records for one writev(2).
 pub const CIPHERTEXT_BYTES_MAX: usize = 64 << 10;
-/// While more than this is not read, no more is taken in. rustls has the same limit, beyond which it refuses to.
+/// While more plaintext than this is unread, [`Tls::take`] takes nothing in. rustls has the same limit, and fails beyond it.
 const PLAINTEXT_BYTES_MAX: usize = 16 << 10;
-/// A record holds so much (RFC 8446 section 5.1).
+/// The most plaintext in a record (RFC 8446 section 5.1).
 const RECORD_BYTES_MAX: usize = 16 << 10;
-/// A connection ends in an orderly way while its keys are good for so many more.
+/// A connection starts to end in an orderly way when its keys are good for fewer records than this.
 const RECORDS_TO_END: u64 = 1 << 16;
-/// Records that the keys are good for and that carry no plaintext of ours: those of the handshake, alerts, and one write's.
+/// Records reserved under the keys for traffic other than the answers' plaintext: the handshake, alerts, and the records of one write.
 const RECORDS_KEPT_BACK: u64 = 64;
 
-/// Why a connection cannot go on: the client's fault, who is told by an alert.
+/// The reason why a connection cannot go on: a fault of the client, which an alert reports to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault(String);
 
@@ -35,27 +35,27 @@ pub struct Fault(String);
 pub struct Tls {
     inner: ServerConnection,
     choice: Choice,
-    /// Bytes of plaintext that have come and were not read.
+    /// Bytes of plaintext that were decrypted and not read.
     unread: usize,
     /// Bytes of ciphertext that wait to be sent.
     waiting: usize,
     /// The client has said that it sends no more (`close_notify`).
     is_over: bool,
-    /// What came makes no sense, and nothing more is taken.
+    /// The client's bytes were faulty, and no more are taken.
     has_failed: bool,
-    /// We have said that we send no more.
+    /// The server has announced that it sends no more (`close_notify`).
     is_closed: bool,
-    /// Nothing has come yet.
+    /// No byte has come yet.
     is_fresh: bool,
-    /// So many records of plaintext were written.
+    /// The number of records of plaintext that were written.
     records: u64,
 }
 
 impl Tls {
-    /// One that waits for its client's first words.
+    /// The TLS of a connection whose client has sent nothing yet.
     ///
     /// # Errors
-    /// There is no randomness, which no kernel refuses; or the config makes no sense.
+    /// The kernel gives no random bytes, which does not happen in practice; or the config is contradictory.
     pub fn new(config: &Config) -> io::Result<Self> {
         let (server, choice) = config.for_connection();
         let inner = ServerConnection::new(server);
@@ -74,11 +74,11 @@ impl Tls {
         })
     }
 
-    /// Takes in what has come; gives how much of it: not all if plaintext is to be read first, or the client has said that
-    /// there is none to come. After [`Tls::close`] it is thrown away, since no alert about a fault in it could follow.
+    /// Takes in bytes of the socket, and returns how many: fewer than all if the caller has to read plaintext first, or if the client has announced
+    /// that it sends no more. After [`Tls::close`] the bytes are discarded, because no alert about a fault in them could follow.
     ///
     /// # Errors
-    /// The client's. What it is told of that waits to be sent.
+    /// A fault of the client. The alert about it waits to be sent.
     pub fn take(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         if self.is_closed {
             return Ok(bytes.len());
@@ -86,7 +86,7 @@ impl Tls {
         let mut rest = bytes;
         self.is_fresh &= bytes.is_empty();
         while !rest.is_empty() && !self.is_over && self.unread <= PLAINTEXT_BYTES_MAX {
-            // It fails only with more than it has room for, which the condition above keeps from it.
+            // rustls fails only if its buffer is full, and the condition above prevents that.
             let read = self.inner.read_tls(&mut rest);
             if read.map_err(|error| self.failed(error.to_string()))? == 0 {
                 break;
@@ -110,12 +110,12 @@ impl Tls {
         Fault(why)
     }
 
-    /// Whether what came made no sense. What the client is told of that may still wait to be sent.
+    /// Whether the client's bytes were faulty. The alert about that may still wait to be sent.
     pub fn has_failed(&self) -> bool {
         self.has_failed
     }
 
-    /// Whether nothing has come yet.
+    /// Whether no byte has come yet.
     pub fn is_fresh(&self) -> bool {
         self.is_fresh
     }
@@ -125,18 +125,18 @@ impl Tls {
         self.unread
     }
 
-    /// Whether the client has said that it sends no more, behind what is unread.
+    /// Whether the client has announced that it sends no more, after the plaintext that is unread.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Reads plaintext behind what is in `into`, as far as that has room without growing; gives how much.
+    /// Appends plaintext to `into`, as far as its capacity permits; returns how much.
     pub fn read(&mut self, into: &mut Vec<u8>) -> usize {
         let before = into.len();
         while self.unread > 0 && into.len() < into.capacity() {
             let room = into.capacity() - into.len();
             let mut reader = self.inner.reader();
-            // There is something, so it says neither that it would block nor that all is over.
+            // There is plaintext, so the reader neither blocks nor reports the end.
             let Ok(chunk) = reader.fill_buf() else { break };
             let len = chunk.len().min(room);
             if len == 0 {
@@ -149,8 +149,7 @@ impl Tls {
         into.len() - before
     }
 
-    /// Encrypts what there is room for, of all of `slices` in turn; gives how much of them, which is nothing while there is
-    /// no room.
+    /// Encrypts as much of `slices`, in their order, as there is room for; returns how many bytes, which is 0 while there is no room.
     ///
     /// # Errors
     /// The connection has failed (rustls refuses to encrypt from then on), or has used up its keys.
@@ -165,13 +164,13 @@ impl Tls {
         Ok(len)
     }
 
-    /// Whether the keys are almost used up, so that the connection is to end with what is under way.
+    /// Whether the keys are almost used up, so that the connection should end after its current requests.
     pub fn is_worn(&self) -> bool {
         self.records_left() < RECORDS_TO_END
     }
 
-    /// How many records may still be sent. rustls renews the keys of TLS 1.3. It has no others in TLS 1.2, where it drops
-    /// what is written beyond the limit and says that it took it (RFC 9325 section 4.4 has the limits).
+    /// How many records may still be sent. rustls renews the keys of TLS 1.3. In TLS 1.2 it cannot: beyond the limit it drops plaintext and still
+    /// reports it as written (RFC 9325 section 4.4 has the limits).
     fn records_left(&self) -> u64 {
         let Some(SupportedCipherSuite::Tls12(suite)) = self.inner.negotiated_cipher_suite() else {
             return u64::MAX;
@@ -180,34 +179,34 @@ impl Tls {
         limit.saturating_sub(RECORDS_KEPT_BACK + self.records)
     }
 
-    /// Counts what waits. Without anything that has come, rustls does nothing else.
+    /// Updates [`Tls::waiting`]. Without new input rustls does nothing else here.
     fn count(&mut self) {
         if let Ok(state) = self.inner.process_new_packets() {
             self.waiting = state.tls_bytes_to_write();
         }
     }
 
-    /// Whether something waits to be sent.
+    /// Whether ciphertext waits to be sent.
     pub fn waits(&self) -> bool {
         self.inner.wants_write()
     }
 
-    /// How much that is, but for an alert.
+    /// The bytes that wait to be sent, without an alert.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Sends what waits, as far as `out` takes it; gives how much.
+    /// Sends the waiting bytes, as far as `out` takes them; returns how many.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn send(&mut self, out: &mut dyn io::Write) -> io::Result<usize> {
         let sent = self.inner.write_tls(out)?;
         self.waiting = self.waiting.saturating_sub(sent);
         Ok(sent)
     }
 
-    /// Says that we send no more (`close_notify`), behind what was written. Who has been told of a fault hears no more.
+    /// Announces that the server sends no more (`close_notify`), after everything that was written. After a fault the client has an alert instead.
     pub fn close(&mut self) {
         if !self.has_failed && !std::mem::replace(&mut self.is_closed, true) {
             self.inner.send_close_notify();
@@ -215,7 +214,7 @@ impl Tls {
         }
     }
 
-    /// Whether nothing can be written or read yet.
+    /// Whether the handshake is incomplete, so that no plaintext can be written or read yet.
     pub fn is_handshaking(&self) -> bool {
         self.inner.is_handshaking()
     }
@@ -225,12 +224,12 @@ impl Tls {
         self.inner.alpn_protocol()
     }
 
-    /// The name by which the client has asked for this server.
+    /// The name of the server that the client has asked for.
     pub fn server_name(&self) -> Option<&str> {
         self.inner.server_name()
     }
 
-    /// Such as `TLSv1.3`, as OpenSSL calls it.
+    /// The version in OpenSSL's words, such as `TLSv1.3`.
     pub fn version(&self) -> &'static str {
         match self.inner.protocol_version() {
             Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
@@ -239,7 +238,7 @@ impl Tls {
         }
     }
 
-    /// Such as `TLS_AES_256_GCM_SHA384`, as OpenSSL calls it.
+    /// The suite in OpenSSL's words, such as `TLS_AES_256_GCM_SHA384`.
     pub fn suite(&self) -> String {
         let suite = self.inner.negotiated_cipher_suite();
         suite
@@ -247,13 +246,13 @@ impl Tls {
             .unwrap_or_default()
     }
 
-    /// By which keys were exchanged, if they were.
+    /// The group of the key exchange, if there was one.
     fn group(&self) -> Option<NamedGroup> {
         let group = self.inner.negotiated_key_exchange_group();
         group.map(SupportedKxGroup::name)
     }
 
-    /// Whether the keys were exchanged in a way that withstands quantum computers.
+    /// Whether the key exchange withstands quantum computers.
     pub fn is_post_quantum(&self) -> bool {
         self.group() == Some(NamedGroup::X25519MLKEM768)
     }
@@ -269,13 +268,12 @@ impl Tls {
         suite.map(|suite| u16::from(suite.suite()))
     }
 
-    /// The certificate that the client is shown, in DER.
+    /// The certificate that the client gets, in DER.
     pub fn own_certificate(&self) -> Option<&[u8]> {
         self.choice.shown()
     }
 
-    /// The certificates that the client has shown, its own first, in DER. They were verified; of a session that is resumed
-    /// when that began.
+    /// The certificates that the client has shown, its own first, in DER. They were verified; for a resumed session, when the session began.
     pub fn client_chain(&self) -> impl Iterator<Item = &[u8]> {
         let chain = self.inner.peer_certificates().unwrap_or_default();
         chain.iter().map(CertificateDer::as_ref)

@@ -1,4 +1,4 @@
-//! What a connection does with the client that rustls has.
+//! A connection against a client built on rustls.
 
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ fn server(options: Options) -> Tls {
     server_with(options, 7)
 }
 
-/// One whose tickets are issued by this key.
+/// A connection of a server with this ticket key.
 fn server_with(options: Options, key: u8) -> Tls {
     let config = Config::new(options).unwrap();
     config.set_ticket_keys(&[[key; TICKET_KEY_BYTES]]);
@@ -90,7 +90,7 @@ fn client(name: &'static str) -> ClientConnection {
     client_of(&Arc::new(client_config(BOTH, false)), name)
 }
 
-/// What a client has to send.
+/// The bytes that a client has to send.
 fn said(client: &mut ClientConnection) -> Vec<u8> {
     let mut out = Vec::new();
     while client.wants_write() {
@@ -99,7 +99,7 @@ fn said(client: &mut ClientConnection) -> Vec<u8> {
     out
 }
 
-/// And a server.
+/// The bytes that a server has to send.
 fn answered(server: &mut Tls) -> Vec<u8> {
     let mut out = Vec::new();
     while server.waits() {
@@ -116,7 +116,7 @@ fn hear(client: &mut ClientConnection, mut bytes: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Has both speak, in pieces of so many bytes, until they have nothing more to say.
+/// Passes bytes between both, in pieces of this size, until neither has more to send.
 fn talk(client: &mut ClientConnection, server: &mut Tls, step: usize) -> Result<(), Fault> {
     loop {
         let said = said(client);
@@ -187,7 +187,7 @@ fn what_waits_to_be_sent_is_bounded() {
             "{waiting}"
         );
         assert_eq!(server.write(&[IoSlice::new(&block)]), Ok(0));
-        // A socket takes some of it.
+        // The socket takes a part of it.
         let mut some = [0; 5000];
         let sent = server.send(&mut &mut some[..]).unwrap();
         assert_eq!((sent, server.waiting()), (5000, waiting - 5000));
@@ -240,7 +240,7 @@ fn an_end_is_told_from_what_just_stops() {
     server.take(&said).unwrap();
     assert!(server.is_over() && server.unread() == 4);
     assert_eq!(server.take(b"more"), Ok(0));
-    // It can still be answered.
+    // The server can still answer.
     assert_eq!(server.write(&[IoSlice::new(b"answer")]), Ok(6));
     server.close();
     hear(&mut client, &answered(&mut server)).unwrap();
@@ -261,7 +261,7 @@ fn keys_are_exchanged_by_what_withstands_quantum_computers_where_the_client_know
             if knows_it {
                 provider.kx_groups.insert(0, &crate::hybrid::tests::Client);
             }
-            // Not the same again: a session that is resumed in TLS 1.2 exchanges no keys.
+            // A new config each time: a session resumed in TLS 1.2 exchanges no keys.
             let config = client_config_by(provider, versions, false);
             let mut client = client_of(&Arc::new(config), "one.test");
             let mut server = server(options());
@@ -281,7 +281,7 @@ fn a_connection_that_failed_takes_nothing_to_write() {
         let garbage = [&b"\x17\x03\x03\x00\x20"[..], &[0; 32]].concat();
         server.take(&garbage).unwrap_err();
         server.write(&[IoSlice::new(b"answer")]).unwrap_err();
-        // Also once the client has its alert.
+        // Writing fails also after the client has its alert.
         hear(&mut client, &answered(&mut server)).unwrap_err();
         server.write(&[IoSlice::new(b"answer")]).unwrap_err();
     }
@@ -317,7 +317,7 @@ fn a_client_that_speaks_something_else_is_told_by_an_alert() {
     let mut server = server(options());
     let fault = server.take(b"GET / HTTP/1.1\r\n\r\n").unwrap_err();
     assert!(!fault.to_string().is_empty());
-    // Of the type 21, and fatal (RFC 8446 section 6).
+    // An alert (type 21) that is fatal (RFC 8446 section 6).
     let told = answered(&mut server);
     assert!(told.len() == 7 && told[0] == 21 && told[5] == 2, "{told:?}");
     assert!(server.take(b"x").is_err());
@@ -329,14 +329,14 @@ fn a_client_gets_the_certificate_of_the_name_it_asks_for() {
         ("one.test", r"O=One\, Inc.,CN=one.test"),
         ("a.one.test", r"O=One\, Inc.,CN=one.test"),
         ("two.test", "CN=two.test"),
-        // Without a name; addresses are none (RFC 6066 section 3).
+        // Without a name: an address is not a name (RFC 6066 section 3).
         ("127.0.0.1", r"O=One\, Inc.,CN=one.test"),
     ] {
         let (client, _) = joined(name);
         let shown = Certificate::read(&client.peer_certificates().unwrap()[0]).unwrap();
         assert_eq!(shown.subject, subject, "{name}");
     }
-    // Who asks for another gets the first, and judges by itself.
+    // A client that asks for another name gets the first certificate, and refuses it itself.
     let (mut client, mut server) = (client("three.test"), server(options()));
     let fault = talk(&mut client, &mut server, usize::MAX).unwrap_err();
     assert!(fault.to_string().contains("three.test"), "{fault}");
@@ -394,7 +394,7 @@ fn clients_show_certificates_where_they_are_asked_to() {
     assert_eq!(shaken(asking(false), true), Ok(Some(subject.clone())));
     assert_eq!(shaken(asking(true), true), Ok(Some(subject)));
     assert!(shaken(asking(true), false).is_err());
-    // Whoever issued it is not who may.
+    // The client's issuer is not the trusted one.
     let other = Options {
         clients: Some(ClientAuth {
             authorities: TWO.to_vec(),
@@ -468,12 +468,12 @@ fn a_session_is_resumed_for_as_long_as_its_ticket_and_its_certificate_are_good()
         for (now_s, expected) in [
             (end_s - 90, HandshakeKind::Full),
             (end_s - 31, HandshakeKind::Resumed),
-            // By a ticket that it has got since.
+            // Resumed by a ticket that the client got in between.
             (end_s, HandshakeKind::Resumed),
         ] {
             assert_eq!(shaken(&one, now_s), Ok(expected), "{}", end_s - now_s);
         }
-        // It is asked for one again, has no other, and is told what is wrong with that.
+        // The server asks the client for a certificate again, the client shows the expired one, and the fault names the reason.
         let fault = shaken(&one, end_s + 1).unwrap_err();
         assert!(fault.to_string().contains("expired"), "{fault}");
         let late = Arc::new(client_config(versions, true));

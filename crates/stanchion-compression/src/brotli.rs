@@ -7,13 +7,13 @@ use ::brotli::enc::BrotliEncoderParams;
 
 use crate::encoder::{After, Failed, ROOM_BYTES};
 
-/// The least one whose result is shorter than gzip's, by a tenth for JSON, for up to twice the time. Higher ones are for what is
-/// compressed once.
+/// The lowest quality whose result is shorter than gzip's (for JSON by a tenth), in up to twice the time. Higher ones suit data that is compressed
+/// once and sent often.
 const QUALITY: i32 = 5;
-/// 256 KiB, as in [`crate::zstandard`]. With a smaller one this quality takes 33 MB, for another way to search.
+/// 256 KiB, as in [`crate::zstandard`]. With a smaller window this quality uses another search, which takes 33 MB.
 const WINDOW_BITS: i32 = 18;
 
-/// The compressor of one body; `None` once that has ended.
+/// The compressor of one body; `None` after the body's end.
 pub(crate) struct Brotli(Option<CompressorWriter<Vec<u8>>>);
 
 impl Default for Brotli {
@@ -36,10 +36,10 @@ impl Brotli {
         out: &mut Vec<u8>,
     ) -> Result<(), Failed> {
         let Some(writer) = &mut self.0 else {
-            return Err(Failed("it has ended"));
+            return Err(Failed("the body has ended already"));
         };
-        // What it writes to has room for everything.
-        let failed = |_| Failed("Brotli does not go on");
+        // The writer's sink is a `Vec`, which takes everything.
+        let failed = |_| Failed("Brotli makes no progress");
         writer.write_all(piece).map_err(failed)?;
         if after == After::Flush {
             writer.flush().map_err(failed)?;

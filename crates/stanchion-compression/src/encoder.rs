@@ -1,4 +1,4 @@
-//! What the codings have in common.
+//! The encoder that all codings share.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use crate::brotli::Brotli;
 use crate::gzip::Gzip;
 use crate::zstandard::Zstandard;
 
-/// Room that is made at a time for what comes out.
+/// The room that is added to the output at a time.
 pub(crate) const ROOM_BYTES: usize = 16 << 10;
 
-/// The compressor of one body. It takes 3 MB at most, whatever goes in: windows have 256 KiB.
+/// The compressor of one body. It takes 3 MB at most for any input, because windows have 256 KiB.
 pub struct Encoder(Format);
 
 enum Format {
@@ -20,18 +20,18 @@ enum Format {
     Zstandard(Zstandard),
 }
 
-/// What follows a piece.
+/// The caller's plan after a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// More, and nobody waits for this piece alone.
+    /// More follows, and no client waits for this piece alone.
     More,
-    /// Nothing for a while: all that has gone in is to come out.
+    /// Nothing follows for a while: the encoder has to output everything that it was given.
     Flush,
-    /// Nothing any more.
+    /// The body is over.
     End,
 }
 
-/// A body cannot be compressed: there is no memory, or a compressor does what it should not.
+/// A body cannot be compressed: memory is short, or a compressor misbehaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed(pub(crate) &'static str);
 
@@ -44,7 +44,7 @@ impl fmt::Display for Failed {
 impl std::error::Error for Failed {}
 
 impl Encoder {
-    /// One that has nothing yet.
+    /// An encoder that was given nothing yet.
     pub fn new(coding: Coding) -> Self {
         Self(match coding {
             Coding::Gzip => Format::Gzip(Box::default()),
@@ -53,7 +53,7 @@ impl Encoder {
         })
     }
 
-    /// Memory that is not from Rust's allocator.
+    /// Its memory from allocators other than Rust's.
     pub fn foreign_bytes(&self) -> usize {
         match &self.0 {
             Format::Gzip(_) | Format::Brotli(_) => 0,
@@ -61,11 +61,11 @@ impl Encoder {
         }
     }
 
-    /// Compresses a piece, and appends what comes of it to `out`: not more than the piece and what was kept of those before,
-    /// but for a few bytes. Nothing may follow the end.
+    /// Compresses a piece, and appends the output to `out`: not more than the piece and the kept parts of earlier pieces, plus a few bytes. No piece
+    /// may follow the end.
     ///
     /// # Errors
-    /// What has come out is not whole then.
+    /// The compressor has failed, and the output so far is incomplete.
     pub fn encode(&mut self, piece: &[u8], after: After, out: &mut Vec<u8>) -> Result<(), Failed> {
         match &mut self.0 {
             Format::Gzip(gzip) => gzip.encode(piece, after, out),

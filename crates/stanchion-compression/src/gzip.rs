@@ -1,13 +1,13 @@
-//! gzip (RFC 1952), of DEFLATE (RFC 1951).
+//! gzip (RFC 1952), with DEFLATE (RFC 1951).
 
 use zlib_rs::crc32::crc32;
 use zlib_rs::{Deflate, DeflateFlush, Status};
 
 use crate::encoder::{After, Failed, ROOM_BYTES};
 
-/// zlib's usual one.
+/// zlib's default.
 const LEVEL: i32 = 6;
-/// The largest window that there is, as a power of two (RFC 1951 section 3.2.5).
+/// The largest possible window, as a power of two (RFC 1951 section 3.2.5).
 const WINDOW_BITS: u8 = 15;
 /// DEFLATE, no name, no time, from an unknown system (RFC 1952 section 2.3).
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
@@ -16,7 +16,7 @@ const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
 pub(crate) struct Gzip {
     stream: Deflate,
     checksum: u32,
-    /// How much has gone in, modulo 2^32.
+    /// The bytes of the body so far, modulo 2^32.
     len: u32,
     has_begun: bool,
 }
@@ -70,12 +70,12 @@ impl Gzip {
             rest = &rest[taken..];
             match done {
                 Ok(Status::StreamEnd) => return Ok(()),
-                // Where there is room left, all has come out.
+                // The compressor left room unused, so it has output everything.
                 Ok(_) if rest.is_empty() && came < ROOM_BYTES && after != After::End => {
                     return Ok(());
                 }
                 Ok(_) if taken + came > 0 => {}
-                Ok(_) => return Err(Failed("DEFLATE does not go on")),
+                Ok(_) => return Err(Failed("DEFLATE makes no progress")),
                 Err(error) => return Err(Failed(error.as_str())),
             }
         }

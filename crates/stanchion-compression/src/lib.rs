@@ -1,5 +1,5 @@
-//! Bodies of answers, compressed piece by piece as they come: no I/O, no clock, no unsafe. zlib-rs, brotli and zstd do it;
-//! what is here gives them one shape, and bounds what an encoder takes.
+//! Compresses bodies of answers piece by piece as they come: no I/O, no clock, no unsafe. zlib-rs, brotli and zstd compress; this crate gives them
+//! one interface, and bounds the memory of an encoder.
 //!
 //! ```
 //! use stanchion_compression::{After, Encoder};

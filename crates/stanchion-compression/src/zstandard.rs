@@ -5,9 +5,9 @@ use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, get_error_name};
 
 use crate::encoder::{After, Failed, ROOM_BYTES};
 
-/// zstd's usual one.
+/// zstd's default.
 const LEVEL: i32 = 3;
-/// 256 KiB. Decoders of HTTP have to take 8 MiB (RFC 9659 section 3), but the encoder takes several times its window.
+/// 256 KiB. Decoders of HTTP have to support 8 MiB (RFC 9659 section 3), but an encoder takes several times its window.
 const WINDOW_BITS: u32 = 18;
 
 /// The compressor of one body.

@@ -1,4 +1,4 @@
-//! An encoder tells how much memory C code has allocated for it.
+//! An encoder reports how much memory C code has allocated for it.
 
 use stanchion_compression::{After, Encoder};
 use stanchion_http::Coding;

@@ -1,5 +1,4 @@
-//! Whatever the pieces of a body, and wherever it is flushed, it is the same when it is decompressed: as much of it as was
-//! flushed, too.
+//! For any pieces and any flushes, decompression gives the same body; after a flush it gives everything up to the flush.
 
 use std::io::Read;
 
@@ -9,11 +8,11 @@ use stanchion_compression::{After, Encoder};
 use stanchion_http::Coding;
 use zlib_rs::{Inflate, InflateFlush};
 
-/// Of gzip's header and trailer.
+/// Bytes of gzip's header and trailer.
 const HEADER_BYTES: usize = 10;
 const TRAILER_BYTES: usize = 8;
 
-/// What can be read of it so far.
+/// The part of the body that a client can decompress so far.
 fn read(coding: Coding, compressed: &[u8]) -> Vec<u8> {
     let mut read = vec![0; 4 << 20];
     let len = match coding {
@@ -28,7 +27,7 @@ fn read(coding: Coding, compressed: &[u8]) -> Vec<u8> {
         Coding::Brotli => {
             let mut source = Decompressor::new(compressed, 4096);
             let mut len = 0;
-            // It fails where the end is missing.
+            // Reading fails where the end is missing.
             while let Ok(more @ 1..) = source.read(&mut read[len..]) {
                 len += more;
             }
@@ -83,7 +82,7 @@ proptest! {
         }
     }
 
-    /// A body that is there as a whole, and one that does not become shorter.
+    /// A body in one piece, also if it cannot be made shorter.
     #[test]
     fn a_body_at_once_is_hardly_longer_than_it_was(body in prop::collection::vec(any::<u8>(), 0..300_000)) {
         for coding in Coding::ALL {
@@ -106,7 +105,7 @@ fn gzip_says_what_it_should_be_checked_by() {
     }
     encoder.encode(b"", After::End, &mut out).expect("it ends");
     let (checksum, len) = out[out.len() - TRAILER_BYTES..].split_at(4);
-    // The check value that CRCs are told by.
+    // The check value in the catalogue of CRCs.
     assert_eq!(checksum, 0xcbf4_3926_u32.to_le_bytes());
     assert_eq!(len, 9_u32.to_le_bytes());
 }

@@ -1,4 +1,4 @@
-//! An answer on its way from the app into the exchange, whatever the interface by which the app gives it.
+//! An answer on its way from the app into the exchange, for every interface by which an app gives it.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -14,23 +14,23 @@ use tracing::{error, warn};
 
 use crate::head::Head;
 
-/// What is said to a client whose app has failed before it said anything.
+/// The body of the 500 for a client whose app failed before it sent anything.
 const FAILED: &[u8] = b"500 Internal Server Error: the application failed\n";
 
-/// How far an answer is.
+/// The stage of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// The app has given no head.
     #[default]
     NoHead,
-    /// It has, and may still replace what it gave.
+    /// The app has given a head, and may still replace it.
     Head,
     /// The head is in the exchange.
     Sending,
 }
 
 impl Stage {
-    /// Whether the app may give a head: only after an error one in place of another, and none for what is out.
+    /// Whether the app may give a head now: a second one only after an error, and none once the first is sent.
     pub(crate) fn takes_head(self, is_after_error: bool) -> bool {
         match self {
             Self::NoHead => true,
@@ -40,38 +40,38 @@ impl Stage {
     }
 }
 
-/// What comes behind the body of an answer.
+/// The trailers of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Behind {
     #[default]
     Nothing,
-    /// The app gives trailers, and the client takes none.
+    /// The app gives trailers, but they are not sent: the client accepts none, or the answer has no body.
     Unwanted,
-    /// Trailers go out, and the body ahead of them in pieces, each behind its prefix (`piece_prefix`).
+    /// The trailers are sent, and so the body goes out ahead of them in pieces, each behind its prefix (`piece_prefix`).
     Trailers,
 }
 
-/// The answer to one request after the other.
+/// The answer to a request; the same value serves one request after another.
 #[derive(Default)]
 pub(crate) struct Answer {
-    /// `None` once the answer is whole.
+    /// The request; `None` once the answer is complete.
     pub(crate) taken: Option<Taken<'static>>,
     pub(crate) head: Head,
     pub(crate) stage: Stage,
     is_head_request: bool,
-    /// Whether a body goes out with the head that is out.
+    /// Whether a body follows the head that was sent.
     has_body: bool,
     /// Bytes that Content-Length still promises.
     pub(crate) promised: Option<u64>,
-    /// Bytes of the body that were given away.
+    /// Bytes of the body that were sent.
     pub(crate) sent: u64,
     excess_is_logged: bool,
     behind: Behind,
-    /// What has gone ahead of it. `None` if the client takes no hints.
+    /// The hints that were sent ahead of the answer. `None` if the client accepts no hints.
     hints: Option<Hinted>,
 }
 
-/// The hints that went ahead of an answer.
+/// Counts the hints that were sent ahead of an answer.
 struct Hinted {
     count: usize,
     bytes: usize,
@@ -90,7 +90,7 @@ impl Hinted {
         }
     }
 
-    /// Counts one of so many bytes, if it may go there. Else it is to be dropped, which is logged once.
+    /// Counts a hint of `len` bytes, if the limits permit it. Else the caller drops the hint, and the first drop is logged.
     fn takes(&mut self, len: usize) -> bool {
         let (count, bytes) = (self.count + 1, self.bytes + len);
         if count <= HINTS_MAX && len <= HINT_BYTES_MAX && bytes <= HINTS_BYTES_MAX {
@@ -110,7 +110,7 @@ impl Hinted {
 }
 
 impl Answer {
-    /// As it was at first, but for what can be used again: the head's memory.
+    /// Resets the answer for a request, but keeps the head's memory.
     pub(crate) fn begin(&mut self, taken: Taken<'static>, request: &RequestRecord<'_>) {
         self.taken = Some(taken);
         self.stage = Stage::NoHead;
@@ -123,12 +123,12 @@ impl Answer {
         self.behind = Behind::Nothing;
     }
 
-    /// Whether hints may still go ahead of it.
+    /// Whether hints may still be sent ahead of the answer.
     pub(crate) fn takes_hints(&self) -> bool {
         self.hints.is_some() && self.stage != Stage::Sending && self.taken.is_some()
     }
 
-    /// Sends a hint ahead of it, if it may still go there, at once. One over a limit is dropped, which is logged.
+    /// Sends a hint ahead of the answer at once, if hints may still be sent. A hint over a limit is dropped, which is logged.
     pub(crate) fn hint(&mut self, hint: &mut Head) -> Result<(), Gone> {
         if !self.takes_hints() {
             return Ok(());
@@ -140,14 +140,13 @@ impl Answer {
         if !hinted.takes(whole.len() - PREFIX_BYTES) {
             return Ok(());
         }
-        // There is always room for so few, so that all of it goes at once.
+        // The slot always has room for the few bytes of hints, so this writes all of them.
         taken.write_some(whole)?;
         taken.publish();
         Ok(())
     }
 
-    /// Sends the head by `write` before the first byte of the body. `body_len` is the whole body's length,
-    /// where it is known.
+    /// Sends the head by `write` before the first byte of the body. `body_len` is the whole body's length, if it is known.
     pub(crate) fn put_head(
         &mut self,
         body_len: Option<u64>,
@@ -165,7 +164,7 @@ impl Answer {
         }
         let has_body = has_body(self.head.status);
         if self.head.content_length.is_none() && has_body {
-            // A HEAD request's app may well give no body at all; that tells nothing of its length.
+            // For HEAD an app may give no body at all, so an empty body does not mean that the length is 0.
             let is_known = !self.is_head_request || body_len.is_some_and(|len| len > 0);
             if let Some(len) = body_len.filter(|_| is_known) {
                 self.head.tell_length(len);
@@ -185,8 +184,8 @@ impl Answer {
         write(&mut self.taken, whole)
     }
 
-    /// Has the acceptor send a file, behind the head that `write` sends, which is the same if only that is asked for;
-    /// false if its bytes must go through the exchange after all.
+    /// Has the acceptor send a file, behind the head that `write` sends. A HEAD request gets the same head alone. Returns false if the file's bytes
+    /// must go through the exchange.
     pub(crate) fn send_file(
         &mut self,
         seat: &Seat<'_>,
@@ -227,7 +226,7 @@ impl Answer {
         Ok(true)
     }
 
-    /// What of a piece of the body is to be sent: nothing of what must not be.
+    /// The part of a piece of the body that may be sent: nothing if the answer has no body, and no more than Content-Length promises.
     pub(crate) fn owed_of<'c>(&mut self, chunk: &'c [u8]) -> &'c [u8] {
         if !self.has_body {
             return &[];
@@ -248,7 +247,7 @@ impl Answer {
         chunk
     }
 
-    /// How much of a file that is all of the body is to be sent; it is taken for sent.
+    /// How many bytes of a file, which is the whole body, are to be sent; they count as sent.
     pub(crate) fn owed_of_file(&mut self, len: u64) -> u64 {
         if !self.has_body {
             return 0;
@@ -259,14 +258,14 @@ impl Answer {
         owed
     }
 
-    /// Whether the client is owed no more of a body, nor behind it: it has what Content-Length promises, or is to have
-    /// none. The app may have more to say all the same.
+    /// Whether the client waits for no more of the answer: it has as much of the body as Content-Length promises, or the answer has no body, and no
+    /// trailers are sent. The app may still go on.
     pub(crate) fn is_given(&self) -> bool {
         let has_all = !self.has_body || self.promised == Some(0);
         self.stage == Stage::Sending && has_all && !self.is_trailed()
     }
 
-    /// The app gives trailers behind the body, which are for a client that takes some.
+    /// Notes that the app gives trailers behind the body. `are_taken` says whether the client accepts trailers.
     pub(crate) fn promise_trailers(&mut self, are_taken: bool) {
         self.behind = if are_taken {
             Behind::Trailers
@@ -275,17 +274,17 @@ impl Answer {
         };
     }
 
-    /// Whether it does.
+    /// Whether the app gives trailers.
     pub(crate) fn promises_trailers(&self) -> bool {
         self.behind != Behind::Nothing
     }
 
-    /// Whether they go out, and the body in pieces.
+    /// Whether trailers are sent, and the body in pieces.
     pub(crate) fn is_trailed(&self) -> bool {
         self.behind == Behind::Trailers
     }
 
-    /// There is nothing more.
+    /// Ends the answer: the app gives no more.
     pub(crate) fn complete(&mut self) {
         let Some(taken) = self.taken.take() else {
             return;
@@ -299,8 +298,8 @@ impl Answer {
         }
     }
 
-    /// The app has failed: 500 if nothing is out yet, else the client must see that what it got
-    /// is not whole.
+    /// Ends the answer after a failure of the app: with a 500 if nothing was sent yet, else in a way that shows the client that its answer is
+    /// incomplete.
     pub(crate) fn fail(
         &mut self,
         py: Python<'_>,
@@ -323,7 +322,8 @@ impl Answer {
         match sent {
             Ok(()) => self.complete(),
             Err(_) => {
-                // Nobody reads it; the slot goes back all the same. To say why would run code of Python's under a lock.
+                // The client gets nothing, and dropping the request frees its slot. The error is not logged, because formatting it would run Python
+                // code under a lock.
                 tracing::debug!("a 500 could not be sent");
                 self.taken = None;
             }

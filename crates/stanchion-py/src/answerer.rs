@@ -1,4 +1,4 @@
-//! What a seat's app answers with, kept from one request for the next.
+//! The objects with which a seat's app answers, kept from one request to the next.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ pub(crate) struct Answerer {
     response: Py<Response>,
     start_response: Py<PyAny>,
     write: Py<PyAny>,
-    /// What stands in the templates of environs, too.
+    /// The methods that are also in the templates of environs.
     in_environ: [Py<PyAny>; 3],
 }
 
 impl Answerer {
-    /// One that nobody has but the templates of `environs`.
+    /// Makes objects to which only this answerer and the templates of `environs` refer.
     pub(crate) fn new(
         py: Python<'_>,
         environs: &Environs,
@@ -55,7 +55,7 @@ impl Answerer {
         })
     }
 
-    /// It answers this request from now on.
+    /// Starts to answer this request.
     pub(crate) fn begin(&self, py: Python<'_>, taken: Taken<'static>, request: &RequestRecord<'_>) {
         self.response.get().begin(py, taken, request);
     }
@@ -68,8 +68,8 @@ impl Answerer {
         self.start_response.bind(py)
     }
 
-    /// The request is over. `None` if the app has kept something that belongs to it, by which it could have a part
-    /// in the next one, or could take it for this one: then that needs an answerer of its own.
+    /// Ends the request. Returns `None` if the app has kept one of the objects, by which it could interfere with the next request or mistake it for
+    /// this one: then the next request needs an answerer of its own.
     pub(crate) fn reused(self, py: Python<'_>, environs: &Environs) -> PyResult<Option<Self>> {
         let is_free = self.is_free(py, environs);
         if !matches!(is_free, Ok(true)) {
@@ -78,10 +78,10 @@ impl Answerer {
         Ok(is_free?.then_some(self))
     }
 
-    /// Whether nobody else has any of it.
+    /// Whether only this answerer and the templates refer to the objects.
     fn is_free(&self, py: Python<'_>, environs: &Environs) -> PyResult<bool> {
         let holders = environs.templates() + 1;
-        // The response is ours and that of its five methods. It has one of them itself.
+        // The answerer and the five bound methods refer to the response, and the response refers to one of the methods itself.
         let is_ours = references(py, &self.response) == 6
             && references(py, &self.start_response) == 1
             && references(py, &self.write) == 2

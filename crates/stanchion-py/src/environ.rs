@@ -21,36 +21,36 @@ use crate::strings::{Strings, text};
 use crate::template::{Template, below_mount};
 use crate::tls::TlsVariables;
 
-/// How many templates a seat keeps besides the one without fields: clients of one kind send the same ones.
+/// How many templates a seat keeps, besides the one without fields: clients of one kind send the same fields.
 const TEMPLATES: usize = 8;
-/// How many heads are remembered for which there was none.
+/// How many heads that fit no template are remembered.
 const UNKNOWN: usize = 8;
 
 /// Makes the environs of one seat's requests, each as a copy of a template.
 pub(crate) struct Environs {
-    /// Has no fields.
+    /// The template without fields.
     bare: Template,
-    /// Have those of requests that came twice, or nearly so, in a short time.
+    /// Templates with the fields of requests that came twice in a short time, or whose names hash alike.
     templates: Vec<Template>,
-    /// Which of them is the next to be replaced, counted on and on.
+    /// Counts on and on; modulo the number of places it is the next template to replace.
     template_turn: usize,
     /// Hashes of the names in the last heads for which there was no template.
     unknown: [u64; UNKNOWN],
-    /// Which of them is the next to be replaced, likewise.
+    /// Counts on and on; modulo the number of places it is the next hash to replace.
     unknown_turn: usize,
-    /// In all templates.
+    /// The input in all templates.
     empty_input: Py<EmptyInput>,
     names: Names,
     strings: Strings,
     tls: TlsVariables,
     open: Py<PyAny>,
-    /// Where the app is mounted, unless a proxy says otherwise.
+    /// The path where the app is mounted, unless a proxy gives another one.
     script_name: String,
-    /// The key of the field that carries requests' names, if they have any.
+    /// The key of the field with the request's ID, if requests have IDs.
     request_id_key: Option<Py<PyString>>,
 }
 
-/// What all environs have in common. The template makes it, so that its workers share it.
+/// Makes the objects that all environs share. The template process calls it before it forks workers, so that they share the memory.
 pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
     static PREPARED: PyOnceLock<()> = PyOnceLock::new();
     let prepared = PREPARED.get_or_try_init(py, || {
@@ -79,14 +79,14 @@ impl Environs {
         )?;
         let mut script_name = settings.root_path.clone();
         if script_name.is_empty() {
-            // As gunicorn has it.
+            // As in gunicorn.
             script_name = std::env::var("SCRIPT_NAME").unwrap_or_default();
         }
         template.set_item("SCRIPT_NAME", text(py, script_name.as_bytes()))?;
         prepare(py)?;
         let empty_input = Py::new(py, EmptyInput::new())?;
         template.set_item(intern!(py, "wsgi.input"), &empty_input)?;
-        // So that the copies have room for them, under the very keys that will be looked for.
+        // These keys are in the template so that its copies have room for them, under the very key objects that are used later.
         template.set_item(intern!(py, "stanchion.queue_wait"), py.None())?;
         let header = settings.request_id_header.as_deref();
         let request_id_key = header.map(|name| environ_key(py, name.as_bytes()));
@@ -110,7 +110,7 @@ impl Environs {
         })
     }
 
-    /// Has every environ say this from now on.
+    /// Sets a key in all templates, and so in every environ from now on.
     pub(crate) fn set_in_all(
         &self,
         py: Python<'_>,
@@ -121,7 +121,7 @@ impl Environs {
         all.try_for_each(|template| template.dict.bind(py).set_item(key, value))
     }
 
-    /// How many templates there are, each of which refers to what every environ says.
+    /// The number of templates; each of them refers to every value of [`Environs::set_in_all`].
     pub(crate) fn templates(&self) -> usize {
         self.templates.len() + 1
     }
@@ -159,8 +159,7 @@ impl Environs {
         Ok(environ)
     }
 
-    /// An environ of a request whose fields are those of no template. Should another one have the same ones
-    /// soon, there will be a template for them.
+    /// Makes the environ of a request whose fields fit no template. If the same fields come again soon, they get a template.
     fn make_without_template<'py>(
         &mut self,
         py: Python<'py>,
@@ -182,8 +181,8 @@ impl Environs {
         Ok(environ)
     }
 
-    /// Makes a template for the fields of a request, if one came lately that had them, too. Should two sets of names
-    /// have the same hash, one is made too early.
+    /// Makes a template for the fields of a request, if a recent request had the same ones. If two sets of names have the same hash, the template is
+    /// made too early, which does no harm.
     fn learn(&mut self, py: Python<'_>, request: &RequestRecord<'_>) -> PyResult<()> {
         let mut hasher = NameHasher::default();
         for (name, _) in request.fields() {
@@ -211,8 +210,7 @@ impl Environs {
         Ok(())
     }
 
-    /// What the request is called, also in place of what a client says it is, and how long it took
-    /// to get here.
+    /// Adds the request's ID, which replaces one that a client sent, and the time that the request spent in proxies.
     fn add_names(
         &self,
         py: Python<'_>,
@@ -232,8 +230,8 @@ impl Environs {
         Ok(())
     }
 
-    /// The whole body has arrived, so a file of Python's own serves: `BytesIO` for what is in
-    /// memory, a `BufferedReader` for what is in the spool. `None` if there is no body.
+    /// The `wsgi.input` of a request. The whole body has arrived, so Python's own files suffice: `BytesIO` for a body in memory, a `BufferedReader`
+    /// for a body in the spool. `None` if there is no body.
     fn input<'py>(
         &self,
         py: Python<'py>,
@@ -242,7 +240,7 @@ impl Environs {
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         match request.body {
             BodyRecord::Memory { len: 0, .. } => Ok(None),
-            // `BytesIO` shares the bytes until somebody writes.
+            // `BytesIO` shares the bytes until the app writes to it.
             BodyRecord::Memory { at, len } => {
                 let bytes = PyBytes::new_with(py, len, |bytes| {
                     if taken.read_request(at, bytes) < len {
@@ -259,7 +257,7 @@ impl Environs {
         }
     }
 
-    /// Gives whether each field has a key of its own.
+    /// Adds the request's fields. Returns whether each is an ordinary field with a key of its own, so that a template may hold them.
     fn add_fields(
         &mut self,
         py: Python<'_>,
@@ -283,7 +281,7 @@ impl Environs {
                 Role::Variable => {
                     is_simple = false;
                     let value = match sent {
-                        // Below where the app is mounted, if only we know where that is.
+                        // Below the app's mount point, unless the proxy gave a mount point itself.
                         b":PATH_INFO" if !is_mounted => {
                             below_mount(value, self.script_name.as_bytes())
                         }
@@ -315,7 +313,7 @@ impl Environs {
     }
 }
 
-/// Adds a field of which there may be one already: they are one list.
+/// Adds a field whose key may be there already: repeated fields form one list.
 fn join(
     py: Python<'_>,
     environ: &Bound<'_, PyDict>,

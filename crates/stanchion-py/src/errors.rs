@@ -21,6 +21,6 @@ impl ErrorLog {
         Ok(())
     }
 
-    /// Nothing is held back.
+    /// Does nothing, because every write goes out at once.
     fn flush(&self) {}
 }

@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use stanchion_server::record::FilePart;
 
-/// An iterable over a file-like object. Given back by the app as it is, and if there is a regular
-/// file behind it, the acceptor sends the file and no byte passes through Python.
+/// An iterable over a file-like object. If the app returns it unchanged, and a regular file is behind it, the acceptor sends the file and no byte
+/// passes through Python.
 #[pyclass(frozen, module = "stanchion")]
 pub(crate) struct FileWrapper {
     file: Py<PyAny>,
@@ -53,8 +53,8 @@ impl FileWrapper {
 }
 
 impl FileWrapper {
-    /// The regular file behind it from its present position on, if there is one. The file is
-    /// opened anew, so that what the app does with its own later does not matter.
+    /// The regular file behind it, from its present position on, if there is one. The file is opened a second time, so that the app may use or close
+    /// its own.
     pub(crate) fn regular_file(&self, py: Python<'_>) -> Option<(File, FilePart)> {
         let wrapped = self.file.bind(py);
         if !is_plain(wrapped).ok()? {
@@ -70,7 +70,7 @@ impl FileWrapper {
             .ok()?
             .extract()
             .ok()?;
-        // Text would be encoded on the way; only bytes may be sent as they lie there.
+        // A text file would have to be encoded; only a binary file can be sent as it is on the disk.
         let is_binary = wrapped
             .call_method1(intern!(py, "read"), (0,))
             .ok()?
@@ -82,10 +82,10 @@ impl FileWrapper {
     }
 }
 
-/// What reads something else than lies on the disk, though it has a descriptor: these modules' files.
+/// Modules whose files have a descriptor, but give other bytes than those on the disk.
 const UNPACKING: [&str; 5] = ["gzip", "bz2", "lzma", "zipfile", "tarfile"];
 
-/// Whether a file's bytes are those that lie on the disk.
+/// Whether reading a file gives the bytes on the disk.
 fn is_plain(file: &Bound<'_, PyAny>) -> PyResult<bool> {
     for kind in file.get_type().mro() {
         let module = kind.getattr(intern!(file.py(), "__module__"))?;

@@ -12,15 +12,15 @@ use stanchion_http::rules::{
 };
 use stanchion_server::record::{ANSWER_HEAD_BYTES_MAX, AnswerHead, FilePart};
 
-/// The name of the fields in which ASGI's hints are links (RFC 8288).
+/// The name of the fields in which ASGI's hints are sent: links (RFC 8288).
 const LINK: &[u8] = b"link";
-/// What was given for a longer head is not remembered.
+/// A longer head is not remembered.
 const REMEMBERED_BYTES_MAX: usize = 4 * 1024;
-/// Nor for one of more fields.
+/// A head with more fields is not remembered.
 const REMEMBERED_FIELDS_MAX: usize = 32;
 
-/// What the app gave to `start_response`, checked, and as it will go out. It can be used again, so
-/// that a head of usual shape allocates nothing.
+/// The head that the app gave to `start_response`, checked, and in the form in which it goes out. It can be reused, so that a head of usual shape
+/// allocates nothing.
 #[derive(Default)]
 pub(crate) struct Head {
     pub(crate) status: u16,
@@ -29,11 +29,11 @@ pub(crate) struct Head {
     given: Given,
 }
 
-/// What the app gave for a head, and what came of it. Strings never change, so the same ones make the same head. Each
-/// is kept for as long as what it says in wire form.
+/// The objects that the app gave for the last head, and the result. Strings never change, so the same objects make the same head. The objects are
+/// kept as long as their result in wire form.
 #[derive(Default)]
 struct Given {
-    /// `None` if nothing is remembered.
+    /// `None` if no head is remembered.
     status: Option<Py<PyAny>>,
     fields: Vec<(Py<PyAny>, Py<PyAny>)>,
     content_length: Option<u64>,
@@ -42,7 +42,7 @@ struct Given {
 }
 
 impl Head {
-    /// Takes in a head that is the very one that was taken in before; false if it is another.
+    /// Takes in a head if it consists of the very objects of the last head; else returns false.
     pub(crate) fn take_in_again(
         &mut self,
         status: &Bound<'_, PyAny>,
@@ -57,14 +57,14 @@ impl Head {
         is_same
     }
 
-    /// Takes in a head in place of what was here, of which nothing is left even if that fails.
+    /// Takes in a head in place of the last one, which is lost even if this fails.
     pub(crate) fn take_in(
         &mut self,
         status: &Bound<'_, PyAny>,
         headers: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         self.begin(status)?;
-        // Objects of other classes may have more to them, and are the app's to let go.
+        // A head with objects of subclasses is not remembered: they may hold more than text, and the app decides how long they live.
         let is_plain = |object: &Bound<'_, PyAny>| object.is_exact_instance_of::<PyString>();
         let mut is_usual = is_plain(status);
         let headers = headers.cast::<PyList>().map_err(|_| {
@@ -122,7 +122,7 @@ impl Head {
     fn add(&mut self, name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let name_text = str_of(name, || "a header's name".to_owned())?;
         let name = name_text.to_str()?;
-        // Field names are tokens (RFC 9110 section 5.6.2), and so ASCII.
+        // RFC 9110 section 5.6.2: names are tokens, and so ASCII.
         if !is_token(name.as_bytes()) {
             latin1(name_text)?;
             return Err(PyValueError::new_err(format!(
@@ -144,7 +144,7 @@ impl Head {
         self.put(name.as_bytes(), bytes.trim_ascii())
     }
 
-    /// Takes in a head of ASGI's: a number, and pairs of bytes.
+    /// Takes in the head of an ASGI app: a number, and pairs of bytes.
     pub(crate) fn take_in_bytes(
         &mut self,
         status: u16,
@@ -164,8 +164,7 @@ impl Head {
         for_each_pair(headers, |name, value| self.add_bytes(name, value))
     }
 
-    /// Takes in hints that go ahead of an answer: pairs of a name and a value, or a mapping, of str or bytes. False if
-    /// they say nothing.
+    /// Takes in hints that go ahead of an answer: pairs of a name and a value, or a mapping, of str or bytes. Returns false if there are no fields.
     pub(crate) fn take_in_hints(&mut self, fields: &Bound<'_, PyAny>) -> PyResult<bool> {
         self.begin_hints();
         let pairs = match fields.cast::<PyMapping>() {
@@ -179,7 +178,7 @@ impl Head {
         Ok(self.fields().next().is_some())
     }
 
-    /// Likewise those of ASGI: values of `Link` fields.
+    /// Takes in the hints of an ASGI app in the same way: values of `Link` fields.
     pub(crate) fn take_in_links(&mut self, links: &Bound<'_, PyAny>) -> PyResult<bool> {
         self.begin_hints();
         for link in links.try_iter()? {
@@ -194,12 +193,12 @@ impl Head {
         self.wire.begin(self.status, b"");
     }
 
-    /// All of them, for the exchange.
+    /// The hints in the form of the exchange.
     pub(crate) fn whole_hints(&mut self) -> &[u8] {
         self.wire.whole_hints()
     }
 
-    /// Takes in what goes with the answer that lets a request have its WebSocket, as far as it is the app's to say.
+    /// Takes in the subprotocol and the fields with which an app accepts a WebSocket, without fields that the acceptor sets.
     pub(crate) fn take_in_switch(
         &mut self,
         subprotocol: Option<&str>,
@@ -234,10 +233,10 @@ impl Head {
         self.put(name, checked_value(name, value)?)
     }
 
-    /// Adds a field that has been checked, if it is the app's to say.
+    /// Adds a field that was checked, if an app may set it.
     fn put(&mut self, name: &[u8], value: &[u8]) -> PyResult<()> {
         if is_hop_by_hop(name) {
-            // Dropped: the acceptor speaks for the connection. It ends one that the app wants to end.
+            // Dropped, because the acceptor manages the connection. It closes the connection if the app asks for that.
             if name.eq_ignore_ascii_case(b"connection") && has_option(value, b"close") {
                 self.wire.close(true);
             }
@@ -250,8 +249,7 @@ impl Head {
         Ok(())
     }
 
-    /// Whether a `Content-Length` of the app's is to go out: of none that is not for this status, and of
-    /// several one, if they say the same.
+    /// Whether to send a `Content-Length` of the app: not if answers of this status have none, and only once if several fields agree.
     fn tells(&mut self, value: &[u8]) -> PyResult<bool> {
         if !may_tell_length(self.status) {
             return Ok(false);
@@ -269,7 +267,7 @@ impl Head {
         }
     }
 
-    /// Makes it the head of an answer that the app has no part in.
+    /// Replaces the head by that of a 500, which is not the app's answer.
     pub(crate) fn become_failure(&mut self, py: Python<'_>) {
         self.given.forget(py);
         self.status = 500;
@@ -279,14 +277,14 @@ impl Head {
             .field(b"Content-Type", b"text/plain; charset=utf-8");
     }
 
-    /// Tells a length that the app did not.
+    /// Adds the Content-Length that the app omitted.
     pub(crate) fn tell_length(&mut self, len: u64) {
         self.content_length = Some(len);
         self.wire
             .field(b"Content-Length", len.to_string().as_bytes());
     }
 
-    /// All of it, for the exchange.
+    /// The whole head, in the form of the exchange.
     pub(crate) fn whole(&mut self, file: Option<FilePart>) -> PyResult<&[u8]> {
         let len = self.wire.wire().len();
         if len > ANSWER_HEAD_BYTES_MAX {
@@ -297,20 +295,20 @@ impl Head {
         Ok(self.wire.whole(file))
     }
 
-    /// Likewise, if trailers come behind the body.
+    /// The whole head of an answer that has trailers behind its body.
     pub(crate) fn whole_before_pieces(&mut self) -> PyResult<&[u8]> {
         self.whole(None)?;
         Ok(self.wire.whole_before_pieces())
     }
 
-    /// What stands behind the status.
+    /// The reason in the status line.
     pub(crate) fn reason(&self) -> &[u8] {
         let line = self.wire.wire().split(|&byte| byte == b'\r').next();
         line.and_then(|line| line.get(b"HTTP/1.1 200 ".len()..))
             .unwrap_or_default()
     }
 
-    /// Names and values.
+    /// The names and values of the fields.
     pub(crate) fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         answer::fields(self.wire.wire())
     }
@@ -327,7 +325,7 @@ impl Given {
         }
     }
 
-    /// Whether just this is given, as the very same objects.
+    /// Whether the app gives the very same objects.
     fn is(&self, status: &Bound<'_, PyAny>, headers: &Bound<'_, PyAny>) -> bool {
         let Ok(headers) = headers.cast::<PyList>() else {
             return false;
@@ -349,8 +347,7 @@ impl Given {
     }
 }
 
-/// Takes trailers of ASGI's in: pairs of bytes, by the rules for the fields of a head. What may not stand behind a body
-/// is left out.
+/// Takes in the trailers of an ASGI app: pairs of bytes, under the rules for the fields of a head. Fields that may not follow a body are left out.
 pub(crate) fn take_in_trailers(
     trailers: &mut AnswerHead,
     headers: &Bound<'_, PyAny>,
@@ -379,7 +376,7 @@ fn for_each_pair(
     Ok(())
 }
 
-/// The value of a field that is HTTP, as [`Head::add`] has it.
+/// Checks a field as [`Head::add`] does. Returns its value without the whitespace around it.
 fn checked_value<'v>(name: &[u8], value: &'v [u8]) -> PyResult<&'v [u8]> {
     if !is_token(name) {
         let shown = String::from_utf8_lossy(name);
@@ -400,7 +397,7 @@ fn checked_value<'v>(name: &[u8], value: &'v [u8]) -> PyResult<&'v [u8]> {
     Ok(trimmed)
 }
 
-/// Number and reason of a status that an app may give.
+/// Number and reason of a status, if an app may give this status.
 fn split_status(bytes: &[u8]) -> Option<(u16, &[u8])> {
     let (code, reason) = bytes.split_first_chunk::<3>()?;
     let reason = match reason {
@@ -447,7 +444,7 @@ fn bytes_of<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
     Ok(bytes.as_bytes())
 }
 
-/// What a str or bytes says, as gunicorn takes both for hints.
+/// The bytes of a str or bytes, both of which gunicorn accepts for hints.
 fn octets_of<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
     if let Ok(bytes) = object.cast::<PyBytes>() {
         return Ok(bytes.as_bytes().into());
@@ -455,7 +452,7 @@ fn octets_of<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
     latin1(str_of(object, || "a name or a value of a hint".to_owned())?)
 }
 
-/// PEP 3333's strings stand for bytes.
+/// The bytes that a str stands for in PEP 3333.
 fn latin1<'a>(text: &'a Bound<'_, PyString>) -> PyResult<Cow<'a, [u8]>> {
     let text = text.to_str()?;
     if text.is_ascii() {

@@ -1,5 +1,4 @@
-//! The operator's hooks, which are functions in Python: those of the process tree, and the two that
-//! run for each request.
+//! The operator's hooks, which are Python functions: the hooks of the process tree, and the two that run for each request.
 
 use std::io;
 
@@ -18,7 +17,7 @@ use crate::host::describe;
 use crate::response::Response;
 use crate::wsgi::traceback;
 
-/// Runs the hook of this moment, if the configuration has one.
+/// Runs this hook, if the configuration has it.
 pub(crate) fn run(py: Python<'_>, host: &Py<PyAny>, hook: Hook) -> Result<(), LoadError> {
     let run = intern!(py, "hook");
     let name = hook.name();
@@ -43,26 +42,26 @@ pub(crate) fn run(py: Python<'_>, host: &Py<PyAny>, hook: Hook) -> Result<(), Lo
     })
 }
 
-/// Has the worker listen at an address of its own: a JSON object of `address` and options, or a text
-/// that holds both. Gives the address with the port in force, or `None` while it is in use.
+/// Has the worker listen at an address of its own. `wanted` is a JSON object of `address` and options, or a text that holds both. Returns the address
+/// with the port in force, or `None` while the address is in use.
 pub(crate) fn listen(py: Python<'_>, worker: &Worker, wanted: &str) -> PyResult<Option<String>> {
     let wrong = |problem: String| PyValueError::new_err(problem);
     let bind = Bind::from_json(wanted).map_err(wrong)?;
-    // A host's name may take its time.
+    // Resolving a host's name may take long, so other threads run meanwhile.
     match py.detach(|| worker.listen(&bind)) {
         Ok(address) => Ok(address.map(|address| address.to_string())),
         Err(error) => Err(match call::number(&error) {
-            // The number decides on the class of the exception, which the name of the call would hide.
+            // Python chooses the exception's class by the number, which an error that names the call would hide.
             Some(number) => io::Error::from_raw_os_error(number).into(),
             None => wrong(error.to_string()),
         }),
     }
 }
 
-/// For Python's safe points after a signal, and for whoever finds that the worker should leave: if
-/// it is to leave at once this does not return.
+/// Python calls it at its safe points after a signal, and the worker's threads when they find that the worker should leave. If the worker has to
+/// leave at once, this does not return.
 pub(crate) fn depart_if_told(py: Python<'_>, host: &Py<PyAny>, worker: &Worker) {
-    // Opens the log anew, if that is what the signal was for.
+    // Reopens the log, if that was the signal's purpose.
     worker.should_leave();
     if worker.has_reopened() {
         reopen_logs(py, host);
@@ -70,8 +69,7 @@ pub(crate) fn depart_if_told(py: Python<'_>, host: &Py<PyAny>, worker: &Worker) 
     let Some(code) = worker.depart(|hook| hook.watched(|| run(py, host, hook))) else {
         return;
     };
-    // Seats may be in the middle of requests, so the interpreter cannot be taken down in order;
-    // what the app wants done at its end is done all the same.
+    // Seats may be in the middle of requests, so the interpreter cannot be finalized in order; the app's exit functions run nevertheless.
     let ended = py
         .import("atexit")
         .and_then(|atexit| atexit.call_method0("_run_exitfuncs"));
@@ -81,21 +79,21 @@ pub(crate) fn depart_if_told(py: Python<'_>, host: &Py<PyAny>, worker: &Worker) 
     exit_now(py, code)
 }
 
-/// Ends the process without taking the interpreter down, once what the app has written is out.
+/// Ends the process without finalizing the interpreter, once the app's output is flushed.
 pub(crate) fn exit_now(py: Python<'_>, code: i32) -> ! {
     for stream in ["stdout", "stderr"] {
         let flushed = py
             .import("sys")
             .and_then(|sys| sys.getattr(stream)?.call_method0("flush"));
         if let Err(failure) = flushed {
-            warn!("what the app wrote to {stream} is lost in part: {failure}");
+            warn!("cannot flush {stream}, and part of the app's output is lost: {failure}");
         }
     }
     log::finish();
     process::exit_now(code)
 }
 
-/// Has children that the app forks leave alone what is the worker's.
+/// Has children that the app forks leave the worker's resources alone.
 pub(crate) fn tell_of_forks(py: Python<'_>, worker: &'static Worker) -> PyResult<()> {
     let forsake = move |_: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| worker.forsake();
     let forsake = PyCFunction::new_closure(py, None, None, forsake)?;
@@ -105,7 +103,7 @@ pub(crate) fn tell_of_forks(py: Python<'_>, worker: &'static Worker) -> PyResult
     register.call((), Some(&after)).map(drop)
 }
 
-/// The same for a worker under gevent, whose hub may be what the signal has come to: it cannot run hooks that wait.
+/// Wraps `depart` for a worker under gevent: the signal may have interrupted the hub, which cannot run hooks that wait.
 pub(crate) fn from_any_greenlet<'py>(
     py: Python<'py>,
     depart: Bound<'py, PyCFunction>,
@@ -119,7 +117,7 @@ pub(crate) fn from_any_greenlet<'py>(
     PyCFunction::new_closure(py, None, None, call)
 }
 
-/// If it is what a hook has raised: that hook, and what it was.
+/// If a hook has raised this failure: the hook's name, and the exception.
 pub(crate) fn of_hook(py: Python<'_>, failure: &PyErr) -> Option<(String, PyErr)> {
     let hooks = py.import("stanchion.hooks").ok()?;
     let of_hooks = hooks.getattr(intern!(py, "HookError")).ok()?;
@@ -130,11 +128,11 @@ pub(crate) fn of_hook(py: Python<'_>, failure: &PyErr) -> Option<(String, PyErr)
     Some((name.extract().ok()?, failure.cause(py)?))
 }
 
-/// Opens files of the app's handlers anew.
+/// Reopens the files of the app's log handlers.
 pub(crate) fn reopen_logs(py: Python<'_>, host: &Py<PyAny>) {
     if let Err(failure) = host.call_method0(py, intern!(py, "reopen_logs")) {
         let shown = describe(py, &failure);
-        error!("files of the app's logging cannot be opened anew\n{shown}");
+        error!("cannot reopen the files of the app's log handlers\n{shown}");
     }
 }
 
@@ -142,13 +140,13 @@ pub(crate) fn reopen_logs(py: Python<'_>, host: &Py<PyAny>) {
 pub(crate) struct RequestHooks(Py<PyAny>);
 
 impl RequestHooks {
-    /// `None` if there is none, so that a request pays for no more than the question.
+    /// `None` without such hooks, so that requests then pay only for asking.
     pub(crate) fn of(py: Python<'_>, host: &Py<PyAny>) -> PyResult<Option<Self>> {
         let hooks = host.call_method0(py, intern!(py, "request_hooks"))?;
         Ok((!hooks.is_none(py)).then_some(Self(hooks)))
     }
 
-    /// Before the app: gives `req`, as both hooks see it.
+    /// Runs before the app. Returns `req`, the request as both hooks see it.
     pub(crate) fn begin<'py>(
         &self,
         py: Python<'py>,
@@ -159,7 +157,7 @@ impl RequestHooks {
             .call_method1(intern!(py, "request"), (environ,))
     }
 
-    /// Runs `pre_request`; what it raises is the client's 500.
+    /// Runs `pre_request`; if it raises, the client gets a 500.
     pub(crate) fn before(
         &self,
         py: Python<'_>,
@@ -171,7 +169,7 @@ impl RequestHooks {
             .map(drop)
     }
 
-    /// Runs `post_request`, after the answer; what it raises is only logged.
+    /// Runs `post_request` after the answer; an exception in it is only logged.
     pub(crate) fn after(
         &self,
         py: Python<'_>,

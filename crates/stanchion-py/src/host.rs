@@ -27,12 +27,12 @@ use crate::wsgi::{App, Gateway};
 /// Hosts the app that a Python object loads.
 pub(crate) struct PythonHost {
     host: Py<PyAny>,
-    /// Whether the configuration has any, so that no process runs Python for those that are not there.
+    /// Whether the configuration has hooks. If not, no process runs Python code to look for them.
     has_hooks: bool,
     app: Option<Py<PyAny>>,
-    /// What the template has made for the seats of its workers.
+    /// Gateways that the template has made for the seats of its workers.
     gateways: Vec<Gateway>,
-    /// In a worker that has an event loop: what runs it.
+    /// The object that runs the event loop, in a worker that has one.
     event_loop: Option<Py<PyAny>>,
 }
 
@@ -47,11 +47,11 @@ impl PythonHost {
         }
     }
 
-    /// Makes in the template what its workers would each make for themselves, in pages of their own.
+    /// Makes objects in the template that each worker would otherwise make for itself, in memory that is not shared.
     fn prepare(&mut self, py: Python<'_>, settings: &Settings) -> PyResult<()> {
         crate::environ::prepare(py)?;
         signal_function(py)?;
-        // Hooks may change in a worker what gateways say.
+        // A hook in a worker may change the facts that gateways hold.
         if !settings.is_event_loop() && !self.has_hooks {
             let seats = 0..settings.seats_per_worker();
             let made = seats.map(|_| Gateway::new(py, settings, None));
@@ -60,13 +60,13 @@ impl PythonHost {
         Ok(())
     }
 
-    /// The way of one seat to the app.
+    /// The gateway of one seat.
     fn gateway(&mut self, py: Python<'_>, settings: &Settings) -> PyResult<Gateway> {
         let prepared = self.gateways.pop().map(Ok);
         prepared.unwrap_or_else(|| Gateway::new(py, settings, None))
     }
 
-    /// `None` if no hook runs for each request.
+    /// The hooks for requests; `None` if the configuration has none.
     fn request_hooks(&self, py: Python<'_>) -> PyResult<Option<RequestHooks>> {
         if !self.has_hooks {
             return Ok(None);
@@ -74,8 +74,8 @@ impl PythonHost {
         RequestHooks::of(py, &self.host)
     }
 
-    /// A thread of Python's own for each seat, so that the app finds what it expects in `threading`;
-    /// the main thread waits for the word to leave.
+    /// Runs each seat in a thread that Python started, so that the app finds the threads that it expects in `threading`; the main thread waits until
+    /// the worker should leave.
     fn run_threads(
         &mut self,
         py: Python<'_>,
@@ -86,7 +86,7 @@ impl PythonHost {
         let mut threads = Vec::new();
         for index in 0..worker.seats() {
             let gateway = self.gateway(py, worker.settings())?;
-            // The lock is for the compiler: nobody but this thread has it.
+            // The compiler requires the lock; only this thread uses the gateway.
             let gateway = Mutex::new(gateway);
             let app = Arc::clone(app);
             let run = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
@@ -113,8 +113,8 @@ impl PythonHost {
     }
 }
 
-/// What Python's `signal.signal` wraps: that makes enums of what it is given and gives back, at the cost of a tenth of a
-/// megabyte of each worker that it would share with the others.
+/// The function that Python's `signal.signal` wraps. The wrapper makes enums of its arguments and results, which would cost each worker a tenth of a
+/// megabyte of memory that it otherwise shares with the others.
 fn signal_function(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     static SIGNAL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     SIGNAL.import(py, "_signal", "signal")
@@ -133,14 +133,14 @@ impl Host for PythonHost {
     fn settle(&mut self, settings: &Settings) {
         let settled = Python::attach(|py| {
             self.prepare(py, settings)?;
-            // Garbage first, so that it is not kept for ever; then everything that lives moves out of
-            // the collector's sight, which would else write to each object and unshare its page.
+            // Collects garbage first, so that it is not kept for ever. Then all living objects move out of the collector's sight, which would
+            // otherwise write to each of them and unshare its page.
             let gc = py.import("gc")?;
             gc.call_method0("collect")?;
             gc.call_method0("freeze").map(drop)
         });
         if let Err(error) = settled {
-            warn!("what the app loaded is shared less well: {error}");
+            warn!("workers share less memory with the template: {error}");
         }
     }
 
@@ -214,7 +214,7 @@ impl Host for PythonHost {
             self.run_threads(py, worker, &app)
         })
         .map_err(|error: PyErr| {
-            // Threads that were started must not go on without the one that watches them.
+            // Threads that were started must not go on without the main thread, which watches them.
             worker.leave();
             error.to_string()
         })
@@ -252,7 +252,9 @@ impl Host for PythonHost {
                 .call_method1(py, intern!(py, "enter"), (listen,))
                 .map(drop)
         })
-        .map_err(|error: PyErr| format!("Python cannot be told of signals: {error}"))
+        .map_err(|error: PyErr| {
+            format!("cannot set up Python's signal handlers and hooks in a worker: {error}")
+        })
     }
 
     fn run_hook(&mut self, hook: Hook) -> Result<(), LoadError> {
@@ -268,7 +270,9 @@ impl Host for PythonHost {
             has_scribe.extract::<bool>(py)
         });
         has_scribe.unwrap_or_else(|error| {
-            error!("whether the settings ask for a scribe cannot be told: {error}");
+            error!(
+                "cannot find out whether the settings ask for a scribe, so none starts: {error}"
+            );
             false
         })
     }
@@ -289,7 +293,7 @@ impl Host for PythonHost {
     }
 
     fn let_threads_run(&mut self, moment: Duration) {
-        // The master holds the interpreter's lock all the time.
+        // The master holds the interpreter's lock all the rest of the time.
         Python::attach(|py| py.detach(|| std::thread::sleep(moment)));
     }
 
@@ -313,7 +317,7 @@ impl Host for PythonHost {
                 .map_err(|error| describe(py, &error))
         })?;
         self.has_hooks = has_hooks(&self.host);
-        // Checked by the same table a moment ago.
+        // The same table has checked these settings a moment ago.
         Settings::from_json(&text).map_err(|error| error.to_string())
     }
 
@@ -321,7 +325,7 @@ impl Host for PythonHost {
         let done = Python::attach(|py| self.host.call_method0(py, intern!(py, "revert")));
         self.has_hooks = has_hooks(&self.host);
         if let Err(error) = done {
-            error!("the configuration before the last one cannot be taken up again: {error}");
+            error!("cannot restore the previous configuration: {error}");
         }
     }
 
@@ -331,7 +335,7 @@ impl Host for PythonHost {
             found.extract::<(Vec<OsString>, PathBuf)>(py)
         });
         let (command, directory) = found.unwrap_or_else(|error| {
-            error!("it is not known how this process was started: {error}");
+            error!("cannot find out how this process was started: {error}");
             (Vec::new(), PathBuf::from("."))
         });
         StartedAs { command, directory }
@@ -357,12 +361,12 @@ fn has_hooks(host: &Py<PyAny>) -> bool {
             .extract::<bool>(py)
     });
     has_hooks.unwrap_or_else(|error| {
-        error!("whether there are hooks cannot be told, so they are looked for each time: {error}");
+        error!("cannot find out whether there are hooks, so each event looks for one: {error}");
         true
     })
 }
 
-/// What the loader raises, other than for the app's own faults.
+/// Sorts the loader's exceptions: the app has another interface, or cannot be loaded.
 fn not_loaded(py: Python<'_>, error: &PyErr) -> NotLoaded {
     let other = py
         .import("stanchion.loader")
@@ -375,7 +379,7 @@ fn not_loaded(py: Python<'_>, error: &PyErr) -> NotLoaded {
     })
 }
 
-/// The trimmed traceback and the advice, as the loader words them.
+/// The shortened traceback and the advice, in the loader's words.
 pub(crate) fn describe(py: Python<'_>, error: &PyErr) -> String {
     let described = py.import("stanchion.loader").and_then(|loader| {
         loader
@@ -385,7 +389,7 @@ pub(crate) fn describe(py: Python<'_>, error: &PyErr) -> String {
     described.unwrap_or_else(|_| error.to_string())
 }
 
-/// Pulls and answers requests until it is time to leave. The interpreter is let go only to wait.
+/// Takes and answers requests until the worker should leave. The thread releases the interpreter only to wait.
 fn pull(py: Python<'_>, app: &App, seat: &Seat<'static>, gateway: &mut Gateway) {
     while let Some(taken) = seat.take().or_else(|| py.detach(|| seat.wait())) {
         gateway.answer(py, app, seat, taken);

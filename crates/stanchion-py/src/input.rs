@@ -1,4 +1,4 @@
-//! `wsgi.input` of a request without a body, of which most apps ask nothing.
+//! `wsgi.input` of a request without a body; most apps never use it.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -9,19 +9,19 @@ use crate::kept::references;
 
 static BYTES_IO: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
-/// `io.BytesIO`, in which a body in memory is.
+/// `io.BytesIO`, in which the app gets a body in memory.
 pub(crate) fn bytes_io(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     BYTES_IO.import(py, "io", "BytesIO")
 }
 
-/// Has `isinstance` say that an [`EmptyInput`] is a file.
+/// Makes `isinstance` treat an [`EmptyInput`] as a file.
 pub(crate) fn register(py: Python<'_>) -> PyResult<()> {
     let base = py.import("io")?.getattr("BufferedIOBase")?;
     base.call_method1("register", (PyType::new::<EmptyInput>(py),))?;
     Ok(())
 }
 
-/// An empty `BytesIO` that is made once it is asked for anything.
+/// An empty `BytesIO` that is made only when the app asks for anything.
 #[pyclass(frozen, module = "stanchion")]
 pub(crate) struct EmptyInput {
     file: PyOnceLock<Py<PyAny>>,
@@ -80,7 +80,7 @@ impl EmptyInput {
             .call_method1(intern!(py, "__exit__"), failure)
     }
 
-    /// Whatever else a `BytesIO` has.
+    /// All other attributes of a `BytesIO`.
     fn __getattr__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         self.file(py)?.getattr(name)
     }
@@ -93,7 +93,7 @@ impl EmptyInput {
         self.file(name.py())?.delattr(name)
     }
 
-    /// What `copy` and `pickle` make is a `BytesIO`.
+    /// `copy` and `pickle` make a `BytesIO` of it.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let state = self.file(py)?.call_method0(intern!(py, "__getstate__"))?;
         (bytes_io(py)?, (), state).into_pyobject(py)
@@ -114,7 +114,7 @@ impl EmptyInput {
         Ok(file.bind(py))
     }
 
-    /// Whether it is as it was made, and nobody has it but those `holders`.
+    /// Whether it is unused, and only those `holders` refer to it.
     pub(crate) fn is_untouched(this: &Py<Self>, py: Python<'_>, holders: usize) -> bool {
         references(py, this) == holders && this.get().file.get(py).is_none()
     }

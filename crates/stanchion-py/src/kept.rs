@@ -1,20 +1,20 @@
-//! What is made once and used for one request after the other, unless the app has kept it.
+//! Checks whether the app has kept objects that are made once and used for one request after another.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
 static WEAK_COUNT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
-/// How many references there are to an object. Weak ones do not count.
+/// The number of references to an object, without weak ones.
 #[expect(
     deprecated,
-    reason = "what is to be used instead, of pyo3::ffi, is unsafe, and this is the same"
+    reason = "its replacement in pyo3::ffi is unsafe, and does the same"
 )]
 pub(crate) fn references<T>(py: Python<'_>, object: &Py<T>) -> usize {
     object.get_refcnt(py).unsigned_abs()
 }
 
-/// Whether there are weak references to one of these: by it the app would find it again in a later request.
+/// Whether there are weak references to one of these objects: the app could use one to reach the object in a later request.
 pub(crate) fn is_one_weakly_held<const N: usize>(
     py: Python<'_>,
     objects: [&Py<PyAny>; N],

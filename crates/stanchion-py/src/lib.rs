@@ -1,5 +1,5 @@
-//! `stanchion._stanchion`: hosts WSGI apps for the server, and shows it its settings. It
-//! translates between Python and Rust and decides nothing.
+//! `stanchion._stanchion`: hosts WSGI and ASGI apps for the server, and gives Python access to the server's settings. It translates between Python
+//! and Rust and decides nothing.
 
 mod answer;
 mod answerer;
@@ -26,12 +26,12 @@ mod wsgi;
 use pyo3::prelude::*;
 use stanchion_sys::charge::Charging;
 
-/// The acceptor charges its memory to clients. Other processes count nothing, and each of their blocks is eight bytes longer.
+/// The acceptor charges its memory to clients. The other processes count nothing, but each of their blocks is eight bytes longer.
 #[global_allocator]
 static ALLOCATOR: Charging = Charging;
 
 /// The Rust core.
-// Free-threaded Python takes its GIL with us: nothing here was tested without one.
+// Free-threaded Python enables its GIL for this module, because the module was never tested without one.
 #[pymodule(gil_used = true)]
 mod _stanchion {
     use std::ffi::OsString;
@@ -53,44 +53,42 @@ mod _stanchion {
         schema_json()
     }
 
-    /// Merges and checks layers of settings, the lowest first: a JSON list of
-    /// `{"origin": str, "values": {name: raw}}`. Gives a JSON object with `values`, `errors`
-    /// and `unknown`.
+    /// Merges and checks layers of settings, the lowest first: a JSON list of `{"origin": str, "values": {name: raw}}`. Returns a JSON object with
+    /// `values`, `errors` and `unknown`.
     #[pyfunction]
     fn settings_resolve(layers: &str) -> PyResult<String> {
         resolve_json(layers).map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
-    /// The first place on the way to an absolute path, or what is there, that others than root may change.
+    /// The first directory on the way to an absolute path, or the file there, that other users than root may change.
     #[pyfunction]
     #[allow(clippy::needless_pass_by_value)] // it is made for the call
     fn first_not_roots_alone(path: PathBuf) -> io::Result<Option<OsString>> {
-        // A path would import pathlib, which each start would pay for.
+        // A `PathBuf` would import pathlib, which would slow down each start.
         let first = stanchion_sys::plain_file::first_not_roots_alone(&path)?;
         Ok(first.map(PathBuf::into_os_string))
     }
 
-    /// Writes a line to the error log, for a handler of Python's logging. `level` is one of that module's, where higher
-    /// is louder.
+    /// Writes a line to the error log, for a handler of Python's logging. `level` is a level of that module, in which a higher one is more severe.
     #[pyfunction]
     fn log(level: i32, text: &str) {
         stanchion_server::log::record(level, text);
     }
 
-    /// Writes a line to the error log as another process would have, which has logged it: `time_us` since the epoch.
+    /// Writes a line to the error log for another process, which has logged it: `time_us` is its time since the epoch.
     #[pyfunction]
     fn log_for(pid: i32, time_us: u64, level: i32, text: &str) {
         stanchion_server::log::write_for(pid, time_us, level, text);
     }
 
-    /// Writes text to the error log as it is, for a handler that was given a format of its own.
+    /// Writes text to the error log unchanged, for a handler with a format of its own.
     #[pyfunction]
     fn log_as_it_is(text: &[u8]) {
         stanchion_server::log::raw(text);
     }
 
-    /// What each process of a server would be allowed, by the name of its role: for effective settings as
-    /// for `serve`, started here and now. Raises `ValueError` if it would not start for this.
+    /// The privileges that each process of a server would have, by the name of its role, if `serve` were called here and now with these effective
+    /// settings. Raises `ValueError` if the server would refuse to start because of them.
     #[pyfunction]
     fn privileges(settings: &str) -> PyResult<Vec<(&'static str, String)>> {
         let settings = Settings::from_json(settings)
@@ -98,8 +96,7 @@ mod _stanchion {
         stanchion_server::privileges::plan(&settings).map_err(PyValueError::new_err)
     }
 
-    /// Makes of this process what the app would run as under effective settings, for good. Raises `ValueError`
-    /// if that cannot be.
+    /// Gives this process, for good, the privileges that the app would have under effective settings. Raises `ValueError` if that is impossible.
     #[pyfunction]
     fn become_app(settings: &str) -> PyResult<()> {
         let settings = Settings::from_json(settings)
@@ -107,8 +104,8 @@ mod _stanchion {
         stanchion_server::privileges::become_app(&settings).map_err(PyValueError::new_err)
     }
 
-    /// Checks the certificates and keys that effective settings name, as `serve` would; gives what clients will not like of
-    /// them, now or soon. Raises `ValueError` if they cannot be served with.
+    /// Checks the certificates and keys in effective settings, as `serve` would. Returns warnings about those that clients refuse now or will soon.
+    /// Raises `ValueError` if the server cannot use them.
     #[pyfunction]
     fn check_credentials(settings: &str) -> PyResult<Vec<String>> {
         let settings = Settings::from_json(settings)
@@ -116,17 +113,17 @@ mod _stanchion {
         stanchion_server::check_credentials(&settings).map_err(PyValueError::new_err)
     }
 
-    /// Waits a moment for this process to have one thread, as it must have before the server forks. Raises `ValueError`,
-    /// which names the others, if they stay.
+    /// Waits a moment until this process has only one thread, which the server needs before it forks. Raises `ValueError` with the names of the other
+    /// threads if they stay.
     #[pyfunction]
     fn refuse_threads(host: Py<PyAny>) -> PyResult<()> {
         let host = &mut PythonHost::new(host);
         stanchion_server::refuse_at_start(host).map_err(PyValueError::new_err)
     }
 
-    /// The listening sockets of a network namespace and what `files` say in there, as a JSON object.
-    /// Without a `namespace`, a path such as `/proc/PID/ns/net`, it is our own; to enter another one
-    /// takes root. To count connections that are half open costs milliseconds.
+    /// The listening sockets of a network namespace and the contents of `files` in it, as a JSON object. `namespace` is a path such as
+    /// `/proc/PID/ns/net`, and entering it takes root; without it the process's own namespace is used. Counting half-open connections costs
+    /// milliseconds.
     #[pyfunction]
     #[pyo3(signature = (files, namespace=None, half_open=true))]
     fn network_view(
@@ -138,9 +135,8 @@ mod _stanchion {
         Ok(py.detach(move || network::view_json(namespace.as_deref(), &files, half_open))?)
     }
 
-    /// Runs the server with effective settings, a JSON object of `{name: value}`, for the app
-    /// that `host.load()` gives. Returns in the master and in each worker, with the exit code of
-    /// that process. `launcher` is the pipe at whose other end somebody waits to be told how the start went.
+    /// Runs the server with effective settings, a JSON object of `{name: value}`, for the app that `host.load()` returns. Returns in the master and
+    /// in each worker, with the exit code of that process. `launcher` is a pipe: the process at its other end waits for the result of the start.
     #[pyfunction]
     #[pyo3(signature = (settings, host, launcher=None))]
     fn serve(settings: &str, host: Py<PyAny>, launcher: Option<i32>) -> PyResult<i32> {

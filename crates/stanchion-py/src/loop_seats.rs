@@ -6,18 +6,19 @@ use std::sync::Arc;
 use stanchion_server::{BEAT_US, Inbox, Seat, Taken, Worker};
 use stanchion_sys::clock::monotonic_us;
 
-/// So long a request is left to a worker that runs fewer.
+/// How long a loop leaves a request to a worker that runs fewer requests.
 const LEFT_US: u64 = 500;
 
-/// A loop that turns so late runs an app that blocks it: what it has taken waits for each other.
+/// A loop that turns this late runs an app that blocks it: the requests that it has taken wait for each other.
 const LATE_US: u64 = 5_000;
-/// So many usual heartbeats after that it takes one request at a time, and the next once the app was called for that: 10 s.
+/// For this many usual heartbeats (10 s) after a late one the loop takes one request at a time, and the next only after the app was called for that
+/// one.
 const CAREFUL_BEATS: u32 = 40;
 
-/// A turn looks so often whether there is more before what the loop runs has its turn.
+/// How often a turn looks for more requests before the loop's other tasks get their turn.
 pub(crate) const LOOKS_MAX: usize = 4;
 
-/// One of the seats of a loop, and the request that it has taken.
+/// A seat of a loop with the request that it has taken.
 pub(crate) struct Seated {
     pub(crate) number: u16,
     pub(crate) seat: Arc<Seat<'static>>,
@@ -29,36 +30,36 @@ pub(crate) struct LoopSeats {
     worker: &'static Worker,
     inbox: Inbox<'static>,
     seats: Vec<Arc<Seat<'static>>>,
-    /// Which of them have no request; the last to be freed is taken next.
+    /// The seats without a request; the last to be freed is used next.
     idle: Vec<u16>,
-    /// The request that was left to other workers, and since when. The acceptor calls again if nobody takes it.
+    /// The request that the loop has left to other workers, and since when. The acceptor calls this worker again if no worker takes the request.
     left: Option<(u64, u64)>,
-    /// For so many usual heartbeats it takes one request at a time.
+    /// For this many more usual heartbeats the loop takes one request at a time.
     careful_beats: u32,
-    /// It has taken one so, and looks for the next once the app was called.
+    /// The loop has taken a request in that way, and looks for the next once the app was called.
     wants_next: bool,
-    /// A further turn is to come by itself.
+    /// A further turn is scheduled already.
     is_turning: bool,
-    /// It has taken a request since the heartbeat before.
+    /// The loop has taken a request since the last heartbeat.
     has_taken: bool,
     pace: Pace,
-    /// How often it shows that it turns while it has nothing to do: a host of many workers sleeps better.
+    /// The interval of heartbeats while the loop has nothing to do; it is longer, so that a host with many workers can sleep.
     rest_us: u64,
 }
 
-/// When the next heartbeat of a loop comes.
+/// The pace of a loop, which decides when its next heartbeat comes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pace {
     /// After [`BEAT_US`].
     Usual,
-    /// After `rest_us`, since there is nothing to do.
+    /// After `rest_us`, because the loop has nothing to do.
     Resting,
-    /// It was to come after that, and now there is something to do.
+    /// The heartbeat was planned for after `rest_us`, but now the loop has work, so it has to come sooner.
     Hastening,
 }
 
 impl LoopSeats {
-    /// Sits down at all of them.
+    /// Occupies all seats of the worker.
     pub(crate) fn new(worker: &'static Worker) -> Self {
         let seats: Vec<_> = worker.all_seats().into_iter().map(Arc::new).collect();
         Self {
@@ -76,14 +77,14 @@ impl LoopSeats {
         }
     }
 
-    /// How many requests to take now. What is another worker's part is left to it for a moment; if it is not taken
-    /// then, whoever runs that one is not turning.
+    /// How many requests to take now. The loop leaves another worker's share to that worker for a moment; if the request is still there then, the
+    /// other worker's loop does not turn, and this one takes it.
     pub(crate) fn share(&mut self) -> usize {
         let now_us = monotonic_us();
         let left = self.left.take();
         let oldest = self.worker.oldest_ready();
         let share = match self.worker.fair_share(now_us) {
-            // The app is yet to be called for the one that was taken before.
+            // The app was not called yet for the request that was taken before.
             _ if self.is_careful() && self.is_turning => return 0,
             share if self.is_careful() => share.min(1),
             share => share,
@@ -102,7 +103,7 @@ impl LoopSeats {
         0
     }
 
-    /// How many seconds the next heartbeat is to come after this one, which is about to be told.
+    /// How many seconds the next heartbeat comes after this one, which the caller records right after this call.
     pub(crate) fn pace_s(&mut self, has_sessions: bool) -> f64 {
         let has_work = mem::take(&mut self.has_taken) || self.running() > 0 || has_sessions;
         self.pace = if has_work || self.worker.should_leave() {
@@ -120,7 +121,7 @@ impl LoopSeats {
         }
     }
 
-    /// Whether the next heartbeat is to come at the usual pace, counted from now.
+    /// Whether the next heartbeat has to be rescheduled, at the usual pace from now on.
     pub(crate) fn wants_beat(&mut self) -> bool {
         let is_hastening = self.pace == Pace::Hastening;
         if is_hastening {
@@ -129,7 +130,7 @@ impl LoopSeats {
         is_hastening
     }
 
-    /// The loop turns, so much later than was planned.
+    /// Records a heartbeat: the loop turns, `lag_us` later than planned.
     pub(crate) fn beat(&mut self, lag_us: u64) {
         self.inbox.beat(monotonic_us(), lag_us, self.pace_us());
         self.careful_beats = if lag_us >= LATE_US {
@@ -163,24 +164,25 @@ impl LoopSeats {
         })
     }
 
-    /// A seat is through with its request.
+    /// Frees a seat whose request is over.
     pub(crate) fn is_free(&mut self, number: u16) {
         self.seats[usize::from(number)].served();
         self.idle.push(number);
     }
 
-    /// How many have a request.
+    /// The number of seats with a request.
     pub(crate) fn running(&self) -> usize {
         self.seats.len() - self.idle.len()
     }
 
-    /// Whether there is more to take than was this worker's share, or the app is to be called before there may be.
+    /// Whether the loop should turn again: there is a request that it has not left to another worker, or it takes the next one only once the app was
+    /// called.
     pub(crate) fn has_more(&self) -> bool {
         self.wants_next
             || !self.idle.is_empty() && self.left.is_none() && self.seats[0].sees_request()
     }
 
-    /// A turn begins, which had been asked for or not.
+    /// Begins a turn; `is_further` if the loop has asked for it.
     pub(crate) fn turns(&mut self, is_further: bool) {
         if is_further {
             self.is_turning = false;
@@ -190,17 +192,17 @@ impl LoopSeats {
         self.inbox.awake();
     }
 
-    /// A further turn is wanted; true if it is to be asked for.
+    /// Asks for a further turn; true if the caller has to schedule it.
     pub(crate) fn wants_turn(&mut self) -> bool {
         !mem::replace(&mut self.is_turning, true)
     }
 
-    /// Says that the loop may sleep; false if there is something for it.
+    /// Announces that the loop may sleep; false if there is work for it.
     pub(crate) fn try_sleep(&self) -> bool {
         if !self.inbox.try_sleep() {
             return false;
         }
-        // Looked at once more: what came in between was announced to nobody.
+        // Looks once more, because a request that came before the announcement has woken no loop.
         let sleeps = self.is_turning || self.worker.should_leave() || !self.has_more();
         if !sleeps {
             self.inbox.awake();

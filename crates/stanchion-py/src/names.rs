@@ -1,4 +1,4 @@
-//! What the fields of requests are called in an environ, remembered by how they were sent.
+//! The keys of fields in an environ, remembered by the names that clients send.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -8,12 +8,12 @@ use pyo3::types::PyString;
 use stanchion_http::VARIABLE;
 use stanchion_http::gateway::{Fate, FieldRules, environ_name};
 
-/// How many names are remembered; a client cannot make us keep more.
+/// How many names are remembered; a client cannot make a worker keep more.
 const NAMES_MAX: usize = 256;
-/// A longer one is not remembered.
+/// A longer name is not remembered.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Fields whose values clients send again and again, in lower case. None that is secret or one client's.
+/// Fields whose values clients send again and again, in lower case. None of them is a secret or identifies a client.
 const USUAL: [&[u8]; 26] = [
     b"accept",
     b"accept-charset",
@@ -43,17 +43,17 @@ const USUAL: [&[u8]; 26] = [
     b"x-requested-with",
 ];
 
-/// What a field is to an environ.
+/// The role of a field in an environ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Its name has an underscore: the app sees it if it is from one of these.
+    /// Its name has an underscore: the app sees it if a trusted proxy sends it, or any client, as these say.
     Underscored {
         proxy: bool,
         anybody: bool,
     },
-    /// A proxy says it of the request by the uwsgi protocol, under this very key.
+    /// A proxy gives it in the uwsgi protocol, under this very key.
     Variable,
-    /// The last one counts.
+    /// A `Content-Length` or `Content-Type`, of which the last one counts.
     Content,
     Host,
     Other,
@@ -66,29 +66,29 @@ pub(crate) struct Name {
     pub(crate) role: Role,
     /// Its value is likely to come again.
     pub(crate) is_usual: bool,
-    /// The same for all ways to write it. `None` if it is not remembered.
+    /// The same number for all spellings of the name. `None` if the name is not remembered.
     number: Option<usize>,
 }
 
 type Places = HashMap<Box<[u8]>, usize, BuildHasherDefault<NameHasher>>;
 
-/// Names by their bytes. One seat's, so that looking takes no lock.
+/// Names by their bytes. Each seat has its own, so that a look-up takes no lock.
 pub(crate) struct Names {
     rules: FieldRules,
     places: Places,
-    /// By their keys in an environ, the first way to write each.
+    /// Places by keys of an environ; for each key, the spelling that came first.
     places_of_keys: Places,
     known: Vec<Name>,
-    /// The last one that is not remembered.
+    /// The last name that is not remembered.
     unknown: Option<Name>,
 }
 
-/// Which names came already in one head.
+/// The names that came already in one head.
 #[derive(Default)]
 pub(crate) struct Seen([u64; NAMES_MAX.div_ceil(64)]);
 
 impl Seen {
-    /// Whether a field of this name may have come before; now it has.
+    /// Whether a field of this name may have come before; notes that it has come now.
     pub(crate) fn again(&mut self, name: &Name) -> bool {
         let Some(number) = name.number else {
             return true;
@@ -120,8 +120,7 @@ impl Names {
         let same = self.places_of_keys.get(key.as_bytes()).copied();
         let known_key = same.map(|place| self.known[place].key.clone_ref(py));
         if self.known.len() == NAMES_MAX || name.len() > NAME_BYTES_MAX {
-            // Some versions of CPython never free an interned string, and a client could have us make as many
-            // as it likes (PEP 683).
+            // Some versions of CPython never free an interned string, and a client could have a worker make any number of them (PEP 683).
             let key = known_key.unwrap_or_else(|| PyString::new(py, &key).unbind());
             return self.unknown.insert(Name::new(name, key, same, &self.rules));
         }
@@ -172,14 +171,14 @@ impl Name {
     }
 }
 
-/// `HTTP_X_REQUEST_ID` for `X-Request-Id`, as an interned string. Not for names that a client has chosen.
+/// `HTTP_X_REQUEST_ID` for `X-Request-Id`, as an interned string. It must not be used for names that a client chooses.
 pub(crate) fn environ_key(py: Python<'_>, name: &[u8]) -> Py<PyString> {
     let mut key = String::new();
     environ_name(name, &mut key);
     PyString::intern(py, &key).unbind()
 }
 
-/// FNV-1a by words. Names are bounded in number, so nobody can make the table slow by choosing them.
+/// FNV-1a by words. The number of names is bounded, so no client can slow down the table by its choice of names.
 #[derive(Default)]
 pub(crate) struct NameHasher(u64);
 
@@ -202,7 +201,7 @@ impl Hasher for NameHasher {
         self.add(number as u64);
     }
 
-    /// The table looks at the uppermost bits and the lowest.
+    /// The table uses the uppermost bits and the lowest.
     fn finish(&self) -> u64 {
         self.0 ^ (self.0 >> 32)
     }

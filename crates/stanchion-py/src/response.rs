@@ -17,32 +17,32 @@ use crate::gevent::Rooms;
 use crate::head::Head;
 use crate::strings::text;
 
-/// The longest time that an app may ask for at once: 30 days, as Unicorn's longest timeout.
+/// The longest time that an app may ask for at once: 30 days, like Unicorn's longest timeout.
 const EXTENSION_S_MAX: f64 = 30.0 * 24.0 * 3600.0;
 
 pyo3::create_exception!(
     stanchion,
     ClientGone,
     PyConnectionResetError,
-    "Raised by write() when nobody reads the answer any more."
+    "Raised by write() when the client is gone and reads no more of the answer."
 );
 
 /// See [`Response::told`].
 pub(crate) type Told = (u16, Py<PyString>, Vec<(Py<PyString>, Py<PyString>)>, u64);
 
-/// The answer to a request. It answers one after the other, as long as no app keeps it: see [`Answerer`].
+/// The answer to a request. It answers one request after another, as long as no app keeps it: see [`Answerer`].
 #[pyclass(frozen, module = "stanchion")]
 pub(crate) struct Response {
     state: Mutex<State>,
-    /// Where a greenlet waits for room, so that others run meanwhile. Without it, the thread waits.
+    /// Where a greenlet waits for room while other greenlets run. Without it, the thread waits.
     rooms: Option<Arc<Rooms>>,
 }
 
 struct State {
     answer: Answer,
-    /// A greenlet is in the middle of a piece, and others wait for it to be through.
+    /// A greenlet is in the middle of a piece, and other greenlets wait until the piece is written.
     is_writing: bool,
-    /// The bound method, until [`Response::end`]: afterwards it would keep itself alive.
+    /// The bound method. It refers to the response and would keep it alive, so [`Response::end`] drops it.
     write: Option<Py<PyAny>>,
 }
 
@@ -61,17 +61,16 @@ impl Response {
             drop(state);
             return Err(refusal(exc_info));
         }
-        // Most apps of few words say the same each time, as the very same objects, which have no code of their own.
+        // Most small apps give the same head each time, as the very same strings, and comparing those runs no code of the app.
         let is_known =
             state.answer.stage == Stage::NoHead && state.answer.head.take_in_again(status, headers);
         if !is_known {
             let mut head = match state.answer.stage {
                 Stage::NoHead => std::mem::take(&mut state.answer.head),
-                // If this one is no good, the one before stays.
+                // If the new head is invalid, the one before stays.
                 _ => Head::default(),
             };
-            // What the app gives may have code of its own, which may call this very response: a lock would never come
-            // free.
+            // The app's objects may run code of their own, which may call this very response: it would wait for the lock for ever.
             drop(state);
             head.take_in(status, headers)?;
             state = this.get().lock(py);
@@ -87,19 +86,18 @@ impl Response {
         write.map_or_else(|| this.getattr(intern!(py, "write")), Ok)
     }
 
-    /// PEP 3333's imperative way to send.
+    /// The imperative way to send in PEP 3333.
     fn write(&self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
         self.send_chunk(py, data)
     }
 
-    /// Sends hints ahead of the answer (RFC 8297), as gunicorn has it: nothing if the client takes none, or once the
-    /// head of the answer is out.
+    /// Sends hints ahead of the answer (RFC 8297), like gunicorn: nothing if the client accepts no hints, or once the head of the answer is sent.
     fn early_hints(&self, py: Python<'_>, headers: &Bound<'_, PyAny>) -> PyResult<()> {
         if !self.lock(py).answer.takes_hints() {
             return Ok(());
         }
         let mut hints = Head::default();
-        // Without the lock, as in `start_response`.
+        // Not under the lock, as in `start_response`.
         if !hints.take_in_hints(headers)? {
             return Ok(());
         }
@@ -107,7 +105,7 @@ impl Response {
         sent.map_err(|gone| ClientGone::new_err(gone.to_string()))
     }
 
-    /// Whether nobody waits for the answer any more.
+    /// Whether no client waits for the answer: the client is gone, or the answer is complete.
     fn client_gone(&self, py: Python<'_>) -> bool {
         self.lock(py)
             .answer
@@ -116,10 +114,9 @@ impl Response {
             .is_none_or(Taken::client_gone)
     }
 
-    /// Gives the request at least so many seconds from now. Once the answer is given there is
-    /// nothing left to extend.
+    /// Extends the request's deadline to at least `seconds` from now. Once the answer is complete it does nothing.
     fn extend_deadline(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
-        // Not a number is in no range.
+        // NaN is in no range.
         if !(0.0..=EXTENSION_S_MAX).contains(&seconds) {
             return Err(PyValueError::new_err(format!(
                 "extend_deadline takes seconds from 0 to {EXTENSION_S_MAX} (30 days), not {seconds}"
@@ -132,7 +129,7 @@ impl Response {
     }
 }
 
-/// What `start_response` raises when it takes no head (PEP 3333).
+/// The exception that `start_response` raises when it accepts no head (PEP 3333).
 fn refusal(exc_info: Option<&Bound<'_, PyAny>>) -> PyErr {
     exc_info.map_or_else(
         || PyAssertionError::new_err("start_response was called already"),
@@ -148,7 +145,7 @@ fn raised(exc_info: &Bound<'_, PyAny>) -> PyResult<PyErr> {
 }
 
 impl Response {
-    /// One that has nothing to answer.
+    /// A response that has no request yet.
     pub(crate) fn new(rooms: Option<Arc<Rooms>>) -> Self {
         Self {
             state: Mutex::new(State {
@@ -160,34 +157,32 @@ impl Response {
         }
     }
 
-    /// Keeps its method of that name at hand.
+    /// Keeps the response's own bound method `write`.
     pub(crate) fn keep_write(&self, py: Python<'_>, write: Py<PyAny>) {
         self.lock(py).write = Some(write);
     }
 
-    /// It answers this request from now on.
+    /// Starts to answer this request.
     pub(crate) fn begin(&self, py: Python<'_>, taken: Taken<'static>, request: &RequestRecord<'_>) {
         let mut state = self.lock(py);
         state.answer.begin(taken, request);
         state.is_writing = false;
     }
 
-    /// It answers nothing more, though the app may have kept what belongs to it.
+    /// Answers nothing more, even if the app has kept the response or its methods.
     pub(crate) fn end(&self, py: Python<'_>) {
-        // Dropped without the lock.
+        // Dropped after the lock is released.
         let _write = self.lock(py).write.take();
     }
 
-    /// Other threads of the app may hold the lock while they wait for a slow client; whoever
-    /// waits for the lock lets go of the interpreter.
+    /// Another thread of the app may hold the lock while it waits for a slow client, so a thread that waits for the lock releases the interpreter.
     fn lock<'s>(&'s self, py: Python<'_>) -> MutexGuard<'s, State> {
         self.state
             .lock_py_attached(py)
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For hooks, what became of it: status, reason, fields, and bytes of the body that were sent.
-    /// `None` if nothing was.
+    /// The answer as hooks see it: status, reason, fields, and bytes of the body that were sent. `None` if nothing was sent.
     pub(crate) fn told(&self, py: Python<'_>) -> Option<Told> {
         let answer = &self.lock(py).answer;
         let head = Some(&answer.head).filter(|_| answer.stage == Stage::Sending)?;
@@ -199,7 +194,7 @@ impl Response {
         Some((head.status, text(head.reason()), fields, answer.sent))
     }
 
-    /// Sends a body that is known to be all of it.
+    /// Sends a body that is complete.
     pub(crate) fn send_whole(&self, py: Python<'_>, body: &[u8]) -> PyResult<()> {
         let mut state = self.lock(py);
         put_head(&mut state.answer, py, Some(body.len() as u64))?;
@@ -207,7 +202,7 @@ impl Response {
         Ok(())
     }
 
-    /// Sends a piece, at once: PEP 3333 lets nothing wait for the next one.
+    /// Sends a piece at once: PEP 3333 forbids delaying it until the next one.
     pub(crate) fn send_chunk(&self, py: Python<'_>, chunk: &[u8]) -> PyResult<()> {
         if chunk.is_empty() {
             return Ok(());
@@ -216,7 +211,7 @@ impl Response {
         put_head(&mut state.answer, py, None)?;
         let answer = &mut self.put(py, state, chunk)?.answer;
         if answer.promised == Some(0) {
-            // Nothing more is owed, so the client need not wait for what the app does next.
+            // The body is complete, so the client need not wait for what the app does next.
             answer.complete();
             return Ok(());
         }
@@ -226,7 +221,7 @@ impl Response {
         Ok(())
     }
 
-    /// Has the acceptor send a file; false if it must go through the exchange after all.
+    /// Has the acceptor send a file; false if its bytes must go through the exchange.
     pub(crate) fn send_file(
         &self,
         py: Python<'_>,
@@ -238,7 +233,7 @@ impl Response {
         answer.send_file(seat, file, part, |taken, head| write(taken, py, head))
     }
 
-    /// Writes a piece of the body, waiting for room: the thread with the lock, or a greenlet without it.
+    /// Writes a piece of the body and waits for room: a thread under the lock, a greenlet without it.
     fn put<'s>(
         &'s self,
         py: Python<'_>,
@@ -252,8 +247,8 @@ impl Response {
         }
     }
 
-    /// Writes what there is room for, and lets other greenlets run until there is more. What other greenlets give to
-    /// the same answer meanwhile comes behind this piece.
+    /// Writes as much as there is room for, and lets other greenlets run until there is more. Pieces that other greenlets give to the same answer
+    /// meanwhile follow behind this one.
     fn put_by_turns<'s>(
         &'s self,
         py: Python<'_>,
@@ -286,7 +281,7 @@ impl Response {
             state = self.lock(py);
             if let Err(thrown) = waited {
                 if let Some(taken) = state.answer.taken.take() {
-                    // Part of a piece is out, or none of one that was counted: nobody knows what there is.
+                    // A part of the piece was sent, or nothing although it was counted: the body cannot be completed.
                     taken.finish(Ending::Broken);
                 }
                 return Err(thrown);
@@ -298,13 +293,13 @@ impl Response {
         let slot = state.answer.taken.as_ref().map(Taken::slot);
         drop(state);
         if let Some(slot) = slot {
-            // Whoever waited for us.
+            // Wakes the greenlets that wait until this piece is written.
             rooms.tell(py, slot)?;
         }
         Ok(self.lock(py))
     }
 
-    /// There is nothing more.
+    /// Ends the answer: the app gives no more.
     pub(crate) fn complete(&self, py: Python<'_>) -> PyResult<()> {
         let answer = &mut self.lock(py).answer;
         put_head(answer, py, Some(0))?;
@@ -312,8 +307,8 @@ impl Response {
         Ok(())
     }
 
-    /// The app has failed: 500 if nothing is out yet, else the client must see that what it got
-    /// is not whole.
+    /// Ends the answer after a failure of the app: with a 500 if nothing was sent yet, else in a way that shows the client that its answer is
+    /// incomplete.
     pub(crate) fn fail(&self, py: Python<'_>) {
         let answer = &mut self.lock(py).answer;
         answer.fail(py, |taken, bytes| write(taken, py, bytes));
@@ -332,7 +327,7 @@ fn write(taken: &mut Option<Taken<'static>>, py: Python<'_>, bytes: &[u8]) -> Py
     let written = if taken.has_room(bytes.len()) {
         taken.write(bytes)
     } else {
-        // It may have to wait for a slow client.
+        // Writing may have to wait for a slow client.
         py.detach(|| taken.write(bytes))
     };
     written.map_err(|gone| ClientGone::new_err(gone.to_string()))

@@ -1,4 +1,4 @@
-//! Python's logging, in a scribe.
+//! Python's logging in the log process (the scribe).
 
 use std::time::{Duration, Instant};
 
@@ -9,15 +9,15 @@ use tracing::error;
 
 use crate::host::describe;
 
-/// How often it is told that handlers raise.
+/// The least time between two log lines about handlers that raise.
 const FAILED_EVERY: Duration = Duration::from_secs(10);
 
-/// What `stanchion.scribe.Scribe` does.
+/// Passes log lines to `stanchion.scribe.Scribe`.
 pub(crate) struct PythonLogging {
     scribe: Py<PyAny>,
-    /// Calls that raised and were not told of.
+    /// Calls that raised since the last log line about it.
     failed: u64,
-    /// When some were told of last.
+    /// The time of the last log line about it.
     told: Option<Instant>,
 }
 
@@ -30,7 +30,7 @@ impl PythonLogging {
         }
     }
 
-    /// What the operator's own code raises is told now and then.
+    /// Logs an exception of the operator's own code, but not more often than [`FAILED_EVERY`].
     fn tell(&mut self, done: PyResult<()>) {
         let Err(error) = done else { return };
         self.failed += 1;
@@ -41,7 +41,7 @@ impl PythonLogging {
         let failed = std::mem::take(&mut self.failed);
         let described = Python::attach(|py| describe(py, &error));
         error!(
-            "the settings of logging have code that fails, and lines are lost lines={failed}\n{described}"
+            "the operator's logging code raises, and log lines are lost lines={failed}\n{described}"
         );
     }
 }

@@ -1,16 +1,16 @@
-//! Strings of Python made of a request's bytes, kept while they are likely to be wanted again.
+//! Python strings made of a request's bytes, kept while they are likely to come again.
 
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-/// How many strings a seat keeps. A new one takes the place of one whose bytes look alike.
+/// How many strings a seat keeps. A new string replaces the one at the place that its bytes select.
 const PLACES: usize = 128;
-/// A longer one is not kept, nor in a template.
+/// A longer string is kept neither here nor in a template.
 pub(crate) const KEPT_BYTES_MAX: usize = 256;
-/// How many ports a seat keeps the strings of: clients that stay connected come with the same ones.
+/// For how many ports a seat keeps strings: clients that stay connected come from the same ports.
 const PORTS: usize = 256;
 
-/// Bytes as PEP 3333 wants them: a str whose characters are the bytes (latin-1).
+/// Bytes in the form of PEP 3333: a str whose characters are the bytes (latin-1).
 pub(crate) fn text<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
     if bytes.is_ascii() {
         return PyString::from_bytes(py, bytes).expect("there is memory for a string of ASCII");
@@ -19,7 +19,7 @@ pub(crate) fn text<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
     PyString::new(py, &text)
 }
 
-/// Strings by their bytes. One seat's, so that looking takes no lock.
+/// Strings by their bytes. Each seat has its own, so that a look-up takes no lock.
 pub(crate) struct Strings {
     places: Vec<Option<(Vec<u8>, Py<PyString>)>>,
     ports: Vec<Option<(u16, Py<PyString>)>>,
@@ -33,7 +33,7 @@ impl Strings {
         }
     }
 
-    /// [`text`] for bytes that may well come again.
+    /// [`text`] for bytes that are likely to come again.
     pub(crate) fn text<'py>(&mut self, py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
         if bytes.len() > KEPT_BYTES_MAX {
             return text(py, bytes);
@@ -45,7 +45,7 @@ impl Strings {
             return string.bind(py).clone();
         }
         let string = text(py, bytes);
-        // The memory of the bytes before is used again.
+        // Reuses the memory of the bytes before.
         let mut kept = place.take().map(|(kept, _)| kept).unwrap_or_default();
         kept.clear();
         kept.extend_from_slice(bytes);
@@ -55,7 +55,7 @@ impl Strings {
 
     /// A port in decimal.
     pub(crate) fn port<'py>(&mut self, py: Python<'py>, port: u16) -> Bound<'py, PyString> {
-        // Of two neighbours Linux gives clients the even one.
+        // Linux gives clients the even one of two neighbouring ports.
         let place = &mut self.ports[usize::from(port / 2) % PORTS];
         if let Some((kept, string)) = place
             && *kept == port
@@ -72,8 +72,8 @@ fn vec_of_none<T>(len: usize) -> Vec<Option<T>> {
     std::iter::repeat_with(|| None).take(len).collect()
 }
 
-/// Spreads over the places what differs in length, at the start, in the middle or at the end. It need
-/// keep nobody out: whoever makes strings meet each other has them made anew each time, as without places.
+/// Spreads strings over the places that differ in length, at the start, in the middle or at the end. It need not resist attacks: for a client that
+/// makes strings collide they are made again each time, as without places.
 fn place_of(bytes: &[u8]) -> usize {
     let word = |at: usize| {
         let mut word = [0; 8];

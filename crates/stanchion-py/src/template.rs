@@ -1,4 +1,4 @@
-//! What environs are copies of. Most of what they say of one request is true of the next one as well.
+//! The templates that environs are copies of. Most entries of one request's environ hold for the next request as well.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -9,7 +9,7 @@ use stanchion_server::record::{RequestFacts, RequestRecord};
 use crate::names::{Name, Role};
 use crate::strings::{KEPT_BYTES_MAX, Strings, text};
 
-/// What was sent is remembered up to this length.
+/// Up to this length a request's bytes are remembered.
 const SENT_BYTES_MAX: usize = 1024;
 
 /// An environ that has all keys already, for requests with the same fields in the same order.
@@ -17,38 +17,38 @@ pub(crate) struct Template {
     pub(crate) dict: Py<PyDict>,
     shown: Shown,
     fields: Vec<Field>,
-    /// What the request was like that was shown last. Empty if it is too long, or if the template does not say all of it.
+    /// The bytes of the request that was shown last. Empty if they are too long, or if the template does not show all of the request.
     sent: Vec<u8>,
 }
 
 /// How a request fits a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
-    /// It is what was sent last.
+    /// It equals the request that was shown last.
     Whole,
     /// It has the template's fields.
     Names,
 }
 
-/// A field that such a request has.
+/// A field of requests that fit the template.
 struct Field {
-    /// Its name, as it is sent.
+    /// Its name, as clients send it.
     sent: Box<[u8]>,
     is_host: bool,
     shown: ShownField,
 }
 
 enum ShownField {
-    /// In the template, as its value is likely to come again.
+    /// In the template, because its value is likely to come again.
     Usual(Value),
-    /// In each environ. It may be a secret, so it is not kept.
+    /// In each environ only. It may be a secret, so it is not kept.
     Other(Py<PyString>),
 }
 
-/// What an environ says and its template does not, by key.
+/// Entries of an environ that its template lacks, by key.
 type Unkept<'py> = Vec<(Bound<'py, PyString>, Bound<'py, PyString>)>;
 
-/// A value of a template, and the bytes that it was made of. Both are empty while it is not to be kept.
+/// A value of a template, and the bytes that it was made of. Both are empty while the value is not kept.
 struct Value {
     key: Py<PyString>,
     bytes: Vec<u8>,
@@ -70,7 +70,7 @@ impl Value {
         self.show_with(dict, bytes, unkept, |py| text(py, bytes))
     }
 
-    /// What is too long to keep goes to `unkept`.
+    /// Shows a value in the template; a value that is too long to keep goes to `unkept`.
     fn show_with<'py>(
         &mut self,
         dict: &Bound<'py, PyDict>,
@@ -112,7 +112,7 @@ impl Value {
 }
 
 impl Template {
-    /// One without fields. `dict` has what is true of every request.
+    /// A template without fields. `dict` holds the entries that are the same for every request.
     pub(crate) fn new(dict: Bound<'_, PyDict>) -> PyResult<Self> {
         Ok(Self {
             shown: Shown::new(&dict)?,
@@ -122,7 +122,7 @@ impl Template {
         })
     }
 
-    /// One for requests that have these fields as well, whose names are told apart by their keys.
+    /// A template for requests that have these fields as well, no two of which have the same key.
     pub(crate) fn with_fields<'n>(
         &self,
         py: Python<'_>,
@@ -150,9 +150,9 @@ impl Template {
         })
     }
 
-    /// Whether the request has just these fields, or even says just the same.
+    /// How the request fits the template; `None` if its fields differ.
     pub(crate) fn fit(&self, request: &RequestRecord<'_>) -> Option<Fit> {
-        // No record is empty. On a unix socket the server's name is what the Host field says.
+        // No record is empty. On a unix socket the server's name comes from the Host field, so an environ then needs a look at the fields.
         if self.sent == request.as_sent && !request.facts.server_port.is_empty() {
             return Some(Fit::Whole);
         }
@@ -164,7 +164,7 @@ impl Template {
         is_fitting.then_some(Fit::Names)
     }
 
-    /// An environ that says it of this request, which fits the template like this.
+    /// Makes the environ of this request, which fits the template in this way.
     pub(crate) fn environ_of<'py>(
         &mut self,
         py: Python<'py>,
@@ -204,8 +204,7 @@ impl Template {
         environ_with(dict, unkept)
     }
 
-    /// An environ that says it of this request, and of its fields only what is `unkept`. `host` is what its Host field
-    /// says.
+    /// Makes the environ of this request; of its fields it has only those in `unkept`. `host` is the value of its Host field.
     pub(crate) fn environ_without_fields<'py>(
         &mut self,
         py: Python<'py>,
@@ -224,7 +223,7 @@ impl Template {
     }
 }
 
-/// What a template says, and more.
+/// A copy of the template with these entries in addition.
 fn environ_with<'py>(
     dict: &Bound<'py, PyDict>,
     unkept: Unkept<'py>,
@@ -236,20 +235,20 @@ fn environ_with<'py>(
     Ok(environ)
 }
 
-/// What a template says of the request that was shown last.
+/// The values in a template that come from the request that was shown last.
 struct Shown {
     method: Value,
     raw_uri: Value,
     path_info: Value,
-    /// Its key alone: it may hold a secret, so in templates it is empty.
+    /// Its key alone: the value may hold a secret, so it is empty in templates.
     query_string: Py<PyString>,
     protocol: Value,
-    /// `None` if none was shown.
+    /// `None` if no request was shown.
     is_https: Option<bool>,
     remote_addr: Value,
     server_name: Value,
     server_port: Value,
-    /// 0 if there is none.
+    /// 0 if the request has none.
     peer_port: u16,
 }
 
@@ -275,7 +274,7 @@ impl Shown {
         })
     }
 
-    /// The same for a copy of the template.
+    /// The same values, for a copy of the template.
     fn clone_ref(&self, py: Python<'_>) -> Self {
         Self {
             method: self.method.clone_ref(py),
@@ -291,7 +290,7 @@ impl Shown {
         }
     }
 
-    /// What a request says of itself, but for its fields.
+    /// Shows the protocol, method and target of a request.
     fn show_request<'py>(
         &mut self,
         dict: &Bound<'py, PyDict>,
@@ -318,7 +317,7 @@ impl Shown {
         Ok(())
     }
 
-    /// Where it came from and how. `host` is what its Host field says.
+    /// Shows where the request came from and how. `host` is the value of its Host field.
     fn show_connection<'py>(
         &mut self,
         dict: &Bound<'py, PyDict>,
@@ -342,7 +341,7 @@ impl Shown {
         self.show_peer_port(dict, facts.peer_port, strings)
     }
 
-    /// On a unix socket there is no such key.
+    /// Shows the client's port. On a unix socket the environ has no such key.
     fn show_peer_port(
         &mut self,
         dict: &Bound<'_, PyDict>,
@@ -363,7 +362,7 @@ impl Shown {
     }
 }
 
-/// Name and port of the listener; on a unix socket, what the Host field says, as in gunicorn.
+/// Name and port of the listener; on a unix socket those in the Host field, as in gunicorn.
 fn server_of<'r>(facts: &RequestFacts<'r>, host: Option<&'r [u8]>) -> (&'r [u8], &'r [u8]) {
     if !facts.server_port.is_empty() {
         return (facts.server_name, facts.server_port);
@@ -373,7 +372,7 @@ fn server_of<'r>(facts: &RequestFacts<'r>, host: Option<&'r [u8]>) -> (&'r [u8],
     host.map_or(own, |host| split_host(host, default_port))
 }
 
-/// A path outside the mount point is left whole: the app will not find it.
+/// The path below the mount point. A path outside the mount point is returned whole: the app will not find it.
 pub(crate) fn below_mount<'p>(path: &'p [u8], script_name: &[u8]) -> &'p [u8] {
     split_mount(path, script_name).unwrap_or(path)
 }

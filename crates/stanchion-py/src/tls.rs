@@ -1,4 +1,4 @@
-//! What an app is told of the TLS by which a request came.
+//! The facts about a request's TLS connection that the app gets.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -7,10 +7,10 @@ use stanchion_server::record::tls_values;
 
 use crate::strings::text;
 
-/// Of these values there is one if a client has shown a certificate: what it says is that client's alone, and is not kept.
+/// Requests have one of these values if a client has shown a certificate: then the values belong to that client alone, and are not kept.
 const OF_CLIENTS: [&str; 2] = ["SSL_CLIENT_CERT", "client_cert_chain"];
 
-/// Variables of environs, kept while requests come by connections that are alike.
+/// Variables of environs, kept while requests come over connections with the same TLS facts.
 #[derive(Default)]
 pub(crate) struct TlsVariables {
     sent: Vec<u8>,
@@ -18,7 +18,7 @@ pub(crate) struct TlsVariables {
 }
 
 impl TlsVariables {
-    /// Has an environ say it.
+    /// Adds the variables to an environ.
     pub(crate) fn show(&mut self, environ: &Bound<'_, PyDict>, sent: &[u8]) -> PyResult<()> {
         let py = environ.py();
         if self.sent == sent {
@@ -42,7 +42,7 @@ impl TlsVariables {
     }
 }
 
-/// ASGI's extension `tls`, likewise.
+/// ASGI's extension `tls`, kept in the same way.
 #[derive(Default)]
 pub(crate) struct TlsExtension {
     sent: Vec<u8>,
@@ -50,7 +50,7 @@ pub(crate) struct TlsExtension {
 }
 
 impl TlsExtension {
-    /// For a scope, whose app may change it.
+    /// Makes the extension for one scope, because the app may change it.
     pub(crate) fn make<'py>(
         &mut self,
         py: Python<'py>,
@@ -78,7 +78,7 @@ fn extension<'py>(py: Python<'py>, sent: &[u8]) -> PyResult<Bound<'py, PyDict>> 
     for name in [
         "server_cert",
         "client_cert_name",
-        // Whose certificate is not accepted is not served.
+        // Always None: a client whose certificate is refused is not served.
         "client_cert_error",
         "tls_version",
         "cipher_suite",

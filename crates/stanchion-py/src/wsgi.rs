@@ -1,4 +1,4 @@
-//! Calls a WSGI app with a request and sends what it gives back (PEP 3333).
+//! Calls a WSGI app with a request and sends the app's answer (PEP 3333).
 
 use std::sync::Arc;
 
@@ -19,31 +19,31 @@ use crate::gevent::Rooms;
 use crate::hooks::RequestHooks;
 use crate::response::{ClientGone, Response};
 
-/// An app, and what is called around it. The seats of a worker share it.
+/// An app, and the hooks around it. The seats of a worker share it.
 pub(crate) struct App {
     app: Py<PyAny>,
     worker: &'static Worker,
     hooks: Option<RequestHooks>,
 }
 
-/// The way of one seat to the app, with what it keeps from one request for the next.
+/// One seat's way to the app, with the objects that it keeps from one request to the next.
 pub(crate) struct Gateway {
     environs: Environs,
-    /// `None` if the app has kept the one before.
+    /// `None` if the app has kept the last one.
     answerer: Option<Answerer>,
     buffer: RequestBuffer,
-    /// Where its answers wait for room, if that is not to stop the thread.
+    /// Where answers wait for room, if waiting must not stop the thread.
     rooms: Option<Arc<Rooms>>,
 }
 
-/// Why a request was not answered as it should be.
+/// The failure of a request.
 struct Failure {
     error: PyErr,
-    /// Whose code it was.
+    /// The code that failed, in words for the log.
     by: &'static str,
 }
 
-/// What the app raised.
+/// A failure of the app.
 fn of_app(error: PyErr) -> Failure {
     Failure {
         error,
@@ -82,7 +82,7 @@ impl Gateway {
                 return;
             }
         };
-        // Before the environ, which has its methods.
+        // Made before the environ, which contains its methods.
         let answerer = match self.answerer.take() {
             Some(answerer) => answerer,
             None => match Answerer::new(py, &self.environs, self.rooms.clone()) {
@@ -109,7 +109,7 @@ impl Gateway {
         self.answerer = answerer
             .reused(py, &self.environs)
             .unwrap_or_else(|failure| {
-                error!("who still has a response cannot be told, so another is made: {failure}");
+                error!("cannot find out whether the app has kept a response, so another is made: {failure}");
                 None
             });
     }
@@ -124,7 +124,7 @@ impl App {
         Self { app, worker, hooks }
     }
 
-    /// The app between the hooks of requests.
+    /// Runs the app between the hooks for requests.
     fn run_with<'py>(
         &self,
         hooks: &RequestHooks,
@@ -164,8 +164,7 @@ impl App {
             .bind(py)
             .call1((environ, answerer.start_response(py)))?;
         let sent = self.send(py, seat, &result, answerer.response());
-        // PEP 3333: called whether or not all went well. A list has none, and most apps of few
-        // words return one.
+        // PEP 3333: `close` is called whether or not all went well. A list has no such method, and most small apps return a list.
         if !result.is_exact_instance_of::<PyList>()
             && let Some(close) = result.getattr_opt(intern!(py, "close"))?
         {
@@ -190,7 +189,7 @@ impl App {
         {
             return Ok(());
         }
-        // The whole body at once: its length is known, and the worker is free once it is there.
+        // The whole body at once: its length is known, and the worker is free once it is written.
         if let Some(only) = only_item(result)? {
             return response.send_whole(py, bytes(&only)?.as_bytes());
         }
@@ -219,12 +218,12 @@ impl App {
             let what = request.describe();
             error!(target: EXCEPTION, "{by} failed at {what}\n{}", traceback(py, failure));
         }
-        // Also when the client has gone: the slot goes back, however long the app keeps `environ`.
+        // Also if the client is gone: the slot is freed now, however long the app keeps `environ`.
         answerer.response().fail(py);
     }
 }
 
-/// Whether somebody has killed the greenlet, as gevent does at the end of the process: that is no failure.
+/// Whether the greenlet was killed, as gevent does at the end of the process: that is no failure.
 fn is_greenlet_exit(py: Python<'_>, failure: &PyErr) -> bool {
     let exit = py
         .import("greenlet")
@@ -232,7 +231,7 @@ fn is_greenlet_exit(py: Python<'_>, failure: &PyErr) -> bool {
     exit.is_ok_and(|exit| failure.matches(py, exit).unwrap_or(false))
 }
 
-/// The failure as Python shows it.
+/// The failure in Python's own form.
 pub(crate) fn traceback(py: Python<'_>, failure: &PyErr) -> String {
     let shown = py.import("traceback").and_then(|traceback| {
         let lines =
@@ -246,7 +245,7 @@ pub(crate) fn traceback(py: Python<'_>, failure: &PyErr) -> String {
     shown.unwrap_or_else(|_| failure.to_string())
 }
 
-/// The one item of a list or tuple that has one.
+/// The only item of a list or tuple with one item.
 fn only_item<'py>(result: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     if let Ok(list) = result.cast_exact::<PyList>() {
         return if list.len() == 1 {

@@ -1,8 +1,8 @@
-//! What `receive` and `send` give: awaitables that do their work when they are awaited, as coroutines do, and are through
-//! at once if they can be, without a turn of the loop, unless much was decompressed in this one.
+//! The awaitables that `receive` and `send` return. Like coroutines they work when they are awaited, and they finish at once if they can, without a
+//! turn of the loop, unless much was decompressed in this turn.
 //!
-//! They are coroutines as far as asyncio goes (`send`, `throw` and `close`), since apps make tasks of them, give them to
-//! `wait_for`, and make them in other threads. Whatever is cancelled before its first step has taken nothing.
+//! They are coroutines as far as asyncio goes (`send`, `throw` and `close`), because apps make tasks of them, pass them to `wait_for`, and make them
+//! in other threads. A call that is cancelled before its first step has taken nothing.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -22,35 +22,35 @@ pub(crate) struct Awaited {
     step: Mutex<Step>,
 }
 
-/// What it does next.
+/// The next step of a call.
 enum Step {
     Receive,
     Send(Py<PyAny>),
-    /// Waits for a future of the loop's, whose iterator this is.
+    /// Waits for a future of the loop, whose iterator this is.
     Wait {
         steps: Py<PyIterator>,
         then: Then,
     },
-    /// Lets others have their turn, and is through.
+    /// Lets other tasks have their turn, and finishes.
     Turn,
-    /// It is through, or somebody is at it.
+    /// The call has finished, or a step of it is running.
     Over,
 }
 
-/// What it does when its wait is over.
+/// The step after a wait.
 enum Then {
     Receive,
-    /// Sends it, of which nothing is taken.
+    /// Sends the message, of which nothing is taken yet.
     Send(Py<PyAny>),
-    /// Nothing: what it sends is taken.
+    /// Finishes: the message that it sends is taken already.
     End,
 }
 
-/// How far a step has come.
+/// The result of a step.
 enum Came {
-    /// To a wait: this goes to the loop.
+    /// The call waits: the loop gets this future.
     Waits(Py<PyAny>),
-    /// To its end: with an event, or nothing.
+    /// The call has finished, with an event or with nothing.
     Through(Option<Py<PyAny>>),
 }
 
@@ -71,14 +71,14 @@ impl Awaited {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nobody waits for what is to come then.
+    /// Notes that the call no longer waits until the message that it has sent is written.
     fn gives_up(&self, py: Python<'_>, then: &Then) {
         if let Then::End = then {
             self.of.give_up_waiting(py);
         }
     }
 
-    /// Goes on as far as it comes.
+    /// Goes on until the call waits or has finished.
     fn go_on(&self, py: Python<'_>) -> PyResult<Came> {
         let mut step = std::mem::replace(&mut *self.lock(py), Step::Over);
         loop {
@@ -146,7 +146,7 @@ impl Awaited {
         }
     }
 
-    /// A step, as of a coroutine; what loops send is always `None`.
+    /// One step, as of a coroutine; asyncio always sends `None`.
     fn send(&self, py: Python<'_>, _value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         match self.go_on(py)? {
             Came::Waits(future) => Ok(future),
@@ -154,7 +154,7 @@ impl Awaited {
         }
     }
 
-    /// It is cancelled, mostly.
+    /// Throws in an exception, which mostly is a cancellation.
     #[pyo3(signature = (*raised))]
     fn throw(&self, py: Python<'_>, raised: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
         let step = std::mem::replace(&mut *self.lock(py), Step::Over);
@@ -165,7 +165,7 @@ impl Awaited {
         let caught = steps
             .bind(py)
             .call_method1(intern!(py, "throw"), raised.clone())?;
-        // No future of asyncio's gets here: they raise what they are given.
+        // asyncio's futures raise the exception that is thrown in, so none of them gets here.
         *self.lock(py) = Step::Wait { steps, then };
         Ok(caught.unbind())
     }
@@ -180,7 +180,7 @@ impl Awaited {
     }
 }
 
-/// What was thrown into it, as `generator.throw` takes it: a class or an exception, then perhaps a value and a traceback.
+/// The exception that was thrown in, in the forms that `generator.throw` takes: a class or an exception, then perhaps a value and a traceback.
 fn thrown(raised: &Bound<'_, PyTuple>) -> PyResult<PyErr> {
     let kind = raised.get_item(0)?;
     let value = raised.get_item(1).ok().filter(|value| !value.is_none());
@@ -192,7 +192,7 @@ fn thrown(raised: &Bound<'_, PyTuple>) -> PyResult<PyErr> {
     Ok(PyErr::from_value(raising))
 }
 
-/// Ends a wait, unless who waited has given up.
+/// Ends a wait, unless the waiting task has given up.
 pub(super) fn resolve(future: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = future.py();
     if !is_done(future)? {
@@ -201,7 +201,7 @@ pub(super) fn resolve(future: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
-/// Ends it by an exception.
+/// Ends a wait by an exception, unless the waiting task has given up.
 pub(super) fn reject(future: &Bound<'_, PyAny>, why: PyErr) -> PyResult<()> {
     let py = future.py();
     if !is_done(future)? {
@@ -210,7 +210,7 @@ pub(super) fn reject(future: &Bound<'_, PyAny>, why: PyErr) -> PyResult<()> {
     Ok(())
 }
 
-/// Whether nobody waits for it any more.
+/// Whether the future is done, so that no task waits for it any more.
 pub(super) fn is_done(future: &Bound<'_, PyAny>) -> PyResult<bool> {
     future
         .call_method0(intern!(future.py(), "done"))?

@@ -1,5 +1,5 @@
-//! What compresses the messages of `WebSockets`: one for all of an event loop, so that one that idles holds none of it, and
-//! all together leave the loop time for its other work.
+//! Compresses and decompresses the messages of `WebSocket`s. All of an event loop share one codec, so that an idle one holds no memory for it, and
+//! one ration, so that together they leave the loop time for its other work.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,19 +7,19 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use stanchion_server::record::{Claim, Close, Codec, Kind, Ration};
 
-/// Shorter messages are sent as they are: they fit into one packet, and alone they have little that comes again.
+/// Shorter messages are sent uncompressed: they fit into one packet, and alone they have little that repeats.
 const DEFLATED_BYTES_MIN: usize = 1 << 10;
 
 pub(super) struct Compression {
     state: Mutex<State>,
-    /// What the message of a client may have, in bytes.
+    /// The most bytes that a client's message may have.
     size_max: usize,
 }
 
 #[derive(Default)]
 struct State {
     codec: Codec,
-    /// Who waits for the next one does so by a future.
+    /// How much may be decompressed in a turn. A WebSocket that waits for the next ration waits for a future.
     ration: Ration<Py<PyAny>>,
 }
 
@@ -37,7 +37,7 @@ impl Compression {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A message of the app's, compressed with a window of so many bits, if it is better sent so.
+    /// Compresses a message of the app, with a window of so many bits; `None` if the message is better sent uncompressed.
     pub(super) fn deflate(
         &self,
         py: Python<'_>,
@@ -49,10 +49,10 @@ impl Compression {
             .flatten()
     }
 
-    /// A message of a client's, as it was.
+    /// Decompresses a client's message.
     ///
     /// # Errors
-    /// How its WebSocket is to be closed, since it is none, or too long.
+    /// The message is malformed or too long, and its WebSocket has to be closed in this way.
     pub(super) fn inflate(
         &self,
         py: Python<'_>,
@@ -62,23 +62,23 @@ impl Compression {
         let read = deflated.len();
         let mut state = self.lock(py);
         let message = state.codec.inflate(kind, deflated, self.size_max);
-        // Of one that is none nobody knows how much was made.
+        // It is unknown how much a malformed message made, so it counts as the most.
         let made = message.as_ref().map_or(self.size_max, Vec::len);
         state.ration.use_up(read.saturating_add(made));
         message
     }
 
-    /// Whether a WebSocket may have a message decompressed, or is to wait until the loop's other work has had its turn.
+    /// Whether a WebSocket may have a message decompressed now. If not, it has to wait until the loop's other work has had its turn.
     pub(super) fn is_for(&self, py: Python<'_>, claim: &mut Claim) -> bool {
         self.lock(py).ration.is_for(claim)
     }
 
-    /// It waits, by this future. Whether the loop is to be asked for [`Self::renew`], in its next turn.
+    /// Has a WebSocket wait, for this future. Returns whether the caller has to make the loop call [`Self::renew`] in its next turn.
     pub(super) fn wait(&self, py: Python<'_>, claim: &mut Claim, future: Py<PyAny>) -> bool {
         self.lock(py).ration.wait(claim, future)
     }
 
-    /// The next turn has come: gives the futures of those who wait.
+    /// Begins a new ration, in the next turn. Returns the futures of the WebSockets that wait.
     pub(super) fn renew(&self, py: Python<'_>) -> Vec<Py<PyAny>> {
         self.lock(py).ration.renew()
     }

@@ -1,4 +1,4 @@
-//! The extensions of HTTP that a scope names: what an app may send besides.
+//! The extensions of HTTP that a scope names: messages that an app may send in addition.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ impl Extensions {
         }
     }
 
-    /// Names them, each with a dict of its own, which is the app's to change.
+    /// Names them in a scope, each with a dict of its own, which the app may change.
     pub(super) fn name_in(self, extensions: &Bound<'_, PyDict>) -> PyResult<()> {
         let py = extensions.py();
         if self.files {
@@ -58,7 +58,7 @@ impl Extensions {
     }
 }
 
-/// The log adds this to an answer that is not whole: a middleware may have dropped the rest of it.
+/// The log adds this to the report of an incomplete answer: a middleware may have dropped the rest of it.
 impl fmt::Display for Extensions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.names().collect();

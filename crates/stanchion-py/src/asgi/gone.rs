@@ -1,18 +1,18 @@
-//! Exceptions that come of a client that has gone. They are not the app's fault, and so nothing for the log.
+//! Exceptions that a client has caused by leaving. The app is not at fault, so they are not logged.
 
 use pyo3::prelude::*;
 
 use crate::response::ClientGone;
 
-/// How many exceptions are looked at: each was raised while another was handled, or is one of a group (PEP 654).
+/// How many exceptions are examined: each was raised while another was handled, or is one of a group (PEP 654).
 const LOOKED_AT_MAX: usize = 256;
-/// How deep groups of exceptions may lie in each other to be looked at.
+/// How deeply groups of exceptions may be nested to be examined.
 const GROUPS_MAX: usize = 4;
-/// The frameworks' exception of `receive`'s `http.disconnect`: Starlette's, and those that are named after it.
+/// The exception that frameworks raise on `http.disconnect` from `receive`: Starlette's, and those named after it.
 const OF_DISCONNECT: &str = "ClientDisconnect";
 
-/// Whether it is what `send` has raised, or the framework for a client that has gone, or what the app has made of that: of a
-/// group, each exception in it.
+/// Whether `send` has raised this because the client has gone, or the framework has, or the app has raised it while it handled such an exception. Of
+/// a group, each exception has to be one of these.
 pub(super) fn comes_of_gone_client(py: Python<'_>, failure: &PyErr) -> bool {
     let mut left = LOOKED_AT_MAX;
     comes_of_it(failure.value(py).clone().into_any(), GROUPS_MAX, &mut left)
@@ -39,8 +39,7 @@ fn is_it(one: &Bound<'_, PyAny>) -> bool {
     one.is_instance_of::<ClientGone>() || name().is_ok_and(|name| name == OF_DISCONNECT)
 }
 
-/// Task groups raise what several tasks have raised as one. Python 3.10 has such groups from a package, so only their shape
-/// is known.
+/// Task groups raise the exceptions of several tasks as one. Python 3.10 has such groups from a package, so only the shape of their classes is known.
 fn is_group_of_it(one: &Bound<'_, PyAny>, groups_max: usize, left: &mut usize) -> bool {
     let Some(deeper) = groups_max.checked_sub(1) else {
         return false;

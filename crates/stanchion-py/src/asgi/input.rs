@@ -1,4 +1,4 @@
-//! What comes in of a request's body, as an app gets it.
+//! The body of a request, as it comes in and as an app gets it.
 
 use std::fs::File;
 
@@ -8,17 +8,17 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use stanchion_server::Taken;
 
-/// What of the request's body the app has not got.
+/// The part of the request's body that the app has not got.
 pub(super) enum Input {
     /// In the slot.
     Memory { at: usize, len: usize },
-    /// Likewise, and more comes behind that.
+    /// In the slot, and more comes behind it.
     Begun { at: usize, len: usize },
-    /// It comes.
+    /// It is still coming.
     Coming,
     /// In a file of its own.
     File { file: File, left: u64 },
-    /// Nothing.
+    /// The app has got everything.
     Over,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Part<'py> {
 }
 
 impl<'py> Part<'py> {
-    /// As the app gets it.
+    /// The event with this piece.
     pub(super) fn event(self) -> PyResult<Bound<'py, PyDict>> {
         let py = self.bytes.py();
         let event = PyDict::new(py);
@@ -52,7 +52,7 @@ pub(super) fn in_record<'py>(
     })
 }
 
-/// So many bytes that have come behind that.
+/// The next `len` bytes that have come behind the record.
 pub(super) fn come<'py>(
     py: Python<'py>,
     taken: &mut Taken<'_>,
@@ -64,7 +64,7 @@ pub(super) fn come<'py>(
 fn is_whole(read: usize, len: usize) -> PyResult<()> {
     if read < len {
         return Err(PyOSError::new_err(
-            "what the client has sent has changed its length",
+            "the client's bytes in the slot have changed their length",
         ));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Messages of a WebSocket's client, put together from what comes into the slot.
+//! Messages of a WebSocket's client, assembled from the bytes that come into the slot.
 
 use std::collections::VecDeque;
 use std::io::Read as _;
@@ -15,34 +15,34 @@ use stanchion_server::record::{
 use super::compression::Compression;
 use super::input::come;
 
-/// What has come and the app has not got.
+/// The input that has come and that the app has not got.
 #[derive(Default)]
 pub(super) struct Messages {
-    /// What was taken out of the slot before it was given back.
+    /// Bytes that were taken out of the slot before it was given back.
     kept: VecDeque<u8>,
-    /// Of the head of the next one, as far as it has come.
+    /// The head of the next message, as far as it has come.
     head: [u8; MESSAGE_HEAD_BYTES],
     head_len: usize,
-    /// What that says, once all of it is there, and its payload.
+    /// The content and the length in that head, once it is complete, and the payload so far.
     begun: Option<(Content, usize)>,
     payload: Vec<u8>,
     is_session: bool,
     is_closed: bool,
 }
 
-/// What the client says.
+/// An input from the client.
 pub(super) enum Heard<'py> {
     Message(Kind, Vec<u8>),
-    /// A binary one that was copied to where the app reads it.
+    /// A binary message, which was copied straight into the object that the app gets.
     Bytes(Bound<'py, PyBytes>),
-    /// It is closed, by the client or by the server. The last that comes.
+    /// The client or the server has closed the WebSocket. No input follows.
     Close(Close),
-    /// What cannot be decompressed: it is to be closed.
+    /// A message that cannot be decompressed: the WebSocket has to be closed in this way.
     Fault(Close),
 }
 
 impl Messages {
-    /// The app has accepted: the client may send messages.
+    /// Notes that the app has accepted: the client may send messages.
     pub(super) fn begin(&mut self) {
         self.is_session = true;
     }
@@ -56,10 +56,10 @@ impl Messages {
         self.is_closed
     }
 
-    /// The next one, if all of it is there. Takes no more out of the slot than is of it.
+    /// The next input, if all of it has come. Takes no more out of the slot than belongs to it.
     ///
     /// # Errors
-    /// What is there makes no sense, or there is no memory for it.
+    /// The bytes are malformed, or there is no memory for the message.
     pub(super) fn next<'py>(
         &mut self,
         py: Python<'py>,
@@ -86,7 +86,7 @@ impl Messages {
             && let Some(taken) = taken.as_deref_mut()
             && taken.inflow().0 >= len
         {
-            // All of it, as most are: it is copied to where the app reads it.
+            // All of it has come, as with most messages: it is copied straight into the object that the app gets.
             let bytes = come(py, taken, len)?;
             (self.head_len, self.begun) = (0, None);
             return Ok(Some(Heard::Bytes(bytes)));
@@ -97,7 +97,7 @@ impl Messages {
             let unread = taken
                 .as_ref()
                 .map_or(self.kept.len(), |taken| taken.inflow().0);
-            // Also if nothing is there: the slot is to name itself when there is more.
+            // Reads even if nothing has come, because the slot then announces itself when there is more.
             self.payload.resize(got + unread.clamp(1, len - got), 0);
             let came = read(
                 &mut self.kept,
@@ -109,7 +109,7 @@ impl Messages {
                 return Ok(None);
             }
         }
-        // One that idles holds no memory.
+        // An idle WebSocket holds no memory.
         let payload = std::mem::take(&mut self.payload);
         (self.head_len, self.begun) = (0, None);
         Ok(Some(match content {
@@ -128,7 +128,7 @@ impl Messages {
         }))
     }
 
-    /// The slot goes back: takes all that is in it, which is no more than it can hold.
+    /// Takes everything out of the slot before it is given back, which is no more than a slot can hold.
     pub(super) fn take_rest(&mut self, taken: &mut Taken<'static>) {
         let mut rest = vec![0; taken.inflow().0];
         let came = taken.receive(&mut rest);
@@ -140,7 +140,7 @@ fn our_fault(bad: BadRecord) -> PyErr {
     PyValueError::new_err(format!("{bad}: our fault"))
 }
 
-/// Out of the slot or, once that is given back, out of what was kept.
+/// Reads out of the slot or, once the slot is given back, out of the bytes that were kept.
 fn read(kept: &mut VecDeque<u8>, taken: Option<&mut Taken<'static>>, into: &mut [u8]) -> usize {
     match taken {
         Some(taken) => taken.receive(into),
@@ -149,7 +149,7 @@ fn read(kept: &mut VecDeque<u8>, taken: Option<&mut Taken<'static>>, into: &mut 
     }
 }
 
-/// A message, as the app gets it. Its text is UTF-8, which the acceptor or [`Compression`] has looked at.
+/// The event with a message. Its text is UTF-8, which the acceptor or [`Compression`] has checked.
 pub(super) fn received<'py>(
     py: Python<'py>,
     kind: Kind,
@@ -163,7 +163,7 @@ pub(super) fn received<'py>(
     Ok(event)
 }
 
-/// An event of that type, as an app gets it.
+/// An event of this type.
 pub(super) fn event<'py>(kind: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyDict>> {
     let py = kind.py();
     let event = PyDict::new(py);

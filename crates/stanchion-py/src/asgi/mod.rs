@@ -1,8 +1,7 @@
-//! Hosts an ASGI 3 app: one event loop, which pulls requests as its seats are free, and runs each in a task of its own.
+//! Hosts an ASGI 3 app: one event loop takes requests while seats are free, and runs each request in a task of its own.
 //!
-//! The loop sleeps in its selector with the worker's inbox among what it watches. When that wakes it, [`Puller::turn`]
-//! looks at the slots that have news, takes requests, and goes on in the next turn of the loop if there are more: so what
-//! the loop runs already has its turn in between.
+//! The loop sleeps in its selector, which also watches the worker's inbox. When the inbox wakes the loop, [`Puller::turn`] looks at the slots that
+//! have news, takes requests, and goes on in the next turn of the loop if there are more: so the loop's other tasks have their turn in between.
 
 mod awaited;
 mod compression;
@@ -39,7 +38,7 @@ use upkeep::has_looked;
 
 use crate::loop_seats::{LOOKS_MAX, LoopSeats, Seated};
 
-/// Pulls requests for an event loop. It belongs to one loop, and only that one's thread calls it.
+/// Takes requests for an event loop. It belongs to one loop, and only that loop's thread calls it.
 #[pyclass(frozen, module = "stanchion")]
 pub(crate) struct Puller {
     worker: &'static Worker,
@@ -50,39 +49,39 @@ pub(crate) struct Puller {
 
 struct State {
     seats: LoopSeats,
-    /// What runs in each slot.
+    /// The request or WebSocket in each slot.
     running: Vec<Option<Running>>,
-    /// Sessions, `WebSocket`s that are open: they have a slot and no seat.
+    /// The number of sessions: open `WebSocket`s, which have a slot and no seat.
     sessions: usize,
-    /// They were told that the worker leaves.
+    /// The sessions were notified that the worker leaves.
     is_restart_told: bool,
-    /// `None` while it reads a request: it makes objects, which is not for the lock ([`waits`]).
+    /// `None` while it reads a request: reading makes Python objects, which must not happen under the lock ([`waits`]).
     reader: Option<Box<Reader>>,
     /// `None` until the app has started up.
     begun: Option<Begun>,
-    /// Requests are being taken: who ends meanwhile leaves its seat to that.
+    /// Requests are being taken: a request that ends meanwhile leaves its seat to that loop.
     is_pulling: bool,
-    /// Which part of what runs was looked at last, without being asked to.
+    /// The part of the running requests that was looked at last, without notices.
     part: usize,
 }
 
-/// What is called for each request.
+/// The Python objects that the puller calls.
 struct Begun {
     app: Py<PyAny>,
     event_loop: Py<PyAny>,
     create_task: Py<PyAny>,
     task_options: Option<Py<PyDict>>,
-    /// Set once the worker is to leave and nothing runs any more.
+    /// Set once the worker should leave and nothing runs any more.
     over: Py<PyAny>,
-    /// Has the next heartbeat come at the usual pace.
+    /// Reschedules the next heartbeat at the usual pace.
     hasten: Py<PyAny>,
-    /// The context of no request, as an argument: what one has set, whose app may be what has the loop turn, is not
-    /// for the requests that are taken then.
+    /// The context of no request, as an argument for the loop. A task of an app may ask for a turn, and requests that are taken in the turn must not
+    /// get the variables that this task has set.
     outside: Py<PyDict>,
 }
 
 impl Puller {
-    /// Sits down at all seats of the worker, which must be those of an event loop.
+    /// Occupies all seats of the worker, which must have an event loop.
     pub(crate) fn new(py: Python<'_>, worker: &'static Worker) -> PyResult<Self> {
         Ok(Self {
             worker,
@@ -107,7 +106,7 @@ impl Puller {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the requests look whose slots have news.
+    /// Has the requests look whose slots have news.
     fn look(&self, py: Python<'_>) {
         let mut slots = Vec::new();
         self.inbox.sweep(|slot| slots.push(slot));
@@ -120,7 +119,7 @@ impl Puller {
         }
     }
 
-    /// Takes requests, as many as are this worker's share, and starts their tasks.
+    /// Takes this worker's share of requests, and starts their tasks.
     fn pull(this: &Bound<'_, Self>) {
         let (py, puller) = (this.py(), this.get());
         let mut state = puller.lock(py);
@@ -137,17 +136,19 @@ impl Puller {
             let hasten = hasten.filter(|_| state.seats.wants_beat());
             drop(state);
             if let Some(Err(failure)) = hasten.map(|hasten| hasten.call0(py)) {
-                error!("the loop shows later that it turns: {failure}");
+                error!(
+                    "cannot reschedule the loop's heartbeat, so the next one comes late: {failure}"
+                );
             }
             let number = seated.number;
             match Self::prepare(this, seated) {
                 Ok((scope, running)) => {
                     if let Err(failure) = Self::start(this, &scope, &running) {
-                        error!("the task of a request cannot be followed: {failure}");
+                        error!("cannot track the task of a request: {failure}");
                     }
                 }
                 Err(failure) => {
-                    error!("a request cannot be given to the app, and is answered 502: {failure}");
+                    error!("cannot give a request to the app, and its client gets 502: {failure}");
                     puller.is_free(py, number);
                 }
             }
@@ -155,7 +156,7 @@ impl Puller {
         puller.lock(py).is_pulling = false;
     }
 
-    /// Makes what the app is called with. The slot is given back if that fails.
+    /// Makes the scope and the object that the app is called with. If that fails, the slot is given back.
     fn prepare<'py>(
         this: &Bound<'py, Self>,
         seated: Seated,
@@ -168,7 +169,7 @@ impl Puller {
         let reader = state.reader.take();
         drop(state);
         let mut reader = reader
-            .ok_or_else(|| PyRuntimeError::new_err("another one is being read: our fault"))?;
+            .ok_or_else(|| PyRuntimeError::new_err("another request is being read: our fault"))?;
         let read = reader.read(seated, event_loop, this);
         let mut state = puller.lock(py);
         state.reader = Some(reader);
@@ -178,8 +179,8 @@ impl Puller {
         }
         let before = state.running[slot].replace(running.clone_ref(py));
         drop(state);
-        // If that still ran, something has written over its slot, and the acceptor has taken that back: it hears so now, as
-        // nobody would have it look later. A worker that waits for it would not leave.
+        // If an earlier request still runs in this slot, something has overwritten the slot and the acceptor has taken it back. The request learns
+        // that now, because no notice would come later, and the worker could not leave while it waits for the request.
         has_looked(before.map(|before| before.look(py)));
         Ok((scope, running))
     }
@@ -206,7 +207,7 @@ impl Puller {
         match task {
             Ok(task) => {
                 let kept = running.keep(&task);
-                // An eager task has run already.
+                // An eager task may have run already.
                 puller.end_if_forked(py, None);
                 kept
             }
@@ -215,7 +216,7 @@ impl Puller {
                 if failure.is_instance_of::<PySystemExit>(py)
                     || failure.is_instance_of::<PyKeyboardInterrupt>(py)
                 {
-                    // An eager task hands it on; others hand it to the loop, which ends by it.
+                    // An eager task raises the exception here; other tasks raise it in the loop, which ends by it.
                     info!("the app asked to exit ({failure}): the worker leaves");
                     puller.worker.leave();
                 }
@@ -224,7 +225,7 @@ impl Puller {
         }
     }
 
-    /// A WebSocket is open: its seat goes on to another request.
+    /// A WebSocket has opened: frees its seat for another request.
     fn session_begins(this: &Bound<'_, Self>, number: u16) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
         let mut state = puller.lock(py);
@@ -240,7 +241,7 @@ impl Puller {
         self.inbox.show_sessions(sessions);
     }
 
-    /// Closes sessions, since the worker leaves: one after the other, so that their clients do not come again at once.
+    /// Closes the sessions because the worker leaves: one after another, so that their clients do not all connect again at once.
     fn restart_sessions(&self, py: Python<'_>) {
         let mut state = self.lock(py);
         if std::mem::replace(&mut state.is_restart_told, true) {
@@ -267,23 +268,22 @@ impl Puller {
                 _ => Socket::restart(socket.bind(py)),
             };
             if let Err(failure) = told {
-                error!("a WebSocket cannot be told that the worker leaves: {failure}");
+                error!("cannot close a WebSocket although the worker leaves: {failure}");
             }
         }
     }
 
-    /// Whether sessions have been told that the worker leaves.
+    /// Whether the sessions were notified that the worker leaves.
     fn is_restart_told(&self, py: Python<'_>) -> bool {
         self.lock(py).is_restart_told
     }
 
-    /// A seat is through with its request.
+    /// Frees a seat whose request is over.
     fn is_free(&self, py: Python<'_>, number: u16) {
         self.lock(py).seats.is_free(number);
     }
 
-    /// The task of a request has ended, whose slot has been given back.
-    /// A WebSocket that was open has no seat any more.
+    /// The task of a request has ended, and the slot was given back. A WebSocket that had opened has no `seat` any more.
     fn ended(
         this: &Bound<'_, Self>,
         slot: u32,
@@ -292,7 +292,7 @@ impl Puller {
     ) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
         let mut state = puller.lock(py);
-        // Another one may be in the slot by now, if the app went on after its answer.
+        // Another request may be in the slot already, if the app went on after its answer.
         let ended = state.running.get_mut(slot as usize);
         let is_it = |running: &Running| running.is(object);
         let ended = ended.filter(|running| running.as_ref().is_some_and(is_it));
@@ -307,14 +307,14 @@ impl Puller {
             puller.is_free(py, number);
         }
         if is_pulling {
-            // Its task ended as soon as it began.
+            // The task has ended as soon as it began, and [`Self::pull`] goes on itself.
             return Ok(());
         }
-        // In the same turn, without a system call.
+        // Takes the next request in the same turn, without a system call.
         Self::go_on(this)
     }
 
-    /// Pulls what is there; comes again by itself if more is left than was this worker's share.
+    /// Takes the requests that are ready, and schedules another turn if there are more than this worker's share.
     fn go_on(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
         let is_leaving = puller.worker.should_leave();
@@ -346,7 +346,7 @@ impl Puller {
         Ok(())
     }
 
-    /// Looks for news and pulls, until there is nothing more or others are to have their turn.
+    /// Looks for news and takes requests, until there is nothing more or other tasks should have their turn.
     fn look_and_pull(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
         for _ in 0..LOOKS_MAX {
@@ -359,7 +359,7 @@ impl Puller {
         Self::come_again(this)
     }
 
-    /// Has the loop call [`Puller::turn_again`] when what it runs has had its turn.
+    /// Has the loop call [`Puller::turn_again`] after its other tasks had their turn.
     fn come_again(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
         let mut state = puller.lock(py);
@@ -373,18 +373,18 @@ impl Puller {
 
 #[pymethods]
 impl Puller {
-    /// The descriptor that becomes readable when there is news.
+    /// The descriptor that becomes readable when the acceptor has news.
     fn fileno(&self) -> i32 {
         use std::os::fd::AsRawFd;
         self.inbox.fd().as_raw_fd()
     }
 
-    /// Nothing is to be read there any more.
+    /// Reads the descriptor empty.
     fn silence(&self) {
         self.inbox.silence();
     }
 
-    /// The app is ready: from now on requests are pulled. `over` is an `asyncio.Event`.
+    /// The app is ready: starts to take requests. `over` is an `asyncio.Event`.
     #[pyo3(signature = (app, event_loop, state, over, hasten, task_options))]
     fn begin(
         this: &Bound<'_, Self>,
@@ -412,7 +412,7 @@ impl Puller {
             outside: outside.unbind(),
         };
         let mut held = puller.lock(py);
-        // There is nothing yet in place of which they come.
+        // This replaces nothing yet, so no object is dropped under the lock.
         if let Some(reader) = &mut held.reader {
             reader.share(state);
         }
@@ -421,7 +421,7 @@ impl Puller {
         Self::turn(this)
     }
 
-    /// Looks for news, and pulls.
+    /// Looks for news, and takes requests.
     fn turn(this: &Bound<'_, Self>) -> PyResult<()> {
         Self::unless_broken(this, || {
             this.get().lock(this.py()).seats.turns(false);
@@ -429,7 +429,7 @@ impl Puller {
         })
     }
 
-    /// Likewise, once what the loop runs has had its turn.
+    /// The same, in a turn that the puller has asked for.
     fn turn_again(this: &Bound<'_, Self>) -> PyResult<()> {
         Self::unless_broken(this, || {
             this.get().lock(this.py()).seats.turns(true);
@@ -437,21 +437,21 @@ impl Puller {
         })
     }
 
-    /// What the loop runs has had its turn: who waits to have a message decompressed goes on.
+    /// The loop's other tasks had their turn: WebSockets that wait to have a message decompressed go on.
     fn decompress_on(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
         Self::unless_broken(this, || request::wake(py, puller.compression.renew(py)))
     }
 
-    /// How many seconds the next call of [`Puller::beat`] is to come after this one, which follows.
+    /// How many seconds the next call of [`Puller::beat`] comes after this one, which the loop makes right after this call.
     fn pace(&self, py: Python<'_>) -> f64 {
         let mut state = self.lock(py);
         let has_sessions = state.sessions > 0;
         state.seats.pace_s(has_sessions)
     }
 
-    /// The loop turns, so much later than this was to be called: to be called now and then. It looks as if it had been
-    /// woken, so that no wake-up is lost for longer, whatever another worker writes over this one's inbox.
+    /// Records a heartbeat: the loop turns, `lag_us` later than planned. The loop calls it at intervals. It looks for news as if the loop had been
+    /// woken, so that a wake-up is not lost for longer, whatever another worker writes over this worker's inbox.
     fn beat(this: &Bound<'_, Self>, lag_us: u64) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
         Self::unless_broken(this, || {
@@ -468,23 +468,23 @@ impl Puller {
         })
     }
 
-    /// The loop turns no more.
+    /// Notes that the loop turns no more.
     fn rest(&self) {
         self.inbox.rest();
     }
 
-    /// Does not return in a child that the app has forked, which may have `raised` something.
+    /// Ends the process if it is a child that the app has forked, which may have `raised` something: then this does not return.
     #[pyo3(name = "end_if_forked", signature = (raised=None))]
     fn end_child(&self, py: Python<'_>, raised: Option<Bound<'_, PyAny>>) {
         self.end_if_forked(py, raised.map(PyErr::from_value).as_ref());
     }
 
-    /// Whether the worker is to leave.
+    /// Whether the worker should leave.
     fn is_leaving(&self) -> bool {
         self.worker.should_leave()
     }
 
-    /// The app has failed to start up, or ended by itself: the worker leaves.
+    /// The app has failed to start up, or ended by itself: has the worker leave.
     fn leave(&self) {
         self.worker.leave();
     }

@@ -1,4 +1,4 @@
-//! How far a request of an ASGI app is: what of its body the app has got, and what of its answer is written.
+//! The progress of an ASGI app's request: how much of the request's body the app has got, and how much of its answer is written.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -17,53 +17,53 @@ use super::waits::{Put, Waiters};
 use crate::answer::{Answer, Stage};
 use crate::response::ClientGone;
 
-/// A body that is in a file is given to the app in pieces of this size.
+/// The app gets a body that is in a file in pieces of this size.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// Nothing has come of a body that is still coming.
+/// The inflow while nothing has come of a body that is still coming.
 const NOTHING: (usize, Inflow) = (0, Inflow::Open);
 
-/// How many pieces an app may send behind all that its client is to have: what a HEAD request leaves out, or an empty
-/// one behind the promised length. Those of a large file; an endless stream that a HEAD request asks for ends there.
+/// How many pieces an app may send after its client has everything: the pieces that HEAD leaves out, or empty pieces behind the promised length. A
+/// large file has no more pieces than this; an endless stream that a HEAD request asks for ends here.
 const BEYOND_PIECES_MAX: u32 = 16 * 1024;
 
-/// How far a request is, and its answer.
+/// The progress of a request and of its answer.
 pub(super) struct Progress {
     pub(super) answer: Answer,
     pub(super) input: Input,
-    /// The answer is whole as far as the app goes; some of it may wait for room.
+    /// The app has given its whole answer; some of it may wait for room.
     pub(super) is_answered: bool,
-    /// Once the body is whole, if the app has said that trailers come behind it: those that have come.
+    /// The trailers that have come, once the body is complete, if the app has announced trailers.
     pub(super) trailers: Option<AnswerHead>,
     pub(super) is_client_gone: bool,
-    /// When the app was first found to send on after that, and how often it has.
+    /// When the app first sent something to a client that had gone, and how many messages it has sent since then.
     pub(super) gone_us: Option<u64>,
     pub(super) drops: u32,
-    /// Pieces that the app has sent behind all that its client is to have.
+    /// Pieces that the app has sent after its client had everything.
     beyond: u32,
     /// The app's task has ended, but pieces that it has sent wait for room.
     pub(super) is_left: bool,
     pub(super) receivers: Waiters,
-    /// Those who are to send nothing before what [`Self::give_up_waiting`] was called for is out.
+    /// Tasks that may send nothing before the pieces are written for which [`Self::give_up_waiting`] was called.
     pub(super) senders: Waiters,
     /// Pieces of the answer for which there was no room, oldest first.
     pending: VecDeque<Pending>,
-    /// The number of the last one.
+    /// The number of the last piece.
     pieces: u64,
-    /// Up to this one, somebody has given up waiting for them.
+    /// A task has given up waiting for the pieces up to this number.
     given_up: u64,
     pub(super) task: Option<Py<PyAny>>,
-    /// The task, once it was cancelled since it ran past its deadline.
+    /// The task, if it was cancelled because it ran past its deadline.
     pub(super) cancelled: Option<Py<PyAny>>,
     idle: Idle,
 }
 
-/// What was found when [`Progress::rest`] was called last.
+/// The state of the answer when [`Progress::rest`] was called last.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Idle {
-    /// So much was written.
+    /// So many bytes were written.
     Seen(u64),
-    /// So much was written, and memory was given back.
+    /// So many bytes were written, and memory was given back.
     Rests(u64),
 }
 
@@ -72,11 +72,11 @@ struct Pending {
     piece: Piece,
     is_last: bool,
     number: u64,
-    /// `None` until it is made, or if nobody waits.
+    /// `None` until the future is made, or if no task waits.
     future: Option<Py<PyAny>>,
 }
 
-/// What is left of a piece.
+/// The rest of a piece.
 enum Piece {
     /// From `from` on.
     Bytes { bytes: Py<PyBytes>, from: usize },
@@ -84,7 +84,7 @@ enum Piece {
     File { file: File, at: u64, end: u64 },
 }
 
-/// Why nothing more of a piece is written. No Python object: it comes up under a lock.
+/// The reason why the rest of a piece is not written. It holds no Python object, because it comes up under a lock.
 enum Stopped {
     Gone,
     File(io::Error),
@@ -139,7 +139,7 @@ impl Piece {
 }
 
 impl Progress {
-    /// A request that the app has not begun to read or answer.
+    /// A request whose body the app has not read and which the app has not answered.
     pub(super) fn new(answer: Answer, input: Input) -> Self {
         Self {
             answer,
@@ -162,10 +162,10 @@ impl Progress {
         }
     }
 
-    /// To be called now and then: if nothing was written since the last time, the slot keeps no memory that only the
-    /// request needed, or what was answered until now.
+    /// Called at intervals: if nothing was written since the last call, the slot gives back memory that only the request, or the answer so far,
+    /// needed.
     pub(super) fn rest(&mut self) {
-        // What is still to be read from it keeps it.
+        // The body that is still to be read from the memory keeps it.
         let (Input::Memory { len: 0, .. }
         | Input::Begun { len: 0, .. }
         | Input::Coming
@@ -185,12 +185,12 @@ impl Progress {
         };
     }
 
-    /// Whether nothing more comes from the client, and nothing more goes to it.
+    /// Whether the request is over: nothing more comes from the client, and nothing more goes to it.
     pub(super) fn is_over(&self) -> bool {
         self.is_client_gone || (self.is_answered && self.pending.is_empty())
     }
 
-    /// It is past its deadline: its task, if that is to be cancelled now.
+    /// The request is past its deadline. Returns its task, which the caller cancels, unless it was cancelled before.
     pub(super) fn cancel(&mut self, py: Python<'_>) -> Option<Py<PyAny>> {
         let task = self.task.take()?;
         Some(self.cancelled.insert(task).clone_ref(py))
@@ -234,7 +234,7 @@ impl Progress {
         Ok(Some(Part { bytes, is_last }))
     }
 
-    /// Whether the app has sent too much behind all that its client is to have.
+    /// Whether the app has sent too many pieces after its client had everything.
     pub(super) fn is_far_beyond(&self) -> bool {
         self.beyond > BEYOND_PIECES_MAX
     }
@@ -246,14 +246,14 @@ impl Progress {
         matches!(self.input, Input::Coming) && inflow.is_some_and(|inflow| inflow != NOTHING)
     }
 
-    /// Sends a piece, as far as there is room.
+    /// Sends a piece of the body, as far as there is room.
     pub(super) fn put(&mut self, py: Python<'_>, piece: &[u8], is_last: bool) -> PyResult<Put> {
         if self.answer.is_given() {
             self.beyond = self.beyond.saturating_add(1);
             if self.is_far_beyond() {
                 return Err(client_gone());
             }
-            // The acceptor lets go of who has all. What is left to say is missed by nobody.
+            // The acceptor lets go of a client that has everything, so the client misses nothing of this piece.
             if self.is_client_gone {
                 return Ok(Put::Through);
             }
@@ -306,7 +306,7 @@ impl Progress {
         self.write(py, &[head, payload].concat(), false)
     }
 
-    /// Sends a file of so many bytes as all of the body, through the exchange, as far as there is room.
+    /// Sends a file of `len` bytes as the whole body, through the exchange, as far as there is room.
     pub(super) fn put_file(&mut self, py: Python<'_>, file: File, len: u64) -> PyResult<Put> {
         self.answer.put_head(Some(len), None, write_all)?;
         let (at, end) = (0, self.answer.owed_of_file(len));
@@ -339,7 +339,7 @@ impl Progress {
         Put::Waits(self.pieces)
     }
 
-    /// Keeps the future of who waits for the room of a piece. False if that is written meanwhile.
+    /// Keeps the future of the task that waits until a piece is written. False if it was written meanwhile.
     ///
     /// # Errors
     /// The client has gone meanwhile.
@@ -348,7 +348,7 @@ impl Progress {
         number: u64,
         future: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
-        // They are numbered as they stand: an app may have thousands of tasks that send to one client.
+        // The pieces have consecutive numbers, so no search is needed: an app may have thousands of tasks that send to one client.
         let oldest = self.pending.front().map_or(number, |piece| piece.number);
         let place = number.checked_sub(oldest).map(|place| place as usize);
         if let Some(piece) = place.and_then(|place| self.pending.get_mut(place)) {
@@ -361,19 +361,19 @@ impl Progress {
         Ok(false)
     }
 
-    /// Somebody does not wait any more until what it has sent is written, such as with a timeout. Who sends next waits for
-    /// that instead, before anything is taken of it: or each piece that is given up would take memory, without end.
+    /// A task has given up waiting until its piece is written, for example by a timeout. The task that sends next waits for that piece instead,
+    /// before anything of its message is taken: otherwise each piece that a task gives up would take memory, without end.
     pub(super) fn give_up_waiting(&mut self) {
         self.given_up = self.pieces;
     }
 
-    /// Whether that waits for room.
+    /// Whether a piece that a task has given up still waits for room.
     pub(super) fn is_behind(&self) -> bool {
         let oldest = self.pending.front();
         oldest.is_some_and(|piece| piece.number <= self.given_up)
     }
 
-    /// Those whose turn to send has come.
+    /// The futures of the tasks whose turn to send has come.
     fn next_senders(&mut self) -> Vec<Py<PyAny>> {
         if self.is_behind() {
             return Vec::new();
@@ -381,7 +381,7 @@ impl Progress {
         self.senders.take()
     }
 
-    /// All that was given of the answer is written.
+    /// Publishes the answer so far, all of which is written, or completes it.
     fn is_through(&mut self, is_last: bool) {
         if is_last {
             self.answer.complete();
@@ -390,8 +390,8 @@ impl Progress {
         }
     }
 
-    /// Writes what waits for room, as far as there is some. Gives the futures of those who are through or may send now, and
-    /// of those whose client has gone.
+    /// Writes the pieces that wait, as far as there is room. Returns the futures of the tasks whose pieces are written or that may send now, and the
+    /// futures of the tasks whose client has gone.
     pub(super) fn flush(&mut self, py: Python<'_>) -> (Vec<Py<PyAny>>, Vec<Py<PyAny>>) {
         let mut done = Vec::new();
         while let Some(pending) = self.pending.front_mut() {
@@ -426,25 +426,25 @@ impl Progress {
         (done, failed)
     }
 
-    /// Whether something waits for room.
+    /// Whether a piece waits for room.
     pub(super) fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Whether the acceptor has something for a WebSocket, or may have room for what waits.
+    /// Whether the acceptor has something for a WebSocket, or may have room for a piece that waits.
     pub(super) fn has_news(&self) -> bool {
         let taken = self.answer.taken.as_ref();
         let has_come = taken.is_some_and(|taken| taken.client_gone() || taken.inflow() != NOTHING);
         has_come || self.has_pending()
     }
 
-    /// The worker can serve no more: the slot goes back as it is. Gives the task, which is to be cancelled.
+    /// The worker can serve no more: gives back the slot as it is. Returns the task, which the caller cancels.
     pub(super) fn break_off(&mut self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.finish_gone();
         self.cancel(py)
     }
 
-    /// The client has gone: the slot goes back.
+    /// The client has gone: gives back the slot.
     pub(super) fn finish_gone(&mut self) {
         self.is_client_gone = true;
         if let Some(taken) = self.answer.taken.take() {
@@ -452,8 +452,7 @@ impl Progress {
         }
     }
 
-    /// The app has no more to say: the slot goes back, with whatever is in it. Gives the futures of those who wait to
-    /// say more all the same.
+    /// The app sends no more: gives back the slot, with its content. Returns the futures of the tasks that still wait to send.
     pub(super) fn give_back(&mut self, py: Python<'_>) -> Vec<Py<PyAny>> {
         if self.is_client_gone {
             self.finish_gone();
@@ -468,14 +467,16 @@ impl Progress {
     }
 }
 
-/// Writes what there is room for, since nothing else was written.
+/// Writes bytes that always fit, because nothing was written before them.
 pub(super) fn write_all(taken: &mut Option<Taken<'static>>, bytes: &[u8]) -> PyResult<()> {
     let Some(taken) = taken else {
         return Ok(());
     };
     match taken.write_some(bytes) {
         Ok(written) if written == bytes.len() => Ok(()),
-        Ok(_) => Err(PyValueError::new_err("it is longer than the answer's ring")),
+        Ok(_) => Err(PyValueError::new_err(
+            "these bytes are longer than the answer's ring",
+        )),
         Err(_) => Err(client_gone()),
     }
 }

@@ -1,4 +1,4 @@
-//! Reads requests out of their slots, and makes what the app is called with.
+//! Reads requests out of their slots, and makes the scopes and objects with which the app is called.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -13,7 +13,7 @@ use super::scope::Scopes;
 use super::socket::Socket;
 use crate::loop_seats::Seated;
 
-/// What is used for one request after the other.
+/// The memory that is used for one request after another.
 pub(super) struct Reader {
     buffer: RequestBuffer,
     scopes: Scopes,
@@ -27,12 +27,12 @@ impl Reader {
         })
     }
 
-    /// Gives every request a copy of this from now on.
+    /// Gives every request a copy of this state from now on.
     pub(super) fn share(&mut self, state: Option<Py<PyDict>>) {
         self.scopes.share(state);
     }
 
-    /// A request, and its scope. The slot is given back if that fails.
+    /// Reads a request and makes its scope. If that fails, the slot is given back.
     pub(super) fn read<'py>(
         &mut self,
         seated: Seated,

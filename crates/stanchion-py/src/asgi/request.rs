@@ -1,4 +1,4 @@
-//! One request of an ASGI app: what its `receive` and `send` do (HTTP 2.3).
+//! One request of an ASGI app, with its `receive` and `send` (HTTP 2.3).
 
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,19 +28,19 @@ use crate::hooks;
 use crate::response::ClientGone;
 use crate::wsgi::traceback;
 
-/// `send` drops what an app sends to a client that has gone (HTTP 2.3), for so long: an app that listens hears of the client by
-/// `receive`, and would fail by an exception. After that `send` raises (HTTP 2.4): a stream without end would keep its seat.
+/// How long `send` drops messages to a client that has gone (HTTP 2.3): an app that listens learns from `receive` that the client has gone, and would
+/// fail by an exception. After that time `send` raises (HTTP 2.4), because a stream without end would keep its seat.
 const DROP_US_MAX: u64 = 10_000_000;
-/// Every so many dropped messages one lets the task that cancels the app have its turn: a generator is better cancelled where it waits.
+/// After every so many dropped messages the task that cancels the app gets its turn: a generator is better cancelled where it waits.
 const DROPS_IN_TURN: u32 = 64;
-/// No more messages than this: a stream that waits for nothing would keep a core until then. A table of rows is soon through.
+/// No more messages than this are dropped: a stream that waits for nothing would keep a core busy until then. A table of rows ends before.
 const DROPS_MAX: u32 = 65_536;
 
 /// A request that the app answers.
 #[pyclass(frozen, module = "stanchion")]
 pub(crate) struct Request {
     slot: u32,
-    /// Which of the worker's seats it has.
+    /// The number of its seat in the worker.
     number: u16,
     seat: Arc<Seat<'static>>,
     event_loop: Py<PyAny>,
@@ -49,7 +49,7 @@ pub(crate) struct Request {
     what: String,
     /// The extensions that its scope names.
     offered: Extensions,
-    /// The client takes trailers that the app gives.
+    /// The client accepts trailers of the app.
     takes_trailers: bool,
     state: Mutex<Progress>,
 }
@@ -94,7 +94,7 @@ impl Request {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The acceptor has news: there is room for more of the answer, or nobody wants it any more.
+    /// Handles news of the acceptor: there is room for more of the answer, or the client has gone.
     pub(super) fn look(this: &Bound<'_, Self>) -> PyResult<()> {
         let py = this.py();
         let mut state = this.get().lock(py);
@@ -115,7 +115,7 @@ impl Request {
         };
         let is_through = state.is_left && state.is_over();
         drop(state);
-        // A task that waits for room in vain is through; it hears of the client by the next message that it sends.
+        // A task that waits for room in vain goes on as if its message was written; the next message that it sends shows it that the client has gone.
         wake(py, done.into_iter().chain(failed).chain(receivers))?;
         if is_through {
             return Self::leave(this);
@@ -126,7 +126,7 @@ impl Request {
         Ok(())
     }
 
-    /// Its task was made; it may have ended already, without a turn of the loop.
+    /// Keeps the task that was made, which may have ended already, without a turn of the loop.
     pub(super) fn keep(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = this.py();
         if task.call_method0(intern!(py, "done"))?.extract::<bool>()? {
@@ -138,7 +138,7 @@ impl Request {
             .map(drop)
     }
 
-    /// To be called now and then: it may give back memory.
+    /// Called at intervals: the slot may give back memory.
     pub(super) fn rest(&self, py: Python<'_>) {
         self.lock(py).rest();
     }
@@ -148,7 +148,7 @@ impl Request {
         self.lock(py).break_off(py)
     }
 
-    /// The app has raised something.
+    /// Logs an exception of the app, unless it comes of a client that has gone.
     pub(super) fn app_failed(&self, py: Python<'_>, failure: &PyErr) {
         if comes_of_gone_client(py, failure) {
             return;
@@ -163,7 +163,7 @@ impl Request {
 
     fn has_ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
         let (py, request) = (this.py(), this.get());
-        // Raises if it was cancelled.
+        // Raises if the task was cancelled.
         match task.call_method0(intern!(py, "exception")) {
             Ok(raised) if raised.is_none() => {
                 let state = request.lock(py);
@@ -177,19 +177,19 @@ impl Request {
                 }
             }
             Ok(raised) => request.app_failed(py, &PyErr::from_value(raised)),
-            // The client was told why.
+            // The server has cancelled the task at its deadline, and the client knows the reason.
             Err(_) if request.lock(py).cancelled.is_some() => {}
             Err(cancelled) => request.app_failed(py, &cancelled),
         }
         Self::over(this)
     }
 
-    /// Its task has ended: nothing more of the answer comes.
+    /// The task has ended: nothing more of the answer comes.
     pub(super) fn over(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, request) = (this.py(), this.get());
         let mut state = request.lock(py);
         let tasks = (state.task.take(), state.cancelled.take());
-        // Another task of the app's may have sent the end of it, or a send was cancelled: the client gets it all the same.
+        // Another task of the app may have sent the end of the answer, or a `send` was cancelled: the client gets what was sent.
         state.is_left = state.is_answered && !state.is_over();
         let is_left = state.is_left;
         drop(state);
@@ -200,7 +200,7 @@ impl Request {
         Self::leave(this)
     }
 
-    /// Nobody is at it any more: slot and seat go back.
+    /// Nothing uses the request any more: gives back slot and seat.
     fn leave(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, request) = (this.py(), this.get());
         let mut state = request.lock(py);
@@ -212,7 +212,7 @@ impl Request {
         wake(py, receivers)?;
         for future in waiting {
             if is_client_gone {
-                // An exception would end a task whose result the app, which has returned, does not ask for.
+                // The app has returned and does not ask for the result of a task that still sends, so an exception would only end that task.
                 resolve(future.bind(py))?;
             } else {
                 reject(future.bind(py), client_gone())?;
@@ -226,7 +226,7 @@ impl Request {
         )
     }
 
-    /// What `receive` gives now, or a future to wait for: it may have been woken for nothing then.
+    /// The next event for `receive`, or a future to wait for. The future may end without an event, so the caller asks again.
     pub(super) fn next_event<'py>(
         this: &Bound<'py, Self>,
     ) -> PyResult<Result<Bound<'py, PyDict>, Bound<'py, PyAny>>> {
@@ -248,7 +248,7 @@ impl Request {
         }
     }
 
-    /// Does what the app sends. A future, if it has to wait for room.
+    /// Handles a message that the app sends. Returns a future if the message has to wait for room.
     pub(super) fn take_message(
         this: &Bound<'_, Self>,
         message: &Bound<'_, PyAny>,
@@ -282,7 +282,7 @@ impl Request {
         }
     }
 
-    /// Drops a message to a client that has gone. `None` if `send` is to raise.
+    /// Drops a message to a client that has gone. `None` if `send` has to raise.
     pub(super) fn drop_sent(&self, py: Python<'_>) -> Option<Sent> {
         let now_us = monotonic_us();
         let mut state = self.lock(py);
@@ -300,7 +300,7 @@ impl Request {
         })
     }
 
-    /// Raises if the client has gone; [`Self::drop_sent`] may turn that into nothing.
+    /// Raises if the client has gone; [`Self::drop_sent`] may suppress that.
     fn check_client(&self, py: Python<'_>) -> PyResult<()> {
         if self.lock(py).is_client_gone {
             return Err(client_gone());
@@ -315,7 +315,7 @@ impl Request {
         let status = status.extract::<u16>()?;
         let headers = message.get_item(intern!(py, "headers"))?;
         let promises_trailers = self.offered.trailers && is_set(message, intern!(py, "trailers"))?;
-        // What gives the headers may be code of the app's, which may call this very request.
+        // Reading the headers may run code of the app, which may call this very request.
         let mut head = {
             let mut state = self.lock(py);
             if state.answer.stage != Stage::NoHead || state.is_answered {
@@ -346,7 +346,7 @@ impl Request {
             .get_item(intern!(py, "links"))?
             .ok_or_else(|| PyValueError::new_err("http.response.early_hint needs links"))?;
         let mut hints = Head::default();
-        // As in `start`.
+        // Without the lock, as in `start`.
         let says_something = hints.take_in_links(&links)?;
         let mut state = self.lock(py);
         if state.answer.stage != Stage::NoHead || state.is_answered {
@@ -361,7 +361,7 @@ impl Request {
         Ok(())
     }
 
-    /// Sends a piece of the body. A future, if it has to wait for room.
+    /// Sends a piece of the body. Returns a future if the piece has to wait for room.
     fn body(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<Option<Py<PyAny>>> {
         let piece = message.get_item(intern!(py, "body"))?;
         let piece = piece.map(|piece| as_bytes(&piece)).transpose()?;
@@ -386,16 +386,16 @@ impl Request {
         self.is_put(py, put)
     }
 
-    /// Something was sent, or could not be. A future, if it has to wait for room.
+    /// Handles the result of sending. Returns a future if the piece has to wait for room.
     pub(super) fn is_put(&self, py: Python<'_>, put: PyResult<Put>) -> PyResult<Option<Py<PyAny>>> {
-        // To ask it makes it an object.
+        // Asking for its type makes the exception an object.
         let failure = put.as_ref().err();
         let is_gone = failure.is_some_and(|failure| failure.is_instance_of::<ClientGone>(py));
         self.wake_if_over(py, is_gone)?;
         self.wait_for_room(py, put?)
     }
 
-    /// Who waits for an event hears of the end.
+    /// Wakes the tasks that wait for an event if the request is over.
     fn wake_if_over(&self, py: Python<'_>, is_client_gone: bool) -> PyResult<()> {
         let mut state = self.lock(py);
         state.is_client_gone |= is_client_gone;
@@ -408,12 +408,12 @@ impl Request {
         wake(py, receivers)
     }
 
-    /// Sends a file as the body (the extension `http.response.pathsend`). A future, if it has to wait for room.
+    /// Sends a file as the body (the extension `http.response.pathsend`). Returns a future if the file has to wait for room.
     fn path(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<Option<Py<PyAny>>> {
         let path = message
             .get_item(intern!(py, "path"))?
             .ok_or_else(|| PyValueError::new_err("http.response.pathsend needs a path"))?;
-        // A FIFO would hold up the loop until somebody writes to it.
+        // Opening a FIFO would block the loop until a process opens it for writing.
         let path = path.extract::<std::path::PathBuf>()?;
         if !std::fs::metadata(&path)?.is_file() {
             return Err(PyOSError::new_err("http.response.pathsend: not a file"));
@@ -463,7 +463,7 @@ impl Request {
         Awaited::of_send(Running::Request(this.clone().unbind()), message)
     }
 
-    /// Its task has ended.
+    /// The loop calls it when the task has ended.
     fn ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
         let puller = this.get().puller.bind(this.py());
         puller.get().end_if_forked_by(task);
@@ -471,7 +471,7 @@ impl Request {
     }
 }
 
-/// Has them look again.
+/// Wakes the tasks that wait for these futures: they look again.
 pub(super) fn wake(py: Python<'_>, futures: impl IntoIterator<Item = Py<PyAny>>) -> PyResult<()> {
     futures
         .into_iter()
@@ -484,7 +484,7 @@ fn disconnect(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(event)
 }
 
-/// Any object of bytes, as bytes.
+/// Any bytes-like object, as bytes.
 pub(super) fn as_bytes<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     if let Ok(bytes) = object.cast::<PyBytes>() {
         return Ok(bytes.clone());

@@ -1,4 +1,4 @@
-//! What runs in a slot: a request, or a WebSocket.
+//! The request or the WebSocket that runs in a slot.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -24,7 +24,7 @@ impl Running {
         }
     }
 
-    /// As Python has it.
+    /// The same as a Python object.
     pub(super) fn object<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
         match self {
             Self::Request(request) => request.bind(py).clone().into_any(),
@@ -39,7 +39,7 @@ impl Running {
         }
     }
 
-    /// The acceptor has news.
+    /// Handles news of the acceptor.
     pub(super) fn look(&self, py: Python<'_>) -> PyResult<()> {
         match self {
             Self::Request(request) => Request::look(request.bind(py)),
@@ -47,7 +47,7 @@ impl Running {
         }
     }
 
-    /// To be called now and then: it may give back memory.
+    /// Called at intervals: the slot may give back memory.
     pub(super) fn rest(&self, py: Python<'_>) {
         match self {
             Self::Request(request) => request.get().rest(py),
@@ -55,10 +55,10 @@ impl Running {
         }
     }
 
-    /// Nobody has said that there is news: looks only for what a look can find.
+    /// Looks although the acceptor has given no notice: only for news that a look can find.
     pub(super) fn look_again(&self, py: Python<'_>) -> PyResult<()> {
         match self {
-            // Which wakes who receives, to look for itself.
+            // A look would wake the tasks that receive, so a WebSocket without news is left alone.
             Self::Socket(socket) if !socket.get().with(py, |progress| progress.has_news()) => {
                 Ok(())
             }
@@ -66,7 +66,7 @@ impl Running {
         }
     }
 
-    /// The worker can serve no more: the slot goes back as it is, and the task is cancelled.
+    /// The worker can serve no more: gives back the slot as it is, and cancels the task.
     pub(super) fn break_off(&self, py: Python<'_>) -> PyResult<()> {
         let task = match self {
             Self::Request(request) => request.get().break_off(py),
@@ -92,7 +92,7 @@ impl Running {
         Ok(is_done.then_some(task))
     }
 
-    /// Its task was made.
+    /// Keeps the task that was made.
     pub(super) fn keep(&self, task: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = task.py();
         match self {
@@ -101,7 +101,7 @@ impl Running {
         }
     }
 
-    /// The app has raised something before it had a task.
+    /// Handles an exception that the app has raised before it had a task.
     pub(super) fn app_failed(&self, py: Python<'_>, failure: &PyErr) -> PyResult<()> {
         match self {
             Self::Request(request) => {
@@ -115,7 +115,7 @@ impl Running {
         }
     }
 
-    /// What `receive` gives now, or a future to wait for.
+    /// The next event for `receive`, or a future to wait for.
     pub(super) fn next_event<'py>(
         &self,
         py: Python<'py>,
@@ -126,7 +126,7 @@ impl Running {
         }
     }
 
-    /// Does what the app sends, when its turn has come.
+    /// Handles a message that the app sends, once its turn has come.
     pub(super) fn take_message(&self, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
         let py = message.py();
         let turn = match self {

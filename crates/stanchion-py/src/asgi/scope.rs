@@ -16,23 +16,23 @@ use super::extensions::Extensions;
 use crate::strings::text;
 use crate::tls::TlsExtension;
 
-/// Scopes of so many heads are kept: clients that stay send the same one again and again.
+/// How many heads have their scopes kept: clients that stay send the same head again and again.
 const KEPT: usize = 8;
-/// One of a longer head is not kept.
+/// The scope of a longer head is not kept.
 const KEPT_BYTES_MAX: usize = 4 * 1024;
-/// How many names of fields are remembered; a client cannot make us keep more.
+/// How many names of fields are remembered; a client cannot make a worker keep more.
 const NAMES_MAX: usize = 256;
-/// A longer one is not remembered.
+/// A longer name is not remembered.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Scopes of HTTP name this version of the specification. By later ones Starlette does not listen for its client to leave,
-/// but waits for `send` to raise, which leaves generators of streams suspended: Python finalizes them some time, with errors
-/// that lead nowhere. uvicorn, for which apps are written, says this version too.
+/// The version of the specification in scopes of HTTP. With a later version Starlette does not listen for its client to leave, but waits for `send`
+/// to raise, which leaves generators of streams suspended: Python finalizes them at some later time, with errors that lead nowhere. uvicorn, for
+/// which apps are written, has this version too.
 const HTTP_VERSION: &str = "2.3";
-/// Scopes of `WebSocket`s name this one: their `send` raises, as it is to since 2.4.
+/// The version in scopes of `WebSocket`s: their `send` raises, as the specification requires since 2.4.
 const WEBSOCKET_VERSION: &str = "2.5";
 
-/// Fields that scopes are not kept with, in lower case.
+/// Fields that keep a scope from being kept, in lower case.
 const PERSONAL: [&[u8]; 9] = [
     b"authorization",
     b"proxy-authorization",
@@ -45,25 +45,25 @@ const PERSONAL: [&[u8]; 9] = [
     b":REMOTE_ADDR",
 ];
 
-/// Makes scopes, and keeps what is likely to be wanted again.
+/// Makes scopes, and keeps those that are likely to be wanted again.
 pub(crate) struct Scopes {
-    /// What every scope says.
+    /// The entries that every scope has.
     bare: Py<PyDict>,
     asgi: Py<PyDict>,
     root_path: Vec<u8>,
-    /// Proxies, which say who the client is.
+    /// The trusted proxies, and the field in which they give the client's address.
     believed: Believed,
     rules: FieldRules,
-    /// Names of fields in lower case, by how they were sent.
+    /// Names of fields in lower case, by the names that clients sent.
     names: HashMap<Box<[u8]>, Py<PyBytes>>,
     kept: Vec<Kept>,
     tls: TlsExtension,
     turn: usize,
-    /// Of the app's lifespan: each request gets a copy.
+    /// The state of the app's lifespan, of which each request gets a copy.
     state: Option<Py<PyDict>>,
 }
 
-/// What came of a head, all but what is this request's alone.
+/// The scope that was made of a head, without the entries that belong to one request only.
 struct Kept {
     as_sent: Box<[u8]>,
     is_from_proxy: bool,
@@ -99,7 +99,7 @@ impl Scopes {
         })
     }
 
-    /// Gives every request a copy of this from now on.
+    /// Gives every request a copy of this state from now on.
     pub(crate) fn share(&mut self, state: Option<Py<PyDict>>) {
         self.state = state;
     }
@@ -117,7 +117,7 @@ impl Scopes {
         let scope = match known {
             Some(kept) => {
                 let scope = kept.scope.bind(py).copy()?;
-                // The app's to change.
+                // A copy, because the app may change the list.
                 let headers = kept.headers.bind(py);
                 let headers = headers.get_slice(0, headers.len());
                 scope.set_item(intern!(py, "headers"), headers)?;
@@ -132,9 +132,9 @@ impl Scopes {
             (true, true) => intern!(py, "wss"),
         };
         scope.set_item(intern!(py, "scheme"), scheme)?;
-        // Each its own: they are the app's to change.
+        // Each scope has a copy of its own, because the app may change it.
         let asgi = self.asgi.bind(py).copy()?;
-        // These too, and what an app may note in each of them.
+        // Each scope also has extensions of its own, and an app may add to each of them.
         let extensions = PyDict::new(py);
         if facts.is_websocket {
             make_websocket(&scope, request)?;
@@ -148,7 +148,7 @@ impl Scopes {
         scope.set_item(intern!(py, "asgi"), asgi)?;
         scope.set_item(intern!(py, "extensions"), extensions)?;
         if facts.trusted_peer && scope.contains(intern!(py, "client"))? {
-            // What its head says.
+            // The client is the one in the head's field.
         } else if facts.peer_address.is_empty() {
             scope.set_item(intern!(py, "client"), py.None())?;
         } else {
@@ -165,7 +165,7 @@ impl Scopes {
         Ok(scope)
     }
 
-    /// What the head alone says, as of a request of HTTP.
+    /// Makes the entries that depend on the head alone, for a request of HTTP.
     fn make_anew<'py>(
         &mut self,
         py: Python<'py>,
@@ -173,7 +173,7 @@ impl Scopes {
     ) -> PyResult<Bound<'py, PyDict>> {
         let scope = self.bare.bind(py).copy()?;
         let (path, query) = split_target(request.target);
-        // As uvicorn and hypercorn have it: the path as a whole, of which `root_path` is the beginning.
+        // As in uvicorn and hypercorn: the whole path, which begins with `root_path`.
         let decoded = percent_decoded(path);
         let shown = String::from_utf8_lossy(&decoded);
         let root = String::from_utf8_lossy(&self.root_path);
@@ -195,7 +195,7 @@ impl Scopes {
             .protocol
             .strip_prefix(b"HTTP/")
             .unwrap_or(request.protocol);
-        // The specification of ASGI writes it so, though it has "1.1".
+        // ASGI's specification writes "2", although it writes "1.1".
         let version = if version == b"2.0" { b"2" } else { version };
         scope.set_item(intern!(py, "http_version"), text(py, version))?;
         let headers = PyList::empty(py);
@@ -209,11 +209,11 @@ impl Scopes {
         }
         scope.set_item(intern!(py, "headers"), &headers)?;
         if let Some(client) = self.forwarded_client(request) {
-            // As uvicorn has it: nobody says the port.
+            // As in uvicorn: the port is 0, because proxies do not give it.
             let client = (text(py, client.to_string().as_bytes()), 0);
             scope.set_item(intern!(py, "client"), client)?;
         }
-        // What may be secret, or one client's alone, is not kept, as in environs.
+        // As with environs, a scope is not kept if it may hold a secret or belongs to one client alone.
         let is_public = query.is_empty() && !request.fields().any(|(name, _)| is_personal(name));
         if is_public && request.as_sent.len() <= KEPT_BYTES_MAX {
             let kept = Kept {
@@ -232,7 +232,7 @@ impl Scopes {
         Ok(scope)
     }
 
-    /// Who the client is, if a proxy says so.
+    /// The client's address, if a trusted proxy gives it.
     fn forwarded_client(&self, request: &RequestRecord<'_>) -> Option<IpAddr> {
         if !request.facts.trusted_peer {
             return None;
@@ -256,14 +256,14 @@ impl Scopes {
     }
 }
 
-/// Whether the value of a field may be a secret, or is another one in each request.
+/// Whether the value of a field may be a secret, or differs in each request.
 fn is_personal(name: &[u8]) -> bool {
     PERSONAL
         .iter()
         .any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// Makes the scope of a request that of its WebSocket.
+/// Turns the scope of a request into the scope of its WebSocket.
 fn make_websocket(scope: &Bound<'_, PyDict>, request: &RequestRecord<'_>) -> PyResult<()> {
     let py = scope.py();
     scope.set_item(intern!(py, "type"), intern!(py, "websocket"))?;

@@ -1,4 +1,4 @@
-//! One WebSocket of an ASGI app: what its `receive` and `send` do (WebSocket 2.5).
+//! One WebSocket of an ASGI app, with its `receive` and `send` (WebSocket 2.5).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,12 +28,12 @@ use super::waits::{Waited, future_of, is_set};
 use crate::answer::{Answer, Stage};
 use crate::wsgi::traceback;
 
-/// A WebSocket of the app's.
+/// A WebSocket of the app.
 #[pyclass(frozen, module = "stanchion")]
 pub(crate) struct Socket {
     slot: u32,
     number: u16,
-    /// The window for messages that are compressed, if they are to be.
+    /// The window for compressed messages; `None` if messages are not compressed.
     deflate_bits: Option<u8>,
     event_loop: Py<PyAny>,
     puller: Py<Puller>,
@@ -70,7 +70,7 @@ impl Socket {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The acceptor has news: a message, room for one, or the client has gone.
+    /// Handles news of the acceptor: there is a message, or room for one, or the client has gone.
     pub(super) fn look(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, socket) = (this.py(), this.get());
         let mut guard = socket.lock(py);
@@ -86,7 +86,7 @@ impl Socket {
         let ends = state.is_ending && !state.progress.has_pending();
         state.is_ending &= !ends;
         drop(guard);
-        // Who receives looks again, and waits on if there is nothing for it.
+        // The tasks that receive look again, and wait on if there is nothing for them.
         wake(py, done.into_iter().chain(receivers))?;
         for future in failed {
             reject(future.bind(py), client_gone())?;
@@ -100,7 +100,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Has it [`Self::restart`] so much later.
+    /// Has the loop call [`Self::restart`] after this delay.
     pub(super) fn restart_later(
         this: &Bound<'_, Self>,
         event_loop: &Bound<'_, PyAny>,
@@ -114,12 +114,12 @@ impl Socket {
             .map(drop)
     }
 
-    /// To be called now and then: it may give back memory.
+    /// Called at intervals: the slot may give back memory.
     pub(super) fn rest(&self, py: Python<'_>) {
         self.lock(py).progress.rest();
     }
 
-    /// What the app has raised goes to the log.
+    /// Logs an exception of the app, unless it comes of a client that has gone.
     pub(super) fn app_failed(&self, py: Python<'_>, failure: &PyErr) {
         if !comes_of_gone_client(py, failure) {
             let what = &self.what;
@@ -127,7 +127,7 @@ impl Socket {
         }
     }
 
-    /// Its task was made; it may have ended already, without a turn of the loop.
+    /// Keeps the task that was made, which may have ended already, without a turn of the loop.
     pub(super) fn keep(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = this.py();
         if task.call_method0(intern!(py, "done"))?.extract::<bool>()? {
@@ -139,7 +139,7 @@ impl Socket {
             .map(drop)
     }
 
-    /// Its task has ended, well or not.
+    /// The task has ended; `is_well` if it raised nothing.
     pub(super) fn over(this: &Bound<'_, Self>, is_well: bool) -> PyResult<()> {
         let (py, socket) = (this.py(), this.get());
         let mut state = socket.lock(py);
@@ -150,7 +150,7 @@ impl Socket {
         }
         let tasks = (state.progress.task.take(), state.progress.cancelled.take());
         if state.phase == Standing::Closed && state.progress.has_pending() {
-            // What it has said waits for room.
+            // The app's last messages wait for room.
             state.is_ending = true;
             drop(state);
             drop(tasks);
@@ -171,7 +171,7 @@ impl Socket {
 
     fn has_ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
         let (py, socket) = (this.py(), this.get());
-        // Raises if it was cancelled.
+        // Raises if the task was cancelled.
         let (failure, is_cancelled) = match task.call_method0(intern!(py, "exception")) {
             Ok(raised) if raised.is_none() => (None, false),
             Ok(raised) => (Some(PyErr::from_value(raised)), false),
@@ -181,7 +181,7 @@ impl Socket {
         let is_short = matches!(state.phase, Standing::Connecting | Standing::Denying);
         let (progress, what) = (&state.progress, &socket.what);
         let is_gone = progress.is_client_gone;
-        // The client was told why.
+        // The server has cancelled the task at its deadline, and the client knows the reason.
         let is_ours = is_cancelled && progress.cancelled.is_some();
         drop(state);
         match &failure {
@@ -196,7 +196,7 @@ impl Socket {
         Self::over(this, failure.is_none())
     }
 
-    /// What `receive` gives now, or a future to wait for: it may have been woken for nothing then.
+    /// The next event for `receive`, or a future to wait for. The future may end without an event, so the caller asks again.
     pub(super) fn next_event<'py>(
         this: &Bound<'py, Self>,
     ) -> PyResult<Result<Bound<'py, PyDict>, Bound<'py, PyAny>>> {
@@ -221,7 +221,7 @@ impl Socket {
         }
     }
 
-    /// A future for who may have a message decompressed once the loop's other work has had its turn.
+    /// Makes a future that ends when a message may be decompressed, after the loop's other work has had its turn.
     fn wait_for_ration<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let (py, socket) = (this.py(), this.get());
         let future = future_of(socket.event_loop.bind(py))?;
@@ -234,18 +234,20 @@ impl Socket {
         Ok(future)
     }
 
-    /// What `receive` gives when that event comes. If it could not be made, it is the last one that does.
+    /// The event for `receive`. If making it failed, the app gets a disconnect in its place, which is the last event.
     fn tell<'py>(
         &self,
         py: Python<'py>,
         event: PyResult<Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let event = event.or_else(|failure| {
-            error!("a message of a WebSocket cannot be given to the app: {failure}");
+            error!(
+                "cannot give a WebSocket's message to the app, and closes the WebSocket: {failure}"
+            );
             let close = self.lock(py).lose();
             disconnect(py, &close)
         });
-        // Once the client has closed, there is no room any more for what waits for some.
+        // Once the client has closed, the messages that wait for room get none.
         let lost = self.lock(py).lose_pending(py);
         for future in lost {
             reject(future.bind(py), client_gone())?;
@@ -253,7 +255,7 @@ impl Socket {
         event
     }
 
-    /// Does what the app sends. A future, if it has to wait for room.
+    /// Handles a message that the app sends. Returns a future if the message has to wait for room.
     pub(super) fn take_message(
         this: &Bound<'_, Self>,
         message: &Bound<'_, PyAny>,
@@ -278,12 +280,12 @@ impl Socket {
                 )));
             }
         };
-        // Who waits for an event hears of a close.
+        // Wakes the tasks that wait for an event, in case this was a close.
         Self::look(this)?;
         Ok(waits)
     }
 
-    /// `websocket.accept`: the seat goes on to another request.
+    /// `websocket.accept`: frees the seat for another request.
     fn accept(this: &Bound<'_, Self>, message: &Bound<'_, PyDict>) -> PyResult<()> {
         let (py, socket) = (this.py(), this.get());
         let subprotocol = message.get_item(intern!(py, "subprotocol"))?;
@@ -355,7 +357,7 @@ impl Socket {
         self.wait_for_room(py, put?)
     }
 
-    /// `websocket.send`: a future, if it has to wait for room.
+    /// `websocket.send`: returns a future if the message has to wait for room.
     fn message(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<Option<Py<PyAny>>> {
         let text = message.get_item(intern!(py, "text"))?;
         let bytes = message.get_item(intern!(py, "bytes"))?;
@@ -463,7 +465,7 @@ impl Socket {
         Awaited::of_send(Running::Socket(this.clone().unbind()), message)
     }
 
-    /// The worker leaves: the client may come again.
+    /// Closes the WebSocket because the worker leaves; the client may connect again.
     pub(super) fn restart(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, socket) = (this.py(), this.get());
         let mut state = socket.lock(py);
@@ -474,7 +476,7 @@ impl Socket {
         Self::look(this)
     }
 
-    /// Its task has ended.
+    /// The loop calls it when the task has ended.
     fn ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
         let puller = this.get().puller.bind(this.py());
         puller.get().end_if_forked_by(task);

@@ -1,4 +1,4 @@
-//! How far a WebSocket of an ASGI app is: what the app may send, and what it gets next.
+//! The state of an ASGI app's WebSocket: what the app may send, and what it gets next.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -13,36 +13,36 @@ use super::messages::{Heard, Messages, disconnect, event, received};
 use super::progress::{Progress, client_gone};
 use super::waits::Put;
 
-/// How far it is.
+/// The state of a WebSocket.
 pub(super) struct State {
     pub(super) progress: Progress,
     pub(super) messages: Messages,
-    /// If it waits to have a message decompressed.
+    /// The claim of a WebSocket that waits to have a message decompressed.
     pub(super) claim: Claim,
     pub(super) phase: Standing,
     is_connect_told: bool,
     /// The worker has closed it, and not the app.
     pub(super) is_closed_by_us: bool,
-    /// The app's call has ended, and what it said last waits for room.
+    /// The app's task has ended, and its last messages wait for room.
     pub(super) is_ending: bool,
-    /// How it was closed, once it is.
+    /// The close, once the WebSocket is closed.
     closed: Option<Close>,
 }
 
-/// What the app may send.
+/// The messages that the app may send.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It has neither accepted nor refused.
+    /// The app has neither accepted nor refused.
     Connecting,
-    /// It refuses by an answer of its own.
+    /// The app refuses with an answer of its own.
     Denying,
     Open,
-    /// Nothing.
+    /// The app may send nothing.
     Closed,
 }
 
 impl State {
-    /// One that the app has not heard of.
+    /// A WebSocket of which the app has got no event yet.
     pub(super) fn new(progress: Progress) -> Self {
         Self {
             progress,
@@ -62,8 +62,8 @@ impl State {
         taken.is_some_and(Taken::is_overdue)
     }
 
-    /// Whether the client has gone: then what it sent before is taken in, and the slot goes back. Not while something
-    /// waits for room: who waits is told first, by [`Progress::flush`].
+    /// If the client has gone: takes in what the client sent before, and gives back the slot. Not while a message waits for room, because
+    /// [`Progress::flush`] has to wake the task that waits first.
     pub(super) fn notice_end(&mut self) {
         if self.progress.has_pending() {
             return;
@@ -75,7 +75,7 @@ impl State {
         }
     }
 
-    /// The futures of those who wait for room, if there will be none.
+    /// The futures of the tasks that wait for room, if there will be none.
     pub(super) fn lose_pending(&mut self, py: Python<'_>) -> Vec<Py<PyAny>> {
         if !self.progress.is_client_gone {
             return Vec::new();
@@ -85,17 +85,17 @@ impl State {
         lost
     }
 
-    /// Nobody hears what the app sends, and that is not of its own making.
+    /// Whether no client gets the app's messages any more, and the app has not caused that itself.
     pub(super) fn is_lost(&self) -> bool {
         self.progress.is_client_gone || self.messages.is_closed() || self.is_closed_by_us
     }
 
-    /// Ends it by a close frame, as the app wants it.
+    /// Closes it with a close frame of the app.
     pub(super) fn close(&mut self, py: Python<'_>, close: &Close) -> PyResult<Put> {
         self.end(py, close, &close_record(close))
     }
 
-    /// Ends it, since the worker leaves.
+    /// Closes it because the worker leaves.
     pub(super) fn restart(&mut self, py: Python<'_>) {
         let record = message_head(Content::Restart, 0);
         // A client that has gone needs no close.
@@ -114,7 +114,7 @@ impl State {
         self.progress.write(py, record, true)
     }
 
-    /// What the app gets next, if it is there.
+    /// The next input for the app, if there is one.
     pub(super) fn next<'py>(&mut self, py: Python<'py>, puller: &Puller) -> Option<Told<'py>> {
         if !std::mem::replace(&mut self.is_connect_told, true) {
             return Some(Told::Connect);
@@ -141,14 +141,14 @@ impl State {
                 close
             }
             Ok(None) if !self.progress.is_over() => return None,
-            // Also once the app has refused.
+            // Ends the input also once the app has refused.
             Ok(None) => Close::new(code::ABNORMAL, ""),
             Err(failure) => return Some(Told::Unreadable(failure)),
         };
         Some(Told::Disconnect(self.closed_by(close)))
     }
 
-    /// Ends it, since what comes next cannot be given to the app.
+    /// Closes it because the next input cannot be given to the app.
     pub(super) fn lose(&mut self) -> Close {
         self.closed_by(Close::new(code::ABNORMAL, ""))
     }
@@ -157,28 +157,28 @@ impl State {
         self.closed = Some(close.clone());
         if self.phase == Standing::Open {
             self.phase = Standing::Closed;
-            // Nothing more is said: the slot goes back.
+            // Nothing more is sent: gives back the slot.
             self.progress.finish_gone();
         }
         close
     }
 }
 
-/// What the app gets.
+/// An input for the app.
 pub(super) enum Told<'py> {
     Connect,
     Message(Kind, Vec<u8>),
     Bytes(Bound<'py, PyBytes>),
     Disconnect(Close),
-    /// What comes makes no sense.
+    /// The input is malformed.
     Unreadable(PyErr),
 }
 
 impl<'py> Told<'py> {
-    /// As the app gets it. Not to be made under the lock.
+    /// Makes the event for the app. It must not be called under the lock.
     ///
     /// # Errors
-    /// It cannot be given to the app.
+    /// The input cannot be given to the app.
     pub(super) fn event(self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         match self {
             Self::Connect => event(intern!(py, "websocket.connect")),

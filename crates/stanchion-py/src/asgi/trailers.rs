@@ -13,7 +13,7 @@ use super::waits::{Put, is_set};
 use crate::head::take_in_trailers;
 
 impl Request {
-    /// Takes some trailers, and sends all of them with the last. A future, if it has to wait for room.
+    /// Takes some trailers, and sends all of them with the last. Returns a future if they have to wait for room.
     pub(super) fn trailers(
         &self,
         py: Python<'_>,
@@ -22,7 +22,7 @@ impl Request {
         let headers = message.get_item(intern!(py, "headers"))?;
         let is_last = !is_set(message, intern!(py, "more_trailers"))?;
         let mut given = AnswerHead::trailers();
-        // What gives them may be code of the app's, which may call this very request.
+        // Reading the headers may run code of the app, which may call this very request.
         if let Some(headers) = headers {
             take_in_trailers(&mut given, &headers)?;
         }
@@ -55,7 +55,7 @@ impl Progress {
         Ok(put)
     }
 
-    /// The app has given a piece of the body, which may be the last one.
+    /// Notes that the app has given a piece of the body, which may be the last one.
     pub(super) fn body_given(&mut self, is_last: bool) {
         self.is_answered = is_last && !self.answer.promises_trailers();
         if is_last && self.answer.promises_trailers() {
@@ -63,7 +63,7 @@ impl Progress {
         }
     }
 
-    /// Sends those that have come, which are the end of the answer, as far as there is room.
+    /// Sends the trailers that have come, which end the answer, as far as there is room.
     fn put_trailers(&mut self, py: Python<'_>) -> PyResult<Put> {
         let mut trailers = self.trailers.take().unwrap_or_default();
         let put = if self.answer.is_trailed() {
@@ -75,7 +75,7 @@ impl Progress {
         Ok(put)
     }
 
-    /// Keeps these until the last ones have come.
+    /// Keeps these trailers until the last ones have come.
     fn add_trailers(&mut self, given: &AnswerHead) -> PyResult<()> {
         let Some(trailers) = &mut self.trailers else {
             return Err(PyRuntimeError::new_err(

@@ -1,5 +1,5 @@
-//! What keeps a loop from being deaf, and what idles from holding memory: looks that nobody has called for, calls in the next
-//! turn, and an end after a panic, or in a child that the app has forked.
+//! Keeps a loop from going deaf and idle requests from holding memory: looks without notices, calls in the next turn, and the end after a panic or in
+//! a child that the app has forked.
 
 use pyo3::exceptions::PySystemExit;
 use pyo3::intern;
@@ -14,40 +14,40 @@ use super::{Puller, State};
 use crate::hooks;
 use crate::wsgi::traceback;
 
-/// What runs is looked at in so many parts, one with each beat of the loop: all of it within a second.
+/// In how many parts the running requests are looked at, one part with each beat of the loop: all of them within a second.
 const PARTS: usize = 4;
 
-/// It has looked for what is new, if there is one. Others have news too, whatever came of that.
+/// Logs the failure of a look, if there was a look. The caller goes on, because other requests have news too.
 pub(super) fn has_looked(looked: Option<PyResult<()>>) {
     if let Some(Err(failure)) = looked {
-        error!("a request cannot be told what is new: {failure}");
+        error!("cannot have a request look at its news: {failure}");
     }
 }
 
 impl Puller {
-    /// Whether the acceptor is to send files.
+    /// Whether the acceptor sends files.
     pub(super) fn sends_files(&self) -> bool {
         self.worker.settings().sendfile
     }
 
-    /// Whether the task of a request ends with its deadline.
+    /// Whether the task of a request is cancelled at its deadline.
     pub(super) fn cancels_on_timeout(&self) -> bool {
         self.worker.settings().cancel_on_timeout
     }
 
-    /// The extensions that the scope of such a request names.
+    /// The extensions that the scope of this request names.
     pub(super) fn offers(&self, record: &RequestRecord<'_>) -> Extensions {
         Extensions::of(record, self.worker.settings())
     }
 
-    /// Whether messages of an app whose client has gone may be dropped: not while the worker waits for it to end, nor in a
-    /// child that it has forked, which is to notice.
+    /// Whether messages of an app whose client has gone may be dropped: not while the worker waits for the app to end, nor in a child that the app
+    /// has forked, which should notice.
     pub(super) fn lets_send_on(&self) -> bool {
         !self.worker.should_leave() && !self.worker.is_forsaken()
     }
 
-    /// Lets a part of what runs look, whether or not there is a notice: another worker may have written over it. What
-    /// idles since its last look gives back memory.
+    /// Has a part of the running requests look, whether or not there are notices, because another worker may have overwritten one. A request that was
+    /// idle since its last look gives back memory.
     pub(super) fn look_at_part(&self, py: Python<'_>) {
         let mut guard = self.lock(py);
         let State { running, part, .. } = &mut *guard;
@@ -61,7 +61,7 @@ impl Puller {
         }
     }
 
-    /// Has the loop call this in its next turn.
+    /// Has the loop call this method in its next turn.
     pub(super) fn call_soon(this: &Bound<'_, Self>, what: &Bound<'_, PyString>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
         let state = puller.lock(py);
@@ -76,9 +76,9 @@ impl Puller {
         Ok(())
     }
 
-    /// Ends this process if it is a child that the app has forked. It has come back to what is its parent's: the requests,
-    /// and the epoll(7) instance that the parent's loop sleeps in, from which it must take nothing off. If the app has
-    /// `raised` something there, the child ends by that.
+    /// Ends this process if it is a child that the app has forked and that has returned to its parent's loop. The requests are the parent's, and so
+    /// is the epoll(7) instance in which the parent's loop sleeps: the child must remove nothing from it. If the app has `raised` an exception in the
+    /// child, the child ends by that.
     pub(super) fn end_if_forked(&self, py: Python<'_>, raised: Option<&PyErr>) {
         if !self.worker.is_forsaken() {
             return;
@@ -97,11 +97,11 @@ impl Puller {
         hooks::exit_now(py, code)
     }
 
-    /// The same where a task comes to its end.
+    /// The same at the end of a task.
     pub(super) fn end_if_forked_by(&self, task: &Bound<'_, PyAny>) {
         let py = task.py();
         if self.worker.is_forsaken() {
-            // Raises if it was cancelled.
+            // Raises if the task was cancelled.
             let raised = match task.call_method0(intern!(py, "exception")) {
                 Ok(raised) => (!raised.is_none()).then(|| PyErr::from_value(raised)),
                 Err(cancelled) => Some(cancelled),
@@ -130,8 +130,7 @@ impl Puller {
         Ok(())
     }
 
-    /// Does what the loop calls for. After a panic nobody knows what is left halfway: all that runs is given up, and
-    /// the loop ends.
+    /// Does work that the loop calls for. A panic may leave work half done, so after one all requests are given up and the loop ends.
     pub(super) fn unless_broken(
         this: &Bound<'_, Self>,
         work: impl FnOnce() -> PyResult<()>,
@@ -159,7 +158,7 @@ impl Puller {
     }
 }
 
-/// The exit code that the app asks for, if that is what it has raised.
+/// The exit code that the app asks for, if it has raised `SystemExit`.
 fn asked_to_exit(py: Python<'_>, raised: &PyErr) -> Option<i32> {
     if !raised.is_instance_of::<PySystemExit>(py) {
         return None;

@@ -1,9 +1,9 @@
-//! Who waits, for room or for an event, and the futures that they wait for.
+//! Tasks that wait for room or for an event, and the futures that they wait for.
 //!
-//! Whenever a Python object is made, is let go or does something, Python may collect garbage and run finalizers of the
-//! app's, which may use the very request (gc; before Python 3.12 wherever an object is allocated). So none of that
-//! happens under a request's lock, which would never come free: futures are made without it, and kept if they are still
-//! wanted then. Under the lock only bytes are made, which the collector does not count.
+//! When a Python object is made, is dropped or runs code, Python may collect garbage and run finalizers of the app, which may use this very request
+//! (gc; before Python 3.12 wherever an object is allocated). A finalizer would wait for the request's lock for ever. So none of that happens under
+//! the lock: futures are made without it, and kept only if they are still wanted then. Only bytes are made under the lock, which the collector does
+//! not count.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -14,10 +14,10 @@ use pyo3::types::{PyDict, PyString};
 use super::awaited::is_done;
 use super::progress::Progress;
 
-/// So many of those who wait for the same may have given up before they are looked for, besides as many as wait.
+/// How many futures of tasks that have given up may be kept, in addition to twice those that stayed last time, before they are looked for.
 const GIVEN_UP_MAX: usize = 16;
 
-/// Whether what the app has sent is written.
+/// Whether the app's message is written.
 #[must_use]
 pub(super) enum Put {
     Through,
@@ -25,43 +25,43 @@ pub(super) enum Put {
     Waits(u64),
 }
 
-/// What has come of a message that the app sends.
+/// The result of a message that the app sends.
 pub(super) enum Sent {
     Through,
-    /// It is taken, and waits for room: until this is done.
+    /// The message is taken and waits for room, until this future is done.
     Taken(Py<PyAny>),
-    /// Nothing of it is taken. It is to be sent again once this is done.
+    /// Nothing of the message is taken. It has to be sent again once this future is done.
     Later(Py<PyAny>),
-    /// It comes to nothing, as the client has gone. Others are to have their turn.
+    /// The message is dropped because the client has gone. Other tasks should have their turn.
     Dropped,
 }
 
-/// Futures of those who wait, for an event or for their turn to send, who came first at the front.
+/// Futures of tasks that wait for an event or for their turn to send, in the order in which they came.
 #[derive(Default)]
 pub(super) struct Waiters {
     futures: VecDeque<Py<PyAny>>,
-    /// How often they were taken, to be woken.
+    /// How often the futures were taken to wake their tasks.
     wakes: u64,
-    /// How many stayed when those who had given up were last taken out.
+    /// How many futures stayed when those of tasks that had given up were last removed.
     stayed: usize,
 }
 
 impl Waiters {
-    /// Those that are to be woken: all.
+    /// All futures, for the caller to wake their tasks.
     pub(super) fn take(&mut self) -> Vec<Py<PyAny>> {
         self.wakes += 1;
         self.stayed = 0;
         std::mem::take(&mut self.futures).into()
     }
 
-    /// To be asked when there was nothing for one.
+    /// How often the futures were taken. A task that found nothing reads it, and waits only if it has not changed since.
     pub(super) fn wakes(&self) -> u64 {
         self.wakes
     }
 
-    /// All of them, if some may have given up and are to be taken out: an app that asks with a timeout, again and again,
-    /// must not make the queue longer. Not before it is twice as long as it was, so that each is looked at a few times
-    /// however many wait.
+    /// All futures, if it is time to remove those of tasks that have given up: an app that asks with a timeout again and again must not lengthen the
+    /// queue. The queue has to be twice as long as after the last removal, so that each future is looked at a few times only, however many tasks
+    /// wait.
     fn to_be_looked_at(&self, py: Python<'_>) -> Vec<Py<PyAny>> {
         if self.futures.len() < GIVEN_UP_MAX + 2 * self.stayed {
             return Vec::new();
@@ -70,7 +70,7 @@ impl Waiters {
         all.map(|future| future.clone_ref(py)).collect()
     }
 
-    /// Takes out those who have given up, of whom `given_up` has another reference each.
+    /// Removes the futures of tasks that have given up. `given_up` holds another reference to each, so that none is freed here.
     fn take_out(&mut self, given_up: &[Py<PyAny>]) {
         let places: HashSet<_> = given_up.iter().map(Py::as_ptr).collect();
         self.futures
@@ -79,14 +79,14 @@ impl Waiters {
     }
 }
 
-/// What has a [`Progress`] behind a lock, and the loop of those who wait for it.
+/// A request or WebSocket: it has a [`Progress`] behind a lock, and a loop in which tasks wait.
 pub(super) trait Waited {
     fn event_loop(&self) -> &Py<PyAny>;
 
-    /// Asks under the lock.
+    /// Calls `ask` under the lock.
     fn with<T>(&self, py: Python<'_>, ask: impl FnOnce(&mut Progress) -> T) -> T;
 
-    /// A future for who has sent something, if that waits for room.
+    /// Makes a future for the task that has sent a piece, if the piece waits for room.
     fn wait_for_room(&self, py: Python<'_>, put: Put) -> PyResult<Option<Py<PyAny>>> {
         let Put::Waits(number) = put else {
             return Ok(None);
@@ -96,8 +96,8 @@ pub(super) trait Waited {
         Ok(waits.then(|| future.unbind()))
     }
 
-    /// A future for who is to send nothing before what others have given up is out, if there is such. The end of all waits
-    /// for its turn only behind others that wait for theirs: an app that gives it up, too, has still ended its answer.
+    /// Makes a future for a task that may send nothing yet, because a piece that another task has given up waits for room. The end of the answer
+    /// waits only behind tasks that wait for their turn: an app that gives up waiting for it, too, has still ended its answer.
     fn wait_for_turn(&self, message: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
         let py = message.py();
         loop {
@@ -113,7 +113,7 @@ pub(super) trait Waited {
         }
     }
 
-    /// Whether nobody waits for a turn to send, but those who have given up, who are taken out.
+    /// Whether no task waits for a turn to send. Removes the futures of tasks that have given up from the front.
     fn is_next_sender(&self, py: Python<'_>) -> PyResult<bool> {
         let first = |progress: &mut Progress| {
             let first = progress.senders.futures.front();
@@ -123,7 +123,7 @@ pub(super) trait Waited {
             if !is_done(future.bind(py))? {
                 return Ok(false);
             }
-            // Others may have taken it out meanwhile.
+            // Another call may have removed it meanwhile.
             self.with(py, |progress| {
                 let futures = &mut progress.senders.futures;
                 let is_first = futures.front().is_some_and(|first| first.is(&future));
@@ -133,7 +133,7 @@ pub(super) trait Waited {
         Ok(true)
     }
 
-    /// A future for who waits for an event. `None` if others were woken since there was none: it is to look again.
+    /// Makes a future for a task that waits for an event. `None` if tasks were woken since it found no event: it has to look again.
     fn wait_for_event<'py>(
         &self,
         py: Python<'py>,
@@ -142,7 +142,7 @@ pub(super) trait Waited {
         self.wait_among(py, wakes, |progress| &mut progress.receivers)
     }
 
-    /// Likewise for who is one of these.
+    /// The same for the tasks in the chosen queue.
     fn wait_among<'py>(
         &self,
         py: Python<'py>,
@@ -168,7 +168,7 @@ pub(super) trait Waited {
     }
 }
 
-/// Whether it ends what the app sends, and says nothing else: of these only one is taken, which needs no room to speak of.
+/// Whether a message only ends what the app sends, and carries nothing else: only one such message is taken, and it needs next to no room.
 fn is_end(message: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = message.py();
     let Ok(message) = message.cast::<PyDict>() else {
@@ -187,7 +187,7 @@ fn is_end(message: &Bound<'_, PyAny>) -> PyResult<bool> {
     })
 }
 
-/// Whether a message says so of itself; else it is not so.
+/// Whether a message has this flag set; without the flag it is false.
 pub(super) fn is_set(message: &Bound<'_, PyDict>, what: &Bound<'_, PyString>) -> PyResult<bool> {
     let value = message.get_item(what)?;
     value.map_or(Ok(false), |value| value.is_truthy())

@@ -1,7 +1,7 @@
 //! Hosts a WSGI app under gevent: each request runs in a greenlet of its own, and gevent's hub is the event loop.
 //!
-//! The hub watches the worker's inbox. When that wakes it, [`GreenPuller::turn`] tells greenlets of news and takes
-//! requests. No lock may be held where Python runs: another greenlet would wait for it on the same thread, for ever.
+//! The hub watches the worker's inbox. When the inbox wakes it, [`GreenPuller::turn`] wakes greenlets that wait for news and takes requests. No lock
+//! may be held while Python runs: another greenlet would wait for it on the same thread, for ever.
 
 mod rooms;
 
@@ -19,7 +19,7 @@ pub(crate) use rooms::Rooms;
 use crate::loop_seats::{LOOKS_MAX, LoopSeats, Seated};
 use crate::wsgi::{App, Gateway};
 
-/// Pulls requests for gevent's hub, in its thread.
+/// Takes requests for gevent's hub, in its thread.
 #[pyclass(frozen, module = "stanchion")]
 pub(crate) struct GreenPuller {
     worker: &'static Worker,
@@ -30,31 +30,31 @@ pub(crate) struct GreenPuller {
     forsaken: AtomicBool,
 }
 
-/// What a burst of requests has made is not all kept.
+/// How many gateways are kept: a burst of requests may have made more.
 const GATEWAYS_KEPT_MAX: usize = 64;
 
 struct State {
     seats: LoopSeats,
-    /// Those that no greenlet uses, up to [`GATEWAYS_KEPT_MAX`].
+    /// Gateways that no greenlet uses, up to [`GATEWAYS_KEPT_MAX`].
     gateways: Vec<Gateway>,
-    /// `None` until requests are to be pulled.
+    /// `None` until [`GreenPuller::begin`].
     begun: Option<Begun>,
 }
 
-/// What is called for each request.
+/// The Python objects that the puller calls.
 struct Begun {
     /// `gevent.spawn`
     spawn: Py<PyAny>,
-    /// Has the hub call something soon.
+    /// Has the hub call a function soon.
     run_callback: Py<PyAny>,
-    /// Set once the worker is to leave and nothing runs any more.
+    /// Set once the worker should leave and no request runs any more.
     over: Py<PyAny>,
-    /// Has the next heartbeat come at the usual pace.
+    /// Reschedules the next heartbeat at the usual pace.
     hasten: Py<PyAny>,
 }
 
 impl GreenPuller {
-    /// Sits down at all seats of the worker, which must be those of an event loop.
+    /// Occupies all seats of the worker, which must have an event loop.
     pub(crate) fn new(py: Python<'_>, worker: &'static Worker, app: Arc<App>) -> PyResult<Self> {
         Ok(Self {
             worker,
@@ -70,7 +70,7 @@ impl GreenPuller {
         })
     }
 
-    /// Whether this process is no worker: then it takes nothing, and answers nothing.
+    /// Whether this process is a forked child and no worker: then it takes no requests and answers none.
     fn is_forsaken(&self) -> bool {
         self.forsaken.load(Ordering::Relaxed)
     }
@@ -81,25 +81,25 @@ impl GreenPuller {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One of what [`Begun`] has.
+    /// The object in [`Begun`] that `choose` selects.
     fn begun(&self, py: Python<'_>, choose: impl Fn(&Begun) -> &Py<PyAny>) -> Option<Py<PyAny>> {
         let state = self.lock(py);
         let begun = state.begun.as_ref();
         begun.map(|begun| choose(begun).clone_ref(py))
     }
 
-    /// Tells the greenlets that wait for it what is new.
+    /// Wakes the greenlets for whose slots there is news.
     fn look(&self, py: Python<'_>) {
         let mut slots = Vec::new();
         self.inbox.sweep(|slot| slots.push(slot));
         for slot in slots {
             if let Err(failure) = self.rooms.tell(py, slot) {
-                error!("a greenlet cannot be told what is new: {failure}");
+                error!("cannot wake a greenlet that waits for room in its answer: {failure}");
             }
         }
     }
 
-    /// Takes requests, as many as are this worker's share, each with a greenlet that is to run it.
+    /// Takes this worker's share of requests, and spawns a greenlet for each.
     fn pull(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
         let Some(spawn) = puller.begun(py, |begun| &begun.spawn) else {
@@ -115,19 +115,21 @@ impl GreenPuller {
             drop(state);
             let hasten = hastens.then(|| puller.begun(py, |begun| &begun.hasten));
             if let Some(Err(failure)) = hasten.flatten().map(|hasten| hasten.call0(py)) {
-                error!("the hub shows later that it turns: {failure}");
+                error!(
+                    "cannot reschedule the hub's heartbeat, so the next one comes late: {failure}"
+                );
             }
             let run = Run {
                 puller: this.clone().unbind(),
                 seated: Mutex::new(Some(seated)),
             };
-            // Dropped without having run, it answers 502 and frees the seat.
+            // If the greenlet is dropped before it runs, `run` answers 502 and frees the seat.
             spawn.call1(py, (Bound::new(py, run)?,))?;
         }
         Ok(())
     }
 
-    /// Pulls what is there; comes again by itself if more is left than was this worker's share.
+    /// Takes the requests that are ready, and schedules another turn if there are more than this worker's share.
     fn go_on(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
         if puller.is_forsaken() {
@@ -156,7 +158,7 @@ impl GreenPuller {
         Ok(())
     }
 
-    /// A turn of the hub, which had been asked for or not.
+    /// A turn of the hub; `is_further` if the puller has asked for it.
     fn look_and_pull(this: &Bound<'_, Self>, is_further: bool) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
         if puller.is_forsaken() {
@@ -173,10 +175,10 @@ impl GreenPuller {
         Self::come_again(this)
     }
 
-    /// Has the hub call [`GreenPuller::turn_again`] when greenlets have had their turn.
+    /// Has the hub call [`GreenPuller::turn_again`] after the greenlets had their turn.
     fn come_again(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
-        // Before `begin`, which looks by itself, this turn would never come; a hub that was late would wait for it.
+        // Before `begin`, which looks by itself, the hub would never run this turn, and a loop that was late would wait for it.
         let Some(run_callback) = puller.begun(py, |begun| &begun.run_callback) else {
             return Ok(());
         };
@@ -186,7 +188,7 @@ impl GreenPuller {
         Ok(())
     }
 
-    /// Answers a request: in its greenlet.
+    /// Answers a request, in its own greenlet.
     fn answer(&self, py: Python<'_>, seated: Seated) -> PyResult<()> {
         let kept = self.lock(py).gateways.pop();
         let mut gateway = match kept {
@@ -209,23 +211,23 @@ impl GreenPuller {
         Ok(())
     }
 
-    /// A request is over.
+    /// Frees the seat of a request that is over.
     fn ended(this: &Bound<'_, Self>, number: u16) -> PyResult<()> {
         this.get().lock(this.py()).seats.is_free(number);
-        // In the same turn, without a system call.
+        // Takes the next request in the same turn, without a system call.
         Self::go_on(this)
     }
 }
 
 #[pymethods]
 impl GreenPuller {
-    /// The descriptor that becomes readable when there is news.
+    /// The descriptor that becomes readable when the acceptor has news.
     fn fileno(&self) -> i32 {
         use std::os::fd::AsRawFd;
         self.inbox.fd().as_raw_fd()
     }
 
-    /// From now on requests are pulled. `over` is a `gevent.event.Event`.
+    /// Starts to take requests. `over` is a `gevent.event.Event`.
     #[pyo3(signature = (spawn, run_callback, over, hasten))]
     fn begin(
         this: &Bound<'_, Self>,
@@ -243,7 +245,7 @@ impl GreenPuller {
         Self::turn(this)
     }
 
-    /// Looks for news, and pulls. Called by the hub when there is news, and now and then: so none is lost for long.
+    /// Looks for news, and takes requests. The hub calls it when there is news, and at intervals, so that lost news waits only for a while.
     fn turn(this: &Bound<'_, Self>) -> PyResult<()> {
         let mut turned = Ok(());
         let worker = this.get().worker;
@@ -251,7 +253,7 @@ impl GreenPuller {
         turned
     }
 
-    /// Likewise, once greenlets have had their turn.
+    /// The same, in a turn that the puller has asked for.
     fn turn_again(this: &Bound<'_, Self>) -> PyResult<()> {
         let mut turned = Ok(());
         let worker = this.get().worker;
@@ -259,33 +261,33 @@ impl GreenPuller {
         turned
     }
 
-    /// How many seconds the next call of [`GreenPuller::beat`] is to come after this one, which follows.
+    /// How many seconds the next call of [`GreenPuller::beat`] comes after this one, which the hub makes right after this call.
     fn pace(&self, py: Python<'_>) -> f64 {
         self.lock(py).seats.pace_s(false)
     }
 
-    /// The hub turns, so much later than this was to be called: to be called now and then.
+    /// Records a heartbeat: the hub turns, `lag_us` later than planned. The hub calls it at intervals.
     fn beat(&self, py: Python<'_>, lag_us: u64) {
         self.lock(py).seats.beat(lag_us);
     }
 
-    /// This process is a child that the app has forked: the requests are those of the worker, its parent.
+    /// Notes that this process is a child that the app has forked: the requests belong to its parent, the worker.
     fn forsake(&self) {
         self.forsaken.store(true, Ordering::Relaxed);
     }
 
-    /// The hub turns no more.
+    /// Notes that the hub turns no more.
     fn rest(&self) {
         self.inbox.rest();
     }
 
-    /// The app asks to exit: the worker leaves.
+    /// The app asked to exit: has the worker leave.
     fn leave(&self) {
         self.worker.leave();
     }
 }
 
-/// What the greenlet of a request is to run.
+/// The function that a request's greenlet runs.
 #[pyclass(frozen, module = "stanchion")]
 struct Run {
     puller: Py<GreenPuller>,
@@ -310,7 +312,7 @@ impl Run {
             return Ok(());
         }
         if let Err(failure) = puller.get().answer(py, seated) {
-            error!("a request cannot be given to the app, and is answered 502: {failure}");
+            error!("cannot give a request to the app, and its client gets 502: {failure}");
         }
         GreenPuller::ended(puller, number)
     }
@@ -330,13 +332,13 @@ impl Drop for Run {
             return;
         }
         let Seated { number, taken, .. } = seated;
-        // The app has killed the greenlet before it ran, or it could not be made.
+        // The app has killed the greenlet before it ran, or spawning the greenlet failed.
         drop(taken);
         Python::attach(|py| {
             let puller = self.puller.bind(py);
             puller.get().lock(py).seats.is_free(number);
             if let Err(failure) = GreenPuller::come_again(puller) {
-                error!("the hub cannot be told of a free seat: {failure}");
+                error!("cannot have the hub take requests for a free seat: {failure}");
             }
         });
     }

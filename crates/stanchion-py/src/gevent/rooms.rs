@@ -1,4 +1,4 @@
-//! Where greenlets wait until there is room for more of an answer.
+//! Where greenlets wait for room for more of an answer.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,8 +7,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 
-/// So long a greenlet waits at most before it looks again. News of its slot wakes it; this only bounds what lost news
-/// cost.
+/// The longest wait of a greenlet before it looks again. News of its slot wakes it earlier; the limit only bounds the cost of lost news.
 const LOOK_AGAIN_S: f64 = 1.0;
 
 /// The greenlets of a worker that wait, by the slots of their requests.
@@ -32,8 +31,8 @@ impl Rooms {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets other greenlets run until there is news of the slot, or for a while. It raises what another greenlet, or a
-    /// timeout of gevent's, throws in.
+    /// Lets other greenlets run until there is news of the slot, or for a while. It raises the exception that another greenlet, or a timeout of
+    /// gevent, throws into this greenlet.
     pub(crate) fn wait(&self, py: Python<'_>, slot: u32) -> PyResult<()> {
         let waiting = self.lock(py);
         let known = waiting.get(&slot).map(|event| event.clone_ref(py));
@@ -51,7 +50,7 @@ impl Rooms {
             .map(drop)
     }
 
-    /// There is news of the slot: whoever waits looks.
+    /// Wakes the greenlets that wait for news of the slot.
     pub(crate) fn tell(&self, py: Python<'_>, slot: u32) -> PyResult<()> {
         let event = self.lock(py).remove(&slot);
         event.map_or(Ok(()), |event| {

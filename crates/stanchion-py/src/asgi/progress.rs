@@ -23,8 +23,8 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// The inflow while nothing has come of a body that is still coming.
 const NOTHING: (usize, Inflow) = (0, Inflow::Open);
 
-/// How many pieces an app may send after its client has everything: the pieces that HEAD leaves out, or empty pieces behind the promised length. A
-/// large file has no more pieces than this; an endless stream that a HEAD request asks for ends here.
+/// How many pieces an app may send after its client has everything: the pieces that HEAD leaves out, or empty pieces behind the promised length.
+/// It is enough for a large file; an endless stream that a HEAD request asks for ends here.
 const BEYOND_PIECES_MAX: u32 = 16 * 1024;
 
 /// The progress of a request and of its answer.

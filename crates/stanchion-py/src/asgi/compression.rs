@@ -78,7 +78,7 @@ impl Compression {
         self.lock(py).ration.wait(claim, future)
     }
 
-    /// Begins a new ration, in the next turn. Returns the futures of the WebSockets that wait.
+    /// Begins a new ration, in the next turn. Returns the future of each WebSocket that waits.
     pub(super) fn renew(&self, py: Python<'_>) -> Vec<Py<PyAny>> {
         self.lock(py).ration.renew()
     }

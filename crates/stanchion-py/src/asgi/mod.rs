@@ -437,7 +437,7 @@ impl Puller {
         })
     }
 
-    /// The loop's other tasks had their turn: WebSockets that wait to have a message decompressed go on.
+    /// The loop's other tasks had their turn: each WebSocket that waits to have a message decompressed goes on.
     fn decompress_on(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
         Self::unless_broken(this, || request::wake(py, puller.compression.renew(py)))

@@ -127,8 +127,8 @@ impl ClientField {
     }
 
     /// The address of the client. Each proxy appends the address that it saw, so the last address in the field that is not itself a trusted proxy is
-    /// the client's: any client may have written the addresses before the first trusted one. If the peer is no trusted proxy the caller passes no
-    /// head, and the client is the peer.
+    /// the client's, and the client may have written all addresses before its own. If the peer is no trusted proxy the caller passes no head, and the
+    /// client is the peer.
     ///
     /// `is_proxy` says whether an address is a trusted proxy's.
     pub fn client(
@@ -166,7 +166,7 @@ pub fn forwarded<'v>(
     let mut said = Said::default();
     for field in fields.rev() {
         for element in elements(field)?.into_iter().rev() {
-            // The scheme is the client's to its proxy, so each element further from us replaces it.
+            // The client's scheme is in the element of the proxy that it connected to: the last one that this loop reads.
             said.scheme = element.scheme;
             let Some(client) = element.client else {
                 // This proxy hides its client: so the proxy stands for all its clients.

@@ -1,1 +1,1 @@
-"""What the end-to-end tests stand on: a strict client, a server started for real, and rendezvous between the two."""
+"""Helpers of the end-to-end tests: a strict client, a server started for real, and rendezvous between the two."""

@@ -31,10 +31,10 @@ class Address:
         receive_buffer_bytes: int | None = None,
         segment_bytes: int | None = None,
     ) -> socket.socket:
-        """A connected socket; its receive buffer must be set before, for the window is agreed on then (tcp(7)).
+        """A connected socket. Its receive buffer is set before connect: both ends agree on the window then (tcp(7)).
 
-        So is the longest segment. Those of the loopback are so long that the server's kernel takes megabytes, and more
-        of them later. A unix socket has none.
+        They agree on the longest segment then, too. Segments of the loopback are so long that the server's kernel takes
+        megabytes, and more of them later. A unix socket has no segments.
         """
         family = socket.AF_UNIX if self.path else socket.AF_INET6 if ":" in self.host else socket.AF_INET
         sock = socket.socket(family)

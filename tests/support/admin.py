@@ -1,4 +1,4 @@
-"""An admin listener that a test plays: it answers /status with what it was told to, and counts who asks."""
+"""An admin listener that a test plays: it answers /status as the test has set, and counts the requests."""
 
 import json
 import socket
@@ -138,7 +138,7 @@ class Admin:
         self._answer = (head or b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n" % len(body)) + b"\r\n" + body
 
     def hold(self) -> None:
-        """Answer nobody, until it is stopped."""
+        """Answer no request until it is stopped."""
         self._may_answer.clear()
 
     def wait_looks(self, more: int) -> None:

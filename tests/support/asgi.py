@@ -40,9 +40,9 @@ FLAVOURS = OURS | {"uvicorn": Flavour(UVICORN, "uvloop")}
 
 
 def all_run(begin: Callable[[], int], workers: int, least: int = 0) -> None:
-    """Begin requests until each worker runs some, and at least so many; `begin` tells the pid of the one that it is in.
+    """Begin requests until each worker runs some, and at least so many; `begin` returns the pid of the worker it got.
 
-    While a worker gets no core, others take what is its part.
+    While a worker gets no core, others take its part.
     """
     seen = {begin() for _ in range(max(workers, least))}
 
@@ -55,7 +55,7 @@ def all_run(begin: Callable[[], int], workers: int, least: int = 0) -> None:
 
 
 def all_turn(server: Server, workers: int) -> None:
-    """A worker is ready a moment before its loop turns. Those that idle take turns."""
+    """Wait until each worker's loop turns: a worker is ready a moment before. Idle workers take turns at requests."""
     seen: set[int] = set()
 
     def answered() -> bool:

@@ -18,9 +18,9 @@ from support.tls import Authority
 
 NAME = "localhost"
 CLIENT = "127.0.0.5"
-"""Where clients connect from, and no proxy does."""
+"""The address that clients connect from, and no proxy does."""
 STYLE = b"a{}" * 10_000
-"""What is in /static/a.css."""
+"""The content of /static/a.css."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Kind:
         group = {"nginx": "www-data"}.get(self.program, self.program)
         given = f"unix:/run/shop/shop.sock?mode=0660&group={group}"
         assert given in text
-        # Whoever runs the test runs the proxy.
+        # The user that runs the test also runs the proxy.
         (shop.home / "shop.conf.py").write_text(text.replace(given, f"unix:{shop.socket}"))
         as_shipped = replace(STANCHION, arguments=())
         return serve("", "-c", f"{shop.home}/shop.conf.py", "--workers", "1", bind=None, kind=as_shipped)

@@ -1,4 +1,4 @@
-"""A browser without a window, that asks nobody but us."""
+"""A browser without a window that asks no server but the test's."""
 
 import os
 import shutil
@@ -61,7 +61,7 @@ def browser(
 
 
 def browse(url: str, *switches: str) -> tuple[str, str]:
-    """What it prints, and what it complains of."""
+    """The browser's stdout and its stderr."""
     with browser(url, *switches, output=subprocess.PIPE) as process:
         printed, complaints = process.communicate(timeout=BROWSER_PATIENCE_S)
     assert process.returncode == 0, complaints

@@ -1,4 +1,4 @@
-"""What a server says has come of its requests, asked over its control socket."""
+"""A server's counts of its requests and their outcomes, asked over its control socket."""
 
 import json
 import socket
@@ -57,13 +57,13 @@ class Counts:
                 return json.loads(answers.readline())["data"]
 
     def settled(self) -> dict[str, int]:
-        """Those of requests, once none is in flight."""
+        """The counts of requests, once none is in flight."""
         eventually(lambda: self.requests()["in_flight"] == 0, "nothing is in flight")
         return self.requests()
 
     @contextmanager
     def one_more(self, name: str) -> Iterator[None]:
-        """What happens in here is one request that ends in `name`, and changes no other outcome."""
+        """The block makes one request that ends in `name`, and changes no other outcome."""
         before = self.requests()
         yield
         eventually(lambda: self.requests()[name] > before[name], f"one more is counted as {name}")

@@ -48,7 +48,7 @@ def app(environ, start_response):
 
 @dataclass
 class Deployment:
-    """What runs in the guest, and how to get there."""
+    """The services in the guest, and their addresses."""
 
     guest: Guest
     gate: Gate
@@ -104,7 +104,7 @@ class Deployment:
     def load(self, stack: ExitStack, fine: tuple[int, ...] = (200,)) -> "Load":
         """Clients that ask all the time until the stack is closed; any answer but the fine ones is a failure."""
         # Past nginx without keep-alive: on a kept connection a request may cross with the server's closing it, which
-        # nobody can help (RFC 9112 section 9.3.1). nginx asks again then.
+        # neither side can prevent (RFC 9112 section 9.3.1). nginx asks again then.
         loads = [Steady([self.nginx], fine=fine), Steady([self.direct], keep_alive=(False,), fine=fine)]
         for load in loads:
             self.guest.inside(load.__enter__)

@@ -22,7 +22,7 @@ def adapted(name: str, here: dict[str, str]) -> str:
 
 
 def settings(words: Sequence[str], home: Path, env: dict[str, str] | None = None) -> dict[str, Any]:
-    """What `stanchion check` says of a command line `stanchion serve ...`: each setting's value."""
+    """Each setting's value, as `stanchion check` reports it for a command line `stanchion serve ...`."""
     assert list(words[:2]) == ["stanchion", "serve"], words
     command = [sys.executable, "-m", "stanchion", "check", "--json", *words[2:]]
     checked = subprocess.run(command, cwd=home, env=env or {}, capture_output=True, text=True, check=False, timeout=30)

@@ -17,7 +17,7 @@ NAMES = {1: "lookup", 3: "getattr", 14: "open", 15: "read", 17: "statfs", 18: "r
 FORGETTING = (2, 42)
 """They have no answer."""
 DIRECT_IO = 1
-"""What is read is not kept in the page cache."""
+"""With this flag the kernel does not keep what it has read in the page cache."""
 
 
 def is_there() -> bool:
@@ -39,7 +39,7 @@ class FileSystem:
             os.close(self._device)
             raise OSError(ctypes.get_errno(), "mount")
         self.asked: list[tuple[str, str]] = []
-        """What was asked for, and by which thread."""
+        """The operations that were asked for, each with the thread that asked."""
         self._answers = threading.Event()
         self._answers.set()
         self._fails = False
@@ -60,7 +60,7 @@ class FileSystem:
         self.go_on()
         os.close(self._ends)
         self._thread.join()
-        # Whoever still waits for an answer gets an error, and the rest ends with its last user.
+        # Threads that still wait for an answer get an error, and the mount ends with its last user.
         os.close(self._device)
         os.close(self._end)
         LIBC.umount2(self._place, MNT_DETACH)
@@ -73,13 +73,13 @@ class FileSystem:
             try:
                 request = os.read(self._device, 1 << 17)
             except OSError as error:
-                if error.errno not in (errno.EAGAIN, errno.ENOENT):  # whoever asked was interrupted meanwhile
+                if error.errno not in (errno.EAGAIN, errno.ENOENT):  # the thread that asked was interrupted meanwhile
                     raise
                 continue
             _, operation, unique, node, _, _, pid, _ = struct.unpack_from("<IIQQIIII", request)
             if operation in FORGETTING:
                 continue
-            # The last of a file is told by the kernel itself.
+            # The kernel itself sends the last operation of a file, with pid 0.
             if pid:
                 self.asked.append((NAMES.get(operation, str(operation)), thread_name(pid)))
             self._answers.wait()
@@ -90,7 +90,7 @@ class FileSystem:
             try:
                 os.write(self._device, struct.pack("<IiQ", 16 + len(answer), failed, unique) + answer)
             except OSError as error:
-                if error.errno != errno.ENOENT:  # whoever asked was interrupted
+                if error.errno != errno.ENOENT:  # the thread that asked was interrupted
                     return
 
     def _answer(self, operation: int, node: int, body: bytes) -> bytes:

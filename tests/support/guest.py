@@ -65,7 +65,7 @@ def _not_here() -> str:
 
 
 class Guest:
-    """One that has booted. Writes go to memory, the network is its own; it ends with the test, however that ends."""
+    """A booted guest. Its writes go to memory, its network is its own; it ends with the test, however the test ends."""
 
     def __init__(self, home: Path, binds: dict[Path, str]) -> None:
         home.mkdir()
@@ -127,11 +127,11 @@ class Guest:
         return self.run("systemctl", "show", f"--property={name}", "--value", unit).stdout.strip()
 
     def journal(self, unit: str) -> str:
-        """What was logged of a unit and by it."""
+        """The lines that systemd and the unit itself have logged."""
         return self.run("journalctl", "--no-pager", "--output=cat", f"--unit={unit}").stdout
 
     def owners(self, command: str) -> list[str]:
-        """Whose each process is that has this in its command line."""
+        """The user of each process that has `command` in its command line."""
         uids = []
         for folder in self.path("/proc").glob("[0-9]*"):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):

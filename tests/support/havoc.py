@@ -47,14 +47,14 @@ def seed() -> int:
 
 
 class Account:
-    """What the clients saw of their requests."""
+    """The outcomes of requests, as their clients saw them."""
 
     def __init__(self) -> None:
         self.ends: collections.Counter[str] = collections.Counter()
         """By the name under which the server is to count it."""
         self.wrong: list[str] = []
         self.aborted = 0
-        """Requests of clients that leave at any byte: nobody knows how these ended."""
+        """Requests of clients that leave at any byte: how these ended is unknown."""
         self._lock = threading.Lock()
 
     def end(self, name: str) -> None:
@@ -221,7 +221,7 @@ def at_random(
 
 
 class Holding:
-    """What a process has: descriptors, and mappings of memory that is shared."""
+    """The descriptors of a process, and its mappings of shared memory."""
 
     def __init__(self, process: psutil.Process) -> None:
         self._kinds = collections.Counter(re.sub(r"\d+", "N", path) for path in open_paths(process))

@@ -24,7 +24,7 @@ READ_BYTES = 65_536
 FRAME_HEAD_BYTES = 9
 PING, ACK = 6, 1
 LAST_OF_ALL = 2**31 - 1
-"""What a server that is about to leave names as the last stream, before it knows which one that is."""
+"""The last stream that a server names in GOAWAY when it begins to leave, before it knows which one that will be."""
 
 GET, POST = b"\x82\x84\x86\x01\x01a", b"\x83\x84\x86\x01\x01a"
 """Heads of / at the authority a, by HPACK's static table (RFC 7541 appendix A). They put nothing into the other one."""
@@ -48,7 +48,7 @@ def setting(name: int, value: int) -> bytes:
 
 @dataclass
 class Answer:
-    """What has come on one stream."""
+    """The frames of one stream, as an answer."""
 
     status: int = 0
     fields: list[tuple[str, str]] = field(default_factory=list)
@@ -195,16 +195,16 @@ class Talk:
         return bool(data)
 
     def flush_if_there(self) -> None:
-        """What the server is told besides: it may have left."""
+        """Send frames to a server that may have left."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.flush()
 
     def until_something_comes(self) -> None:
-        """And leaves it there."""
+        """Wait for a byte, and leave it in the socket."""
         self.sock.recv(1, socket.MSG_PEEK)
 
     def goodbyes(self) -> list[int]:
-        """What has been named as the last stream, each time."""
+        """The last stream that each GOAWAY has named."""
         told = [event for event in self.events if isinstance(event, h2.events.ConnectionTerminated)]
         return [event.last_stream_id for event in told]
 

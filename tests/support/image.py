@@ -1,7 +1,7 @@
 """A container image without a registry: the steps of a Dockerfile are taken in the Debian of the guests.
 
-What that Debian lacks of the `python:…-slim` that it stands for is pip: the steps are lent this machine's. All of it is
-in a mount namespace whose only process ends with the test.
+That Debian stands for the `python:…-slim` of the Dockerfile, but lacks its pip: the steps are lent this machine's. All of
+it is in a mount namespace whose only process ends with the test.
 """
 
 import json
@@ -74,7 +74,7 @@ class Cave:
 
 @dataclass
 class Image:
-    """What the last step leaves: the files are in the cave."""
+    """The image after the last step; its files are in the cave."""
 
     environment: dict[str, str] = field(
         default_factory=lambda: {"PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -213,7 +213,7 @@ DOCKERS_CAPABILITIES = [
         "CAP_AUDIT_WRITE",
     ),
 ]
-"""What Docker leaves; a process of another user than root has them in its bounding set alone."""
+"""The capabilities that Docker leaves; a process of another user than root has them in its bounding set alone."""
 
 
 def specification(root: Path, process: dict[str, object], binds: Sequence[tuple[Path, str]]) -> dict[str, object]:

@@ -41,7 +41,7 @@ def this() -> Interpreter:
 
 @functools.cache
 def found() -> list[Interpreter]:
-    """One of each version, oldest first: this one, those on the path, those of pyenv and of uv."""
+    """One interpreter of each version, oldest first: of this one, those on the path, those of pyenv and of uv."""
     known: dict[str, Interpreter] = {}
     for path in _candidates():
         interpreter = _asked(path)

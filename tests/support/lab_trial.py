@@ -76,7 +76,7 @@ class Trial:
         return status(self.send(server, path))
 
     def forget(self) -> None:
-        """What the logs have of the requests by which we found out that servers serve; they may be late with that."""
+        """Empty the logs once they have the requests that showed that servers serve: a server may log late."""
         for name, server in self._servers.items():
             eventually(lambda name=name, server=server: self._logged(name, server), f"{name} logs what it has answered")
         for log in self.directory.glob("*.log"):

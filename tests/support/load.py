@@ -20,7 +20,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a request; status 0 means that no whole response came, and `error` says why."""
+    """The outcome of a request; status 0 means that no whole response came, and `error` says why."""
 
     arrival: Arrival
     sent_s: float

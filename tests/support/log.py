@@ -38,7 +38,7 @@ class Log:
                 self._take_in()
 
     def _take_in(self) -> None:
-        """What is in the pipe by now; the lock is held."""
+        """Take in what the pipe holds by now; the caller holds the lock."""
         if self._ended or not select.select([self._pipe], [], [], 0)[0]:
             return
         count = int.from_bytes(fcntl.ioctl(self._pipe, termios.FIONREAD, bytes(4)), sys.byteorder)

@@ -1,4 +1,4 @@
-"""A service manager in small: passes sockets as systemd does (sd_listen_fds(3)) and hears what it is told."""
+"""A small service manager: it passes sockets as systemd does (sd_listen_fds(3)) and collects notifications."""
 
 import contextlib
 import select

@@ -1,4 +1,4 @@
-"""What a machine may lack for a test: there it skips, but not where nothing may be left out."""
+"""Skips a test where the machine lacks something for it, and fails the test where no test may be left out."""
 
 import os
 

@@ -5,10 +5,10 @@ import re
 from collections.abc import Callable, Sequence
 
 CHANGES = [0, 1, 1, 1, 2, 3]
-"""How many of them; none changes nothing but how requests follow each other."""
+"""How many changes to make; with 0, the seed only decides which requests follow each other."""
 REQUESTS_MAX = 3
 BYTES = b'\r\n\0 \t:;,/?#@[]%+-_.="\\<>{}|`^0159aAfF\x0b\x0c\x1f\x7f\x80\x85\xa0\xff'
-"""Bytes that mean something to somebody."""
+"""Bytes that have a meaning to some parser."""
 
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: test\r\n\r\n"
 PIECES = [
@@ -57,7 +57,7 @@ Mutation = Callable[[random.Random, bytes, Sequence[bytes]], bytes]
 
 
 def mutated(corpus: Sequence[bytes], seed: str) -> bytes:
-    """What `seed` makes of some request of the corpus, or of usual ones."""
+    """The bytes that `seed` makes of some request of the corpus, or of usual ones."""
     rng = random.Random(seed)
     usual = b"".join(_usual(rng) for _ in range(rng.randint(1, REQUESTS_MAX)))
     data = rng.choice([usual, rng.choice(corpus)])

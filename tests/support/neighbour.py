@@ -42,7 +42,7 @@ def ended(process: subprocess.Popen[bytes], output: Path) -> bool:
 
 
 def accepts(address: Address) -> Callable[[], bool]:
-    """Whether somebody listens there."""
+    """A probe: whether a process listens at the address."""
 
     def probe() -> bool:
         with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):

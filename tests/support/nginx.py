@@ -21,7 +21,7 @@ def adapted(home: Path, upstream: str, changes: Mapping[str, str]) -> str:
     what the test asks for."""
     config = EXAMPLE.read_text()
     for given, here in {
-        # The one process is whoever runs the test.
+        # nginx's only process runs as the user that runs the test.
         "user www-data;": "",
         "worker_processes auto;": "worker_processes 1;",
         "pid /run/nginx.pid;": f"pid {home}/nginx.pid;",

@@ -1,4 +1,4 @@
-"""A mount namespace in which everybody may read the interpreter, wherever it is installed."""
+"""A mount namespace in which every user may read the interpreter, wherever it is installed."""
 
 import os
 import shlex
@@ -47,7 +47,7 @@ def first_closed(path: Path) -> Path | None:
 
 
 def unavailable() -> str:
-    """Why nobody could run a server here, or "" if it could."""
+    """Why the user `nobody` could not run a server here, or "" if it could."""
     if os.geteuid() != 0:
         return "only root can become somebody else"
     command = [*prefix(), sys.executable, "-c", CHECK]

@@ -1,4 +1,4 @@
-"""TCP ports in a row that nobody else has."""
+"""TCP ports in a row that no other process has."""
 
 import contextlib
 import socket
@@ -10,7 +10,7 @@ LOOPBACK = "127.0.0.1"
 
 @contextlib.contextmanager
 def row_of_ports(count: int) -> Iterator[int]:
-    """The first of `count` ports that a server may listen on, and nobody else meanwhile.
+    """The first of `count` ports in a row, which a server may listen on, and no other process meanwhile.
 
     They are bound here without SO_REUSEADDR, so only one test gets each; then the option is set, with which Linux lets
     a server that sets it too bind and listen beside a socket that does not listen (socket(7)).

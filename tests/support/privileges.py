@@ -1,4 +1,4 @@
-"""What the kernel says of the privileges of a process (proc_pid_status(5))."""
+"""The privileges of a process, as the kernel shows them (proc_pid_status(5))."""
 
 import contextlib
 import os
@@ -50,7 +50,7 @@ def privileges(process: psutil.Process) -> Privileges:
 
 
 def by_role(found: list[psutil.Process]) -> dict[str, Privileges]:
-    """Of one process of each role, under the name that `ps -o comm` shows; those that are gone by now are left out."""
+    """The privileges of one process of each role, under the name that `ps -o comm` shows; without those gone by now."""
     roles = {}
     for process in found:
         with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):

@@ -60,7 +60,7 @@ def sleeps(pid: int) -> bool:
 
 
 def pid_in(pidfile: Path) -> int | None:
-    """Whom a pid file names, if it is there and whole: as one master follows another it comes and goes."""
+    """The pid in a pid file, if it is there and whole: as one master follows another the file comes and goes."""
     try:
         text = pidfile.read_text()
     except FileNotFoundError:
@@ -87,7 +87,7 @@ def kill(process: psutil.Process) -> None:
 
 
 def open_paths(process: psutil.Process) -> list[str]:
-    """What its descriptors stand for (proc(5), fd); a file without a name any more ends in ` (deleted)`."""
+    """The paths of its descriptors (proc(5), fd); a file that has no name any more ends in ` (deleted)`."""
     paths = []
     try:
         for link in Path(f"/proc/{process.pid}/fd").iterdir():
@@ -106,7 +106,7 @@ def pss_bytes(processes: list[psutil.Process]) -> int:
 
 
 def written_bytes(processes: list[psutil.Process]) -> int:
-    """Likewise of memory that is no file's. What libraries count depends on who else has them mapped just then."""
+    """The same of memory that is no file's: a library's share depends on which other processes map it just then."""
     rollups = [Path(f"/proc/{process.pid}/smaps_rollup").read_text() for process in processes]
     sizes = re.findall(r"^Pss_(?:Anon|Shmem):\s+(\d+) kB$", "".join(rollups), re.MULTILINE)
     return sum(int(size) for size in sizes) * 1024

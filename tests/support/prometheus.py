@@ -18,7 +18,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "prometheus"
 
 
 def adapted(home: Path, target: str) -> Path:
-    """The example with nothing changed but whom it scrapes, and how often."""
+    """The example with nothing changed but its target, and how often it scrapes."""
     config = (EXAMPLES / "prometheus.yml").read_text()
     for given, here in {
         "scrape_interval: 15s": "scrape_interval: 1s",
@@ -58,7 +58,7 @@ class Prometheus:
         eventually(lambda: self.query(query), f"{count} scrapes", within_s=3 * PATIENCE_S)
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """What it says now; an AssertionError where it does not understand."""
+        """The value of an expression now; an AssertionError where Prometheus does not understand it."""
         return self._get("/api/v1/query", query=expression)["result"]
 
     def series(self, selector: str) -> list[dict[str, str]]:

@@ -21,7 +21,7 @@ def v2(
     tlvs: bytes = b"",
     command: int = PROXY,
 ) -> bytes:
-    """With `source` None no address is told."""
+    """A header of PROXY protocol version 2; with `source` None it names no address."""
     family, block = 0, b""
     if source is not None:
         family, entry = (0x21, "2001:db8::2") if ":" in source else (0x11, "198.51.100.2")

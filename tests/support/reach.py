@@ -38,7 +38,7 @@ class Reach:
         return f"ws://{self.address.host}:{self.address.port}"
 
     def run(self, function: Callable[[], T]) -> T:
-        """What the client does, where the server can be reached. Threads that it starts are there too."""
+        """Run the client's part where the server can be reached. Threads that it starts are there too."""
         return self.namespace.run(function) if self.namespace else function()
 
 

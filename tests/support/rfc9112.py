@@ -1,9 +1,10 @@
-"""What RFC 9112 says that some bytes are, read by the letter and with nothing of the server's.
+"""The meaning of some bytes by RFC 9112, read by the letter and without any code of the server's.
 
 `read` takes all that one side of a connection sent. Where the RFC leaves a choice, the request says which (`choices`),
-and a server may refuse it; taken, it has one meaning. What must be refused has none. Where a request could be smuggled
-past another server, there is no choice here, though the RFC leaves one: that is refused. Nor is there one about bytes
-of a target that clients in use do not encode, and that end no word and no line: these are served.
+and a server may refuse it; if the server takes it, it has one meaning. Bytes that must be refused have no meaning.
+Where a request could be smuggled past another server, this file leaves no choice, though the RFC leaves one: the
+request must be refused. Bytes of a target that clients in use do not encode, and that end no word and no line, leave no
+choice either: they must be served.
 """
 
 import ipaddress
@@ -33,7 +34,7 @@ GENEROUS_LINE_BYTES = 4000
 GENEROUS_FIELDS = 100
 GENEROUS_FIELD_BYTES = 8000
 GENEROUS_EXTENSION_BYTES = 1000
-"""What is beyond these may be refused for its size."""
+"""A server may refuse requests beyond these for their size."""
 
 
 class Refused(Exception):
@@ -55,13 +56,13 @@ class Request:
     fields: list[tuple[bytes, bytes]] = field(default_factory=list)
     body: bytes = b""
     choices: list[str] = field(default_factory=list)
-    """Why it may be refused all the same; empty if it must be served."""
+    """Why a server may refuse it although it is valid; empty if it must be served."""
 
     def all(self, name: bytes) -> list[bytes]:
         return [value for key, value in self.fields if key.lower() == name]
 
     def options(self) -> set[bytes]:
-        """Those of Connection (RFC 9110 section 7.6.1)."""
+        """The options of Connection (RFC 9110 section 7.6.1)."""
         return {option.strip(b" \t").lower() for value in self.all(b"connection") for option in value.split(b",")}
 
     def is_last(self) -> bool:

@@ -1,4 +1,4 @@
-"""A program on a terminal of its own, as somebody sits before it."""
+"""A program on a terminal of its own, as in front of a person."""
 
 import fcntl
 import os
@@ -14,7 +14,7 @@ from typing import Any
 
 from support.patience import PATIENCE_S, eventually
 
-# What a screen sends to place text: the cursor to a line, and anything else that starts so (ECMA-48 section 5.4).
+# Control sequences that place text: the cursor to a line, and any other sequence (ECMA-48 section 5.4).
 _TO_LINE = re.compile(r"\x1b\[(\d+);1H")
 _SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
@@ -95,7 +95,7 @@ class Screen:
         return self.process.stderr.read().decode()
 
     def state(self) -> list[Any]:
-        """What stty(1) shows."""
+        """The terminal's settings, as stty(1) shows them."""
         return termios.tcgetattr(self.tty)
 
     def hang_up(self) -> None:

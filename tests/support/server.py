@@ -206,14 +206,14 @@ class Server:
         assert patient and not left, f"INT did not end the server; left: {described}"
         spool = sorted(str(path.relative_to(self.tmp)) for path in self.tmp.rglob("*"))
         assert not spool, f"left in its temporary directory: {spool}"
-        # A peer that is told to end may drop what it has in hand.
+        # Only of our own server: a peer that is stopped may drop connections it has open.
         signs = ("panicked at", "garbage collected without being closed") if self.kind.name == STANCHION.name else ()
         for sign in signs:
             assert sign not in self.log.text(), f"the log says {sign!r}"
 
 
 def full_pipe() -> tuple[int, int]:
-    """A pipe that has no room: whoever writes to it waits."""
+    """A pipe that has no room: a process that writes to it waits."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     with contextlib.suppress(BlockingIOError):

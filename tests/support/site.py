@@ -23,13 +23,13 @@ SEEN = (
     *("SERVER_PROTOCOL", "REMOTE_ADDR", "wsgi.url_scheme", "wsgi.multithread"),
     *("HTTP_HOST", "HTTP_COOKIE", "HTTP_X_FORWARDED_PROTO"),
 )
-"""What apps look at."""
+"""The keys of environ that apps look at."""
 
 SPOOFED = [
     *("SCRIPT_NAME: /spoofed", "PATH_INFO: /spoofed", "X-Forwarded-For: spoofed", "X-Forwarded-Ssl: on"),
     *("X-Forwarded-Protocol: ssl", "X-Request-Id: spoofed", "X-Request-Start: spoofed"),
 ]
-"""What the server believes of a proxy."""
+"""Header lines that a server believes of a proxy."""
 
 Seen = list[dict[str, Any]]
 
@@ -38,7 +38,7 @@ class Site:
     """Directories in place of /srv/shop, /run/shop and /var/log/shop, open to all users, and the app `shop:app`."""
 
     def __init__(self) -> None:
-        # Not pytest's own, which nobody else may enter, and whose long names leave no room for sockets' (unix(7)).
+        # Not pytest's own, which no other user may enter, and whose long names leave no room for sockets' (unix(7)).
         self.root = Path(tempfile.mkdtemp(prefix="shop-"))
         self.root.chmod(0o755)
         self.srv, self.run, self.log = [self.root / name for name in ("srv", "run", "log")]
@@ -98,7 +98,7 @@ class Site:
 
 
 def seen(address: Address, mount: str = "") -> Seen:
-    """What the app finds in its environ of two requests, the second with a body."""
+    """The environ of two requests as the app finds it, the second with a body."""
     fields = ("Cookie: a=b", "X-Forwarded-Proto: https")
     found = []
     for ask in (

@@ -71,7 +71,7 @@ class Statsd:
         return sums
 
     def gauges(self) -> dict[str, float]:
-        """What each was last at."""
+        """The last value of each gauge."""
         return {metric.name: metric.value for metric in self.metrics if metric.kind == "g"}
 
     def values(self, name: str) -> list[float]:

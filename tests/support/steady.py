@@ -30,7 +30,7 @@ def _connect(address: Address) -> Wire:
 
 @dataclass
 class Tally:
-    """What came of the requests."""
+    """The outcomes of the requests."""
 
     answers: Counter[str] = field(default_factory=Counter)
     """By what was answered."""
@@ -49,7 +49,7 @@ class Tally:
 
 class Steady:
     """Clients on every address: by default half of them with keep-alive and half with a connection for each request,
-    and whoever is told anything but 200 has been failed."""
+    and any answer but 200 is a failure."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class Steady:
 
 def _sent_first(wire: Wire, data: bytes) -> bool:
     """Send on a connection that was used before; False if the server had closed it before the first byte."""
-    # Not by MSG_DONTWAIT: a socket with a timeout waits all the same.
+    # Not by MSG_DONTWAIT: Python waits before recv on a socket with a timeout, whatever the flags.
     if select.select([wire.sock], [], [], 0)[0]:
         try:
             unasked = wire.sock.recv(1)

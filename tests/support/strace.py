@@ -71,7 +71,7 @@ def calls(directory: Path) -> dict[int, list[Call]]:
 
 
 def parsed(line: str) -> list[Call]:
-    """The call of a line. One that did not return while it was seen, or that began before, is none."""
+    """The call of a line; none if it did not return while strace watched, or began before."""
     if NO_CALL.match(line) or line.endswith("<detached ...>") or "<... resuming interrupted" in line:
         return []
     match = CALL.fullmatch(line)

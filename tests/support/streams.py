@@ -44,7 +44,7 @@ def ask(load: Load, talk: Talk, batch: list[Asked]) -> bool:
     why: Exception = OSError("never begun")
     try:
         for asked in batch:
-            # Also of one that is not sent whole nobody knows how far it gets.
+            # Appended before it is sent: of a request that is not sent whole, too, how far it gets is unknown.
             begun.append((asked, talk.frames.get_next_available_stream_id()))
             talk.begin(asked.target, method="POST" if asked.body else "GET", ends=not asked.body)
         upload(talk, {number: memoryview(asked.body) for asked, number in begun if asked.body})

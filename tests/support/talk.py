@@ -1,7 +1,7 @@
 """Sessions (WebSockets) on a server of `chaotic_asgi:app`, and an account of what came of them.
 
-Each client says messages that differ, and is to hear each of them once, in their order, until its session ends; and of
-the end it is told by a close frame.
+Each client sends messages that differ, and is to hear each of them once, in their order, until its session ends; and a
+close frame is to announce the end.
 """
 
 import collections
@@ -20,7 +20,7 @@ from support.wire import BrokenOff, Wire
 
 MESSAGE_BYTES = (0, 10, 2_000, 60_000)
 AHEAD_BYTES = 120_000
-"""So much may be said that has not been heard again: the kernel has room for it, so nobody waits for nobody."""
+"""A client may send so much ahead of what it has heard: the kernel has room for it, so neither side blocks."""
 PART_BYTES = 60_000
 MESSAGES_MAX = 60
 LEAVES_AFTER_S = 0.5
@@ -155,7 +155,7 @@ UNASKED = {close for close, (end, _) in ENDS.items() if end == "closed_by_server
 
 
 class _Session:
-    """What one client says, and is to hear."""
+    """The messages that one client sends, and is to hear."""
 
     def __init__(self, dice: random.Random, name: str) -> None:
         self._dice = dice
@@ -163,7 +163,7 @@ class _Session:
         self._left = dice.randint(0, MESSAGES_MAX)
         self._ahead_bytes = 0
         self.waiting: collections.deque[str | bytes] = collections.deque()
-        """Said, and not heard again."""
+        """Sent, and not heard yet."""
         self.heard = 0
         self.said = ""
         """By which word the app was asked to end it."""

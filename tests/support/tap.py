@@ -22,7 +22,7 @@ class Talk:
 
 
 class Tap:
-    """Stands before a server. Whoever connects gets a connection of his own to the server, with the same bytes."""
+    """Stands before a server. Each connection to it gets a connection of its own to the server, with the same bytes."""
 
     def __init__(self, server: Address) -> None:
         self._server = server
@@ -34,7 +34,7 @@ class Tap:
         return Address(*self._listener.sockets[0].getsockname())
 
     async def close(self) -> None:
-        """When the last connection has ended on both sides; nobody may connect any more."""
+        """Take no more connections, and wait until the last has ended on both sides."""
         self._listener.close()
         await asyncio.wait_for(asyncio.gather(*self._relays), PATIENCE_S)
 
@@ -53,7 +53,7 @@ class Tap:
 
 
 async def _relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, record: bytearray) -> None:
-    """All that comes, and its end. Whoever hears no more is not waited for; the record goes on."""
+    """Pass on all that comes, and its end. If the receiver hears no more, do not wait for it, and go on recording."""
     hears = True
     with contextlib.suppress(ConnectionError):
         while part := await reader.read(READ_BYTES):
@@ -111,7 +111,7 @@ async def ask_all(address: Address, said: list[bytes]) -> tuple[list[Talk], dict
 
 
 async def _say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, talk: Talk) -> None:
-    """In two parts, which may come apart. Whoever is refused early may be reset while he still speaks."""
+    """Send in two parts, which may arrive apart. A client that is refused early may be reset while it still sends."""
     half = len(talk.asked) // 2
     with contextlib.suppress(ConnectionError):
         writer.write(talk.asked[:half])

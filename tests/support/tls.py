@@ -12,7 +12,7 @@ from support.patience import PATIENCE_S
 from support.wire import Wire
 
 NAME = "shop.test"
-"""What the server of most tests is called."""
+"""The server's name in most tests."""
 REGISTER = """\
 [ca]
 default_ca = authority
@@ -60,7 +60,7 @@ class Pair:
 
 
 class Authority:
-    """An issuer of certificates whom nobody knows but the test."""
+    """An issuer of certificates that only the test trusts."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -100,7 +100,7 @@ class Authority:
         return pair
 
     def context(self, shows: Pair | None = None) -> ssl.SSLContext:
-        """For clients who know it, and nobody else."""
+        """A context of clients that trust this issuer, and no other."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(self.own.certfile)
         if shows:

@@ -13,7 +13,7 @@ SHOWN_BYTES = 1500
 
 @dataclass(frozen=True)
 class Saw:
-    """What the app saw (tests/apps/saw.py)."""
+    """The request as the app saw it (tests/apps/saw.py)."""
 
     method: bytes
     target: bytes
@@ -46,7 +46,7 @@ class Answer:
 
 
 def answers(data: bytes) -> list[Answer]:
-    """Those of the app have no body, and any other is the last: so no more need be known to tell them apart."""
+    """The answers on a connection. The app's have no body, and a refusal is the last: so heads tell them apart."""
     found: list[Answer] = []
     at = 0
     while at < len(data):
@@ -69,7 +69,7 @@ def answers(data: bytes) -> list[Answer]:
 
 
 def complaint(talk: Talk) -> str:
-    """What is wrong with how a server took what was said to it; "" if nothing."""
+    """How a server misread a client's bytes, in words, or "" if it did not."""
     reading = read(bytes(talk.asked))
     got = answers(bytes(talk.answered))
     found = _wrong(reading, got)

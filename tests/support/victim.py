@@ -69,7 +69,7 @@ def has_socket(process: psutil.Process) -> bool:
 
 @contextlib.contextmanager
 def nothing_leaks(victim: Victim) -> Iterator[None]:
-    """What happens in here leaves the server as it was."""
+    """Assert that the block leaves the server as it was."""
     server, counts = victim.server, victim.counts
     seats(server, victim.gate, victim.seats)
     held = whats_held(victim)
@@ -90,7 +90,7 @@ def nothing_leaks(victim: Victim) -> Iterator[None]:
 
 
 def holds_no_more_again(victim: Victim, name: str, before: Holding) -> None:
-    """Than before. The connection by which we ask for counts is one of the master's for a moment."""
+    """Wait until it holds no more than before: for a moment the master has the connection that asks for counts."""
     after = before
 
     def is_within() -> bool:
@@ -105,7 +105,7 @@ def holds_no_more_again(victim: Victim, name: str, before: Holding) -> None:
 
 
 def whats_held(victim: Victim) -> dict[str, Holding]:
-    """By whom, once no client is connected and nobody is on the way out, or about to come."""
+    """Descriptors and mappings by process, once no client is connected and no process is leaving or starting."""
     server = victim.server
     eventually(lambda: serves_on(victim) and serves_on(victim), "no other generation is there or on the way")
     eventually(lambda: victim.counts.open_connections() == 0, "no connection is kept")
@@ -117,7 +117,7 @@ def whats_held(victim: Victim) -> dict[str, Holding]:
 def serves_on(victim: Victim) -> bool:
     """Whether the master knows of one generation alone, and makes no other.
 
-    An answer may be given in the very turn in which it hears of a signal: who asks twice knows.
+    The master may answer in the very turn in which it takes a signal: so callers ask twice.
     """
     status = victim.counts.status()
     return status["phase"] == "serving" and status["retiring"] == []

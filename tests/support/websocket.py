@@ -35,7 +35,7 @@ END = "end"
 
 
 class WebSocket:
-    """One connection. What it hears is a text, bytes, `(code, reason)` of a close frame, `("pong", bytes)`, or END."""
+    """One connection. It hears a text, bytes, `(code, reason)` of a close frame, `("pong", bytes)`, or END."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class WebSocket:
         return self._connection.state is ConnectionState.OPEN
 
     def hear(self) -> Any:
-        """What comes next."""
+        """The next message, or END."""
         while not self._heard:
             if self._has_ended:
                 return END
@@ -150,7 +150,7 @@ Ask = Callable[..., Response]
 
 
 def seen(server: Server) -> list[Any]:
-    """What the app saw, of which there is one worker."""
+    """The events that the app saw; it has one worker."""
     with server.connect() as wire:
         wire.send(request("GET", "/seen"))
         saw: list[Any] = wire.response().json()["seen"]

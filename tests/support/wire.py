@@ -1,6 +1,6 @@
-"""A client that sends exactly what it is told and repairs nothing it gets.
+"""A client that sends exactly the bytes it is given and repairs nothing it gets.
 
-The parser holds a server to the letter of RFC 9112: whatever a tolerant client would mend (a bare LF, an unknown
+The parser holds a server to the letter of RFC 9112: input that a tolerant client would mend (a bare LF, an unknown
 chunk extension, two lengths) is `Malformed` here, and an end in the middle is `BrokenOff`, never a short body.
 """
 

@@ -34,7 +34,7 @@ def other() -> pwd.struct_passwd:
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Servers in directories that everybody may enter."""
+    """Servers in directories that every user may enter."""
     started: list[Server] = []
 
     def start(*arguments: str, prefix: tuple[str, ...] = (), ready: bool = True) -> Server:
@@ -71,7 +71,7 @@ def spool_of(server: Server) -> Path:
 
 
 def attack(server: Server) -> dict[str, str]:
-    """What a worker comes to that turns on the acceptor and its spool, while a body is in there."""
+    """The result of each attack of a worker on the acceptor and its spool, while a body is in the spool."""
     with server.connect() as held:
         held.send(request("POST", "/body", [f"Content-Length: {LARGE}"]) + b"x" * (LARGE - 1))
         spool = spool_of(server)
@@ -98,7 +98,7 @@ def test_a_worker_can_do_nothing_to_it(start: Start, other: pwd.struct_passwd) -
 
 
 def test_of_the_same_user_it_could_be_stopped(start: Start) -> None:
-    """So the test above can fail; its memory is out of reach all the same."""
+    """This shows that the test above can fail. The acceptor's memory is out of reach even so."""
     server = start(*APP)
     assert attack(server) == {"kill": "", "trace": "EPERM", "memory": "EACCES", "list": "", "make": ""}
 

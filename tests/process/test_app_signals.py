@@ -1,4 +1,4 @@
-"""What others have done to signals: whoever started the server, the app at its import, a hook in the master."""
+"""Signals that other code has blocked or handled: the process that started the server, the app's import, a hook."""
 
 import signal
 import sys

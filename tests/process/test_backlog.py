@@ -1,4 +1,4 @@
-"""Whether the operator is told that the kernel has cut a backlog, and what is in force then."""
+"""The log says that the kernel has cut a backlog, and which length is in force then."""
 
 import json
 import signal

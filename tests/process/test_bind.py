@@ -76,7 +76,7 @@ def test_a_unix_socket_that_somebody_listens_on_is_not_stolen(build: Serve, tmp_
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(path)
             somebody.settimeout(10)
-            # The server may have knocked to see whether somebody is there.
+            # The server may have connected to see whether a process listens there.
             somebody.accept()[0].close()
 
 

@@ -17,7 +17,7 @@ LAST = "the last line"
 
 
 class Borrowed:
-    """What one request to the app writes to the error log of a server."""
+    """The lines that one request to the app writes to the error log of a server."""
 
     def __init__(self, build: Serve, tmp_path: Path) -> None:
         self._build = build
@@ -33,7 +33,7 @@ class Borrowed:
         server.log.wait(LAST)
         lines = [HEAD.sub(r"\1", line).replace(f"[{pid}]", "[PID]") for line in server.log.lines()]
         first = next(index for index, line in enumerate(lines) if FIRST.search(line))
-        # What other processes say meanwhile is not of the request.
+        # Lines that other processes write meanwhile do not belong to the request.
         return [line for line in lines[first:] if not OTHERS.match(line)]
 
 

@@ -1,4 +1,4 @@
-"""What the app prints goes to the error log, if that is asked for, as under gunicorn."""
+"""The app's output goes to the error log with `capture_output`, as under gunicorn."""
 
 import signal
 from pathlib import Path

@@ -51,7 +51,7 @@ def test_check_load_ends_as_serve_would(home, app):
     assert done.returncode == (4 if app in BAD else 0), done.stderr
     assert BAD.get(app, "") in done.stderr
     assert f"{app} " in done.stdout, "the settings are shown all the same"
-    # What it said before, and says without being asked to import anything.
+    # Without --load it imports no app, and so finds nothing wrong.
     assert run(home, "stanchion", "check", app).returncode == 0
 
 

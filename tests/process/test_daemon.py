@@ -43,7 +43,7 @@ class Daemon:
         return {"PATH": os.environ["PATH"], "HOME": str(self.home), "PYTHONPATH": str(APPS)}
 
     def run(self, *words: str, kind: Kind = STANCHION, **env: str) -> subprocess.CompletedProcess[str]:
-        """Whoever calls it so reads to the end, which comes when all have let go of the pipes."""
+        """Run the command and read its pipes to the end, which comes when every process has closed them."""
         return subprocess.run(
             self.command(*words, kind=kind),
             cwd=self.home,
@@ -78,7 +78,7 @@ class Daemon:
                     processes.kill(one)
 
     def left(self) -> set[psutil.Process]:
-        """Who has begun in this directory, and whoever is in one session with them, whatever the pid file says."""
+        """Processes that began in this directory, and those in one session with them, whatever the pid file says."""
         found: set[psutil.Process] = set()
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, ProcessLookupError):

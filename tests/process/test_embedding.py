@@ -155,9 +155,9 @@ def test_a_reload_loads_settings_and_app_again(build: Serve, program: Program) -
     (server.home / "workers").write_text("2\n")
     server.signal(signal.SIGHUP)
     server.log.wait("reloaded: generation 2")
-    # Who comes now is not let in by the generation before.
+    # The generation before accepts no connection from now on.
     assert answer(server) == f"two {server.pid}".encode()
-    # One that fails changes nothing, and says why.
+    # A reload that fails changes nothing, and logs why.
     (server.home / "workers").write_text("many\n")
     server.signal(signal.SIGHUP)
     server.log.wait("reload failed")

@@ -1,4 +1,4 @@
-"""What people type, and what their scripts do, by habit: the same under gunicorn and here."""
+"""Commands that people type, and that their scripts use, by habit: they do the same under gunicorn and here."""
 
 import os
 import signal
@@ -74,7 +74,7 @@ def test_while_two_masters_live_the_new_ones_pid_file_ends_in_2(
     gate.let_pass(1)
     server.follow(new)
     if kind is GUNICORN:
-        # There both serve until somebody sends the old one away.
+        # Under gunicorn both masters serve until the operator stops the old one.
         os.kill(old, signal.SIGQUIT)
     server.process.wait(PATIENCE_S)
     eventually(lambda: processes.pid_in(pidfile) == new, "the new one's is the pid file")

@@ -1,7 +1,7 @@
 """One config file that records every hook, under gunicorn and here: which runs where, in which order, with what.
 
-Only the order within a process is compared, since two processes run as the kernel lets them. What differs on purpose
-is taken out by `comparable`, with the reason, and stands in docs/reference/hooks.md.
+Only the order within a process is compared, since two processes run as the kernel lets them. `comparable` takes out the
+intended differences, with the reasons; docs/reference/hooks.md lists them.
 """
 
 import json
@@ -71,7 +71,7 @@ class Recorder:
             self.records += [Record(**json.loads(line)) for line in lines]
 
     def tracks(self) -> Tracks:
-        """What ran in the master, before forks, and in each worker of their order; by that name."""
+        """The hooks that ran in the master, before forks, and in each worker in order; by these names."""
         workers = [record.pid for record in self.records if record.hook == "post_fork"]
         tracks: Tracks = {}
         for hook, pid, given in self.records:
@@ -87,7 +87,7 @@ class Recorder:
 
 
 def comparable(tracks: Tracks) -> Tracks:
-    """Without what differs on purpose."""
+    """The tracks without the intended differences."""
     kept = dict(tracks)
     # gunicorn calls it at the start, with None for the number before, and at each reload, whatever the number was;
     # here it is called when the number changes.

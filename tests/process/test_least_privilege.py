@@ -1,4 +1,4 @@
-"""What each process has given up, as the kernel tells it."""
+"""The privileges that each process has given up, as the kernel shows them."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ CHILDREN = {"stanchion-acpt", "stanchion-tmpl", "stanchion-work"}
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Servers in directories that everybody may enter."""
+    """Servers in directories that every user may enter."""
     homes, started = [], []
 
     def start(*arguments: str, prefix: tuple[str, ...] = ()) -> Server:
@@ -39,7 +39,7 @@ def start() -> Iterator[Start]:
         words = ["--bind", "127.0.0.1:0", *arguments, "surroundings:app"]
         server = Server(STANCHION, words, home, prefix=[*open_house.prefix(), *prefix])
         if "setpriv" in prefix:
-            # Whoever it starts as makes its files there.
+            # The user that it starts as makes its files there.
             (home / "tmp").mkdir()
             os.chown(home / "tmp", NOBODY, OTHERS)
         started.append(server)
@@ -64,7 +64,7 @@ def as_nobody(*ambient: str) -> tuple[str, ...]:
 
 @pytest.mark.privileges
 def test_the_acceptor_gives_up_what_it_does_not_need(start: Start) -> None:
-    """As whoever runs the tests."""
+    """As the user that runs the tests."""
     acceptor = by_role(start().processes())["stanchion-acpt"]
     assert acceptor.no_new_privs
     assert (acceptor.inheritable, acceptor.ambient) == (0, 0)
@@ -177,7 +177,7 @@ def test_what_the_operator_gives_the_server_is_not_the_apps(start: Start) -> Non
         assert (found[role].inheritable, found[role].ambient) == (0, 0), role
     for role in ("stanchion-tmpl", "stanchion-work"):
         assert (found[role].permitted, found[role].effective) == (0, 0), role
-    # It binds what workers ask for, once somebody else lets go of it.
+    # It binds the addresses that workers ask for, once another process has let go of them.
     assert found["stanchion-acpt"].permitted == NET_BIND_SERVICE
 
 
@@ -194,7 +194,7 @@ def free_port_below_1024() -> int:
 
 @as_root
 def test_another_process_of_the_same_user_cannot_look_into_the_acceptor(start: Start) -> None:
-    """What a worker could do too: same user, and no capabilities."""
+    """A worker could do the same: it has the same user, and no capabilities."""
     server = start(prefix=as_nobody())
     found = {process.name(): process.pid for process in server.processes()}
     looks = "import sys; open(f'/proc/{sys.argv[1]}/mem', 'rb')"

@@ -46,7 +46,7 @@ def ask(server: Server) -> tuple[int, str]:
 
 
 def ask_all(server: Server, workers: int = 2) -> dict[int, str]:
-    """What each worker answers. Which of those that are idle has a request is the kernel's choice."""
+    """The answer of each worker. The kernel chooses which idle worker gets a request."""
     told: dict[int, str] = {}
 
     def ask_another() -> bool:

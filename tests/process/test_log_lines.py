@@ -1,4 +1,4 @@
-"""What lines say beyond gunicorn's: where the time went, how it ended, and which request it was."""
+"""Fields of log lines that gunicorn lacks: where the time went, how a request ended, and which request it was."""
 
 import contextlib
 import json

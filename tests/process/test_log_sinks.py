@@ -1,4 +1,4 @@
-"""Logs that nobody reads, or that are full, hold up nobody, and say afterwards what they lost."""
+"""Logs that no process reads, or that are full, hold up no request, and say afterwards how much they lost."""
 
 import contextlib
 import json

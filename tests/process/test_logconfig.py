@@ -79,9 +79,9 @@ SOLD = ["shop|INFO|imported", "shop|INFO|sold at /a", "gunicorn.error|WARNING|bo
 
 
 def written(server: Server) -> list[str]:
-    """What the app has had written, once asked for two paths."""
+    """The lines that the app has written after two requests."""
     server.launch()
-    # What says where it listens may go elsewhere, too.
+    # The line that says where it listens may go elsewhere, too.
     server.addresses = [Address.parse(f"unix:{server.home}/socket")]
     for path in ("/a", "/health"):
         assert eventually(lambda path=path: answer(server, path), "it serves", 2 * PATIENCE_S) == 200

@@ -14,14 +14,14 @@ WORKERS = 4
 ROUNDS_MAX = 100
 WORKER_OWN_BYTES_MAX = 600_000
 
-# What the master may need, and no app here does.
+# Modules that the master may need, and no app here does.
 UNUSED = {
     *("ast", "bz2", "difflib", "dis", "glob", "inspect", "linecache", "logging", "lzma", "shlex", "shutil", "string"),
     *("sysconfig", "textwrap", "threading", "traceback", "unicodedata"),
     *("stanchion.output", "stanchion.server_log", "stanchion.usage"),
 }
 
-# What reads the settings.
+# Modules that read the settings.
 READING = {
     *("argparse", "enum", "gettext", "json", "re", "shlex", "typing"),
     *("stanchion.command_line", "stanchion.config", "stanchion.gunicorn"),
@@ -29,7 +29,7 @@ READING = {
 
 
 def modules(server: Server) -> set[str]:
-    """Those of a worker, which has all that the master had when it forked the template."""
+    """The modules of a worker, which has all that the master had when it forked the template."""
     with server.connect() as wire:
         return set(wire.get("/").text.split())
 

@@ -1,4 +1,4 @@
-"""Sockets that whoever starts the server holds: they outlive it, and who waits in them is the next server's."""
+"""Sockets that the process holds which starts the server: they outlive it, and the next server serves their queue."""
 
 import signal
 import socket
@@ -20,12 +20,12 @@ pytestmark = pytest.mark.own("gunicorn closes and resets what it has not accepte
 EXIT_APP_NOT_LOADED = 4
 DOES_NOT_START = b"503 Service Unavailable: the application does not start\n"
 STATUSES = {signal.SIGTERM: (200,), signal.SIGQUIT: (200, 503), signal.SIGKILL: (200, 503)}
-"""What a client may be told by a server that is ended so."""
+"""The statuses that a client may get from a server that is ended so."""
 
 
 @pytest.fixture
 def held(tmp_path: Path) -> Iterator[list[socket.socket]]:
-    """One of each family there is, listening."""
+    """Listening sockets, one of each family that the machine has."""
     unix = socket.socket(socket.AF_UNIX)
     unix.bind(str(tmp_path / "s"))
     sockets = [unix, socket.create_server(("127.0.0.1", 0))]

@@ -124,7 +124,7 @@ def test_a_file_that_is_not_there(build, ini):
 
 
 def test_without_pastedeploy_it_says_what_to_install(build, ini):
-    # What Python runs at its start; an import of None ends as one of a module that is not there.
+    # Python imports sitecustomize at its start; an import of None fails like that of a missing module.
     (ini.parent / "sitecustomize.py").write_text("import sys\nsys.modules['paste.deploy'] = None\n")
     code, log = failing(build, ini, "--paste", str(ini))
     assert code == 4

@@ -1,4 +1,4 @@
-"""A server that root starts, and that answers as somebody else."""
+"""A server that root starts, and that answers as another user."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What workers say to the master is believed only of themselves: an app that turns against the server harms itself."""
+"""The master believes a worker only about itself: an app that turns against the server harms itself."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The server's own logs go by gunicorn's settings of logging, in a process of its own for which nobody waits."""
+"""The server's own logs go by gunicorn's settings of logging, in a process that no other process waits for."""
 
 import contextlib
 import json
@@ -95,11 +95,11 @@ def answer(server: Server, path: str = "/") -> int | None:
 
 
 def configured(build: Serve, config: str, *arguments: str, app: str = "configured:app") -> Server:
-    """One that serves, by this configuration."""
+    """A server that serves, with this configuration."""
     server = build(app, *arguments, kind=STANCHION, bind="unix:socket")
     (server.home / "gunicorn.conf.py").write_text(config)
     server.launch()
-    # What says so may go elsewhere.
+    # The line that says so may go elsewhere.
     server.addresses = [Address.parse(f"unix:{server.home}/socket")]
     eventually(lambda: answer(server, "/first") == 200, "it serves", 2 * PATIENCE_S)
     return server
@@ -116,7 +116,7 @@ def of_name(server: Server, name: str) -> list[psutil.Process]:
 
 
 def text(server: Server, name: str) -> str:
-    """What a file holds, if it is there yet."""
+    """The content of a file, "" if it is not there yet."""
     path = server.home / name
     return path.read_text() if path.exists() else ""
 

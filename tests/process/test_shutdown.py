@@ -1,4 +1,4 @@
-"""TERM serves what has come, INT and QUIT are quick, and nobody is reset without a word."""
+"""TERM serves the requests that have come, INT and QUIT are quick, and no client is reset without an answer."""
 
 import os
 import signal
@@ -210,5 +210,5 @@ def test_ctl_drain_answers_when_it_has_begun_or_waits_for_the_end(serve: Serve, 
             gate.open()
             assert held.response().status == 200
             assert waits.result().returncode == 0
-    # Not a moment later: whoever has waited may start the next one.
+    # Not a moment later: after `--wait` an operator may start the next server.
     assert server.process.poll() == 0

@@ -1,4 +1,4 @@
-"""What each signal means to the master, in gunicorn's way and in Unicorn's (docs/reference/signals.md, a test per row).
+"""The master's reaction to each signal, gunicorn's way and Unicorn's (docs/reference/signals.md, a test per row).
 
 HUP and USR2 have their own tests, in tests/deploy.
 """
@@ -116,7 +116,7 @@ def test_usr1_opens_the_error_log_anew_for_master_acceptor_and_workers(
 ) -> None:
     path, renamed, address = tmp_path / "log", tmp_path / "log.1", f"unix:{tmp_path}/s"
     server = build("waiting:app", "--error-logfile", str(path), "--bind", address, env=gate.environment).launch()
-    # What else is waited for on its stderr is in the file.
+    # The line that the test otherwise awaits on stderr is in the file.
     eventually(lambda: path.exists() and "ready: 1 worker" in path.read_text(), "it is ready", 2 * PATIENCE_S)
     server.addresses = [Address.parse(address)]
     with server.connect() as wire:

@@ -1,4 +1,4 @@
-"""What goes to a statsd server: gunicorn's metrics as gunicorn sends them, and the line's."""
+"""Metrics for a statsd server: gunicorn's as gunicorn sends them, and those of the line."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def asked(serve: Serve, kind: Kind, statsd: Statsd) -> list[tuple[str, str, str 
         asking = other.submit(ask)
         statsd.wait("pre.fix.gunicorn.requests", lambda count: count >= len(TARGETS))
         asking.result()
-    # gunicorn tells of the status after that.
+    # gunicorn sends the status after that.
     statsd.wait("pre.fix.gunicorn.request.status.500", lambda count: count >= 2)
     statsd.wait("pre.fix.gunicorn.workers", lambda count: count == 1)
     amounts: Counter[tuple[str, str, str | None]] = Counter()
@@ -97,7 +97,7 @@ def test_the_line_and_who_is_refused(serve: Serve, gate: Gate) -> None:
             waiting = [server.connect() for _ in range(3)]
             for wire in waiting:
                 wire.send(request("GET", "/pid?x"))
-            # One of them is handed out ahead.
+            # The acceptor hands out one of them ahead.
             statsd.wait("stanchion.line.waiting", lambda length: length == 2)
             last = [server.connect() for _ in range(3)]
             last[0].send(request("GET", "/pid?x"))
@@ -215,6 +215,6 @@ def test_one_acceptor_at_a_time_tells_how_it_is_and_a_reload_takes_another_prefi
                     statsd.take()
             gate.let_pass(1)
             assert held.response().status == 200
-        # The old one still tells of its own request, and of nothing else.
+        # The old generation still counts its own request, and sends nothing else.
         statsd.wait("old.gunicorn.requests", lambda count: count == 1)
         assert not [one for one in statsd.metrics[have:] if one.name.startswith("old.") and one.kind == "g"]

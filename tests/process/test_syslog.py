@@ -119,7 +119,7 @@ def test_a_daemon_that_is_not_there_or_reads_nothing_costs_only_lines(serve: Ser
                 wire.send(request("GET", "/") * 500)
                 for _ in range(500):
                     assert wire.response().status == 200
-            # What the buffer held is sent as it reads.
+            # The server sends the buffered lines while the daemon reads.
             for _ in range(1000):
                 daemon.wait(rb"GET /")
                 daemon.messages.clear()

@@ -1,8 +1,8 @@
 """How many system calls a request costs once everything is warm: counted one by one, not timed.
 
-Whoever has something to do does it before the next step is taken: the test waits until acceptor and worker sleep. So
-nothing depends on which of the two is the quicker, and the counts are the same on every machine. Only the acceptor's
-clock, which has it look around four times a second, asks nobody. The few pieces in which it did are left out.
+The test waits until acceptor and worker sleep before it takes the next step. So nothing depends on which of the two is
+the quicker, and the counts are the same on every machine. Only the acceptor's clock, by which it looks around four
+times a second, does not wait for the test: the few pieces in which it ticked are left out.
 """
 
 import re
@@ -96,7 +96,7 @@ class Stage:
 
     @contextmanager
     def traced(self) -> Iterator[None]:
-        """What is asked in this block, and a request before it, is what `calls` gives."""
+        """Trace the block, whose requests, and one before it, `calls` counts."""
         self.rest()
         with strace.tracing([self._acceptor.pid, self._worker.pid], self._directory):
             for _ in range(WARM_UP):
@@ -119,7 +119,7 @@ class Stage:
         ran = between(worker, r"write .*/announcements>, .*/(begin|end)\\n")
         all_pieces = pieces(heard, (RECEIVE, SEND))
         clock = [any(map(is_of_the_clock, piece)) for piece in all_pieces]
-        # What it finds by itself it may be told of once more in the next piece.
+        # The kernel may report in the next piece, too, what the acceptor has found by itself.
         left_out = [now or before for now, before in zip(clock, [False, *clock], strict=False)]
         whole = [piece for piece, is_out in zip(all_pieces, left_out, strict=True) if not is_out]
         return Counter(map(kinds, whole)), Counter(map(kinds, pieces(ran, (ANNOUNCE,)))), sum(left_out)
@@ -237,7 +237,7 @@ def test_requests_that_come_while_the_worker_is_busy(staged: Callable[[int], Sta
             stage.answered(wire)
             if number + 1 < AT_ONCE:
                 stage.running(f"/{number + 1}")
-    # Three calls wake somebody and one request finds nobody asleep: it is not known before whether one sleeps still.
+    # Three calls wake the worker, and one finds it awake: the acceptor cannot know whether the worker still sleeps.
     acceptor = {(RECEIVE, WAKE, WAIT): 3, (RECEIVE, WAIT): AT_ONCE - 2, (SEND, WAIT): 1 + AT_ONCE}
     worker = {(ANNOUNCE, PASS, RING, SLEEP): 2, (ANNOUNCE, PASS, RING): AT_ONCE - 1}
     check(stage, acceptor, worker)

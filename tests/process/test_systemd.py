@@ -1,4 +1,4 @@
-"""A service manager that passes sockets, and is told what happens."""
+"""A service manager that passes sockets, and gets notifications."""
 
 import json
 import signal

@@ -77,7 +77,7 @@ def test_of_a_reload_fail_it_and_the_old_generation_serves_on(serve: Serve, writ
 
 
 class TestOfAHook:
-    """It is told at once, and what is forked already serves on."""
+    """The log names the thread at once, and processes that were forked before serve on."""
 
     @pytest.fixture
     def server(self, serve: Serve, write: Write) -> Server:

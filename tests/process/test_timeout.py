@@ -1,4 +1,4 @@
-"""A request past its deadline: an answer, stacks in the log, a worker anew; and how an app asks for more time."""
+"""A request past its deadline: an answer, stacks in the log, a new worker; and how an app asks for more time."""
 
 import re
 import signal

@@ -1,4 +1,4 @@
-"""What ps and top show of each process: its role and its app; and who reads command lines still finds one."""
+"""The title of each process in ps and top: its role and its app; tools that read command lines still find one."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def test_each_process_has_its_role_and_its_app_in_its_title(serve: Serve) -> Non
     assert sorted(line.strip() for line in listed) == sorted(
         [f"stanchion: master [hello:app] {' '.join(command)}", *list(every("hello:app", 2))[1:]]
     )
-    # The short names stay as they are, for whoever looks for these.
+    # The short names stay as they are, for tools that look for these.
     names = sorted(process.name() for process in server.processes())
     assert names == ["stanchion", "stanchion-acpt", "stanchion-tmpl", "stanchion-work", "stanchion-work"]
 
@@ -82,7 +82,7 @@ def test_a_reload_and_a_successor_have_the_name_that_counts_now(serve: Serve, tm
     config.write_text("proc_name = 'warehouse'\n")
     assert ctl(control, "reload").returncode == 0
     eventually(lambda: titles(server) == every("warehouse", 1), "all have the new name")
-    # What fails changes nothing.
+    # A reload that fails changes no title.
     config.write_text("proc_name = 'nowhere'\nworkers = 0\n")
     assert ctl(control, "reload").returncode == 1
     assert titles(server) == every("warehouse", 1)

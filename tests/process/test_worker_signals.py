@@ -1,4 +1,4 @@
-"""What each signal means to a worker: idle, at work, waiting in C, and stuck there with the interpreter's lock."""
+"""A worker's reaction to each signal: idle, at work, waiting in C, and stuck there with the interpreter's lock."""
 
 import os
 import re

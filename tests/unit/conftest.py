@@ -28,7 +28,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 class Served:
-    """What the command line handed to the server."""
+    """The values that the command line handed to the server."""
 
     settings: dict[str, Any]
     host: Any

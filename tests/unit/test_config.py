@@ -10,7 +10,7 @@ from stanchion.cli import main
 from stanchion.config import Layer
 from stanchion.effective import UsageError
 
-# What people have in theirs.
+# Settings that people have in their files.
 A_GUNICORN_FILE = """\
 import multiprocessing
 import os
@@ -82,7 +82,7 @@ def test_names_without_meaning_are_one_warning(home, capsys):
     ]
 
 
-# What was served in plain, or parsed otherwise than asked, as long as a file only got a warning.
+# Settings that once only got a warning: the server then spoke in plain, or parsed otherwise than asked.
 NOT_HONOURED = {
     "ssl_context": "print",
     "worker_class": "'eventlet'",
@@ -378,7 +378,7 @@ def test_variables_of_the_environment():
 
 
 def test_an_empty_variable_is_a_value():
-    # An empty FORWARDED_ALLOW_IPS trusts nobody; to take it for "not set" would trust more.
+    # An empty FORWARDED_ALLOW_IPS trusts no peer; to take it for "not set" would trust more.
     effective = config.resolve(config.environment_layers({"FORWARDED_ALLOW_IPS": ""}))
     assert effective.values["forwarded_allow_ips"] == ""
 

@@ -13,7 +13,7 @@ from stanchion.cli import main
 
 ROOT = Path(__file__).parents[2]
 
-# What a flag is given, and what becomes of it, where the kind of value does not tell.
+# The word that a flag is given, and the value it makes, where the kind of value does not define them.
 VALUES: dict[str, tuple[str, object]] = {
     "bind": ("unix:/run/s", ["unix:/run/s"]),
     "certfile": ("pair.pem", ["pair.pem"]),
@@ -49,7 +49,7 @@ def flags() -> Iterator[tuple[str, str]]:
 
 
 def write_files(home: Path) -> None:
-    """What some of these values name."""
+    """Write the files that some of these values name."""
     (home / "other").write_text("")
     keys = ROOT / "crates/stanchion-tls/tests/keys"
     (home / "pair.pem").write_text((keys / "one.pem").read_text() + (keys / "one.key").read_text())

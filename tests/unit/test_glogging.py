@@ -1,4 +1,4 @@
-"""What a class of the operator's calls of the class that it is derived from, beside gunicorn's own."""
+"""Methods that an operator's logger class calls of its base class: ours beside gunicorn's own."""
 
 import logging
 from datetime import timedelta

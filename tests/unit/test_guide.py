@@ -121,7 +121,7 @@ def here(name: str) -> str:
 
 
 def offered(shell: str, script: str, home: Path) -> list[str]:
-    """What a real shell prints when it runs this."""
+    """The words that a real shell prints when it runs the script."""
     done = subprocess.run(
         [here(shell), *(["--noprofile", "--norc"] if shell == "bash" else []), "-c", script],
         cwd=home,

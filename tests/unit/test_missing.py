@@ -1,4 +1,4 @@
-"""What may be missing where the tests run, and what is said and done then."""
+"""Programs and rights that may be missing where the tests run, and the message and exit code then."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Handlers that write to the server's logs, and files of handlers that are opened anew."""
+"""Handlers that write to the server's logs, and files of handlers that are opened again."""
 
 import logging
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from stanchion.scribe import Scribe
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the error log is told."""
+    """The lines that go to the error log."""
     lines: list[str] = []
     monkeypatch.setattr(server_log, "_stanchion", SimpleNamespace(log=lambda _level, text: lines.append(text)))
     return lines

@@ -15,17 +15,17 @@ OTHER_DEFAULTS = {
     "preload_app",  # workers are forked from a template that holds the app
     "config",  # ours is shown only if it is there
     "user",  # gunicorn shows who it runs as, we show that it stays
-    "group",  # likewise
-    "umask",  # everybody may connect to gunicorn's unix sockets, to ours the owner and the group
+    "group",  # the same for the group
+    "umask",  # every user may connect to gunicorn's unix sockets, to ours the owner and the group
     "proc_name",  # gunicorn's is its own name until it knows the app
     "chdir",  # gunicorn shows the working directory, we show that it stays
     "logconfig_dict",  # gunicorn's is empty, ours is not there
     "logger_class",  # gunicorn's own, ours is not there
     "forwarded_allow_ips",  # gunicorn believes peers on unix sockets whatever it says, ours says so
-    "proxy_allow_ips",  # likewise
-    "uwsgi_allow_ips",  # likewise
+    "proxy_allow_ips",  # the same for the PROXY protocol
+    "uwsgi_allow_ips",  # the same for uwsgi
     "certfile",  # gunicorn takes one, we take several
-    "keyfile",  # likewise
+    "keyfile",  # gunicorn takes one, we take several
 }
 
 

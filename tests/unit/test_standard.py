@@ -15,14 +15,14 @@ from support.interpreters import Interpreter
 
 PACKAGE = Path(stanchion.__file__).parent
 EARLY = "stanchion.cli"
-# No part of a server: what they import, they import with the app's directory nowhere on the path. Nor are PasteDeploy
-# and gevent, which import as the app does.
+# These are no part of a server: they import with the app's directory nowhere on the path. Nor are PasteDeploy and
+# gevent, which import as the app does.
 COMMANDS = {"check", "ctl", "doctor", "gevent", "guide", "lab", "paste", "top", "usage"}
-# What the module in Rust asks for (grep import crates/stanchion-py/src), and Python itself when it shows an error.
+# Modules that the Rust module imports (grep import crates/stanchion-py/src), and Python itself when it shows an error.
 NATIVE = {"atexit", "io", "signal", "threading", "traceback"}
 
-# Imports first what is there before the app's directory, then the rest, shows an error, which imports more, and says
-# what all that has brought.
+# The probe imports the modules that load before the app's directory is on the path, then the rest, and shows an error,
+# which imports more. It prints the modules that all that has brought.
 PROBE = """
 import sys
 early, late = sys.argv[1].split(), sys.argv[2].split()

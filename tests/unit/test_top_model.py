@@ -1,4 +1,4 @@
-"""What `stanchion top` believes of /status, and what it makes of two looks."""
+"""The parts of /status that `stanchion top` accepts, and the rates it computes from two looks."""
 
 import math
 from typing import Any

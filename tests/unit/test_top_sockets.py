@@ -1,4 +1,4 @@
-"""What `stanchion top --any` makes of two looks at a host, and what stands on its screen."""
+"""The rows that `stanchion top --any` makes of two looks at a host, and its screen."""
 
 from dataclasses import replace
 

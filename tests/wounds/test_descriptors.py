@@ -1,4 +1,4 @@
-"""Descriptors that cross from worker to acceptor: none is kept for nobody, and none to be had is no crime."""
+"""Descriptors from worker to acceptor: it keeps none without a client, and blames no worker when it has none left."""
 
 import contextlib
 import resource

@@ -1,4 +1,4 @@
-"""A few clients who send as much as they can keep nobody else waiting, and nobody out."""
+"""A few clients that send as much as they can neither delay the other clients nor keep them out."""
 
 import contextlib
 import threading
@@ -56,7 +56,7 @@ def test_answers_go_out_while_bodies_flood_in_byte_by_byte(serve: Serve) -> None
 @pytest.mark.timeout(300)
 @pytest.mark.own("gunicorn answers nobody while its only worker is held")
 def test_clients_that_ask_and_leave_at_once_are_nobody_elses_trouble(serve: Serve, gate: Gate) -> None:
-    """One of the first is ready and not yet taken, so that what is withdrawn behind it stays in the ready ring."""
+    """The third request is ready and not yet taken, so requests withdrawn behind it stay in the ready ring."""
     times = ("--timeout", "0", "--queue-timeout", "0")
     server = serve("waiting:app", "-w", "2", *times, env=gate.environment)
     with server.connect() as first, server.connect() as second, server.connect() as ready:

@@ -30,7 +30,7 @@ def served(server: Server, within_s: float) -> int:
 
 
 def ask_until(server: Server, stop: threading.Event) -> None:
-    """Somebody who asks meanwhile, and takes what comes. Answers may be garbage: not what frames them."""
+    """A client that asks meanwhile, and takes any answer. Answers may be garbage, but their framing may not."""
     while not stop.is_set():
         with contextlib.suppress(BrokenOff, ConnectionError, TimeoutError), server.connect() as wire:
             wire.sock.settimeout(1)

@@ -1,4 +1,4 @@
-"""What a head may say, and what is made of it."""
+"""Contents of a request's head, and how the server takes or refuses them."""
 
 import pytest
 

@@ -15,7 +15,7 @@ from support.wire import BrokenOff, Wire, request
 pytestmark = pytest.mark.own("gunicorn's workers have the client's socket")
 
 FORGED = "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nforged"
-"""What a client must never take for an answer to its next request."""
+"""An answer that a client must never take for one to its next request."""
 LENGTH, TWICE = str(len(FORGED)), str(2 * len(FORGED))
 
 
@@ -80,7 +80,7 @@ def tell(liar: tuple[Server, Gate], wire: Wire, old: str, new: str, more: str = 
 
 def assert_is_found_out(server: Server, times: int) -> None:
     found = server.log.wait_for(r"\((\d+)\) is replaced: it wrote where it should not", times)
-    # Until then it may take another request, whose client is told that it died.
+    # Until the worker is killed it may take another request, whose client gets a 502.
     server.log.wait(rf"\({found[-1][1]}\) was killed by SIGKILL")
     with server.connect() as wire:
         assert wire.get("/").status == 200
@@ -148,7 +148,7 @@ def blamer(shared_serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def told_after_blame(blamer: tuple[Server, Gate], offer: str | None, code: int) -> int:
-    """The code that a client is told which is said to have sent what cannot be decompressed."""
+    """The close code of a client that the worker accuses of a message that cannot be decompressed."""
     with blamer[0].connect() as wire:
         client = Raw(wire, offer)
         client.send(FIN | TEXT, str(code).encode())

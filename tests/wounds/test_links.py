@@ -25,14 +25,14 @@ from support.server import STANCHION, Server
 RELOADS = 40
 REOPENINGS = 1500
 QUICK_RELOADS = int(os.environ.get("STANCHION_QUICK_RELOADS", "120"))
-"""Those that fail when the listeners have been seen to."""
+"""Reloads that fail after the master has handled the listeners, and so end at once."""
 
 NOT_HERE = open_house.unavailable()
 pytestmark = [pytest.mark.own("files of the process tree"), pytest.mark.skipif(bool(NOT_HERE), reason=NOT_HERE)]
 
 AS_THE_USER = f"""
 import ctypes, os, select, sys
-os.setgroups([]); os.setgid({OTHERS}); os.setuid({NOBODY})
+os.setgroups([]); os.setgid({OTHERS}); os.setuid({NOBODY})  # plain: ok
 exchange = ctypes.CDLL(None, use_errno=True).renameat2
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 print("racing", flush=True)
@@ -171,7 +171,7 @@ def test_a_directory_in_the_place_of_the_spool(home: Path, theirs: Path, server:
 
 
 def test_the_control_socket_and_the_pid_file(home: Path, theirs: Path, victim: Path, server: Server) -> None:
-    """What is put in their place is neither removed, nor believed, nor waited for."""
+    """The master neither removes, nor believes, nor waits for files that another user puts in their place."""
     control, pidfile = theirs / "control", theirs / "pid"
     (home / "c.py").write_text(f"bind = '127.0.0.1:0'\ncontrol = 'unix:{control}'\npidfile = '{pidfile}'\n")
     server.start()

@@ -1,4 +1,4 @@
-"""What one worker can do to the answers of another: not by sending files, nor by looking into shared memory."""
+"""A worker neither changes another worker's answers by sending files, nor reads them in shared memory."""
 
 import secrets
 from collections.abc import Iterator

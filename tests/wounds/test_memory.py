@@ -10,9 +10,9 @@ from support.wire import request
 
 BODIES = 900
 BODY_BYTES = 100_000
-"""Each alone would stay in memory."""
+"""Each body alone would stay in memory."""
 IN_MEMORY_BYTES_MAX = 64 << 20
-"""Of all bodies together."""
+"""The limit of all bodies together."""
 OVER = BODIES - IN_MEMORY_BYTES_MAX // BODY_BYTES
 
 

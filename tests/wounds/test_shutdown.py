@@ -1,4 +1,4 @@
-"""TERM serves whoever has connected by then, however little of a request has come, and loses no line of the log."""
+"""TERM serves each client that has connected by then, however little of its request has come, and loses no log line."""
 
 import contextlib
 import signal
@@ -24,7 +24,7 @@ TOO_SLOW = f"the test itself took more than {NEWCOMER_S} s each time, which says
 
 
 def door_is_closed(server: Server) -> bool:
-    """The kernel drops whoever knocks, without a word."""
+    """Whether the kernel drops new connections without an answer."""
     try:
         server.connect(KNOCK_S).close()
     except TimeoutError:

@@ -30,7 +30,7 @@ def test_clients_that_leave_a_long_answer_leave_no_slot_behind_whatever_the_app_
 
 @pytest.mark.own("gunicorn's processes share no memory")
 def test_a_slot_that_was_written_over_by_a_worker_that_died_of_it_is_free_again(serve: Serve, gate: Gate) -> None:
-    """By the time the acceptor looks the master has emptied the seat, and nobody says any more whose the slot was."""
+    """By the time the acceptor looks, the master has emptied the seat: no record says any more whose the slot was."""
     server = serve("scribbling:app", env=gate.environment)
     for number in range(HANDED_OUT_MAX + 1):
         with server.connect() as wire:
@@ -78,7 +78,7 @@ def test_a_slot_that_was_written_over_is_free_once_although_its_answer_ended_and
 def test_a_slot_that_was_given_away_to_a_seat_where_nobody_sits_is_free_again(
     serve: Serve, gate: Gate, acceptor_dies: bool
 ) -> None:
-    """No death that anybody hears of is that of its owner, and it is never done."""
+    """The slot's owner does not exist: so its death is never reported, and it never finishes."""
     server = serve("scribbling:app", env=gate.environment)
     acceptor = server.acceptor()
     with server.connect() as giving:
@@ -111,7 +111,7 @@ def test_who_says_that_somebody_else_sits_at_its_seat_holds_no_request_for_long(
 
 @pytest.mark.own("gunicorn's processes share no memory")
 def test_a_worker_one_of_whose_seats_was_talked_into_leaving_leaves_and_is_replaced(serve: Serve, gate: Gate) -> None:
-    """Or it would stay with fewer seats, and without any when it happens to all: nobody would be served."""
+    """Otherwise it would stay with fewer seats, and with none once that happens to all: no request would be served."""
     server = serve("scribbling:app", "--threads", "2", env=gate.environment)
     with server.connect() as closing, server.connect() as waking:
         closing.send(request("GET", "/close"))

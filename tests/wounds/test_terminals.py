@@ -1,5 +1,5 @@
-"""Escape sequences in what others wrote: a log or a command's answer that sets the title, clears the screen, or reads
-backwards. Everybody's words reach the operator's terminal; none of them may be obeyed there.
+"""Escape sequences in text from apps, clients and peers: a log or a command's answer that sets the title, clears the
+screen, or reads backwards. Such text reaches the operator's terminal, and the terminal may obey none of it.
 """
 
 import json
@@ -26,19 +26,19 @@ FOUL = "\x1b]0;owned\x07\x1b[2J\x9b1m\u202eevil\u2066\x7f\r"
 
 STANCHION = (sys.executable, "-m", "stanchion")
 
-# What we send ourselves: colours (ECMA-48 section 8.3.117), and a terminal's line ends.
+# Sequences that stanchion sends itself: colours (ECMA-48 section 8.3.117), and a terminal's line ends.
 _OURS = re.compile(r"\x1b\[[0-9;]*m|\r?\n")
 
 _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f]")
 
 
 def obeyed(text: str) -> list[str]:
-    """What a terminal would obey, apart from what we send ourselves."""
+    """The characters that a terminal would obey, apart from those that stanchion sends itself."""
     return _OBEYED.findall(_OURS.sub("", text))
 
 
 def on_a_terminal(*words: str, home: Path, **environment: str) -> str:
-    """What a command has written there when it has ended."""
+    """All that a command has written on a terminal when it has ended."""
     screen = Screen(*STANCHION, *words, columns=200, PYTHONPATH=str(home), **environment)
     with closing(screen):
         screen.exit_code()
@@ -121,7 +121,7 @@ def test_a_config_file(tmp_path: Path) -> None:
 
 
 def test_an_answer_over_the_control_socket(tmp_path: Path) -> None:
-    """Whoever listens there."""
+    """The answer may come from any process that listens there."""
     path = tmp_path / "control"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))

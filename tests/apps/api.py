@@ -27,7 +27,7 @@ async def app(
             break
     if scope["path"].endswith("/held"):
         announce("held")
-        # It blocks its loop, and nobody else's.
+        # It blocks its own loop, and no other.
         wait_for_pass()
     shown = {key: repr(scope.get(key)) for key in ("type", "http_version", "method", "scheme", "path", "root_path")}
     shown |= {key: repr(scope.get(key)) for key in ("query_string", "client", "server", "state")}

@@ -1,6 +1,6 @@
-"""What ASGI apps do, one per path; /seen tells what the one before saw, /messages sends what the test has named.
+"""Behaviours of ASGI apps, one per path; /seen answers what the one before saw, /messages sends what the test names.
 
-Each is a call `(scope, receive, send)`; what it notes after its answer is asked for by the next request.
+Each is a call `(scope, receive, send)`; the next request asks for the notes that it has made after its answer.
 """
 
 import asyncio
@@ -103,7 +103,7 @@ async def events(receive: Receive) -> list[list[Any]]:
 
 
 async def outcome(awaitable: Awaitable[Any]) -> Any:
-    """What it gives, or the name of what it raises."""
+    """The result, or the name of the exception."""
     try:
         return await awaitable
     except BaseException as raised:
@@ -244,7 +244,7 @@ async def child_that_is_late(scope: Message, receive: Receive, send: Send) -> No
 
 
 async def gone(scope: Message, receive: Receive, send: Send) -> None:
-    """Waits for the client to leave, and sends to it all the same."""
+    """Waits for the client to leave, and still sends to it."""
     await whole(receive)
     announce("waits")
     SEEN.append(await receive())
@@ -290,7 +290,7 @@ async def cancels_itself(scope: Message, receive: Receive, send: Send) -> None:
 
 
 class Odd(BaseException):
-    """What no `except Exception` catches."""
+    """An exception that no `except Exception` catches."""
 
 
 async def raises(scope: Message, receive: Receive, send: Send) -> None:

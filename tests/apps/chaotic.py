@@ -1,8 +1,8 @@
 """An app that does the worst, as the path says; the query is the request's own, and comes back.
 
 /fine /echo /stream /file /nap answer. /exit /os-exit /segv /stop end their process or hold it up. /fork /threads
-/close-fds /allocate answer all the same. /garbage writes into the memory that it shares with the acceptor, as a wild
-pointer would.
+/close-fds /allocate do their harm and answer. /garbage writes into the memory that it shares with the acceptor, as a
+wild pointer would.
 """
 
 import hashlib

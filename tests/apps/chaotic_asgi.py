@@ -1,4 +1,4 @@
-"""What `chaotic:app` does, as an asynchronous app: what ends its process, or holds it up, has company there."""
+"""`chaotic:app` as an asynchronous app: a request that ends its process, or holds it up, also hits the others there."""
 
 import asyncio
 import concurrent.futures
@@ -21,12 +21,12 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 CONCURRENCY_MAX = 16
-"""Of requests that wait to be let pass, each with a thread that looks for it."""
+"""Requests that wait to be let pass, each with a thread that looks for it."""
 
 
 @functools.cache
 def pool() -> concurrent.futures.Executor:
-    """Of this process: not made before it is forked."""
+    """The pool of this process, which is made after the fork."""
     return concurrent.futures.ThreadPoolExecutor(CONCURRENCY_MAX)
 
 

@@ -1,6 +1,6 @@
 """An ASGI app whose garbage, which the collector finds wherever an object is made, uses what is being called just then.
 
-What it sends is what it may not send, so it changes nothing; but for a WebSocket that it accepts, while its loop takes
+It sends messages that it may not send, so it changes nothing; except that it accepts a WebSocket while its loop takes
 the next request.
 """
 
@@ -21,12 +21,12 @@ UNKNOWN = {"type": "of no kind"}
 DENIAL = {"type": "websocket.http.response.body", "body": b""}
 ACCEPT = {"type": "websocket.accept"}
 PIECE = b"x" * (8 << 20)
-"""For which there is no room at once."""
+"""The server has no room at once for so much."""
 
 CALLS: list[tuple[Send, Message]] = []
-"""Of each call of the app's that is under way, and what it may not send."""
+"""The `send` of each call of the app that is under way, with a message that it may not send."""
 CONNECTING: list[Send] = []
-"""Of WebSockets that the garbage is to accept."""
+"""The `send` of each WebSocket that the garbage is to accept."""
 HOW_OFTEN = [0]
 ARMED = [False]
 ASKED: list[asyncio.Event] = []
@@ -34,7 +34,7 @@ ASKED: list[asyncio.Event] = []
 
 
 class Garbage:
-    """In a circle, so that only the collector finds it. It leaves the like behind, for the next collection."""
+    """An object in a circle, so that only the collector finds it. It leaves another one for the next collection."""
 
     def __init__(self) -> None:
         self.itself = self
@@ -43,7 +43,7 @@ class Garbage:
         HOW_OFTEN[0] += len(CALLS)
         for send, message in CALLS:
             step(send(message))
-        # Just above is what is called by the loop, which is no code of Python's.
+        # The frame just above is the loop's call, whose caller is no Python code.
         if ARMED[0] and sys._getframe(1).f_code.co_name == "_run":
             ARMED[0] = False
             for send in CONNECTING:

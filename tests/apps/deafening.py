@@ -19,9 +19,9 @@ INBOX = struct.Struct("=IIIxxxxQQQQ10Q")
 SLEEPS = struct.Struct("=II")
 NO_ROOM = 0xFFFFFFFF
 NOTICES_BYTES = 10 * LINE_BYTES
-"""What comes behind the inboxes that are used: those that are not, and the notices of all."""
+"""The length of what follows the used inboxes: the unused ones, and the notices of all."""
 LOOKS_S = 0.1
-"""A loop that has nothing to do turns once a second, and says so: its next turn may be told as yet to come."""
+"""A loop that has nothing to do turns once a second, and may announce a turn that is yet to come."""
 DEAFENED_S = 1.0
 
 
@@ -32,7 +32,7 @@ async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> 
     with exchange() as memory:
         deafen(memory)
     announce(f"{os.getpid()} is through")
-    # The whole loop waits: whoever answers meanwhile is the other one.
+    # The whole loop waits: an answer meanwhile comes from the other one.
     wait_for_pass()
     await answer(send, str(os.getpid()))
 

@@ -64,7 +64,7 @@ async def upload(file: UploadFile) -> dict[str, str | None]:
 
 @app.post("/digest")
 async def digest(file: UploadFile) -> str:
-    """Likewise, of a file that need not fit the memory."""
+    """The digest alone, of a file that need not fit the memory."""
     digest = hashlib.sha256()
     while piece := await file.read(1 << 20):
         digest.update(piece)

@@ -29,7 +29,7 @@ class Announcing:
 
 
 def unpacked(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-    """What is in a file of gzip's, whose descriptor leads to something else."""
+    """The content of a gzip file, whose descriptor leads to other bytes: the packed ones."""
     start_response("200 OK", [("Content-Type", "application/octet-stream")])
     answer: Iterable[bytes] = environ["wsgi.file_wrapper"](gzip.open(os.environ["FILE"]))
     return answer

@@ -1,4 +1,4 @@
-"""Writes to each message socket that it has what only the server may say, and what nobody may say for another."""
+"""Writes forged log lines to each message socket that it has: lines that only the server's own processes may send."""
 
 import json
 import os

@@ -198,7 +198,7 @@ async def asgi(scope: dict[str, Any], receive: Receive, send: Send) -> None:
 
 
 async def kinds(messages: list[Message], send: Send) -> None:
-    """What the first one raises that does not go, is the reason of the answer."""
+    """Send the messages. The answer names the exception that the server raised for one of them."""
     raised, has_begun = "", False
     for message in messages:
         try:

@@ -1,4 +1,4 @@
-"""An app that turns against the server: it says to the master whatever it can, in everybody's name, and goes on."""
+"""An app that turns against the server: it sends the master all messages it can, in each worker's name, and goes on."""
 
 import contextlib
 import json
@@ -34,7 +34,7 @@ def channels() -> list[socket.socket]:
 
 
 def vocabulary(pids: list[int], workers: int) -> Iterator[object]:
-    """Everything that any process of the tree says or has ever said, of everybody, in several tenures."""
+    """Every message that any process of the tree sends or has ever sent, about each worker, in several tenures."""
     yield from ["AcceptorReady", "TemplateReady", "Ready", "Here", "Dumped", "Quit", "Accept", "Reopen"]
     yield {"Changed": {"path": "app.py"}}
     for worker in range(workers):
@@ -49,7 +49,7 @@ def vocabulary(pids: list[int], workers: int) -> Iterator[object]:
 
 
 def say(channel: socket.socket, message: bytes) -> None:
-    """The master makes room in time; nobody else need."""
+    """Send a message. The master makes room in time; no other process need."""
     deadline = time.monotonic() + ROOM_S_MAX
     while time.monotonic() < deadline:
         try:

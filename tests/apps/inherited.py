@@ -17,7 +17,7 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 from rendezvous import announce
 
 PATIENCE_S = 5
-"""What a request waits for a thread that may not be there."""
+"""How long a request waits for a thread that may not be there."""
 
 Ask = Callable[[], str]
 
@@ -52,7 +52,7 @@ def event_loop() -> Ask:
 
 
 def idle_event_loop() -> Ask:
-    """A loop that nobody runs yet."""
+    """A loop that no thread runs yet."""
     loop = asyncio.new_event_loop()
 
     async def answer() -> str:
@@ -94,7 +94,7 @@ def files() -> Ask:
 
 
 def ended_thread() -> Ask:
-    """One that is through a moment after the import."""
+    """A thread that ends a moment after the import."""
     threading.Thread(target=threading.Event().wait, args=(0.2,)).start()
     return lambda: "ended_thread"
 

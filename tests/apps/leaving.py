@@ -1,4 +1,4 @@
-"""What an app hears of a client that leaves, beside a timer of its own that the test starts."""
+"""An app that announces what it receives when a client leaves, beside a timer of its own that the test starts."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping

@@ -1,4 +1,4 @@
-"""A server of the Model Context Protocol, over streamable HTTP: tools, and one that tells of its progress."""
+"""A server of the Model Context Protocol, over streamable HTTP: tools, of which one reports its progress."""
 
 import os
 

@@ -14,10 +14,10 @@ from rendezvous import announce, wait_for_pass
 from shared_memory import exchange
 
 SLOTS, TURNS = 16, 4
-"""Whose answers may be under way in a server of two workers, early in its life."""
+"""The slots, and their turns, that may have an answer under way in a server of two workers, early in its life."""
 
 MESSAGE_BYTES_MAX = 4096
-"""On the way to the acceptor."""
+"""The longest message to the acceptor."""
 TOO_LONG = 8
 
 
@@ -64,7 +64,7 @@ def channel() -> socket.socket:
 
 
 def links(pid: str) -> dict[int, str]:
-    """What a process has open, as far as we may know."""
+    """The open descriptors of a process, as far as this one may read them."""
     found = {}
     with contextlib.suppress(PermissionError):
         for fd in os.listdir(f"/proc/{pid}/fd"):

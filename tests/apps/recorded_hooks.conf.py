@@ -1,4 +1,4 @@
-"""Records each hook: the process that it runs in, and what it is given, as far as two servers can be told to agree."""
+"""Records each hook: the process that it runs in, and its arguments, as far as two servers can agree on them."""
 
 import json
 import os

@@ -16,7 +16,7 @@ def templates(environ: WSGIEnvironment) -> Iterator[WSGIEnvironment]:
 
 
 def is_interned(text: str) -> bool:
-    """Whether a string made anew has this one for its like. One that has none becomes interned, until it is gone."""
+    """Whether this string is the interned one. If there is none, the copy becomes interned, until it is gone."""
     return sys.intern(text.encode("latin-1").decode("latin-1")) is text
 
 

@@ -15,11 +15,11 @@ SEARCHED_BYTES = 65536
 SEATS = 2
 """Threads of the worker that is asked to close."""
 CLOSED_OFFSET = 24
-"""Of the word that says that nobody is left who would hand out requests."""
+"""The offset of the word that says that no process is left to hand out requests."""
 TAKEN, ANSWERING, NO_PHASE = 3, 4, 9
 TENURE_SHIFT, SEAT_SHIFT = 20, 4
 NOBODY = 7 << TENURE_SHIFT | 5 << SEAT_SHIFT | TAKEN
-"""The lower half of a word: taken by a seat at which nobody has ever sat."""
+"""The lower half of a word: taken by a seat at which no worker has ever sat."""
 TENURE_MASK, ANOTHER_TENURE = 0xFFF << TENURE_SHIFT, 70 << TENURE_SHIFT
 
 

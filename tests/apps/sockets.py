@@ -107,7 +107,7 @@ async def talk(path: str, receive: Receive, send: Send) -> None:
         if event["type"] == "websocket.disconnect":
             SEEN.append([event["code"], event["reason"], await sent_too_late(send)])
             return
-        # Whoever sends what others have written wants nothing of it to be an order.
+        # A client of /echo sends text that others have written: none of it is an order.
         match None if path == "/echo" else event.get("text"):
             case "close":
                 await send({"type": "websocket.close", "code": 4001, "reason": "as asked"})

@@ -43,7 +43,7 @@ async def stream(request: Request) -> StreamingResponse:
 
 
 async def endless(request: Request) -> StreamingResponse:
-    """As answers of language models are: a word at a time, for as long as somebody listens."""
+    """As answers of language models are: a word at a time, for as long as the client listens."""
 
     async def words() -> AsyncIterator[str]:
         for number in range(100_000):
@@ -75,7 +75,7 @@ async def file(request: Request) -> FileResponse:
 
 
 async def talk(websocket: WebSocket) -> None:
-    """What each framework's app does with a WebSocket: test_websocket_frameworks.py talks to all of them."""
+    """The conversation of each framework's app over a WebSocket: test_websocket_frameworks.py talks to all of them."""
     room = websocket.path_params["room"]
     if room == "closed":
         await websocket.close()

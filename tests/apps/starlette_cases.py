@@ -1,4 +1,4 @@
-"""What an app of Starlette can meet in a server: each route a case of its own."""
+"""Situations that an app of Starlette can meet in a server: each route is a case of its own."""
 
 import contextlib
 import hashlib
@@ -99,7 +99,7 @@ async def fields(request: Request) -> PlainTextResponse:
 
 
 async def state(request: Request) -> JSONResponse:
-    """The list is one for all requests of a worker; what is set anew is this request's."""
+    """All requests of a worker share the list; a value that a request sets is its own."""
     before = request.state.counted, len(request.state.shared)
     request.state.counted += 1
     request.state.shared.append("request")

@@ -1,4 +1,4 @@
-"""A GraphQL schema of Strawberry: a query, and subscriptions that end or go on until nobody listens."""
+"""A GraphQL schema of Strawberry: a query, and subscriptions that end or go on until no client listens."""
 
 import asyncio
 from collections.abc import AsyncIterator

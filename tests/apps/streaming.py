@@ -17,7 +17,7 @@ begun = asyncio.Event()
 sent: list[int] = []
 """How many tokens each client has been sent."""
 least_at_first_end: list[int] = []
-"""What the last of them had been sent when the first had all, the second, ..."""
+"""How many tokens the slowest client had been sent when the first client had all, when the second had all, ..."""
 
 PAGE = """<!doctype html>
 <script>

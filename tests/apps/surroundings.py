@@ -22,7 +22,7 @@ def identity(_: WSGIEnvironment) -> object:
 
 
 def variables(_: WSGIEnvironment) -> object:
-    """Those that a program sees which the app starts."""
+    """The environment variables that a program of the app's sees."""
     shown = subprocess.run(["env"], capture_output=True, text=True, check=True)
     return shown.stdout.splitlines()
 

@@ -99,7 +99,7 @@ async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
 
 
 async def out_of_order(send: Any) -> None:
-    """Each of these raises, and is told of."""
+    """Each refused message raises, and the app announces the error."""
 
     async def refused(message: dict[str, Any]) -> None:
         try:
@@ -117,7 +117,7 @@ async def out_of_order(send: Any) -> None:
 
 
 async def lie(send: Any, told: dict[str, str]) -> None:
-    """What is in the memory is changed before the acceptor looks."""
+    """Change the answer in the shared memory before the acceptor reads it."""
     announce("asked")
     wait_for_pass()
     await send(start((b"x-mark", told["mark"].encode())))

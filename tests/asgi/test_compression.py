@@ -152,7 +152,7 @@ def test_messages_of_all_sizes_come_back_to_websockets_as_they_went(serve_asgi: 
 @pytest.mark.parametrize("bits", range(9, 16))
 def test_a_window_is_no_larger_than_the_client_has_said(server: Server, bits: int, raw: Opening) -> None:
     client = raw(server, f"permessage-deflate; server_max_window_bits={bits}")
-    # What comes again does so farther back than in the window.
+    # Repetitions lie farther back than the window reaches.
     data = like_json(1 << bits) + os.urandom(1 << (bits - 1))
     client.send(FIN | BINARY, data * 4)
     firsts, payload = client.message()
@@ -339,7 +339,7 @@ SOCKETS = 200
 
 
 def anonymous_bytes(server: Server) -> int:
-    """What its processes have of no file, and so not of the memory in which requests cross."""
+    """The anonymous memory of its processes, so without files and the memory in which requests cross."""
     rollups = [Path(f"/proc/{process.pid}/smaps_rollup").read_text() for process in server.processes()]
     return sum(1024 * int(kb) for rollup in rollups for kb in re.findall(r"^Anonymous: +(\d+) kB", rollup, re.M))
 
@@ -355,7 +355,7 @@ def test_a_websocket_that_idles_holds_no_window(serve: Serve, raw: Opening) -> N
             client.send(FIN | (DEFLATED if offer else 0) | TEXT, deflated(data) if offer else data)
             assert (inflated(client.message()[1]) if offer else client.message()[1]) == data
 
-    # What only the first take.
+    # Memory that only the first WebSockets take.
     for offer in (OFFER, None):
         client = raw(server, offer)
         client.send(FIN | TEXT, data)

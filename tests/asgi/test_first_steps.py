@@ -1,4 +1,4 @@
-"""The page on asynchronous apps, read by somebody who has a FastAPI app: what it says there is done."""
+"""The page on asynchronous apps, followed step by step with a FastAPI app."""
 
 import re
 import shlex

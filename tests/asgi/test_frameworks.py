@@ -188,7 +188,7 @@ def test_behind_nginx(serve: Serve, gate: Gate, namespace: Namespace, tmp_path: 
             uploaded = wire.post("/upload", form, "Content-Type: multipart/form-data; boundary=b")
             assert SHA256 in uploaded.text
             assert wire.get("/stream").text.split("\n")[0] in ("0", "data: 0")
-            # Who the client is nginx says; the unix socket has no address.
+            # nginx names the client; the unix socket has no address.
             asked = wire.post("/json", b"1") if "starlette" in app else wire.get("/thread")
             assert "127.0.0.1" in asked.text
             assert wire.get("/later").text.strip('"') == "at once"

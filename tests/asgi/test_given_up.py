@@ -11,21 +11,21 @@ from support.wire import Wire, request
 pytestmark = pytest.mark.own("uvicorn's loop has the client's socket")
 
 SIZE = 1 << 20
-"""Of what the app sends at a time."""
+"""The bytes of each message."""
 GIVEN_UP = 40
-"""So many it has given up."""
+"""So many sends the app has given up."""
 TASKS = 1000
-"""So many send at once."""
+"""So many tasks send at once."""
 
 
 @pytest.fixture
 def server(serve_asgi: ServeAsgi, gate: Gate) -> Server:
-    # What a slow client does not take of an answer would go to a file.
+    # Otherwise the part of an answer that a slow client does not take would go to a file.
     return serve_asgi("impatient:app", "--lifespan", "off", "--response-spool", "0", env=gate.environment)
 
 
 def numbers(sent: bytes) -> list[int]:
-    """Those of what has come, each whole."""
+    """The numbers of the messages that have come, each whole."""
     starts = range(0, len(sent), SIZE)
     found = [int.from_bytes(sent[start : start + 4], "big") for start in starts]
     assert sent == b"".join(number.to_bytes(4, "big") * (SIZE // 4) for number in found)
@@ -33,7 +33,7 @@ def numbers(sent: bytes) -> list[int]:
 
 
 def check(came: list[int], through: int) -> None:
-    """All has come that the app was through with, in order; and little else, while the kernel took some of it yet."""
+    """The client got all messages whose send had returned, in order, and few others, which the kernel still took."""
     assert came[:through] == list(range(through))
     assert came == sorted(set(came))
     assert through < len(came) < through + GIVEN_UP // 2

@@ -1,4 +1,4 @@
-"""A server that has nothing to do sleeps: its processes are hardly woken, and are up at once when somebody comes."""
+"""A server that has nothing to do sleeps: its processes hardly wake, and are up at once when a client comes."""
 
 import time
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_no_process_of_an_idle_server_is_woken_often(serve: Serve, gate: Gate, a
     server = serve(*arguments, "-w", "2", env=gate.environment)
     with server.connect() as wire:
         wire.get("/")
-    # What the request has begun ends within a second.
+    # Work that the request has begun ends within a second.
     time.sleep(1.5)
     # It may take processes longer that get no core.
     eventually(lambda: has_idled(server), "it idles", 5 * WATCHED_S)
@@ -50,12 +50,12 @@ def has_idled(server: Server) -> bool:
     slept = {name: after[name] - before.get(name, 0) for name in after}
     watched_s = time.monotonic() - begun_s
     print(f"in {watched_s:.1f} s its threads slept so often: {slept}, and used {after_s - before_s:.2f} s of a core")
-    # One that never sleeps is not woken, either.
+    # A thread that never sleeps does not wake, either: so the time on a core counts, too.
     return max(slept.values()) <= 2 * watched_s and set(after) == set(before) and after_s - before_s < WATCHED_S / 4
 
 
 def test_a_loop_rests_for_a_part_of_the_shortest_limit_only(serve: Serve, gate: Gate, tmp_path: Path) -> None:
-    """Who sets a limit of half a second is not to be told a second late."""
+    """With a limit of half a second the server must not report a blocked loop a second late."""
     places = [f"unix:{tmp_path}/{name}.sock" for name in ("short", "usual")]
     for at, more in zip(places, (["--loop-timeout", "0.5"], []), strict=True):
         serve("looping:app", "--interface", "asgi", "--admin", at, *more, env=gate.environment)

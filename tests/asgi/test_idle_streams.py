@@ -1,4 +1,4 @@
-"""What a stream costs on which nothing happens."""
+"""The cost of a stream on which nothing happens."""
 
 import re
 from contextlib import ExitStack
@@ -13,7 +13,7 @@ from support.wire import request
 
 STREAMS = 50
 SLACK_KIB = 64
-"""Of all of them: the state of a slot, of which some are in a page."""
+"""So much all streams may take: the state of their slots, of which several share a page."""
 UNUSED_KIB = 2048
 """The heads of the slots that four workers with 1,000 tasks each have would alone take four times as much."""
 
@@ -50,7 +50,7 @@ def test_a_stream_that_idles_holds_no_shared_memory_and_goes_on(serve: Serve) ->
 
 @pytest.mark.own("gunicorn's processes share no memory")
 def test_what_nobody_has_used_takes_no_shared_memory(serve: Serve, gate: Gate) -> None:
-    """Not even once deadlines were looked for, of which the first is over."""
+    """Not even after the acceptor has looked through the slots for deadlines, of which the first has passed."""
     app = ("looping:app", "--interface", "asgi", "--loop", "asyncio", "--timeout", "1")
     server = serve(*app, "-w", "4", env=gate.environment)
     with server.connect() as late:

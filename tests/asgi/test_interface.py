@@ -30,7 +30,7 @@ AGAIN = r"INFO\] the app is imported once more: --interface {} saves that"
 
 @pytest.fixture
 def kind_file(tmp_path: Path) -> Path:
-    """What the app is at its next import."""
+    """The file that sets the app's interface at its next import."""
     kind_file = tmp_path / "KIND"
     kind_file.write_text("asgi")
     return kind_file

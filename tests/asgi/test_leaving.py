@@ -1,4 +1,4 @@
-"""A client that leaves is told of to the app at once, whatever it was doing."""
+"""The app learns at once that a client has left, whatever the app was doing."""
 
 from contextlib import ExitStack
 

@@ -1,4 +1,4 @@
-"""What is told of event loops: each worker's requests and lateness, and no list of a thousand idle seats."""
+"""Figures of event loops: each worker's requests and lateness, and no list of a thousand idle seats."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What becomes of each sequence of messages that an app may send, beside uvicorn."""
+"""The outcome of each sequence of messages that an app may send, beside uvicorn's."""
 
 import pytest
 

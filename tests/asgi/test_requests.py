@@ -1,4 +1,4 @@
-"""What an app may do while it has a request: receive and send in all ways, be cancelled, raise, go on."""
+"""An app while it has a request: it receives and sends in all ways, is cancelled, raises, goes on."""
 
 import json
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def posted(server: Server, path: str, body: bytes = b"body") -> object:
 
 
 def seen(server: Server, count: int) -> list[object]:
-    """What the app has noted, once that is so much."""
+    """The app's notes, once there are `count`."""
     noted: list[object] = []
 
     def enough() -> bool:
@@ -145,7 +145,7 @@ def test_a_client_that_leaves_is_heard_and_written_to_in_vain(
     events = seen(served, 3)
     assert events == [{"type": "http.disconnect"}, "sent", "sent"]
     if flavour.is_ours:
-        # What comes of it is nobody's fault.
+        # A client that leaves is no fault of the app's: nothing is logged.
         assert not [line for line in served.log.lines()[lines:] if "Traceback" in line or "RuntimeError" in line]
 
 

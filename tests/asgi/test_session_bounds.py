@@ -1,4 +1,4 @@
-"""What all sessions (WebSockets that are open) together may hold, and how clients are noticed that are gone."""
+"""The memory that all sessions (open WebSockets) together may hold, and how the server notices clients gone."""
 
 import resource
 import socket
@@ -84,7 +84,7 @@ def test_what_a_thousand_clients_have_sent_of_messages_is_bounded_together(
     assert sessions(counts) == {"begun": CLIENTS, "closed_by_server": CLIENTS - len(held)}
     server.log.only(r"\[ERROR\] clients send more at once over WebSockets")
 
-    # Who goes makes room.
+    # A client that leaves makes room.
     for client in held[1:]:
         client.drop()
     eventually(lambda: sessions(counts).get("cut") == len(held) - 1, "they are gone")
@@ -108,7 +108,7 @@ def test_a_message_that_does_not_go_on_gives_its_memory_back(
     eventually(lambda: codes_seen(server) == [1008, 1013], "the app is told")
     later.wire.send(fragment(bytes(LONG_BYTES)) + fragment(b"", of_more=False))
     assert later.hear() == bytes(LONG_BYTES)
-    # What takes nothing from others may wait.
+    # A message that takes no memory from others may wait.
     short.wire.send(fragment(b"the end", of_more=False))
     assert short.hear() == bytes(OWN_BYTES) + b"the end"
     assert sessions(counts) == {"begun": 4, "closed_by_server": 2}
@@ -169,14 +169,14 @@ def codes_seen(server: Server) -> list[int]:
 
 
 def codes(client: WebSocket) -> list[int]:
-    """Those of the close frames that it hears, and nothing else. Not by wsproto, which does not know all of them."""
+    """The codes of the close frames that it hears, and nothing else. Not by wsproto, which does not know all codes."""
     heard = b"".join(iter(lambda: client.wire.sock.recv(1 << 16), b""))
     assert heard[:1] == b"\x88" and len(heard) == 2 + heard[1]
     return [int.from_bytes(heard[2:4], "big")]
 
 
 def closed_with(client: WebSocket, code: int) -> list[int]:
-    """What a client hears that closes with this code."""
+    """The codes that a client hears which closes with this code."""
     client.wire.send(b"\x88\x82\x00\x00\x00\x00" + code.to_bytes(2, "big"))
     return codes(client)
 

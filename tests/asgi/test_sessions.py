@@ -48,7 +48,7 @@ def pid_of(client: WebSocket) -> int:
 
 
 def test_who_waits_for_room_hears_of_a_client_that_closes(serve: Serve, counts: Counts, opens: Open) -> None:
-    """The app's reader is told, and its writer too, which waits."""
+    """The app's reader hears of it, and so does its writer, which waits."""
     server = serve("sockets:app", *ASGI, *counts.arguments)
     client = opens(server, "/flood")
     for _ in range(100):
@@ -153,7 +153,7 @@ def test_a_message_that_its_worker_does_not_live_to_end_is_followed_by_1011(serv
     server = serve("sockets:app", *ASGI)
     client = opens(server)
     client.text("die in a message")
-    # What has come of the second message is no message.
+    # The part of the second message that has come is no message.
     assert client.until_end() == [bytes(100_000), (1011, "the app has failed")]
 
 
@@ -299,7 +299,7 @@ def test_an_upgrade_closes_sessions_by_1012(serve: Serve, counts: Counts, opens:
 def test_sessions_of_a_killed_acceptor_are_cut_and_its_workers_go_on(
     serve: Serve, gate: Gate, counts: Counts, opens: Open
 ) -> None:
-    """One of them in a loop that is blocked: nobody takes its slot for lost, however long it is."""
+    """A session of them is in a blocked loop: the server does not take its slot for lost, however long that lasts."""
     blocked = ("--loop-timeout", "0", "--timeout", "0")
     server = serve("sockets:app", *ASGI, *blocked, *counts.arguments, env=gate.environment)
     quiet = opens(server)

@@ -1,4 +1,4 @@
-"""What is told of WebSockets: how many are open, by which code they end, their messages, one line and one span each."""
+"""Figures of WebSockets: how many are open, by which code they end, their messages, one line and one span each."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def ask(admin: str, target: str) -> str:
 
 
 def three_sessions(server: Server, opens: Open) -> None:
-    """One that the app closes by 4001, one that its client closes without a code, and one that is cut."""
+    """A session that the app closes by 4001, one that its client closes without a code, and one that is cut."""
     by_app, by_client, cut = (opens(server) for _ in range(3))
     for client in (by_app, by_client, cut):
         client.text("héllo")

@@ -29,7 +29,7 @@ UPGRADED = ["polling", "websocket"]
 
 
 class Client:
-    """One of python-socketio, and what it heard."""
+    """A client of python-socketio, and the events that it heard."""
 
     def __init__(self, url: str, transports: list[str], name: str) -> None:
         self.heard: Queue[str] = Queue()
@@ -49,7 +49,7 @@ class Client:
         self._client.emit(event, data)
 
     def leave(self) -> None:
-        """Who polls is told by the server: `disconnect` would wait for the end of a request that waits for news."""
+        """End a polling client by the server: `disconnect` would wait for the end of a request that waits for news."""
         if self.transport() == "polling":
             self.say("bye", None)
             self._client.wait()
@@ -91,7 +91,7 @@ def test_by_each_transport(serve: Serve, gate: Gate, tmp_path: Path, way: str) -
 def test_of_several_workers_a_websocket_stays_with_one_and_polling_does_not(
     serve: Serve, gate: Gate, tmp_path: Path
 ) -> None:
-    """A session of Socket.IO is in the process that began it. Each request of polling goes to whoever is free."""
+    """A session of Socket.IO is in the process that began it. Each request of polling goes to a worker that is free."""
 
     def talk(url: str) -> None:
         clients: list[Client] = []

@@ -1,4 +1,4 @@
-"""What Starlette's own tests check in memory, where it comes to HTTP: here through a server and real connections."""
+"""The checks of HTTP that Starlette's own tests do in memory, here through a server and real connections."""
 
 import hashlib
 import json

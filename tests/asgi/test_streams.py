@@ -116,7 +116,7 @@ def test_nginx_takes_all_of_a_stream_for_a_client_that_does_not_read_unless_the_
 
 
 async def use_tools(url: str, mode: str) -> list[Any]:
-    """What a client of the Model Context Protocol gets."""
+    """The results that a client of the Model Context Protocol gets."""
     progress: list[tuple[float, float | None, str | None]] = []
 
     async def told(*one: Any) -> None:

@@ -375,7 +375,7 @@ def test_an_app_waits_for_a_client_that_does_not_read_and_others_do_not(served: 
         slow.send(request("GET", f"/stream?{pieces}"))
         waits, left = shared_gate.announcement().split()
         assert waits == "waits"
-        # What fits into sockets, the buffer of the answer and its slot.
+        # The app has sent no more than fits into sockets, the buffer of the answer and its slot.
         assert int(left) > pieces - 64
         for _ in range(3):
             assert other.get("/").status == 200

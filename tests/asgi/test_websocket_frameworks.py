@@ -98,7 +98,7 @@ def test_what_a_client_says_comes_back_until_one_of_both_closes(
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_room_of_channels(reach: Reaching, gate: Gate, way: str) -> None:
-    """What one says, and what a view says, all hear that are in the room, in one order."""
+    """All clients in the room hear what one of them or a view says, in one order."""
     here = reach(way, "channels_app")
 
     def talk() -> None:
@@ -160,7 +160,7 @@ def test_subscriptions_of_strawberry(reach: Reaching, gate: Gate, way: str) -> N
 
 
 def test_a_hundred_websockets_of_one_worker(reach: Reaching) -> None:
-    """At once, over two seconds of nobody else's time: each gets its own answers, in their order."""
+    """A hundred clients talk at once to one worker: each gets its own answers, in their order."""
     here = reach(DIRECTLY, "starlette_app:app", "-w", "1")
 
     def talk(name: int) -> list[Any]:

@@ -1,4 +1,4 @@
-"""--compress: what is compressed, what the head says then, and that nobody waits for it who would not have waited."""
+"""--compress: which answers are compressed, with which heads, and no client waits that did not wait without it."""
 
 import hashlib
 import http.client
@@ -35,7 +35,7 @@ BODIES_MAX_EACH = 16
 GUNZIP = 16 + zlib.MAX_WBITS
 ACCEPTED = "Accept-Encoding: gzip"
 PIECES = [b"first piece, ", b"second piece, ", b"third piece\n"]
-"""What /stream and /broken of the app yield."""
+"""The pieces that /stream and /broken of the app yield."""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def server(shared_serve: Serve) -> Server:
 
 
 def curl(address: Address, target: str, *options: str) -> bytes:
-    """What curl makes of an answer."""
+    """An answer as curl decodes it."""
     url = f"http://{address.host}:{address.port}{target}"
     done = subprocess.run(
         ["curl", "-sS", "--compressed", *options, url], stdout=subprocess.PIPE, timeout=6 * PATIENCE_S
@@ -93,7 +93,7 @@ def test_a_client_gets_the_same_in_fewer_bytes(server: Server, coding: str, targ
             assert response.header("Content-Encoding") == coding
             assert response.header("Vary") == "Accept-Encoding"
             assert len(response.body) < len(body) * 2 / 3
-            # What is at hand as a whole tells its length.
+            # A body that is at hand as a whole has its length in the head.
             assert response.framing == ("length" if len(body) <= 50_000 else "chunked")
             assert not response.closes()
         as_it_is = wire.get(target)
@@ -319,7 +319,7 @@ def test_over_http2_and_tls(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_only_so_many_at_once(serve: Serve, gate: Gate, tmp_path: Path) -> None:
-    """Who comes then gets it as it is, and when somebody has left it is compressed again."""
+    """A client that comes then gets the plain body; once another one has left, bodies are compressed again."""
     counts = Counts(tmp_path / "control")
     server = serve(
         "compressible:app", *COMPRESS, *counts.arguments, "--threads", str(BODIES_MAX + 2), env=gate.environment
@@ -348,7 +348,7 @@ def test_only_so_many_at_once(serve: Serve, gate: Gate, tmp_path: Path) -> None:
 
 
 def connect_from(client: str, server: Server) -> Wire:
-    """A connection of whoever is at that address."""
+    """A connection from that address."""
     return Wire(socket.create_connection((server.address.host, server.address.port), PATIENCE_S, (client, 0)))
 
 
@@ -389,7 +389,7 @@ def test_clients_that_leave_take_no_place_with_them(serve: Serve, gate: Gate, tm
 
 
 def test_a_client_that_reads_nothing_holds_no_worker(serve: Serve, tmp_path: Path) -> None:
-    """Of one worker with one thread, and an answer that no buffer holds: it goes to a file, as others do."""
+    """One worker with one thread, and an answer that no buffer holds: it goes to a file, as others do."""
     counts = Counts(tmp_path / "control")
     server = serve("compressible:app", *COMPRESS, *counts.arguments, "--response-buffer", "256K")
     length = 30_000_000
@@ -405,7 +405,7 @@ def test_a_client_that_reads_nothing_holds_no_worker(serve: Serve, tmp_path: Pat
 
 @pytest.mark.timeout(180)
 def test_a_full_spool_does_not_keep_the_event_loop_busy(serve: Serve, tmp_path: Path) -> None:
-    """While a thread compresses, nobody asks again and again whether there is room."""
+    """While a thread compresses, the loop does not ask again and again whether there is room."""
     counts = Counts(tmp_path / "control")
     # Where the coders are not optimised they take seconds of a core, and so more of a busy one than a request has.
     small = ("--response-buffer", "256K", "--max-spool", "512", "--timeout", "0")
@@ -427,7 +427,7 @@ def unread(server: Server) -> Wire:
 
 
 def cpu_s_of_acceptor(server: Server) -> tuple[float, float]:
-    """That of its event loop, and that of the threads that compress."""
+    """The seconds of a core of its event loop, and of the threads that compress."""
     acceptor = server.acceptor().pid
     loop_s = press_s = 0.0
     for task in Path(f"/proc/{acceptor}/task").iterdir():

@@ -1,4 +1,4 @@
-"""A client that takes too long is told so (408), and costs nothing meanwhile."""
+"""A client that takes too long gets a 408, and costs nothing meanwhile."""
 
 import contextlib
 import time

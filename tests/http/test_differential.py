@@ -79,7 +79,7 @@ def test_it_reads_what_clients_send_as_the_rfc_does(witness: Witness) -> None:
     talks, _ = asyncio.run(ask_all(witness.server.address, list(sent.values())))
     assert_none([f"{name}: {found}" for name, talk in zip(sent, talks, strict=True) if (found := complaint(talk))])
     witness.assert_nothing_else(talks)
-    # What the seeds make is of all kinds.
+    # The seeds make requests of all kinds.
     readings = [read(data) for data in sent.values()]
     for kind in (
         [reading for reading in readings if reading.refused and reading.requests],

@@ -125,7 +125,7 @@ BODY = 400_000
 
 
 class TestSpool:
-    """A few clients cannot keep everybody else's large bodies out, however much they have in the spool."""
+    """A few clients cannot keep the large bodies of all others out, however much they have in the spool."""
 
     LIMITS = ("--max-spool", "4M", "--limit-request-body", "1M")
 
@@ -164,7 +164,7 @@ class TestSpool:
             assert self.hoard(server, stack, "127.0.0.1", "X-Forwarded-For: 192.0.2.1") == 5
             with server.connect() as other:
                 assert other.post("/", b"b" * BODY, "X-Forwarded-For: 192.0.2.2").status == 200
-            # Who is not named may be anybody, and has what there is.
+            # A request without a client's address may be any client's, and has all the room there is.
             nameless = [stack.enter_context(server.connect()) for _ in range(5)]
             for wire in nameless:
                 wire.send(request("POST", "/", [f"Content-Length: {BODY}"]) + b"b" * (BODY - 1))
@@ -185,7 +185,7 @@ class TestSpool:
 
 
 def from_address(server: Server, source: str) -> Wire:
-    """A connection of somebody else's: all of 127.0.0.0/8 is this host."""
+    """A connection from another address: all of 127.0.0.0/8 is this host."""
     name = (server.address.host, server.address.port)
     sock = socket.create_connection(name, timeout=PATIENCE_S, source_address=(source, 0))
     return Wire(sock)

@@ -136,7 +136,7 @@ def outcome(server: Server, data: bytes) -> Outcome:
 
 
 def difference(ours: Outcome, theirs: Outcome) -> tuple[object, object]:
-    """What each says that the other does not."""
+    """The entries of each outcome that the other does not have."""
 
     def own(one: Outcome, other: Outcome) -> object:
         return dict(sorted(one[1].items() - other[1].items())) if one[0] == other[0] else one[0]
@@ -163,7 +163,7 @@ DIFFERENT: list[tuple[set[str], Mapping[str, tuple[object, object]]]] = [
     ),
     # The app answers 404 for a path that it does not have.
     (TRUSTING - {"none"}, OUTSIDE),
-    # What was no framing here must not become framing behind the app.
+    # A field that frames nothing here must not frame a message behind the app.
     (
         {"any", "dangerous", "dangerous, untrusted"},
         {
@@ -171,7 +171,7 @@ DIFFERENT: list[tuple[set[str], Mapping[str, tuple[object, object]]]] = [
             "a length with an underscore": ({}, {"HTTP_CONTENT_LENGTH": "5"}),
         },
     ),
-    # Where the app is mounted is for trusted proxies to say.
+    # Only a trusted proxy may say where the app is mounted.
     (
         {"dangerous, untrusted"},
         {
@@ -191,8 +191,8 @@ DIFFERENT: list[tuple[set[str], Mapping[str, tuple[object, object]]]] = [
             ),
         },
     ),
-    # What frames a message, or says whose it is or how it goes on, is in one line; and whitespace around a value is no
-    # part of it (RFC 9110 section 5.5).
+    # A field that frames a message, names its host or says how the connection goes on must be in one line; and
+    # whitespace around a value is no part of it (RFC 9110 section 5.5).
     (
         {"folding", "folding and spaces"},
         {
@@ -309,7 +309,7 @@ def test_no_setting_lets_in_what_frames_a_message_in_two_ways(serve: Serve) -> N
                 answered = wire.rest()
             assert answered.startswith(b"HTTP/1.1 400 "), (lines, answered)
             assert answered.count(b"HTTP/1.1 ") == 1, (lines, answered)
-    # With an underscore it frames nothing: what follows is the next request, and the app is told of no framing.
+    # With an underscore it frames nothing: the next request follows, and the app sees no field of framing.
     for line in (f"Content_Length: {length}", "Transfer_Encoding: chunked"):
         with server.connect() as wire:
             wire.send(request("GET", "/", [line]) + hidden)

@@ -15,7 +15,7 @@ from support.wire import Wire, request
 COPIED_BYTES = 64 << 10
 """Whole answers up to this are copied."""
 RING_BYTES = (1024 + 64) << 10
-"""What a worker can write before any of it is taken."""
+"""How much a worker can write before the acceptor takes any of it."""
 AROUND = [
     length + more
     for length in (COPIED_BYTES, RING_BYTES, 2 * RING_BYTES)
@@ -60,7 +60,7 @@ def test_so_do_those_that_are_read_late_and_little_by_little(server: Server, how
     for wire, length in zip(wires, lengths, strict=True):
         wire.send(request("GET", f"/{how}/{length}/70000"))
     with server.connect() as other:
-        # Whoever reads late is behind by now, and keeps no seat from others.
+        # Clients that read late are behind by now, and keep no seat from others.
         for _ in range(10):
             check(other, f"/{how}/100000/70000")
     for wire, length in zip(wires, lengths, strict=True):

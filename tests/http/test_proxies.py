@@ -1,4 +1,4 @@
-"""What proxies say of a request: believed from those who are listed, and only where it has one meaning."""
+"""A proxy's fields of a request: the server believes only listed proxies, and only fields with one meaning."""
 
 from pathlib import Path
 from typing import Any
@@ -93,7 +93,7 @@ class TestUnix:
 
 @pytest.mark.own("gunicorn names no requests")
 def test_of_two_ids_or_moments_neither_is_believed(serve: Serve) -> None:
-    """A proxy that adds its own to the client's leaves both; which is whose nobody knows."""
+    """A proxy that adds its own to the client's leaves both; which one is the proxy's is unknown."""
     server = serve("echo:raw")
     with server.connect() as wire:
         once = wire.get("/", "X-Request-Id: one", "X-Request-Start: t=1").json()["environ"]

@@ -1,4 +1,4 @@
-"""Who the client is where connections begin with a PROXY header."""
+"""The client's address where connections begin with a PROXY header."""
 
 import socket
 from pathlib import Path

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.own("a gunicorn worker is bound to the client it writes
 
 
 def noise(count: int) -> bytes:
-    """What the app's `/noise` gives."""
+    """The body of the app's `/noise`."""
     return b"".join(random.Random(number).randbytes(65536) for number in range(count))
 
 

@@ -255,7 +255,7 @@ def test_two_versions_of_one_second_and_one_length_have_two_tags(serve: Serve, t
 
 
 def test_no_seat_is_needed(serve: Serve, site: Path, gate: Gate, tmp_path: Path) -> None:
-    """The only worker is busy; files come all the same, and are counted as what they are."""
+    """The only worker is busy; files come nevertheless, and are counted as static files."""
     counts = Counts(tmp_path / "control.sock")
     held = serve("waiting:app", "--static", f"/={site}", *counts.arguments, env=gate.environment)
     with held.connect() as busy, held.connect() as wire:
@@ -268,7 +268,7 @@ def test_no_seat_is_needed(serve: Serve, site: Path, gate: Gate, tmp_path: Path)
         eventually(lambda: counts.requests()["static"] == 6, "all are counted")
         gate.let_pass(1)
         assert busy.response().status == 200
-        # What is no file is the app's here.
+        # A path without a file goes to the app here.
         assert wire.get("/pid").status == 200
     assert counts.settled()["answered"] == 2
 

@@ -44,7 +44,7 @@ def test_what_the_app_does_not_receive_stays_with_the_client(uploading: Server, 
             body += bytes(min(room, 16_384))
             talk.flush()
             assert len(body) < 1_000_000, "the app receives nothing, and the client may go on"
-            # Whatever the server has to say by now comes before the answer to this.
+            # All frames that the server has to send by now come before the answer to this.
             talk.ping()
         assert talk.get("/called").status == 200
         gate.open()

@@ -1,4 +1,4 @@
-"""What a client of HTTP/2 may do, and what ends it: floods of frames, resets, not to read, send or stay."""
+"""Bounds on a client of HTTP/2, and the end beyond them: floods of frames, resets, no reading, sending or staying."""
 
 import contextlib
 import itertools
@@ -155,7 +155,7 @@ def test_a_stream_that_is_reset_while_it_waits_leaves_the_line(waiting: Server, 
         held = talk.begin("/wait?held")
         gate.announcement()
         gone = talk.begin("/wait?gone")
-        # One that comes together with its reset never becomes a request.
+        # A stream that comes together with its reset never becomes a request.
         eventually(lambda: counts.requests()["arrived"] == 2, "it waits")
         talk.reset(gone)
         eventually(lambda: unserved(counts.requests()) == 1, "it is counted")

@@ -1,4 +1,4 @@
-"""When a server leaves, reloads or is replaced: clients of HTTP/2 are told, and what is under way is answered."""
+"""When a server leaves, reloads or is replaced, it sends GOAWAY to HTTP/2 clients and answers open requests."""
 
 import signal
 
@@ -34,7 +34,7 @@ def test_at_term_streams_are_answered_and_connections_end_with_a_goodbye(waiting
             talk.end()
             assert talk.goodbye is not None
             assert talk.goodbye.error_code == 0
-        # It is told at once, and not when it has its answer.
+        # The busy client gets GOAWAY at once, and not only after its answer.
         busy.until(lambda: busy.goodbye is not None)
         assert not busy.answers[number].is_over
         gate.open()

@@ -61,7 +61,7 @@ def test_only_over_http2_apps_are_told_of_them(trailing: Server) -> None:
         assert "http.response.trailers" in json.loads(talk.get("/offered").body)
     with trailing.connect() as wire:
         assert "http.response.trailers" not in wire.get("/offered").json()
-        # It promises them all the same, and its client has its answer, as if it had not.
+        # The app promises trailers even so, and the client has its answer, as if the app had not.
         assert wire.get("/some", "TE: trailers").text == "in three pieces"
         trailing.log.wait('an extension that the scope does not name: "http.response.trailers"')
         assert wire.get("/").text == "fine"
@@ -182,7 +182,7 @@ def test_trailers_are_sent_once_behind_the_body(trailing: Server, gate: Gate) ->
 
 
 def piece(length: int) -> str:
-    """What stands before a piece of the body, and before the trailers: see the worker's records."""
+    """The head of a record before a piece of the body, and before the trailers: see the worker's records."""
     return (bytes(4) + (4).to_bytes(4, "little") + bytes(8) + length.to_bytes(8, "little")).decode("latin-1")
 
 

@@ -22,7 +22,7 @@ BACKLOG = 128
 
 
 def said_of(serve: Serve, home: Path, told: str, *arguments: str, **variables: str) -> tuple[dict[str, object], int]:
-    """What the doctor says about a server with this config file; and its pid."""
+    """The doctor's entry of a server with this config file; and the server's pid."""
     (home / "conf.py").write_text(f"backlog = {BACKLOG}\n{told}\n")
     server = serve("hello:app", "-c", str(home / "conf.py"), *arguments, env=variables)
     has_admin = "admin" in f"{told} {arguments} {variables}"
@@ -148,7 +148,7 @@ def test_nothing_is_sent_to_a_socket_of_anybody_else(liar: Liar, at: Path, owner
         # By its directory, which is not ours.
         ((GUESSED, unix(address="s", owners=STANCHION)), "unix:s"),
         ((GUESSED,), "127.0.0.1:81"),
-        # Somebody else listens at a part of it.
+        # Another process listens at a part of it.
         ((GUESSED, tcp(address="0.0.0.0:81", owners=STANCHION), tcp(address="127.0.0.1:81")), "0.0.0.0:81"),
     ],
 )

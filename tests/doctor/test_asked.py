@@ -1,4 +1,4 @@
-"""What backlog a server has asked for, as far as its process tells."""
+"""The backlog that a server has asked for, as far as its process shows."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the doctor makes of what servers say of their certificates."""
+"""The doctor's findings on certificates, from the status of servers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What servers with event loops need of the host, and what nginx does to WebSockets."""
+"""The needs of servers with event loops of the host, and nginx's effect on WebSockets."""
 
 import os
 from collections.abc import Mapping
@@ -232,7 +232,7 @@ def test_how_long_systemd_waits_is_asked(tmp_path: Path, said: str, expected: fl
 
 @pytest.mark.privileges
 def test_a_real_server_is_known_by_what_it_says(serve: Serve, tmp_path: Path) -> None:
-    """Nobody has said that the app is asynchronous."""
+    """No setting says that the app is asynchronous."""
     admin = f"unix:{tmp_path}/admin.sock"
     server = serve("sockets:app", "--admin", admin, "--max-connections", "900")
     said: list[Said] = []

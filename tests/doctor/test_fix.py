@@ -1,4 +1,4 @@
-"""What --fix would do, and does."""
+"""The changes that --fix would make, and makes."""
 
 from collections.abc import Sequence
 from pathlib import Path

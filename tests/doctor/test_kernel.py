@@ -1,4 +1,4 @@
-"""What docs/doctor.md says that this kernel does with a queue that is full: measured anew."""
+"""This kernel treats a full queue as docs/doctor.md says: measured here again."""
 
 import contextlib
 import errno
@@ -58,7 +58,7 @@ class Party:
         return self.make(listen)
 
     def guest(self, at: socket.socket) -> socket.socket:
-        """Who has sent its SYN. A busy machine may deal with that later (ksoftirqd), also on a loopback."""
+        """A client that has sent its SYN. A busy machine may deal with that later (ksoftirqd), also on a loopback."""
 
         def connect() -> socket.socket:
             sock = socket.socket(at.family)
@@ -69,14 +69,14 @@ class Party:
         return self.make(connect)
 
     def queuing_guest(self, at: socket.socket) -> socket.socket:
-        """Who is in the queue, so that the next SYN finds it there."""
+        """A client that is in the queue, so that the next SYN finds it there."""
         before = queued(at)
         guest = self.guest(at)
         eventually(lambda: queued(at) == before + 1, f"number {before + 1} is in the queue")
         return guest
 
     def overflows(self) -> int:
-        """How often somebody found a full queue: ListenOverflows of TcpExt."""
+        """How often a client found a full queue: ListenOverflows of TcpExt."""
 
         def read() -> str:
             return Path("/proc/thread-self/net/netstat").read_text()
@@ -218,7 +218,7 @@ def test_who_closes_one_of_several_sockets_resets_its_queue_unless_it_may_migrat
     first.close()
     if not reset:
         eventually(lambda: queued(second) == len(guests), "all are in the queue that is left")
-    # An error is told once.
+    # The kernel reports an error once.
     resets: set[socket.socket] = set()
 
     def all_told() -> bool:

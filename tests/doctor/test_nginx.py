@@ -118,7 +118,7 @@ def test_timeouts_are_held_against_ours_only_if_it_may_be_us(tmp_path: Path) -> 
         ({"queue_timeout": 60, "timeout": 40}, set(), []),
         ({"queue_timeout": 60, "timeout": 0}, set(), []),
         ({"queue_timeout": 60, "timeout": 50}, {"queue_timeout"}, ["notice"]),
-        # Whatever the other one is.
+        # This holds for any value of the other setting.
         ({"queue_timeout": 60, "timeout": 120}, {"queue_timeout"}, ["warning"]),
         (None, set(), []),
     ],
@@ -136,7 +136,7 @@ def test_what_is_assumed_is_no_more_than_a_notice(
 
 
 def gives_up_first(serve: Serve, home: Path, *arguments: str) -> list[dict[str, str]]:
-    """What is said of a real server behind nginx's own 60 s, but for its pid and directory."""
+    """The findings on a real server behind nginx's own 60 s, without its pid and directory."""
     server = serve("hello:app", *arguments, bind=f"unix:{home}/s")
     (home / "nginx.conf").write_text((FILE % "").replace("/run/app.sock", f"{home}/s").replace("100s", "60s"))
     findings = doctor("--this-one", "--json", "--nginx", f"{home}/nginx.conf").data["findings"]

@@ -9,7 +9,7 @@ CHECKOUT = Path(__file__).parents[2]
 
 
 def codes() -> Iterator[str]:
-    """What findings are called; of those that are made for each of several things, what they have in common."""
+    """The codes of findings; of a code that is made for each of several things, the part they have in common."""
     for path in (CHECKOUT / "python/stanchion/doctor").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding":

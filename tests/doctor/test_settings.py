@@ -1,4 +1,4 @@
-"""What a process of /proc tells of its settings without anything of it being run."""
+"""A server's settings as its files in /proc show them, without running any code of it."""
 
 import os
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a watch sees: peaks between its two looks, and what has grown from one to the other."""
+"""A watch sees peaks between its two looks, and counters that have grown from one to the other."""
 
 from stanchion.doctor.facts import Facts, Listener, Network
 from stanchion.doctor.watch import watch

@@ -139,5 +139,5 @@ def test_a_cure_is_told_once() -> None:
     assert text.count("[backlog-cut]") == 2
     assert text.count("docker run --sysctl net.core.somaxconn=") == 1
     assert text.count("  Now          As above.") == 1
-    # What is not the same is told again.
+    # A remedy that differs is printed again.
     assert "restart gunicorn: HUP keeps the socket" in text and "let stanchion reload" in text

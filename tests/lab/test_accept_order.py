@@ -41,7 +41,7 @@ class Server:
         return client
 
     def ask(self, client: socket.socket | None = None) -> int:
-        """Who answers; all who are not kept busy wait again."""
+        """The number of the worker that answers; all workers that are not kept busy wait again."""
         client = client or self.connect()
         client.sendall(REQUEST)
         number = worker(client)
@@ -53,7 +53,7 @@ class Server:
 
 
 def worker(client: socket.socket) -> int:
-    """Who has answered it, read up to the connection's end."""
+    """The number of the worker that has answered; the answer is read up to the connection's end."""
     answer = b""
     with client:
         while more := client.recv(4096):

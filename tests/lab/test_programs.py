@@ -1,4 +1,4 @@
-"""What experiments need, and what is told of what is missing."""
+"""The programs that experiments need, and the messages about missing ones."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def scenario(kind: str, *tools: str) -> Scenario:
 
 @pytest.fixture
 def without(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two programs that nobody has, among those that are known."""
+    """Two programs that no machine has, among the known ones."""
     for name in ("nginx", "siege"):
         monkeypatch.setitem(PROGRAMS, name, Program(f"no-such-{name}", "", f"install {name}"))
     monkeypatch.setattr(
@@ -92,7 +92,7 @@ def test_the_doctor_names_what_installs_what_is_missing(
 
 
 def section(said: str, experiment: str) -> str:
-    """What the list of experiments has of one."""
+    """The part of the list of experiments that is about this one."""
     found = re.search(rf"^  {experiment} .*\n(?:    .*\n?)*", said, re.MULTILINE)
     assert found
     return found[0]

@@ -1,4 +1,4 @@
-"""What is said of the figures of a run."""
+"""The verdict on the figures of a run."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from support import lab_results
 
 @pytest.fixture
 def late() -> Result:
-    """Of one trial in which nobody was served."""
+    """A result of one trial in which no client was served."""
     result = lab_results.result()
     result.measured = [Measured(trial="small", repeat=0, figures={"requests": 9.0, "late": 9.0, "failed": 9.0})]
     return result

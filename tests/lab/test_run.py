@@ -53,7 +53,7 @@ def somaxconn() -> str:
 
 
 def cages(directory: Path) -> list[psutil.Process]:
-    """Whatever runs with the scratch of this test as its own, inside and out."""
+    """All processes with the scratch directory of this test as their own, inside and outside of the cage."""
     found = []
     for process in psutil.process_iter():
         try:

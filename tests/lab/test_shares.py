@@ -1,4 +1,4 @@
-"""What each worker did, of all."""
+"""Each worker's share of all requests."""
 
 import pytest
 

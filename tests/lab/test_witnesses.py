@@ -1,4 +1,4 @@
-"""What the kernel, the logs and the scheduler saw, against what was done."""
+"""The kernel, the logs and the scheduler saw what the test did."""
 
 import os
 import select
@@ -52,7 +52,7 @@ def test_a_full_queue_behind_nginx_is_seen_alike_by_the_client_the_log_and_the_k
 
     held = here.send(front, "/wait")
     gate.announcement()
-    # The worker takes nobody else meanwhile.
+    # The worker takes no other request meanwhile.
     others = [here.send(front, "/") for _ in range(FITS + 5)]
     log = here.directory / "front.log"
     eventually(lambda: log.read_text().count("(11: Resource") == 5, "nginx is turned away")

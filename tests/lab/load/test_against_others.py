@@ -16,7 +16,7 @@ from stanchion.lab.scenario import Load
 from support.patience import PATIENCE_S
 
 # In a process of its own, where no client's threads disturb it. Of a hundred requests each takes another time, 5 to
-# 104 ms, and those that are told to fail are answered 502.
+# 104 ms, and the server answers 502 to as many as its argument says.
 SERVER = textwrap.dedent("""
     import asyncio, itertools, sys
     fails = int(sys.argv[1])

@@ -28,7 +28,7 @@ def offered(address: str, **load: Any) -> Offered:
 
 
 def outcomes(offered: Offered) -> dict[str, float]:
-    """Those that are not 0; and all of them account for all requests."""
+    """The outcomes whose count is not 0; all of them account for all requests."""
     figures = offered.figures
     counts = {outcome: figures[outcome] for outcome in OUTCOMES}
     assert sum(counts.values()) == figures["requests"] == len(offered.timeline)
@@ -143,7 +143,7 @@ def test_a_full_queue_of_a_unix_socket_refuses(tmp_path: Path) -> None:
         listener.bind(path)
         listener.listen(3)
         got = offered(f"unix:{path}", **{**OPEN, "patience_s": 0.2})
-    # It holds one more than it was asked for (unix_recvq_full in net/unix/af_unix.c); nobody serves them.
+    # The queue holds one more than it was asked for (unix_recvq_full in net/unix/af_unix.c); no process serves it.
     assert outcomes(got) == {LATE: 4, REFUSED: 6}
     assert [outcome for _, _, outcome in got.timeline] == [LATE] * 4 + [REFUSED] * 6
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(240)
 
 
 class Reader(HTMLParser):
-    """What is in a page: its text, its elements, where its attributes lead. Every element must be closed in order."""
+    """The contents of a page: its text, its elements, its links. Every element must be closed in order."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The line is bounded in length and in time, and whoever is turned away is told so, and when to come again."""
+"""The line is bounded in length and in time; a client that is turned away gets the reason, and when to come again."""
 
 import signal
 import time

@@ -51,7 +51,7 @@ def wait(server: Server, *headers: str) -> Wire:
 
 def test_more_than_so_many_of_one_client_are_refused_and_others_wait(serve: Serve, gate: Gate) -> None:
     server = serve("waiting:app", "--max-waiting-per-client", "2", env=gate.environment)
-    # What is with a worker does not count.
+    # Requests that a worker has do not count.
     held = hold(server, gate, ONE)
     waiting = [wait(server, ONE), wait(server, ONE_WITH_A_LIE)]
     assert waits(server, ONE) is None
@@ -61,7 +61,7 @@ def test_more_than_so_many_of_one_client_are_refused_and_others_wait(serve: Serv
     assert waits(server, OTHER) is None
     assert waits(server) is None
 
-    # Whoever leaves makes room.
+    # A client that leaves makes room.
     waiting.pop(0).close()
 
     def let_in() -> bool:
@@ -76,7 +76,7 @@ def test_more_than_so_many_of_one_client_are_refused_and_others_wait(serve: Serv
     gate.let_pass(1)
     for wire in [*held, *waiting]:
         assert wire.response().status == 200
-    # And whoever was served.
+    # So does a client that was served.
     held += hold(server, gate)
     waiting += [wait(server, ONE), wait(server, ONE)]
     assert waits(server, ONE) is None

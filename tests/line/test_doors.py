@@ -1,4 +1,4 @@
-"""Who comes while the acceptor's loop is kept from its core is accepted all the same, and served later.
+"""Clients that come while the acceptor's loop is kept from its core are accepted then, and served later.
 
 The loop is held still, so that nothing here depends on how the kernel divides its cores.
 """
@@ -53,14 +53,14 @@ def come(server: Server, count: int, crowd: contextlib.ExitStack) -> list[Wire]:
 
 
 def none_is_queued(server: Server) -> bool:
-    """Whether everybody who has connected was accepted: a connection that was not is as if still connecting (the St of
+    """Whether the acceptor has accepted all connections: the kernel shows the others as still connecting (the St of
     unix_seq_show in net/unix/af_unix.c)."""
     lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
     return not [words for words in lines if words[-1] == server.addresses[0].path and words[5] == CONNECTING]
 
 
 def open_door(server: Server) -> None:
-    """Wait until it serves: that it is ready is said before its acceptor has heard that it may accept."""
+    """Wait until it serves: the master says that it is ready before the acceptor has heard that it may accept."""
     with Wire.connect(server.addresses[0], PATIENCE_S) as wire:
         wire.send(request("GET", "/", ["Connection: close"]))
         assert wire.response().status == 200

@@ -1,4 +1,4 @@
-"""Lanes of the line: who overtakes whom, who has seats and room of his own, and that nobody waits for ever."""
+"""Lanes of the line: which lane overtakes, which has seats and room of its own; and no request waits for ever."""
 
 import pytest
 
@@ -91,7 +91,7 @@ def test_a_lane_overtakes_and_the_others_still_get_their_turns(serve: Serve, gat
         assert wire.response().status == 200
         wire.close()
     served = [line.split("-")[0] for line in gate.announcements(len(slow) + len(fast))]
-    # The one that was ahead; then eight overtake before somebody else has his turn.
+    # The request that was handed out ahead; then eight fast ones overtake before a slow one has its turn.
     assert served == ["slow", *["fast"] * 8, "slow", *["fast"] * 8, "slow", *["fast"] * 4, *["slow"] * 4]
 
 

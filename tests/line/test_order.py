@@ -1,4 +1,4 @@
-"""The adaptive order: a line that stands is served from its other end, and its oldest are told."""
+"""The adaptive order: a line that stands is served from its other end, and its oldest get a 503."""
 
 import select
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_a_line_that_stands_is_served_newest_first_and_sheds_its_oldest(
     gate.let_pass(1)
     responses = [wire.response() for wire in wires]
     statuses = [response.status for response in responses]
-    # A few are ahead, in the exchange; whoever came after them is the oldest in the line.
+    # A few are ahead, in the exchange; the request that came after them is the oldest in the line.
     oldest = statuses.index(503)
     assert wires[oldest].sock in readable, "the first that was answered"
     assert oldest <= 8

@@ -141,7 +141,7 @@ def test_a_worker_that_is_busy_for_everybody_serves_its_port_next(serve: Serve, 
     for queries in ran.values():
         turns = ["line", "own", "line", "own", *["line"] * len(line)]
         assert queries == turns[: len(queries)], (
-            "its own and everybody's take turns, so that neither shuts out the other"
+            "its own line and the shared one take turns, so that neither shuts out the other"
         )
     gate.open()
     assert [pid_in(wire.response()) for wire in own] == [pid for pid in pids for _ in range(2)]
@@ -310,7 +310,7 @@ def test_who_waits_at_a_port_longer_than_the_queue_timeout_is_told_so(
     assert pid_in(held.response()) == pid
     assert gate.announced() == [], "the app never ran"
 
-    # Nobody at all: whoever comes is told whom they wait for, until there is one.
+    # No worker at all: the answer names the worker that the client waits for, until there is one.
     server.signal(signal.SIGTTOU)
     gone(pid)
     eventually(lambda: len(counts.workers()) == WORKERS - 1, "the master knows")

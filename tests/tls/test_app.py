@@ -1,4 +1,4 @@
-"""What apps are told of TLS, and of the certificates that clients show."""
+"""Apps see the TLS of a connection, and the certificates that clients show."""
 
 import ast
 import ssl
@@ -151,7 +151,7 @@ def resumed(server: Server, context: ssl.SSLContext, session: ssl.SSLSession | N
 def test_certificates_that_are_too_long_to_tell_of_are_refused_and_the_log_says_so_once(
     interface: str, length: int, serve: Serve, authority: Authority, pair: Pair, client: Pair
 ) -> None:
-    """One alone, or with what is told beside it: here it comes twice."""
+    """A certificate that is too long alone, or one that is so together with the others: here it comes twice."""
     app = "echo:app" if interface == "wsgi" else "asgi_cases:app"
     server = serve(app, *asking(authority, pair), "--interface", interface)
     long = authority.issue("long", client=True, comment="x" * length)
@@ -180,7 +180,7 @@ def test_a_scope_has_the_extension(serve: Serve, authority: Authority, client: P
     for name, pair in pairs.items():
         for shown in (client, None):
             with connect(server.address, authority.context(shown), name) as wire:
-                # What an app does to one is not in the next.
+                # An app's change to one request's extension is not in the next one's.
                 extensions = [extensions_of(wire) for _ in range(2)]
                 assert [one["tls"] for one in extensions] == [
                     {

@@ -70,7 +70,7 @@ def test_an_acceptor_that_follows_a_dead_one_needs_no_file(serve: Serve, authori
     used.keyfile.unlink()
     server.acceptor().kill()
     server.log.wait("the acceptor was killed by SIGKILL")
-    # Whoever comes meanwhile waits in the kernel.
+    # A client that comes meanwhile waits in the kernel.
     assert shown_to(server, authority) == NAME
 
 

@@ -65,7 +65,7 @@ def shapes_of(pair: Pair) -> dict[str, bytes]:
 
 
 def shapes_in(process: psutil.Process, shapes: dict[str, bytes]) -> set[str]:
-    """Those that are somewhere in what the process can read."""
+    """The shapes that are somewhere in the memory that the process can read."""
     found = set()
     with Path(f"/proc/{process.pid}/mem").open("rb", 0) as memory:
         for line in Path(f"/proc/{process.pid}/maps").read_text().splitlines():
@@ -98,7 +98,7 @@ def test_only_master_and_acceptor_have_descriptors_of_what_is_secret(serve: Serv
 
 
 def reload(server: Server) -> None:
-    """Until nobody of the generation before is there."""
+    """Reload, and wait until no process of the generation before is there."""
     before = {one.pid for one in server.processes()} - {server.pid}
     server.signal(signal.SIGHUP)
     server.log.wait("reloaded: generation 2 serves")

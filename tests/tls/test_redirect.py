@@ -26,7 +26,7 @@ def test_each_request_is_sent_on_while_all_workers_are_busy(
     port = server.addresses[0].port
     proxied = "X-Forwarded-Proto: https"
     with Wire.connect(server.addresses[1]) as busy, Wire.connect(server.addresses[1]) as wire:
-        # It is served, as its client has spoken https to somebody whom we believe.
+        # The server serves it: the client has spoken https to a proxy that the server believes.
         busy.send(request("GET", "/wait", [proxied]))
         gate.announcement()
         for method, status in (("GET", 301), ("HEAD", 301), ("POST", 308), ("OPTIONS", 308)):

@@ -132,7 +132,7 @@ def test_large_bodies_go_both_ways_whole(serve: Serve, connect: Connect, pair: P
 
 
 def test_a_slow_reader_gets_all_and_then_the_end(serve: Serve, connect: Connect, pair: Pair) -> None:
-    """What is encrypted and not sent yet is sent before the connection is closed."""
+    """The server sends the records that it has encrypted before it closes the connection."""
     server = serve("answers:app", *pair.arguments())
     with connect(server) as wire:
         wire.read_slowly(64 << 10, 0.002)

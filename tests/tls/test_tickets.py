@@ -32,7 +32,7 @@ class Visitor:
         home.mkdir(exist_ok=True)
 
     def kinds(self, server: Server, *more: str) -> list[str]:
-        """How it was received, with each version: with a session of before, or as somebody new."""
+        """How the server received it, with each version: with a session of before, or as a new client."""
         return [self.kind(server, version, *more) for version in VERSIONS]
 
     def kind(self, server: Server, version: str, *more: str) -> str:

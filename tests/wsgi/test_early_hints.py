@@ -80,7 +80,7 @@ def test_each_kind_of_hint_as_gunicorn_has_it(both: Server, hint: str) -> None:
 
 def test_hints_go_to_no_client_of_http_1_0_nor_after_the_head_of_the_answer(both: Server) -> None:
     assert asked(both, "/kinds/one", version="1.0") == [answered("None")]
-    # Nobody looks at what goes nowhere.
+    # The server does not check hints that it does not send.
     assert asked(both, "/kinds/a%20zero", version="1.0") == [answered("None")]
     assert asked(both, "/late") == [[CSS], answered("been")]
     assert asked(both, "/started") == [[CSS], answered()]

@@ -34,7 +34,7 @@ def test_what_an_app_has_kept_has_no_part_in_a_later_request(keeping: Server, na
 
 @pytest.mark.parametrize("name", ["start_response", "write", "client_gone", "extend_deadline", "early_hints"])
 def test_a_note_on_something_of_one_request_is_not_found_in_the_next(keeping: Server, name: str) -> None:
-    """Who keeps it in a WeakKeyDictionary has no reference that counts."""
+    """An app that keeps it in a WeakKeyDictionary holds no counted reference."""
     with keeping.connect() as wire:
         for _ in range(3):
             assert wire.get(f"/note/{name}").body == b"noted"

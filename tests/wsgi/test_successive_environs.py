@@ -1,4 +1,4 @@
-"""A worker keeps what it can of one environ for the next: what is different must be seen all the same."""
+"""A worker keeps what it can of one environ for the next: the app must still see each difference."""
 
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ KINDS = [
     *(["Accept"], ["accept"], ["Accept", "X-A"], ["X-A", "Accept"], ["X-B", "Accept"], ["X-A", "Accept", "X-B"]),
     *([], ["X-A"], ["X-B"], ["X-B", "X-A"]),
 ]
-"""What clients of several kinds send: more of them than a worker has templates."""
+"""Field names that clients of several kinds send: more kinds than a worker has templates."""
 
 
 @pytest.mark.parametrize("kinds", [3, len(KINDS)])
@@ -140,7 +140,7 @@ def test_over_a_unix_socket_each_host_is_the_name_of_its_own_request(serve: Serv
 
 
 WAYS = ["file", "lines", "text", "close", "write", "seek", "with", "next", "set", "copy", "kind", "unknown"]
-"""What an app may do with an input."""
+"""Actions of an app with an input."""
 
 
 def test_an_input_without_a_body_is_as_good_as_new_each_time(shared_serve: Serve) -> None:

@@ -1,4 +1,4 @@
-"""A worker knows a head of an answer again that it had just before: what is different must be seen all the same."""
+"""A worker recognizes an answer's head that equals the one before: the client must still see each difference."""
 
 import itertools
 from contextlib import ExitStack
@@ -17,7 +17,7 @@ BY = ("X-By", "the app")
 class Head:
     status: int
     fields: tuple[tuple[str, str], ...] = ()
-    """Those of the app, without its length."""
+    """The app's fields, without Content-Length."""
     closes: bool = False
 
 

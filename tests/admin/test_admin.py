@@ -60,7 +60,7 @@ def test_it_tells_of_the_line_and_the_seats_while_all_of_them_are_taken(serve: S
     waiting = [server.connect() for _ in range(3)]
     for wire in waiting:
         wire.send(request("GET", "/pid?x"))
-    # One of them is handed out ahead.
+    # The acceptor hands out one of them ahead.
     eventually(lambda: status(admin)["line"]["waiting"] == 2, "two wait in the line")
     # A snapshot is good for a moment; the next one is of a later one.
     eventually(lambda: status(admin)["line"]["oldest_wait_us"] > 0, "they have waited")
@@ -136,7 +136,7 @@ def test_counts_never_go_back_through_a_reload_and_causes_are_told(serve: Serve,
     generation = status(admin)["generation"]
     server.process.send_signal(signal.SIGHUP)
     eventually(lambda: status(admin)["generation"] > generation, "another generation serves")
-    # The count comes after the first answer of the new one, and what is told is told for a moment.
+    # The master counts after the first answer of the new generation, and a snapshot is good for a moment.
     eventually(lambda: status(admin)["server"]["reloads"]["done"] == 1, "the reload is counted")
     told = status(admin)
     assert told["requests"]["answered"] == 3

@@ -30,7 +30,7 @@ pytestmark = [
 
 
 def look(url: str, *switches: str, within_ms: int = 4_000) -> str:
-    """What the browser prints once the page has had its time."""
+    """The text that the browser prints once the page has had its time."""
     printed, _ = browse(url, f"virtual-time-budget={within_ms}", f"window-size={WIDTH},{HEIGHT}", *switches)
     return printed
 
@@ -87,7 +87,7 @@ def test_it_shows_the_line_in_light_and_in_dark(serve: Serve, gate: Gate, tmp_pa
 
         page = look(url, "dump-dom")
         assert re.search(r'id="state"[^>]*>serving<', page)
-        # One of the eleven is handed out ahead.
+        # The acceptor hands out one of the eleven ahead.
         assert re.search(r"<b>10</b>\s*waiting", page)
         assert "10 of 50" in page and "GET /wait" in page and f"pid {server.process.pid}" in page
 

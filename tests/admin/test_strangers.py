@@ -1,4 +1,4 @@
-"""Who asks the admin listener too much, or has no business there, harms nobody who asks it for a good reason."""
+"""A client that asks the admin listener too much, or has no business there, does not harm the legitimate ones."""
 
 import contextlib
 import itertools
@@ -35,7 +35,7 @@ def occupied(admin: Address, message: bytes) -> Iterator[list[Wire]]:
         wires = []
         for _ in range(PLACES + 10):
             wires.append(stack.enter_context(Wire.connect(admin)))
-            # Those that have lost their places by now may not take it.
+            # Connections that have lost their places by now may not take it.
             with contextlib.suppress(ConnectionError):
                 wires[-1].send(message)
         yield wires

@@ -1,4 +1,4 @@
-"""Whatever is killed, stopped or written over, under mixed load: every request is accounted for, and nothing leaks."""
+"""Processes are killed and stopped, memory is written over, under mixed load: no request is lost, nothing leaks."""
 
 import functools
 import random
@@ -75,7 +75,7 @@ def test_what_each_client_is_told_is_what_the_server_counts_while_workers_and_te
         rose = rise(before, victim.counts.settled())
         print(f"the server counted {rose}")
         assert not account.wrong, account.wrong[:5]
-        # What was pipelined behind an answer that was broken off was never read, so it did not arrive.
+        # The acceptor never read requests pipelined behind an answer that was broken off, so they did not arrive.
         assert rose.pop("arrived") == account.ends.total()
         assert rose == dict(account.ends)
         assert account.ends["refused_worker_died"] > 0, "no worker was hit in the middle of a request: this is no test"

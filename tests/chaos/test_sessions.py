@@ -1,5 +1,5 @@
-"""Whatever is killed, replaced or written over while WebSockets are open beside requests: each session ends in one way,
-which its client is told, and nothing leaks."""
+"""Processes are killed and replaced, memory is written over, while WebSockets are open beside requests: each session
+ends in one way, which its client learns, and nothing leaks."""
 
 import collections
 import contextlib
@@ -64,7 +64,7 @@ def victim(serve: Serve, gate: Gate, tmp_path: Path) -> Victim:
 
 @contextlib.contextmanager
 def no_place_leaks(victim: Victim) -> Iterator[None]:
-    """What happens in here leaves the server as it was, with room for as many sessions as before."""
+    """Assert that the block leaves the server as it was, with room for as many sessions as before."""
     with nothing_leaks(victim):
         yield
         ended = sessions(victim.counts)
@@ -134,7 +134,7 @@ Counted = tuple[dict[str, int], dict[str, int]]
 
 
 def settled(victim: Victim) -> Counted:
-    """What has become of requests, and of sessions, once all have ended."""
+    """The outcomes of requests, and of sessions, once all have ended."""
     return victim.counts.settled(), sessions(victim.counts)
 
 
@@ -210,7 +210,7 @@ def test_sessions_are_told_to_come_again_while_generations_are_replaced_and_work
 
 
 def logged(victim: Victim, mark: int) -> collections.Counter[str]:
-    """What acceptors that have left since then have counted, each by itself."""
+    """The sum of the counts that acceptors have logged when they left since then."""
     sums: collections.Counter[str] = collections.Counter()
     for said in victim.server.log.matches(r"\] requests (arrived=.*)", mark):
         sums.update({name: int(count) for name, count in (one.split("=") for one in said[1].split())})
@@ -218,7 +218,7 @@ def logged(victim: Victim, mark: int) -> collections.Counter[str]:
 
 
 def test_sessions_are_told_to_come_again_while_masters_are_replaced_and_workers_die(victim: Victim) -> None:
-    """A new master counts anew: what the acceptors have logged when they left is added up."""
+    """A new master starts its counts at zero, so the test adds up the counts that acceptors log when they leave."""
     load, talk = began(victim, may_lose_requests=True)
     dice = random.Random(load.seed)
     log = victim.server.log

@@ -70,7 +70,7 @@ HTTP_PARSERS: dict[str, tuple[str, ...]] = {
         "crates/stanchion-server/src/acceptor/connections/carrying.rs",
     ),
 }
-"""What reads HTTP or runs an event loop beside our own -> where it may be named all the same."""
+"""Foreign crates that read HTTP or run an event loop -> files that may name them nevertheless."""
 
 ACCEPTOR = "crates/stanchion-server/src/acceptor/"
 LAYERS = ["admin", "doors", "connections", "requests", "observers", "dispatch", "storage"]
@@ -110,16 +110,16 @@ WALL_CLOCKS: dict[str, str] = {
     "crates/stanchion-server/src/template.rs": "compares files by when they were changed",
     "crates/stanchion-server/src/acceptor/observers/spans/exporter.rs": "tells a collector when it was",
     "crates/stanchion-server/src/acceptor/requests/head.rs": "dates answers",
-    "crates/stanchion-server/src/acceptor/requests/mod.rs": "is told by a proxy when it was",
+    "crates/stanchion-server/src/acceptor/requests/mod.rs": "reads from a proxy when it was",
     "crates/stanchion-server/src/acceptor/tls.rs": "compares certificates, which are for a time",
     "crates/stanchion-server/src/credentials.rs": "compares certificates, which are for a time",
     "crates/stanchion-server/src/ticket_keys.rs": "dates keys that outlive processes",
     "python/stanchion/doctor/__init__.py": "compares certificates, which are for a time",
 }
-"""Who may ask for the time of day -> what for."""
+"""Files that may ask for the time of day -> what for."""
 
 PROMISES = ["SECURITY.md", "docs/internals/past-wounds.md"]
-"""Pages whose tables are of what tests keep."""
+"""Pages with tables of promises, each of which a test keeps."""
 
 FILE_LINES_MAX = 500
 FILE_LINES_EXCEPTIONS: dict[str, str] = {}
@@ -261,7 +261,7 @@ def may_name_layer(module: str, other: str) -> bool:
 
 
 def without_tests(text: str) -> str:
-    """What stands above `mod tests { ... }`, by which a Rust file ends."""
+    """The text above `mod tests { ... }`, with which a Rust file ends."""
     return re.split(r"^#\[cfg\((?:test|all\(test\b.*)\)\]\n(?:#\[.*\]\n)*mod ", text, flags=re.MULTILINE)[0]
 
 
@@ -354,7 +354,7 @@ def files_are_short(root: Path) -> list[str]:
 
 
 def waits_know_no_calendar(root: Path) -> list[str]:
-    """No deadline, age or pause hangs on a clock that somebody may set, or that repeats a second."""
+    """No deadline, age or pause hangs on a clock that an operator may set, or that repeats a second."""
     wall = re.compile(r"\b(?:wall_us|wall_s|LocalTime::now|SystemTime|ClockId::Realtime\w*|time\.time|datetime\.now)\b")
     sources = [(name, rust_code(text)) for name, _, text in rust_sources(root)]
     sources += [

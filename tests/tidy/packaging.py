@@ -1,4 +1,4 @@
-"""Rules of what pip is told: which other packages, and for which Pythons. As in checks.py."""
+"""Rules of the packages that pip installs: which ones, and for which Pythons. As in checks.py."""
 
 import ast
 import re
@@ -39,7 +39,7 @@ def pins_agree(root: Path) -> list[str]:
 
 
 def pins_have_hashes(root: Path) -> list[str]:
-    """What is installed was seen before: pip compares it with what `make requirements` wrote."""
+    """Each package has a hash: pip compares the file with the hash that `make requirements` wrote."""
     files = dict(requirement_files(root))
     complaints = [f"{name}: made from no .in" for name in files if f"{Path(name).with_suffix('.in')}" not in files]
     for name, requirements in files.items():
@@ -54,7 +54,7 @@ def pins_have_hashes(root: Path) -> list[str]:
 
 
 def python_is_old_enough(root: Path) -> list[str]:
-    """What is installed can be read by the oldest Python that pip installs it for, and is checked for that one.
+    """The oldest Python that pip installs the package for can read its files, and the checkers check for that Python.
 
     The grammar only; mypy knows which modules and names the oldest Python has.
     """

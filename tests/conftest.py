@@ -24,7 +24,7 @@ from support.results import Results
 from support.server import KINDS, STANCHION, Kind, Serve, Server
 
 TIMEOUT_S = 120
-"""Of one test, unless it says otherwise."""
+"""The limit of one test, unless it says otherwise."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -91,7 +91,7 @@ def heed_what_is_ignored() -> None:
 
 
 def refuse_an_old_wheel() -> None:
-    """What is tested is what is installed, not the checkout."""
+    """Refuse to run if the checkout is newer: the tests run the installed package, not the checkout."""
     # In two steps: of a package that is not there it is an error to ask what is in it.
     found = find_spec("stanchion") and find_spec("stanchion._stanchion")
     if found is None or found.origin is None:
@@ -125,7 +125,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, object, object]:
-    """An acceptor lets nobody look into it but root (PR_SET_DUMPABLE in prctl(2)), not even its own user."""
+    """Skip a test that looks into an acceptor: only root may (PR_SET_DUMPABLE in prctl(2)), not even its own user."""
     try:
         return (yield)
     except (psutil.AccessDenied, PermissionError) as denied:

@@ -37,7 +37,7 @@ GROUPS = {
     12: "compression of messages",
     13: "compression as the client wants it",
 }
-"""What they are about; Autobahn has no others."""
+"""The subjects of the groups; Autobahn has no other groups."""
 COMPRESSED = ["12.*", "13.*"]
 """Cases of permessage-deflate (RFC 7692)."""
 COMPRESSES = "`ws_per_message_deflate`" in (ROOT / "docs/reference/settings.md").read_text()
@@ -55,7 +55,7 @@ Say = Callable[[str], None]
 """Shows a line at once."""
 
 AGENT = "stanchion"
-"""Whom the reports are about."""
+"""The name of the server in the reports."""
 
 pytestmark = [
     pytest.mark.own("gunicorn has no WebSockets"),
@@ -91,7 +91,7 @@ def test_autobahn_finds_no_failure_in_compression(serve: Serve, tmp_path: Path, 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a case, in Autobahn's words."""
+    """The outcome of a case, in Autobahn's words."""
 
     case: str
     said: dict[str, Any]
@@ -102,7 +102,7 @@ class Result:
 
     @property
     def verdict(self) -> str:
-        """Of what was said, and of how it ended: the worse one."""
+        """The worse verdict of two: of the messages, and of how the connection ended."""
         verdicts = [self.said["behavior"], self.said["behaviorClose"]]
         return next((verdict for verdict in verdicts if verdict not in GOOD), verdicts[0])
 
@@ -114,7 +114,7 @@ class Result:
 
 
 def tried(server: Server, home: Path, cases: dict[str, list[str]], say: Say) -> list[Result]:
-    """What became of these cases; says which group begins, and in the end how many of which group came to what."""
+    """The outcomes of these cases; prints which group begins, and in the end how many of a group had which verdict."""
     spec, reports = home / "spec.json", home / "reports"
     whom = {"agent": AGENT, "url": f"ws://{server.address.host}:{server.address.port}/echo"}
     spec.write_text(json.dumps({"outdir": str(reports), "servers": [whom], **cases}))

@@ -1,4 +1,4 @@
-"""What is made of h2load's words, and the benchmark's own client of HTTP/2."""
+"""The figures read from h2load's output, and the benchmark's own client of HTTP/2."""
 
 import asyncio
 import contextlib
@@ -89,7 +89,7 @@ async def serving(answers: Answers) -> AsyncIterator[int]:
 
 
 async def asked(answers: Answers, *paths: str) -> list[bytes | BaseException]:
-    """What comes of these requests, which are sent together on one connection."""
+    """The answers or exceptions of these requests, which are sent together on one connection."""
     async with serving(answers) as port, h2_client.connected(port) as connection:
         return await asyncio.gather(*(connection.get(path) for path in paths), return_exceptions=True)
 

@@ -1,4 +1,4 @@
-"""What is judged and shown of a run."""
+"""The verdicts on a run, and the page that shows it."""
 
 import json
 import re
@@ -22,7 +22,7 @@ def record(server: str, number: int, cpu_us: float, case: str = "hello", **more:
 
 
 def cells(**servers: dict[str, float]) -> dict[str, dict[int, dict[str, float]]]:
-    """Of one turn each."""
+    """The cells of a table, with one turn for each server."""
     return {server.replace("_", "-"): {0: figures} for server, figures in servers.items()}
 
 

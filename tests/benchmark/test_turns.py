@@ -93,7 +93,7 @@ def test_what_this_process_has_used_is_found():
     while time.thread_time() < until_s:
         pass
     name, after = process_cpu(os.getpid())
-    # Of both, what the user and what the kernel has used, only whole ticks are told (proc_pid_stat(5)).
+    # The kernel reports user and system time in whole ticks each (proc_pid_stat(5)).
     tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
     assert (after - before).all_ns > 50_000_000 - 2 * tick_ns
     assert name and process_cpu(2**22 + 1) == ("", Cpu())

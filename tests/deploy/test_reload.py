@@ -1,4 +1,4 @@
-"""A reload brings in new code and new settings, and nobody notices; a broken one changes nothing."""
+"""A reload brings in new code and new settings, and no client notices; a broken one changes nothing."""
 
 import shutil
 import signal

@@ -1,4 +1,4 @@
-"""Another master takes over, and nobody notices; one that cannot changes nothing."""
+"""Another master takes over, and no client notices; one that cannot changes nothing."""
 
 import contextlib
 import os
@@ -55,7 +55,7 @@ def test_upgrades_in_a_row_fail_no_request(serve: Serve, tmp_path: Path, upgrade
         for release in range(1, upgrades + 1):
             releases.put(release)
             masters.append(upgrade(server))
-            # The old one is gone, so whoever answers now is the new one's.
+            # The old master is gone, so the new one's processes answer now.
             assert [answer(address) for address in server.addresses] == [(release, server.pid)] * 2
             eventually(lambda: processes.pid_in(pidfile) == server.pid, "the pid file names the new master")
             load.more()
@@ -202,7 +202,7 @@ def test_a_new_master_that_is_killed_while_it_boots_changes_nothing(serve: Serve
         server.signal(signal.SIGUSR2)
 
         def heir() -> psutil.Process | None:
-            # Of those that are new, the one beside the master; its own children tell that it is in the middle of it.
+            # The new process beside the master; once it has children it is in the middle of its start.
             for one in server.processes():
                 with contextlib.suppress(psutil.NoSuchProcess):
                     if one not in known and one.ppid() == os.getpid() and one.children():

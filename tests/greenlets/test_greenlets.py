@@ -14,7 +14,7 @@ from support.wire import Wire, request
 
 @pytest.fixture(params=BOTH)
 def both(request: pytest.FixtureRequest) -> Kind:
-    """What holds for each server, apps may rely on."""
+    """Each server in turn: apps may rely on what holds for all of them."""
     return BOTH[request.param]
 
 

@@ -16,7 +16,7 @@ GIVEN = os.environ.get("STANCHION_WHEELS")
 """The directory of the wheels for every Python (`make test-install`). Without it, that of the one for this Python."""
 
 collect_ignore = [] if GIVEN else ["test_wheels.py", "test_sdist.py"]
-"""What is about all that is given away."""
+"""Files of tests that need all packages of a release."""
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Installed:
         return done
 
     def files(self) -> set[str]:
-        """What lies in it, but for what Python compiled on the way."""
+        """The files in the environment, without those that Python compiled on the way."""
         return {
             str(path.relative_to(self.venv))
             for path in self.venv.rglob("*")

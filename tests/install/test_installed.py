@@ -1,4 +1,4 @@
-"""Whoever has a Python has all that stanchion needs: its wheel is installed, serves, and goes without a trace.
+"""Stanchion needs only a Python: its wheel installs, serves, and uninstalls without a trace.
 
 `make test-install` does this with a wheel for every Python that is here; without it there is the one for this Python.
 """
@@ -77,5 +77,5 @@ def test_it_goes_without_a_trace(installed: Installed) -> None:
     assert installed.files() > installed.before
     installed.run("pip", "uninstall", "--quiet", "--yes", "stanchion")
     left = installed.files()
-    installed.install()  # for whoever comes after
+    installed.install()  # for the tests after this one
     assert left == installed.before

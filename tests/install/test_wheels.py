@@ -1,4 +1,4 @@
-"""What is in each wheel that `make wheels` has written, whatever machine it is for (`make test-install`)."""
+"""The contents of each wheel that `make wheels` has written, whatever machine it is for (`make test-install`)."""
 
 import re
 import zipfile

@@ -37,7 +37,7 @@ def test_sync_workers(site: Site) -> None:
 
 
 def shapes(log: str) -> list[str]:
-    """What was asked, and the status. Where there is no address gunicorn writes nothing, and we write `-`."""
+    """The request lines and statuses. Where there is no address gunicorn writes nothing, and we write `-`."""
     lines = [re.sub(r"^-? - - \[[^]]+\] | \d+ (?=\"-\")", "", line) for line in log.splitlines()]
     assert len(lines) == 3
     return lines

@@ -1,4 +1,4 @@
-"""What docs/migrating shows is what the tests run: each file of examples/migrating, word for word."""
+"""docs/migrating shows the files that the tests run: each file of examples/migrating, word for word."""
 
 import re
 from pathlib import Path

@@ -97,7 +97,7 @@ def operate(site: Site, command: list[str], address: Address, ports: list[Addres
 
 
 def asked(address: Address) -> int:
-    """Which process answers; 0: nobody is there."""
+    """The pid of the process that answers; 0 if no process listens."""
     try:
         with Wire.connect(address) as wire:
             return int(wire.get("/", version="1.0").text)

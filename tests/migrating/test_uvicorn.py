@@ -24,7 +24,7 @@ FIELDS = ("Cookie: a=b", "X-Forwarded-Proto: https", "X-Forwarded-For: 6.6.6.6, 
 
 
 def seen(address: Address) -> list[dict[str, Any]]:
-    """What the app finds in its scope, of two requests, the second with a body; and of one that nobody forwards."""
+    """The app's scopes of two requests, the second with a body."""
     found = []
     for ask in (
         lambda wire: wire.get("/a%20b/c?d=%2F&e", *FIELDS),
@@ -69,7 +69,7 @@ WORD = re.compile(r"`(\w+)`")
 
 
 def table() -> list[tuple[str, str]]:
-    """What the page has for each flag: both columns."""
+    """The page's row of each flag: both columns."""
     part = PAGE.read_text().partition("## What has each flag become?")[2].partition("\n## ")[0]
     rows = [line.strip("|").split(" | ", 1) for line in part.splitlines() if line.startswith("| ")]
     return [(left, right) for left, right in rows[1:]]

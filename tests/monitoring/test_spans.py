@@ -316,7 +316,7 @@ def test_a_reload_sends_what_the_old_house_has(echo: Server, collector: Collecto
 
 
 def test_nobody_notices_that_there_is_no_collector(serve: Serve) -> None:
-    # Bound, so that nobody else gets the port, and listened at by nobody.
+    # Bound, so that no other process gets the port, and without a listener.
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{deaf.getsockname()[1]}"

@@ -15,7 +15,7 @@ def echo(shared_serve: Serve) -> Server:
 @pytest.mark.parametrize("traceparent", [TRACEPARENT, TRACEPARENT.upper(), TRACEPARENT[:-2] + "00", "ff-nonsense"])
 @pytest.mark.parametrize("connection", ["keep-alive", "keep-alive, traceparent, tracestate"])
 def test_it_is_carried_through(echo: Server, traceparent: str, connection: str) -> None:
-    """Whatever they are, and even if somebody counts them among the fields of one hop (RFC 9110 section 7.6.1)."""
+    """This holds for any value, even if a client counts them among the fields of one hop (RFC 9110 section 7.6.1)."""
     fields = (f"Traceparent: {traceparent}", "tracestate: a=1,b@v=2", "tracestate: c=3", f"Connection: {connection}")
     with echo.connect() as wire:
         environ = wire.get("/", *fields).json()["environ"]

@@ -1,4 +1,4 @@
-"""The burst of seed 000: nginx in front, a small somaxconn, one blocking worker, and nobody may be turned away.
+"""The burst of seed 000: nginx in front, a small somaxconn, one blocking worker, and no client may be turned away.
 
 The same burst at gunicorn, behind the same nginx under the same limit, must lose requests; or this test could not fail.
 """

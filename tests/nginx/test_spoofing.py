@@ -1,4 +1,4 @@
-"""What clients claim to be does not get past the nginx of the example."""
+"""False claims of clients about themselves do not get past the nginx of the example."""
 
 import re
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ def test_what_the_server_believes_is_nginxs_own(serve: Serve, namespace: Namespa
 def test_what_nginx_says_in_forwarder_headers_is_what_the_app_sees(
     serve: Serve, namespace: Namespace, tmp_path: Path
 ) -> None:
-    """Whatever the client says, and also where nginx passes on names with an underscore."""
+    """This holds for any field of the client's, and also where nginx passes on names with an underscore."""
     bind = f"unix:{tmp_path}/app.sock"
     changes = {
         "        location / {": "        underscores_in_headers on;\n        location / {",

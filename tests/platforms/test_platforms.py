@@ -23,7 +23,7 @@ from support.wire import request
 pytestmark = pytest.mark.own("the examples are stanchion's")
 
 GRACE_S = 30
-"""What Heroku leaves between TERM and KILL, and others if their file says nothing else."""
+"""The time between TERM and KILL on Heroku, and on platforms whose file says nothing else."""
 ROUTER_KEEPS_S = 90
 """How long Heroku's router keeps an idle connection to an app."""
 ROUTER_WAITS_S = 30
@@ -32,7 +32,7 @@ ROUTER_WAITS_S = 30
 
 @dataclass
 class Platform:
-    """What its file says, and what it does besides."""
+    """A platform: the settings in its file, and its ways beside them."""
 
     command: str
     environment: dict[str, str]
@@ -45,7 +45,7 @@ def told_all_and_twice(server: Server) -> None:
     """As Heroku's dyno manager does: every process in the dyno, perhaps more than once."""
     for _ in range(2):
         for process in server.processes():
-            # Those who have heard it the first time may be gone.
+            # Processes that have heard it the first time may be gone.
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGTERM)
 
@@ -53,7 +53,7 @@ def told_all_and_twice(server: Server) -> None:
 def heroku() -> Platform:
     name, command = (EXAMPLES / "heroku/Procfile").read_text().strip().split(": ", 1)
     assert name == "web"
-    # What Heroku's buildpack for Python sets beside PORT.
+    # Heroku's buildpack for Python sets these beside PORT.
     environment = {"WEB_CONCURRENCY": "2", "FORWARDED_ALLOW_IPS": "*"}
     return Platform(command, environment, GRACE_S, told_all_and_twice)
 

@@ -53,7 +53,7 @@ class Supervisor:
     address: Address
 
     def ctl(self, *words: str) -> str:
-        """What supervisorctl prints; `status` and `stop` have exit codes of their own."""
+        """The output of supervisorctl; `status` and `stop` have exit codes of their own."""
         command = [str(SCRIPTS / "supervisorctl"), "-c", str(self.home / "supervisord.conf"), *words]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=6 * PATIENCE_S)
         return done.stdout

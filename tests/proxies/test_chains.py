@@ -1,4 +1,4 @@
-"""Who the client is behind a real HAProxy, a real nginx, and both in a row."""
+"""The client's address behind a real HAProxy, a real nginx, and both in a row."""
 
 import contextlib
 import shutil
@@ -93,7 +93,7 @@ def before(tmp_path: Path) -> Iterator[Front]:
 
 
 def came_from(front: Address, *fields: str) -> tuple[dict[str, Any], int]:
-    """What the app sees of a request of CLIENT, and the port that it came from."""
+    """The environ of a request of CLIENT as the app sees it, and the port that it came from."""
     with socket.create_connection((front.host, front.port), PATIENCE_S, source_address=(CLIENT, 0)) as sock:
         wire = Wire(sock)
         wire.send(request("GET", "/", fields))

@@ -1,4 +1,4 @@
-"""The web site needs nobody else: it loads nothing from elsewhere, and brings what its search looks through."""
+"""The web site needs no other site: it loads nothing from elsewhere, and brings the index of its search."""
 
 import json
 import os
@@ -13,11 +13,11 @@ NEVER_RUN = {
     "https://unpkg.com/mermaid@11/dist/mermaid.min.js": "for pages with diagrams in Mermaid, which we have none of",
     "https://unpkg.com/resize-observer-polyfill": "for browsers older than ResizeObserver (2020)",
 }
-"""What Material's script would load -> when."""
+"""URLs that Material's script would load -> when."""
 
 
 class Loads(HTMLParser):
-    """What a browser fetches by itself to show a page; links that a reader may follow are not among it."""
+    """The URLs that a browser fetches by itself to show a page, without the links that a reader may follow."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The files of examples/alone under Debian's systemd: no proxy, TLS, HTTP/2, static files, and nobody is root."""
+"""The files of examples/alone under Debian's systemd: no proxy, TLS, HTTP/2, static files, and no process is root."""
 
 import importlib.util
 import json
@@ -42,7 +42,7 @@ class Shop:
     authority: Authority
 
     def renew(self, pair: Pair, check: bool = True) -> int:
-        """What certbot does once it has a new certificate."""
+        """Do as certbot does once it has a new certificate; the exit code of its hook."""
         for file, name in ((pair.certfile, "fullchain.pem"), (pair.keyfile, "privkey.pem")):
             self.guest.path(f"{LINEAGE}/{name}").write_bytes(file.read_bytes())
         return self.guest.run("env", f"RENEWED_LINEAGE={LINEAGE}", HOOK, check=check).returncode

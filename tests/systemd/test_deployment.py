@@ -1,6 +1,6 @@
 """The shipped units and the shipped nginx.conf under Debian's systemd and Debian's nginx, by Debian's user.
 
-Clients ask all the time, through nginx and past it. What is lost is counted.
+Clients ask all the time, through nginx and past it. The load counts lost requests.
 """
 
 from collections.abc import Iterator
@@ -116,7 +116,7 @@ def test_hup_reloads_too(serving: Deployment, load: Load) -> None:
 
 
 def answers_by_release(serving: Deployment, release: int) -> None:
-    """To whoever comes now. nginx has connections of before, on each of which the old code answers once more."""
+    """The release answers new clients. nginx has connections of before: the old code answers once more on each."""
     assert serving.answer(serving.direct) == str(release)
     eventually(lambda: serving.answer(serving.nginx) == str(release), f"release {release} answers nginx")
 

@@ -26,7 +26,7 @@ def test_they_start_reload_and_stop(tmp_path: Path) -> None:
         deployment.systemctl("daemon-reload")
         address = Address(path=str(deployment.guest.path("/run/gunicorn.sock")))
         deployment.systemctl("start", "gunicorn.socket")
-        # Nobody has started the service: the first client does.
+        # The operator has not started the service: the first client does.
         assert deployment.answer(address) == "1"
         main = deployment.guest.show("gunicorn.service", "MainPID")
         deployment.release(2)

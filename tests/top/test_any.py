@@ -151,7 +151,7 @@ def test_a_container_has_a_network_of_its_own(namespace):
 
 
 def order(screen: Screen, home: Path) -> list[str]:
-    """Names of the sockets in there, for those of whoever else is on the screen too."""
+    """The names of this directory's sockets: the screen shows those of other programs, too."""
     return [row.rpartition("/")[2] for row in screen.rows() if f" unix:{home}/" in row]
 
 

@@ -140,7 +140,7 @@ def test_a_terminal_that_hangs_up_ends_it(open_screen):
 def test_a_terminal_that_takes_nothing_does_not_hold_it(open_screen):
     screen = open_screen(columns=400, lines=400)
     eventually(lambda: psutil.Process(screen.process.pid).num_threads() > 1, "it looks")
-    # Nobody reads our end: the kernel's buffer is full after some KiB.
+    # The test does not read its end: the kernel's buffer is full after some KiB.
     screen.process.send_signal(signal.SIGTERM)
     assert screen.process.wait(PATIENCE_S) == 128 + signal.SIGTERM
     assert screen.state() == screen.found
@@ -151,7 +151,7 @@ def test_it_can_be_suspended_and_goes_on(open_screen):
     screen.wait("seats busy")
     screen.type("\x1a")
     process = psutil.Process(screen.process.pid)
-    # The kernel does not stop a process group that nobody would continue, such as this one, by SIGTSTP (setpgid(2)).
+    # SIGTSTP does not stop an orphaned process group, such as this one, which no shell would continue (setpgid(2)).
     screen.wait_written(PLAIN, 0)
     screen.wait_written(ALTERNATE, screen.written.rindex(PLAIN))
     process.send_signal(signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""uWSGI and stanchion behind the same nginx.conf with `uwsgi_pass`: apps are told the same."""
+"""uWSGI and stanchion behind the same nginx.conf with `uwsgi_pass`: apps get the same environ."""
 
 import contextlib
 import shutil
@@ -75,7 +75,7 @@ NOT_THE_SAME = {
     *("uwsgi.version", "uwsgi.node", "wsgi.multithread", "wsgi.multiprocess", "wsgi.errors", "wsgi.input"),
     *("x-wsgiorg.fdevent.readable", "x-wsgiorg.fdevent.writable", "x-wsgiorg.fdevent.timeout", "wsgi.file_wrapper"),
     *("RAW_URI", "SERVER_SOFTWARE", "HTTP_X_REQUEST_ID", "wsgi.input_terminated"),
-    # Where nginx was asked, and by whom, and where it is.
+    # The client's and nginx's ports, and nginx's root directory.
     *("REMOTE_PORT", "SERVER_PORT", "DOCUMENT_ROOT"),
 }
 
@@ -97,7 +97,7 @@ def peer() -> Iterator[Address]:
 
 
 def seen_by(upstream: Address, home: Path) -> dict[str, Any]:
-    """What the app says of each of the requests behind an nginx that stands before this server."""
+    """The app's answer to each of the requests, through an nginx in front of this server."""
     with row_of_ports(1) as port:
         place = f"{upstream.host}:{upstream.port}"
         nginx = Foreground("nginx", home, NGINX.format(home=home, port=port, upstream=place), port)
@@ -128,7 +128,7 @@ def test_apps_are_told_the_same(serve: Serve, tmp_path: Path) -> None:
         expected = there[name]["environ"]
         # It leaves out a name that is empty, which PEP 3333 allows.
         expected.setdefault("SCRIPT_NAME", "")
-        # What the message is, the packet says itself.
+        # The packet itself says how long the message is and of what type.
         for said_twice in ("HTTP_TRANSFER_ENCODING", "HTTP_CONTENT_LENGTH", "HTTP_CONTENT_TYPE"):
             expected.pop(said_twice, None)
         if name == "a field twice":

@@ -1,4 +1,4 @@
-"""The uwsgi protocol on the wire: what the app is told, and what is refused."""
+"""The uwsgi protocol on the wire: the app's environ, and packets that the server refuses."""
 
 import hashlib
 from typing import Any

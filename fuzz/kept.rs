@@ -1,5 +1,5 @@
-//! Inputs that are like those that the fuzzer has kept in `fuzz/kept`: as they are, and then spliced and edited at random.
-//! Rust tests of several crates have this file, and call the fuzzer's targets with such inputs.
+//! The inputs that the fuzzer has kept in `fuzz/kept`, first as they are, and then spliced and edited at random.
+//! Rust tests of several crates include this file, and call the fuzzer's targets with these inputs.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -12,19 +12,19 @@ use proptest::test_runner::{Config, RngSeed, TestError, TestRng, TestRunner};
 const EDITS_MAX: usize = 8;
 /// The most bytes that an edit inserts, removes or repeats.
 const RANGE_BYTES_MAX: usize = 16;
-/// So often a range is repeated at most: the targets have small limits, and some inputs shall be beyond them.
+/// The most repetitions of a range: the targets have small limits, and some inputs shall be beyond them.
 const REPEATS_MAX: usize = 32;
-/// The fuzzer makes no longer ones for most targets.
+/// The longest input, which is also the fuzzer's longest for most targets.
 const INPUT_BYTES_MAX: usize = 1024;
 const SHRINKINGS_MAX: u32 = 2_000;
-/// Unless `PROPTEST_RNG_SEED` has another one.
+/// The seed, unless `PROPTEST_RNG_SEED` has another one.
 const SEED: u64 = 1;
 
-/// Calls a target with every input that is kept for it, and with so many mutated ones.
+/// Calls a target with every input that is kept for it, and with `mutated` ones.
 ///
 /// # Panics
-/// If the target does. The shortest input that has been found for this is printed as a line of the corpus, and the seed
-/// that makes the same inputs again.
+/// If the target does. It prints the shortest input that it has found for this, as a line of the corpus, and the seed that
+/// makes the same inputs again.
 pub(crate) fn try_target(name: &str, mutated: u32, look: impl Fn(&[u8])) {
     let kept = kept(name);
     let mut config = Config {
@@ -102,7 +102,7 @@ fn unescaped(line: &str) -> Vec<u8> {
 #[derive(Debug)]
 struct Inputs {
     kept: Vec<Vec<u8>>,
-    /// So many were given as they are.
+    /// How many have been given as they are.
     unchanged: Cell<usize>,
 }
 

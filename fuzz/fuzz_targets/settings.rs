@@ -1,4 +1,4 @@
-//! Its body is a Rust test too.
+//! The body of this target is a Rust test, too.
 
 #![no_main]
 

@@ -203,7 +203,7 @@ def shared_admin(serve: Serve, admin: str) -> str:
     return admin
 
 
-def test_the_page_asks_nobody_else(shared_admin: str) -> None:
+def test_the_page_asks_no_other_server(shared_admin: str) -> None:
     page = ask(shared_admin, "/")
     policy = page.header("Content-Security-Policy")
     assert policy is not None and policy.startswith("default-src 'none'") and "connect-src 'self'" in policy
@@ -216,7 +216,7 @@ def test_it_says_what_a_seat_is(shared_admin: str, target: str) -> None:
     assert "a seat runs one request at a time" in text.lower()
 
 
-def test_nonsense_harms_nobody(shared_admin: str) -> None:
+def test_nonsense_harms_no_client(shared_admin: str) -> None:
     address = Address.parse(shared_admin)
     with Wire.connect(address) as wire:
         wire.send(b"nonsense\r\n\r\n")

@@ -46,7 +46,7 @@ def occupied(admin: Address, message: bytes) -> Iterator[list[Wire]]:
     [b"", b"GET /live HTTP/1.1\r\nHost: a", request("GET", "/live"), request("GET", "/status", host="localhost") * 200],
     ids=["idle", "half a head", "asked once", "reads nothing"],
 )
-def test_probes_have_a_place_whoever_stays(admin: Address, message: bytes) -> None:
+def test_probes_have_a_place_whatever_connections_stay(admin: Address, message: bytes) -> None:
     with occupied(admin, message):
         for _ in range(3):
             for probe in ("/live", "/ready"):

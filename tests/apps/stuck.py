@@ -102,7 +102,7 @@ def fork(start_response: StartResponse) -> Iterable[bytes]:
 
 
 def flood(start_response: StartResponse) -> Iterable[bytes]:
-    """More than anybody buffers, for a client that does not read."""
+    """More than any server buffers, for a client that does not read."""
     start_response("200 OK", [("Content-Type", "text/plain")])
     announce(f"{os.getpid()} {threading.get_ident()} flood")
     while True:

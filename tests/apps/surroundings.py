@@ -58,7 +58,7 @@ def attack(environ: WSGIEnvironment) -> object:
 
 
 def trace(pid: int) -> None:
-    """PTRACE_SEIZE of ptrace(2), which does not stop anybody."""
+    """PTRACE_SEIZE of ptrace(2), which does not stop the process."""
     if ctypes.CDLL(None, use_errno=True).ptrace(0x4206, pid, None, None) != 0:
         raise OSError(ctypes.get_errno(), "ptrace")
 

@@ -34,7 +34,7 @@ def test_a_large_file_arrives_whole_and_head_tells_its_length(server: Server, la
         assert wire.get(f"{large}?1000").body == large.read_bytes()[:1000]
 
 
-def test_what_is_no_file_is_the_apps_failure_and_holds_up_nobody(server: Server, large: Path) -> None:
+def test_what_is_no_file_is_the_apps_failure_and_holds_up_no_request(server: Server, large: Path) -> None:
     fifo = large.parent / "fifo"
     os.mkfifo(fifo)
     with server.connect() as wire:

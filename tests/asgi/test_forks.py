@@ -15,7 +15,7 @@ MANY = 100
 
 @pytest.mark.parametrize("when", ["now", "later"])
 @pytest.mark.parametrize("how", CODES)
-def test_a_child_that_comes_back_to_the_loop_ends_and_harms_nobody(
+def test_a_child_that_comes_back_to_the_loop_ends_and_harms_no_request(
     serve_asgi: ServeAsgi, counts: Counts, opens: Open, how: str, when: str
 ) -> None:
     server = serve_asgi("forking:app", "--lifespan", "off", *counts.arguments)

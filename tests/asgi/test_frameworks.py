@@ -61,7 +61,7 @@ def test_starlette(serve: Serve, gate: Gate, tmp_path: Path, workers: list[str])
     assert server.exit_code() == 0
 
 
-def test_streams_end_when_nobody_listens_any_more(serve: Serve) -> None:
+def test_streams_end_when_no_client_listens_any_more(serve: Serve) -> None:
     """A word at a time, to many at once; one worker, one thread."""
     server = serve("starlette_app:app")
     mark = server.log.mark()

@@ -47,7 +47,7 @@ def test_of_messages_that_are_given_up_few_are_sent(server: Server, gate: Gate, 
     check(numbers(heard), through)
 
 
-def test_of_pieces_of_an_answer_likewise(server: Server, gate: Gate) -> None:
+def test_of_pieces_of_an_answer_that_are_given_up_few_are_sent(server: Server, gate: Gate) -> None:
     with Wire(server.address.connect(receive_buffer_bytes=4096)) as wire:
         wire.send(request("GET", "/"))
         through = int(gate.announcement())

@@ -49,7 +49,7 @@ def test_a_stream_that_idles_holds_no_shared_memory_and_goes_on(serve: Serve) ->
 
 
 @pytest.mark.own("gunicorn's processes share no memory")
-def test_what_nobody_has_used_takes_no_shared_memory(serve: Serve, gate: Gate) -> None:
+def test_unused_slots_take_no_shared_memory(serve: Serve, gate: Gate) -> None:
     """Not even after the acceptor has looked through the slots for deadlines, of which the first has passed."""
     app = ("looping:app", "--interface", "asgi", "--loop", "asyncio", "--timeout", "1")
     server = serve(*app, "-w", "4", env=gate.environment)

@@ -114,7 +114,9 @@ def test_one_that_no_fork_brings_to_workers_is_served_by_the_process_that_has_im
         ["-k", "uvicorn_worker.UvicornH11Worker"],
     ],
 )
-def test_whoever_says_so_has_it_imported_once(serve: Serve, gate: Gate, env: dict[str, str], words: list[str]) -> None:
+def test_an_app_whose_interface_is_given_is_imported_once(
+    serve: Serve, gate: Gate, env: dict[str, str], words: list[str]
+) -> None:
     gate.open()
     server = serve("kind:app", *words, env=env)
     assert ask(server) == "asgi"
@@ -393,7 +395,7 @@ def test_a_daemon_is_there_once_the_second_house_serves(tmp_path: Path, gate: Ga
 @pytest.mark.parametrize(
     ("words", "code"), [([], 0), (["--interface", "asgi"], 0), (["--interface", "wsgi"], EXIT_APP_LOAD)]
 )
-def test_whoever_only_checks_is_told_the_same(
+def test_a_check_alone_reports_the_same(
     tmp_path: Path, gate: Gate, env: dict[str, str], words: list[str], code: int
 ) -> None:
     gate.open()

@@ -114,7 +114,7 @@ def test_a_proxy_may_say_so_in_forwarded(serve: Serve, loop: str) -> None:
             assert ("10.1.2.3" in scope["client"]) == is_said and "7.7.7.7" not in scope["client"]
 
 
-def test_nobody_else_may_say_so(serve: Serve, flavour: Flavour) -> None:
+def test_other_clients_may_not_say_so(serve: Serve, flavour: Flavour) -> None:
     server = flavour.serve(serve, APP, "--lifespan", "off", "--forwarded-allow-ips", "10.9.8.7")
     with server.connect() as wire:
         client = wire.sock.getsockname()

@@ -196,7 +196,9 @@ def test_a_code_that_may_be_sent_is_sent_by_either_side(serve: Serve, counts: Co
 
 
 @pytest.mark.parametrize("code", [999, 1004, 1005, 1006, 1015, 1016, 2999, 5000])
-def test_a_code_that_none_may_send_is_sent_by_nobody(serve: Serve, counts: Counts, opens: Open, code: int) -> None:
+def test_a_code_that_none_may_send_is_sent_by_neither_side(
+    serve: Serve, counts: Counts, opens: Open, code: int
+) -> None:
     server = serve("sockets:app", *ASGI, *counts.arguments)
     assert closed_with(opens(server), code) == [1002]
     client = opens(server)

@@ -108,7 +108,7 @@ def test_what_is_lost_with_acceptors_is_accounted_for_and_the_server_serves_on(v
         assert account.ends["answered"] > 0
 
 
-def test_nobody_loses_an_answer_while_generations_are_replaced_and_workers_terminated(victim: Victim) -> None:
+def test_no_client_loses_an_answer_while_generations_are_replaced_and_workers_terminated(victim: Victim) -> None:
     """But for those whose connection the old acceptor had closed before it read the request."""
     load = Load(victim.server, seed(), may_lose=True)
     replace_generation(victim)

@@ -67,7 +67,7 @@ def test_upgrades_in_a_row_fail_no_request(serve: Serve, tmp_path: Path, upgrade
 
 
 @pytest.mark.privileges
-def test_the_new_master_is_a_child_of_whoever_started_the_old_one(serve: Serve, tmp_path: Path) -> None:
+def test_the_new_master_is_a_child_of_the_parent_of_the_old_one(serve: Serve, tmp_path: Path) -> None:
     """A service manager waits for its own children only, and kills whatever else it finds."""
     releases = Releases(tmp_path / "releases")
     releases.put(0)
@@ -85,9 +85,7 @@ def test_the_new_master_is_a_child_of_whoever_started_the_old_one(serve: Serve, 
 
 
 @pytest.mark.privileges
-def test_a_new_master_that_cannot_serve_is_collected_by_whoever_started_the_old_one(
-    serve: Serve, tmp_path: Path
-) -> None:
+def test_a_new_master_that_cannot_serve_is_collected_by_the_parent_of_the_old_one(serve: Serve, tmp_path: Path) -> None:
     releases = Releases(tmp_path / "releases")
     releases.put(0)
     server = serve("released:app", *releases.arguments)

@@ -38,11 +38,11 @@ def test_a_master_stands_before_its_workers_whatever_its_pid(tmp_path: Path) -> 
     assert [owner.pid for owner in processes.Owners(tmp_path).of(7)] == [1, 32740, 661, 662]
 
 
-def test_nobody_owns_what_nobody_has_open() -> None:
+def test_a_socket_that_no_process_has_open_has_no_owner() -> None:
     assert processes.Owners(PROC).of(2**60) == ()
 
 
-def test_a_process_that_is_gone_is_nobody() -> None:
+def test_a_process_that_is_gone_is_no_owner() -> None:
     assert processes.owner(PROC, 2**30) is None
 
 

@@ -118,7 +118,7 @@ def test_the_log_says_why_the_app_is_not_preloaded(serve: Serve, gate: Gate) -> 
 
 
 @pytest.mark.parametrize("path", ["stream", "whole", "two"])
-def test_a_client_that_does_not_read_stops_nobody_else(serve: Serve, gate: Gate, both: Kind, path: str) -> None:
+def test_a_client_that_does_not_read_stops_no_other(serve: Serve, gate: Gate, both: Kind, path: str) -> None:
     server = serve("greening:app", kind=both, env=gate.environment)
     with server.connect() as slow, server.connect() as other:
         slow.send(request("GET", f"/{path}?30"))

@@ -69,7 +69,7 @@ class TestUnix:
     )
 
     @pytest.mark.parametrize("believed", ["127.0.0.1,::1", ""])
-    def test_a_list_without_unix_believes_nobody_on_a_unix_socket(
+    def test_a_list_without_unix_believes_no_peer_on_a_unix_socket(
         self, serve: Serve, tmp_path: Path, believed: str
     ) -> None:
         server = serve("echo:raw", "--forwarded-allow-ips", believed, bind=f"unix:{tmp_path}/s")
@@ -128,7 +128,7 @@ class TestForwarded:
         assert server.stdout.wait(r"^(\S+)!")[1] == "192.0.2.9"
         assert told(server, 'Forwarded: for="').status == 200
 
-    def test_only_from_whom_it_is_believed(self, serve: Serve) -> None:
+    def test_only_from_proxies_that_are_listed(self, serve: Serve) -> None:
         server = serve(
             "echo:raw", "--forwarded-header", "forwarded", "--forwarded-allow-ips", "192.0.2.1", *self.FORMAT
         )

@@ -94,7 +94,7 @@ def test_a_client_is_not_believed_because_its_proxy_is(auto: Server) -> None:
 
 
 @pytest.mark.own("gunicorn believes the client, since its proxy is on the list")
-def test_a_client_is_not_believed_though_everybody_is(serve: Serve) -> None:
+def test_a_client_is_not_believed_though_all_proxies_are(serve: Serve) -> None:
     """`*` is meant for the proxy, which alone reaches the port."""
     server = serve("echo:raw", "--proxy-protocol", "v2", "--forwarded-allow-ips", "*")
     seen = environ(server, v2(CLIENT), "X-Forwarded-Proto: https", "SCRIPT_NAME: /x", "X-Request-Id: chosen")
@@ -138,7 +138,7 @@ class TestRefusals:
         server.log.wait(f"400: a client's fault: {reason}")
 
     @pytest.mark.parametrize("header", [v1(CLIENT, ENTRY), v2(CLIENT), v2(command=LOCAL)])
-    def test_a_header_of_whom_none_is_taken(self, serve: Serve, header: bytes) -> None:
+    def test_a_header_of_a_client_that_is_not_believed(self, serve: Serve, header: bytes) -> None:
         off = told(serve("echo:raw"), header)
         assert (off.status, off.text) == (403, "403 Forbidden: a PROXY header where proxy_protocol is off\n")
         server = serve("echo:raw", "--proxy-protocol", "v2", "--proxy-allow-from", "192.0.2.7,unix")

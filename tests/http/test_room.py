@@ -79,7 +79,7 @@ class TestMaxConnections:
         events = counts.events()
         assert (events["connections_waited"], events["connections_shed"], events["accept_pauses"]) == (1, 1, 0)
 
-    def test_nobody_is_closed_for_nobody(self, serve: Serve) -> None:
+    def test_no_connection_is_closed_without_a_newcomer(self, serve: Serve) -> None:
         server = serve("hello:app", "--max-connections", "3", "--keep-alive", "60")
         with ExitStack() as stack:
             wires = opened(server, stack, 3)
@@ -141,7 +141,7 @@ class TestDescriptors:
             events = counts.events()
             assert events["accept_pauses"] > 0 and events["connections_shed"] > 0
 
-    def test_nobody_idle_accepting_waits_and_does_not_spin(self, serve: Serve, gate: Gate) -> None:
+    def test_without_an_idle_connection_accepting_waits_and_does_not_spin(self, serve: Serve, gate: Gate) -> None:
         server = serve("waiting:app", "-w", "2", env=gate.environment)
         acceptor = server.acceptor_by_name()
         with ExitStack() as stack:

@@ -175,7 +175,7 @@ def test_one_that_the_app_refuses_has_its_answer(sockets: Server) -> None:
         assert (talk.answer(teapot.number).status, teapot.answer.body) == (418, b"short and stout")
 
 
-def test_without_websockets_nobody_is_told_of_any(serve: Serve) -> None:
+def test_without_websockets_no_client_is_offered_any(serve: Serve) -> None:
     server = serve("hello:app", *HTTP2[:4])
     with Talk(server.address) as talk:
         assert talk.get("/").status == 200

@@ -76,7 +76,7 @@ def test_streams_that_are_reset_at_once_end_the_connection_and_take_no_worker(
     assert unserved(requests) < 250
 
 
-def test_one_that_is_reset_now_and_then_is_nobodys_trouble(waiting: Server, gate: Gate, counts: Counts) -> None:
+def test_one_that_is_reset_now_and_then_troubles_no_other_client(waiting: Server, gate: Gate, counts: Counts) -> None:
     with Talk(waiting.address) as talk:
         for _ in range(150):
             number = talk.begin("/wait")
@@ -87,7 +87,7 @@ def test_one_that_is_reset_now_and_then_is_nobodys_trouble(waiting: Server, gate
     assert counts.settled()["answered"] >= 150
 
 
-def test_answers_that_are_left_in_the_middle_are_nobodys_trouble(serve: Serve) -> None:
+def test_answers_that_are_left_in_the_middle_trouble_no_other_client(serve: Serve) -> None:
     """As of streams of events, which have no end."""
     server = serve("flowing:app", *HTTP2)
     with Talk(server.address, is_slow=True) as talk:
@@ -99,7 +99,7 @@ def test_answers_that_are_left_in_the_middle_are_nobodys_trouble(serve: Serve) -
         assert talk.goodbye is None
 
 
-def test_many_that_come_together_with_their_resets_are_nobodys_trouble(hello: Server) -> None:
+def test_many_that_come_together_with_their_resets_trouble_no_other_client(hello: Server) -> None:
     with Talk(hello.address) as talk:
         for _ in range(60):
             number = talk.frames.get_next_available_stream_id()

@@ -1,4 +1,4 @@
-"""Wheels as they are given away, installed as anybody would: into a virtual environment that has nothing else."""
+"""Wheels as they are given away, installed as a user would: into a virtual environment that has nothing else."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from support.interpreters import Interpreter
 
 ROOT = Path(__file__).parents[2]
 GIVEN = os.environ.get("STANCHION_WHEELS")
-"""The directory of the wheels for every Python (`make test-install`). Without it, that of the one for this Python."""
+"""The directory of the wheels for every Python (`make test-install`). Without it, the one for this Python is used."""
 
 collect_ignore = [] if GIVEN else ["test_wheels.py", "test_sdist.py"]
 """Files of tests that need all packages of a release."""

@@ -91,7 +91,7 @@ def test_an_experiment_of_ones_own_is_run_and_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_whoever_ends_it_nothing_is_left(tmp_path: Path, ending: signal.Signals) -> None:
+def test_by_whichever_signal_it_ends_nothing_is_left(tmp_path: Path, ending: signal.Signals) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     experiment = tmp_path / "long.toml"

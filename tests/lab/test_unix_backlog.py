@@ -44,10 +44,10 @@ def test_client_and_nginx_counted_the_same(result: Result) -> None:
     assert figures(result, "small", "status.502", "log.nginx.status.502", "log.nginx.errno.11") == [LOST] * 3
 
 
-def test_at_1024_nobody_is_lost(result: Result) -> None:
+def test_at_1024_no_request_is_lost(result: Result) -> None:
     assert figures(result, "large", "served", "failed", "log.nginx.errno.11") == [REQUESTS, 0, 0]
 
 
-def test_with_stanchion_nobody_is_lost_at_128(result: Result) -> None:
+def test_with_stanchion_no_request_is_lost_at_128(result: Result) -> None:
     assert figures(result, "stanchion", "backlog.stanchion") == [128]
     assert figures(result, "stanchion", "served", "failed", "log.nginx.errno.11") == [REQUESTS, 0, 0]

@@ -62,7 +62,9 @@ def test_beyond_max_waiting_requests_are_refused_at_once_and_the_others_served(
     held.close()
 
 
-def test_whoever_waits_longer_than_the_queue_timeout_is_told_so(serve: Serve, gate: Gate, clock: Clock) -> None:
+def test_a_client_that_waits_longer_than_the_queue_timeout_gets_the_reason(
+    serve: Serve, gate: Gate, clock: Clock
+) -> None:
     times = ("--queue-timeout", "100", "--timeout", "0")
     server = serve("waiting:app", *times, env=gate.environment | clock.environment)
     held = hold(server, gate)

@@ -113,7 +113,7 @@ def test_over_a_unix_socket_only_who_is_named_is_limited(serve: Serve, gate: Gat
         wire.close()
 
 
-def test_whom_nobody_believes_is_who_it_is(serve: Serve, gate: Gate) -> None:
+def test_a_client_that_is_not_believed_counts_by_its_own_address(serve: Serve, gate: Gate) -> None:
     limits = ("--max-waiting-per-client", "1", "--forwarded-allow-ips", "192.0.2.1")
     server = serve("waiting:app", *limits, env=gate.environment)
     held = hold(server, gate)

@@ -110,7 +110,9 @@ def drip(*wires: Wire) -> None:
 
 
 @pytest.mark.parametrize("bind", ["127.0.0.1:0", "unix:server.sock"])
-def test_a_head_that_drips_is_seen_to_end_though_few_bytes_wake_nobody(serve: Serve, counts: Counts, bind: str) -> None:
+def test_a_head_that_drips_is_seen_to_end_though_few_bytes_do_not_wake_the_acceptor(
+    serve: Serve, counts: Counts, bind: str
+) -> None:
     server = serve("answers:app", "--header-timeout", "0", *counts.arguments, bind=bind)
     with server.connect() as wire, server.connect() as leaver, server.connect() as sudden:
         drip(wire, leaver, sudden)

@@ -117,7 +117,7 @@ def test_each_worker_alone_serves_its_own(house: House) -> None:
     assert house.is_closed(WORKERS)
 
 
-def test_its_requests_wait_in_a_line_of_their_own_while_others_serve_everybody(house: House) -> None:
+def test_its_requests_wait_in_a_line_of_their_own_while_others_serve_the_shared_one(house: House) -> None:
     server = house.start()
     pid = house.pid(1)
     held = house.hold(1)
@@ -168,7 +168,7 @@ def test_the_listener_of_a_killed_worker_is_its_successors(house: House) -> None
         wire.close()
 
 
-def test_workers_that_are_replaced_in_turn_pass_it_on_and_nobody_is_refused(house: House) -> None:
+def test_workers_that_are_replaced_in_turn_pass_it_on_and_no_client_is_refused(house: House) -> None:
     house.start(AFTER_FORK, "--max-requests", "5")
     seen: list[set[int]] = [set() for _ in range(WORKERS)]
     wires = [house.connect(number) for number in range(WORKERS)]
@@ -184,7 +184,7 @@ def test_workers_that_are_replaced_in_turn_pass_it_on_and_nobody_is_refused(hous
         wire.close()
 
 
-def test_an_address_in_use_delays_nobody_and_is_served_as_soon_as_it_is_free(house: House) -> None:
+def test_an_address_in_use_delays_no_client_and_is_served_as_soon_as_it_is_free(house: House) -> None:
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind((LOOPBACK, house.base + 1))
@@ -319,7 +319,7 @@ def test_ttou_closes_the_port_of_the_worker_that_leaves_and_who_waits_there_is_t
     assert house.pid(WORKERS - 1) not in pids
 
 
-def test_a_reload_passes_them_on_and_nobody_is_refused(house: House) -> None:
+def test_a_reload_passes_them_on_and_no_client_is_refused(house: House) -> None:
     server = house.start()
     before = pids_at(house)
     with Steady([house.address(number) for number in range(WORKERS)], each=1) as load:
@@ -349,7 +349,7 @@ def test_a_reload_without_them_closes_them(house: House) -> None:
     assert len(set(pids_at(house))) == WORKERS
 
 
-def test_an_upgrade_passes_them_on_and_nobody_is_refused(house: House) -> None:
+def test_an_upgrade_passes_them_on_and_no_client_is_refused(house: House) -> None:
     server = house.start()
     with Steady([house.address(number) for number in range(WORKERS)], each=1) as load:
         load.more()
@@ -379,7 +379,7 @@ def test_term_serves_what_waits_there(house: House) -> None:
     assert all(house.is_closed(number) for number in range(WORKERS))
 
 
-def test_killing_workers_strands_nobody_there(house: House) -> None:
+def test_killing_workers_strands_no_client_there(house: House) -> None:
     house.start()
     statuses: list[int] = []
     for turn in range(30):

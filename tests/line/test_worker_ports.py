@@ -105,7 +105,7 @@ def test_each_port_is_served_by_its_own_worker_always(serve: Serve, ports: Ports
         wire.close()
 
 
-def test_requests_to_a_busy_workers_port_wait_while_the_others_serve_everybody(
+def test_requests_to_a_busy_workers_port_wait_while_the_others_serve_the_shared_line(
     serve: Serve, ports: Ports, gate: Gate
 ) -> None:
     server = serve("waiting:app", *ports.arguments, env=gate.environment)
@@ -122,7 +122,7 @@ def test_requests_to_a_busy_workers_port_wait_while_the_others_serve_everybody(
         wire.close()
 
 
-def test_a_worker_that_is_busy_for_everybody_serves_its_port_next(serve: Serve, ports: Ports, gate: Gate) -> None:
+def test_a_worker_that_is_busy_for_the_shared_line_serves_its_port_next(serve: Serve, ports: Ports, gate: Gate) -> None:
     """All workers are busy and the line of all is long: a port does not wait for the line, nor the line for a port."""
     server = serve("waiting:app", *ports.arguments, env=gate.environment)
     pids = [ports.pid(worker) for worker in range(WORKERS)]
@@ -180,7 +180,7 @@ def test_the_port_of_a_killed_worker_is_its_successors(serve: Serve, ports: Port
         wire.close()
 
 
-def test_killing_workers_strands_nobody_at_their_ports(serve: Serve, ports: Ports) -> None:
+def test_killing_workers_strands_no_client_at_their_ports(serve: Serve, ports: Ports) -> None:
     server = serve("waiting:app", *ports.arguments)
     dice = random.Random(SEED)
     answered = killed = 0

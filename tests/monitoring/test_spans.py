@@ -315,7 +315,7 @@ def test_a_reload_sends_what_the_old_house_has(echo: Server, collector: Collecto
     collector.spans(6)
 
 
-def test_nobody_notices_that_there_is_no_collector(serve: Serve) -> None:
+def test_no_client_notices_that_there_is_no_collector(serve: Serve) -> None:
     # Bound, so that no other process gets the port, and without a listener.
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
@@ -384,7 +384,7 @@ def test_what_is_dropped_while_a_slow_collector_answers_is_told(
     server.log.wait(rf"takes spans too slowly: {dropped} were dropped\.|takes spans again; {dropped} were dropped")
 
 
-def test_a_collector_that_never_answers_holds_nobody_up(serve: Serve, collector: Collector, counts: Counts) -> None:
+def test_a_collector_that_never_answers_holds_no_request_up(serve: Serve, collector: Collector, counts: Counts) -> None:
     collector.hold()
     server = serve("hello:app", "--otlp-endpoint", collector.endpoint, "--keep-alive", "60", *counts.arguments)
     more = fill(server)

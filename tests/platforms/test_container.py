@@ -105,7 +105,7 @@ def shop(request: pytest.FixtureRequest, built: tuple[Cave, Image], tmp_path: Pa
         print(container.log())
 
 
-def test_it_serves_as_nobody_in_particular_on_a_read_only_root(shop: Shop) -> None:
+def test_it_serves_without_root_on_a_read_only_root(shop: Shop) -> None:
     assert shop.image.base == "python:3.11-slim"
     with shop.connect() as wire:
         # The app's parent is the first process of the container: the master. A body of this size goes through a file.
@@ -119,7 +119,7 @@ def test_it_serves_as_nobody_in_particular_on_a_read_only_root(shop: Shop) -> No
     assert "ERROR" not in log, log
 
 
-def test_a_stop_answers_whoever_has_come(shop: Shop) -> None:
+def test_a_stop_answers_clients_that_have_come(shop: Shop) -> None:
     with shop.connect() as wire:
         wire.send(request("GET", "/held"))
         assert shop.gate.announcement() == "held"

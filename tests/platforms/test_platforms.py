@@ -85,7 +85,7 @@ def render() -> Platform:
 
 
 @pytest.mark.parametrize("platform", [heroku, fly, render])
-def test_the_command_serves_and_a_stop_answers_whoever_has_come(
+def test_the_command_serves_and_a_stop_answers_clients_that_have_come(
     build: Serve, gate: Gate, platform: Callable[[], Platform]
 ) -> None:
     given = platform()

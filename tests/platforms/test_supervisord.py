@@ -118,7 +118,7 @@ def test_a_hup_brings_new_code(tmp_path: Path, gate: Gate) -> None:
 
 
 @pytest.mark.parametrize("as_group", ["false", "true"])
-def test_a_stop_answers_whoever_has_come(tmp_path: Path, gate: Gate, as_group: str) -> None:
+def test_a_stop_answers_clients_that_have_come(tmp_path: Path, gate: Gate, as_group: str) -> None:
     changes = {"stopasgroup=false": f"stopasgroup={as_group}"}
     with supervised(tmp_path / "home", gate.environment, changes) as supervisor:
         master = psutil.Process(supervisor.pid())

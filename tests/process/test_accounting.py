@@ -154,7 +154,9 @@ def test_a_client_that_leaves_is_counted_by_where_its_request_was(
     assert counts.settled()["arrived"] == 4
 
 
-def test_whoever_the_line_turns_away_is_counted_by_why(serve: Serve, gate: Gate, counts: Counts, clock: Clock) -> None:
+def test_clients_that_the_line_turns_away_are_counted_by_why(
+    serve: Serve, gate: Gate, counts: Counts, clock: Clock
+) -> None:
     limits = ("--max-waiting", "1", "--queue-timeout", "100", "--timeout", "0")
     server = serve("waiting:app", *limits, *counts.arguments, env=gate.environment | clock.environment)
     running = hold(server, gate)
@@ -218,7 +220,7 @@ def test_the_oldest_of_a_line_that_stands_is_counted_so(serve: Serve, gate: Gate
     assert counts.settled()["answered"] == 2
 
 
-def test_whoever_waits_at_the_port_of_an_absent_worker_is_counted_so(
+def test_clients_that_wait_at_the_port_of_an_absent_worker_are_counted_so(
     serve: Serve, gate: Gate, counts: Counts, clock: Clock
 ) -> None:
     with row_of_ports(1) as base:

@@ -66,7 +66,7 @@ def test_several_at_once(serve: Serve, tmp_path: Path) -> None:
 
 
 @pytest.mark.own("gunicorn takes the path without asking")
-def test_a_unix_socket_that_somebody_listens_on_is_not_stolen(build: Serve, tmp_path: Path) -> None:
+def test_a_unix_socket_that_another_process_listens_on_is_not_stolen(build: Serve, tmp_path: Path) -> None:
     path = f"{tmp_path}/s"
     with socket.socket(socket.AF_UNIX) as somebody:
         somebody.bind(path)

@@ -245,7 +245,7 @@ def test_an_upgrade_stays_in_the_background(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("hook", ["on_starting", "when_ready"])
-def test_a_process_that_a_hook_has_forked_keeps_nobody_waiting(daemon: Daemon, hook: str) -> None:
+def test_a_process_that_a_hook_has_forked_keeps_no_process_waiting(daemon: Daemon, hook: str) -> None:
     (daemon.home / "gunicorn.conf.py").write_text(
         "import os, signal\n"
         f"def {hook}(server):\n"

@@ -138,7 +138,7 @@ def test_a_start_that_fails_later_leaves_no_socket_file(
 
 
 @pytest.mark.privileges
-def test_nobody_may_connect_but_owner_and_group_unless_asked(serve: Serve, tmp_path: Path) -> None:
+def test_only_owner_and_group_may_connect_unless_asked(serve: Serve, tmp_path: Path) -> None:
     for umask, modes in (((), [0o660, 0o600]), (("--umask", "0"), [0o777, 0o600])):
         paths = [tmp_path / f"{name}{len(umask)}" for name in ("app", "admin")]
         server = serve("hello:app", "--admin", f"unix:{paths[1]}", *umask, bind=f"unix:{paths[0]}")

@@ -189,7 +189,7 @@ class TestRequestId:
                 one, other = self.of(wire.get("/", f"X-Request-Id: {nonsense}"))
                 assert one == other and MADE.fullmatch(one)
 
-    def test_nobody_else_does(self, serve: Serve) -> None:
+    def test_other_clients_do_not(self, serve: Serve) -> None:
         server = serve("echo:app", "--forwarded-allow-ips", "10.0.0.1")
         with server.connect() as wire:
             one, other = self.of(wire.get("/", "X-Request-Id: mine", f"X-Request-Start: {time.time():.3f}"))

@@ -67,7 +67,7 @@ def ask(server: Server, requests: int) -> None:
                 assert wire.response().status == 200
 
 
-def test_nobody_reads_stdout_and_stderr(build: Serve, tmp_path: Path) -> None:
+def test_no_process_reads_stdout_and_stderr(build: Serve, tmp_path: Path) -> None:
     server = stuffed(build, tmp_path)
     ask(server, REQUESTS)
 

@@ -97,7 +97,7 @@ def test_all_groups_of_the_user(start: Start) -> None:
     assert sorted(ask(everything, "/identity")["groups"]) == sorted(os.getgrouplist("root", OTHERS))
 
 
-def test_whoever_it_becomes_can_use_its_files(start: Start, home: Path) -> None:
+def test_the_user_that_it_becomes_can_use_its_files(start: Start, home: Path) -> None:
     server = start(
         "--user", str(NOBODY), "--group", str(OTHERS),
         "--access-logfile", str(home / "access.log"), "--error-logfile", "-",
@@ -126,7 +126,7 @@ def test_logs_that_were_rotated_are_made_anew(start: Start, home: Path) -> None:
     assert owner(log) == (NOBODY, OTHERS)
 
 
-def test_a_reload_that_fails_leaves_new_logs_to_whom_they_were(start: Start, home: Path) -> None:
+def test_a_reload_that_fails_leaves_new_logs_to_their_owner(start: Start, home: Path) -> None:
     log, config = home / "access.log", home / "settings.py"
     text = f"accesslog = '{log}'\ngroup = '{OTHERS}'\n"
     config.write_text(f"{text}user = '{NOBODY}'\n")
@@ -171,7 +171,7 @@ def test_a_worker_that_is_killed_is_replaced_by_another_nobody(start: Start) -> 
     assert ask(server, "/identity")["uids"] == [NOBODY] * 3
 
 
-def test_term_loses_nobody_though_the_acceptor_is_not_root(start: Start, home: Path) -> None:
+def test_term_loses_no_client_though_the_acceptor_is_not_root(start: Start, home: Path) -> None:
     """It closes the door itself, with no more rights than its user's."""
     server = start("--user", str(NOBODY), "--group", str(OTHERS), "--bind", f"unix:{home}/s")
     acceptor = server.acceptor()

@@ -82,7 +82,7 @@ def test_a_worker_speaks_for_itself_alone_and_a_flood_of_it_keeps_the_master_fro
 
 
 @pytest.mark.skipif(bool(open_house.unavailable()), reason=open_house.unavailable())
-def test_a_master_that_is_root_harms_nobody_on_the_word_of_an_app_that_is_not(stranger: int) -> None:
+def test_a_master_that_is_root_harms_no_process_on_the_word_of_an_app_that_is_not(stranger: int) -> None:
     """The process that it names is root's, as others are on the host."""
     # Outside pytest's own directory, which only its user may enter.
     home = Path(tempfile.mkdtemp(prefix="stanchion-test-"))
@@ -120,7 +120,7 @@ def test_a_worker_that_closes_what_it_was_given_is_replaced(serve: Serve) -> Non
     server = serve("hostile:app")
     mark = server.log.mark()
     with server.connect() as wire:
-        # Its answer may have to wait for the next look, since it cannot wake anybody either.
+        # Its answer may have to wait for the acceptor's next look, since it cannot wake the acceptor either.
         wire.send(request("GET", "/close-everything"))
         server.log.wait("it has closed the descriptors that it was given", mark)
         server.log.wait("worker ready", mark)

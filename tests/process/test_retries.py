@@ -87,7 +87,7 @@ def test_one_whose_body_is_in_a_file_is_told_at_once(server: Server, gate: Gate,
     assert_counted(counts, 0, refused_worker_died=1)
 
 
-def test_without_the_setting_nobody_is_given_a_second_worker(serve: Serve, gate: Gate, counts: Counts) -> None:
+def test_without_the_setting_no_request_is_given_to_a_second_worker(serve: Serve, gate: Gate, counts: Counts) -> None:
     server = serve("waiting:app", "-w", "2", *counts.arguments, env=gate.environment)
     assert_told_at_once(server, gate, request("GET", "/wait?again"))
     assert_counted(counts, 0, refused_worker_died=1)
@@ -135,7 +135,7 @@ def test_one_that_ran_into_its_timeout_is_told_so_and_not_repeated(
     assert gate.announced() == []
 
 
-def test_it_goes_before_whoever_waits_in_the_line(serve: Serve, gate: Gate, counts: Counts) -> None:
+def test_it_goes_before_requests_that_wait_in_the_line(serve: Serve, gate: Gate, counts: Counts) -> None:
     server = serve("waiting:app", "--retry-idempotent", *counts.arguments, env=gate.environment)
     wires = []
     for query in ("again", "handed-out", "waiting"):

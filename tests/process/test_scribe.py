@@ -261,7 +261,9 @@ def test_while_there_is_none_what_the_master_says_is_in_the_error_log_itself(bui
     eventually(accessed(server, "/after"), "what waited is written")
 
 
-def test_one_that_is_stopped_holds_up_nobody_and_what_it_does_not_take_is_counted(build: Serve, tmp_path: Path) -> None:
+def test_one_that_is_stopped_holds_up_no_process_and_what_it_does_not_take_is_counted(
+    build: Serve, tmp_path: Path
+) -> None:
     counts = Counts(tmp_path / "control")
     server = configured(build, JSON, *counts.arguments, app="waiting:app")
     stopped = scribe(server)
@@ -366,7 +368,7 @@ def test_usr1_opens_files_of_handlers_anew(build: Serve) -> None:
 
 
 @pytest.mark.privileges
-def test_an_app_writes_nobody_elses_lines(build: Serve) -> None:
+def test_an_app_writes_no_lines_of_other_processes(build: Serve) -> None:
     server = configured(build, JSON, app="forging:app")
     with server.connect() as wire:
         pid = int(wire.get("/real").body)

@@ -105,7 +105,7 @@ def test_int_and_quit_do_not_wait_for_the_running_request(serve: Serve, gate: Ga
 
 
 @pytest.mark.own("gunicorn resets them")
-def test_int_tells_whoever_waits(serve: Serve, gate: Gate) -> None:
+def test_int_answers_waiting_clients(serve: Serve, gate: Gate) -> None:
     server = serve("waiting:app", env=gate.environment)
     held = hold_one(server, gate)
     waiting = server.connect()

@@ -57,7 +57,7 @@ QUICK = [
 
 
 @pytest.mark.parametrize(("style", "number"), QUICK)
-def test_a_quick_stop_tells_whoever_waits(
+def test_a_quick_stop_answers_waiting_clients(
     serve: Serve, gate: Gate, style: tuple[str, str], number: signal.Signals
 ) -> None:
     server = serve("waiting:app", *style, env=gate.environment)

@@ -237,7 +237,7 @@ def test_requests_that_come_while_the_worker_is_busy(staged: Callable[[int], Sta
             stage.answered(wire)
             if number + 1 < AT_ONCE:
                 stage.running(f"/{number + 1}")
-    # The acceptor makes three wake-up calls, of which one finds no thread asleep: it cannot know before whether one sleeps.
+    # The acceptor makes three wake-up calls, and one finds no thread asleep: it cannot know before whether one sleeps.
     acceptor = {(RECEIVE, WAKE, WAIT): 3, (RECEIVE, WAIT): AT_ONCE - 2, (SEND, WAIT): 1 + AT_ONCE}
     worker = {(ANNOUNCE, PASS, RING, SLEEP): 2, (ANNOUNCE, PASS, RING): AT_ONCE - 1}
     check(stage, acceptor, worker)

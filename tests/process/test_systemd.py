@@ -144,7 +144,7 @@ def test_the_manager_hears_that_we_live(serve: Serve, ear: Ear) -> None:
         ear.wait("WATCHDOG=1")
 
 
-def test_a_manager_that_is_deaf_harms_nobody(serve: Serve, tmp_path: Path) -> None:
+def test_a_manager_that_is_deaf_harms_no_process(serve: Serve, tmp_path: Path) -> None:
     server = serve("hello:app", env={"NOTIFY_SOCKET": str(tmp_path / "nowhere")})
     assert body(server.address) == b"hello\n"
     assert "the service manager could not be sent" in server.log.text()

@@ -114,7 +114,7 @@ def test_not_even_a_client_on_the_proxys_host_is_believed(behind: Behind) -> Non
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_static_files_come_from_whoever_is_to_send_them(behind: Behind, version: str) -> None:
+def test_static_files_come_from_the_server_that_is_to_send_them(behind: Behind, version: str) -> None:
     with behind("echo:raw") as shop:
         assert ask(shop, version, "/static/a.css", {}) == (200, STYLE)
         for path in ("/static/.git/config", "/static/none.css"):

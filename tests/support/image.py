@@ -1,7 +1,7 @@
 """A container image without a registry: the steps of a Dockerfile are taken in the Debian of the guests.
 
-That Debian stands for the `python:…-slim` of the Dockerfile, but lacks its pip: the steps are lent this machine's. All of
-it is in a mount namespace whose only process ends with the test.
+That Debian stands for the `python:…-slim` of the Dockerfile, but lacks its pip: the steps are lent this machine's. All
+of it is in a mount namespace whose only process ends with the test.
 """
 
 import json

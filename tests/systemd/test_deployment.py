@@ -62,7 +62,7 @@ def test_start_returns_when_it_serves(deployment: Deployment) -> None:
     assert set(owners) == {"www-data"}
 
 
-def test_whoever_comes_before_the_service_is_answered_by_it(deployment: Deployment) -> None:
+def test_a_client_that_comes_before_the_service_is_answered_by_it(deployment: Deployment) -> None:
     deployment.systemctl("start", "stanchion.socket")
     assert deployment.state() == "inactive"
     with ExitStack() as stack:
@@ -72,7 +72,7 @@ def test_whoever_comes_before_the_service_is_answered_by_it(deployment: Deployme
     assert deployment.state() == "active"
 
 
-def test_a_restart_answers_everybody(serving: Deployment, load: Load) -> None:
+def test_a_restart_answers_every_client(serving: Deployment, load: Load) -> None:
     for release in range(2, 2 + RESTARTS):
         serving.release(release)
         serving.systemctl("restart", "stanchion.service")
@@ -166,7 +166,7 @@ def assert_stops(serving: Deployment) -> None:
 
 
 @pytest.mark.parametrize("signal", ["KILL", "STOP"])
-def test_a_master_that_dies_or_hangs_is_replaced_and_whoever_comes_meanwhile_is_answered(
+def test_a_master_that_dies_or_hangs_is_replaced_and_clients_that_come_meanwhile_are_answered(
     deployment: Deployment, signal: str
 ) -> None:
     if signal == "STOP":

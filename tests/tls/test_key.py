@@ -47,7 +47,7 @@ def assert_only_the_acceptor_has(pair: Pair, server: Server, authority: Authorit
 
 
 def shapes_of(pair: Pair) -> dict[str, bytes]:
-    """The private number of a key, in all forms in which anybody could have it."""
+    """The private number of a key, in all forms in which a process could have it."""
     command = ["openssl", "pkey", "-in", str(pair.keyfile), "-noout", "-text"]
     text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S).stdout
     digits = re.search(r"priv:\n((?:\s+[0-9a-f:]+\n)+)", text)

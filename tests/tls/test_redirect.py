@@ -113,7 +113,7 @@ def test_without_a_port_of_its_own_for_tls_it_needs_one(
         b"GET / HTTP/1.1\r\nHost: [::1]x\r\n\r\n",
     ],
 )
-def test_nobody_is_sent_to_what_is_no_host(sent: bytes, serve: Serve) -> None:
+def test_no_client_is_sent_to_what_is_no_host(sent: bytes, serve: Serve) -> None:
     server = serve("hello:app", "--redirect-to-https", "443")
     with Wire.connect(server.address) as wire:
         wire.send(sent)

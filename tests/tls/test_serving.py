@@ -176,7 +176,7 @@ def forget(path: Path) -> None:
                 pytest.skip("this file system keeps it in memory")
 
 
-def test_half_open_handshakes_keep_nobody_waiting(
+def test_half_open_handshakes_keep_no_client_waiting(
     serve: Serve, connect: Connect, pair: Pair, tmp_path: Path, clock: Clock
 ) -> None:
     counts = Counts(tmp_path / "ctl")

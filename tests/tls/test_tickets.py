@@ -73,7 +73,7 @@ def upgrade(server: Server) -> None:
 
 
 @pytest.mark.parametrize("change", [reload, kill_acceptor, upgrade])
-def test_a_session_is_resumed_whoever_has_issued_its_ticket(
+def test_a_session_is_resumed_whichever_process_has_issued_its_ticket(
     change: Callable[[Server], None], serve: Serve, authority: Authority, pair: Pair, tmp_path: Path
 ) -> None:
     server = serve("hello:app", *pair.arguments())

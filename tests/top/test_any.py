@@ -106,7 +106,7 @@ def test_a_socket_of_anybody(kept, tmp_path):
     assert row[:4] == ["2", "1", "0", "+0"]
 
 
-def test_a_full_unix_queue_whose_drops_nobody_counts(kept, tmp_path):
+def test_a_full_unix_queue_whose_drops_the_kernel_does_not_count(kept, tmp_path):
     path = str(tmp_path / "s")
     kept.enter_context(listener(2, path))
     for _ in range(3):

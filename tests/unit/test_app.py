@@ -43,7 +43,7 @@ def test_gunicorns_names_of_settings_are_taken() -> None:
     assert (cfg.interface, cfg.loop) == ("wsgi", "asyncio")
 
 
-def test_a_server_has_a_name_though_nobody_has_given_it_one() -> None:
+def test_a_server_without_a_given_name_has_one() -> None:
     class Shop(BaseApplication):
         def load_config(self) -> None:
             pass

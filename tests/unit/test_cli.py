@@ -40,7 +40,7 @@ def test_the_app_stands_anywhere_and_serve_goes_without_saying(arguments, served
     assert served.host.spec == "site:app"
 
 
-def test_what_somebody_has_set_reaches_the_server_though_it_be_the_default(served):
+def test_a_setting_that_is_given_reaches_the_server_though_it_be_the_default(served):
     main(["--preload", "--workers", "1", "site:app"])
     assert served.settings == {"preload_app": True, "workers": 1, "wsgi_app": "site:app"}
 
@@ -161,7 +161,7 @@ def test_a_variable_may_name_the_config_file(home, monkeypatch, capsys):
     assert check("-c", "c.py", capsys=capsys)["raw_env"]["origin"] == "config file c.py"
 
 
-def test_flags_of_gunicorn_that_nobody_misses_are_taken_without_a_word(capsys):
+def test_flags_of_gunicorn_without_use_here_are_taken_without_a_word(capsys):
     assert main(["check", "-k", "gthread", "--worker-tmp-dir", "/dev/shm", "--worker-connections", "9"]) == 0
     assert errors(capsys) == []
 

@@ -101,7 +101,7 @@ RISKY = {
 }
 
 
-def test_what_lets_in_what_nobody_should_send_is_warned_of_with_its_risk(home, capsys):
+def test_a_setting_that_lets_in_dangerous_requests_is_warned_of_with_its_risk(home, capsys):
     (home / "gunicorn.conf.py").write_text("".join(f"{name} = {value!r}\n" for name, value in RISKY.items()))
     assert main(["check"]) == 0
     shown = capsys.readouterr()
@@ -190,7 +190,7 @@ def test_what_is_said_of_tls_is_nothing_without_a_certificate(home, capsys, serv
     )
 
 
-def test_what_somebody_may_miss_is_ignored_with_advice(home, capsys, served):
+def test_a_setting_that_operators_may_miss_is_ignored_with_advice(home, capsys, served):
     (home / "gunicorn.conf.py").write_text("control_socket = '/run/c'\ncontrol_socket_mode = 0o660\n")
     assert main(["serve", "site:app", "--control-socket", "/run/c", "--worker-tmp-dir", "/dev/shm"]) == 7
     assert capsys.readouterr().err.splitlines() == [

@@ -159,7 +159,7 @@ def test_each_order_is_sent_and_its_outcome_shown(master, words, request_sent, c
 
 
 @pytest.mark.parametrize("words", [["reload"], ["reload", "--json"], ["--help"]])
-def test_whoever_reads_may_have_seen_enough(master, words):
+def test_a_reader_may_have_seen_enough(master, words):
     """As in `stanchion ctl dump | head -1`."""
     master.says(message="it is done\n" * 10_000)
     reading, writing = os.pipe()

@@ -64,7 +64,7 @@ def stanchion(*words: str) -> list[str]:
     return [sys.executable, "-m", "stanchion", "top", *words]
 
 
-def test_json_goes_on_until_nobody_reads_and_says_when_the_server_is_away(admin):
+def test_json_goes_on_until_its_reader_has_left_and_says_when_the_server_is_away(admin):
     command = stanchion("--admin", admin.address, "--json", "--interval", "0.1")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout and process.stderr
@@ -152,7 +152,7 @@ def test_the_one_server_of_this_host_is_found_by_its_command_line(admin, capsys,
     assert f"--admin {admin.address} (process 9), --admin unix:{tmp_path}/a (process 11)" in said
 
 
-def test_nobody_there_ends_with_3(path, capsys):
+def test_no_server_there_ends_with_3(path, capsys):
     assert main(["top", "--admin", f"unix:{path}", *ONCE]) == 3
     assert main(["top", "--admin", f"unix:{path}", "--json", "--once"]) == 3
     assert "no process listens at unix:" in capsys.readouterr().err

@@ -17,7 +17,7 @@ DOWNLOADS = 60
 SPARE = 5
 
 
-def test_downloads_that_nobody_waited_for_leave_no_descriptor_in_the_acceptor(serve: Serve, gate: Gate) -> None:
+def test_downloads_without_a_client_leave_no_descriptor_in_the_acceptor(serve: Serve, gate: Gate) -> None:
     server = serve("hoarding:app", "-w", "2", env=gate.environment)
     acceptor = server.acceptor()
     before = acceptor.num_fds()

@@ -55,7 +55,7 @@ def test_answers_go_out_while_bodies_flood_in_byte_by_byte(serve: Serve) -> None
 
 @pytest.mark.timeout(300)
 @pytest.mark.own("gunicorn answers nobody while its only worker is held")
-def test_clients_that_ask_and_leave_at_once_are_nobody_elses_trouble(serve: Serve, gate: Gate) -> None:
+def test_clients_that_ask_and_leave_at_once_do_not_trouble_others(serve: Serve, gate: Gate) -> None:
     """The third request is ready and not yet taken, so requests withdrawn behind it stay in the ready ring."""
     times = ("--timeout", "0", "--queue-timeout", "0")
     server = serve("waiting:app", "-w", "2", *times, env=gate.environment)

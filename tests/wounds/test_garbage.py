@@ -38,7 +38,7 @@ def ask_until(server: Server, stop: threading.Event) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_a_worker_scribbles_the_same_acceptor_serves_everybody_afterwards(
+def test_whatever_a_worker_scribbles_the_same_acceptor_serves_all_clients_afterwards(
     serve: Serve, gate: Gate, clock: Clock, seed: int
 ) -> None:
     arguments = ("--workers", "2", "--threads", "2", "--timeout", "100", "--keep-alive", "10000")

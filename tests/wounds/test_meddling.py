@@ -74,7 +74,9 @@ def test_messages_that_are_too_long_do_not_keep_the_files_behind_them(server: Se
     server.log.wait("over the limit, and are dropped")
 
 
-def test_files_that_nobody_asked_for_are_closed_and_keep_nobody_from_sending_theirs(server: Server, gate: Gate) -> None:
+def test_files_that_no_client_asked_for_are_closed_and_keep_no_worker_from_sending_its_own(
+    server: Server, gate: Gate
+) -> None:
     acceptor = server.acceptor()
     with server.connect() as wire:
         # Answered, it has been let in, and is one of those that the acceptor has.

@@ -47,7 +47,7 @@ def assert_is_served_last(wire: Wire) -> None:
 
 @pytest.mark.own("gunicorn resets them")
 @pytest.mark.privileges
-def test_term_serves_whoever_has_connected_and_whoever_is_sending_a_head(serve: Serve, gate: Gate) -> None:
+def test_term_serves_clients_that_have_connected_or_are_sending_a_head(serve: Serve, gate: Gate) -> None:
     def is_in_time() -> bool:
         server = serve("waiting:app", env=gate.environment)
         with server.connect() as kept, server.connect() as held, server.connect() as first:
@@ -73,7 +73,7 @@ def test_term_serves_whoever_has_connected_and_whoever_is_sending_a_head(serve: 
 
 
 @pytest.mark.own("gunicorn resets them")
-def test_term_serves_whoever_waits_in_the_kernel_and_has_sent_nothing(serve: Serve, gate: Gate) -> None:
+def test_term_serves_clients_that_wait_in_the_kernel_and_have_sent_nothing(serve: Serve, gate: Gate) -> None:
     def is_in_time() -> bool:
         server = serve("waiting:app", env=gate.environment)
         acceptor: psutil.Process = server.acceptor()

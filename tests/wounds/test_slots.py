@@ -75,7 +75,7 @@ def test_a_slot_that_was_written_over_is_free_once_although_its_answer_ended_and
 
 @pytest.mark.own("gunicorn's processes share no memory")
 @pytest.mark.parametrize("acceptor_dies", [False, True])
-def test_a_slot_that_was_given_away_to_a_seat_where_nobody_sits_is_free_again(
+def test_a_slot_that_was_given_away_to_an_empty_seat_is_free_again(
     serve: Serve, gate: Gate, acceptor_dies: bool
 ) -> None:
     """The slot's owner does not exist: so its death is never reported, and it never finishes."""
@@ -99,7 +99,7 @@ def test_a_slot_that_was_given_away_to_a_seat_where_nobody_sits_is_free_again(
 
 
 @pytest.mark.own("gunicorn's processes share no memory")
-def test_who_says_that_somebody_else_sits_at_its_seat_holds_no_request_for_long(serve: Serve, gate: Gate) -> None:
+def test_a_worker_that_says_that_another_sits_at_its_seat_holds_no_request_for_long(serve: Serve, gate: Gate) -> None:
     """The scoreboard confirms it, as it is in the worker's memory too. The master has told who sits there."""
     server = serve("scribbling:app", env=gate.environment)
     with server.connect() as wire:

@@ -127,7 +127,7 @@ def test_each_client_gets_its_own_while_others_wait(serve: Serve, gate: Gate, ar
         wire.close()
 
 
-def test_without_the_setting_the_app_may_give_hints_and_nobody_gets_them(serve: Serve) -> None:
+def test_without_the_setting_the_app_may_give_hints_and_no_client_gets_them(serve: Serve) -> None:
     server = serve("hinting:app")
     assert asked(server, "/kinds/one") == [answered("None")]
     assert asked(server, "/late") == [answered("been")]

@@ -128,7 +128,7 @@ def test_a_trusted_proxy_may_say_that_the_client_came_by_https(echo: Server) -> 
         assert environ_of(wire, "/")["wsgi.url_scheme"] == "http"
 
 
-def test_nobody_else_may(serve: Serve) -> None:
+def test_other_clients_may_not(serve: Serve) -> None:
     server = serve("echo:app", "--forwarded-allow-ips", "10.9.8.7")
     with server.connect() as wire:
         assert environ_of(wire, "/", "X-Forwarded-Proto: https")["wsgi.url_scheme"] == "http"

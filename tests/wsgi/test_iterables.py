@@ -67,7 +67,7 @@ def test_a_response_with_a_length_that_fails_in_the_middle_is_broken_off(answers
     assert_closed_once(answers, gate)
 
 
-def test_an_error_in_close_is_logged_and_harms_nobody(answers: Server, gate: Gate) -> None:
+def test_an_error_in_close_is_logged_and_harms_no_client(answers: Server, gate: Gate) -> None:
     mark = answers.log.mark()
     with answers.connect() as wire:
         assert wire.get("/close-fails").body == b"four"
@@ -116,7 +116,7 @@ def test_head_of_a_response_whose_length_is_wrong_is_no_error(answers: Server) -
 
 
 @pytest.mark.own("stanchion.client_gone is an extra of stanchion")
-def test_client_gone_tells_a_running_app_that_nobody_waits_any_more(serve: Serve, gate: Gate) -> None:
+def test_client_gone_tells_a_running_app_that_its_client_has_left(serve: Serve, gate: Gate) -> None:
     server = serve("waiting:app", env=gate.environment)
     with server.connect() as wire:
         wire.send(request("GET", "/gone"))

@@ -209,7 +209,7 @@ def test_the_app_may_not_frame_the_message_itself(answers: Server) -> None:
             assert response.body in (b"hello", b"5\r\nhello\r\n0\r\n\r\n")
 
 
-def test_a_write_from_a_past_request_reaches_nobody(answers: Server) -> None:
+def test_a_write_from_a_past_request_reaches_no_client(answers: Server) -> None:
     for _ in range(2):
         with answers.connect() as wire:
             assert wire.get("/keeps-start-response").body == b"now"

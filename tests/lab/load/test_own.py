@@ -127,7 +127,7 @@ def test_patience_ends(load: dict[str, Any], hang_up: bool) -> None:
 
 
 @pytest.mark.parametrize("load", [OPEN, CLOSED], ids=["open", "closed"])
-def test_nobody_listens(load: dict[str, Any]) -> None:
+def test_no_server_listens(load: dict[str, Any]) -> None:
     with row_of_ports(1) as port:
         assert outcomes(offered(f"127.0.0.1:{port}", **load)) == {REFUSED: 10}
 

@@ -91,7 +91,7 @@ def test_what_becomes_of_requests(
 
 
 @pytest.mark.parametrize("tool", PROGRAMS)
-def test_nobody_listens(tool: str, tmp_path: Path) -> None:
+def test_no_server_listens(tool: str, tmp_path: Path) -> None:
     needs(tool)
     with row_of_ports(1) as port:
         got = offered(tool, f"127.0.0.1:{port}", tmp_path, **LOADS[tool], patience_s=PATIENCE_S)

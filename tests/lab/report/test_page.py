@@ -100,7 +100,7 @@ def test_each_picture_is_also_a_file(rendered: Path) -> None:
         assert size_of(rendered.parent / f"{name}.png") == (2 * canvas.WIDE, pytest.approx(2 * height, abs=2))
 
 
-def test_the_page_asks_nobody_for_anything(rendered: Path, page: Reader) -> None:
+def test_the_page_asks_no_server_for_anything(rendered: Path, page: Reader) -> None:
     assert "script" not in page.elements
     text = rendered.read_text()
     assert {found for found in re.findall(r"url\(([^)]*)\)", text) if not found.startswith("#")} == set()

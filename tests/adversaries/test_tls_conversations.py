@@ -39,7 +39,7 @@ MAC, LATE, ODD, ILLEGAL = "bad_record_mac", "unexpected_message", "decode_error"
 
 Change = Callable[[bytes], bytes]
 Twist = Callable[[int, bytes], Iterable[tuple[int, bytes]]]
-"""Of a message by its content type and bytes: the records that are sent."""
+"""The records to send in place of a message, by its content type and bytes."""
 
 
 def of(kind: int, twist: Twist) -> Messages:
@@ -79,7 +79,7 @@ def bit(number: int) -> Change:
 
 
 WARNING = (ALERT, b"\1\x5a")
-"""That the user has given up, which TLS 1.3 knows too (RFC 8446 section 6.1)."""
+"""The alert user_canceled, which TLS 1.3 knows too (RFC 8446 section 6.1)."""
 ANYWHERE: dict[str, tuple[Twist, str]] = {
     # RFC 5246 section 7.2.2 and RFC 8446 section 5: unexpected_message. rustls cannot read a content type that it does
     # not know, heartbeats among them, and says that.
@@ -193,7 +193,7 @@ def test_finished(target: Target, version: str) -> None:
 
 @pytest.mark.parametrize(("version", "length"), [("1.2", 12), ("1.3", 48)])
 def test_finished_with_a_wrong_bit(target: Target, version: str, length: int) -> None:
-    """In each byte another one."""
+    """Each byte of the message in turn has another wrong bit."""
     for at in range(length):
         came = outcome(target.server.address, VERSIONS[version], of(FINISHED, body(bit(8 * at + at % 8))))
         assert came == "decrypt_error", at
@@ -348,7 +348,7 @@ def test_plaintexts_of_1_3(target: Target) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_request_of_records_of_a_byte(target: Target, version: str) -> None:
-    """And one that is split before its last byte (as clients do for CBC, 1/n-1)."""
+    """A request in records of one byte each, and one split after its first byte (as clients do for CBC, 1/n-1)."""
     for cut in (1, 100_000):
         data = b"GET /text/plain?len=5 HTTP/1.1\r\nHost: a\r\n\r\n"
 

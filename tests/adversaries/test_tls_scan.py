@@ -198,7 +198,7 @@ def test_a_downgrade_is_told_in_the_random(target: Target) -> None:
 
 
 def test_randoms_are_random(target: Target) -> None:
-    """Of eight hellos, in each version: no byte of a random is the same in all."""
+    """In eight hellos of each version no byte of the random is the same in all."""
     for hello in (OLD, modern()):
         randoms = [first_words(target, hello).random[:24] for _ in range(8)]
         assert len(set(randoms)) == 8

@@ -26,7 +26,7 @@ NAP_S = 0.02
 PLAIN = [("Content-Type", "text/plain")]
 
 SEARCHED_BYTES = 65_536
-"""Of the shared memory, from its start: the scoreboard and the words of all slots lie there."""
+"""The part of the shared memory, from its start, with the scoreboard and the words of all slots."""
 SEATS_AT, SEAT_BYTES = 640, 128
 ANSWERING, NO_PHASE = 4, 9
 
@@ -86,7 +86,7 @@ def fork() -> None:
 
 
 def allocate() -> None:
-    """Until there is no more."""
+    """Allocate until there is no more memory."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + (32 << 20), hard))

@@ -41,7 +41,7 @@ async def stream(send: Send, last: bytes) -> None:
 
 
 async def digest(receive: Receive) -> bytes | None:
-    """Of the body; None if the client leaves before it is whole."""
+    """The digest of the body; None if the client leaves before it is whole."""
     digest = hashlib.sha256()
     while True:
         event = await receive()

@@ -12,7 +12,7 @@ from rendezvous import announce, wait_for_pass
 from shared_memory import Mapping, exchange
 
 SEARCHED_BYTES = 1 << 20
-"""Of the shared memory, from its start: of a few workers with a few seats each all inboxes lie there."""
+"""The part of the shared memory, from its start, with all inboxes of a few workers with a few seats each."""
 LINE_BYTES = 128
 INBOX = struct.Struct("=IIIxxxxQQQQ10Q")
 """Whether the loop sleeps, its load, its sessions, when it turned last, how late it was: last, at most, all, counts."""
@@ -55,7 +55,7 @@ def deafen(memory: Mapping) -> None:
 
 
 def inboxes(memory: Mapping) -> dict[int, int]:
-    """Of loops that turn: where they are, and when that was."""
+    """The inboxes of loops that turn, each with the time of its loop's last turn."""
     data = memory.read(0, SEARCHED_BYTES)
     now_us = time.monotonic_ns() // 1000
     found = {}

@@ -39,7 +39,7 @@ async def ticks(pause_s: float = PERIOD_S) -> AsyncIterator[str]:
 
 
 async def stubborn() -> AsyncIterator[str]:
-    """As Gradio's queue of events: whatever ends it, it has a last word."""
+    """A stream like Gradio's queue of events: whatever ends it, it sends a last event."""
     try:
         while True:
             yield "data: tick\n\n"
@@ -124,7 +124,7 @@ frameworks = Starlette(
 
 
 async def app(scope: Message, receive: Receive, send: Send) -> None:
-    """By hand below /raw."""
+    """Below /raw the app speaks ASGI by hand; other paths go to the frameworks."""
     path = scope.get("path", "")
     if not path.startswith("/raw"):
         await frameworks(scope, receive, send)

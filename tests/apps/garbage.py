@@ -14,7 +14,7 @@ from shared_memory import Mapping, exchange
 HEADER_BYTES = 1024
 """Positions of the ready ring, the bell, and who sleeps."""
 FIGURES_BYTES = 64 << 10
-"""From the start: all but the requests and their answers."""
+"""The part of the memory, from its start, with all but the requests and their answers."""
 WORD = struct.Struct("=Q")
 
 

@@ -40,7 +40,7 @@ def thread() -> Ask:
 
 
 def event_loop() -> Ask:
-    """As a2wsgi's ASGIMiddleware does it."""
+    """A loop in a thread of its own, as a2wsgi's ASGIMiddleware has it."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="loop", daemon=True).start()
 
@@ -68,7 +68,7 @@ def pool() -> Ask:
 
 
 def connection() -> Ask:
-    """To a server of the test's that says over each connection which one it is."""
+    """A connection to a server of the test's, which sends a name over each connection."""
     host, _, port = os.environ["PEER"].rpartition(":")
     connected = socket.create_connection((host, int(port)))
     name = connected.recv(100).decode()
@@ -81,7 +81,7 @@ def listening() -> Ask:
 
 
 def datagrams() -> Ask:
-    """As handlers of syslog and clients of statsd have them."""
+    """A socket of datagrams, as handlers of syslog and clients of statsd have it."""
     sender = socket.socket(type=socket.SOCK_DGRAM)
     sender.connect(("127.0.0.1", 9))
     return lambda: "datagrams" if sender.fileno() >= 0 else ""

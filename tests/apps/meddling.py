@@ -51,7 +51,7 @@ def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[byt
 
 
 def channel() -> socket.socket:
-    """To the acceptor: the one that the other workers have too."""
+    """The channel to the acceptor: the socket that the other workers have too."""
     master = os.getppid()
     children = Path(f"/proc/{master}/task/{master}/children").read_text().split()
     theirs = {link for child in children if int(child) != os.getpid() for link in links(child).values()}

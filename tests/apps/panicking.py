@@ -13,7 +13,7 @@ armed = False
 def make_task(
     loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None], **options: Any
 ) -> asyncio.Task[None]:
-    """As the server calls it for each request."""
+    """The task factory that the server calls for each request."""
     if armed:
         coroutine.close()
         (panic,) = (kind for kind in BaseException.__subclasses__() if kind.__name__ == "PanicException")

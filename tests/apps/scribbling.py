@@ -11,7 +11,7 @@ from rendezvous import announce, wait_for_pass
 from shared_memory import exchange
 
 SEARCHED_BYTES = 65536
-"""Of the shared memory, from its start: the words of all slots lie there."""
+"""The part of the shared memory, from its start, with the words of all slots."""
 SEATS = 2
 """Threads of the worker that is asked to close."""
 CLOSED_OFFSET = 24

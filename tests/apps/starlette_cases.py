@@ -55,7 +55,7 @@ async def stream(request: Request) -> StreamingResponse:
 
 
 async def disconnected(request: Request) -> Response:
-    """As an app does that computes step by step, and asks in between."""
+    """Ask between steps whether the client has left, as an app does that computes step by step."""
     announce(f"at first {await request.is_disconnected()}")
     with anyio.fail_after(20):
         while not await request.is_disconnected():
@@ -155,7 +155,7 @@ class Counting:
 
 
 PASSING = [Middleware(Passing)]
-"""Not of all routes: below it, `is_disconnected` of Starlette 1.10 never says so, on any server."""
+"""Only some routes have it: below it, `is_disconnected` of Starlette 1.10 never says so, on any server."""
 
 
 @contextlib.asynccontextmanager

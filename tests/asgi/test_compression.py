@@ -58,7 +58,7 @@ def inflated(data: bytes, window_bits: int = 15) -> bytes:
 
 
 def like_json(length: int) -> bytes:
-    """As compressible as what apps send."""
+    """Data as compressible as the messages of apps."""
     numbers = random.Random(length)
     items = [{"id": numbers.getrandbits(40), "name": f"user {numbers.getrandbits(8)}"} for _ in range(length // 36 + 1)]
     return json.dumps(items).encode()[:length].ljust(length)

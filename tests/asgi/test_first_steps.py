@@ -19,7 +19,7 @@ COMMANDS = [shlex.split(line, comments=True)[1:] for line in re.findall(r"^stanc
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """With the file that the page shows."""
+    """A directory with the file that the page shows."""
     (source,) = re.findall(r"```python\n# main\.py\n(.*?)```", SECTION, re.DOTALL)
     (tmp_path / "main.py").write_text(source)
     return tmp_path

@@ -115,7 +115,7 @@ def test_an_app_that_prints_each_failure_has_none_to_print(
 def test_an_app_that_sends_on_for_ten_seconds_is_told_by_an_oserror(
     serve: Serve, gate: Gate, clock: Clock, loop: str
 ) -> None:
-    """Or a stream without end would have its seat for ever, as with uvicorn."""
+    """Otherwise a stream without end would have its seat for ever, as with uvicorn."""
     server = OURS[loop].serve(serve, APP, *UNHURRIED, env=gate.environment | clock.environment)
     lines = len(server.log.lines())
     wire = begun(server, "/raw/until-it-raises")

@@ -1,4 +1,4 @@
-"""By what an app is called, where it is to say so itself: a server that was made for the other is made once more."""
+"""The interface by which the app is called, where the app itself decides: a server made for the other starts again."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.own("gunicorn is told by -k what the app is")
 
 EXIT_APP_LOAD = 4
 TWO_HOUSES_S = 2 * PATIENCE_S
-"""For what makes a server twice."""
+"""The time limit of tests in which the server starts twice."""
 
 ASYNCHRONOUS = r"INFO\] the app is asynchronous \(ASGI\): the {} starts again for it"
 SYNCHRONOUS = r"INFO\] the app is a WSGI app: the {} starts again for it"

@@ -28,7 +28,7 @@ def hold(server: Server, stack: ExitStack) -> int:
 
 
 def held_by(wire: Wire) -> int:
-    """Which worker says so in the first chunk: its pid, of less than ten digits."""
+    """The pid of the worker, which is the first chunk: less than ten digits."""
     length = int(wire.body_bytes(len("8\r\n")), 16)
     return int(wire.body_bytes(length + len("\r\n")))
 

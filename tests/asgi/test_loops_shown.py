@@ -85,7 +85,7 @@ def test_how_late_a_loop_is_is_told_while_it_is_blocked_and_remembered(serve: Se
     eventually(lambda: min(metric(admin, "stanchion_loop_lag_seconds_count").values()) > 0, "loops turn")
 
     def loops(pid: int) -> dict[bool, dict[str, Any]]:
-        """Of this worker, and of the other one."""
+        """The loops of this worker (True) and of the other one."""
         return {worker["pid"] == pid: worker["event_loop"] for worker in status(admin)["workers"]}
 
     def late(pid: int) -> int:
@@ -119,7 +119,7 @@ def test_how_many_websockets_each_worker_has_is_told(serve: Serve, opens: Open, 
     clients = [opens(server) for _ in range(3)]
 
     def told() -> list[float] | None:
-        """By both, once they are of the same moment: a snapshot is good for one."""
+        """The counts of both workers, once /status and the metrics are of the same snapshot."""
         said = {str(worker["worker"]): worker["event_loop"]["sessions"] for worker in status(admin)["workers"]}
         return sorted(said.values()) if metric(admin, "stanchion_worker_sessions") == said else None
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.own("it has servers of its own")
 PAGE = b"so much of the same\n" * 5000
 PATHS = ("/file", "/static/page.txt")
 CODINGS = {"none": None, "base": None, "gzip": "gzip", "brotli": "br"}
-"""By middleware: what it makes of a file."""
+"""The coding that each middleware gives a file."""
 OF_SERVER = {"content-length", "date", "server", "x-request-id", "transfer-encoding"}
 
 

@@ -24,7 +24,7 @@ def shared_gate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
 
 @pytest.fixture(scope="module", params=["asgi_cases:app", "asgi_cases:plain"])
 def served(request: pytest.FixtureRequest, flavour: Flavour, shared_serve: Serve, shared_gate: Gate) -> Server:
-    """As a coroutine function, and as a function that returns an awaitable."""
+    """Servers of the app as a coroutine function, and as a function that returns an awaitable."""
     return flavour.serve(shared_serve, request.param, "--lifespan", "off", env=shared_gate.environment)
 
 

@@ -52,7 +52,7 @@ def has_room(client: WebSocket) -> bool:
 
 @pytest.fixture
 def many_open_files() -> Iterator[None]:
-    """As many as there are clients, for this test and not for what comes after it."""
+    """Raise the limit of open files to the number of clients, for this test alone."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, CLIENTS + 500)), hard))
     yield
@@ -164,7 +164,7 @@ def test_a_client_whose_machine_takes_nothing_is_noticed_while_its_app_does_not_
 
 
 def codes_seen(server: Server) -> list[int]:
-    """By which sessions have ended for the app."""
+    """The codes with which sessions have ended for the app."""
     return sorted(event[0] for event in seen(server) if isinstance(event[0], int))
 
 

@@ -31,7 +31,7 @@ ENDS = ("closed_by_app", "closed_by_client", "closed_by_server", "cut")
 
 
 def settled(counts: Counts) -> dict[str, int]:
-    """In which ways sessions have ended, once all have."""
+    """The counts of each way in which sessions have ended, once all have."""
 
     def is_over() -> bool:
         now = sessions(counts)
@@ -61,7 +61,7 @@ def test_who_waits_for_room_hears_of_a_client_that_closes(serve: Serve, counts: 
 
 
 def test_who_waits_for_room_hears_of_a_close_by_the_server(serve: Serve, counts: Counts, opens: Open) -> None:
-    """At once, and not only when the client has answered it or has had its time."""
+    """It hears so at once, and not only when the client has answered or has had its time."""
     pings = ("--ws-ping-interval", "1", "--ws-ping-timeout", "1")
     server = serve("sockets:app", *ASGI, *pings, *counts.arguments)
     client = opens(server, "/flood")

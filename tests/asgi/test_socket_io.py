@@ -127,7 +127,7 @@ def test_of_several_workers_a_websocket_stays_with_one_and_polling_does_not(
 def test_nginx_keeps_each_client_with_one_worker(
     serve: Serve, gate: Gate, namespace: Namespace, tmp_path: Path
 ) -> None:
-    """By the ports of workers, as docs/asynchronous-apps.md says: then polling works with several of them."""
+    """Clients use the ports of workers, as docs/asynchronous-apps.md says: then polling works with several workers."""
     with row_of_ports(2) as base:
         upstream = f"{LOOPBACK}:{base} max_fails=0; server {LOOPBACK}:{base + 1}"
         changes = {"keepalive 64;": "hash $remote_addr; keepalive 64;"}

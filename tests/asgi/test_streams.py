@@ -138,7 +138,7 @@ async def use_tools(url: str, mode: str) -> list[Any]:
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 @pytest.mark.parametrize("way", WAYS)
 def test_the_model_context_protocol(serve: Serve, gate: Gate, tmp_path: Path, way: str, mode: str) -> None:
-    """By its own client: with a session, or as in 2026-07-28 without one."""
+    """The protocol's own client talks to it: with a session, or without one as in 2026-07-28."""
     with reached(way, serve, tmp_path, "mcp_app:app", *ASGI, env=gate.environment) as here:
         assert len(here.run(lambda: asyncio.run(use_tools(f"{here.http}/mcp", mode)))) == 10
         assert gate.announcement() == "called"

@@ -47,7 +47,7 @@ def reach(serve: Serve, gate: Gate, tmp_path: Path) -> Iterator[Reaching]:
 
 
 def opened(reach: Reach, room: str = "red", site: str = "") -> ClientConnection:
-    """By a page of the app's own site, if none is named."""
+    """A WebSocket that a page of `site` opens, by default a page of the app's own."""
     url = f"{reach.ws}/ws/{room}?name=caf%C3%A9"
     options = {"proxy": None, "max_size": None, "open_timeout": PATIENCE_S}
     return connect(url, origin=site or reach.http, subprotocols=["other", "chat"], **options)

@@ -70,7 +70,7 @@ def test_attacks_over_http2_begin_as_clients_do_and_go_on(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["rapid resets", "made-you-resets", "HPACK bombs"])
 def test_the_heads_of_attacks_are_requests(name: str) -> None:
-    """For h2, too, which takes no list of fields as long as a bomb makes."""
+    """h2 takes them for requests, too, but takes no list of fields as long as a bomb makes."""
     frames = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
     first, second = itertools.islice(ATTACKS[name].turns(), 2)
     events = frames.receive_data(first)
@@ -240,7 +240,7 @@ async def visited(shop: Shop, visit: Callable[[Clients], "asyncio.Future[None]"]
 
 
 async def asked_more(clients: Clients, count: int) -> None:
-    """Until so many more requests have ended."""
+    """Wait until so many more requests have ended."""
     goal = len(clients.asked) + count
     while len(clients.asked) < goal:
         await asyncio.sleep(0.01)

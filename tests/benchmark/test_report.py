@@ -113,7 +113,7 @@ def bars(**medians: float) -> list[pictures.Bar]:
 
 
 def widths(svg: str) -> list[float]:
-    """Of each bar: user's and kernel's part."""
+    """The width of each bar: the sum of the user's and the kernel's part."""
     found = [float(width) for width in re.findall(r'<rect[^>]* width="([\d.]+)"', svg)]
     return [user + kernel for user, kernel in zip(found[::2], found[1::2], strict=True)]
 

@@ -28,7 +28,7 @@ class Ask:
     path: str
     kind: str = "request"
     method: str = ""
-    """By default GET, and POST where there is a body."""
+    """The method; by default GET, and POST where there is a body."""
     headers: dict[str, str] = field(default_factory=dict)
     json: Any = None
     form: dict[str, str] | None = None
@@ -77,7 +77,7 @@ class Application:
 
     name: str
     app: str
-    """As gunicorn and stanchion take it; `module:function()` makes the app."""
+    """The app's name as gunicorn and stanchion take it; `module:function()` makes the app."""
     usual: list[str]
     """The server of the application's own documents and its flags, without address, workers and app."""
     workers: int = 1
@@ -120,7 +120,7 @@ class Application:
 
 
 def read(name: str, text: str | None = None) -> Application:
-    """From its file, or of this text."""
+    """An application from its file, or from this text."""
     given = tomllib.loads((FOLDERS / name / "app.toml").read_text() if text is None else text)
     asks = [made(Ask, entry, f"{name}: {entry.get('what', 'an ask')}") for entry in given.pop("ask", [])]
     page = given.pop("page", None)

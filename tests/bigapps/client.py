@@ -19,7 +19,7 @@ from support.wire import BrokenOff, Wire
 ASK_WITHIN_S = 90
 """The client waits so long for one answer: the cores may be busy, and an import may lie before it."""
 LINES_MAX = 5000
-"""Of a stream whose last line never comes."""
+"""The most lines of a stream whose last line never comes."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Client:
         return Answer(socket.status, fields, "\n".join(map(str, heard)).encode() or socket.body)
 
     def _filled(self, text: str) -> str:
-        """With what was taken in the place of `{name}`; other braces stay, as in JSON."""
+        """The text with the taken value in place of each `{name}`; other braces stay, as in JSON."""
         for name, value in self.taken.items():
             text = text.replace(f"{{{name}}}", value)
         return text

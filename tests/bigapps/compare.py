@@ -52,7 +52,7 @@ def hidden(found: re.Match[str]) -> str:
 def differences(
     usual: tuple[Answer, Own], ours: tuple[Answer, Own], masks: Masks, ignored: list[str], same_body: bool = True
 ) -> list[str]:
-    """In words; each side is an answer, and what is its server's own."""
+    """The differences in words; each side is an answer, and the parts that are its server's own."""
     (left, _), (right, _) = usual, ours
     if left.trouble or right.trouble:
         return [f"no answer: usual {left.trouble or left.status}, ours {right.trouble or right.status}"]
@@ -70,7 +70,7 @@ def differences(
 
 
 def fields(answer: Answer, own: Own, masks: Masks, ignored: list[str]) -> dict[str, list[str]]:
-    """By their names in lower case, but for those that are the server's own, and the contents of cookies."""
+    """The fields by their names in lower case, without those of the server's own and the contents of cookies."""
     kept: dict[str, list[str]] = {}
     for name, value in answer.fields:
         name = name.lower()
@@ -111,7 +111,7 @@ def decoded(answer: Answer) -> bytes:
 
 
 def first_difference(there: str, here: str) -> str:
-    """In lines if there are few long ones, else around the first character that differs."""
+    """The lines that differ if lines are short, else the text around the first character that differs."""
     if max(len(line) for text in (there, here) for line in [*text.splitlines(), ""]) < BETWEEN_MAX:
         lines = list(unified_diff(there.splitlines(), here.splitlines(), "usual", "ours", n=0, lineterm=""))
         return "\n".join(lines[2:])[: 3 * BETWEEN_MAX]

@@ -40,7 +40,7 @@ class Side:
     server: Server
     client: Client = field(init=False)
     answers: dict[str, Answer] = field(default_factory=dict)
-    """By the name of what was asked."""
+    """The answer to each ask, by the ask's name."""
     ready_after_s: float = 0.0
 
     @property
@@ -56,7 +56,7 @@ class Side:
         return f"http://{LOOPBACK}:{self.port}"
 
     def start(self) -> None:
-        """Until it answers."""
+        """Start the server, and wait until it answers."""
         began = time.monotonic()
         within_s = self.application.start_within_s
         self.server.launch()
@@ -88,7 +88,7 @@ class Side:
             self.answers[ask.what] = self.client.one(ask)
 
     def median_ms(self) -> float:
-        """Of answers on one connection, where the server keeps it."""
+        """The median time of answers on one connection, where the server keeps it."""
         took = []
         wire: Wire | None = None
         host = f"{LOOPBACK}:{self.port}"

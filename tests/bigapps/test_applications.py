@@ -29,14 +29,14 @@ pytestmark = [
 LEAVES_WITHIN_S = 5.0
 """Docker kills after 10 s. With nothing running there is nothing to wait for."""
 RELOADED_WITHIN_S = 5 * PATIENCE_S
-"""Of a HUP, beside the time that the application takes to start."""
+"""The time limit of a HUP, beside the time that the application takes to start."""
 GONE_WITHIN_S = 60.0
 """Then it is killed, whichever it is."""
 
 OWN_BYTES = 8 << 20
 """The memory that master and acceptor may cost, which the usual servers do not have."""
 NOISE = 0.02
-"""By so much the memory of the same server differs from one start to the next."""
+"""The share by which the memory of the same server differs from one start to the next."""
 LOADED_AT_MOST = 1.1
 """Bytes that the browser loads, beside those under the usual server: a compression that is lost costs more."""
 
@@ -161,7 +161,7 @@ def test_little_lost_by_a_worker_that_is_killed(pair: Pair, figure: Figure) -> N
 
 
 def test_how_it_leaves(pair: Pair, figure: Figure) -> None:
-    """With nothing running, after a browser has been there. Both are asked, also where ours stays too long."""
+    """Stop both servers with nothing running, after a browser has been there; the other too if ours stays too long."""
     took: list[float] = []
     for side in pair.sides:
         if pair.application.page and CHROMIUM:
@@ -254,10 +254,10 @@ COMPLAINT = re.compile(
     r"Traceback \(most recent call last\)|\[ERROR\]|\[CRITICAL\](?!.* the stacks of worker)|^(?:ERROR|CRITICAL):"
     r"|panicked at"
 )
-"""By whichever server, or by an application's own logging in their format. Ours writes stacks of an event loop that has
-stood for seconds, as it does where a core is busy: that is no fault."""
+"""A complaint of either server, or of an application's own logging in their format. Our server writes stacks of an
+event loop that has stood for seconds, as it does where a core is busy: that is no fault."""
 SHOWN_LINES = 25
-"""Of the log, from a complaint on."""
+"""The lines of the log that are shown from a complaint on."""
 
 
 def complaints(side: Side) -> list[str]:

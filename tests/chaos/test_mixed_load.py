@@ -23,7 +23,7 @@ CARRIERS = 4
 """Clients of HTTP/2."""
 ABORTERS = 6
 CONCURRENCY = 4
-"""Of each event loop."""
+"""The requests that each event loop runs at once."""
 
 KINDS = {
     "threads": ("chaotic:app", "--interface", "wsgi"),
@@ -32,7 +32,7 @@ KINDS = {
         *("--worker-concurrency", str(CONCURRENCY), "--worker-sessions", "1"),
     ),
 }
-"""Of workers: how to start a server of them."""
+"""How to start a server with each kind of workers."""
 
 pytestmark = [
     pytest.mark.own("gunicorn resets the clients of a killed worker"),
@@ -109,7 +109,7 @@ def test_what_is_lost_with_acceptors_is_accounted_for_and_the_server_serves_on(v
 
 
 def test_no_client_loses_an_answer_while_generations_are_replaced_and_workers_terminated(victim: Victim) -> None:
-    """But for those whose connection the old acceptor had closed before it read the request."""
+    """Except clients whose connection the old acceptor had closed before it read the request."""
     load = Load(victim.server, seed(), may_lose=True)
     replace_generation(victim)
     with nothing_leaks(victim):

@@ -37,9 +37,9 @@ TALKERS = 12
 LEAVERS = 4
 CONCURRENCY = 4
 SESSIONS = 8
-"""Of each worker."""
+"""The limit of sessions of each worker."""
 MEMORY_BYTES = 4 << 20
-"""Of messages of all clients that have come in part: more than all of them send at once."""
+"""The limit of all partly received messages together: more than all clients send at once."""
 ENDS = ("closed_by_app", "closed_by_client", "closed_by_server", "cut")
 
 pytestmark = [

@@ -286,7 +286,7 @@ def status(address: Address) -> int:
 
 
 def backlog(path: Path) -> int:
-    """As ss(8) shows it: the send queue of a listening socket."""
+    """The backlog as ss(8) shows it: the send queue of a listening socket."""
     rows = subprocess.run(["ss", "-Hlx"], capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()
     found = [row.split() for row in rows if str(path) in row.split()]
     assert len(found) == 1, rows

@@ -26,7 +26,7 @@ pytestmark = [
 
 EXIT_APP_LOAD = 4
 START_S = 2 * PATIENCE_S
-"""Of a new master, as of a first one."""
+"""The time limit for the start of a new master, as of a first one."""
 UPGRADED = r"upgraded: the new master (\d+) serves"
 FAILED = r"upgrade failed: "
 

@@ -1,4 +1,4 @@
-"""From facts to findings: what counts, and what is said of it."""
+"""From facts to findings: which facts count, and the words of the findings."""
 
 from dataclasses import replace
 

@@ -37,7 +37,7 @@ def read(tmp_path: Path, text: str) -> nginx.Configuration:
 
 
 def by_default(pid: int) -> Settings:
-    """Of a server that was surely told nothing."""
+    """The settings of a server that surely has only defaults."""
     return replace(settings.by_default(""), assumed=frozenset())
 
 
@@ -243,7 +243,7 @@ def test_what_a_gunicorn_was_started_with(
 
 @pytest.mark.own("the doctor is ours")
 def test_a_real_gunicorn_behind_a_shorter_timeout(serve: Serve, tmp_path: Path) -> None:
-    """As its worker is of the default class, and nothing says otherwise, the default of its timeout is in force."""
+    """Its worker is of the default class, and nothing says otherwise, so the default of its timeout is in force."""
     for words, run in (
         ([], "30 s (timeout; gunicorn's default)"),
         (["--timeout", "7"], "7 s (timeout; the command line"),

@@ -30,7 +30,7 @@ def test_the_owner_of_a_socket_is_found() -> None:
 
 
 def test_a_master_stands_before_its_workers_whatever_its_pid(tmp_path: Path) -> None:
-    """Also where a service manager has the socket too."""
+    """This holds also where a service manager has the socket too."""
     for pid, ppid in [(1, 0), (661, 32740), (662, 32740), (32740, 1)]:
         write(tmp_path / str(pid), {"comm": "a) b\n", "stat": f"{pid} (a) b) S {ppid} 1 1"})
         (tmp_path / str(pid) / "fd").mkdir()

@@ -31,7 +31,7 @@ def seat(running_s: float, at: str = "", number: int = 0, path: str = "/pay") ->
 
 
 def server(*seats: Seat, **changes: Any) -> Server:
-    """With the seats that are busy, and no other."""
+    """A server's status with these busy seats, and no other seat."""
     plain: dict[str, Any] = {
         "admin": "unix:/a",
         "control": None,

@@ -13,7 +13,7 @@ from stanchion.doctor.settings import Settings
 
 
 def parse(words: Sequence[str], place: str) -> Mapping[str, Any]:
-    """As `stanchion serve` does."""
+    """Parse words as `stanchion serve` does."""
     return command_line.settings_in(words, place)
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.own("gunicorn has no deadlines for reading a request")
 
 
 DEADLINE_S = 100
-"""As the server's clock has it: what is to come before it has all the time of the machine."""
+"""The deadline by the server's clock, which the test moves: steps before it may take any time of the machine's."""
 
 SOON_S = 60
 """So much later it is not over yet, however long the machine takes meanwhile."""
@@ -103,7 +103,7 @@ def test_a_slow_body_that_keeps_coming_is_served(hurried: Server, shared_clock: 
 
 
 def test_a_connection_that_never_says_a_word_is_closed(serve: Serve) -> None:
-    """By the clock that there is outside of tests."""
+    """Here the server has its usual clock."""
     server = serve("echo:app", "--header-timeout", "1")
     since_s = time.monotonic()
     with server.connect() as wire:
@@ -203,7 +203,7 @@ class TestBodyRate:
 
 
 WRITE_TIMEOUT = ("--write-timeout", f"{DEADLINE_S}", "--timeout", "0")
-"""And none for the app, which may still be at it when the clock is set forward."""
+"""No deadline for the app, which may still be at work when the clock is set forward."""
 
 
 class TestWriteTimeout:

@@ -109,7 +109,7 @@ def assert_told(wire: Wire, status: int) -> None:
     ("sent", "status"), [(request("GET", "/", ["Connection: close"]), 200), (b"nonsense\r\n\r\n", 400)]
 )
 def test_the_fin_comes_with_the_last_answer(whole: Server, sent: bytes, status: int) -> None:
-    """In one segment, the client's third: the first accepts the connection, and the second acknowledges the request."""
+    """Answer and FIN are the server's third segment: the first is its SYN, and the second acknowledges the request."""
     with whole.connect() as wire:
         wire.send(sent)
         assert_told(wire, status)
@@ -243,7 +243,7 @@ def test_a_client_that_never_stops_costs_a_bounded_amount(server: Server) -> Non
 
 
 def test_a_client_that_never_stops_costs_a_bounded_time(server: Server, shared_clock: Clock) -> None:
-    """Also if it never pauses for so long that it is not waited for any more."""
+    """Even if the client never pauses for as long as the server waits for it."""
     with server.connect() as wire:
         wire.send(request("POST", "/", ["Content-Length: 1000000000000"]))
         assert wire.response().status == 413

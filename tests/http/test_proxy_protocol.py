@@ -161,7 +161,7 @@ class TestRefusals:
 
 @pytest.mark.own("gunicorn has no such limit")
 def test_connections_count_as_the_clients_and_not_as_the_proxys(serve: Serve) -> None:
-    """Which is listed nowhere else, so that without the header its connections would be one client's."""
+    """The proxy is listed nowhere else: without the header its connections would count as one client's."""
     limits = ("--max-connections-per-client", "2", "--forwarded-allow-ips", "unix")
     server = serve("echo:raw", "--proxy-protocol", "v2", *limits, "--keep-alive", "30")
 

@@ -240,7 +240,7 @@ class TestSpool:
 
 
 def spooled_sizes(server: Server) -> list[int]:
-    """Of the files in its temporary directory, in the mount namespace that it is in."""
+    """The sizes of the files in its temporary directory, in the mount namespace that it is in."""
     its_root = Path("/proc", str(server.acceptor_by_name().pid), "root")
     sizes = []
     for path in (its_root / server.tmp.relative_to("/")).rglob("*"):

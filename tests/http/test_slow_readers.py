@@ -20,9 +20,9 @@ from support.unread import until_read
 from support.wire import BrokenOff, Response, Wire, request
 
 SEGMENT_BYTES = 1_460
-"""As over Ethernet."""
+"""The segment size over Ethernet."""
 CHUNKS = 320
-"""Of 64 KiB: 20 MiB, far beyond what socket buffers and `--response-buffer` hold."""
+"""Chunks of 64 KiB: 20 MiB, far more than socket buffers and `--response-buffer` hold."""
 
 STUCK = "a worker waits for a slow client"
 WORKER_WAITS_S = 0.05
@@ -55,7 +55,7 @@ def slow_reader(server: Server, target: str, method: str = "GET", version: str =
 
 
 def spooled_bytes(server: Server) -> int:
-    """In files that have a name."""
+    """The bytes in spool files that have a name."""
     return sum(path.stat().st_size for path in server.tmp.rglob("*") if path.is_file())
 
 

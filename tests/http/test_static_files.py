@@ -149,7 +149,7 @@ def test_an_answer_is_as_nginx_gives_it(server: Server, nginx: Address, name: st
 
 
 def parts(answer: Response) -> list[tuple[bytes, list[bytes]]]:
-    """Of each its content and its fields."""
+    """The content and the fields of each part."""
     kind, _, boundary = (answer.header("Content-Type") or "").partition("; boundary=")
     assert kind == "multipart/byteranges"
     before, *middle, end = answer.body.split(b"\r\n--" + boundary.encode())

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.own("only peers that it trusts may speak HTTP/2 without
 HTTP2 = ("--http-protocols", "h2,h1", "--http2-cleartext", "prior-knowledge")
 NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, REFUSED_STREAM, CANCEL, CALM = 0, 1, 2, 7, 8, 11
 WINDOW = 4
-"""Of the settings of a client: how much of each answer it takes before it has read any."""
+"""SETTINGS_INITIAL_WINDOW_SIZE: how much of each answer a client takes before it has read any."""
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING, GOAWAY, CONTINUATION, UNKNOWN = 0, 1, 2, 3, 4, 6, 7, 9, 0xBE
 
 FLOOD_BYTES_MAX = 400_000_000
@@ -88,7 +88,7 @@ def test_one_that_is_reset_now_and_then_troubles_no_other_client(waiting: Server
 
 
 def test_answers_that_are_left_in_the_middle_trouble_no_other_client(serve: Serve) -> None:
-    """As of streams of events, which have no end."""
+    """Such answers are streams of events, which have no end."""
     server = serve("flowing:app", *HTTP2)
     with Talk(server.address, is_slow=True) as talk:
         for _ in range(150):

@@ -30,7 +30,7 @@ MIB = 1 << 20
 
 @contextmanager
 def growth_is_below(server: Server, bytes_max: int) -> Iterator[None]:
-    """Of the acceptor's memory."""
+    """Assert a limit on the growth of the acceptor's memory in the block."""
     process = server.acceptor_by_name()
     before = process.memory_info().rss
     yield

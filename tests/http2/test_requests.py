@@ -54,7 +54,7 @@ def test_a_get_is_answered_and_the_app_finds_what_it_would_of_http_1_1(echo: Ser
 
 
 def test_an_app_that_closes_its_connection_ends_no_other_stream(serve: Serve) -> None:
-    """Of HTTP/2 the connection is not the app's: the field is dropped (RFC 9113 section 8.2.2)."""
+    """The server drops the field: a connection of HTTP/2 is not the app's (RFC 9113 section 8.2.2)."""
     server = serve("answers:app", *HTTP2)
     with Talk(server.address) as talk:
         for _ in range(2):

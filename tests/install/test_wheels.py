@@ -10,7 +10,7 @@ import pytest
 from install.conftest import ROOT
 
 MACHINES = {"x86_64": 62, "aarch64": 183}
-"""As a wheel names them -> as ELF does (elf(5), e_machine)."""
+"""The machine's name in a wheel -> its number in ELF (elf(5), e_machine)."""
 GLIBC_MAX = (2, 17)
 NAME = re.compile(
     r"stanchion-(?P<version>[\d.]+)-(?P<python>cp3\d+)-(?P<abi>cp3\d+t?)"

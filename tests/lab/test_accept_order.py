@@ -119,7 +119,7 @@ def test_epoll_that_is_shared_by_all_answers_each_connection_once() -> None:
 
 
 def test_connections_wait_in_the_queue_of_a_stopped_worker_while_others_are_idle() -> None:
-    """Of 60 connections none would hash to one of three queues once in 30 thousand million runs."""
+    """Once in 30 thousand million runs, none of 60 connections would hash to one of three queues."""
     with stopped("blocking") as waiting:
         assert waiting == 0
     with stopped("reuseport") as waiting:
@@ -173,7 +173,7 @@ def test_says_that_the_kernel_allows_no_io_uring(way: str) -> None:
 
 
 def forbid_io_uring() -> None:
-    """As containers do: seccomp(2), a filter that answers io_uring_setup with EPERM and allows the rest."""
+    """Install a filter as containers do (seccomp(2)): it answers io_uring_setup with EPERM and allows the rest."""
     instruction = struct.Struct("=HBBI")
     program = b"".join(
         [

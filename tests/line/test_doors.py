@@ -31,7 +31,7 @@ HOLDS = pytest.mark.skipif(bool(held_thread.unavailable()), reason=held_thread.u
 
 
 def policies_of(process: psutil.Process) -> dict[str, int]:
-    """Of each of its threads, by name."""
+    """The scheduling policy of each of its threads, by name."""
     tasks = list(Path(f"/proc/{process.pid}/task").iterdir())
     return {(task / "comm").read_text().strip(): os.sched_getscheduler(int(task.name)) for task in tasks}
 

@@ -18,10 +18,10 @@ from support.wire import Wire, request
 pytestmark = pytest.mark.own("elsewhere a slow client has a worker, or a thread of one")
 
 SENDERS = 150
-"""Of heads, and as many of bodies."""
+"""Clients that send heads slowly, and as many that send bodies slowly."""
 READERS = 50
 ANSWER_BYTES = 1_000_000
-"""As much as response_buffer holds for one reader."""
+"""So much response_buffer holds for one reader."""
 ROUNDS = 20
 
 

@@ -67,7 +67,7 @@ def apache(site: Site, modules: str, part: Path) -> Iterator[Address]:
 
 @pytest.mark.parametrize("mount", ["", "/shop"])
 def test_the_app_sees_the_same(site: Site, mount: str) -> None:
-    """At the root, as in the files, and below a path, as the page says."""
+    """The app is mounted at the root, as in the files, and below a path, as the page says."""
     (site.srv / "wsgi.py").write_text("from shop import app as application\n")
     # The server under test and Debian's Apache may have different Pythons.
     python = {"python-home=/srv/shop/.venv": "python-home=/usr"}

@@ -67,7 +67,7 @@ def brought(stack: ExitStack, site: Site, name: str, soon: dict[str, str]) -> tu
 
 
 def operate(site: Site, command: list[str], address: Address, ports: list[Address]) -> None:
-    """As scripts do that were written for Unicorn."""
+    """Operate the server as scripts do that were written for Unicorn."""
     pidfile = site.run / "shop.pid"
     with site.serving(command, site.socket) as process:
         eventually(lambda: processes.pid_in(pidfile) == process.pid, "the pid file is there")

@@ -122,7 +122,7 @@ def prometheus(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def filled_in(query: str) -> str:
-    """As Grafana would ask, with All for each variable."""
+    """The query as Grafana would send it, with All for each variable."""
     for variable, value in {"$job": ".+", "$instance": ".+", "[$__rate_interval]": "[1m]"}.items():
         query = query.replace(variable, value)
     assert "$" not in query

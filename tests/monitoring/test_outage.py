@@ -48,7 +48,7 @@ class Recording:
         self.scrapes += 1
 
     def series(self) -> list[str]:
-        """For `promtool test rules`; `_` is a scrape that had no such series."""
+        """The series for `promtool test rules`; `_` is a scrape that had no such series."""
         lines = []
         for name, values in self._values.items():
             said = " ".join(repr(values[at]) if at in values else "_" for at in range(self.scrapes))

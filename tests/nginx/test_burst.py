@@ -42,7 +42,7 @@ pytestmark = [
 
 @dataclass
 class Setting:
-    """Which kind of socket is between nginx and the server, and the limit on it."""
+    """The kind of socket between nginx and the server, and the limit on it."""
 
     bind: str
     upstream: str

@@ -42,7 +42,7 @@ class Platform:
 
 
 def told_all_and_twice(server: Server) -> None:
-    """As Heroku's dyno manager does: every process in the dyno, perhaps more than once."""
+    """Send TERM as Heroku's dyno manager does: to every process in the dyno, perhaps more than once."""
     for _ in range(2):
         for process in server.processes():
             # Processes that have heard it the first time may be gone.

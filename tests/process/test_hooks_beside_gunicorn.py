@@ -48,7 +48,7 @@ class Recorder:
         self.server.wait_until_ready()
 
     def wait(self, *hooks: str) -> list[Record]:
-        """Until each of these has run once more than when it was waited for last; in any order."""
+        """Wait until each of these hooks has run once more since the last wait for it; in any order."""
         missing = list(hooks)
         found = []
         while missing:

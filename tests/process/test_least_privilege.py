@@ -23,7 +23,7 @@ pytestmark = pytest.mark.own("what its processes give up")
 NOT_HERE = open_house.unavailable()
 as_root = pytest.mark.skipif(bool(NOT_HERE), reason=NOT_HERE)
 FILTER = 2
-"""Of `Seccomp` in proc_pid_status(5)."""
+"""The value of `Seccomp` in proc_pid_status(5)."""
 CHILDREN = {"stanchion-acpt", "stanchion-tmpl", "stanchion-work"}
 
 
@@ -64,7 +64,7 @@ def as_nobody(*ambient: str) -> tuple[str, ...]:
 
 @pytest.mark.privileges
 def test_the_acceptor_gives_up_what_it_does_not_need(start: Start) -> None:
-    """As the user that runs the tests."""
+    """The server runs as the user that runs the tests."""
     acceptor = by_role(start().processes())["stanchion-acpt"]
     assert acceptor.no_new_privs
     assert (acceptor.inheritable, acceptor.ambient) == (0, 0)
@@ -103,7 +103,7 @@ assert libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
 assert libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program) == 0
 os.execvp(sys.argv[1], sys.argv[1:])
 """
-"""As on a kernel that has neither seccomp(2) nor Landlock."""
+"""A filter that makes the kernel look as if it had neither seccomp(2) nor Landlock."""
 
 
 @pytest.mark.privileges
@@ -117,7 +117,7 @@ def test_where_the_kernel_lacks_them_one_line_says_so(start: Start) -> None:
 
 @pytest.mark.privileges
 def test_an_acceptor_that_asks_for_too_much_is_replaced_and_that_is_said(start: Start) -> None:
-    """By the signal with which the kernel ends it; which calls do so, crates/stanchion-sys/tests/seccomp.rs tries."""
+    """The log names the signal with which the kernel ends it; crates/stanchion-sys/tests/seccomp.rs tries each call."""
     server = start()
     acceptor = server.acceptor_by_name()
     mark = server.log.mark()

@@ -37,7 +37,7 @@ def loads(gate: Gate, count: int) -> list[int]:
 
 
 def ask(server: Server) -> tuple[int, str]:
-    """Which worker has answered, and what."""
+    """The pid of the worker that has answered, and its answer."""
     with server.connect() as wire:
         answer = wire.get("/")
     assert answer.status == 200, answer.text

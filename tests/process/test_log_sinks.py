@@ -190,7 +190,7 @@ def test_a_full_disk_under_the_error_log_is_an_error_at_standard_error(build: Se
 
 
 def is_said_at_a_reload(server: Server, pattern: str) -> bool:
-    """At standard error. A reload has the master write lines, until the log's last page is full."""
+    """Whether standard error has the line. Reloads make the master write lines, until the log's last page is full."""
     server.signal(signal.SIGHUP)
     return bool(server.log.matches(pattern))
 

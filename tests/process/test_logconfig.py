@@ -131,7 +131,7 @@ def test_a_dictionary_may_hold_classes(build: Serve) -> None:
 def test_a_filter_of_the_access_logger_drops_what_it_does_under_gunicorn(
     build: Serve, asks: str, arguments: tuple[str, ...]
 ) -> None:
-    """Of the logger itself, not of a handler."""
+    """The filter is the logger's own, not a handler's."""
     config = {
         **DICTIONARY,
         "filters": {"no_health": {"()": "filtering.NoHealth"}},

@@ -93,7 +93,7 @@ def test_the_master_has_nothing_of_what_reads_the_settings(serve: Serve) -> None
 
 @pytest.mark.own("gunicorn's processes have what reads their settings")
 def test_a_config_file_is_read_in_the_master(build: Serve) -> None:
-    """And once, since it may do whatever it likes."""
+    """The master reads it, and only once, since the file may do anything."""
     server = build("modules:app", "--workers", "1")
     (server.home / "stanchion.conf.py").write_text("import os, sys\nprint('read by', os.getpid(), file=sys.stderr)\n")
     server.start()

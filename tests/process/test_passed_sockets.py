@@ -44,12 +44,12 @@ def addresses(sockets: list[socket.socket]) -> list[Address]:
 
 
 def activated(sockets: list[socket.socket]) -> tuple[list[str], dict[str, object]]:
-    """As systemd passes them."""
+    """Sockets passed as systemd passes them."""
     return [], manager.passing(sockets)
 
 
 def named(sockets: list[socket.socket]) -> tuple[list[str], dict[str, object]]:
-    """As circus and supervisors of its kind pass them."""
+    """Sockets passed as circus and supervisors of its kind pass them."""
     binds = [word for sock in sockets for word in ("--bind", f"fd://{sock.fileno()}")]
     return binds, {"bind": None, "pass_fds": tuple(sock.fileno() for sock in sockets)}
 
@@ -80,7 +80,7 @@ def test_servers_in_turn_answer_every_client(
 def test_clients_of_an_app_that_cannot_be_imported_get_503_while_it_is_broken(
     build: Serve, held: list[socket.socket], passed: object, interface: str
 ) -> None:
-    """Also where the server does not know yet how the app is called, and before it is corrected."""
+    """This holds also where the server does not know the app's interface yet, and before the app is corrected."""
     for _ in range(2):
         with ExitStack() as stack:
             wires = [stack.enter_context(Wire.connect(address)) for address in addresses(held) for _ in range(3)]

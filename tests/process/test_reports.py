@@ -34,7 +34,7 @@ def ask(server: Server, path: str, body: bytes = b"") -> int:
 
 
 def workers(server: Server) -> list[int]:
-    """By index, as the log has them."""
+    """The pids of the workers by index, as the log has them."""
     ready = server.log.matches(r"worker ready worker=(\d+) pid=(\d+)")
     latest = {int(found[1]): int(found[2]) for found in ready}
     return [latest[index] for index in sorted(latest)]
@@ -116,7 +116,7 @@ def test_a_request_past_its_timeout_is_ended_during_a_flood(
 
 
 def test_a_worker_that_closes_what_it_was_given_is_replaced(serve: Serve) -> None:
-    """As a library does that makes a daemon of its process; it would go on without a way to be heard."""
+    """A library that makes a daemon of its process does so; the worker would go on without a channel to the master."""
     server = serve("hostile:app")
     mark = server.log.mark()
     with server.connect() as wire:

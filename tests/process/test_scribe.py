@@ -128,7 +128,7 @@ def scribe(server: Server) -> psutil.Process:
 
 
 def objects(*paths: Path) -> list[dict[str, Any]]:
-    """Of whole lines: the last one may be on its way."""
+    """The objects of whole lines: the last line may be on its way."""
     texts = [path.read_text().rpartition("\n")[0] for path in paths if path.exists()]
     return [json.loads(line) for text in texts for line in text.splitlines()]
 

@@ -133,7 +133,7 @@ def test_int_during_a_drain_makes_it_quick(serve: Serve, gate: Gate) -> None:
 
 @pytest.mark.own("gunicorn's workers leave, and what they have not accepted is reset")
 def test_term_to_all_processes_at_once_replaces_no_worker_and_serves_all(serve: Serve, gate: Gate) -> None:
-    """As systemd does with KillMode=control-group, and supervisord with stopasgroup."""
+    """systemd does so with KillMode=control-group, and supervisord with stopasgroup."""
     server = serve("waiting:app", "-w", "2", env=gate.environment)
     wires = [server.connect() for _ in range(6)]
     for wire in wires:

@@ -129,7 +129,7 @@ def test_usr1_opens_the_error_log_anew_for_master_acceptor_and_workers(
 
 
 def reload(server: Server) -> None:
-    """Until who comes meets the new generation only."""
+    """Reload, and wait until new clients reach the new generation only."""
     before = server.acceptor()
     server.signal(signal.SIGHUP)
     server.log.wait("reloaded")

@@ -216,7 +216,7 @@ def test_a_worker_that_goes_on_leaves_only_if_the_master_has_ended(serve: Serve,
 def test_a_request_is_not_overdue_for_time_in_which_the_server_was_frozen(
     serve: Serve, counts: Counts, gate: Gate
 ) -> None:
-    """As a container that is paused."""
+    """The server is stopped as in a container that is paused."""
     server = serve("waiting:app", "--timeout", str(FROZEN_S / 2), *counts.arguments, env=gate.environment)
     before = {process.pid for process in server.processes()}
     mark = server.log.mark()

@@ -31,7 +31,7 @@ REQUESTS = 256
 AT_ONCE = 32
 WARM_UP = 10
 NAMES_EACH_TIME = 128
-"""Of requests, for which the acceptor fetches random bytes at once."""
+"""The acceptor fetches random bytes for the ids of so many requests at once."""
 
 # The acceptor: waits for news, reads what a client sent, wakes a worker that sleeps, sends an answer.
 WAIT, RECEIVE, WAKE, SEND = "epoll_pwait", "recvfrom", "futex FUTEX_WAKE", "sendto"
@@ -66,7 +66,7 @@ class Stage:
         self._worker = psutil.Process(pid)
 
     def rest(self) -> None:
-        """Until both sleep. (While they are traced a call that is being looked at is no sleep.)"""
+        """Wait until both sleep. (While they are traced, a call that strace looks at is no sleep.)"""
         for process in (self._acceptor, self._worker):
             eventually(lambda each=process: each.status() == psutil.STATUS_SLEEPING, f"{process} sleeps")
 
@@ -139,7 +139,7 @@ def staged(serve: Serve, gate: Gate, tmp_path: Path) -> Iterator[Callable[[int],
 
 
 def between(calls: list[Call], pattern: str) -> list[Call]:
-    """From the first call that matches up to the next that does, without it."""
+    """The calls from the first one that matches up to the next that does, without that one."""
     begin, end = (at for at, call in enumerate(calls) if re.match(pattern, f"{call.name} {call.arguments}"))
     return calls[begin:end]
 

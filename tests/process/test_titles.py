@@ -20,7 +20,7 @@ pytestmark = pytest.mark.own("gunicorn's titles need a package beside it")
 
 
 def shown(pid: int) -> list[str]:
-    """As the kernel tells it: psutil takes a title apart at its spaces."""
+    """The title as the kernel shows it: psutil takes a title apart at its spaces."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
     except (FileNotFoundError, ProcessLookupError):

@@ -19,9 +19,9 @@ pytestmark = pytest.mark.own("the process tree is stanchion's")
 
 QUICK = [signal.SIGINT, signal.SIGQUIT]
 QUICK_S_MAX = 5
-"""As crates/stanchion-sys/src/signal/asked.rs has it."""
+"""The limit of crates/stanchion-sys/src/signal/asked.rs."""
 DUMP = 62
-"""As crates/stanchion-sys/src/signal.rs has it."""
+"""The signal number of crates/stanchion-sys/src/signal.rs."""
 
 HOOKS = """\
 from rendezvous import announce

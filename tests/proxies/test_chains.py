@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 CLIENT = "127.0.0.5"
-"""Not where proxies connect from, nor one that is believed."""
+"""The client's address: no proxy connects from it, and the server does not believe it."""
 
 HAPROXY = """
 global
@@ -182,7 +182,7 @@ def test_checks_of_haproxy_are_its_own(serve: Serve, before: Front) -> None:
 
 
 def test_both_add_to_the_forwarded_header(serve: Serve, before: Front) -> None:
-    """And the client has written some before."""
+    """The client has sent a Forwarded header of its own."""
     log = ("--access-logfile", "-", "--access-logformat", "%({client}x)s!")
     server = serve("echo:raw", "--forwarded-header", "forwarded", *log)
     # As `option forwarded` of later versions does.

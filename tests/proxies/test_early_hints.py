@@ -63,7 +63,7 @@ def final(wire: Wire) -> Response:
 def test_an_app_that_gives_hints_is_served_behind_any_proxy(
     serve: Serve, before: Before, kind_of_proxy: str, interface: str
 ) -> None:
-    """Also over connections that the proxy keeps."""
+    """They go through also over connections that the proxy keeps."""
     app, path = APPS[interface]
     proxy = before(kind_of_proxy, serve(app, "--interface", interface))
     with Wire.connect(proxy.address) as wire:

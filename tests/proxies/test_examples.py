@@ -131,7 +131,7 @@ def test_events_and_websockets_go_through_as_they_come(behind: Behind) -> None:
 
 
 async def hear_echoes(shop: Shop) -> None:
-    """In one thread: `ssl` loses bytes when one thread reads and another one writes (python/cpython#143756)."""
+    """The talk is in one thread: `ssl` loses bytes when one thread reads and another writes (python/cpython#143756)."""
     async with connect(f"wss://{shop.place}/echo", ssl=shop.context, subprotocols=["chat"], proxy=None) as talk:
         for message in ("héllo of chat", b"\7" * 100_000):
             await talk.send(message)

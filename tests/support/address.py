@@ -17,7 +17,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """From the form servers log: `http://127.0.0.1:8000`, `http://[::1]:8000`, `unix:/path`, `unix:@name`."""
+        """Parse the form that servers log: `http://127.0.0.1:8000`, `http://[::1]:8000`, `unix:/path`, `unix:@name`."""
         if text.startswith("unix:"):
             return cls(path=text.removeprefix("unix:"))
         found = re.fullmatch(r"(?:https?://)?(?:\[(?P<v6>[^]]+)\]|(?P<v4>[^:]+)):(?P<port>\d+)", text)

@@ -117,7 +117,7 @@ class Admin:
     """Answers each connection's request with the same bytes, until told others."""
 
     def __init__(self, path: Path | None = None) -> None:
-        """At a unix socket, or without a path at a free port of the loopback."""
+        """Listen at a unix socket, or without a path at a free port of the loopback."""
         self.targets: list[str] = []
         self._changed = threading.Condition()
         self._may_answer = threading.Event()
@@ -142,7 +142,7 @@ class Admin:
         self._may_answer.clear()
 
     def wait_looks(self, more: int) -> None:
-        """Until it has been asked that many times more than now."""
+        """Wait until it has been asked that many times more than now."""
         with self._changed:
             wanted = len(self.targets) + more
             assert self._changed.wait_for(lambda: len(self.targets) >= wanted, PATIENCE_S), self.targets

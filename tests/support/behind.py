@@ -30,7 +30,7 @@ class Shop:
     home: Path
     authority: Authority
     port: int
-    """Of clients without TLS, and the next one of those with TLS."""
+    """The proxy's port for clients without TLS; the next port is for clients with TLS."""
 
     @property
     def socket(self) -> Path:

@@ -86,7 +86,7 @@ class Collector:
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def says(self, status: int, rejects: int = 0) -> None:
-        """From now on: this status, and that so many spans were rejected."""
+        """Answer from now on with this status, and that so many spans were rejected."""
         self._status, self._rejects = status, rejects
 
     def hold(self) -> None:
@@ -97,7 +97,7 @@ class Collector:
         self._may_answer.set()
 
     def wait_asked(self, count: int) -> list[int]:
-        """Until it has been sent that many messages; the statuses it answers with."""
+        """Wait until it has been sent that many messages; the statuses it answers with."""
         self._wait(lambda: len(self._asked) >= count)
         return list(self._asked)
 

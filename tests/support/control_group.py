@@ -63,7 +63,7 @@ class MemoryGroup:
 
 
 FREEZER = HIERARCHIES / "freezer"
-"""Of version 1."""
+"""The freezer of version 1."""
 NEEDS_FREEZER = pytest.mark.skipif(
     not os.access(FREEZER / "cgroup.procs", os.W_OK), reason="NOT TESTED: no freezer of control groups can be had here"
 )

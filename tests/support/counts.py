@@ -18,7 +18,7 @@ class Counts:
 
     @property
     def arguments(self) -> list[str]:
-        """For the server."""
+        """Arguments for the server."""
         return ["--control", f"unix:{self.path}"]
 
     def requests(self) -> dict[str, int]:

@@ -25,7 +25,7 @@ sys.path.insert(0, {SITE!r})
 from stanchion.cli import main
 sys.exit(main())
 """
-"""As pip would have made it, for a package that is mounted and not installed."""
+"""The script that pip would have made, for a package that is mounted and not installed."""
 
 APP = """\
 import os

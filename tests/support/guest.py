@@ -150,7 +150,7 @@ class Guest:
         return netns.inside(Path(f"/proc/{self._first}/ns/net"), function)
 
     def stop(self) -> None:
-        """At once: nothing in it is worth a farewell. All of it ends with its first process (pid_namespaces(7))."""
+        """Kill it at once: nothing in it needs an orderly end. It ends with its first process (pid_namespaces(7))."""
         self._process.terminate()
         self._process.wait(PATIENCE_S)
         for group in self._groups:

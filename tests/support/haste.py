@@ -1,4 +1,4 @@
-"""For a client that must say its next word within a time that is a constant of the server's, and no setting."""
+"""Retries for a client that must send its next bytes within a time that is a constant of the server's, no setting."""
 
 import time
 from collections.abc import Callable

@@ -21,7 +21,7 @@ from support.server import APPS, Server
 from support.wire import BrokenOff, Response, Wire, request
 
 DURATION_S = float(os.environ.get("STANCHION_CHAOS_S", "2"))
-"""Of the load."""
+"""The duration of the load."""
 
 BODY_BYTES = (10, 60_000, 200_000, 700_000)
 """Small, larger than a read, larger than `--body-memory`, and larger than what is written to a spool file at once."""
@@ -40,7 +40,7 @@ HARM_SHARE = 0.03
 
 
 def seed() -> int:
-    """Of this run, printed so that it can be run again."""
+    """The seed of this run, printed so that it can be run again."""
     chosen = int(os.environ.get("STANCHION_CHAOS_SEED") or random.SystemRandom().randrange(1 << 32))
     print(f"STANCHION_CHAOS_SEED={chosen}")
     return chosen
@@ -51,7 +51,7 @@ class Account:
 
     def __init__(self) -> None:
         self.ends: collections.Counter[str] = collections.Counter()
-        """By the name under which the server is to count it."""
+        """Counts by the name under which the server is to count each end."""
         self.wrong: list[str] = []
         self.aborted = 0
         """Requests of clients that leave at any byte: how these ended is unknown."""

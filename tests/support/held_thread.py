@@ -13,7 +13,7 @@ from support.patience import PATIENCE_S
 PTRACE_SEIZE = 0x4206
 PTRACE_INTERRUPT = 0x4207
 PTRACE_DETACH = 17
-"""From linux/ptrace.h and sys/ptrace.h."""
+"""Numbers from linux/ptrace.h and sys/ptrace.h."""
 WALL = 0x40000000
 """`__WALL` of waitpid(2): also a thread that is not the first of its process."""
 CAP_SYS_PTRACE = 1 << 19

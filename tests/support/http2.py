@@ -150,7 +150,7 @@ class Talk:
         self.flush()
 
     def ping(self) -> None:
-        """Until the server has read all that it was sent."""
+        """Wait until the server has read all that it was sent."""
         self.events.clear()
         self.frames.ping(b"are you?")
         self.flush()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def sojourn_s(arrivals_s: Sequence[float], services_s: Sequence[float], servers: int) -> list[float]:
-    """From arrival to end of service of each customer, with nothing lost on the way."""
+    """The time from arrival to end of service of each customer, with nothing lost on the way."""
     free_at_s = [0.0] * servers
     times = []
     for arrival_s, service_s in zip(arrivals_s, services_s, strict=True):

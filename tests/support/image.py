@@ -142,7 +142,7 @@ def take(word: str, rest: str, context: Path, cave: Cave, image: Image) -> None:
 
 
 def run(command: str, context: Path, cave: Cave, image: Image) -> None:
-    """By a shell in the image; `--mount=type=bind` lends it a directory of the context for this step."""
+    """Run a command by a shell in the image; `--mount=type=bind` lends it a directory of the context for this step."""
     lent = re.match(r"--mount=type=bind,source=(\S+),target=(\S+) ", command)
     before = ""
     if lent:
@@ -217,7 +217,7 @@ DOCKERS_CAPABILITIES = [
 
 
 def specification(root: Path, process: dict[str, object], binds: Sequence[tuple[Path, str]]) -> dict[str, object]:
-    """As `runc spec` writes it and Docker changes it: a read-only root, a tmpfs on /tmp, a network of its own."""
+    """The file of `runc spec` as Docker changes it: a read-only root, a tmpfs on /tmp, a network of its own."""
     plain = ["nosuid", "noexec", "nodev"]
     mounts: list[dict[str, object]] = [
         {"destination": "/proc", "type": "proc", "source": "proc", "options": plain},

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MINOR_MIN = 10
-"""As `requires-python` in pyproject.toml says."""
+"""The minor version in `requires-python` of pyproject.toml."""
 MINOR_MAX = 20
 """How far names such as `python3.14` are tried."""
 
@@ -21,14 +21,14 @@ class Interpreter:
     path: Path
     minor: int
     flags: str
-    """Of its ABI; `t` is a Python without the global lock (PEP 703)."""
+    """The flags of its ABI; `t` is a Python without the global lock (PEP 703)."""
 
     def __str__(self) -> str:
         return f"3.{self.minor}{self.flags}"
 
     @property
     def tag(self) -> str:
-        """As in the name of a wheel for it."""
+        """The tag in the name of a wheel for it."""
         return f"cp3{self.minor}-cp3{self.minor}{self.flags}"
 
 

@@ -31,7 +31,7 @@ def app(environ, start_response):
 
 
 class Trial:
-    """As `stanchion.lab.trial` does it, but for the cage."""
+    """A trial as `stanchion.lab.trial` runs it, but without the cage."""
 
     def __init__(self, directory: Path, namespace: Namespace, stack: ExitStack) -> None:
         self.directory = directory
@@ -87,7 +87,7 @@ class Trial:
 
 
 def status(client: socket.socket) -> int:
-    """Of the answer, read up to the connection's end."""
+    """The status of the answer, which is read up to the connection's end."""
     answer = b""
     with client:
         while more := client.recv(4096):

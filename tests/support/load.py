@@ -26,7 +26,7 @@ class Outcome:
     sent_s: float
     """On the machine's monotonic clock, like `started_s` of apps/sleepy.py."""
     latency_s: float
-    """From the time it was due, so that a late client does not make the server look quick."""
+    """The time since it was due, so that a late client does not make the server look quick."""
     status: int
     body: bytes
     error: str = ""

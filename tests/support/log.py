@@ -83,7 +83,7 @@ class Log:
         return self.wait_for(pattern, 1, since, within_s)[0]
 
     def wait_for(self, pattern: str, count: int, since: int = 0, within_s: float = PATIENCE_S) -> list[re.Match[str]]:
-        """At least `count` lines that match."""
+        """Wait for at least `count` lines that match."""
         deadline = time.monotonic() + within_s
         while True:
             with self._changed:
@@ -103,7 +103,7 @@ class Log:
         return found
 
     def wait_end(self, within_s: float = PATIENCE_S) -> None:
-        """Until every process that could write here is gone."""
+        """Wait until every process that could write here is gone."""
         self._reader.join(within_s)
         assert not self._reader.is_alive(), f"somebody still holds the pipe after {within_s:.0f} s"
 

@@ -14,7 +14,7 @@ from support import missing
 T = TypeVar("T")
 
 CLONE_NEWNET = 0x40000000
-"""From linux/sched.h; os.setns came with Python 3.12."""
+"""The number from linux/sched.h; os.setns came with Python 3.12."""
 
 
 def inside(namespace: Path, function: Callable[[], T]) -> T:

@@ -37,7 +37,7 @@ def adapted(home: Path, upstream: str, changes: Mapping[str, str]) -> str:
 
 
 class Nginx:
-    """In the foreground and in one process, so that one signal ends all of it."""
+    """nginx in the foreground and in one process, so that one signal ends all of it."""
 
     def __init__(
         self, home: Path, upstream: str, namespace: Namespace, changes: Mapping[str, str] = MappingProxyType({})

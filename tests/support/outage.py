@@ -11,7 +11,7 @@ SEATS = 4
 WAITING_MAX = 10
 _SIZE = ("--workers", "2", "--threads", "2", "--max-waiting", str(WAITING_MAX))
 ARGUMENTS = (*_SIZE, "--timeout", "0", "--queue-timeout", "0")
-"""For the app `waiting`."""
+"""Arguments for a server of the app `waiting`."""
 
 # Each seat may have some more handed out ahead.
 _COME = 40

@@ -34,7 +34,7 @@ def adapted(home: Path, target: str) -> Path:
 
 
 class Prometheus:
-    """With its own directory, and at a port that the kernel chose."""
+    """A Prometheus with its own directory, at a port that the kernel chose."""
 
     def __init__(self, home: Path, target: str) -> None:
         assert PROMETHEUS

@@ -134,7 +134,7 @@ class Foreground:
 
 
 class Proxy(Foreground):
-    """Of a kind, before one server."""
+    """A proxy of a kind, before one server."""
 
     def __init__(self, kind: str, home: Path, port: int, upstream: Address, secret: str, patience_s: int = 5) -> None:
         name, _, laxity = kind.partition(" ")

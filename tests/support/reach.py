@@ -20,7 +20,7 @@ _MISSING = netns.unavailable() if NGINX else "nginx is not installed"
 behind_nginx = pytest.mark.skipif(bool(_MISSING), reason=f"NOT TESTED BEHIND NGINX: {_MISSING}")
 DIRECTLY, BEHIND_NGINX = "directly", "behind nginx"
 WAYS = [DIRECTLY, pytest.param(BEHIND_NGINX, marks=behind_nginx)]
-"""For `pytest.mark.parametrize`."""
+"""The ways, for `pytest.mark.parametrize`."""
 
 
 @dataclass(frozen=True)

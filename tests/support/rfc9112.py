@@ -28,7 +28,7 @@ EXTENSIONS = re.compile(
 
 LENGTH_BITS = 64
 EMPTY_LINES = 1
-"""At least so many before a request should be ignored (RFC 9112 section 2.2)."""
+"""A server should ignore at least so many before a request (RFC 9112 section 2.2)."""
 PORT_MAX = 65535
 GENEROUS_LINE_BYTES = 4000
 GENEROUS_FIELDS = 100
@@ -51,7 +51,7 @@ class Request:
 
     method: bytes
     target: bytes
-    """As `resource` has it."""
+    """The target as `resource` gives it."""
     minor_version: int = 1
     fields: list[tuple[bytes, bytes]] = field(default_factory=list)
     body: bytes = b""

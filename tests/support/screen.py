@@ -72,7 +72,7 @@ class Screen:
         return found
 
     def wait_written(self, text: str, since: int) -> None:
-        """Until this has come to the terminal, whatever it means there."""
+        """Wait until this has come to the terminal, whatever it means there."""
         eventually(lambda: self._read(0.01) or text in self.written[since:], f"{text!r} is written")
 
     def _read(self, within_s: float) -> None:

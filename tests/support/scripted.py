@@ -54,7 +54,7 @@ def scripted(script: Script, path: Path | None = None) -> Iterator[str]:
 
 
 def request_line(connection: socket.socket) -> str:
-    """Of the next request; empty, if there is none. One without a body."""
+    """The request line of the next request, which has no body; empty if there is none."""
     head = b""
     while not head.endswith(b"\r\n\r\n"):
         data = connection.recv(1)

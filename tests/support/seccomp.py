@@ -69,7 +69,7 @@ NUMBERS = {
     "waitid": 247,
     "wait4": 61,
 }
-"""Of x86-64 (asm/unistd_64.h)."""
+"""The numbers on x86-64 (asm/unistd_64.h)."""
 
 
 def unavailable() -> str:
@@ -78,7 +78,7 @@ def unavailable() -> str:
 
 
 def program(action: int) -> bytes:
-    """Of clone(2) with both flags; everything else passes (seccomp(2), struct seccomp_data)."""
+    """A filter of clone(2) with both flags; everything else passes (seccomp(2), struct seccomp_data)."""
     return packed(
         (LOAD, 0, 0, 0),
         (JUMP_EQUAL, 0, 4, SYS_CLONE_X86_64),

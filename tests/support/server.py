@@ -54,7 +54,7 @@ GTHREAD = Kind("gunicorn-gthread", (*GUNICORN.command, "--worker-class", "gthrea
 KINDS = {kind.name: kind for kind in (STANCHION, GUNICORN, GTHREAD)}
 
 UNHURRIED = ("--min-body-rate", "0")
-"""For clients that are to pause in a body: by default a stanchion waits 5 s for the first bytes of one."""
+"""Arguments for clients that pause in a body: by default a stanchion waits 5 s for its first bytes."""
 
 
 @dataclass
@@ -105,7 +105,7 @@ class Server:
         return self.launch().wait_until_ready()
 
     def wait_until_ready(self) -> "Server":
-        """And learn where it listens."""
+        """Wait, and learn where it listens."""
         self.log.wait(self.kind.ready, within_s=2 * PATIENCE_S)
         self.addresses = [
             Address.parse(text)

@@ -19,7 +19,7 @@ class Metric:
     name: str
     value: float
     kind: str
-    """As it was written: `c|@1.0`, `g`, `ms` or `h`."""
+    """The kind as it was written: `c|@1.0`, `g`, `ms` or `h`."""
     tags: str | None
 
 
@@ -56,14 +56,14 @@ class Statsd:
             self.take()
 
     def wait(self, name: str, enough: Callable[[float], bool]) -> None:
-        """Until the sum of that counter, or the last of that gauge, is enough."""
+        """Wait until the sum of that counter, or the last value of that gauge, is enough."""
         deadline = time.monotonic() + PATIENCE_S
         while not enough(self.sums()[name]) and not enough(self.gauges().get(name, -1)):
             assert time.monotonic() < deadline, f"{name} is at {self.sums()[name]}, {self.gauges().get(name)}"
             self.take()
 
     def sums(self) -> dict[str, float]:
-        """Of the counters."""
+        """The sums of the counters."""
         sums: dict[str, float] = defaultdict(float)
         for metric in self.metrics:
             if metric.kind.startswith("c"):

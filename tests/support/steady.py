@@ -21,7 +21,7 @@ PAUSE_S = 0.002
 FAILURES_KEPT_MAX = 20
 
 CLIENTS_PATIENCE_S = 3 * PATIENCE_S
-"""Of clients, who may wait for one server to end and for the next one to start."""
+"""The patience of clients, which may wait for one server to end and for the next one to start."""
 
 
 def _connect(address: Address) -> Wire:
@@ -33,7 +33,7 @@ class Tally:
     """The outcomes of the requests."""
 
     answers: Counter[str] = field(default_factory=Counter)
-    """By what was answered."""
+    """Fine answers by their text."""
     statuses: Counter[int] = field(default_factory=Counter)
     answered: int = 0
     connections: int = 0
@@ -95,7 +95,7 @@ class Steady:
         return sum(tally.failed for tallies in self._tallies.values() for tally in tallies)
 
     def answers(self) -> Counter[str]:
-        """By what was answered."""
+        """Fine answers of all clients by their text."""
         return sum((tally.answers for tallies in self._tallies.values() for tally in tallies), Counter())
 
     def statuses(self) -> Counter[int]:
@@ -121,7 +121,7 @@ class Steady:
         )
 
     def assert_no_failure(self) -> None:
-        """That each client was served all the time, and nothing failed; the figures are printed."""
+        """Assert that each client was served all the time, and nothing failed; print the figures."""
         for name, tallies in self._tallies.items():
             answered, connections = sum(one.answered for one in tallies), sum(one.connections for one in tallies)
             failed = sum(one.failed for one in tallies)

@@ -24,7 +24,7 @@ NO_CALL = re.compile(r"(\+\+\+|---) ")
 class Call:
     name: str
     arguments: str
-    """With the path, or the kind, of each descriptor behind its number."""
+    """The arguments, with the path, or the kind, of each descriptor behind its number."""
     result: str
     error: str = ""
 
@@ -62,7 +62,7 @@ def tracing(pids: list[int], directory: Path) -> Iterator[None]:
 
 
 def calls(directory: Path) -> dict[int, list[Call]]:
-    """By thread, those that have returned, in their order."""
+    """The calls of each thread that have returned, in their order."""
     found = {}
     for path in directory.glob("calls.*"):
         found[int(path.suffix[1:])] = [call for line in path.read_text().splitlines() for call in parsed(line)]

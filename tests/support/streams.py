@@ -10,7 +10,7 @@ from support.http2 import LAST_OF_ALL, Answer, Talk
 from support.patience import PATIENCE_S
 
 STREAMS_MAX = 6
-"""At once on a connection."""
+"""The most streams at once on a connection."""
 INTERNAL_ERROR = 2
 
 

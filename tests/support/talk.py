@@ -35,14 +35,14 @@ ENDS = {
     (1011, "the app has failed"): ("closed_by_server", "broken_off"),
     (1012, "the server restarts"): ("closed_by_server", "cut_at_shutdown"),
 }
-"""By the close frame that its client hears: how a session is to be counted, and its request."""
+"""How a session and its request are to be counted, by the close frame that its client hears."""
 REFUSED = {
     (502, b"the worker died while it answered"): "refused_worker_died",
     # Another session has spoiled the slot of this handshake.
     (502, b"the worker gave no answer"): "refused_no_answer",
     (503, b"as many WebSockets are open as worker_sessions allows"): "refused_sessions_full",
 }
-"""By the status that answers a handshake, and the reason: how its request is to be counted."""
+"""How the request of a handshake is to be counted, by the status and the reason in its answer."""
 SAID = ("close", "return", "raise")
 """Words by which the app ends it."""
 
@@ -166,13 +166,13 @@ class _Session:
         """Sent, and not heard yet."""
         self.heard = 0
         self.said = ""
-        """By which word the app was asked to end it."""
+        """The word by which the client has asked the app to end the session."""
 
     def __str__(self) -> str:
         return f"session of client {self._name}, {self.heard} heard, {len(self.waiting)} on the way, said {self.said!r}"
 
     def talk(self, client: WebSocket) -> object:
-        """Until there is a close frame, the end without one, or what is not to be heard now."""
+        """Talk until a close frame comes, an end without one, or a message that is not to be heard now."""
         while True:
             while client.is_open and self._left and self._ahead_bytes < AHEAD_BYTES:
                 self._left -= 1

@@ -30,7 +30,7 @@ countryName = optional
 organizationName = optional
 commonName = supplied
 """
-"""By which openssl-ca(1) issues certificates: it alone can say from when to when they are valid."""
+"""The configuration of openssl-ca(1), which issues certificates: it alone can set from when to when they are valid."""
 KEYS = {
     "ecdsa": ("-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"),
     "rsa": ("-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"),

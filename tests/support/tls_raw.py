@@ -20,7 +20,7 @@ PSK, EARLY, VERSIONS, COOKIE, MODES, LATE_AUTH, SHARES, RENEGOTIATION = 41, 42, 
 X25519, P256, P384, HYBRID = 29, 23, 24, 0x11EC
 SUITES_1_3 = (0x1301, 0x1302, 0x1303)
 SUITES_1_2 = (0xC02B, 0xC02C, 0xCCA9, 0xC02F, 0xC030, 0xCCA8)
-"""By ECDHE, with certificates of ECDSA and then of RSA."""
+"""Suites with ECDHE, for certificates of ECDSA and then of RSA."""
 FALLBACK, SECURE = 0x5600, 0x00FF
 """Suites that are signals (RFC 7507, and RFC 5746 section 3.3)."""
 HELLO_RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
@@ -36,7 +36,7 @@ def vector(data: bytes, length_bytes: int = 2) -> bytes:
 
 
 def message(kind: int, body: bytes) -> bytes:
-    """Of a handshake."""
+    """A handshake message."""
     return bytes([kind]) + vector(body, 3)
 
 
@@ -79,7 +79,7 @@ class Hello:
     """More extensions, as they are."""
 
     def __or__(self, extensions: dict[int, bytes | None]) -> "Hello":
-        """With these extensions, or without where there is none."""
+        """The hello with these extensions, and without those whose body is None."""
         merged = {kind: body for kind, body in (self.extensions | extensions).items() if body is not None}
         return replace(self, extensions=merged)
 
@@ -121,9 +121,9 @@ class Answer:
     compression: int = 0
     extensions: dict[int, bytes] = field(default_factory=dict)
     messages: tuple[int, ...] = ()
-    """Of its first flight, as far as they are not encrypted."""
+    """The kinds of its first flight's messages, as far as they are not encrypted."""
     kinds: tuple[int, ...] = ()
-    """Of the records that came."""
+    """The types of the records that came."""
     fails_in_secret: bool = False
     """Its first encrypted record is as short as an alert (RFC 8446 section 5.2: two bytes, their type and the tag)."""
 
@@ -141,13 +141,13 @@ class Answer:
 
 
 def name_of(level: int, description: int) -> str:
-    """Of an alert; a warning says that it is one."""
+    """The name of an alert; a warning has `warning` before it."""
     name = AlertDescription.toRepr(description) or str(description)
     return str(name) if level == 2 else f"warning {name}"
 
 
 def read_records(sock: socket.socket) -> list[tuple[int, bytes]]:
-    """Until the server ends, sends an alert, or says that it is done: by ServerHelloDone, or by encrypted words."""
+    """Read until the server ends, sends an alert, or is done: with ServerHelloDone, or with encrypted records."""
     data, found = b"", []
     with contextlib.suppress(ConnectionResetError):
         while some := sock.recv(1 << 16):
@@ -217,5 +217,5 @@ def ask(sock: socket.socket, said: Hello | bytes) -> Answer:
 
 
 def first_words(target: Target, hello: Hello | bytes) -> Answer:
-    """Of a server, to a connection of its own."""
+    """The server's answer to this hello, over a new connection."""
     return ask(target.server.address.connect(), hello)

@@ -20,9 +20,9 @@ from support.tlslite import (
 from support.wire import request
 
 Messages = Callable[[int, int, bytes], Iterable[tuple[int, bytes]]]
-"""Of a message before it is encrypted, by its number from 0, its content type and its bytes, those that are sent."""
+"""The messages to send in place of one, before encryption, by its number from 0, its content type and its bytes."""
 Records = Callable[[int, bytes], Iterable[bytes]]
-"""Of a record by its number from 0 and its bytes, those that are sent."""
+"""The records to send in place of one, by its number from 0 and its bytes."""
 
 
 class Socket:

@@ -92,7 +92,7 @@ class Breaker:
         self._send(ClientHello().create((3, 3), bytearray(32), bytearray(), suites))
 
     def send_key_update(self) -> None:
-        """And asks for one (RFC 8446 section 4.6.3)."""
+        """Send a KeyUpdate that asks for one in return (RFC 8446 section 4.6.3)."""
         for _ in self.tls.send_keyupdate_request(KeyUpdateMessageType.update_requested):
             raise AssertionError("the socket blocks")
 

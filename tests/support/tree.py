@@ -1,4 +1,4 @@
-"""Which process of a stanchion server plays which part, found out from outside: no name or log line is trusted."""
+"""The part that each process of a stanchion server plays, found out from outside, without its names and log lines."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ class Tree:
 
 
 def tree(server: Server, gate: Gate, seat_count: int) -> Tree:
-    """Of a server of `waiting:app`: workers answer, the acceptor has the connections, the template is who is left."""
+    """The parts of a server of `waiting:app`: workers answer, the acceptor has connections, one is the template."""
     acceptor = server.acceptor()
     known = {server.pid, acceptor.pid} | {seat.pid for seat in seats(server, gate, seat_count)}
     rest = [process for process in server.processes() if process.pid not in known]

@@ -42,7 +42,7 @@ def untaken_bytes(sock: socket.socket) -> int:
 
 
 def _queues(sock: socket.socket) -> tuple[int, int]:
-    """At the server's end the bytes to be sent and those to be read (proc_net_tcp in the kernel's documentation)."""
+    """The bytes to send and the bytes to read at the server's end (proc_net_tcp in the kernel's documentation)."""
     table = Path("/proc/net/tcp6" if sock.family == socket.AF_INET6 else "/proc/net/tcp")
     ends = [_end(sock.getpeername()), _end(sock.getsockname())] if _is_connected(sock) else []
     for line in table.read_text().splitlines():
@@ -62,7 +62,7 @@ def _is_connected(sock: socket.socket) -> bool:
 
 
 def _end(address: tuple[str, int]) -> str:
-    """As the table spells an address: words of four bytes in the machine's order."""
+    """An address as the table spells it: words of four bytes in the machine's order."""
     host, port = address[:2]
     packed = socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
     return "".join(f"{word:08X}" for word in struct.unpack(f"={len(packed) // 4}I", packed)) + f":{port:04X}"

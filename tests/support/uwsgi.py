@@ -10,7 +10,7 @@ def packet(variables: Iterable[tuple[str, str]], body: bytes = b"") -> bytes:
 
 
 def request(method: str = "GET", path: str = "/", body: bytes = b"", **more: str) -> bytes:
-    """As nginx sends it with Debian's uwsgi_params."""
+    """A packet as nginx sends it with Debian's uwsgi_params."""
     variables = {
         "QUERY_STRING": "",
         "REQUEST_METHOD": method,

@@ -43,19 +43,19 @@ class Victim:
         return self.named("stanchion-tmpl")
 
     def named(self, name: str) -> Iterator[psutil.Process]:
-        """By what they call themselves: the master tells only who its workers are."""
+        """The processes with this name: the master reports only the pids of its workers."""
         for process in self.server.processes():
             with contextlib.suppress(psutil.NoSuchProcess):
                 if process.name() == name and process.status() != psutil.STATUS_ZOMBIE:
                     yield process
 
     def workers(self) -> list[psutil.Process]:
-        """As the master knows them."""
+        """The workers that the master knows."""
         pids = {worker["pid"] for worker in self.counts.workers()}
         return [process for process in self.server.processes() if process.pid in pids]
 
     def has_workers_that_stay(self) -> bool:
-        """As many as there are to be, and none that will be replaced, which would be beside its successor for a while.
+        """Whether there are as many workers as wanted, and none that will be replaced: its successor would be beside it.
 
         That happens a second after an app has closed all descriptors, its worker's channel to the master with them.
         """

@@ -158,7 +158,7 @@ def seen(server: Server) -> list[Any]:
 
 
 def sessions(counts: Counts) -> dict[str, int]:
-    """In which ways sessions have begun and ended."""
+    """The counts of the ways in which sessions have begun and ended."""
     prefix = "sessions_"
     events = counts.events()
     return {name.removeprefix(prefix): count for name, count in events.items() if name.startswith(prefix) and count}

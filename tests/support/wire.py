@@ -152,7 +152,7 @@ class Wire:
         return response
 
     def read_slowly(self, bytes_each: int = READ_BYTES, pause_s: float = 0.0) -> None:
-        """From now on read in such pieces, with a pause before each."""
+        """Read in such pieces from now on, with a pause before each."""
         self._each, self._pause_s = bytes_each, pause_s
 
     def head(self) -> Response:

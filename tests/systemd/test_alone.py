@@ -53,7 +53,7 @@ class Shop:
         return self.guest.inside(lambda: subprocess.run(command, capture_output=True, text=True, check=False))
 
     def subject(self) -> str:
-        """Of the certificate that is served, its serial number."""
+        """The serial number of the certificate that the server shows."""
         told = self.curl("--write-out", "%{certs}", "--output", "/dev/null", f"https://{NAME}/").stdout
         return next(line for line in told.splitlines() if line.startswith("Serial Number:"))
 

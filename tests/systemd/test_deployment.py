@@ -16,7 +16,7 @@ from support.patience import PATIENCE_S, eventually
 
 EXIT_APP_LOAD = 4
 WATCHDOG_S = 6
-"""Not less, or a master that gets no core would be taken for one that hangs."""
+"""With less, systemd would take a master that gets no core for one that hangs."""
 ENDED_S = WATCHDOG_S + 2 * PATIENCE_S
 """When systemd has started another one in the place of one that hangs."""
 BROKEN = "import there_is_no_such_module"
@@ -149,7 +149,7 @@ def test_a_stop_lets_requests_end(serving: Deployment) -> None:
 
 
 def assert_stops(serving: Deployment) -> None:
-    """With requests in flight, each of which is answered."""
+    """Stop the service with requests in flight: each is answered."""
     main = serving.main()
     wires = serving.held()
     stop = serving.guest.start("systemctl", "stop", "stanchion.socket", "stanchion.service")
@@ -189,7 +189,7 @@ def test_a_master_that_dies_or_hangs_is_replaced_and_clients_that_come_meanwhile
 
 
 def watch_closely(deployment: Deployment) -> None:
-    """For a few seconds, in place of 30."""
+    """Set a watchdog of a few seconds, in place of 30."""
     folder = deployment.guest.path("/etc/systemd/system/stanchion.service.d")
     folder.mkdir()
     (folder / "watchdog.conf").write_text(f"[Service]\nWatchdogSec={WATCHDOG_S}\n")

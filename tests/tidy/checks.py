@@ -33,7 +33,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "stanchion-py": {"stanchion-server", "stanchion-http", "stanchion-exchange", "stanchion-sys"},
 }
-"""Which of our crates each may name."""
+"""For each crate, the crates of ours that it may name."""
 
 PURE = {
     "stanchion-line": set[str](),
@@ -58,7 +58,7 @@ OWNERS = {
     "rustls": {"stanchion-tls"},
     "rustls-pki-types": {"stanchion-tls"},
 }
-"""Which of our crates may name a foreign one."""
+"""For each foreign crate, the crates of ours that may name it."""
 
 HTTP_PARSERS: dict[str, tuple[str, ...]] = {
     "h2": ("crates/stanchion-server/src/acceptor/connections/",),

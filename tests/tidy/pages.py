@@ -19,7 +19,7 @@ def links_name_headings(root: Path) -> list[str]:
 
 
 def headings(page: Path) -> set[str]:
-    """As GitHub and the web site name them."""
+    """The anchors of a page's headings, as GitHub and the web site name them."""
     titles = re.findall(r"^#+ +(.*?) *$", CODE.sub("", page.read_text()), re.MULTILINE)
     plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).lower() for title in titles)
     return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in plain}

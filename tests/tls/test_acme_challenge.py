@@ -28,7 +28,7 @@ def webroot(tmp_path: Path) -> Path:
 
 
 def put(webroot: Path, name: str, text: str) -> None:
-    """As certbot's plugin webroot does it, which makes the folders and removes them in the end."""
+    """Write the file as certbot's plugin webroot does, which makes the folders and removes them in the end."""
     folder = webroot / WHERE[1:]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(text)

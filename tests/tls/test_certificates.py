@@ -1,4 +1,4 @@
-"""Which certificate a client gets, and which ones clients have to show."""
+"""The certificate that a client gets, and the ones that clients have to show."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.own("other servers have no SNI, and other ways to reloa
 
 
 def subject(wire: Wire) -> str:
-    """Of the certificate that the server has shown."""
+    """The subject of the certificate that the server has shown."""
     assert isinstance(wire.sock, ssl.SSLSocket)
     shown = wire.sock.getpeercert()
     assert shown

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.own("other servers have other ways to tell what has bec
 
 MIB = 1 << 20
 SENT_BYTES = 70_000
-"""Of a body: an upload that is streamed joins the line by then."""
+"""So much of a body is sent first: an upload that is streamed joins the line by then."""
 ALERT = b"\x15\x03\x03\x00\x02\x02\x50"
 """Without encryption: an internal error, which is fatal (RFC 8446 section 6)."""
 UPLOAD = request("POST", "/text/plain", [f"Content-Length: {MIB}"])
@@ -216,7 +216,7 @@ def test_a_handshake_that_fails_ends(said: bytes, sync_shop: Shop, authority: Au
 
 
 EMPTY_RECORDS = 31
-"""In a row: rustls ends a connection that sends more of them without a byte."""
+"""Empty records in a row: rustls ends a connection that sends more of them without a byte."""
 WORDS = 400
 """Bytes, with that many empty records before each: some times as many bytes as a turn has."""
 
@@ -231,7 +231,7 @@ def send_almost_nothing(client: Breaker, data: bytes) -> None:
 
 @pytest.mark.parametrize("version", [TLS_1_2, TLS_1_3], ids=["1.2", "1.3"])
 def test_records_without_plaintext_end_turns_and_nothing_else(version: tuple[int, int], sync_shop: Shop) -> None:
-    """In a head, and in a body: the server reads the bytes behind them."""
+    """They come in a head, and in a body: the server reads the bytes behind them."""
     with Breaker(sync_shop.server.address, version) as client:
         wire = sync_shop.wire(client)
         send_almost_nothing(client, request("GET", "/text/plain?len=5", [f"X-Long: {'x' * WORDS}"]))

@@ -21,7 +21,7 @@ pytestmark = [
 
 MIB = 1 << 20
 P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
-"""Of the group that the key is of (FIPS 186-5)."""
+"""The order of the key's group (FIPS 186-5)."""
 
 
 def test_only_the_acceptor_has_the_key_in_memory(serve: Serve, authority: Authority, pair: Pair) -> None:

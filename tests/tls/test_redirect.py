@@ -94,7 +94,7 @@ def test_without_tls_of_its_own_it_needs_a_port(serve: Serve, build: Serve) -> N
 def test_without_a_port_of_its_own_for_tls_it_needs_one(
     build: Serve, pair: Pair, tmp_path: Path, bind: tuple[str, ...]
 ) -> None:
-    """Or those would be served in clear text who were to be sent on."""
+    """Otherwise the server would serve clients in clear text that it is to redirect."""
     where = [word for one in bind for word in ("--bind", one.format(tmp=tmp_path))]
     server = build("hello:app", *pair.arguments(), *where, "--redirect-to-https", "auto", bind=None).launch()
     assert server.exit_code() == 5

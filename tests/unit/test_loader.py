@@ -410,7 +410,7 @@ def test_a_lazy_module_is_not_woken(monkeypatch):
 
 
 def test_what_only_says_that_it_is_a_module_is_not_watched(monkeypatch):
-    """As `_cffi_backend.Lib` does, of which the package cryptography has one."""
+    """`_cffi_backend.Lib` does so, of which the package cryptography has one."""
 
     class Lib:
         __slots__ = ()

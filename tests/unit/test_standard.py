@@ -1,4 +1,4 @@
-"""Which standard modules the server means, whatever lies in the app's directory."""
+"""The server imports the standard library's modules, whatever files lie in the app's directory."""
 
 import ast
 import subprocess

@@ -62,7 +62,7 @@ def test_a_file_meant_for_the_clients_of_a_killed_acceptor_is_not_kept_by_the_ne
 
 @contextlib.contextmanager
 def out_of_descriptors(process: psutil.Process) -> Iterator[None]:
-    """As if all that the process may have were open (setrlimit(2): the limit is one more than the highest)."""
+    """The process can open no more descriptors (setrlimit(2): the limit is one more than the highest)."""
     limits = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
     try:

@@ -19,7 +19,7 @@ REQUESTS = 100
 
 
 def served(server: Server, within_s: float) -> int:
-    """Of so many requests, each over a connection of its own, how many get the app's answer, and the right one."""
+    """How many requests, each over a connection of its own, get the app's answer, and the right one."""
     right = 0
     for number in range(REQUESTS):
         with contextlib.suppress(BrokenOff, ConnectionError, TimeoutError), server.connect() as wire:

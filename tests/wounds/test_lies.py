@@ -20,7 +20,7 @@ LENGTH, TWICE = str(len(FORGED)), str(2 * len(FORGED))
 
 
 def length(value: str) -> str:
-    """As it stands in the head of an answer."""
+    """The line of Content-Length in the head of an answer."""
     return f"Content-Length: {value}\r\n"
 
 
@@ -103,7 +103,7 @@ def test_a_worker_that_lies_about_its_answer_is_found_out(liar: tuple[Server, Ga
 
 
 def test_an_honest_answer_of_the_same_app_arrives(liar: tuple[Server, Gate]) -> None:
-    """That is: the lies above are what is refused, and not these fields."""
+    """This shows that the server refuses the lies above, and not these fields."""
     _, gate = liar
     with liar[0].connect() as wire:
         tell(liar, wire, "X-Value: ", "X-Nicer: ")
@@ -172,7 +172,7 @@ def test_a_worker_that_blames_its_client_for_what_it_cannot_have_done_is_found_o
 
 @pytest.mark.parametrize("code", [1007, 1009])
 def test_a_client_may_be_blamed_for_what_it_has_compressed(blamer: tuple[Server, Gate], code: int) -> None:
-    """That is: what is refused above is not the record."""
+    """This shows that the server does not refuse the record above as such."""
     before = found_out(blamer[0])
     assert told_after_blame(blamer, OFFER, code) == code
     assert found_out(blamer[0]) == before

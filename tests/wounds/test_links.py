@@ -207,7 +207,7 @@ def test_a_log_whose_directory_is_swapped(home: Path, theirs: Path, victim: Path
 
 
 def test_a_log_on_a_way_that_others_may_move(home: Path, theirs: Path, server: Server) -> None:
-    """As /var/log is on some systems, where syslog's group may write. No link is followed there."""
+    """On some systems syslog's group may write in /var/log. The server follows no link there."""
     logs = theirs / "logs"
     logs.mkdir()
     (home / "c.py").write_text(f"bind = '127.0.0.1:0'\naccesslog = '{logs}/access.log'\n")

@@ -71,7 +71,7 @@ def test_what_a_config_file_imports_from_there(home: Path, theirs: Path) -> None
 @pytest.mark.parametrize("whose", ["file", "package", "cache", "cached"])
 @pytest.mark.parametrize("how", ["python:", "import"])
 def test_a_module_of_others_in_a_directory_of_roots(how: str, whose: str, home: Path) -> None:
-    """As `COPY --chown=app . .` into a directory of root's makes it."""
+    """`COPY --chown=app . .` into a directory of root's makes such a module."""
     package = home / "conf"
     package.mkdir()
     (package / "__init__.py").touch()

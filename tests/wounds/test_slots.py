@@ -11,9 +11,9 @@ from support.server import Serve
 from support.wire import request
 
 SLOTS = 2
-"""Of a server with one worker of one thread: the request it answers, and one ahead."""
+"""The slots of a server with one worker of one thread: the request it answers, and one ahead."""
 HANDED_OUT_MAX = 8
-"""To the only seat at once, while requests are short."""
+"""The most requests handed out to the only seat at once, while requests are short."""
 LAST_CHUNK = b"0\r\n\r\n"
 
 

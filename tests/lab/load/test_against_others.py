@@ -104,7 +104,7 @@ def test_the_same_becomes_of_requests(tool: str, load: dict[str, Any], start: St
 
 @CASES
 def test_neither_flatters_the_server(tool: str, load: dict[str, Any], start: Start, tmp_path: Path) -> None:
-    """By rank, no latency is below what the server took; how far above it is, the machine decides."""
+    """Rank by rank, no latency is below the time the server took; how far above depends on the machine."""
     own, other = both(tool, load, start, 0, tmp_path)
     assert own.figures["served"] == other.figures["served"] == 200
     took_ms = sorted([*range(5, 105)] * 2)

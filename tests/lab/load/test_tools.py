@@ -187,7 +187,7 @@ def test_a_rate_lasts_as_long_as_it_should(tool: str, tmp_path: Path) -> None:
     ids=["poisson", "rate", "clients", "unix", "paths", "kept", "stays"],
 )
 def test_what_a_tool_cannot_it_says(tool: str, load: dict[str, Any], address: str, tmp_path: Path) -> None:
-    """By the table of docs/lab/load-tools.md."""
+    """The table of docs/lab/load-tools.md lists these limits."""
     needs(tool)
     what = {
         "vegeta": {"rate", "unix", "paths", "kept"},

@@ -81,7 +81,7 @@ def page(rendered: Path) -> Reader:
 
 
 def size_of(png: Path) -> tuple[int, int]:
-    """As its header says (PNG, third edition, section 11.2.2)."""
+    """The size in its header (PNG, third edition, section 11.2.2)."""
     data = png.read_bytes()
     assert data.startswith(b"\x89PNG\r\n\x1a\n") and data.endswith(b"IEND\xaeB`\x82")
     width, height = struct.unpack_from(">II", data, 16)

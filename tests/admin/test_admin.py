@@ -222,7 +222,7 @@ def test_nonsense_harms_no_client(shared_admin: str) -> None:
         wire.send(b"nonsense\r\n\r\n")
         assert wire.response().status == 400
     wires = [Wire.connect(address) for _ in range(70)]
-    # As many as it has places for are served, the others closed; and the places come back.
+    # The listener serves as many as it has places for and closes the others; and the places come back.
     for wire in wires:
         wire.close()
     eventually(lambda: ask_or_none(shared_admin) == 200, "it answers again")

@@ -258,7 +258,7 @@ async def gone(scope: Message, receive: Receive, send: Send) -> None:
             last = raised
     announce("over")
     if last is not None:
-        # As frameworks do.
+        # Frameworks do so.
         raise RuntimeError("the client is gone") from last
 
 

@@ -133,7 +133,7 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
     await piece(send)
     match path:
         case "/raw/rows":
-            # As Datasette exports a table: it prints each failure, and sends it to the client.
+            # Datasette exports a table so: it prints each failure, and sends it to the client.
             announce("begun")
             await asyncio.to_thread(wait_for_pass)
             try:
@@ -155,7 +155,7 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
                     await asyncio.sleep(PERIOD_S)
             except OSError as failure:
                 announce("raised")
-                # As task groups and frameworks do.
+                # Task groups and frameworks wrap it so.
                 wrapped = RuntimeError("the stream has failed")
                 wrapped.__cause__ = failure
                 raise BaseExceptionGroup("several", [failure, BaseExceptionGroup("more", [wrapped])]) from None

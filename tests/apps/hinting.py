@@ -42,7 +42,7 @@ WSGI_HINTS: dict[str, Callable[[], Any]] = {
     "a number": lambda: [("Link", 1)],
     "three": lambda: [("Link", "</a>", "</b>")],
     "not iterable": lambda: 7,
-    # Of ours alone.
+    # Only our server takes these.
     "mapping": lambda: {"Link": "</m.css>", "X-Other": b"2"},
     "another mapping": lambda: ChainMap({"Link": "</c.css>"}),
     "of one hop": lambda: [("Connection", "close"), ("Transfer-Encoding", "chunked"), ("Content-Length", "7"), LINK],

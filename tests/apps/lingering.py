@@ -59,7 +59,7 @@ async def asgi_app(
 ) -> None:
     if scope["type"] != "http":
         return
-    # As marimo's kernel: in a thread of the loop's own, which is not waited for.
+    # marimo's kernel does so: it runs in a thread of the loop's own, for which no code waits.
     asyncio.get_running_loop().run_in_executor(None, wait_for_ever)
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"begun"})

@@ -55,7 +55,7 @@ async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> 
             # A signal does not cut it short, but its handler runs.
             time.sleep(float(query))
         case "/hold":
-            # Until the client has had enough.
+            # The answer goes on until the client leaves.
             await answer(send, f"{pid}\n", more=True)
             await until_disconnect(receive)
             return
@@ -63,7 +63,7 @@ async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> 
             announce(f"{pid} waits")
             await asyncio.sleep(float(query))
         case "/grow":
-            # By so many MiB, each page of which is written to.
+            # The memory grows by so many MiB, and the app writes to each page.
             grown.append(b"x" * (int(query) << 20))
         case "/stop":
             asyncio.get_running_loop().stop()

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from wsgiref.types import StartResponse, WSGIEnvironment
 
-# As tests/support/gate.py does it, but opened once.
+# The same as in apps/rendezvous.py, but opened once.
 announcements = os.open(os.path.join(os.environ["GATE"], "announcements"), os.O_WRONLY)
 passes = os.open(os.path.join(os.environ["GATE"], "passes"), os.O_RDONLY)
 

@@ -44,7 +44,7 @@ DEFLATE = "--ws-per-message-deflate"
 # With a smaller window a message would take too long.
 COMPRESSED_FROM_BITS = 12
 AGREED = "permessage-deflate; server_no_context_takeover; client_no_context_takeover"
-# Of the app's messages, those that are sent as they are.
+# The server sends messages of the app's up to this length uncompressed.
 PLAIN_BYTES_MAX = 1023
 
 
@@ -257,7 +257,7 @@ def test_what_is_no_message_closes_its_websocket_and_no_other(
     assert client.closed() == code
     eventually(lambda: sessions(counts) == {"begun": 2, "closed_by_server": 1}, "it is counted")
     eventually(lambda: seen(server)[-1][::2] == [code, "OSError"], "the app is told")
-    # As long as may be.
+    # The other one sends a message of the greatest length allowed.
     other.send(FIN | DEFLATED | BINARY, deflated(bytes(1_000_000)))
     assert inflated(other.message()[1]) == bytes(1_000_000)
     assert "[ERROR]" not in server.log.text()

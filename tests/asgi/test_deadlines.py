@@ -74,7 +74,7 @@ def test_a_blocked_loop_is_named_once_with_its_stack(serve: Serve, gate: Gate) -
         gate.let_pass(1)
         assert wire.response().text == pid, "its request stays its"
         server.log.wait(rf"the event loop of worker \d \({pid}\) turns again, after ", mark)
-    # Also one that gets no core for so long is named.
+    # The log also names a loop that gets no core for so long.
     told = server.log.matches(rf"the event loop of worker \d \({pid}\) (has not turned|turns again)", mark)
     assert all(one[1] != following[1] for one, following in pairwise(told)), "once, until it turns again"
 

@@ -79,7 +79,7 @@ def test_streams_end_when_no_client_listens_any_more(serve: Serve) -> None:
             for wire in wires:
                 wire.close()
         eventually(lambda: client.get("/tasks").json() == before, "the tasks of those who have gone end")
-    # That a client leaves is no fault of the app's.
+    # A client that leaves is no fault of the app's.
     assert not server.log.matches("Traceback", since=mark)
 
 

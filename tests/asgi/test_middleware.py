@@ -51,7 +51,7 @@ def test_the_log_names_the_extension_that_a_middleware_has_dropped(serve: Serve,
     server = OURS["asyncio"].serve(serve, "middleware:app", "--pathsend", env=env)
     with server.connect() as wire:
         assert wire.get("/file", "Accept-Encoding: br").status == 500
-        # Nor does it know of this when nothing is to be compressed: that one passes it on.
+        # The middleware passes the message on when it does not compress, and the answer is whole.
         assert wire.get("/file").body == PAGE
     said = server.log.wait(r"returned before its answer was whole, at GET /file .*?\((.*)\)")[1]
     assert said.startswith("its scope offered http.response.pathsend: a middleware may drop")

@@ -46,7 +46,7 @@ def test_every_key_and_type(served: Server, flavour: Flavour) -> None:
     assert scope["headers"].startswith("[(b'host', b'test'), (b'x-a', b'1'), (b'accept', b'*/*'), (b'x-a', b'2')")
     if flavour.is_ours:
         assert scope["extensions"] == "{}"
-    # By later versions frameworks rely on what uvicorn does not do.
+    # With a later version frameworks would rely on behaviour that uvicorn does not have.
     assert scope["asgi"] == "{'version': '3.0', 'spec_version': '2.3'}"
 
 

@@ -253,7 +253,7 @@ def test_sessions_go_to_the_worker_that_has_the_fewest(serve: Serve, counts: Cou
 
 
 def test_a_worker_that_leaves_after_max_requests_closes_its_sessions(serve: Serve, counts: Counts, opens: Open) -> None:
-    # Of the next worker the last client takes two: its handshake, and its message.
+    # The last client takes two of the next worker's requests: its handshake, and its message.
     server = serve("sockets:app", *ASGI, "--max-requests", "3", "--session-grace", "1", *counts.arguments)
     for client in [opens(server) for _ in range(3)]:
         (code, _), *rest = client.until_end()
@@ -311,7 +311,7 @@ def test_sessions_of_a_killed_acceptor_are_cut_and_its_workers_go_on(
     assert quiet.until_end() == []
     with server.connect() as wire:
         wire.send(request("GET", "/seen"))
-        # As long as it takes to look four times for what is lost.
+        # In this time the acceptor looks four times for lost slots.
         assert wire.silent(4)
         gate.let_pass(1)
         answer = wire.response().json()

@@ -49,7 +49,7 @@ def test_a_chunked_upload_is_a_stream(server: Server) -> None:
         wire.send(request("POST", "/upload", ["Transfer-Encoding: chunked"]) + chunked(parts))
         answer = wire.response().json()
         assert answer["sha256"] == hashlib.sha256(CONTENT).hexdigest()
-        # And the last, empty piece of Starlette's.
+        # Starlette adds a last, empty piece.
         assert answer["pieces"] > 2
         assert wire.get("/status/200").text == "content"
 

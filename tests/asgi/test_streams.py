@@ -64,7 +64,7 @@ def test_clients_get_a_hundred_tokens_each_at_the_same_time(serve: Serve, client
         with server.connect() as asking:
             assert asking.get("/least").json() >= TOKENS - LAG_TOKENS
     whole = "".join(f"data: token {number}\n\n" for number in range(TOKENS)).encode()
-    # Of an acceptor that has to wait for a core several tokens come in one chunk.
+    # An acceptor that has to wait for a core sends several tokens in one chunk.
     assert [re.sub(rb"[0-9a-f]+\r\n(.*?)\r\n", rb"\1", each, flags=re.DOTALL) for each in got.values()] == [
         whole
     ] * clients

@@ -120,7 +120,7 @@ def test_a_room_of_channels(reach: Reaching, gate: Gate, way: str) -> None:
             blue.send("alone")
             assert blue.recv(PATIENCE_S) == "alone"
         assert gate.announcements(6) == ["left"] * 6
-        # Of another site's page no WebSocket is accepted: the app sees the Origin.
+        # The app sees the Origin, and accepts no WebSocket of another site's page.
         with pytest.raises(InvalidStatus) as refused:
             opened(here, site="http://elsewhere.example")
         assert refused.value.response.status_code == 403

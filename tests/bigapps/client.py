@@ -97,7 +97,7 @@ class Client:
     def _content(self, file: dict[str, Any]) -> bytes:
         if "path" in file:
             return (self._home / file["path"]).read_bytes()
-        # Of many different lines, so that a byte that is lost or doubled anywhere shows.
+        # The lines all differ, so that a byte that is lost or doubled anywhere shows.
         line_count = file["bytes"] // 16
         return b"".join(b"%015d\n" % number for number in range(line_count))
 

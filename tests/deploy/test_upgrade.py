@@ -262,7 +262,7 @@ def test_ctl_says_how_an_upgrade_ended_and_then_reaches_the_new_master(serve: Se
     done = ctl(control, "upgrade")
     assert (done.returncode, done.stderr) == (0, "")
     server.follow(int(server.log.wait(UPGRADED, mark)[1]))
-    # Also while the old one is on its way out.
+    # The new master answers also while the old one is on its way out.
     assert f"master {server.pid}" in ctl(control, "status").stdout
     processes.gone(old)
     assert f"master {server.pid}" in ctl(control, "status").stdout
@@ -317,7 +317,7 @@ def test_ctl_says_why_a_new_master_did_not_come_to_run(build: Serve, tmp_path: P
     (environment / "bin").mkdir(parents=True)
     python = environment / "bin" / "python"
     python.symlink_to(os.path.realpath(sys.executable))
-    # By which an interpreter finds its packages (PEP 405).
+    # An interpreter finds its packages by this file (PEP 405).
     pyvenv = environment / "pyvenv.cfg"
     pyvenv.write_text((Path(sys.prefix) / "pyvenv.cfg").read_text())
     (environment / "lib").symlink_to(Path(sys.prefix) / "lib")

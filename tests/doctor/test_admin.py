@@ -143,9 +143,9 @@ def test_nothing_is_sent_to_a_socket_of_anybody_else(liar: Liar, at: Path, owner
 @pytest.mark.parametrize(
     ("listeners", "setting"),
     [
-        # Of the server itself: it would be a request to the app.
+        # The address is the server's own: it would be a request to the app.
         ((GUESSED,), None),
-        # By its directory, which is not ours.
+        # The path is relative to the server's directory, which is not ours.
         ((GUESSED, unix(address="s", owners=STANCHION)), "unix:s"),
         ((GUESSED,), "127.0.0.1:81"),
         # Another process listens at a part of it.

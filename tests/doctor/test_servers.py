@@ -72,7 +72,7 @@ WAITING = {"waiting": 3, "sharing": 3}
         ({"idle": 1, "waiting": 10, "sharing": 0}, []),
         ({"idle": 1, "waiting": 10, "sharing": 0, "full_lanes": ("slow",)}, ["critical"]),
         ({"idle": 1, **WAITING, "oldest_wait_us": 9 * S}, []),
-        # By its own word.
+        # The server itself reports a standstill.
         ({"idle": 1, **WAITING, "standstill": "1 of 1 seats are idle and take nothing"}, ["warning"]),
         # `max_waiting` of 0: no line at all.
         ({"idle": 1, "waiting_max": 0}, []),

@@ -253,7 +253,7 @@ class TestRootPath:
     ) -> None:
         server = serve("echo:raw", *self.OPTIONS, env={"SCRIPT_NAME": "/of-the-environment"})
         with server.connect() as wire:
-            # Also where the environ is made of that of a request before, which was for another path.
+            # This holds also where the worker makes the environ from that of a request before, for another path.
             mount, path_info = expected
             for below in ("", "/1", "/2"):
                 environ = wire.get(path + below, *sent).json()["environ"]

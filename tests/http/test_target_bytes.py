@@ -151,7 +151,7 @@ def logged(server: Server, sent: list[bytes], log: Path) -> list[str]:
             assert wire.response().status == 200, one
     lines: Callable[[], list[str]] = lambda: log.read_text().splitlines() if log.exists() else []  # noqa: E731
     eventually(lambda: len(lines()) >= len(sent), "all requests are in the log")
-    # By line feeds alone, too: what else a reader may take for the end of a line is not in it.
+    # Line feeds alone give the same count: the log has no other character that a reader may take for a line's end.
     assert log.read_text().count("\n") == len(sent)
     return lines()
 

@@ -57,7 +57,7 @@ def test_uploads_that_are_held_hold_up_no_others(uploading: Server, gate: Gate) 
     with Talk(uploading.address) as talk:
         held = [talk.begin("/late", method="POST", ends=False) for _ in range(5)]
         for number in held:
-            # Until what comes is not received, and not read any more.
+            # Send until the app does not receive, and the server does not read any more.
             while room := talk.frames.local_flow_control_window(number):
                 talk.say(number, bytes(room), ends=False)
                 talk.ping()

@@ -117,7 +117,7 @@ def test_resets_are_counted_though_the_client_has_been_told_of_the_end(serve: Se
         with Talk(server.address, is_deaf=True) as talk:
             for _ in range(101):
                 number = talk.begin("/wait")
-                # By then it is a request.
+                # After the ping the stream is a request.
                 talk.ping()
                 talk.reset(number)
             assert talk.goodbye is not None
@@ -269,7 +269,7 @@ def test_a_client_whose_heads_are_all_refused_is_sent_away(hello: Server) -> Non
         with contextlib.suppress(ConnectionResetError):
             while data := talk.sock.recv(1 << 16):
                 came += data
-    # Of the last stream that the server has answered, and why it ends (RFC 9113 section 6.8).
+    # GOAWAY has the last stream that the server has answered, and the reason (RFC 9113 section 6.8).
     assert frame(GOAWAY, 0, 0, struct.pack(">II", 1, CALM)) in came
 
 
@@ -414,7 +414,7 @@ def test_the_last_of_an_answer_has_as_much_time_as_the_rest_of_it(serve: Serve, 
     with Talk(server.address, settings={WINDOW: len(body)}) as talk:
         number = answered_by_the_last_stream(talk, gate, body)
         while not talk.answers[number].is_over:
-            # Of the socket's 200 kB it takes a second's worth, and the server has not written all before that.
+            # The client takes a second's worth of the socket's 200 kB, and the server has not written all before that.
             time.sleep(0.5)
             assert talk.hear(), len(talk.answers[number].body)
         assert talk.answers[number].body == body
@@ -427,7 +427,7 @@ def test_who_says_that_it_reads_is_not_reset_before_it_has_all(serve: Serve, gat
     sock = server.address.connect(receive_buffer_bytes=65_536)
     with Talk(server.address, settings={WINDOW: len(body)}, sock=sock) as talk:
         number = answered_by_the_last_stream(talk, gate, body)
-        # By then it is closed that has nothing more to say to one who says nothing.
+        # By then the server would have closed a connection on which it has nothing to send and hears nothing.
         time.sleep(4)
         answer = talk.answer(number)
         assert (answer.is_over, answer.body == body) == (True, True)
@@ -458,7 +458,7 @@ def test_a_client_that_floods_without_a_pause_is_sent_away_after_its_requests(se
         sock.sendall(PREFACE + frame(SETTINGS, 0, 0))
 
         def flood() -> None:
-            # Until the server ends the connection.
+            # Send until the server ends the connection.
             with contextlib.suppress(OSError):
                 for number in itertools.count(1, 2):
                     # With a request may come so much that carries nothing.

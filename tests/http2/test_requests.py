@@ -140,7 +140,7 @@ def test_http_1_1_is_spoken_as_before_also_where_it_comes_in_pieces(echo: Server
     with echo.connect() as wire:
         assert wire.get("/").json()["environ"]["SERVER_PROTOCOL"] == "HTTP/1.1"
     with echo.connect() as wire:
-        # As the preface begins.
+        # The preface of HTTP/2 begins so, too.
         for part in (b"P", b"RI"):
             wire.send(part)
         wire.send(request("PRINT", "/")[3:])

@@ -102,7 +102,7 @@ def test_who_was_accepted_meanwhile_is_served_when_the_door_closes_next(
         eventually(lambda: none_is_queued(server), f"{BURST} are accepted")
         mark = server.log.mark()
         server.signal(told)
-        # And those who are in the kernel's queue by then, or in ours.
+        # More clients come, which are in the kernel's queue by then, or in ours.
         wires += come(server, BURST, crowd)
     assert statuses(wires) == {200: 2 * BURST}
     if told == signal.SIGTERM:

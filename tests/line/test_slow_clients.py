@@ -75,7 +75,7 @@ def test_no_worker_is_ever_held(serve: Serve, tmp_path: Path, bind: str) -> None
             if number % 6 == 0:
                 # A client has its answer before the seat has been left.
                 eventually(lambda: busy_seats(control) == [], "all of these clients are slow: no worker runs for them")
-        # And none of them was given up.
+        # The server has given up none of them.
         for wire in bodies:
             wire.send(b"b")
         for wire in (*heads, *bodies):
@@ -121,7 +121,7 @@ def test_a_head_that_drips_is_seen_to_end_though_few_bytes_do_not_wake_the_accep
         assert sudden.response().body == b"alone"
         wire.send(b"\r\n\r\n")
         assert wire.response().body == b"alone"
-        # And those of the next request do.
+        # The bytes of the next request do wake the acceptor.
         assert wire.get("/one-chunk").body == b"alone"
         assert wire.ask("POST", "/one-chunk", body=b"b").body == b"alone"
         eventually(lambda: counts.open_connections() == 2, "whoever left is gone")

@@ -26,7 +26,7 @@ BOOT_FAILED = 3
 
 pytestmark = pytest.mark.own("Unicorn has it; of gunicorn's hooks none can")
 
-# As Unicorn's documentation has it, but for a shorter delay.
+# The hook of Unicorn's documentation, but with a shorter delay.
 AFTER_FORK = """
 def after_fork(server, worker):
     addr = f"127.0.0.1:{BASE + worker.nr}"

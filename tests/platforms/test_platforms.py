@@ -104,7 +104,7 @@ def test_the_command_serves_and_a_stop_answers_clients_that_have_come(
         environ = proxy.get("/", "X-Forwarded-Proto: https").json()["environ"]
         assert environ["wsgi.url_scheme"] == "https"
         if given.health_path:
-            # By the server itself, in one line of text: the app would answer anything, and with JSON.
+            # The server itself answers, in one line of text: the app would answer any path, and with JSON.
             answered = proxy.get(given.health_path)
             assert (answered.status, answered.header("Content-Type")) == (200, "text/plain; charset=utf-8")
     wires = [server.connect() for _ in range(3)]

@@ -25,7 +25,7 @@ class Borrowed:
 
     def said(self, kind: Kind, *arguments: str, env: dict[str, str] | None = None) -> list[str]:
         """Without the times, and with PID for the worker's."""
-        # By a path, since at some levels no server says where it listens.
+        # A path is known beforehand: at some levels no server says where it listens.
         bind = f"unix:{self._tmp_path}/{kind.name}"
         address = Address.parse(bind)
         server = self._build("borrowing:app", *arguments, kind=kind, bind=bind, env=env).launch()

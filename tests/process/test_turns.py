@@ -136,6 +136,6 @@ def test_the_master_withholds_watchdog_while_the_acceptor_stands_still(
         if hold is stop:
             before.send_signal(signal.SIGCONT)
         else:
-            # As a service manager does with the service: another one turns.
+            # A service manager would kill the service; here another process turns in its place.
             before.kill()
         ear.wait("WATCHDOG=1")

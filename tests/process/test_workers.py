@@ -73,7 +73,7 @@ def test_max_requests_replaces_workers_one_at_a_time_and_loses_nothing(serve: Se
 
     def ask() -> None:
         try:
-            # As many as it takes: the faster the requests, the more of them until a successor is there.
+            # Ask as often as it takes: the faster the requests, the more of them until a successor is there.
             until_s = time.monotonic() + 3 * PATIENCE_S
             with server.connect() as wire:
                 while len(pids) < 5 and time.monotonic() < until_s:

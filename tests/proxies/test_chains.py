@@ -185,7 +185,7 @@ def test_both_add_to_the_forwarded_header(serve: Serve, before: Front) -> None:
     """The client has sent a Forwarded header of its own."""
     log = ("--access-logfile", "-", "--access-logformat", "%({client}x)s!")
     server = serve("echo:raw", "--forwarded-header", "forwarded", *log)
-    # As `option forwarded` of later versions does.
+    # `option forwarded` of later versions does the same.
     adds = "http-request add-header Forwarded for=%[src]"
     haproxy = before("haproxy", server.address, mode="http", backend=adds, options="")
     front = before("nginx", haproxy, scheme="https")

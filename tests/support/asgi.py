@@ -13,7 +13,7 @@ UVICORN = Kind(
     (sys.executable, "-m", "uvicorn", "--interface", "asgi3", "--no-access-log", "--timeout-graceful-shutdown", "1"),
     r"Uvicorn running on (http://\S+|unix socket \S+)",
     r"Uvicorn running on",
-    # By default 5 s.
+    # uvicorn's default is 5 s.
     ("--timeout-keep-alive", "60"),
 )
 

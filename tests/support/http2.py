@@ -217,7 +217,7 @@ class Talk:
     def _take(self, event: Any) -> None:
         if isinstance(event, h2.events.ConnectionTerminated):
             self.goodbye = event
-            # For h2 all is over with it, though streams go on (RFC 9113 section 6.8).
+            # h2 takes the connection for ended by it, though streams go on (RFC 9113 section 6.8).
             self.frames.state_machine.state = h2.connection.ConnectionState.CLIENT_OPEN
             return
         answer = self.answers.get(getattr(event, "stream_id", None) or 0)

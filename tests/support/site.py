@@ -110,7 +110,7 @@ def seen(address: Address, mount: str = "") -> Seen:
         assert response.status == 200, response.body
         answer = response.json()
         kept = {key: answer["environ"].get(key) for key in SEEN}
-        # Of a body that there is none of, some say nothing, and some that it is empty.
+        # Without a body some servers leave these keys out, and some set them empty.
         kept = {key: value or "" if key.startswith("CONTENT_") else value for key, value in kept.items()}
         found.append({**kept, "length": answer["length"], "sha256": answer["sha256"]})
     return found

@@ -63,7 +63,7 @@ class Twisted(TLSConnection):  # type: ignore[misc]
         said = self._twist(self._number, msg.contentType, data)
         self._number += 1
         for kind, payload in said:
-            # As one record, so that what is too long for one stays so.
+            # Send it as one record, so that a payload that is too long for one stays so.
             if kind == 22:
                 self._handshake_hash.update(bytearray(payload))
             yield from self._sendMsgThroughSocket(Message(kind, bytearray(payload)))

@@ -95,7 +95,7 @@ def test_older_versions_are_refused(hello: Server) -> None:
     asked = ["openssl", "s_client", "-tls1_1", "-cipher", "DEFAULT@SECLEVEL=0", *where]
     told = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_S)
     assert told.returncode != 0
-    # By an alert of the server's, not by a client that has no such version.
+    # The server's alert ends it, not a client that has no such version.
     assert "SSL alert number" in told.stderr
 
 

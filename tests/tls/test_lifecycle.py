@@ -70,7 +70,7 @@ def test_what_is_under_way_is_answered_and_the_others_are_told_the_end(
         if number != signal.SIGTERM:
             # It may ask once more until then.
             clock.advance(1000)
-        # By close_notify: anything else raises.
+        # The server closes it by close_notify: anything else raises.
         assert idle.closed()
         gate.open()
         response = busy.response()

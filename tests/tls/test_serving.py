@@ -28,7 +28,7 @@ def test_a_connection_serves_requests_until_it_is_closed_as_tls_has_it(hello: Se
     with connect(hello) as wire:
         assert [wire.get("/").body for _ in range(3)] == [b"hello\n"] * 3
         assert wire.get("/", "Connection: close").closes()
-        # By close_notify: anything else raises.
+        # The server closes it by close_notify: anything else raises.
         assert wire.closed()
 
 
@@ -85,7 +85,7 @@ def test_what_is_neither_is_told_by_an_alert(hello: Server) -> None:
         # A message that only servers send.
         wire.send(b"\x16\x03\x01\x00\x04\x02\x00\x00\x00")
         told = wire.rest()
-        # Of type 21, and fatal (RFC 8446 section 6).
+        # The record is an alert (type 21), and fatal (RFC 8446 section 6).
         assert (told[0], told[5]) == (21, 2)
 
 

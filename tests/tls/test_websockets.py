@@ -21,7 +21,7 @@ def test_messages_go_both_ways_and_the_end_is_told(size: int, serve: Serve, auth
         assert [websocket.hear(), websocket.hear()] == [data, text]
     websocket.close()
     assert websocket.until_end() == [(1000, "")]
-    # By close_notify, else it raises.
+    # The server closes it by close_notify: anything else raises.
     assert websocket.hear() == END
     websocket.drop()
     with connect(server.address, authority.context()) as wire:

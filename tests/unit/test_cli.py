@@ -184,7 +184,7 @@ def test_the_surroundings_are_made_before_serving(home, monkeypatch, served):
     (home / "site").mkdir()
     main(["--chdir", "site", "--pythonpath", "lib,more", "-e", "GREETING=a=b", "app"])
     assert Path.cwd() == home / "site"
-    # As in gunicorn each is put before the last.
+    # Each path goes before the last one, as in gunicorn.
     assert sys.path[:3] == [str(home / "site" / name) for name in ("more", "lib")] + [str(home / "site")]
     assert os.environ["GREETING"] == "a=b"
 

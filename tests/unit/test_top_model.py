@@ -121,7 +121,7 @@ def test_a_spread_of_late_is_the_difference_of_the_buckets():
     found = lately(histogram(5, 1, 0, 7), histogram(5, 11, 90, 7))
     assert [count for _, count in found.counts] == [0, 10, 90, 0, 0]
     assert (found.count, found.max_us) == (100, None)
-    # As histogram_quantile() has it: evenly within a bucket.
+    # histogram_quantile() does the same: it spreads values evenly within a bucket.
     assert found.p50_us == pytest.approx(2_000 + 2_000 * 40 / 90)
     assert found.p99_us == pytest.approx(2_000 + 2_000 * 89 / 90)
 

@@ -148,7 +148,7 @@ def test_the_app_is_never_run_for_a_client_that_left_while_waiting(serve: Serve,
         ahead = [server.connect() for _ in range(2)]
         for wire in ahead:
             wire.send(request("GET", "/wait?ahead"))
-        # Of several connections, none is heard before another because it spoke first.
+        # The acceptor may read several connections in another order than they have sent in.
         eventually(lambda: counts.requests()["arrived"] == 3, "those before it have arrived")
         impatient.send(request("GET", "/wait?impatient"))
         last.send(request("GET", "/wait?last"))

@@ -109,7 +109,7 @@ def test_neither_flatters_the_server(tool: str, load: dict[str, Any], start: Sta
     assert own.figures["served"] == other.figures["served"] == 200
     took_ms = sorted([*range(5, 105)] * 2)
     assert all(latency_ms >= took for latency_ms, took in zip(sorted(own.latencies_ms), took_ms, strict=True))
-    # By the same ranks. The clock of a tool may tick in hundredths of a second.
+    # The figures go by the same ranks. The clock of a tool may tick in hundredths of a second.
     tick_ms = 10 if tool == "siege" else 1
     for got in (own, other):
         assert got.figures["latency_ms.p50"] >= took_ms[99] - tick_ms

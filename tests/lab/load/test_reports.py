@@ -31,7 +31,7 @@ def test_ab(name: str, expected: dict[str, float]) -> None:
     assert outcomes(figures) == expected
     assert report.words.startswith("Server Software:") and "Complete requests:      8" in report.words
     assert "X-Worker" not in report.words
-    # Of the others it does not say which latency is whose.
+    # ab does not say which latency belongs to which request of the others.
     assert len(latencies_ms) == (8 if name == "fine" else 0)
     assert ("latency_ms.p99" in figures) == (name == "fine")
 
@@ -40,7 +40,7 @@ def test_ab_latencies_and_workers() -> None:
     report = ab.read(lines("fine.ab.out"), [])
     figures, latencies_ms = ab.told(report, 0.066, (DATA / "fine.ab.tsv").read_text().splitlines())
     assert report.shares == {"1": 8}
-    # As its own table "Connection Times" has them.
+    # ab's own table "Connection Times" has the same figures.
     total = next(line.split() for line in report.words.splitlines() if line.startswith("Total:"))
     assert min(latencies_ms) == figures["latency_ms.min"] == float(total[1])
     assert max(latencies_ms) == figures["latency_ms.max"] == float(total[-1])

@@ -126,7 +126,7 @@ def test_siege_is_lifted_past_its_time(tmp_path: Path, monkeypatch: pytest.Monke
     with scripted(hangs) as address:
         got = offered("siege", address, tmp_path, connections=2, requests=2, patience_s=0.5)
         assert outcomes(got) == {LATE: 2}
-        # By its own clock it drops what is under way.
+        # When its own time is over, siege drops the requests that are under way.
         got = offered("siege", address, tmp_path, connections=2, for_s=1.0, patience_s=0.5)
         assert outcomes(got) == {}
 

@@ -1,4 +1,4 @@
-"""The admin listener: what it tells is true, and telling it never waits in the line."""
+"""The admin listener: its status is true, and a request for it never waits in the line."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The page in a real browser: it draws what the server tells, in light and in dark."""
+"""The page in a real browser: it draws the server's status, in light and in dark."""
 
 import re
 import struct

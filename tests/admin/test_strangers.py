@@ -16,7 +16,7 @@ pytestmark = pytest.mark.own("gunicorn has no such listener")
 
 PLACES = 64
 ANEW_US = 100_000
-"""The acceptor gathers what it tells once in so long at most (acceptor/admin/told.rs)."""
+"""The acceptor gathers a status once in so long at most (acceptor/admin/told.rs)."""
 HOUR_S = 3600
 
 
@@ -76,7 +76,7 @@ def test_asking_in_a_loop_has_nothing_gathered_anew_each_time(admin: Address, cl
         moments = [moment(wire) for _ in range(300)]
     steps_us = {later - earlier for earlier, later in itertools.pairwise(moments)}
     assert min(steps_us - {0}, default=ANEW_US) >= ANEW_US
-    # The server tells the same for longer if gathering took long, as on a busy machine, but not for so long.
+    # The server answers with the same status for longer if gathering took long, as on a busy machine, but not so long.
     clock.advance(HOUR_S)
     with Wire.connect(admin) as wire:
         assert moment(wire) >= moments[-1] + HOUR_S * US, "and yet it is not told for ever"

@@ -216,7 +216,7 @@ async def of_many_tasks(scope: Message, receive: Receive, send: Send) -> None:
 
 
 async def send_given_up(scope: Message, receive: Receive, send: Send) -> None:
-    """The client does not read yet: who gives up waiting loses nothing of what was sent."""
+    """The client does not read yet: an app that gives up waiting loses nothing that it has sent."""
     await send(start())
     SEEN.append(await outcome(asyncio.wait_for(send(body(b"a" * 30_000_000, True)), 0.2)))
     announce("given up")

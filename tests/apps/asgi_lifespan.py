@@ -1,4 +1,4 @@
-"""Apps with each kind of lifespan, by the variable MODE; /state tells what a request has in its state.
+"""Apps with each kind of lifespan, by the variable MODE; /state answers what a request has in its state.
 
 With AHEAD_S the clock of an event loop of asyncio's own jumps by so many seconds when the app is to shut down.
 """

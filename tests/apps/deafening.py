@@ -38,7 +38,7 @@ async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> 
 
 
 def deafen(memory: Mapping) -> None:
-    """Take from the other loop what tells others that it sleeps, and all notices, whenever they are there."""
+    """Erase the word that says that the other loop sleeps, and all notices, whenever they are there."""
     before = inboxes(memory)
     turned: list[int] = []
     # Ours does not turn meanwhile.

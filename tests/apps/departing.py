@@ -28,7 +28,7 @@ PIECE = b"x" * 1024
 
 
 async def ticks(pause_s: float = PERIOD_S) -> AsyncIterator[str]:
-    """It tells by what it is ended."""
+    """It announces the exception that ends it."""
     try:
         while True:
             yield "data: tick\n\n"

@@ -12,7 +12,7 @@ from rendezvous import announce
 from shared_memory import Mapping, exchange
 
 HEADER_BYTES = 1024
-"""Positions of the ready ring, the bell, and who sleeps."""
+"""Positions of the ready ring, the bell, and which seats sleep."""
 FIGURES_BYTES = 64 << 10
 """The part of the memory, from its start, with all but the requests and their answers."""
 WORD = struct.Struct("=Q")

@@ -1,4 +1,4 @@
-"""Sets up logging as it likes, before the server or after, and tells what has become of that."""
+"""Sets up logging as it likes, before the server or after, and answers with the outcome."""
 
 import json
 import logging

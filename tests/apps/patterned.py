@@ -1,4 +1,4 @@
-"""Long answers whose every byte tells where it stands: /whole/BYTES in one piece, with its length in the head,
+"""Long answers whose bytes show at which offset they stand: /whole/BYTES in one piece, with its length in the head,
 /iterated/BYTES/EACH in pieces without it, /measured/BYTES/EACH in pieces with it. With ?wait it waits for a pass."""
 
 import os

@@ -11,7 +11,7 @@ served = itertools.count()
 
 
 def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-    """Answers `served started_s joined_s pid`; joined is -1 where the server does not tell the wait."""
+    """Answers `served started_s joined_s pid`; joined is -1 where the server does not give the wait."""
     started_s = time.monotonic()
     number = next(served)
     time.sleep(float(parse_qs(environ["QUERY_STRING"])["ms"][0]) / 1000)

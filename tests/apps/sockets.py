@@ -1,4 +1,4 @@
-"""A WebSocket app: what it does is named by the path, or by the message that it gets. /seen tells what it saw,
+"""A WebSocket app: the path, or the message that it gets, names what it does. /seen answers what it saw,
 /hold waits until its client has gone."""
 
 import asyncio

@@ -48,7 +48,7 @@ events.onmessage = event => {
 
 @app.get("/tokens")
 async def tokens() -> StreamingResponse:
-    """Begins when all are there who are to listen."""
+    """Begins when all clients are there that are to listen."""
     client = len(sent)
     sent.append(0)
 

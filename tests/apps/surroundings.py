@@ -43,7 +43,7 @@ def orphan(_: WSGIEnvironment) -> object:
 
 
 def attack(environ: WSGIEnvironment) -> object:
-    """Turns on the process and the directory of the query, and tells the error that each attempt met, or nothing."""
+    """Attacks the process and the directory of the query, and answers with the error of each attempt, or nothing."""
     pid, _, directory = environ["QUERY_STRING"].partition("&")
     made = f"{directory}/mine"
     attempts: dict[str, Callable[[], object]] = {

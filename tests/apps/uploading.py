@@ -1,4 +1,4 @@
-"""An asynchronous app that takes uploads piece by piece, and tells the test of each."""
+"""An asynchronous app that takes uploads piece by piece, and announces each to the test."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""The lifespan of an app: who starts up, who does not have to, who cannot; what is left for requests; the end."""
+"""The lifespan of an app: apps that start up, need not, or cannot; the state that requests get; the end."""
 
 import signal
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Event loops of several workers: who gets which request, while one is blocked and when one dies."""
+"""Event loops of several workers: which loop gets a request, while one is blocked and when one dies."""
 
 import signal
 from collections import Counter

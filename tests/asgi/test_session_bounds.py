@@ -150,7 +150,8 @@ def test_a_client_whose_machine_takes_nothing_is_noticed_while_its_app_does_not_
     client.bytes(bytes(LARGE_BYTES))
 
     def is_noticed() -> bool:
-        # Less than who is seen out has, which begins then: after that what it has not read yet would be lost.
+        # Less than the time for which the server still reads from a client that it has closed, which begins then: after
+        # that, bytes that the client has not read yet would be lost.
         clock.advance(9)
         return sessions(counts).get("closed_by_server", 0) == 1
 

@@ -1,4 +1,4 @@
-"""The backlog a running stanchion has asked for, by its own word: the case that a command line does not tell."""
+"""The backlog that a running stanchion has asked for, as its status says: its command line does not always show it."""
 
 import socket
 from collections.abc import Iterator

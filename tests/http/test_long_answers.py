@@ -23,7 +23,7 @@ AROUND = [
     for more in (-1_000, -200, -1, 0, 1, 1_000)
 ]
 PATTERN = b"".join(struct.pack(">I", number) for number in range(1 << 20))
-"""The app's: every byte tells where it stands."""
+"""The app's pattern: the bytes show at which offset they stand."""
 
 
 @pytest.fixture(scope="module")

@@ -130,7 +130,7 @@ def test_large_response_in_one_piece_arrives_whole(answers: Server) -> None:
 
 @pytest.mark.own("a gunicorn worker is bound to the client it writes to")
 def test_a_slow_reader_does_not_hold_the_worker(serve: Serve) -> None:
-    """One worker; a reader who takes nothing of an answer that fits the response buffer; others are served."""
+    """One worker; a client that takes nothing of an answer that fits the response buffer; others are served."""
     server = serve("answers:app", "--response-buffer", "4000000")
     # A small buffer, or the kernel would take all of the answer.
     with Wire(server.address.connect(receive_buffer_bytes=65_536)) as slow, server.connect() as quick:

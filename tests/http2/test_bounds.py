@@ -27,7 +27,7 @@ WINDOW = 4
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING, GOAWAY, CONTINUATION, UNKNOWN = 0, 1, 2, 3, 4, 6, 7, 9, 0xBE
 
 FLOOD_BYTES_MAX = 400_000_000
-"""Far more than the server answers before it ends a connection that it has told to go."""
+"""Far more than the server answers before it ends a connection to which it has sent GOAWAY."""
 
 HEAD = [(":method", "GET"), (":scheme", "http"), (":authority", "test"), (":path", "/")]
 

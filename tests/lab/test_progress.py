@@ -1,4 +1,4 @@
-"""Where a run is, told on standard error."""
+"""The progress of a run, on standard error."""
 
 import io
 from pathlib import Path

@@ -82,7 +82,7 @@ def assert_told(response: Response, why: str) -> None:
 
 
 def ask_all(server: Server, count: int) -> set[int]:
-    """Ask at the port of all workers; who answered."""
+    """Ask at the port of all workers; the pid of the worker that answered."""
     with server.connect() as wire:
         return {pid_in(wire.get("/pid?shared")) for _ in range(count)}
 

@@ -98,7 +98,7 @@ def test_each_alert_fires_where_it_should_and_only_there(tmp_path):
 
 @pytest.fixture(scope="module")
 def target(shared_serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """host:port of an admin listener whose server has answered some requests, of an asynchronous app: it tells most."""
+    """host:port of an admin listener whose server has answered requests of an asynchronous app: it has most metrics."""
     pair = Authority(tmp_path_factory.mktemp("authority")).issue("shop.test")
     with row_of_ports(1) as port:
         admin = f"127.0.0.1:{port}"

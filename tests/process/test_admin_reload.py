@@ -1,4 +1,4 @@
-"""A reload, as those see it who look after the server: to them it is one server, and it is ready all the time."""
+"""A reload as the operator sees it: one server, which is ready all the time."""
 
 import signal
 

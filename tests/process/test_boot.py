@@ -1,4 +1,4 @@
-"""Coming up: settings from every side, the app loaded once, and a broken app told plainly."""
+"""The start: settings from every side, the app loaded once, and a plain error for a broken app."""
 
 from pathlib import Path
 

@@ -28,7 +28,7 @@ Tracks = dict[str, list[tuple[str, Told]]]
 
 
 class Record(NamedTuple):
-    """A hook that ran: in which process, and what it was given, as recorded_hooks.conf.py tells it."""
+    """A hook that ran: in which process, and its arguments, as recorded_hooks.conf.py announces them."""
 
     hook: str
     pid: int

@@ -63,7 +63,7 @@ def template(server: Server) -> int:
 
 @pytest.fixture
 def peer() -> Iterator[str]:
-    """The address of a server that tells each of its connections which one it is."""
+    """The address of a server that sends each connection its number."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         connections: list[socket.socket] = []
 

@@ -137,7 +137,7 @@ def reload(server: Server) -> None:
 
 
 def paused(serve: Serve, gate: Gate, *style: str) -> tuple[Server, set[int]]:
-    """A server whose two workers WINCH has sent away, and who they were."""
+    """A server whose two workers WINCH has sent away, and their pids."""
     server = serve("waiting:app", "-w", "2", *style, env=gate.environment)
     workers = {seat.pid for seat in seats(server, gate, 2)}
     server.signal(signal.SIGWINCH)

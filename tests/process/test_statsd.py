@@ -60,7 +60,7 @@ def test_the_metrics_are_gunicorns(serve: Serve, tmp_path: Path, family: str) ->
         if kind is STANCHION and os.geteuid() == 0:
             # It warns that the app runs as root.
             told = [one for one in told if one[0] != "pre.fix.gunicorn.log.warning"]
-        # Stanchion tells the gauge again every second.
+        # Stanchion sends the gauge again every second.
         return [(*one[:3], 0 if one[1] == "g" else one[3]) for one in told]
 
     assert gunicorns(STANCHION) == gunicorns(GUNICORN)
@@ -208,7 +208,7 @@ def test_one_acceptor_at_a_time_tells_how_it_is_and_a_reload_takes_another_prefi
             # All that the old acceptor sent until it retired has come by now.
             statsd.take_all()
             have = len(statsd.metrics)
-            # The new one tells it again and again.
+            # The new one sends it again and again.
             for _ in range(2):
                 before = len(statsd.values("new.gunicorn.workers"))
                 while len(statsd.values("new.gunicorn.workers")) == before:

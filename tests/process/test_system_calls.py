@@ -39,7 +39,7 @@ NAMES = "getrandom"
 MEMORY = "brk"
 """When the heap has been used up is not up to any one request. (crates/stanchion-server/tests counts allocations.)"""
 GROWN_MAX = 4
-# The worker: tells the acceptor that there is an answer, which sleeps; has nothing to do.
+# The worker: rings for the acceptor, which sleeps, that there is an answer; sleeps, as it has nothing to do.
 RING, SLEEP = "write <anon_inode:[eventfd]>", "futex FUTEX_WAIT"
 # The app.
 ANNOUNCE, PASS = "write announcements", "read passes"

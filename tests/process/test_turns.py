@@ -115,7 +115,7 @@ def test_the_master_withholds_watchdog_while_the_acceptor_stands_still(
         counts = Counts(tmp_path / "control")
         server = serve("hello:app", *counts.arguments, env=told | clock.environment)
         ear.wait("READY=1")
-        # Each time that its clock goes on the master tells it, as long as the acceptor turns.
+        # Each time that its clock goes on the master sends WATCHDOG=1, as long as the acceptor turns.
         for _ in range(3):
             clock.advance(1)
             ear.wait("WATCHDOG=1")

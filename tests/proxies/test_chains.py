@@ -153,7 +153,7 @@ def test_haproxy_says_that_the_client_came_by_tls(server: Server, before: Front,
 
 
 def test_haproxy_before_nginx(server: Server, before: Front) -> None:
-    """nginx takes the header, and says in fields who the client is."""
+    """nginx takes the header, and names the client in fields."""
     nginx = before("nginx", server.address, listen="proxy_protocol", client="$proxy_protocol_addr", scheme="https")
     front = before("haproxy", nginx, options="send-proxy-v2")
     seen, _ = came_from(front, *SPOOFED)

@@ -1,4 +1,4 @@
-"""Behind the real proxies of examples/behind, run as shipped: who the client is, and what goes through as it comes."""
+"""Behind the real proxies of examples/behind, run as shipped: the client's address, and streams that pass at once."""
 
 import asyncio
 import hashlib

@@ -114,7 +114,7 @@ def status(**changes: Any) -> dict[str, Any]:
 
 
 class Admin:
-    """Answers each connection's request with the same bytes, until told others."""
+    """Answers each connection's request with the same bytes, until the test sets others."""
 
     def __init__(self, path: Path | None = None) -> None:
         """Listen at a unix socket, or without a path at a free port of the loopback."""

@@ -25,7 +25,7 @@ STYLE = b"a{}" * 10_000
 
 @dataclass(frozen=True)
 class Shop:
-    """Where everything is, in place of /srv/shop, /run/shop and /etc/shop, and who issues its certificates."""
+    """The directory in place of /srv/shop, /run/shop and /etc/shop, and the issuer of the shop's certificates."""
 
     home: Path
     authority: Authority

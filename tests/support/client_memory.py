@@ -1,4 +1,4 @@
-"""The memory of clients, as the admin listener tells it."""
+"""The memory of clients, as the admin listener reports it."""
 
 import json
 import time
@@ -13,7 +13,7 @@ SMALL_BYTES = 100 << 10
 
 
 def memory(admin: Address) -> dict[str, Any]:
-    """The memory of this moment: to frequent questions the server tells an older status."""
+    """The memory of this moment: to frequent questions the server answers with an older status."""
     now_us = time.monotonic_ns() // 1000
 
     def fresh() -> dict[str, Any] | None:

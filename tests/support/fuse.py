@@ -1,4 +1,4 @@
-"""A file system in user space, which tells who asks it for what, and may stop answering (/dev/fuse, fuse(4))."""
+"""A file system in user space that records which thread asks for what, and may stop answering (/dev/fuse, fuse(4))."""
 
 import ctypes
 import errno

@@ -1,4 +1,4 @@
-"""A rendezvous between a test and the app it serves: who has arrived, and who may go on.
+"""A rendezvous between a test and the app it serves: requests announce themselves, and the test lets them go on.
 
 Two FIFOs carry it, because they need no port and end with the test's directory. The other half is apps/rendezvous.py.
 """

@@ -33,7 +33,7 @@ def passing(sockets: list[socket.socket]) -> dict[str, object]:
 
 
 class Ear:
-    """Where a server tells what it does (sd_notify(3))."""
+    """The socket to which a server sends notifications (sd_notify(3))."""
 
     def __init__(self, path: Path, patience_s: float) -> None:
         self.path = path

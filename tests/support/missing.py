@@ -3,7 +3,7 @@
 import os
 
 IS_FAILURE = "STANCHION_MISSING_IS_FAILURE"
-"""A variable that .ci/run sets for root, who can have all of it."""
+"""A variable that .ci/run sets for root, which can have all of it."""
 
 
 def allowed(why: str) -> str:

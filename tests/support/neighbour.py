@@ -1,4 +1,4 @@
-"""A program beside stanchion: who is migrated from, who starts it, who stands in front of it."""
+"""A program beside stanchion: a server to migrate from, a process manager, or a proxy in front of it."""
 
 import contextlib
 import os

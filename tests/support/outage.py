@@ -1,4 +1,4 @@
-"""An outage: each seat of a server hangs in the app, the line is full, and who comes now is refused."""
+"""An outage: each seat of a server hangs in the app, the line is full, and the server refuses new requests."""
 
 from contextlib import ExitStack
 
@@ -30,7 +30,7 @@ class Outage:
             self._held.append(self._asked("/pid?x"))
 
     def come(self) -> None:
-        """One more, who is refused."""
+        """One more client, which is refused."""
         assert self._asked("/pid?late").response().status == 503
 
     def release(self) -> list[int]:

@@ -1,6 +1,6 @@
-"""Run as a program: has the kernel treat system calls as told, then becomes the rest of the arguments. `refuse` answers
-the clone(2) of the process that borrows a template's memory with EPERM, `kill` ends the process that asks;
-`refuse:NAME` answers that call with EPERM, whatever its arguments are.
+"""A program that installs a filter of system calls, and then becomes the rest of its arguments. With `refuse` the
+kernel answers the clone(2) of the process that borrows a template's memory with EPERM, with `kill` it ends the process
+that asks; with `refuse:NAME` it answers that call with EPERM, whatever its arguments are.
 """
 
 import ctypes

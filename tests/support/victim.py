@@ -1,4 +1,4 @@
-"""A server to be broken: who plays which part in it, what it holds, and what is done to it meanwhile."""
+"""A server to be broken: the parts that its processes play, what they hold, and what is done to them meanwhile."""
 
 import contextlib
 import random
@@ -27,7 +27,7 @@ Deeds = list[tuple[float, Callable[[], object]]]
 
 @dataclass
 class Victim:
-    """A server under test, and how to find who plays which part of it now."""
+    """A server under test, and how to find which process plays which part of it now."""
 
     server: Server
     gate: Gate
@@ -55,7 +55,7 @@ class Victim:
         return [process for process in self.server.processes() if process.pid in pids]
 
     def has_workers_that_stay(self) -> bool:
-        """Whether there are as many workers as wanted, and none that will be replaced: its successor would be beside it.
+        """Whether there are as many workers as wanted, and none that will be replaced beside a successor.
 
         That happens a second after an app has closed all descriptors, its worker's channel to the master with them.
         """

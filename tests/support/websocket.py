@@ -135,7 +135,7 @@ class WebSocket:
         elif isinstance(event, CloseConnection):
             self._heard.append((int(event.code), event.reason or ""))
             if self.answers_closes:
-                with contextlib.suppress(Exception):  # who closed first has said it already
+                with contextlib.suppress(Exception):  # the side that closed first has sent its close frame already
                     self.say(event.response())
         elif isinstance(event, Ping):
             if self.answers_pings:

@@ -80,7 +80,7 @@ LAYERS_ASIDE: dict[str, set[str]] = {
     "lifecycle": {"admin", "doors", "connections", "requests"},
     "poller": {"doors", "connections"},
 }
-"""A file beside the layers -> who of them may name it."""
+"""A file beside the layers -> the layers that may name it."""
 
 UNSAFE_HOMES = (
     "crates/stanchion-sys/",

@@ -27,5 +27,5 @@ def hello(shared_serve: Serve, pair: Pair) -> Server:
 
 @pytest.fixture
 def connect(authority: Authority) -> Callable[[Server], Wire]:
-    """Connects to a server as a client who knows the authority."""
+    """Connects to a server as a client that trusts the authority."""
     return lambda server: connect_to(server.address, authority.context())

@@ -1,4 +1,4 @@
-"""Certificates that clients refuse, or soon will: who says so, and when."""
+"""Certificates that clients refuse, or soon will: where the server says so, and when."""
 
 import json
 import re

@@ -89,7 +89,7 @@ def test_a_killed_acceptor_cuts_connections_and_another_one_serves(
     with connect(server.address, authority.context()) as cut:
         worker = cut.get("/pid").body
         server.acceptor().kill()
-        # No close_notify: who waits for more is not to take it for the end.
+        # No close_notify: a client that waits for more must not take it for the end.
         with pytest.raises((ssl.SSLEOFError, ConnectionResetError)):
             cut.sock.recv(1)
     with connect(server.address, authority.context()) as wire:

@@ -1,4 +1,4 @@
-"""Sockets of a service manager, of which one is for clients who do not speak TLS yet."""
+"""Sockets of a service manager, of which one is for clients that do not speak TLS yet."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""Session tickets, as openssl(1) keeps and shows them: they outlive who has issued them."""
+"""Session tickets, as openssl(1) keeps and shows them: they outlive the process that has issued them."""
 
 import os
 import re

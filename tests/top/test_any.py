@@ -1,4 +1,4 @@
-"""`stanchion top --any` on real sockets: what waits, who owns it, what is dropped, on a screen and for scripts."""
+"""`stanchion top --any` on real sockets: waiting connections, owners and drops, on a screen and for scripts."""
 
 import contextlib
 import json

@@ -31,7 +31,7 @@ def test_each_name_of_uvicorn_has_its_place_and_a_row_in_the_docs() -> None:
 
 
 def test_all_that_is_so_by_default_in_uvicorn_may_be_said() -> None:
-    """A program may hand on what it was not told."""
+    """A program may hand on settings that it was not given."""
     defaults = {name: one.default for name, one in inspect.signature(uvicorn.run).parameters.items() if name != "app"}
     # In uvicorn these are a dict with formatters of its own.
     del defaults["log_config"]

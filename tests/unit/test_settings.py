@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 OTHER_DEFAULTS = {
     "preload_app",  # workers are forked from a template that holds the app
     "config",  # ours is shown only if it is there
-    "user",  # gunicorn shows who it runs as, we show that it stays
+    "user",  # gunicorn shows the user it runs as, we show that it stays
     "group",  # the same for the group
     "umask",  # every user may connect to gunicorn's unix sockets, to ours the owner and the group
     "proc_name",  # gunicorn's is its own name until it knows the app

@@ -32,7 +32,7 @@ def home() -> Iterator[Path]:
 
 @pytest.fixture
 def theirs(home: Path) -> Path:
-    """The user's own directory, in which modules lie that say who has run them."""
+    """The user's own directory, in which modules lie that record which user has run them."""
     theirs = home / "theirs"
     theirs.mkdir()
     for name in ("argparse", "helper"):
@@ -90,7 +90,7 @@ def test_a_module_of_others_in_a_directory_of_roots(how: str, whose: str, home: 
 
 
 def test_the_app_is_not_held_to_it(home: Path, theirs: Path) -> None:
-    """It is imported by those who are not root, from wherever it is."""
+    """Processes that are not root import it, wherever it lies."""
     (home / "app.py").write_text(
         "def app(environ, start_response):\n    start_response('200 OK', [])\n    return [b'app']\n"
     )

@@ -100,7 +100,7 @@ def test_a_slot_that_was_given_away_to_an_empty_seat_is_free_again(
 
 @pytest.mark.own("gunicorn's processes share no memory")
 def test_a_worker_that_says_that_another_sits_at_its_seat_holds_no_request_for_long(serve: Serve, gate: Gate) -> None:
-    """The scoreboard confirms it, as it is in the worker's memory too. The master has told who sits there."""
+    """The worker can write its lie into the scoreboard, too. But the master has reported which worker sits there."""
     server = serve("scribbling:app", env=gate.environment)
     with server.connect() as wire:
         wire.send(request("GET", "/under-another-name"))

@@ -171,7 +171,7 @@ def test_queue_wait_is_the_time_the_request_waited(serve: Serve, gate: Gate, clo
 
 
 ROUNDED_S = 0.00001
-"""The app tells times in microseconds."""
+"""The app answers times in microseconds."""
 
 
 @pytest.mark.own("extras of stanchion")

@@ -1,4 +1,4 @@
-"""Several of one load at once, told as one."""
+"""Several copies of one load at once, reported as one."""
 
 import threading
 from pathlib import Path

@@ -147,7 +147,9 @@ def test_an_acceptor_that_is_stopped_holds_up_a_reload_for_two_seconds_and_the_l
     releases.put(1)
     done = ctl(control, "reload")
     assert (done.returncode, done.stderr) == (0, "")
-    silent = rf"the acceptor \({acceptor.pid}\) of generation 1 has not reported within 2 s that it accepts no more clients"
+    silent = (
+        rf"the acceptor \({acceptor.pid}\) of generation 1 has not reported within 2 s that it accepts no more clients"
+    )
     told = [line[0] for line in server.log.matches(f"{silent}|{RELOADED}")]
     assert len(told) == 2, told
     assert told[1] == "reloaded: generation 2 serves", "it is told after the wait"

@@ -20,7 +20,7 @@ pub enum Content {
     Message(Form),
     /// How the app, or the client, closes the WebSocket; nothing comes after it.
     Close,
-    /// Its worker leaves, and sends nothing more. The counts of closed WebSockets go by this, and not by the code.
+    /// Its worker leaves, and sends nothing more. The counts of closed `WebSockets` go by this, and not by the code.
     Restart,
     /// How the worker closes it because its client has sent an invalid message; nothing comes after it.
     Fault,

@@ -273,7 +273,7 @@ docs: ## Write what is made from the table of settings: two pages of docs/refere
 	mv target/settings.md target/gunicorn-settings.md docs/reference/
 	mv target/stanchion.1 packaging/data/share/man/man1/
 
-SETTINGS_REFERENCE = cargo run --quiet --locked --package stanchion-server --example settings_reference
+SETTINGS_REFERENCE = cargo run --quiet --locked --package stanchion-settings --example settings_reference
 
 SITE := target/site
 

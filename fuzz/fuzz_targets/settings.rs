@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/stanchion-server/tests/fuzzed/settings.rs"]
+#[path = "../../crates/stanchion-settings/tests/fuzzed/settings.rs"]
 mod settings;
 
 fuzz_target!(|bytes: &[u8]| settings::look(bytes));

@@ -23,11 +23,7 @@ MENU = "nav:\n  - Start: index.md\n  - Wounds: internals/past-wounds.md\n"
 TIDY: Tree = {
     **{path: "time.time()\n" if path.endswith(".py") else "SystemTime;\n" for path in checks.WALL_CLOCKS},
     **{f"crates/{crate}/Cargo.toml": MANIFEST.format(crate) for crate in checks.ARROWS},
-    "crates/stanchion-line/src/lib.rs": FORBID,
-    "crates/stanchion-http/src/lib.rs": FORBID,
-    "crates/stanchion-websocket/src/lib.rs": FORBID,
-    "crates/stanchion-tls/src/lib.rs": FORBID,
-    "crates/stanchion-compression/src/lib.rs": FORBID,
+    **{f"crates/{crate}/src/lib.rs": FORBID for crate in checks.UNSAFE_FORBIDDEN},
     "crates/stanchion-server/src/lib.rs": f"{FORBID}use stanchion_line::Line;\n",
     **{f"{checks.ACCEPTOR}{layer}/layer.rs": "" for layer in checks.LAYERS},
     "crates/stanchion-sys/src/lib.rs": "fn f() {\n    // SAFETY: shown above.\n    unsafe { g() }\n}\n",

@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyDict, PyString, PyType};
 use stanchion_http::gateway::{is_script_name, percent_decoded, separator, split_target};
 use stanchion_server::Taken;
 use stanchion_server::record::{BodyRecord, RequestRecord};
-use stanchion_server::settings::Settings;
+use stanchion_settings::Settings;
 
 use crate::errors::ErrorLog;
 use crate::file_wrapper::FileWrapper;

@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyTuple};
 use stanchion_server::log::{self, EXCEPTION};
 use stanchion_server::record::RequestRecord;
-use stanchion_server::settings::Bind;
 use stanchion_server::{Hook, LoadError, Worker};
+use stanchion_settings::Bind;
 use stanchion_sys::{call, process};
 use tracing::{error, warn};
 

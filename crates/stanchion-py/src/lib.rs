@@ -42,7 +42,7 @@ mod _stanchion {
     use pyo3::prelude::*;
     use stanchion_server::Launcher;
     use stanchion_server::network;
-    use stanchion_server::settings::{Settings, resolve_json, schema_json};
+    use stanchion_settings::{Settings, resolve_json, schema_json};
     use stanchion_sys::process;
 
     use crate::host::PythonHost;

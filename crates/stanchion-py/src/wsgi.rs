@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use stanchion_server::log::EXCEPTION;
 use stanchion_server::record::{RequestBuffer, RequestRecord};
-use stanchion_server::settings::Settings;
 use stanchion_server::{Ending, Seat, Taken, Worker};
+use stanchion_settings::Settings;
 use tracing::{error, info};
 
 use crate::answerer::Answerer;

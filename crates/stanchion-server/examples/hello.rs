@@ -8,10 +8,10 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
 use stanchion_server::record::{AnswerHead, RequestBuffer};
-use stanchion_server::settings::Settings;
 use stanchion_server::{
     Ending, Fork, Gone, Hook, Host, Launcher, LoadError, NotLoaded, Seat, StartedAs, Taken, Worker,
 };
+use stanchion_settings::Settings;
 use stanchion_sys::process::{self, Between};
 
 /// Answers every request with its method, its target and how long it waited.

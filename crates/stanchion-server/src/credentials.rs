@@ -12,8 +12,8 @@ use stanchion_sys::memory::CopiedFile;
 use stanchion_tls::{ClientAuth, Config, Credentials, Flaw, Options, Version};
 
 use crate::expiry::ServedCertificate;
-use crate::settings::{OldestTls, Settings};
 use crate::ticket_keys::TICKET_LIFETIME_S;
+use stanchion_settings::{OldestTls, Settings};
 
 /// A chain of certificates has some KiB, and all authorities of a distribution half a MiB.
 const FILE_BYTES_MAX: u64 = 4 << 20;

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 
-use crate::settings::DatagramAddress;
+use stanchion_settings::DatagramAddress;
 
 /// A way to such a daemon.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use stanchion_exchange::BEAT_US;
 
-use crate::settings::Settings;
+use stanchion_settings::Settings;
 
 /// A turn of one connection in the acceptor's loop that takes more CPU time than this ends the process, after at most twice as
 /// much (`spin::bound_turns`). The connections are lost, and the master starts another acceptor. Such a turn moves 256 KiB,

@@ -10,9 +10,9 @@ use stanchion_sys::process::{Between, Fork};
 use tracing::{error, warn};
 
 use crate::master::StartedAs;
-use crate::settings::Settings;
 use crate::threads;
 use crate::worker::Worker;
+use stanchion_settings::Settings;
 
 /// A hook that took longer than this is named in the log.
 const HOOK_SLOW: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ impl LoadError {
 pub enum NotLoaded {
     /// It cannot be loaded.
     Broken(LoadError),
-    /// The app decides by which interface it is called ([`Interface::Auto`](crate::settings::Interface)), and these settings take it for the other
+    /// The app decides by which interface it is called ([`Interface::Auto`](stanchion_settings::Interface)), and these settings take it for the other
     /// one ([`Settings::is_asgi`]).
     OtherInterface,
 }

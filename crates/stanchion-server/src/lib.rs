@@ -28,7 +28,6 @@ mod pidfile;
 pub mod privileges;
 pub mod record;
 mod scribe;
-pub mod settings;
 mod sound_threads;
 mod spool;
 mod statsd;

@@ -14,9 +14,9 @@ use tracing::{error, info, warn};
 use crate::cure;
 use crate::exit_code;
 use crate::log;
-use crate::settings::{Collector, Settings};
 use crate::spool;
 use crate::tree::Common;
+use stanchion_settings::{Collector, Settings};
 
 /// The port of name servers, which are asked by TCP where an answer is long (RFC 7766).
 const DNS_PORT: u16 = 53;

@@ -4,7 +4,7 @@ use std::fmt::{Display, Write as _};
 use std::io;
 
 use crate::datagrams::Datagrams;
-use crate::settings::{DatagramAddress, Settings};
+use stanchion_settings::{DatagramAddress, Settings};
 
 /// The longest datagram in bytes, unless one metric alone is longer. Over UDP what fits an Ethernet frame, so
 /// that no part of it can get lost alone; over a unix socket what the dogstatsd agent reads at once.

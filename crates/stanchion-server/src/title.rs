@@ -7,7 +7,7 @@ use stanchion_sys::process::title;
 use tracing::debug;
 
 use crate::log::is_obeyed;
-use crate::settings::Settings;
+use stanchion_settings::Settings;
 
 /// Shows the role of this process, which has been forked a moment ago, in the place of its command line.
 pub(crate) fn show(role: &str, settings: &Settings) {

@@ -28,12 +28,12 @@ use crate::master::{self, Before, HouseResources, Role, Succession};
 use crate::panics;
 use crate::privileges::{self, Identities};
 use crate::scribe;
-use crate::settings::Settings;
 use crate::tally::{Tally, Total};
 use crate::template::{self, Ended};
 use crate::threads;
 use crate::ticket_keys::TicketKeys;
 use crate::title;
+use stanchion_settings::Settings;
 
 /// The part of a house that all its processes share from their birth.
 pub(crate) struct Common {

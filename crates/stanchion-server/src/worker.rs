@@ -19,9 +19,9 @@ use crate::listeners::of_worker::{self, Failure};
 use crate::log;
 use crate::messages::{self, FromWorker, WorkerRef};
 use crate::panics;
-use crate::settings::{Bind, BindAddress, Settings};
 use crate::title;
 use crate::tree::Common;
+use stanchion_settings::{Bind, BindAddress, Settings};
 
 /// How long a new worker waits to become the master's child; it takes microseconds.
 const ADOPTION_MS_MAX: u64 = 5_000;
@@ -65,7 +65,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// How many seats it has: see [`Settings::seats_per_worker`](crate::settings::Settings::seats_per_worker).
+    /// How many seats it has: see [`Settings::seats_per_worker`](stanchion_settings::Settings::seats_per_worker).
     pub fn seats(&self) -> usize {
         self.common.settings.seats_per_worker()
     }

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use stanchion_http::HTTP2;
 use stanchion_server::record::RequestRecord;
-use stanchion_server::settings::Settings;
+use stanchion_settings::Settings;
 
 const FILES: &str = "http.response.pathsend";
 const TRAILERS: &str = "http.response.trailers";

@@ -10,7 +10,7 @@ use stanchion_http::VARIABLE;
 use stanchion_http::gateway::{Fate, FieldRules, percent_decoded, split_target};
 use stanchion_server::Worker;
 use stanchion_server::record::RequestRecord;
-use stanchion_server::settings::Believed;
+use stanchion_settings::Believed;
 
 use super::extensions::Extensions;
 use crate::strings::text;

@@ -16,7 +16,7 @@ use super::{Acceptor, Ending, FAREWELL};
 use crate::listeners::of_worker;
 use crate::log;
 use crate::messages::{self, FromAcceptor, Incoming, Said, ToAcceptor, WorkerRef};
-use crate::settings::Bind;
+use stanchion_settings::Bind;
 
 /// How many turns the acceptor accepts connections that wait before it turns clients away: enough for the longest queue that
 /// kernels have by default (`net.core.somaxconn`).

@@ -5,7 +5,7 @@ use stanchion_sys::listener::{Listener, Options, Origin};
 use tracing::{info, warn};
 
 use super::shown;
-use crate::settings::{Bind, Settings};
+use stanchion_settings::{Bind, Settings};
 
 /// Takes over what a service manager has passed; nothing mostly. Backlog, buffers and the mode of
 /// files stay as it has set them, since the socket unit is where an operator looks for them.

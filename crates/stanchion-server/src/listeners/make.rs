@@ -14,7 +14,7 @@ use tracing::warn;
 
 use super::{ListenError, Wanted};
 use crate::cure;
-use crate::settings::{Bind, BindAddress, Settings, UMASK};
+use stanchion_settings::{Bind, BindAddress, Settings, UMASK};
 
 /// The wait between two attempts if the address names none, as in Unicorn.
 const DELAY: Duration = Duration::from_millis(500);

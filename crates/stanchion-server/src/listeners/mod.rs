@@ -16,7 +16,7 @@ use stanchion_sys::signal;
 use stanchion_sys::sock_diag;
 use tracing::{debug, info, warn};
 
-use crate::settings::{Bind, BindAddress, Settings};
+use stanchion_settings::{Bind, BindAddress, Settings};
 
 /// Why there are no listeners.
 #[derive(Debug, PartialEq, Eq)]

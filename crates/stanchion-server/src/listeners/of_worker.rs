@@ -9,7 +9,7 @@ use stanchion_sys::listener::{Listener, ListenerAddress};
 use tracing::warn;
 
 use super::make;
-use crate::settings::{Bind, BindAddress, Settings};
+use stanchion_settings::{Bind, BindAddress, Settings};
 
 /// Attempts to bind an address in use if the address names no number, as in Unicorn.
 const TRIES: i64 = 5;

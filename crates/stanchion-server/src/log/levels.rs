@@ -4,8 +4,8 @@ use std::io;
 
 use tracing::Level;
 
-use crate::settings::Settings;
 use crate::statsd::Statsd;
+use stanchion_settings::Settings;
 
 /// The target of an event that gunicorn calls critical: a worker had to be killed.
 pub const CRITICAL: &str = "critical";

@@ -30,7 +30,6 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Metadata, Subscriber, error, info, span};
 
 use crate::cure;
-use crate::settings::{LogLevel, Settings};
 pub(crate) use channels::{LogChannels, Readers};
 pub(crate) use entry::{ACCESS, ErrorEntry, LINE_BYTES_MAX, lines_of};
 pub(crate) use file::{LogFile, Owner, belong_to, create};
@@ -41,6 +40,7 @@ use line::line_of;
 use outlet::Direct;
 pub(crate) use outlet::Outlet;
 pub(crate) use queue::{Of, Queue, THREAD_NAME};
+use stanchion_settings::{LogLevel, Settings};
 pub(crate) use syslog::Syslog;
 pub(crate) use trouble::{FailingLog, failing_logs};
 

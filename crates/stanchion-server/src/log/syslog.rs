@@ -10,7 +10,7 @@ use tracing::Level;
 
 use super::file::room;
 use crate::datagrams::Datagrams;
-use crate::settings::Settings;
+use stanchion_settings::Settings;
 
 /// Longest message in bytes; what is longer is cut. A datagram of UDP holds no more than 65507.
 const MESSAGE_BYTES_MAX: usize = 60 << 10;

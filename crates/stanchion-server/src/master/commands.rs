@@ -15,7 +15,7 @@ use super::worker::Present;
 use crate::control::ClientId;
 use crate::exit_code;
 use crate::messages::{ToAcceptor, ToTemplate};
-use crate::settings::SignalStyle;
+use stanchion_settings::SignalStyle;
 
 /// The command that a signal gives to the master, and the signal's name for the log. `None`: no command.
 pub(super) fn command_of(signal: i32, signals: SignalStyle) -> Option<(Command, &'static str)> {

@@ -19,8 +19,8 @@ use crate::control::{
     ClientId, Control, CtlReply, Data, Request, SeatTotals, ServerPhase, Status, WorkerSeats,
     WorkerStacks, WorkerStage, WorkerStatus,
 };
-use crate::settings::SignalStyle;
 use crate::tally::{EventCounts, RequestCounts};
+use stanchion_settings::SignalStyle;
 
 impl Loop<'_> {
     /// Handles the requests of clients of the control socket.

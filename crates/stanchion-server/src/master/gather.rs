@@ -21,7 +21,7 @@ use super::{Loop, loops, now_ms};
 use crate::control::Control;
 use crate::exit_code;
 use crate::heartbeat::TURN_CPU;
-use crate::settings::Settings;
+use stanchion_settings::Settings;
 
 /// How often the master looks at the scoreboard for requests past their timeout. Their deadlines
 /// are exact; this is how late it may notice.

@@ -8,7 +8,7 @@ use tracing::warn;
 use super::Loop;
 use super::commands::command_of;
 use super::event::Event;
-use crate::settings::SignalStyle;
+use stanchion_settings::SignalStyle;
 
 impl Loop<'_> {
     /// Takes back the master's signals, and looks for children whose end it cannot hear of any more. `whose` names the code that has run.

@@ -13,7 +13,7 @@ use super::resources::HouseResources;
 use super::{Loop, now_ms};
 use crate::listeners::of_worker;
 use crate::messages::{ToAcceptor, WorkerRef};
-use crate::settings::{Bind, BindAddress};
+use stanchion_settings::{Bind, BindAddress};
 
 /// Doors that one worker may ask for: it needs one or two, and a loop that asks for ever more must
 /// not use up the master's descriptors.

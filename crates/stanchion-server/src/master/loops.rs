@@ -9,7 +9,7 @@ use super::event::{Event, LoopState};
 use super::resources::HouseResources;
 use super::worker::Present;
 use crate::heartbeat;
-use crate::settings::Settings;
+use stanchion_settings::Settings;
 
 /// How often loops are looked at while one of them is late: as often as they show that they turn.
 const CHECK_MS: u64 = BEAT_US / 1_000;

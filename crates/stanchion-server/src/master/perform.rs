@@ -24,9 +24,9 @@ use crate::figures::Attempt;
 use crate::host::Hook;
 use crate::log::LogChannels;
 use crate::messages::{FromTemplate, ToAcceptor, ToScribe, ToTemplate};
-use crate::settings::{Settings, kept_by_a_reload};
 use crate::tree::leave_signals_to_master;
 use crate::{cure, exit_code, last_words, listeners, log, threads};
+use stanchion_settings::{Settings, kept_by_a_reload};
 
 /// At most so many bytes of a worker's stacks are shown.
 const DUMP_BYTES_MAX: usize = 64 << 10;

@@ -24,11 +24,11 @@ use crate::log::{self, LogChannels};
 use crate::messages::{ToAcceptor, ToScribe, ToTemplate};
 use crate::privileges::{self, Identities};
 use crate::record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, response_ring_bytes};
-use crate::settings::{EVENT_LOOPS_SPARE, Settings};
 use crate::spool::SpoolDir;
 use crate::tally::{self, Counts, Tally, Total};
 use crate::ticket_keys::TicketKeys;
 use crate::tree::{Common, Files};
+use stanchion_settings::{EVENT_LOOPS_SPARE, Settings};
 
 /// Workers there are seats for beyond those asked for, so that TTIN has somewhere to go and
 /// successors can come before those they replace are gone. Seats that are never used cost address space,
@@ -220,7 +220,7 @@ impl HouseResources {
     /// Its settings that concern the master's decisions.
     pub(super) fn plan(&self) -> Plan {
         let settings = &self.common.settings;
-        let ms = |seconds: crate::settings::Seconds| seconds.duration().as_millis() as u64;
+        let ms = |seconds: stanchion_settings::Seconds| seconds.duration().as_millis() as u64;
         Plan {
             workers: settings.workers as u16,
             workers_max: self.common.workers_max,

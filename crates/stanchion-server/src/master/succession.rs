@@ -25,7 +25,7 @@ use crate::last_words::{self, Given, LastWords};
 use crate::listeners::{self, of_worker};
 use crate::messages::{self, Incoming};
 use crate::pidfile::{PidFile, with_suffix};
-use crate::settings::{BindAddress, SignalStyle};
+use stanchion_settings::{BindAddress, SignalStyle};
 
 /// The suffix of a pid file while there are two masters: of the old master's in Unicorn's way, of the new master's in gunicorn's.
 const OLD_SUFFIX: &str = ".oldbin";

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Duration;
 
-use stanchion_server::settings::Settings;
 use stanchion_server::{
     Fork, Hook, Host, Launcher, LoadError, NotLoaded, Seat, StartedAs, Taken, Worker,
 };
+use stanchion_settings::Settings;
 use stanchion_sys::process::{self, Between};
 
 /// Bound of every wait for an answer.

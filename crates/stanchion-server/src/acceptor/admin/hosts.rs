@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use crate::settings::{BindAddress, Settings};
+use stanchion_settings::{BindAddress, Settings};
 
 /// The answer to a request that names another host.
 pub(super) const MISDIRECTED: &str = "\

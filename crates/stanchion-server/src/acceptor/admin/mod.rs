@@ -16,12 +16,12 @@ use tracing::error;
 use crate::acceptor::dispatch::reply::Reply;
 use crate::acceptor::requests::host::host_of;
 use crate::acceptor::requests::probe::Verdict;
-use crate::settings::Settings;
 use exposition::Flavour;
 use history::History;
 pub(crate) use history::Moment;
 use hosts::AllowedHosts;
 pub(crate) use snapshot::{Sources, listener_statuses};
+use stanchion_settings::Settings;
 pub(crate) use status::{AcceptorMemory, Connections, State, Status};
 use told::Telling;
 

@@ -14,9 +14,9 @@ use crate::acceptor::dispatch::Dispatch;
 use crate::expiry::ServedCertificate;
 use crate::figures::{Attempt, Cause, Figures};
 use crate::log;
-use crate::settings::Settings;
 use crate::tally::{CloseCode, Event, Outcome, Traffic};
 use crate::tree::Common;
+use stanchion_settings::Settings;
 
 /// The sources of a [`Status`].
 pub(crate) struct Sources<'s> {

@@ -10,7 +10,7 @@ use super::proxied;
 use super::reading::PartialHead;
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::requests::Requests;
-use crate::settings::Protocol;
+use stanchion_settings::Protocol;
 
 /// The first byte from a client that speaks TLS: a record of its handshake (RFC 8446 section 5.1). No method begins with it.
 const TLS_HANDSHAKE: u8 = 0x16;

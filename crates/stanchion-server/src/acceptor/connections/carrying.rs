@@ -24,7 +24,7 @@ use super::transport::{Read, Transport, Written};
 use super::turns::Turns;
 use crate::acceptor::poller::Poller;
 use crate::acceptor::requests::Requests;
-use crate::settings::Settings;
+use stanchion_settings::Settings;
 
 /// How many bytes wait for the socket. h2 keeps further ones, within a bound for each stream.
 const OUTWARD_BYTES_MAX: usize = 64 << 10;

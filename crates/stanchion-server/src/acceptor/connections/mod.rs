@@ -54,7 +54,6 @@ use super::requests::Requests;
 use super::storage::clients::Share;
 use super::storage::payers::{Payers, Paying};
 use super::storage::woken::CLIENT_BYTES_MAX;
-use crate::settings::Seconds;
 use crate::tally::Event;
 use connection::Connection;
 pub(crate) use connection::{Audience, Doing, Fate};
@@ -64,6 +63,7 @@ pub(crate) use overweight::ClientMemory;
 use pace::{GRACE, PaceLimits};
 use roll::Roll;
 use stanchion_http::Head;
+use stanchion_settings::Seconds;
 use transport::{TIMED_BYTES, Transport};
 
 /// The server closes a connection for the sake of others only when it has idled for this long. A client that has just got an

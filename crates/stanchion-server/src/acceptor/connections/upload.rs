@@ -16,7 +16,7 @@ use crate::acceptor::dispatch::ticket::{Answer, Ticket};
 use crate::acceptor::dispatch::uploads::Room;
 use crate::acceptor::requests::Requests;
 use crate::acceptor::requests::body::Sink;
-use crate::settings::Settings;
+use stanchion_settings::Settings;
 
 /// A request joins the line with so many bytes of its body,
 const EARLY_BYTES: u64 = 64 << 10;

@@ -10,7 +10,7 @@ use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::request::Request;
 use crate::acceptor::dispatch::ticket::Ticket;
 use crate::acceptor::storage::clients::{Client, Share, Shares, TooMuch};
-use crate::settings::{Believed, Lane, QueueOrder, Seconds, Settings};
+use stanchion_settings::{Believed, Lane, QueueOrder, Seconds, Settings};
 
 /// Turns the settings of the line into its limits.
 pub(super) fn line_limits(settings: &Settings) -> LineLimits {

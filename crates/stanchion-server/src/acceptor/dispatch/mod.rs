@@ -36,7 +36,6 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use crate::messages::WorkerRef;
-use crate::settings::QueueOrder;
 use crate::tally::{Outcome, Tally};
 use crate::tree::Common;
 use admission::{ClientLimit, Lanes, line_limits};
@@ -51,6 +50,7 @@ use sessions::Sessions;
 use sitting::Sitting;
 use stanchion_exchange::{AcceptorSide, Exchange, LoopLag, SlotState, Submitted, Unwanted};
 use stanchion_line::{Ahead, Line, LineLimits, Pulled, Reserve};
+use stanchion_settings::QueueOrder;
 use stanchion_sys::channel::Channel;
 use stanchion_sys::charge;
 use standstill::Standstills;

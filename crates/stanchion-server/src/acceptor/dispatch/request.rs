@@ -17,7 +17,7 @@ use crate::acceptor::storage::memory::Held;
 use crate::acceptor::storage::spool::SpooledBody;
 use crate::log::describe;
 use crate::record::{BodySource, RequestFacts, write_request};
-use crate::settings::{AllowedPeers, Believed};
+use stanchion_settings::{AllowedPeers, Believed};
 
 /// The peer of a connection, described once for all requests of the connection.
 #[derive(Clone)]

@@ -11,7 +11,7 @@ use super::request::Request;
 use super::{Dispatch, Stage, Ticket};
 use crate::acceptor::storage::clients::{Client, Share, Shares};
 use crate::acceptor::storage::connection_shares::max_each;
-use crate::settings::{Believed, Settings};
+use stanchion_settings::{Believed, Settings};
 
 /// Counts the sessions, and the requests that may become sessions.
 pub(super) struct Sessions {

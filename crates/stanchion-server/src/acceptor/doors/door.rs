@@ -19,7 +19,7 @@ use crate::acceptor::dispatch::PortNumber;
 use crate::acceptor::dispatch::request::Peer;
 use crate::acceptor::lifecycle::Lifecycle;
 use crate::acceptor::poller::{Poller, Source};
-use crate::settings::{Protocol, Settings};
+use stanchion_settings::{Protocol, Settings};
 
 /// How long handshakes under way have to complete after the acceptor closed a door: more than a round trip in most networks
 /// that this server runs in.

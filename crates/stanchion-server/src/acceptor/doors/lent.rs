@@ -12,7 +12,7 @@ use crate::acceptor::connections::after;
 use crate::acceptor::dispatch::{Dispatch, PortNumber};
 use crate::listeners::of_worker::{self, Failure, Patience};
 use crate::messages::{self, FromAcceptor};
-use crate::settings::{Bind, Settings};
+use stanchion_settings::{Bind, Settings};
 
 /// Addresses that workers have asked for and another process listens at.
 #[derive(Default)]

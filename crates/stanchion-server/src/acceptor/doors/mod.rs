@@ -20,12 +20,12 @@ use super::poller::{Poller, Source};
 use super::requests::Requests;
 use super::storage::connection_shares::Claim;
 use super::storage::shortage::Shortage;
-use crate::settings::Settings;
 use crate::tally::Event;
 pub(crate) use door::Closing;
 use door::{Door, Guest};
 pub(crate) use porter::{Porter, tell_of_promptness};
 pub(crate) use room::connections_max;
+use stanchion_settings::Settings;
 
 /// How many connections a door accepts in one turn of the loop; the others wait in the kernel's queue meanwhile.
 const TURN_GUESTS_MAX: usize = 64;

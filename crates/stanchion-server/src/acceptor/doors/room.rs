@@ -5,7 +5,7 @@ use std::io;
 use stanchion_sys::process;
 use tracing::{info, warn};
 
-use crate::settings::Settings;
+use stanchion_settings::Settings;
 
 /// Descriptors kept for other things than connections: logs, listeners.
 const DESCRIPTORS_SPARE: usize = 64;

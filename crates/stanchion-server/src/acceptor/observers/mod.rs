@@ -22,12 +22,12 @@ use crate::acceptor::dispatch::over::Over;
 use crate::acceptor::dispatch::ticket::Ticket;
 use crate::acceptor::dispatch::trace::Trace;
 use crate::log;
-use crate::settings::Settings;
 use crate::tally::{Event, Tally};
 use crate::tree::Common;
 use access_log::AccessLog;
 pub(crate) use repeats::Repeats;
 use spans::Spans;
+use stanchion_settings::Settings;
 use statsd::Statsd;
 pub(crate) use statsd::{Gauges, Loops};
 

@@ -7,9 +7,9 @@ use std::io;
 
 use crate::acceptor::dispatch::over::Over;
 use crate::acceptor::storage::shortage::Shortage;
-use crate::settings::Settings;
 use crate::statsd::{self, Batch};
 use crate::tally::{CloseCode, Counts, Event, Outcome, Tally};
+use stanchion_settings::Settings;
 
 /// The acceptor sends gauges every so many ticks: once a second, as gunicorn does.
 const TICKS_PER_GAUGE: u32 = 4;

@@ -20,8 +20,8 @@ use crate::acceptor::dispatch::ticket::{Start, Ticket};
 use crate::acceptor::storage::clients::Client;
 use crate::acceptor::storage::disk::{Crew, Disk, FileSystem, Job};
 use crate::acceptor::storage::woken::Woken;
-use crate::settings::Settings;
 use crate::tally::Event;
+use stanchion_settings::Settings;
 
 /// At most so many threads compress, and never more than there are cores, which they share with the app.
 const THREADS_MAX: usize = 8;

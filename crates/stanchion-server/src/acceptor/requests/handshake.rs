@@ -5,7 +5,7 @@ use stanchion_websocket::{Deflate, Handshake, accept_value, handshake};
 
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::request::Handshaken;
-use crate::settings::Settings;
+use stanchion_settings::Settings;
 
 /// The values for the answer to a request that asks for a WebSocket; `None` if it asks for none, or the app can have
 /// none.

@@ -47,7 +47,6 @@ use super::storage::spool::Spool;
 use super::storage::woken::{Later, Woken};
 use crate::log::LogChannels;
 use crate::record::REQUEST_HEAD_BYTES_MAX;
-use crate::settings::{Believed, Settings};
 use crate::tally::{Event, Outcome, Tally};
 use crate::tree::Common;
 use body::Sink;
@@ -56,6 +55,7 @@ use handshake::handshaken;
 use head::Date;
 use probe::{Load, Verdict};
 use spare_heads::SpareHeads;
+use stanchion_settings::{Believed, Settings};
 use static_files::{Looking, StaticFiles};
 use tls::TlsService;
 

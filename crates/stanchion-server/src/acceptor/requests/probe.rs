@@ -6,7 +6,7 @@ use super::Requests;
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::reply::Reply;
 use crate::acceptor::lifecycle::Lifecycle;
-use crate::settings::Settings;
+use stanchion_settings::Settings;
 
 /// The answer to a probe.
 pub(crate) struct Verdict(Result<(), String>);

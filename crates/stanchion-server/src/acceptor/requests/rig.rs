@@ -18,10 +18,10 @@ use crate::credentials::KeyFiles;
 use crate::figures::Figures;
 use crate::privileges::Identities;
 use crate::record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, response_ring_bytes};
-use crate::settings::Settings;
 use crate::tally::{Counts, Tally, Total};
 use crate::ticket_keys::TicketKeys;
 use crate::tree::{Common, Files};
+use stanchion_settings::Settings;
 
 /// A second, in microseconds.
 pub(crate) const S: u64 = 1_000_000;

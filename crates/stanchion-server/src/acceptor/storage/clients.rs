@@ -8,7 +8,7 @@ use stanchion_http::Head;
 use stanchion_line::Clients;
 use stanchion_sys::charge;
 
-use crate::settings::Believed;
+use stanchion_settings::Believed;
 
 /// A host that has IPv6 addresses at all mostly has the 2⁶⁴ of a network to itself (RFC 6177), and may
 /// take any of them (RFC 7421), so a network counts as one client.
@@ -124,7 +124,7 @@ mod tests {
     use stanchion_http::ClientField;
 
     use super::*;
-    use crate::settings::AllowedPeers;
+    use stanchion_settings::AllowedPeers;
 
     fn at(address: &str) -> Client {
         Client::at(address.parse().unwrap())

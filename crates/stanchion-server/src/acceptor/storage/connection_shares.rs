@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use super::clients::{Client, Share, Shares, TooMuch};
-use crate::settings::Settings;
+use stanchion_settings::Settings;
 
 /// The acceptor answers 429 on at most so many connections of a client past its limit, at a time.
 const TURNED_AWAY_MAX_EACH: u64 = 16;

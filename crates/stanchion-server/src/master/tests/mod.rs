@@ -28,7 +28,7 @@ use crate::figures::Cause;
 use crate::messages::{
     FromAcceptor, FromTemplate, FromWorker, ToAcceptor, ToScribe, ToTemplate, WorkerRef,
 };
-use crate::settings::SignalStyle;
+use stanchion_settings::SignalStyle;
 
 /// All that children had sent was heard.
 const TICK: Event = Event::Tick { heard_ms: u64::MAX };

@@ -22,8 +22,8 @@ use tracing::Level;
 use crate::acceptor::dispatch::over::Over;
 use crate::cure;
 use crate::log::{LogFile, Of, Outlet, Queue, Syslog};
-use crate::settings::{Believed, Settings};
 use format::{Atom, Piece, parse};
+use stanchion_settings::{Believed, Settings};
 use time::Time;
 
 /// Once there are so many bytes of lines, the lines go to the writing thread before the turn of the event loop ends.

@@ -20,7 +20,7 @@ use super::post::{Failure, post};
 use super::resource;
 use crate::acceptor::dispatch::random::Random;
 use crate::panics;
-use crate::settings::{Collector, Settings};
+use stanchion_settings::{Collector, Settings};
 
 /// At most so many requests wait to be sent, as many as OpenTelemetry's own queues have room for; a request that ends
 /// when the queue is full is dropped.

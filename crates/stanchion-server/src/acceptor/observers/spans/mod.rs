@@ -18,10 +18,10 @@ use crate::acceptor::dispatch::over::Over;
 use crate::acceptor::dispatch::random::Random;
 use crate::acceptor::dispatch::ticket::Stage;
 use crate::acceptor::dispatch::trace::Trace;
-use crate::settings::Settings;
 use crate::tally::Outcome;
 use exporter::Exporter;
 use finished::Finished;
+use stanchion_settings::Settings;
 
 /// Gives requests their place in a trace, and takes them when they are over.
 pub(super) struct Spans {

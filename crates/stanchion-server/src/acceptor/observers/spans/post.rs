@@ -13,7 +13,7 @@ use prost::Message;
 use tokio::net::TcpStream;
 
 use super::proto::ExportTraceServiceResponse;
-use crate::settings::Collector;
+use stanchion_settings::Collector;
 
 /// OpenTelemetry's default for one attempt.
 const LIMIT: Duration = Duration::from_secs(10);

@@ -24,9 +24,9 @@ use super::file::FILE_TIMEOUT;
 use crate::acceptor::dispatch::reply::Reply;
 use crate::acceptor::dispatch::ticket::{Answer, Ticket};
 use crate::acceptor::storage::disk::{self, FileSystem, Job};
-use crate::settings::{Settings, StaticMissing};
 use crate::tally::Outcome;
 use answer::Found;
+use stanchion_settings::{Settings, StaticMissing};
 use types::Types;
 use uncoded::Uncoded;
 

@@ -2,12 +2,12 @@
 
 use std::io::Write;
 
-use stanchion_server::settings;
+use stanchion_settings::{reference_markdown, schema_json};
 
 fn main() -> std::io::Result<()> {
     let text = match std::env::args().nth(1).as_deref() {
-        Some("json") => settings::schema_json(),
-        _ => settings::reference_markdown(),
+        Some("json") => schema_json(),
+        _ => reference_markdown(),
     };
     std::io::stdout().write_all(text.as_bytes())
 }

@@ -1,7 +1,7 @@
 //! Settings of proxies, and of the requests that are taken.
 
 use super::{Env, Group, Kind, OnReload, Preset, Setting, without_nul};
-use crate::settings::AllowedPeers;
+use crate::AllowedPeers;
 use stanchion_http::rules::{is_field_text, is_token};
 
 pub(super) const PROXIES: Group = Group {
@@ -305,7 +305,7 @@ are always answered 400.",
 };
 
 /// Warnings to an operator who lets in requests that no client should send: setting, value, risk.
-pub(in crate::settings) const RISKS: &[(&str, &str, &str)] = &[
+pub(crate) const RISKS: &[(&str, &str, &str)] = &[
     (
         "header_map",
         "dangerous",

@@ -1,7 +1,7 @@
 //! Settings of what listens and what works.
 
 use super::{ANY_TIME, Env, Group, Kind, OnReload, Preset, Range, Setting};
-use crate::settings::Bind;
+use crate::Bind;
 
 /// No worker fits into less.
 const WORKER_BYTES_MIN: u64 = 1 << 20;

@@ -191,7 +191,7 @@ impl Bind {
     }
 
     /// The same listener at another address of the same kind.
-    pub(crate) fn moved_to(&self, address: BindAddress) -> Self {
+    pub fn moved_to(&self, address: BindAddress) -> Self {
         Self {
             address,
             ..self.clone()

@@ -36,7 +36,7 @@ pub enum HttpsPort {
 
 impl HttpsPort {
     /// From its spelling.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         match text {
             "auto" => Some(Self::OfTls),
             port => port.parse().ok().filter(|port| *port > 0).map(Self::Is),
@@ -54,13 +54,13 @@ impl<'de> Deserialize<'de> for HttpsPort {
 impl Settings {
     /// The files of each certificate: its chain, and its key if that is in another file. The first one is for clients that
     /// ask for no name, or for one that none is for.
-    pub(crate) fn certificates(&self) -> impl Iterator<Item = (&Path, Option<&Path>)> {
+    pub fn certificates(&self) -> impl Iterator<Item = (&Path, Option<&Path>)> {
         let keys = given(&self.keyfile).map(Some);
         given(&self.certfile).zip(keys.chain(std::iter::repeat(None)))
     }
 
     /// Refuses settings with which clients would be served in plain though the operator means otherwise, or that make no sense together.
-    pub(crate) fn check_tls(&self) -> Result<(), String> {
+    pub fn check_tls(&self) -> Result<(), String> {
         if !self.serves_tls() && given(&self.keyfile).next().is_some() {
             return Err(
                 "setting `keyfile`: there is no `certfile`, whose key it would be".to_owned(),
@@ -80,7 +80,7 @@ impl Settings {
     }
 
     /// Refuses a redirect that has no port to send clients in clear text on to.
-    pub(crate) fn check_redirect<'a>(
+    pub fn check_redirect<'a>(
         &self,
         listeners: impl IntoIterator<Item = &'a Listener>,
     ) -> Result<(), String> {
@@ -93,10 +93,7 @@ impl Settings {
     }
 
     /// The port that clients in clear text are sent on to, if any.
-    pub(crate) fn https_port<'a>(
-        &self,
-        listeners: impl IntoIterator<Item = &'a Listener>,
-    ) -> Option<u16> {
+    pub fn https_port<'a>(&self, listeners: impl IntoIterator<Item = &'a Listener>) -> Option<u16> {
         match self.redirect_to_https? {
             HttpsPort::Is(port) => Some(port),
             HttpsPort::OfTls => {
@@ -118,7 +115,7 @@ impl Settings {
     }
 
     /// Whether clients of this listener are to speak TLS. The admin listener and the ports of single workers are asked from nearby.
-    pub(crate) fn speaks_tls(&self, listener: &Listener) -> bool {
+    pub fn speaks_tls(&self, listener: &Listener) -> bool {
         if self.is_admin(listener) || self.worker_of(listener.address()).is_some() {
             return false;
         }
@@ -134,12 +131,12 @@ impl Settings {
     }
 
     /// Whether clients are asked for certificates.
-    pub(crate) fn verifies_clients(&self) -> bool {
+    pub fn verifies_clients(&self) -> bool {
         self.cert_reqs != CERT_NONE
     }
 
     /// Whether a client that shows none is turned away.
-    pub(crate) fn requires_client_certificates(&self) -> bool {
+    pub fn requires_client_certificates(&self) -> bool {
         self.cert_reqs == CERT_REQUIRED
     }
 }

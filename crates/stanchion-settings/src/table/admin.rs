@@ -1,8 +1,8 @@
 //! Settings of the state that the server shows.
 
 use super::{ANY_TIME, Env, Group, Kind, OPTIONAL, OnReload, Preset, Range, Setting};
-use crate::settings::statsd::{check_prefix, check_tags};
-use crate::settings::{Bind, Collector, StatsdAddress};
+use crate::statsd::{check_prefix, check_tags};
+use crate::{Bind, Collector, StatsdAddress};
 
 pub(super) const ADMIN: Group = Group {
     title: "Seeing the line",

@@ -1,8 +1,8 @@
 //! Settings of the logs.
 
 use super::{Group, Kind, OPTIONAL, OnReload, Preset, Setting, without_nul};
-use crate::settings::SyslogAddress;
-use crate::settings::syslog::FACILITIES;
+use crate::SyslogAddress;
+use crate::syslog::FACILITIES;
 
 pub(super) const LOGGING: Group = Group {
     title: "Logging",

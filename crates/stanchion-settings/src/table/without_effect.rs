@@ -6,7 +6,7 @@ use super::{Preset, Setting};
 
 /// The way in which a worker runs requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::settings) enum Runner {
+pub(crate) enum Runner {
     /// Threads, for WSGI apps.
     Threads,
     /// Greenlets, for WSGI apps under gevent.
@@ -17,17 +17,17 @@ pub(in crate::settings) enum Runner {
 
 /// A setting that an operator may give in vain.
 #[derive(Debug)]
-pub(in crate::settings) struct WithoutEffect {
-    pub(in crate::settings) name: &'static str,
-    pub(in crate::settings) runners: &'static [Runner],
-    pub(in crate::settings) unmissed: Unmissed,
+pub(crate) struct WithoutEffect {
+    pub(crate) name: &'static str,
+    pub(crate) runners: &'static [Runner],
+    pub(crate) unmissed: Unmissed,
     /// A sentence without its end.
-    pub(in crate::settings) why: &'static str,
+    pub(crate) why: &'static str,
 }
 
 /// The values whose missing effect is not worth a warning.
 #[derive(Debug)]
-pub(in crate::settings) enum Unmissed {
+pub(crate) enum Unmissed {
     /// The default.
     Default,
     /// These, which ask for what happens anyway.
@@ -43,7 +43,7 @@ const LOOPS: &[Runner] = &[Greenlets, EventLoop];
 
 const NO_WEBSOCKETS: &str = "a WSGI app has no WebSockets";
 
-pub(in crate::settings) const WITHOUT_EFFECT: &[WithoutEffect] = &[
+pub(crate) const WITHOUT_EFFECT: &[WithoutEffect] = &[
     WithoutEffect {
         name: "threads",
         runners: LOOPS,
@@ -145,7 +145,7 @@ pub(in crate::settings) const WITHOUT_EFFECT: &[WithoutEffect] = &[
 
 impl Runner {
     /// As it stands after "with".
-    pub(in crate::settings) fn words(self) -> &'static str {
+    pub(crate) fn words(self) -> &'static str {
         match self {
             Threads => "threads",
             Greenlets => "gevent",
@@ -156,7 +156,7 @@ impl Runner {
 
 impl WithoutEffect {
     /// Whether the operator may miss the effect of this value of `setting`, which is the row's.
-    pub(in crate::settings) fn is_missed(&self, setting: &Setting, value: &Value) -> bool {
+    pub(crate) fn is_missed(&self, setting: &Setting, value: &Value) -> bool {
         match self.unmissed {
             Unmissed::Default => *value != Value::from(&setting.default),
             Unmissed::Values(values) => values.iter().all(|one| *value != Value::from(one)),
@@ -165,7 +165,7 @@ impl WithoutEffect {
     }
 
     /// All of these, as [`Runner::words`].
-    pub(in crate::settings) fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         let words: Vec<_> = self.runners.iter().map(|runner| runner.words()).collect();
         words.join(" or ")
     }
@@ -174,8 +174,8 @@ impl WithoutEffect {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::coerce::coerce;
-    use crate::settings::table::find;
+    use crate::coerce::coerce;
+    use crate::table::find;
 
     #[test]
     fn each_names_a_setting_and_values_that_it_takes() {

@@ -6,13 +6,13 @@ use super::Settings;
 
 impl Settings {
     /// Whether this is the listener of `admin`.
-    pub(crate) fn is_admin(&self, listener: &Listener) -> bool {
+    pub fn is_admin(&self, listener: &Listener) -> bool {
         let admin = self.admin.as_ref();
         admin.is_some_and(|bind| listener.provenance().asked == bind.address.to_string())
     }
 
     /// The backlog that was asked for of a listener.
-    pub(crate) fn backlog_of(&self, listener: &Listener) -> u32 {
+    pub fn backlog_of(&self, listener: &Listener) -> u32 {
         let asked = &listener.provenance().asked;
         let mut binds = self.bind.iter().chain(&self.admin);
         binds

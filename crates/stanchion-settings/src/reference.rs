@@ -13,8 +13,8 @@ const COLUMNS: usize = 72;
 const HEAD: &str = "\
 # Settings
 
-<!-- Written by `cargo run -p stanchion-server --example settings_reference`
-     from the table in crates/stanchion-server/src/settings/table/; change
+<!-- Written by `cargo run -p stanchion-settings --example settings_reference`
+     from the table in crates/stanchion-settings/src/table/; change
      the table, not this page. -->
 
 Every setting has one name, used in the config file and in the output of
@@ -164,8 +164,8 @@ mod tests {
         let committed = std::fs::read_to_string(page).unwrap_or_default();
         assert!(
             committed == reference_markdown(),
-            "docs/reference/settings.md is not what the table says; write it anew with:\n  \
-             cargo run -p stanchion-server --example settings_reference > \
+            "docs/reference/settings.md is not what the table says; write it again with:\n  \
+             cargo run -p stanchion-settings --example settings_reference > \
              docs/reference/settings.md"
         );
     }

@@ -58,7 +58,7 @@ pub struct Settings {
     pub interface: Interface,
     /// An app that is to decide that itself has turned out to be asynchronous.
     #[serde(skip)]
-    pub(crate) found_asgi: bool,
+    pub found_asgi: bool,
     /// Requests that one event loop runs at once, at least 1; see [`Settings::seats_per_worker`].
     pub worker_concurrency: u32,
     /// How many `WebSocket`s one event loop may have open at once.
@@ -83,7 +83,7 @@ pub struct Settings {
     /// Whether the task of a request that has run into `timeout` is cancelled.
     pub cancel_on_timeout: bool,
     /// Whether a request waits in the line only when its body is whole, also if an event loop runs it.
-    pub(crate) whole_uploads: bool,
+    pub whole_uploads: bool,
     /// How long a worker may run one request; 0 = no limit.
     pub timeout: Seconds,
     /// How long a shutdown or reload may drain; 0 = not at all.
@@ -91,7 +91,7 @@ pub struct Settings {
     /// How long a connection may be idle between requests; 0 = close after each response.
     pub keepalive: Seconds,
     /// Whether hints of the app's go to clients ahead of its answers: [`Settings::sends_early_hints`].
-    pub(crate) early_hints: bool,
+    pub early_hints: bool,
     /// Whether asynchronous apps are offered `http.response.pathsend`.
     pub pathsend: bool,
     /// Whether a client that has shut its sending side is still served.
@@ -163,7 +163,7 @@ pub struct Settings {
     pub max_client_memory: usize,
     /// Whether that is the default, which a control group's limit may lower.
     #[serde(skip)]
-    pub(crate) bounds_clients_by_default: bool,
+    pub bounds_clients_by_default: bool,
     /// Bytes of a response held in memory for one slow reader.
     pub response_buffer: usize,
     /// Bytes of all responses together that are held in memory for slow readers.
@@ -377,7 +377,7 @@ impl Settings {
 
     /// Lowers the default of `max_client_memory` where the control group may have no more than `limit_bytes`: two acceptors, while
     /// a reload goes on, take no more than half of it, and the rest is for workers. Returns the new limit if it is lower.
-    pub(crate) fn heed_memory_limit(&mut self, limit_bytes: Option<u64>) -> Option<usize> {
+    pub fn heed_memory_limit(&mut self, limit_bytes: Option<u64>) -> Option<usize> {
         // 0 would be no limit.
         let share = usize::try_from(limit_bytes? / CLIENTS_SHARE).ok()?.max(1);
         if !self.bounds_clients_by_default || share >= self.max_client_memory {
@@ -427,28 +427,28 @@ impl Settings {
     }
 
     /// Whether requests join the line before their bodies are whole.
-    pub(crate) fn streams_uploads(&self) -> bool {
+    pub fn streams_uploads(&self) -> bool {
         self.is_asgi() && !self.whole_uploads
     }
 
     /// Whether hints go to clients ahead of answers to requests that take them. The uwsgi protocol knows of none.
-    pub(crate) fn sends_early_hints(&self) -> bool {
+    pub fn sends_early_hints(&self) -> bool {
         self.early_hints && self.protocol == Protocol::Http
     }
 
     /// Whether it takes the app to know by which interface that is called.
-    pub(crate) fn is_guess(&self) -> bool {
+    pub fn is_guess(&self) -> bool {
         self.interface == Interface::Auto && !self.is_gevent()
     }
 
     /// Whether the app may be imported before workers are forked. gevent changes Python's modules before that, and each
     /// worker by itself.
-    pub(crate) fn may_preload(&self) -> bool {
+    pub fn may_preload(&self) -> bool {
         self.preload_app && !self.is_gevent()
     }
 
     /// The same settings for an app that is taken for an asynchronous one, or not, where the app is to decide that itself. The error is one line.
-    pub(crate) fn taken_for(mut self, asgi: bool) -> Result<Self, String> {
+    pub fn taken_for(mut self, asgi: bool) -> Result<Self, String> {
         self.found_asgi = asgi;
         let kept: usize = self.lane.iter().map(|lane| lane.seats).sum();
         if kept > 0 && kept >= self.seats() {

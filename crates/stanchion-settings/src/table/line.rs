@@ -1,7 +1,7 @@
 //! Settings of the waiting line.
 
 use super::{ANY_TIME, Group, Kind, OnReload, Preset, Range, Setting};
-use crate::settings::Lane;
+use crate::Lane;
 
 pub(super) const LINE: Group = Group {
     title: "The line",

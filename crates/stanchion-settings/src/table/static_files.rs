@@ -1,7 +1,7 @@
 //! Settings of files that are answered without a worker.
 
 use super::{Group, Kind, OnReload, Preset, Range, Setting};
-use crate::settings::StaticDir;
+use crate::StaticDir;
 
 /// A year, the longest max-age that is sent (RFC 9111 section 1.2.2 knows no limit; more means nothing).
 const MAX_AGE_S_MAX: u64 = 31_536_000;

@@ -5,6 +5,11 @@
 //! values (defaults, environment, config file, command line) are merged and checked by
 //! [`resolve`]; `docs/reference/settings.md` is written by [`reference_markdown`]. The rest of the
 //! server sees only [`Settings`], which cannot hold a value that the table refuses.
+//!
+//! This crate opens no file and no socket, reads no environment variable and logs nothing: the caller hands it values, and
+//! it returns what they mean or why they are refused.
+
+#![forbid(unsafe_code)]
 
 mod admin;
 mod bind;
@@ -42,14 +47,14 @@ pub use lane::Lane;
 pub use listen::{Bind, ListenOptions};
 pub use peers::{AllowedPeers, Believed};
 pub use reference::reference_markdown;
-pub(crate) use resolve::EVENT_LOOPS_SPARE;
+pub use resolve::EVENT_LOOPS_SPARE;
 pub use resolve::{Layer, Resolution, Resolved, Unknown, resolve, resolve_json};
 pub use schema::schema_json;
 pub use seconds::Seconds;
 pub use static_dir::{StaticDir, StaticMissing};
 pub use statsd::StatsdAddress;
 pub use syslog::{Facility, SyslogAddress};
-pub(crate) use table::{UMASK, kept_by_a_reload};
+pub use table::{UMASK, kept_by_a_reload};
 pub use tls::{HttpsPort, OldestTls};
 
 /// Why settings could not be made of what was given.

@@ -28,7 +28,7 @@ impl Settings {
     }
 
     /// Which answers are compressed, if any are.
-    pub(crate) fn compress_rules(&self) -> Option<CompressRules> {
+    pub fn compress_rules(&self) -> Option<CompressRules> {
         let rules =
             CompressRules::new(&self.compress, &self.compress_types, self.compress_min_size);
         rules.expect("the table has checked them")

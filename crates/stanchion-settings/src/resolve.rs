@@ -18,7 +18,7 @@ const SEATS_MAX: u64 = 4096;
 const LOOP_SEATS_MAX: u64 = 65_535;
 /// Event loops there are seats for beyond those asked for: for TTIN, and for successors that come before those they
 /// replace are gone.
-pub(crate) const EVENT_LOOPS_SPARE: u64 = 8;
+pub const EVENT_LOOPS_SPARE: u64 = 8;
 
 /// Seats of each of so many event loops, if each may have up to `most`.
 pub(super) fn loop_seats(workers: u64, most: u64) -> u64 {

@@ -2,7 +2,7 @@
 //! each value is refused in one line or taken, and what was taken is taken again as it is.
 
 use serde_json::{Map, Value};
-use stanchion_server::settings::{Layer, Settings, resolve, table};
+use stanchion_settings::{Layer, Settings, resolve, table};
 
 /// Between two settings of the input.
 const BETWEEN: u8 = 0xff;

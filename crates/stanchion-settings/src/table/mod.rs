@@ -16,7 +16,7 @@ mod tls;
 mod without_effect;
 
 use super::Settings;
-pub(crate) use process::UMASK;
+pub use process::UMASK;
 pub(super) use requests::RISKS;
 pub(super) use without_effect::{Runner, WITHOUT_EFFECT};
 
@@ -189,7 +189,7 @@ pub fn find(name: &str) -> Option<&'static Setting> {
 }
 
 /// The names of changed settings that a running server keeps as they are when it reloads.
-pub(crate) fn kept_by_a_reload(old: &Settings, new: &Settings) -> Vec<String> {
+pub fn kept_by_a_reload(old: &Settings, new: &Settings) -> Vec<String> {
     let kept = settings().filter_map(|setting| match setting.on_reload {
         OnReload::Stays(differs) if differs(old, new) => Some(setting.name.to_owned()),
         OnReload::StaysInErrorLog { what, differs } if differs(old, new) => {

@@ -1,10 +1,10 @@
 //! Settings of the process and its surroundings.
 
 use super::{Group, Kind, OPTIONAL, OnReload, Preset, Range, Setting, without_nul};
-use crate::settings::ControlAddress;
+use crate::ControlAddress;
 
 /// Bits that the mode of a socket file lacks by default: 0660 is left, so that owner and group may connect.
-pub(crate) const UMASK: u32 = 0o117;
+pub const UMASK: u32 = 0o117;
 
 pub(super) const PROCESS: Group = Group {
     title: "Process",

@@ -45,21 +45,22 @@ impl Collector {
     }
 
     /// The host, and the port unless that is the scheme's, as the Host field has them.
-    pub(crate) fn authority(&self) -> &str {
+    pub fn authority(&self) -> &str {
         self.authority.as_str()
     }
 
     /// A name, or an address without brackets.
-    pub(crate) fn host(&self) -> &str {
+    pub fn host(&self) -> &str {
         self.authority.host().trim_matches(['[', ']'])
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    /// The TCP port: that of the URL, or 80.
+    pub fn port(&self) -> u16 {
         self.authority.port_u16().unwrap_or(PORT)
     }
 
     /// Where traces go.
-    pub(crate) fn path(&self) -> &str {
+    pub fn path(&self) -> &str {
         &self.path
     }
 }

@@ -23,8 +23,12 @@ ARROWS: dict[str, set[str]] = {
     "stanchion-sys": set(),
     "stanchion-exchange": {"stanchion-sys"},
     "stanchion-settings": {"stanchion-http", "stanchion-sys", "stanchion-tls"},
+    "stanchion-log": {"stanchion-settings", "stanchion-sys"},
+    "stanchion-record": {"stanchion-exchange", "stanchion-http", "stanchion-websocket", "stanchion-log"},
     "stanchion-server": {
         "stanchion-settings",
+        "stanchion-log",
+        "stanchion-record",
         "stanchion-line",
         "stanchion-http",
         "stanchion-websocket",
@@ -33,7 +37,15 @@ ARROWS: dict[str, set[str]] = {
         "stanchion-exchange",
         "stanchion-sys",
     },
-    "stanchion-py": {"stanchion-server", "stanchion-settings", "stanchion-http", "stanchion-exchange", "stanchion-sys"},
+    "stanchion-py": {
+        "stanchion-server",
+        "stanchion-settings",
+        "stanchion-log",
+        "stanchion-record",
+        "stanchion-http",
+        "stanchion-exchange",
+        "stanchion-sys",
+    },
 }
 """For each crate, the crates of ours that it may name."""
 
@@ -95,10 +107,10 @@ UNSAFE_FORBIDDEN = sorted(ARROWS.keys() - {"stanchion-exchange", "stanchion-py",
 
 WALL_CLOCKS: dict[str, str] = {
     "crates/stanchion-sys/src/clock.rs": "reads it",
-    "crates/stanchion-server/src/log/line.rs": "dates its lines",
-    "crates/stanchion-server/src/log/mod.rs": "dates its lines",
-    "crates/stanchion-server/src/log/trouble.rs": "dates its lines",
-    "crates/stanchion-server/src/log/entry.rs": "tells the scribe when it was",
+    "crates/stanchion-log/src/line.rs": "dates its lines",
+    "crates/stanchion-log/src/lib.rs": "dates its lines",
+    "crates/stanchion-log/src/trouble.rs": "dates its lines",
+    "crates/stanchion-log/src/entry.rs": "tells the scribe when it was",
     "crates/stanchion-server/src/acceptor/observers/access_log/record.rs": "tells the scribe when it was",
     "crates/stanchion-server/src/acceptor/observers/access_log/mod.rs": "dates its lines",
     "crates/stanchion-server/src/acceptor/observers/access_log/time.rs": "writes it in a line",

@@ -20,10 +20,14 @@ HASH = f" \\\n    --hash=sha256:{'0a' * 32}"
 
 MENU = "nav:\n  - Start: index.md\n  - Wounds: internals/past-wounds.md\n"
 
+CLOCKS: Tree = {path: "time.time()\n" if path.endswith(".py") else "SystemTime;\n" for path in checks.WALL_CLOCKS}
+
 TIDY: Tree = {
-    **{path: "time.time()\n" if path.endswith(".py") else "SystemTime;\n" for path in checks.WALL_CLOCKS},
+    **CLOCKS,
     **{f"crates/{crate}/Cargo.toml": MANIFEST.format(crate) for crate in checks.ARROWS},
-    **{f"crates/{crate}/src/lib.rs": FORBID for crate in checks.UNSAFE_FORBIDDEN},
+    **{
+        lib: FORBID + CLOCKS.get(lib, "") for lib in (f"crates/{crate}/src/lib.rs" for crate in checks.UNSAFE_FORBIDDEN)
+    },
     "crates/stanchion-server/src/lib.rs": f"{FORBID}use stanchion_line::Line;\n",
     **{f"{checks.ACCEPTOR}{layer}/layer.rs": "" for layer in checks.LAYERS},
     "crates/stanchion-sys/src/lib.rs": "fn f() {\n    // SAFETY: shown above.\n    unsafe { g() }\n}\n",

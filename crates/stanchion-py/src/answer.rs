@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use pyo3::exceptions::PyAssertionError;
 use pyo3::prelude::*;
 use stanchion_http::rules::has_body;
-use stanchion_server::record::{
+use stanchion_record::{
     FilePart, HINT_BYTES_MAX, HINTS_BYTES_MAX, HINTS_MAX, PREFIX_BYTES, RequestRecord,
 };
 use stanchion_server::{Ending, Gone, Seat, Taken};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use pyo3::intern;
 use pyo3::prelude::*;
+use stanchion_record::RequestRecord;
 use stanchion_server::Taken;
-use stanchion_server::record::RequestRecord;
 
 use crate::environ::Environs;
 use crate::gevent::Rooms;

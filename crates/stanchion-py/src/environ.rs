@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyString, PyType};
 use stanchion_http::gateway::{is_script_name, percent_decoded, separator, split_target};
+use stanchion_record::{BodyRecord, RequestRecord};
 use stanchion_server::Taken;
-use stanchion_server::record::{BodyRecord, RequestRecord};
 use stanchion_settings::Settings;
 
 use crate::errors::ErrorLog;

@@ -10,7 +10,7 @@ pub(crate) struct ErrorLog;
 #[pymethods]
 impl ErrorLog {
     fn write(&self, text: &str) -> usize {
-        stanchion_server::log::raw(text.as_bytes());
+        stanchion_log::raw(text.as_bytes());
         text.chars().count()
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use stanchion_server::record::FilePart;
+use stanchion_record::FilePart;
 
 /// An iterable over a file-like object. If the app returns it unchanged, and a regular file is behind it, the acceptor sends the file and no byte
 /// passes through Python.

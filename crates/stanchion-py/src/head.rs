@@ -10,7 +10,7 @@ use stanchion_http::rules::{
     STATUSES, content_length, has_option, is_field_text, is_hop_by_hop, is_plain_text, is_token,
     may_be_trailer, may_tell_length,
 };
-use stanchion_server::record::{ANSWER_HEAD_BYTES_MAX, AnswerHead, FilePart};
+use stanchion_record::{ANSWER_HEAD_BYTES_MAX, AnswerHead, FilePart};
 
 /// The name of the fields in which ASGI's hints are sent: links (RFC 8288).
 const LINK: &[u8] = b"link";

@@ -72,19 +72,19 @@ mod _stanchion {
     /// Writes a line to the error log, for a handler of Python's logging. `level` is a level of that module, in which a higher one is more severe.
     #[pyfunction]
     fn log(level: i32, text: &str) {
-        stanchion_server::log::record(level, text);
+        stanchion_log::record(level, text);
     }
 
     /// Writes a line to the error log for another process, which has logged it: `time_us` is its time since the epoch.
     #[pyfunction]
     fn log_for(pid: i32, time_us: u64, level: i32, text: &str) {
-        stanchion_server::log::write_for(pid, time_us, level, text);
+        stanchion_log::write_for(pid, time_us, level, text);
     }
 
     /// Writes text to the error log unchanged, for a handler with a format of its own.
     #[pyfunction]
     fn log_as_it_is(text: &[u8]) {
-        stanchion_server::log::raw(text);
+        stanchion_log::raw(text);
     }
 
     /// The privileges that each process of a server would have, by the name of its role, if `serve` were called here and now with these effective

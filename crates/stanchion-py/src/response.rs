@@ -9,7 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyString;
-use stanchion_server::record::{FilePart, RequestRecord};
+use stanchion_record::{FilePart, RequestRecord};
 use stanchion_server::{Ending, Seat, Taken};
 
 use crate::answer::{Answer, Stage};

@@ -4,7 +4,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use stanchion_http::gateway::{percent_decoded, split_host, split_mount, split_target};
-use stanchion_server::record::{RequestFacts, RequestRecord};
+use stanchion_record::{RequestFacts, RequestRecord};
 
 use crate::names::{Name, Role};
 use crate::strings::{KEPT_BYTES_MAX, Strings, text};

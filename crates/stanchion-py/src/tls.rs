@@ -3,7 +3,7 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
-use stanchion_server::record::tls_values;
+use stanchion_record::tls_values;
 
 use crate::strings::text;
 

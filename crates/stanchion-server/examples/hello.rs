@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
-use stanchion_server::record::{AnswerHead, RequestBuffer};
+use stanchion_record::{AnswerHead, RequestBuffer};
 use stanchion_server::{
     Ending, Fork, Gone, Hook, Host, Launcher, LoadError, NotLoaded, Seat, StartedAs, Taken, Worker,
 };
@@ -122,7 +122,7 @@ fn main() {
         Ok(settings) => settings,
         Err(problem) => {
             tracing::error!("{problem}");
-            std::process::exit(stanchion_server::exit_code::USAGE);
+            std::process::exit(stanchion_log::exit_code::USAGE);
         }
     };
     std::process::exit(stanchion_server::serve(

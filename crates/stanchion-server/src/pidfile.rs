@@ -7,7 +7,7 @@ use stanchion_sys::pinned_path::PinnedPath;
 use stanchion_sys::process;
 use tracing::warn;
 
-use crate::cure;
+use stanchion_log::cure;
 
 /// At most so many bytes of a file are read for the pid in it.
 const BYTES_MAX: u64 = 32;

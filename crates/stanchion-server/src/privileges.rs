@@ -11,11 +11,11 @@ use stanchion_sys::signal::orphan;
 use stanchion_sys::{capabilities, seccomp};
 use tracing::{error, info, warn};
 
-use crate::cure;
-use crate::exit_code;
-use crate::log;
 use crate::spool;
 use crate::tree::Common;
+use stanchion_log as log;
+use stanchion_log::cure;
+use stanchion_log::exit_code;
 use stanchion_settings::{Collector, Settings};
 
 /// The port of name servers, which are asked by TCP where an answer is long (RFC 7766).

@@ -9,13 +9,13 @@ use stanchion_sys::process;
 use stanchion_sys::signal::orphan;
 use tracing::{debug, error, warn};
 
-use crate::cure;
-use crate::exit_code;
 use crate::host::{Host, Logging};
-use crate::log::{self, ErrorEntry, Readers, lines_of};
 use crate::messages::{self, FromScribe, Incoming, ToScribe};
 use crate::title;
 use crate::tree::Common;
+use stanchion_log::cure;
+use stanchion_log::exit_code;
+use stanchion_log::{self as log, ErrorEntry, Readers, lines_of};
 
 /// Messages that are read from one channel in a turn.
 const MESSAGES_PER_TURN_MAX: usize = 64;

@@ -11,7 +11,7 @@ use stanchion_sys::pinned_path::{FileId, Found, PinnedPath};
 use stanchion_sys::process;
 use tracing::warn;
 
-use crate::cure;
+use stanchion_log::cure;
 
 /// The directory, mode 0700, removed with what is in it when the master that made it lets go of it.
 pub(crate) struct SpoolDir {

@@ -12,15 +12,15 @@ use stanchion_sys::process::{self, Between, Fork};
 use stanchion_sys::{code, heap, signal, trial};
 use tracing::{error, info, warn};
 
-use crate::cure;
-use crate::exit_code;
 use crate::host::{Hook, Host, NotLoaded};
 use crate::leftovers::{Before, Leftovers};
-use crate::log;
 use crate::messages::{self, FromTemplate, Incoming, Said, ToTemplate};
 use crate::title;
 use crate::tree::Common;
 use crate::worker::{self, Assignment};
+use stanchion_log as log;
+use stanchion_log::cure;
+use stanchion_log::exit_code;
 
 /// How often watched files are looked at, with `--reload`.
 const WATCH_MS: i32 = 500;

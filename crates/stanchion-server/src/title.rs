@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use stanchion_sys::process::title;
 use tracing::debug;
 
-use crate::log::is_obeyed;
+use stanchion_log::is_obeyed;
 use stanchion_settings::Settings;
 
 /// Shows the role of this process, which has been forked a moment ago, in the place of its command line.

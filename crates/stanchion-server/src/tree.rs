@@ -15,17 +15,13 @@ use tracing::{error, info, warn};
 use crate::acceptor;
 use crate::control::Control;
 use crate::credentials::KeyFiles;
-use crate::cure;
-use crate::exit_code;
 use crate::figures::Figures;
 use crate::handover::{Handover, Taken};
 use crate::host::{Hook, Host};
 use crate::last_words;
 use crate::launcher::Launcher;
 use crate::listeners::{self, ListenError};
-use crate::log::{self, LogChannels};
 use crate::master::{self, Before, HouseResources, Role, Succession};
-use crate::panics;
 use crate::privileges::{self, Identities};
 use crate::scribe;
 use crate::tally::{Tally, Total};
@@ -33,6 +29,10 @@ use crate::template::{self, Ended};
 use crate::threads;
 use crate::ticket_keys::TicketKeys;
 use crate::title;
+use stanchion_log::cure;
+use stanchion_log::exit_code;
+use stanchion_log::panics;
+use stanchion_log::{self as log, LogChannels};
 use stanchion_settings::Settings;
 
 /// The part of a house that all its processes share from their birth.

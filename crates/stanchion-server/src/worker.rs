@@ -11,16 +11,16 @@ use stanchion_sys::signal::{self, asked, orphan};
 use stanchion_sys::{futex, process};
 use tracing::{debug, error, info};
 
-use crate::cure;
-use crate::exit_code;
 use crate::heartbeat;
 use crate::host::{Hook, Host, LoadError, NotLoaded};
 use crate::listeners::of_worker::{self, Failure};
-use crate::log;
 use crate::messages::{self, FromWorker, WorkerRef};
-use crate::panics;
 use crate::title;
 use crate::tree::Common;
+use stanchion_log as log;
+use stanchion_log::caught::caught;
+use stanchion_log::cure;
+use stanchion_log::exit_code;
 use stanchion_settings::{Bind, BindAddress, Settings};
 
 /// How long a new worker waits to become the master's child; it takes microseconds.
@@ -124,7 +124,7 @@ impl Worker {
     /// answered 502 (its `Taken` is dropped), and the worker leaves once its other seats are through with
     /// theirs, to be replaced: there is no knowing what else is left halfway.
     pub fn work(&self, seat: impl FnOnce()) {
-        if panics::caught(seat).is_none() {
+        if caught(seat).is_none() {
             self.broken.store(true, Ordering::Release);
             error!(
                 "a worker thread has panicked: the worker finishes the requests of its other threads, and leaves"
@@ -136,7 +136,7 @@ impl Worker {
     /// Does what an event loop calls for; `None` if it panicked. It is unknown then which work is left halfway, and of which request: the host gives
     /// up all that the loop runs, and ends it.
     pub fn work_of_loop<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
-        let done = panics::caught(work);
+        let done = caught(work);
         if done.is_none() {
             self.broken.store(true, Ordering::Release);
             error!("an event loop has panicked: its requests are given up, and the worker leaves");

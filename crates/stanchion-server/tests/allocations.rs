@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use rig::{PATIENCE, Server};
-use stanchion_server::record::AnswerHead;
+use stanchion_record::AnswerHead;
 use stanchion_server::{Ending, Taken};
 use stanchion_sys::counts::SharedCounts;
 use stanchion_sys::process;

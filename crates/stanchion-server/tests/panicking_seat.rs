@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use rig::{PATIENCE, Server};
-use stanchion_server::record::{AnswerHead, RequestBuffer};
+use stanchion_record::{AnswerHead, RequestBuffer};
 use stanchion_server::{Ending, Taken};
 use stanchion_sys::process;
 

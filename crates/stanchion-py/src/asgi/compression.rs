@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use stanchion_server::record::{Claim, Close, Codec, Kind, Ration};
+use stanchion_record::{Claim, Close, Codec, Kind, Ration};
 
 /// Shorter messages are sent uncompressed: they fit into one packet, and alone they have little that repeats.
 const DEFLATED_BYTES_MIN: usize = 1 << 10;

@@ -6,7 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use stanchion_http::HTTP2;
-use stanchion_server::record::RequestRecord;
+use stanchion_record::RequestRecord;
 use stanchion_settings::Settings;
 
 const FILES: &str = "http.response.pathsend";

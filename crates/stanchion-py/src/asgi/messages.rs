@@ -7,10 +7,10 @@ use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
-use stanchion_server::Taken;
-use stanchion_server::record::{
+use stanchion_record::{
     BadRecord, Close, Content, Kind, MESSAGE_HEAD_BYTES, read_close, read_message_head,
 };
+use stanchion_server::Taken;
 
 use super::compression::Compression;
 use super::input::come;

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use stanchion_server::record::{AnswerHead, piece_prefix};
+use stanchion_record::{AnswerHead, piece_prefix};
 use stanchion_server::{Ending, Gone, Inflow, Taken};
 use tracing::error;
 

@@ -3,8 +3,8 @@
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use stanchion_record::RequestBuffer;
 use stanchion_server::Worker;
-use stanchion_server::record::RequestBuffer;
 
 use super::Puller;
 use super::request::Request;

@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use stanchion_http::VARIABLE;
 use stanchion_http::gateway::{Fate, FieldRules, percent_decoded, split_target};
+use stanchion_record::RequestRecord;
 use stanchion_server::Worker;
-use stanchion_server::record::RequestRecord;
 use stanchion_settings::Believed;
 
 use super::extensions::Extensions;

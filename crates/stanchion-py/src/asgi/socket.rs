@@ -8,11 +8,11 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyDict, PyString};
-use stanchion_server::Taken;
-use stanchion_server::log::EXCEPTION;
-use stanchion_server::record::{
+use stanchion_log::EXCEPTION;
+use stanchion_record::{
     Close, Content, Form, Kind, REASON_BYTES_MAX, RequestRecord, code, is_sendable, message_head,
 };
+use stanchion_server::Taken;
 use tracing::error;
 
 use super::Puller;

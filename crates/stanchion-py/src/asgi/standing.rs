@@ -3,10 +3,10 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use stanchion_server::Taken;
-use stanchion_server::record::{
+use stanchion_record::{
     Claim, Close, Content, Kind, close_record, code, fault_record, message_head, restart,
 };
+use stanchion_server::Taken;
 
 use super::Puller;
 use super::messages::{Heard, Messages, disconnect, event, received};

@@ -5,7 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use stanchion_http::field_lines;
-use stanchion_server::record::{AnswerHead, TRAILERS_BYTES_MAX};
+use stanchion_record::{AnswerHead, TRAILERS_BYTES_MAX};
 
 use super::progress::{Progress, client_gone};
 use super::request::Request;

@@ -5,8 +5,8 @@ use pyo3::exceptions::PySystemExit;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
-use stanchion_server::log::EXCEPTION;
-use stanchion_server::record::RequestRecord;
+use stanchion_log::EXCEPTION;
+use stanchion_record::RequestRecord;
 use tracing::{error, info};
 
 use super::extensions::Extensions;

@@ -31,12 +31,8 @@ use stanchion_sys::scheduling;
 use stanchion_sys::signal::spin;
 use tracing::{error, info, warn};
 
-use crate::cure;
-use crate::exit_code;
 use crate::heartbeat::TURN_CPU;
-use crate::log;
 use crate::messages::{self, FromAcceptor};
-use crate::panics;
 use crate::tree::Common;
 use admin::Admin;
 use connections::{Audience, Connections, Doing, after};
@@ -47,6 +43,10 @@ use lifecycle::Lifecycle;
 use orders::Farewell;
 use poller::{Poller, Source};
 use requests::Requests;
+use stanchion_log as log;
+use stanchion_log::caught::caught;
+use stanchion_log::cure;
+use stanchion_log::exit_code;
 use stanchion_settings::{Protocol, Settings};
 use storage::connection_shares::ConnectionShares;
 use storage::payers::Payers;
@@ -102,7 +102,7 @@ pub(crate) fn run(
     if common.generation == 1 {
         doors::tell_of_promptness(prompt);
     }
-    let code = match panics::caught(|| start(common, listeners, master, is_prompt)) {
+    let code = match caught(|| start(common, listeners, master, is_prompt)) {
         Some(Ok(code)) => code,
         Some(Err(error)) => {
             error!("the acceptor cannot go on: {}", cure::told(&error));

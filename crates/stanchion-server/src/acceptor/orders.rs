@@ -14,8 +14,8 @@ use super::doors::Inside;
 use super::lifecycle::Lifecycle;
 use super::{Acceptor, Ending, FAREWELL};
 use crate::listeners::of_worker;
-use crate::log;
 use crate::messages::{self, FromAcceptor, Incoming, Said, ToAcceptor, WorkerRef};
+use stanchion_log as log;
 use stanchion_settings::Bind;
 
 /// How many turns the acceptor accepts connections that wait before it turns clients away: enough for the longest queue that
@@ -327,8 +327,8 @@ mod tests {
     use crate::acceptor::doors::Porter;
     use crate::acceptor::requests::rig::{S, common, peer};
     use crate::acceptor::storage::payers::Payers;
-    use crate::record::AnswerHead;
     use crate::tally::Outcome;
+    use stanchion_record::AnswerHead;
 
     fn serving() -> (Acceptor, Channel) {
         serving_with(r#"{"graceful_timeout": 30}"#)

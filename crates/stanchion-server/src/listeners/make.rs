@@ -13,7 +13,7 @@ use stanchion_sys::listener::{
 use tracing::warn;
 
 use super::{ListenError, Wanted};
-use crate::cure;
+use stanchion_log::cure;
 use stanchion_settings::{Bind, BindAddress, Settings, UMASK};
 
 /// The wait between two attempts if the address names none, as in Unicorn.

@@ -13,8 +13,8 @@ use super::relief::Condemned;
 use super::step::{Master, RunState, answer, counted};
 use super::worker::Present;
 use crate::control::ClientId;
-use crate::exit_code;
 use crate::messages::{ToAcceptor, ToTemplate};
+use stanchion_log::exit_code;
 use stanchion_settings::SignalStyle;
 
 /// The command that a signal gives to the master, and the signal's name for the log. `None`: no command.

@@ -19,8 +19,8 @@ use super::resources::HouseResources;
 use super::worker::called;
 use super::{Loop, loops, now_ms};
 use crate::control::Control;
-use crate::exit_code;
 use crate::heartbeat::TURN_CPU;
+use stanchion_log::exit_code;
 use stanchion_settings::Settings;
 
 /// How often the master looks at the scoreboard for requests past their timeout. Their deadlines

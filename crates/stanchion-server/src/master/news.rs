@@ -13,7 +13,7 @@ use super::step::counted;
 use super::{Loop, now_ms, show_title};
 use crate::figures::Attempt;
 use crate::host::Hook;
-use crate::log;
+use stanchion_log as log;
 
 /// While the master withholds WATCHDOG=1, it checks so often whether the acceptor's loop turns again.
 const WITHHELD_CHECK_MS: u64 = 1_000;

@@ -22,10 +22,11 @@ use super::{Loop, Role, SIGNALS};
 use crate::control::{ClientId, CtlReply, WorkerStacks};
 use crate::figures::Attempt;
 use crate::host::Hook;
-use crate::log::LogChannels;
 use crate::messages::{FromTemplate, ToAcceptor, ToScribe, ToTemplate};
 use crate::tree::leave_signals_to_master;
-use crate::{cure, exit_code, last_words, listeners, log, threads};
+use crate::{last_words, listeners, threads};
+use stanchion_log::LogChannels;
+use stanchion_log::{self as log, cure, exit_code};
 use stanchion_settings::{Settings, kept_by_a_reload};
 
 /// At most so many bytes of a worker's stacks are shown.

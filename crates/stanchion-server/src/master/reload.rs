@@ -8,7 +8,7 @@ use super::heir::Heir;
 use super::house::{House, Ruin, Standing};
 use super::step::{Master, QUICK_MS, Successor, answer};
 use crate::control::ClientId;
-use crate::exit_code;
+use stanchion_log::exit_code;
 
 /// Houses that may be on their way out at once: the next reload waits for one to be gone.
 const RETIRING_MAX: usize = 3;

@@ -20,14 +20,14 @@ use super::loops::LateLoop;
 use super::reports::{Link, Post};
 use crate::credentials::KeyFiles;
 use crate::figures::Figures;
-use crate::log::{self, LogChannels};
 use crate::messages::{ToAcceptor, ToScribe, ToTemplate};
 use crate::privileges::{self, Identities};
-use crate::record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, response_ring_bytes};
 use crate::spool::SpoolDir;
 use crate::tally::{self, Counts, Tally, Total};
 use crate::ticket_keys::TicketKeys;
 use crate::tree::{Common, Files};
+use stanchion_log::{self as log, LogChannels};
+use stanchion_record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, response_ring_bytes};
 use stanchion_settings::{EVENT_LOOPS_SPARE, Settings};
 
 /// Workers there are seats for beyond those asked for, so that TTIN has somewhere to go and

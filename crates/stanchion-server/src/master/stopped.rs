@@ -9,7 +9,7 @@ use tracing::{Level, error, info};
 use super::Loop;
 use super::looks::{is_stopped, way_on, why_it_stands};
 use super::worker::{Present, called};
-use crate::log;
+use stanchion_log as log;
 
 /// The master has found these processes stopped, by pid. The log names a process that two looks have found so: a debugger that only
 /// looks at it is gone then.

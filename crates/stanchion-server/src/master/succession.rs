@@ -366,7 +366,7 @@ impl Loop<'_> {
                 // The old master reads it there; the log has it in any case.
                 let _ = io::Write::write_all(&mut io::stderr(), line.as_bytes());
                 error!("a new master cannot be started: {problem}");
-                process::exit_now(crate::exit_code::INTERNAL)
+                process::exit_now(stanchion_log::exit_code::INTERNAL)
             }
         }
     }

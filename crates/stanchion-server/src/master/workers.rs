@@ -11,9 +11,9 @@ use super::departed::Departed;
 use super::event::{Action, News};
 use super::stage::Stage;
 use super::worker::{BootFailure, Present, Worker, called};
-use crate::exit_code;
 use crate::figures::Cause;
 use crate::messages::{ToAcceptor, ToTemplate, WorkerRef};
+use stanchion_log::exit_code;
 
 /// How long a template may take for its next fork, hooks included, before it counts as stuck.
 const FORK_MS_MAX: u64 = 60_000;

@@ -13,9 +13,9 @@ use super::status::{
 use crate::acceptor::dispatch::Dispatch;
 use crate::expiry::ServedCertificate;
 use crate::figures::{Attempt, Cause, Figures};
-use crate::log;
 use crate::tally::{CloseCode, Event, Outcome, Traffic};
 use crate::tree::Common;
+use stanchion_log as log;
 use stanchion_settings::Settings;
 
 /// The sources of a [`Status`].

@@ -14,7 +14,7 @@ use crate::acceptor::dispatch::status::{
 };
 use crate::acceptor::lifecycle::Lifecycle;
 use crate::expiry::ServedCertificate;
-use crate::log::FailingLog;
+use stanchion_log::FailingLog;
 
 /// The state at one moment.
 #[derive(Debug, Default, Serialize)]

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::{Buf, Bytes};
 use stanchion_websocket::Payload;
 
-use crate::record::{Close, Content, Form, close_record, message_head};
+use stanchion_record::{Close, Content, Form, close_record, message_head};
 
 /// Bytes, and the mask to take off them, if there is one.
 pub(super) type Piece<'p> = (&'p [u8], Option<[u8; 4]>);
@@ -142,7 +142,7 @@ mod tests {
     use stanchion_websocket::{Came, Event, Socket};
 
     use super::*;
-    use crate::record::{Kind, MESSAGE_HEAD_BYTES};
+    use stanchion_record::{Kind, MESSAGE_HEAD_BYTES};
 
     const MASK: [u8; 4] = [7, 13, 64, 255];
 

@@ -4,7 +4,9 @@ use stanchion_exchange::Corrupt;
 use stanchion_websocket::{Close, FrameHead, frame_head};
 
 use crate::acceptor::dispatch::sessions::Messages;
-use crate::record::{Content, Form, MESSAGE_HEAD_BYTES, read_close, read_fault, read_message_head};
+use stanchion_record::{
+    Content, Form, MESSAGE_HEAD_BYTES, read_close, read_fault, read_message_head,
+};
 
 /// The last record of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,7 +175,7 @@ fn split<'b>(bytes: &mut &'b [u8], len: usize) -> &'b [u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Kind, close_record, fault_record, message_head, restart};
+    use stanchion_record::{Kind, close_record, fault_record, message_head, restart};
 
     fn written() -> Vec<u8> {
         let text = Content::Message(Kind::Text.into());

@@ -21,8 +21,8 @@ use crate::acceptor::dispatch::sessions::SessionFacts;
 use crate::acceptor::dispatch::ticket::Ticket;
 use crate::acceptor::requests::{Account, Requests};
 use crate::acceptor::storage::memory::Held;
-use crate::record::{Form, MESSAGE_HEAD_BYTES, restart};
 use crate::tally::{self, CloseCode};
+use stanchion_record::{Form, MESSAGE_HEAD_BYTES, restart};
 
 /// How long a client may take for its part of the closing handshake.
 const CLOSING: Duration = Duration::from_secs(10);

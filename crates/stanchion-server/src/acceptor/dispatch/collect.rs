@@ -19,7 +19,7 @@ use crate::acceptor::dispatch::ticket::{
 };
 use crate::acceptor::dispatch::trailers::takes_trailers;
 use crate::acceptor::storage::disk::OpenFile;
-use crate::record::{ANSWER_HEAD_BYTES_MAX, FilePart, PREFIX_BYTES, answer_prefix};
+use stanchion_record::{ANSWER_HEAD_BYTES_MAX, FilePart, PREFIX_BYTES, answer_prefix};
 
 /// The acceptor copies answers up to this size out of the exchange. No head alone is longer, so an answer that names a
 /// file is always copied.

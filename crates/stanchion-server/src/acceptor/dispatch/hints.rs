@@ -6,7 +6,7 @@ use stanchion_http::{Head, check_hints};
 
 use super::Dispatch;
 use crate::acceptor::dispatch::ticket::Ticket;
-use crate::record::{HINT_BYTES_MAX, HINTS_BYTES_MAX, HINTS_MAX, PREFIX_BYTES, hints_len};
+use stanchion_record::{HINT_BYTES_MAX, HINTS_BYTES_MAX, HINTS_MAX, PREFIX_BYTES, hints_len};
 
 /// Whether the server may send hints before the answer to a request with this head. Not to HTTP/1.0, to which no 1xx
 /// may go (RFC 9110 section 15.2). Not to HEAD either, though it is allowed: an nginx before 1.29 takes the hints for

@@ -15,8 +15,8 @@ use super::trailers::takes_trailers;
 use crate::acceptor::storage::clients::Client;
 use crate::acceptor::storage::memory::Held;
 use crate::acceptor::storage::spool::SpooledBody;
-use crate::log::describe;
-use crate::record::{BodySource, RequestFacts, write_request};
+use stanchion_log::describe;
+use stanchion_record::{BodySource, RequestFacts, write_request};
 use stanchion_settings::{AllowedPeers, Believed};
 
 /// The peer of a connection, described once for all requests of the connection.
@@ -39,7 +39,7 @@ pub(crate) struct Peer {
     /// Its connection begins with a handshake of TLS, behind a PROXY header if there is one.
     pub(crate) speaks_tls: bool,
     /// The facts about its TLS that each of its requests gives the app, once the handshake is over
-    /// ([`tls_values`](crate::record::tls_values)).
+    /// ([`tls_values`](stanchion_record::tls_values)).
     pub(crate) tls: Rc<[u8]>,
     /// Its connection begins with a PROXY header, which names the client.
     pub(crate) sends_proxy_header: bool,

@@ -21,8 +21,8 @@ use super::trailers::Trailed;
 use crate::acceptor::storage::clients::Share;
 use crate::acceptor::storage::disk::OpenFile;
 use crate::acceptor::storage::woken::Woken;
-use crate::record::FilePart;
 use crate::tally::Outcome;
+use stanchion_record::FilePart;
 
 /// The connection, which waits for the answer, and the dispatch, which brings it, share a ticket.
 pub(crate) struct Ticket {

@@ -6,7 +6,7 @@ use stanchion_exchange::Corrupt;
 use stanchion_http::{HTTP2, check_trailers};
 
 use super::request::Request;
-use crate::record::{AnswerPart, PREFIX_BYTES, answer_part};
+use stanchion_record::{AnswerPart, PREFIX_BYTES, answer_part};
 
 /// Whether trailers may come behind the answer to a request: over HTTP/2, to a client that says that it takes them
 /// (`TE`, which is `trailers` there or refused).
@@ -105,8 +105,8 @@ impl Trailed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{AnswerHead, piece_prefix};
     use proptest::prelude::*;
+    use stanchion_record::{AnswerHead, piece_prefix};
 
     fn trailers(lines: &[u8]) -> Vec<u8> {
         let mut whole = AnswerHead::trailers().whole_trailers().to_vec();

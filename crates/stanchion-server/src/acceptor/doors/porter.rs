@@ -28,7 +28,7 @@ use stanchion_sys::sock_diag::tcp_queue;
 use tracing::{error, info};
 
 use super::door::{self, Guest};
-use crate::panics;
+use stanchion_log::panics;
 
 /// The thread's name, as ps(1) shows it.
 const THREAD_NAME: &str = "stanchion-door";

@@ -7,8 +7,8 @@ use std::io;
 
 use crate::acceptor::dispatch::over::Over;
 use crate::acceptor::storage::shortage::Shortage;
-use crate::statsd::{self, Batch};
 use crate::tally::{CloseCode, Counts, Event, Outcome, Tally};
+use stanchion_log::statsd::{self, Batch};
 use stanchion_settings::Settings;
 
 /// The acceptor sends gauges every so many ticks: once a second, as gunicorn does.

@@ -192,7 +192,7 @@ fn fetch(file: &File, offset: u64, end: u64) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::acceptor::storage::scratch::{Scratch, bytes};
-    use crate::record::FilePart;
+    use stanchion_record::FilePart;
 
     /// A file of so many bytes, which has no name any more.
     fn file(scratch: &Scratch, len: usize) -> File {

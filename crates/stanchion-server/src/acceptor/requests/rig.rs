@@ -17,10 +17,10 @@ use crate::acceptor::dispatch::ticket::{Answer, AppAnswer, Start};
 use crate::credentials::KeyFiles;
 use crate::figures::Figures;
 use crate::privileges::Identities;
-use crate::record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, response_ring_bytes};
 use crate::tally::{Counts, Tally, Total};
 use crate::ticket_keys::TicketKeys;
 use crate::tree::{Common, Files};
+use stanchion_record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, response_ring_bytes};
 use stanchion_settings::Settings;
 
 /// A second, in microseconds.

@@ -17,8 +17,8 @@ use super::Requests;
 use crate::acceptor::storage::clients::{Client, Share, Shares};
 use crate::acceptor::storage::disk::{Crew, Disk, FileSystem, Job};
 use crate::acceptor::storage::woken::Woken;
-use crate::record::TLS_BYTES_MAX;
 use crate::tally::Event;
+use stanchion_record::TLS_BYTES_MAX;
 
 /// Threads that compute handshakes: one for each core, within these bounds. They share the cores with the app.
 const THREADS_MIN: usize = 2;

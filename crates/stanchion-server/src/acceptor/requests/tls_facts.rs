@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use stanchion_tls::{Certificate, Tls, pem};
 
 use super::Requests;
-use crate::record::TlsValues;
+use stanchion_record::TlsValues;
 
 /// A certificate cannot be for a later time (RFC 5280 section 4.1.2.5), by the clock on the wall.
 const LAST_S: u64 = 253_402_300_799;

@@ -19,7 +19,7 @@ use stanchion_sys::eventfd::EventFd;
 use tracing::warn;
 
 use super::woken::Woken;
-use crate::panics;
+use stanchion_log::caught::caught;
 
 /// At most so many threads wait for the disk. Other reads and writes wait for one of them.
 const DISK_THREADS_MAX: usize = 32;
@@ -317,7 +317,7 @@ impl Pool {
                 state.busy_foreign += is_foreign;
                 drop(state);
                 // If the drop of a thing panics, the log has that, as any panic.
-                let _told = panics::caught(task);
+                let _told = caught(task);
                 state = self.state();
                 state.busy -= 1;
                 state.busy_foreign -= is_foreign;
@@ -337,7 +337,7 @@ impl Pool {
         if taker.strong_count() == 0 {
             return;
         }
-        let done = panics::caught(work)
+        let done = caught(work)
             .unwrap_or_else(|| Err(io::Error::other("our fault: the work has panicked")));
         if let Some(slot) = taker.upgrade() {
             *locked(&slot) = Some(done);

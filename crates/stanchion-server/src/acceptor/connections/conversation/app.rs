@@ -6,8 +6,8 @@ use stanchion_websocket::{Form, Kind};
 use super::script::{AppAct, Promise};
 use crate::acceptor::requests::Requests;
 use crate::messages::WorkerRef;
-use crate::record::{AnswerHead, Close, Content, close_record, message_head, piece_prefix};
 use crate::tree::Common;
+use stanchion_record::{AnswerHead, Close, Content, close_record, message_head, piece_prefix};
 
 const PID: i32 = 1;
 /// The bodies of this app consist of this byte, and no answer's head begins with it.

@@ -10,7 +10,7 @@ use stanchion_exchange::{Ending, SeatSide, Taken, Tenant};
 use super::*;
 use crate::acceptor::dispatch::outflow::Patience;
 use crate::messages::WorkerRef;
-use crate::record::{AnswerHead, FilePart, RESPONSE_RING_BYTES};
+use stanchion_record::{AnswerHead, FilePart, RESPONSE_RING_BYTES};
 
 pub(super) const WORKER: WorkerRef = WorkerRef {
     index: 0,

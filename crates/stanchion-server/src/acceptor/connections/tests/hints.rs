@@ -5,7 +5,7 @@ use stanchion_exchange::{Ending, Taken};
 
 use super::fetching::{LONG_BYTES, WORKER, take, taken, write};
 use super::*;
-use crate::record::{
+use stanchion_record::{
     AnswerHead, HINT_BYTES_MAX, HINTS_BYTES_MAX, HINTS_MAX, PREFIX_BYTES, RESPONSE_RING_BYTES,
 };
 

@@ -9,7 +9,7 @@ use crate::acceptor::dispatch::collect::SWITCHING;
 use crate::acceptor::dispatch::ticket::Answer;
 use crate::acceptor::lifecycle::Lifecycle;
 use crate::acceptor::storage::message_memory::OWN_BYTES;
-use crate::record::{AnswerHead, Content, Kind, message_head};
+use stanchion_record::{AnswerHead, Content, Kind, message_head};
 
 const SETTINGS: &str = r#"{"interface": "asgi", "ws_ping_interval": 100, "ws_ping_timeout": 20, "body_timeout": 60,
     "session_grace": 0}"#;

@@ -5,7 +5,7 @@ use stanchion_exchange::{Corrupt, Ending, Inflow, SeatSide, Taken, Tenant};
 use super::*;
 use crate::acceptor::dispatch::request::{Body, Peer};
 use crate::messages::WorkerRef;
-use crate::record::{BodyRecord, RequestBuffer};
+use stanchion_record::{BodyRecord, RequestBuffer};
 
 const ASGI: &str = r#"{"interface": "asgi"}"#;
 const EARLY_BYTES: usize = 64 << 10;

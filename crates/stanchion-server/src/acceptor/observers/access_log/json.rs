@@ -8,7 +8,7 @@ use super::atom::trace_id;
 use super::text::{byte_escaped, is_plain, number as digits};
 use super::time::OFFSET_BYTES;
 use super::user::user;
-use crate::log::is_obeyed;
+use stanchion_log::is_obeyed;
 
 /// Appends the object.
 pub(super) fn write(out: &mut Vec<u8>, line: &LogLine<'_>) {

@@ -20,9 +20,9 @@ use stanchion_sys::clock::wall_us;
 use tracing::Level;
 
 use crate::acceptor::dispatch::over::Over;
-use crate::cure;
-use crate::log::{LogFile, Of, Outlet, Queue, Syslog};
 use format::{Atom, Piece, parse};
+use stanchion_log::cure;
+use stanchion_log::{LogFile, Of, Outlet, Queue, Syslog};
 use stanchion_settings::{Believed, Settings};
 use time::Time;
 

@@ -9,7 +9,7 @@ use super::LogLine;
 use super::format::{Atom, Own};
 use super::json;
 use super::text::{is_plain, number as digits};
-use crate::log::{ACCESS, LINE_BYTES_MAX};
+use stanchion_log::{ACCESS, LINE_BYTES_MAX};
 
 /// If a request is too long to be sent whole, the record has so many bytes of each text; if it is still too long, since
 /// a byte may take six, so many. These fit, whatever they are.

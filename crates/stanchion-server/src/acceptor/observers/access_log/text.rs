@@ -27,7 +27,7 @@ pub(super) fn decimal_s(out: &mut Vec<u8>, us: u64) {
 }
 
 /// Appends what a client sent so that it stays on its line and harmless to a terminal, as
-/// [`crate::log::escape_into`] does.
+/// [`stanchion_log::escape_into`] does.
 pub(super) fn escaped(out: &mut Vec<u8>, text: &[u8]) {
     // A text is plain nearly always; and without a branch for each byte the core compares many at a time.
     let is_plain = text.iter().fold(true, |all, &byte| all & is_plain(byte));
@@ -92,7 +92,7 @@ mod tests {
         fn both_logs_escape_alike(text: Vec<u8>, visible in "[ -~]{0,40}") {
             for text in [&text[..], visible.as_bytes()] {
                 let mut expected = String::new();
-                crate::log::escape_into(&mut expected, text);
+                stanchion_log::escape_into(&mut expected, text);
                 prop_assert_eq!(written(|out| escaped(out, text)), expected);
             }
         }

@@ -19,7 +19,7 @@ use super::otlp::{Clock, Origin};
 use super::post::{Failure, post};
 use super::resource;
 use crate::acceptor::dispatch::random::Random;
-use crate::panics;
+use stanchion_log::panics;
 use stanchion_settings::{Collector, Settings};
 
 /// At most so many requests wait to be sent, as many as OpenTelemetry's own queues have room for; a request that ends

@@ -19,7 +19,7 @@ fn records(settings: &serde_json::Value, tickets: &[Rc<Ticket>]) -> Vec<Vec<u8>>
     observers.finish();
     let mut lines = Vec::new();
     while let Ok(Received::Message(message)) = scribes.receive() {
-        lines.extend(crate::log::lines_of(&message.bytes).map(<[u8]>::to_vec));
+        lines.extend(stanchion_log::lines_of(&message.bytes).map(<[u8]>::to_vec));
     }
     lines
 }
@@ -84,7 +84,7 @@ fn of_what_is_too_long_for_a_line_a_scribe_is_sent_the_beginnings() {
     let tickets = [ticket(Head::of("GET", &target, &fields), None)];
     let lines = records(&serde_json::json!({"access_log_json": true}), &tickets);
     assert_eq!(lines.len(), 1);
-    assert!(lines[0].len() <= crate::log::LINE_BYTES_MAX);
+    assert!(lines[0].len() <= stanchion_log::LINE_BYTES_MAX);
     let said = record(&lines[0]);
     let kept = |text: &serde_json::Value| text.as_str().map(|text| text.chars().count());
     assert_eq!(kept(&said["target"]), Some(512));
@@ -106,7 +106,7 @@ fn whatever_a_client_repeats_a_scribe_is_sent_a_line_that_fits() {
         let tickets = [ticket(Head::of("GET", &target, &fields), None)];
         let lines = records(&serde_json::json!({}), &tickets);
         assert_eq!(lines.len(), 1);
-        assert!(lines[0].len() < crate::log::LINE_BYTES_MAX);
+        assert!(lines[0].len() < stanchion_log::LINE_BYTES_MAX);
         let said = record(&lines[0]);
         let sent = said["fields"].as_array().expect("a list").iter();
         let sent: Vec<_> = sent.map(|field| field[0].clone()).collect();

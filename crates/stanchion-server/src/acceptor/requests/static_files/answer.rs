@@ -14,7 +14,7 @@ use super::{Attributes, Opened, StaticFiles, Wanted, date_s};
 use crate::acceptor::dispatch::reply::Reply;
 use crate::acceptor::dispatch::ticket::{AppAnswer, Section, Start};
 use crate::acceptor::storage::disk::{Disk, OpenFile};
-use crate::record::FilePart;
+use stanchion_record::FilePart;
 
 /// Cache-Control for a file whose name has a hash of its content (RFC 8246).
 const IMMUTABLE: &str = "public, max-age=31536000, immutable";

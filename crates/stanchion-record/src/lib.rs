@@ -11,6 +11,10 @@
 //! Numbers are little-endian. The worker reads what the acceptor wrote and the other way round, both of
 //! one build, so there is no version; but each checks every length, since a worker's memory is the app's
 //! to spoil, and a worker can write to all of the exchange.
+//!
+//! This crate reads and writes bytes that its caller hands it. It does no I/O and decides nothing.
+
+#![forbid(unsafe_code)]
 
 mod answer;
 mod message;

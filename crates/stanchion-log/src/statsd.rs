@@ -16,7 +16,7 @@ const COUNTER: &str = "c|@1.0";
 
 /// A way to a statsd server, and how metrics are written for it.
 #[derive(Debug)]
-pub(crate) struct Statsd {
+pub struct Statsd {
     socket: Datagrams,
     bytes_max: usize,
     /// The prefix with its dot.
@@ -27,7 +27,7 @@ pub(crate) struct Statsd {
 
 impl Statsd {
     /// Opens what the settings ask for, if anything. A server that is not there yet is no error.
-    pub(crate) fn open(settings: &Settings) -> io::Result<Option<Self>> {
+    pub fn open(settings: &Settings) -> io::Result<Option<Self>> {
         let Some(address) = &settings.statsd_host else {
             return Ok(None);
         };
@@ -50,7 +50,7 @@ impl Statsd {
     }
 
     /// Sends at once that something has happened; fails if the socket has no room.
-    pub(crate) fn happened(&self, name: &str) -> io::Result<()> {
+    pub fn happened(&self, name: &str) -> io::Result<()> {
         let mut line = String::new();
         self.write(&mut line, name, 1, COUNTER);
         self.socket.send(line.as_bytes())
@@ -65,7 +65,7 @@ impl Statsd {
 
 /// Metrics on their way: never more than a datagram of them waits.
 #[derive(Debug)]
-pub(crate) struct Batch {
+pub struct Batch {
     statsd: Statsd,
     /// Each with a line feed.
     lines: String,
@@ -74,14 +74,16 @@ pub(crate) struct Batch {
 
 /// Metrics that the server did not take.
 #[derive(Debug)]
-pub(crate) struct Dropped {
-    pub(crate) metrics: u64,
+pub struct Dropped {
+    /// Their number.
+    pub metrics: u64,
     /// Why the last of them were not.
-    pub(crate) why: io::Error,
+    pub why: io::Error,
 }
 
 impl Batch {
-    pub(crate) fn new(statsd: Statsd) -> Self {
+    /// An empty batch for this server.
+    pub fn new(statsd: Statsd) -> Self {
         Self {
             statsd,
             lines: String::new(),
@@ -90,25 +92,25 @@ impl Batch {
     }
 
     /// Something has happened so often since the last call; 0 is not sent.
-    pub(crate) fn count(&mut self, name: impl Display, times: u64) {
+    pub fn count(&mut self, name: impl Display, times: u64) {
         if times > 0 {
             self.add(name, times, COUNTER);
         }
     }
 
     /// Something is at this now.
-    pub(crate) fn gauge(&mut self, name: &str, value: impl Display) {
+    pub fn gauge(&mut self, name: &str, value: impl Display) {
         self.add(name, value, "g");
     }
 
     /// Something has taken so long once.
-    pub(crate) fn timer(&mut self, name: &str, us: u64) {
+    pub fn timer(&mut self, name: &str, us: u64) {
         // As Python writes a float: 12.0, 0.043.
         self.add(name, format_args!("{:?}", us as f64 / 1e3), "ms");
     }
 
     /// Something was at this once.
-    pub(crate) fn histogram(&mut self, name: &str, value: u64) {
+    pub fn histogram(&mut self, name: &str, value: u64) {
         self.add(name, value, "h");
     }
 
@@ -123,7 +125,7 @@ impl Batch {
     }
 
     /// Sends what there is.
-    pub(crate) fn flush(&mut self) {
+    pub fn flush(&mut self) {
         self.send(self.lines.len());
     }
 
@@ -140,7 +142,7 @@ impl Batch {
     }
 
     /// The metrics that were dropped since the last call.
-    pub(crate) fn take_dropped(&mut self) -> Option<Dropped> {
+    pub fn take_dropped(&mut self) -> Option<Dropped> {
         self.dropped.take()
     }
 }

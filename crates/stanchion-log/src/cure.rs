@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use stanchion_sys::call;
 
 /// The error, with the operator's next step if one is known.
-pub(crate) fn told(error: &io::Error) -> String {
+pub fn told(error: &io::Error) -> String {
     match of(error) {
         Some(cure) => format!("{error}; {cure}"),
         None => error.to_string(),
@@ -15,7 +15,7 @@ pub(crate) fn told(error: &io::Error) -> String {
 }
 
 /// The file, why it cannot be opened or made, and what to do about that.
-pub(crate) fn told_of_file(path: &Path, error: &io::Error) -> String {
+pub fn told_of_file(path: &Path, error: &io::Error) -> String {
     let shown = path.display();
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let missing = absolute.parent().filter(|directory| !directory.exists());
@@ -36,7 +36,7 @@ pub(crate) fn told_of_file(path: &Path, error: &io::Error) -> String {
 }
 
 /// The operator's next step after the error, if one is known.
-pub(crate) fn of(error: &io::Error) -> Option<String> {
+pub fn of(error: &io::Error) -> Option<String> {
     let errno = Errno::from_raw_os_error(call::number(error)?);
     let cure = match errno {
         Errno::PERM | Errno::NOSYS => {

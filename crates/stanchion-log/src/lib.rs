@@ -1,19 +1,29 @@
 //! The error log, shared by every process of the tree: one line an event, one write(2) a line. No
 //! process waits for who reads it: the acceptor has threads for that ([`queue`]), the others drop
-//! what does not go ([`outlet`]).
+//! what does not go ([`outlet`]). Beside it the rest of what a process says about itself: StatsD, panics, exit codes, cures.
+//!
+//! This crate knows settings and the kernel, and nothing of requests, workers or the acceptor.
 
+#![forbid(unsafe_code)]
+
+pub mod caught;
 mod channels;
+pub mod cure;
+mod datagrams;
 mod entry;
+mod escape;
+pub mod exit_code;
 mod file;
 mod harmless;
 mod levels;
 mod line;
 mod outlet;
+pub mod panics;
 mod queue;
+pub mod statsd;
 mod syslog;
 mod trouble;
 
-use std::fmt::Write as _;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -29,20 +39,20 @@ use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Metadata, Subscriber, error, info, span};
 
-use crate::cure;
-pub(crate) use channels::{LogChannels, Readers};
-pub(crate) use entry::{ACCESS, ErrorEntry, LINE_BYTES_MAX, lines_of};
-pub(crate) use file::{LogFile, Owner, belong_to, create};
-pub(crate) use harmless::is_obeyed;
+pub use channels::{LogChannels, Readers};
+pub use entry::{ACCESS, ErrorEntry, LINE_BYTES_MAX, lines_of};
+pub use escape::{describe, escape_into};
+pub use file::{LogFile, Owner, belong_to, create};
+pub use harmless::is_obeyed;
 use levels::Levels;
 pub use levels::{CRITICAL, EXCEPTION};
 use line::line_of;
 use outlet::Direct;
-pub(crate) use outlet::Outlet;
-pub(crate) use queue::{Of, Queue, THREAD_NAME};
+pub use outlet::Outlet;
+pub use queue::{Of, Queue, THREAD_NAME};
 use stanchion_settings::{LogLevel, Settings};
-pub(crate) use syslog::Syslog;
-pub(crate) use trouble::{FailingLog, failing_logs};
+pub use syslog::Syslog;
+pub use trouble::{FailingLog, failing_logs};
 
 /// The error log of every process; set once, before the first fork.
 static ERROR_LOG: OnceLock<ErrorLog> = OnceLock::new();
@@ -123,7 +133,7 @@ pub fn start(settings: &Settings) -> io::Result<()> {
 }
 
 /// From now on the lines that this process and its later children drop are counted. Errors are the kernel's.
-pub(crate) fn count_what_is_dropped() -> io::Result<()> {
+pub fn count_what_is_dropped() -> io::Result<()> {
     let counts = SharedCounts::create("stanchion-log", 1)?;
     if let Some(log) = ERROR_LOG.get() {
         // Only a second start in one process can find one set; the first stays.
@@ -134,7 +144,7 @@ pub(crate) fn count_what_is_dropped() -> io::Result<()> {
 
 /// From now on, the lines of this process go to the scribe instead of to the error log's file. To be called only while it has no thread beside its
 /// own. `takes_records`: records of Python's logging too.
-pub(crate) fn go_through(channel: Channel, takes_records: bool) {
+pub fn go_through(channel: Channel, takes_records: bool) {
     set_scribe(Some(Scribe {
         direct: Arc::new(Direct::new(Outlet::Scribe(channel))),
         takes_records,
@@ -142,7 +152,7 @@ pub(crate) fn go_through(channel: Channel, takes_records: bool) {
 }
 
 /// From now on, the lines of this process go to the error log itself.
-pub(crate) fn go_directly() {
+pub fn go_directly() {
     set_scribe(None);
 }
 
@@ -157,14 +167,14 @@ fn set_scribe(scribe: Option<Scribe>) {
 }
 
 /// In a newborn process: the parent reports the lines that it has dropped.
-pub(crate) fn begin_anew() {
+pub fn begin_anew() {
     if let Some(log) = ERROR_LOG.get() {
         log.each_direct(Direct::begin_anew);
     }
 }
 
 /// Reports trouble with the scribe in the error log itself, as the scribe may never read its lines.
-pub(crate) fn tell_beside_scribe(level: Level, text: &str) {
+pub fn tell_beside_scribe(level: Level, text: &str) {
     if let Some(log) = ERROR_LOG.get()
         && level <= log.level
     {
@@ -179,7 +189,7 @@ fn streams() -> Option<&'static StandardStreams> {
 }
 
 /// From now on this process, which must not fork any more, leaves writing to threads.
-pub(crate) fn write_by_thread() -> io::Result<()> {
+pub fn write_by_thread() -> io::Result<()> {
     let Some(log) = ERROR_LOG.get() else {
         return Ok(());
     };
@@ -212,7 +222,7 @@ pub fn finish() {
 
 /// The error log's file, which stays the same when a reload has another setting; `None` if it is a
 /// standard stream.
-pub(crate) fn path() -> Option<&'static Path> {
+pub fn path() -> Option<&'static Path> {
     let outlets = ERROR_LOG.get().map(|log| &log.outlets);
     outlets
         .into_iter()
@@ -221,7 +231,7 @@ pub(crate) fn path() -> Option<&'static Path> {
 }
 
 /// From now on, what this process and its children write to stdout and stderr goes to the error log, if that is a file.
-pub(crate) fn capture_output() -> io::Result<()> {
+pub fn capture_output() -> io::Result<()> {
     let Some(log) = ERROR_LOG.get() else {
         return Ok(());
     };
@@ -273,7 +283,7 @@ fn count_dropped(lines: u64) {
 }
 
 /// Lines of this server's processes dropped since the last call, to be counted.
-pub(crate) fn take_dropped() -> u64 {
+pub fn take_dropped() -> u64 {
     let dropped = ERROR_LOG.get().and_then(|log| log.dropped.get());
     dropped.map_or(0, |dropped| dropped.atomics()[0].swap(0, Ordering::Relaxed))
 }
@@ -386,49 +396,6 @@ pub fn write_for(pid: i32, time_us: u64, level: i32, text: &str) {
     harmless::push(&mut harmless, text, true);
     let line = log.line(entry::severity(level), at, pid, &harmless);
     log.outlets[0].write(line.as_bytes());
-}
-
-/// Appends what a client sent so that it stays on its line and harmless to a terminal: anything
-/// but visible ASCII, and what quotes or escapes, is escaped.
-pub fn escape_into(line: &mut String, text: &[u8]) {
-    let mut rest = text;
-    while !rest.is_empty() {
-        // Nearly always all of it.
-        let plain = rest.iter().take_while(|byte| is_plain(**byte)).count();
-        let (run, after) = rest.split_at(plain);
-        line.push_str(std::str::from_utf8(run).unwrap_or_default());
-        let Some((&byte, after)) = after.split_first() else {
-            return;
-        };
-        match byte {
-            b'"' | b'\\' => {
-                line.push('\\');
-                line.push(char::from(byte));
-            }
-            // Writing to a String cannot fail.
-            _ => {
-                let _ = write!(line, "\\x{byte:02x}");
-            }
-        }
-        rest = after;
-    }
-}
-
-fn is_plain(byte: u8) -> bool {
-    matches!(byte, 0x20..=0x7e) && !matches!(byte, b'"' | b'\\')
-}
-
-/// A request in the logs: `GET /path request_id=…`, without the last if it has no name.
-pub(crate) fn describe(method: &str, target: &[u8], request_id: &str) -> String {
-    let mut text = String::with_capacity(method.len() + target.len() + request_id.len() + 16);
-    text.push_str(method);
-    text.push(' ');
-    escape_into(&mut text, target);
-    if !request_id.is_empty() {
-        text.push_str(" request_id=");
-        text.push_str(request_id);
-    }
-    text
 }
 
 fn filter(level: LogLevel) -> LevelFilter {

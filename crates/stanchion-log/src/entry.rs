@@ -8,9 +8,9 @@ use super::levels::CRITICAL;
 /// The longest message, in bytes.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// The longest line, in bytes: what is longer is cut.
-pub(crate) const LINE_BYTES_MAX: usize = 32 << 10;
+pub const LINE_BYTES_MAX: usize = 32 << 10;
 /// How a line of the access log begins; an object and a brace follow. Its keys are in `access_log::record`.
-pub(crate) const ACCESS: &[u8] = b"{\"access\":";
+pub const ACCESS: &[u8] = b"{\"access\":";
 
 /// As many bytes of text fit a line, whatever they are: JSON may need six for one.
 const TEXT_BYTES_MAX: usize = LINE_BYTES_MAX / 6 - 64;
@@ -18,13 +18,13 @@ const TEXT_BYTES_MAX: usize = LINE_BYTES_MAX / 6 - 64;
 /// A line for the error log. The kernel says which process wrote it.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ErrorEntry {
+pub struct ErrorEntry {
     /// When, in microseconds since the epoch.
-    pub(crate) time_us: u64,
+    pub time_us: u64,
     /// A level of Python's: 50 is critical, 40 an error, 30 a warning, 20 an information, 10 for debugging.
-    pub(crate) level: u8,
+    pub level: u8,
     /// The text. It may have several lines.
-    pub(crate) text: String,
+    pub text: String,
 }
 
 /// The entry as it is on its line.
@@ -36,7 +36,7 @@ struct Tagged<E> {
 
 impl ErrorEntry {
     /// An entry for an event of this moment.
-    pub(crate) fn now(level: Level, target: &str, text: &str) -> Self {
+    pub fn now(level: Level, target: &str, text: &str) -> Self {
         Self {
             time_us: stanchion_sys::clock::wall_us(),
             level: number(level, target),
@@ -45,7 +45,7 @@ impl ErrorEntry {
     }
 
     /// The line as it is sent, with a line feed at its end.
-    pub(crate) fn into_line(mut self) -> Vec<u8> {
+    pub fn into_line(mut self) -> Vec<u8> {
         let mut line = self.encode();
         if line.len() >= LINE_BYTES_MAX {
             let mut end = TEXT_BYTES_MAX.min(self.text.len());
@@ -67,7 +67,7 @@ impl ErrorEntry {
 
     /// Reads a line without its end. The error says what is wrong with it. A process that runs the app's code may name any time; none is later than
     /// now.
-    pub(crate) fn parse(line: &[u8]) -> Result<Self, String> {
+    pub fn parse(line: &[u8]) -> Result<Self, String> {
         let tagged: Result<Tagged<Self>, _> = serde_json::from_slice(line);
         let mut entry = tagged.map_err(|error| error.to_string())?.error;
         entry.time_us = entry.time_us.min(stanchion_sys::clock::wall_us());
@@ -97,7 +97,7 @@ fn number(level: Level, target: &str) -> u8 {
 }
 
 /// The lines of a message.
-pub(crate) fn lines_of(message: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn lines_of(message: &[u8]) -> impl Iterator<Item = &[u8]> {
     let lines = message.split(|&byte| byte == b'\n');
     lines.filter(|line| !line.is_empty())
 }

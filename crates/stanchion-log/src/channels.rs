@@ -15,7 +15,7 @@ const LEFT_BYTES_MAX: usize = 4 << 20;
 /// Three ways, so that lines of the access log do not take the room of others, and processes that run the app's code have no end by which to send
 /// them.
 #[derive(Debug)]
-pub(crate) struct LogChannels {
+pub struct LogChannels {
     accesses: Way,
     of_server: Way,
     of_app: Way,
@@ -30,13 +30,13 @@ struct Way {
 
 /// The ends that a scribe reads.
 #[derive(Debug)]
-pub(crate) struct Readers {
+pub struct Readers {
     /// Lines of the access log.
-    pub(crate) accesses: Channel,
+    pub accesses: Channel,
     /// Lines of master and acceptor.
-    pub(crate) of_server: Channel,
+    pub of_server: Channel,
     /// Lines of template and workers.
-    pub(crate) of_app: Channel,
+    pub of_app: Channel,
 }
 
 impl Way {
@@ -50,7 +50,8 @@ impl Way {
 }
 
 impl LogChannels {
-    pub(crate) fn make() -> io::Result<Self> {
+    /// Makes the channels; an error is the kernel's.
+    pub fn make() -> io::Result<Self> {
         Ok(Self {
             accesses: Way::make()?,
             of_server: Way::make()?,
@@ -59,30 +60,30 @@ impl LogChannels {
     }
 
     /// In the master and the acceptor: another descriptor of the end for their lines.
-    pub(crate) fn writer(&self) -> io::Result<Channel> {
+    pub fn writer(&self) -> io::Result<Channel> {
         another(&self.of_server.writer)
     }
 
     /// In the acceptor: another one of the end for the access log.
-    pub(crate) fn writer_of_accesses(&self) -> io::Result<Channel> {
+    pub fn writer_of_accesses(&self) -> io::Result<Channel> {
         another(&self.accesses.writer)
     }
 
     /// In a newborn acceptor: drops all ends that it is not to have.
-    pub(crate) fn keep_writers_of_server(&self) {
+    pub fn keep_writers_of_server(&self) {
         self.drop_readers();
         drop(take(&self.of_app.writer));
     }
 
     /// In a newborn template: the end that it and its workers write to, and no other stays.
-    pub(crate) fn take_writer_of_app(&self) -> Option<Channel> {
+    pub fn take_writer_of_app(&self) -> Option<Channel> {
         self.drop_readers();
         drop((take(&self.accesses.writer), take(&self.of_server.writer)));
         take(&self.of_app.writer)
     }
 
     /// In a newborn scribe: the ends that it reads, and no other stays.
-    pub(crate) fn take_readers(&self) -> Option<Readers> {
+    pub fn take_readers(&self) -> Option<Readers> {
         for way in [&self.accesses, &self.of_server, &self.of_app] {
             drop(take(&way.writer));
         }
@@ -102,7 +103,7 @@ impl LogChannels {
     /// In the master, when no process of the house is left: writes to the error log the lines that no scribe has read. Gives how many lines it did
     /// not write: lines of the access log, for which there is no other place, lines that make no sense, and lines that a slowly read log did not take
     /// `until` then.
-    pub(crate) fn write_what_is_left(&self, until: Instant) -> u64 {
+    pub fn write_what_is_left(&self, until: Instant) -> u64 {
         let Some(Readers {
             accesses,
             of_server,

@@ -21,7 +21,7 @@ const PIPE_BYTES_ATOMIC: usize = 4096;
 
 /// A log that is appended to, and that can be reopened while threads write to it.
 #[derive(Debug)]
-pub(crate) struct LogFile {
+pub struct LogFile {
     file: File,
     /// `None` for a standard stream. Absolute, since an app may change its directory.
     path: Option<PathBuf>,
@@ -44,7 +44,7 @@ enum Kind {
 
 impl LogFile {
     /// Opens it; `-` is `standard`.
-    pub(crate) fn open(path: &Path, standard: BorrowedFd<'_>) -> io::Result<Self> {
+    pub fn open(path: &Path, standard: BorrowedFd<'_>) -> io::Result<Self> {
         if path.as_os_str() == "-" {
             return Self::standard(standard);
         }
@@ -90,7 +90,7 @@ impl LogFile {
 
     /// Reopens its path; false if it has none: a daemon then leaves the standard stream. The descriptor's number stays and never dangles, so that no
     /// thread that writes meanwhile needs to know, and no lock can be held by a thread that a fork leaves behind.
-    pub(crate) fn reopen(&self) -> io::Result<bool> {
+    pub fn reopen(&self) -> io::Result<bool> {
         let Some(path) = &self.path else {
             if let Some(streams) = super::streams() {
                 streams.leave_by(self.file.as_fd())?;
@@ -213,15 +213,18 @@ fn append_to(path: &Path, owner: Option<Owner>) -> io::Result<File> {
 
 /// The owner of the log files that root makes for others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Owner {
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
+pub struct Owner {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
     /// The group may write to them too.
-    pub(crate) group_writes: bool,
+    pub group_writes: bool,
 }
 
 impl Owner {
-    pub(crate) fn of(identity: Option<&Identity>) -> Option<Self> {
+    /// The owner that an identity makes; `None` without one.
+    pub fn of(identity: Option<&Identity>) -> Option<Self> {
         identity.map(|identity| Self {
             uid: identity.uid(),
             gid: identity.gid(),
@@ -243,7 +246,7 @@ impl Owner {
 static OWNER: Mutex<Option<Owner>> = Mutex::new(None);
 
 /// From now on, a new error log belongs to this owner, so that the owner's processes can open it themselves.
-pub(crate) fn belong_to(owner: Option<Owner>) {
+pub fn belong_to(owner: Option<Owner>) {
     *OWNER.lock().unwrap_or_else(PoisonError::into_inner) = owner;
 }
 
@@ -253,7 +256,7 @@ fn owner() -> Option<Owner> {
 }
 
 /// Makes a log file that another process is going to open.
-pub(crate) fn create(path: Option<&Path>, owner: Option<Owner>) -> io::Result<()> {
+pub fn create(path: Option<&Path>, owner: Option<Owner>) -> io::Result<()> {
     match path {
         Some(path) if owner.is_some() && path.as_os_str() != "-" => {
             append_to(path, owner).map(drop).map_err(|error| {

@@ -14,7 +14,10 @@ use tracing::{Level, error, info};
 use super::count_dropped;
 use super::outlet::Outlet;
 use super::trouble::{self, FailingLog, Trouble};
-use crate::panics;
+use stanchion_sys::process;
+
+use crate::caught::caught;
+use crate::exit_code;
 
 /// Bytes that may wait for one outlet; what comes when it is full is dropped.
 const BYTES_MAX: usize = 1 << 20;
@@ -24,7 +27,7 @@ const TRY_AGAIN: Duration = Duration::from_millis(100);
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// The name of the thread.
-pub(crate) const THREAD_NAME: &str = "stanchion-log";
+pub const THREAD_NAME: &str = "stanchion-log";
 
 /// All queues of this process, for `/status`.
 static QUEUES: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
@@ -45,7 +48,7 @@ pub(super) fn failing_logs() -> Vec<FailingLog> {
 
 /// Which log a queue belongs to, and how it is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Of {
+pub enum Of {
     /// Written at once: people wait for it.
     ErrorLog,
     /// Gathered for a moment, so that many requests make one write(2) and one switch of threads.
@@ -70,7 +73,7 @@ impl Of {
 
 /// The end into which lines are put.
 #[derive(Debug)]
-pub(crate) struct Queue(Arc<Shared>);
+pub struct Queue(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -102,7 +105,7 @@ struct State {
 impl Queue {
     /// Starts the thread of an outlet that this process has not written to before. To be called only in a process that does not
     /// fork any more.
-    pub(crate) fn start(of: Of, outlet: Arc<Outlet>) -> io::Result<Self> {
+    pub fn start(of: Of, outlet: Arc<Outlet>) -> io::Result<Self> {
         Self::go_on(of, outlet, Arc::default())
     }
 
@@ -122,7 +125,12 @@ impl Queue {
             was_told: false,
         };
         let builder = thread::Builder::new().name(THREAD_NAME.to_owned());
-        builder.spawn(move || panics::vital(|| writer.run()))?;
+        builder.spawn(move || {
+            // The process is of no use without its log: the thread that writes it cannot say why it ends.
+            if caught(|| writer.run()).is_none() {
+                process::exit_now(exit_code::INTERNAL);
+            }
+        })?;
         let mut queues = QUEUES.lock().unwrap_or_else(PoisonError::into_inner);
         queues.retain(|queue| queue.strong_count() > 0);
         queues.push(Arc::downgrade(&shared));
@@ -130,12 +138,12 @@ impl Queue {
     }
 
     /// Where it leads.
-    pub(crate) fn outlet(&self) -> &Outlet {
+    pub fn outlet(&self) -> &Outlet {
         &self.0.outlet
     }
 
     /// Puts whole lines in, or drops them if they do not fit. Never waits for the outlet.
-    pub(crate) fn push(&self, lines: &[u8]) {
+    pub fn push(&self, lines: &[u8]) {
         let mut state = self.0.lock();
         if state.waiting.len() + state.writing + lines.len() <= BYTES_MAX {
             state.waiting.extend_from_slice(lines);
@@ -162,13 +170,13 @@ impl Queue {
     }
 
     /// Has the outlet reopened, once what was put in so far is written.
-    pub(crate) fn reopen(&self) {
+    pub fn reopen(&self) {
         self.0.lock().reopen = true;
         self.0.changed.notify_all();
     }
 
     /// Writes what is left and ends the thread, within a bound.
-    pub(crate) fn finish(&self) {
+    pub fn finish(&self) {
         let deadline = Instant::now() + FAREWELL;
         let mut state = self.0.lock();
         state.deadline = Some(deadline);
@@ -427,7 +435,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::log::LogFile;
+    use crate::LogFile;
 
     fn queue(writer: &io::PipeWriter) -> Queue {
         let file = LogFile::open(Path::new("-"), writer.as_fd()).expect("a copy");

@@ -5,7 +5,7 @@ use stanchion_exchange::{Area, Taken};
 use stanchion_http::{Head, Span, VARIABLE};
 
 use super::{BadRecord, KEPT_BYTES, Numbers, Reader, TLS_BYTES_MAX};
-use crate::log::describe;
+use stanchion_log::describe;
 
 /// The longest request head (request line and fields), in bytes, as it arrives.
 pub const REQUEST_HEAD_BYTES_MAX: usize = 64 * 1024;

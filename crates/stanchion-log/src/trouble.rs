@@ -34,14 +34,17 @@ pub(super) struct Trouble {
 
 /// A log that takes nothing at present, as `/status` has it.
 #[derive(Debug, Serialize)]
-pub(crate) struct FailingLog {
-    pub(crate) log: &'static str,
+pub struct FailingLog {
+    /// `errorlog` or `accesslog`.
+    pub log: &'static str,
     /// A file, or a syslog daemon.
-    pub(crate) to: String,
-    pub(crate) error: String,
-    pub(crate) for_s: u64,
+    pub to: String,
+    /// What the kernel says.
+    pub error: String,
+    /// For how many seconds the log has taken nothing.
+    pub for_s: u64,
     /// Bytes that wait until it takes lines again.
-    pub(crate) waiting_bytes: usize,
+    pub waiting_bytes: usize,
 }
 
 impl Trouble {
@@ -143,7 +146,7 @@ pub(super) fn cure(error: &io::Error) -> &'static str {
 }
 
 /// In the acceptor: all logs that take nothing at present.
-pub(crate) fn failing_logs() -> Vec<FailingLog> {
+pub fn failing_logs() -> Vec<FailingLog> {
     let mut failing = queue::failing_logs();
     if let Some(log) = ERROR_LOG.get() {
         let unqueued = log.unqueued().iter();

@@ -17,7 +17,7 @@ const MESSAGE_BYTES_MAX: usize = 60 << 10;
 
 /// A way to a syslog daemon.
 #[derive(Debug)]
-pub(crate) struct Syslog {
+pub struct Syslog {
     socket: Datagrams,
     /// Facility times eight (RFC 3164 section 4.1.1).
     facility: u8,
@@ -28,7 +28,7 @@ pub(crate) struct Syslog {
 impl Syslog {
     /// Opens what the settings ask for; `log` is `error` or `access`. A daemon that is not there
     /// yet is no error: it may come.
-    pub(crate) fn open(settings: &Settings, log: &str) -> io::Result<Self> {
+    pub fn open(settings: &Settings, log: &str) -> io::Result<Self> {
         let tag = match settings.syslog_prefix.as_deref() {
             Some(prefix) => format!("stanchion.{prefix}.{log}: "),
             None => format!("stanchion.{log}: "),
@@ -41,7 +41,7 @@ impl Syslog {
     }
 
     /// Appends a message as it is sent.
-    pub(crate) fn frame(&self, out: &mut String, level: Level, text: &str) {
+    pub fn frame(&self, out: &mut String, level: Level, text: &str) {
         let priority = self.facility + severity(level);
         // Writing to a String cannot fail.
         let _ = write!(out, "<{priority}>{}[{}] ", self.tag, process::pid());

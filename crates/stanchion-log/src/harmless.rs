@@ -34,7 +34,7 @@ fn push_char(out: &mut String, char: char, may_have_lines: bool) {
 
 /// C0, DEL and C1; and of Unicode's format characters and separators what has a direction, no width, or ends a line
 /// (Unicode Standard Annexes 9 and 14).
-pub(crate) fn is_obeyed(char: char) -> bool {
+pub fn is_obeyed(char: char) -> bool {
     char.is_control()
         || matches!(char,
             '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'

@@ -26,7 +26,7 @@ const BESIDE_EVERY_US: u64 = 10_000_000;
 
 /// A place where lines go.
 #[derive(Debug)]
-pub(crate) enum Outlet {
+pub enum Outlet {
     /// Text, one line an event.
     File(LogFile),
     /// Datagrams, one an event.

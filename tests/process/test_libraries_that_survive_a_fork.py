@@ -2,16 +2,35 @@
 
 import os
 import signal
+import sys
+from pathlib import Path
 
+import psutil
 import pytest
 
 from support.gate import Gate
-from support.server import Serve, Server
+from support.patience import eventually
+from support.processes import kill
+from support.server import STANCHION, Kind, Serve, Server
 
 pytestmark = pytest.mark.own("gunicorn does not preload unless told to, and then looks at nothing")
 
 FORKS = 10
 """Workers that follow each other."""
+
+PROGRAM = """\
+import stanchion
+from computes import app
+
+stanchion.run(app, host="127.0.0.1", port=0)
+"""
+CONFIG = """\
+from computes import app, matrix
+
+
+def {hook}(server):
+    matrix @ matrix.T
+"""
 
 
 def ask(server: Server) -> int:
@@ -46,3 +65,47 @@ def test_numpy_is_preloaded_and_each_worker_computes_with_it(serve: Serve, gate:
     assert len(workers) == FORKS
     assert not gate.announced(), "it was imported once"
     assert not server.log.matches("import left")
+
+
+def replace(server: Server, name: str) -> None:
+    """Kill the process of this name: another one follows, and a worker computes."""
+
+    def process() -> psutil.Process | None:
+        return next((process for process in server.processes() if process.name() == name), None)
+
+    before = process()
+    assert before
+    kill(before)
+    eventually(lambda: (after := process()) and after.pid != before.pid, f"another {name} is there")
+    assert has_threads(ask(server))
+
+
+def assert_all_are_replaced(server: Server) -> None:
+    """Also by a reload, until the server leaves."""
+    ask(server)
+    for name in ("stanchion-work", "stanchion-tmpl", "stanchion-acpt", "stanchion-work"):
+        replace(server, name)
+    mark = server.log.mark()
+    server.signal(signal.SIGHUP)
+    server.log.wait(r"reloaded: generation \d+ serves", mark)
+    assert has_threads(ask(server))
+    assert not has_threads(server.pid)
+    server.signal(signal.SIGTERM)
+    assert server.exit_code() == 0
+    assert not server.log.matches("thread")
+
+
+def test_a_program_that_has_imported_numpy_serves(serve: Serve, gate: Gate, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(PROGRAM)
+    kind = Kind(STANCHION.name, (sys.executable, str(tmp_path / "shop.py")), STANCHION.listening, STANCHION.ready)
+    server = serve("", bind="", kind=kind, env={"OPENBLAS_NUM_THREADS": "3", **gate.environment})
+    assert gate.announcement() == f"loaded {server.pid}"
+    assert_all_are_replaced(server)
+
+
+@pytest.mark.parametrize("hook", ["on_starting", "when_ready", "on_reload"])
+def test_a_config_file_may_import_numpy_and_compute(serve: Serve, gate: Gate, tmp_path: Path, hook: str) -> None:
+    (tmp_path / "conf.py").write_text(CONFIG.format(hook=hook))
+    options = ("-c", str(tmp_path / "conf.py"))
+    server = serve("computes:app", *options, env={"OPENBLAS_NUM_THREADS": "3", **gate.environment})
+    assert_all_are_replaced(server)

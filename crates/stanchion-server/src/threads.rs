@@ -1,5 +1,6 @@
 //! Threads that the operator's code has started in the master. There must be none when it forks: a
-//! fork takes no other thread along, and a lock that one of them holds stays held for ever.
+//! fork takes no other thread along, and a lock that one of them holds stays held for ever. `OpenBLAS` ends its threads before a
+//! fork, and starts them when it next computes, so one fork in vain leaves the master without them.
 
 use std::collections::HashMap;
 use std::io;
@@ -25,14 +26,21 @@ pub(crate) fn present() -> io::Result<Vec<i32>> {
     Ok(threads.into_iter().map(|(id, _)| id).collect())
 }
 
-/// Waits a moment for other threads than ours and `known` to end. Gives the names of those that stay,
-/// if any do.
+/// Has those end that their library ends before a fork, and waits a moment for other threads than ours and `known` to end.
+/// Gives the names of those that stay, if any do.
 pub(crate) fn staying(
     host: &mut (impl Host + ?Sized),
     known: &[i32],
 ) -> io::Result<Option<String>> {
-    wait_but_for(host, |_, threads| {
+    let mut may_fork = true;
+    wait_but_for(host, |host, threads| {
         threads.retain(|(id, _)| !known.contains(id));
+        if may_fork && has_sound(host, threads)? {
+            may_fork = false;
+            process::run_fork_handlers()?;
+            *threads = process::other_threads()?;
+            threads.retain(|(id, _)| !known.contains(id));
+        }
         Ok(())
     })
 }
@@ -40,13 +48,23 @@ pub(crate) fn staying(
 /// The same for threads that are missed after a fork, which those of some libraries are not.
 pub(crate) fn missed_after_a_fork(host: &mut (impl Host + ?Sized)) -> io::Result<Option<String>> {
     wait_but_for(host, |host, threads| {
-        if !threads.is_empty() {
-            let named = named(threads, &host.thread_names())?;
-            let mut are_sound = named.iter().map(Named::is_sound);
-            threads.retain(|_| are_sound.next() == Some(false));
-        }
+        let mut are_sound = are_sound(host, threads)?.into_iter();
+        threads.retain(|_| are_sound.next() == Some(false));
         Ok(())
     })
+}
+
+fn has_sound(host: &mut (impl Host + ?Sized), threads: &Threads) -> io::Result<bool> {
+    Ok(are_sound(host, threads)?.contains(&true))
+}
+
+/// Of each thread, whether it is no matter for a fork.
+fn are_sound(host: &mut (impl Host + ?Sized), threads: &Threads) -> io::Result<Vec<bool>> {
+    if threads.is_empty() {
+        return Ok(Vec::new());
+    }
+    let named = named(threads, &host.thread_names())?;
+    Ok(named.iter().map(Named::is_sound).collect())
 }
 
 /// Other threads than ours: their ids, and the names that the kernel has for them.
@@ -55,7 +73,7 @@ type Threads = Vec<(i32, String)>;
 /// Waits a moment for threads to end but for those that `leave_out` takes away. Gives the names of those that stay, if any do.
 fn wait_but_for<H: Host + ?Sized>(
     host: &mut H,
-    leave_out: impl Fn(&mut H, &mut Threads) -> io::Result<()>,
+    mut leave_out: impl FnMut(&mut H, &mut Threads) -> io::Result<()>,
 ) -> io::Result<Option<String>> {
     let begun = Instant::now();
     loop {

@@ -91,7 +91,7 @@ HANDLED = (
 """Names that become settings by more than another name."""
 
 _IF_IMPORTED = (
-    "stanchion: run(): if what the program imports has started these threads, as numpy does, run `stanchion serve "
+    "stanchion: run(): if what the program imports has started these threads, as pyarrow does, run `stanchion serve "
     'MODULE:APP`, or call run("MODULE:APP") in a file that imports nothing else'
 )
 

@@ -114,6 +114,45 @@ class TestAnAppThatBlocksSignals:
         server.log.wait(r"in app$")
 
 
+class TestAnAppThatTakesSigcont:
+    """By which the kernel tells workers that the master has ended."""
+
+    ASGI = """
+async def app(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": str(os.getpid()).encode()})
+
+"""
+
+    @pytest.mark.parametrize(
+        "act",
+        [
+            "signal.signal(signal.SIGCONT, lambda *_: None)",
+            "signal.signal(signal.SIGCONT, signal.SIG_IGN)",
+            "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCONT])",
+        ],
+        ids=["caught", "ignored", "blocked"],
+    )
+    @pytest.mark.parametrize(
+        ("before", "arguments"),
+        [
+            ("", []),
+            ("", ["--threads", "2"]),
+            ("", ["--worker-class", "gevent"]),
+            (ASGI, ["--interface", "asgi", "--lifespan", "off"]),
+        ],
+        ids=["wsgi", "threads", "gevent", "asgi"],
+    )
+    def test_leaves_all_the_same_once_the_master_is_killed(
+        self, start: Start, before: str, arguments: list[str], act: str
+    ) -> None:
+        # Imported in the worker, which catches signals before.
+        server = start(before + act, "--no-preload", "-w", "2", *arguments)
+        worker_of(server)
+        server.signal(signal.SIGKILL)
+        eventually(lambda: not server.processes(), "all have left")
+
+
 def test_an_app_with_a_timer_that_ticks_all_the_time(start: Start) -> None:
     ticking = "signal.signal(signal.SIGALRM, lambda *_: None)\nsignal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)"
     server = start(ticking, "-w", "3")

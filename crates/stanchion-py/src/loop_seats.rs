@@ -133,6 +133,7 @@ impl LoopSeats {
     /// Records a heartbeat: the loop turns, `lag_us` later than planned.
     pub(crate) fn beat(&mut self, lag_us: u64) {
         self.inbox.beat(monotonic_us(), lag_us, self.pace_us());
+        self.worker.heed_master();
         self.careful_beats = if lag_us >= LATE_US {
             CAREFUL_BEATS
         } else {

@@ -173,6 +173,19 @@ impl Worker {
         bits & asked::LEAVING != 0
     }
 
+    /// The same for looks now and then, and leaves if the master has ended: the app may catch or block the signal that the kernel
+    /// sends then.
+    pub fn heed_master(&self) -> bool {
+        let leaves = self.should_leave();
+        if !leaves && asked::is_orphaned() {
+            info!("the master has ended: the worker leaves");
+            self.leave();
+            // As if the master had sent it.
+            let _ = process::kill(process::pid(), signal::SIGTERM);
+        }
+        leaves
+    }
+
     /// This process is a child that the app has forked: it has no part in what the worker does, its parent. For a handler
     /// of such forks.
     pub fn forsake(&self) {
@@ -240,7 +253,7 @@ impl Worker {
     /// For the main thread of a worker with several seats: sleeps until the worker should leave,
     /// then sees to it that the seats of this worker notice. False if it is to ask [`Self::has_reopened`] before.
     pub fn wait_until_leaving(&self) -> bool {
-        while !self.should_leave() {
+        while !self.heed_master() {
             if self.reopened.load(Ordering::Acquire) {
                 return false;
             }
@@ -303,7 +316,7 @@ impl<'w> Seat<'w> {
 
     /// Waits for the next request; `None` when it is time to leave.
     pub fn wait(&self) -> Option<Taken<'w>> {
-        self.side.wait(|| self.worker.should_leave())
+        self.side.wait(|| self.worker.heed_master())
     }
 
     /// To be called after each request: counts it.

@@ -118,6 +118,13 @@ extern "C" fn on_cont(signal: libc::c_int) {
     }
 }
 
+/// Whether the superior has ended. A thread that waits looks, since the app may have blocked SIGCONT, or have set a handler of its
+/// own.
+pub fn is_orphaned() -> bool {
+    superior().is_some_and(Superior::is_gone)
+        && OWNER.load(Ordering::Relaxed) == crate::process::pid()
+}
+
 fn superior() -> Option<&'static Superior> {
     // SAFETY: `pass_on_terms` stored a leaked box, which is never changed.
     unsafe { SUPERIOR.load(Ordering::Acquire).as_ref() }
@@ -329,6 +336,7 @@ mod tests {
         };
         let (this, parent) = (crate::process::pid(), crate::process::parent_pid());
         assert_eq!(raised(this), LEAVE, "no parent is there to decide");
+        assert!(is_orphaned());
         assert!(matches!(ours.receive(), Ok(Received::Nothing)));
         assert_eq!(raised(parent), 0, "the superior decides");
         let heard = ours.receive().expect("heard");
@@ -336,6 +344,7 @@ mod tests {
         // SAFETY: as above.
         unsafe { libc::raise(SIGCONT) };
         assert_eq!(word().load(Ordering::Acquire), 0, "the parent is there");
+        assert!(!is_orphaned());
         drop(ours);
         assert_eq!(raised(parent), LEAVE, "no process reads the report");
     }

@@ -50,6 +50,15 @@ async def stubborn() -> AsyncIterator[str]:
         raise
 
 
+async def failing() -> AsyncIterator[str]:
+    try:
+        while True:
+            yield "data: tick\n\n"
+            await asyncio.sleep(PERIOD_S)
+    finally:
+        raise KeyError("own")
+
+
 async def large() -> AsyncIterator[str]:
     """More than any client takes that does not read."""
     try:
@@ -63,6 +72,10 @@ async def large() -> AsyncIterator[str]:
 
 async def streaming(request: Request) -> StreamingResponse:
     return StreamingResponse(ticks(), media_type=EVENTS)
+
+
+async def with_own_error(request: Request) -> StreamingResponse:
+    return StreamingResponse(failing(), media_type=EVENTS)
 
 
 async def with_last_word(request: Request) -> StreamingResponse:
@@ -99,6 +112,7 @@ class Stamp(BaseHTTPMiddleware):
 
 ROUTES = [
     Route("/streaming", streaming),
+    Route("/with-own-error", with_own_error),
     Route("/with-last-word", with_last_word),
     Route("/with-task", with_task),
     Route("/events", events),
@@ -159,6 +173,15 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
                 wrapped = RuntimeError("the stream has failed")
                 wrapped.__cause__ = failure
                 raise BaseExceptionGroup("several", [failure, BaseExceptionGroup("more", [wrapped])]) from None
+        case "/raw/with-own-error":
+            announce("begun")
+            await asyncio.to_thread(wait_for_pass)
+            try:
+                # So many that `send` raises in the end, but for uvicorn's.
+                for _ in range(70_000):
+                    await piece(send)
+            finally:
+                raise KeyError("own")
         case "/raw/tight":
             pouring = asyncio.ensure_future(pour(send))
             await receive()

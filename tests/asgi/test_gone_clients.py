@@ -111,6 +111,25 @@ def test_an_app_that_prints_each_failure_has_none_to_print(
     assert said(server, lines) == []
 
 
+@pytest.mark.parametrize("path", ["/with-own-error", "/raw/with-own-error"])
+def test_an_error_of_the_apps_own_is_told(serve: Serve, gate: Gate, flavour: Flavour, path: str) -> None:
+    """It is raised in a `finally`, after what the client's leave has raised."""
+    server = flavour.serve(serve, APP, "--lifespan", "off", env=gate.environment)
+    wire = begun(server, path)
+    mark = server.log.mark()
+    LEAVE["closes"](wire)
+    if path.startswith("/raw"):
+        assert gate.announcement() == "begun"
+        if flavour.is_ours:
+            acceptor_has_seen(server.address)
+        gate.let_pass(1)
+    server.log.wait("the app failed at" if flavour.is_ours else "Exception in ASGI application", mark)
+    server.log.wait("KeyError: 'own'", mark)
+    # Its task is over.
+    collected(server)
+    assert len(server.log.matches("Exception in ASGI application|the app failed at")) == 1
+
+
 @pytest.mark.parametrize("loop", OURS)
 def test_an_app_that_sends_on_for_ten_seconds_is_told_by_an_oserror(
     serve: Serve, gate: Gate, clock: Clock, loop: str

@@ -1,15 +1,19 @@
-//! Exceptions that a client has caused by leaving. The app is not at fault, so they are not logged.
+//! Exceptions that a client has caused by leaving. The app is not at fault, so they are not logged. An error that the app raises
+//! meanwhile, as in a `finally`, is logged.
 
 use pyo3::prelude::*;
 
 use crate::response::ClientGone;
 
-/// How many exceptions are examined: each was raised while another was handled, or is one of a group (PEP 654).
+/// How many exceptions are examined: each was made of another one, or is one of a group (PEP 654).
 const LOOKED_AT_MAX: usize = 256;
 /// How deeply groups of exceptions may be nested to be examined.
 const GROUPS_MAX: usize = 4;
 /// The exception that frameworks raise on `http.disconnect` from `receive`: Starlette's, and those named after it.
 const OF_DISCONNECT: &str = "ClientDisconnect";
+/// The names of exceptions that frameworks raise while they handle what `send` has raised have this in them:
+/// `WebSocketDisconnect`, `ClientDisconnected`.
+const OF_ANY_DISCONNECT: &str = "Disconnect";
 
 /// Whether `send` has raised this because the client has gone, or the framework has, or the app has raised it while it handled such an exception. Of
 /// a group, each exception has to be one of these.
@@ -29,14 +33,22 @@ fn comes_of_it(failure: Bound<'_, PyAny>, groups_max: usize, left: &mut usize) -
             return true;
         }
         let of = |name| one.getattr(name).ok().filter(|of| !of.is_none());
-        raised = of("__cause__").or_else(|| of("__context__"));
+        raised = of("__cause__");
+        // Python notes what was handled also for an error that has nothing to do with it.
+        if raised.is_none() && name(&one).contains(OF_ANY_DISCONNECT) {
+            raised = of("__context__");
+        }
     }
     false
 }
 
 fn is_it(one: &Bound<'_, PyAny>) -> bool {
-    let name = || one.get_type().name();
-    one.is_instance_of::<ClientGone>() || name().is_ok_and(|name| name == OF_DISCONNECT)
+    one.is_instance_of::<ClientGone>() || name(one) == OF_DISCONNECT
+}
+
+fn name(one: &Bound<'_, PyAny>) -> String {
+    let name = one.get_type().name();
+    name.map_or_else(|_| String::new(), |name| name.to_string())
 }
 
 /// Task groups raise the exceptions of several tasks as one. Python 3.10 has such groups from a package, so only the shape of their classes is known.

@@ -292,6 +292,22 @@ def test_heads_of_many_fields_are_taken(serve: Serve) -> None:
             assert [talk.answer(number).status for number in numbers] == [200] * 10
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [(f"x-{number}", "y" * 8) for number in range(1000)],
+        [("x", "y" * 40_000)],
+    ],
+    ids=["small fields", "one field"],
+)
+def test_a_head_within_the_limits_is_no_flood(serve: Serve, fields: list[tuple[str, str]]) -> None:
+    """The server takes pieces of 4 KiB, and looks after each."""
+    server = serve("hello:app", "--limit-request-fields", "2000", "--limit-request-field-size", "0", *HTTP2)
+    with Talk(server.address) as talk:
+        for _ in range(3):
+            assert talk.get("/", *fields).status == 200
+
+
 def test_a_client_that_is_sent_away_is_not_heard_for_long(hello: Server) -> None:
     """The server throws away bytes that were under way, so that the client reads why, and then resets."""
     with Talk(hello.address) as talk:

@@ -176,7 +176,7 @@ impl Carrier {
         let wire = Rc::new(RefCell::new(Wire {
             inward: came,
             piece_left: 0,
-            overhead: Overhead::new(requests.now_us),
+            overhead: Overhead::new(settings.http2_max_header_list_size.into(), requests.now_us),
             outward: Vec::new(),
             ended: false,
         }));

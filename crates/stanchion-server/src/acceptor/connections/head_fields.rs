@@ -8,7 +8,8 @@ pub(super) const FIELD_BYTES: usize = 32;
 
 const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
-/// Flags of HEADERS (RFC 9113 section 6.2).
+/// Flags of HEADERS (RFC 9113 section 6.2), the first one of CONTINUATION, too.
+const END_HEADERS: u8 = 4;
 const PADDED: u8 = 8;
 const PRIORITY: u8 = 0x20;
 const PRIORITY_BYTES: usize = 5;
@@ -25,6 +26,10 @@ pub(super) struct HeadFields {
     next: Next,
     fields: u32,
     extra_bytes: u64,
+    /// The present head counts as so many.
+    head_bytes: u64,
+    /// Its last frame has begun.
+    is_last: bool,
 }
 
 /// The kind of the next byte (RFC 7541 sections 5 and 6).
@@ -111,9 +116,22 @@ impl HeadFields {
         self.extra_bytes
     }
 
+    /// The bytes that the present head counts as, if it is not whole yet. `is_frame_whole`: all of the present frame has come.
+    pub(super) fn unfinished_bytes(&self, is_frame_whole: bool) -> u64 {
+        if self.is_last && is_frame_whole {
+            0
+        } else {
+            self.head_bytes
+        }
+    }
+
     /// Begins a frame, with `len` bytes to come.
     pub(super) fn frame(&mut self, kind: u8, flags: u8, len: usize) {
         self.left = 0;
+        self.is_last = flags & END_HEADERS != 0;
+        if kind != CONTINUATION {
+            self.head_bytes = 0;
+        }
         match kind {
             HEADERS => {
                 self.has_padding = flags & PADDED != 0;
@@ -143,6 +161,7 @@ impl HeadFields {
         }
         bytes = &bytes[..bytes.len().min(self.left)];
         self.left -= bytes.len();
+        self.head_bytes += bytes.len() as u64;
         let before = self.before.min(bytes.len());
         self.before -= before;
         bytes = &bytes[before..];
@@ -175,6 +194,7 @@ impl HeadFields {
         self.fields = self.fields.saturating_add(1);
         if self.fields > FIELDS_FREE {
             self.extra_bytes += FIELD_BYTES as u64;
+            self.head_bytes += FIELD_BYTES as u64;
         }
     }
 }
@@ -240,6 +260,27 @@ mod tests {
             fields.came(&head(len));
             assert_eq!(fields.extra_bytes(), extra * FIELD_BYTES as u64);
         }
+    }
+
+    #[test]
+    fn a_head_counts_until_it_is_whole() {
+        let mut fields = HeadFields::default();
+        let mut came = |kind, flags, bytes: &[u8], of| {
+            fields.frame(kind, flags, of);
+            fields.came(bytes);
+            fields.unfinished_bytes(bytes.len() == of)
+        };
+        assert_eq!(came(0, 0, &[0; 5], 5), 0);
+        assert_eq!(came(HEADERS, 0, &[0x82; 5], 5), 5);
+        assert_eq!(came(CONTINUATION, END_HEADERS, &[0x82; 2], 3), 7);
+        assert_eq!(came(HEADERS, END_HEADERS, &[0x82; 3], 3), 0);
+        let many = vec![0x82; FIELDS_FREE as usize + 2];
+        let counted = (many.len() + 2 * FIELD_BYTES) as u64;
+        assert_eq!(came(HEADERS, END_HEADERS, &many, 200), counted);
+        let padded = [&[9], &many[..]].concat();
+        let len = padded.len() + 9;
+        assert_eq!(came(HEADERS, END_HEADERS | PADDED, &padded, len), counted);
+        assert_eq!(came(0, 0, &[0; 5], 9), 0);
     }
 
     #[test]

@@ -34,6 +34,8 @@ struct Counted {
 #[derive(Debug)]
 pub(super) struct Overhead {
     since_us: u64,
+    /// A head that the server takes has at most so many, and as many as a list.
+    head_bytes_max: u64,
     came_bytes: u64,
     body_bytes: u64,
     /// Bytes of frames that open windows.
@@ -51,9 +53,10 @@ pub(super) struct Overhead {
 }
 
 impl Overhead {
-    pub(super) fn new(now_us: u64) -> Self {
+    pub(super) fn new(head_bytes_max: u64, now_us: u64) -> Self {
         Self {
             since_us: now_us,
+            head_bytes_max,
             came_bytes: 0,
             body_bytes: 0,
             window_bytes: 0,
@@ -128,17 +131,19 @@ impl Overhead {
         );
     }
 
-    /// Whether the client has sent more bytes, or more fields, than its requests, their bodies and so many bytes of answers
-    /// need. A client that waits for answers may open windows for them in however small steps: if the server sent it away,
+    /// Whether the client has sent more bytes, or more fields, than its requests, a head that is not whole yet, their bodies and
+    /// so many bytes of answers need. A client that waits for answers may open windows for them in however small steps: if the server sent it away,
     /// it would come back, and the app would begin these answers again.
     pub(super) fn is_flood(&self, answered_bytes: u64, waits: bool, now_us: u64) -> bool {
         let age_s = now_us.saturating_sub(self.since_us) / 1_000_000;
         let carried_bytes = self.body_bytes.saturating_add(answered_bytes);
+        let unfinished_bytes = self.fields.unfinished_bytes(self.skipped == 0);
         let allowed = [
             FIRST_BYTES,
             age_s.saturating_mul(BYTES_PER_S),
             carried_bytes.saturating_mul(TIMES),
             self.asked_bytes,
+            unfinished_bytes.min(self.head_bytes_max),
             if waits { self.window_bytes } else { 0 },
         ];
         let came_bytes = self.came_bytes.saturating_add(self.fields.extra_bytes());
@@ -151,6 +156,7 @@ mod tests {
     use super::*;
 
     const BORN_US: u64 = 7_000_000;
+    const HEAD_BYTES_MAX: u64 = 64 << 10;
     const PING: u8 = 6;
 
     fn frame(kind: u8, len: usize) -> Vec<u8> {
@@ -162,7 +168,7 @@ mod tests {
 
     /// The overhead after the preface and so many bytes of frames without content.
     fn overhead(more: u64) -> Overhead {
-        let mut overhead = Overhead::new(BORN_US);
+        let mut overhead = Overhead::new(HEAD_BYTES_MAX, BORN_US);
         overhead.came(&[0xff; PREFACE_BYTES]);
         let len = usize::try_from(more).unwrap() - PREFACE_BYTES - HEAD_BYTES;
         overhead.came(&frame(PING, len));
@@ -195,7 +201,7 @@ mod tests {
             bytes.extend(frame(kind, len));
         }
         for piece in [1, 2, 8, 9, 10, 24, 4_096, bytes.len()] {
-            let mut overhead = Overhead::new(BORN_US);
+            let mut overhead = Overhead::new(HEAD_BYTES_MAX, BORN_US);
             bytes.chunks(piece).for_each(|piece| overhead.came(piece));
             assert_eq!(overhead.came_bytes, bytes.len() as u64);
             assert_eq!(overhead.body_bytes, 70_300, "in pieces of {piece}");
@@ -205,7 +211,7 @@ mod tests {
     #[test]
     fn a_body_in_frames_of_a_byte_is_no_flood_and_empty_frames_are() {
         for (len, is_flood) in [(1, false), (0, true)] {
-            let mut overhead = Overhead::new(BORN_US);
+            let mut overhead = Overhead::new(HEAD_BYTES_MAX, BORN_US);
             overhead.came(&[0; PREFACE_BYTES]);
             (0..1_000_000).for_each(|_| overhead.came(&frame(DATA, len)));
             assert_eq!(overhead.is_flood(0, false, BORN_US), is_flood);
@@ -214,7 +220,7 @@ mod tests {
 
     #[test]
     fn windows_may_be_opened_while_the_client_waits_for_answers() {
-        let mut overhead = Overhead::new(BORN_US);
+        let mut overhead = Overhead::new(HEAD_BYTES_MAX, BORN_US);
         overhead.came(&[0; PREFACE_BYTES]);
         (0..100_000).for_each(|_| overhead.came(&frame(WINDOW_UPDATE, 4)));
         let is_flood = |waits| overhead.is_flood(0, waits, BORN_US);
@@ -223,15 +229,15 @@ mod tests {
 
     #[test]
     fn a_head_of_fields_of_a_byte_is_a_flood_before_it_is_whole_unless_it_becomes_a_request() {
-        let mut overhead = Overhead::new(BORN_US);
+        let mut overhead = Overhead::new(HEAD_BYTES_MAX, BORN_US);
         overhead.came(&[0; PREFACE_BYTES]);
         let mut head = frame(1, 15_000);
-        head.truncate(HEAD_BYTES + 2_000);
+        head.truncate(HEAD_BYTES + 4_000);
         head[HEAD_BYTES..].fill(0xbe);
         overhead.came(&head);
         assert!(overhead.is_flood(0, false, BORN_US));
         let mut request = Request::get("/").body(()).unwrap();
-        for _ in 0..2_000 {
+        for _ in 0..4_000 {
             request.headers_mut().append("a", "b".parse().unwrap());
         }
         overhead.asked(&request);
@@ -239,9 +245,44 @@ mod tests {
     }
 
     #[test]
+    fn a_head_that_the_server_takes_is_no_flood_in_whatever_pieces_and_one_that_it_refuses_is() {
+        // A field without an index, whose name and value have so many bytes each.
+        let field = |len: u8| {
+            [
+                &[0x00, len][..],
+                &vec![b'a'; len.into()],
+                &[len],
+                &vec![b'a'; len.into()],
+            ]
+            .concat()
+        };
+        for (fields, len, flags) in [(1_000, 5, 4), (1_000, 5, 0), (250, 100, 4)] {
+            let payload = field(len).repeat(fields);
+            let head = |stream: u32| {
+                let mut head = frame(1, payload.len());
+                head[4] = flags;
+                head[5..HEAD_BYTES].copy_from_slice(&stream.to_be_bytes());
+                head[HEAD_BYTES..].copy_from_slice(&payload);
+                head
+            };
+            let mut overhead = Overhead::new(HEAD_BYTES_MAX, BORN_US);
+            overhead.came(&[0; PREFACE_BYTES]);
+            for piece in head(1)[..HEAD_BYTES + payload.len() - 1].chunks(700) {
+                overhead.came(piece);
+                assert!(!overhead.is_flood(0, false, BORN_US), "{fields} fields");
+            }
+            overhead.came(&payload[..1]);
+            // None of them has become a request.
+            overhead.came(&head(3));
+            overhead.came(&frame(PING, 0));
+            assert!(overhead.is_flood(0, false, BORN_US), "{fields} fields");
+        }
+    }
+
+    #[test]
     fn a_connection_that_pings_keep_open_is_no_flood_after_a_year() {
         let seconds = 365 * 86_400;
-        let mut idle = Overhead::new(BORN_US);
+        let mut idle = Overhead::new(HEAD_BYTES_MAX, BORN_US);
         idle.came_bytes = frame(PING, 8).len() as u64 * seconds;
         assert!(!idle.is_flood(0, false, BORN_US + seconds * 1_000_000));
     }

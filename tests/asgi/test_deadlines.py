@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from support.clock import Clock
+from support.counts import Counts
 from support.gate import Gate
 from support.patience import eventually
 from support.processes import gone
@@ -103,11 +104,14 @@ def test_a_loop_that_is_stuck_is_replaced_and_its_requests_are_answered_504(
     assert len(blocked) == 2, "its stacks when it was late, and before it was killed"
 
 
-def test_a_worker_that_is_stopped_is_not_replaced(serve: Serve, gate: Gate) -> None:
-    server = serve("looping:app", *ASGI, "-w", "2", "--timeout", "3", "--loop-timeout", "0.5", env=gate.environment)
+def test_a_worker_that_is_stopped_is_not_replaced(serve: Serve, gate: Gate, counts: Counts) -> None:
+    limits = ["--timeout", "3", "--loop-timeout", "0.5"]
+    server = serve("looping:app", *ASGI, "-w", "2", *limits, *counts.arguments, env=gate.environment)
     mark = server.log.mark()
     with server.connect() as wire:
         pid = int(wire.get("/").text)
+        # The client may have the answer before the worker has given the seat back, and a stopped worker with a busy seat is replaced.
+        eventually(lambda: all(one["seats_busy"] == 0 for one in counts.workers()), "the seats are idle")
         worker = psutil.Process(pid)
         worker.send_signal(signal.SIGSTOP)
         try:

@@ -110,7 +110,8 @@ def test_a_worker_that_is_stopped_is_not_replaced(serve: Serve, gate: Gate, coun
     mark = server.log.mark()
     with server.connect() as wire:
         pid = int(wire.get("/").text)
-        # The client may have the answer before the worker has given the seat back, and a stopped worker with a busy seat is replaced.
+        # The client may have the answer before the worker gives the seat back, and a stopped worker with a busy seat is
+        # replaced.
         eventually(lambda: all(one["seats_busy"] == 0 for one in counts.workers()), "the seats are idle")
         worker = psutil.Process(pid)
         worker.send_signal(signal.SIGSTOP)

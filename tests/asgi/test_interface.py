@@ -297,7 +297,7 @@ def test_a_template_or_worker_that_is_replaced_is_of_the_house_for_it(
     serve: Serve, gate: Gate, env: dict[str, str]
 ) -> None:
     gate.open()
-    server = serve("kind:app", env=env)
+    server = serve("kind:app", "--preload", env=env)
     for name in ("stanchion-tmpl", "stanchion-work"):
         lost = next(one for one in server.processes() if one.name() == name)
         lost.kill()

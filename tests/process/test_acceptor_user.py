@@ -40,7 +40,8 @@ def start() -> Iterator[Start]:
     def start(*arguments: str, prefix: tuple[str, ...] = (), ready: bool = True) -> Server:
         home = Path(tempfile.mkdtemp(prefix="stanchion-test-"))
         home.chmod(0o755)
-        words = ["--bind", "127.0.0.1:0", *arguments, "surroundings:app"]
+        # So that there is a template beside the worker.
+        words = ["--bind", "127.0.0.1:0", "--preload", *arguments, "surroundings:app"]
         server = Server(STANCHION, words, home, prefix=[*open_house.prefix(), *prefix])
         started.append(server)
         return server.start() if ready else server.launch()

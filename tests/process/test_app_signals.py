@@ -74,8 +74,9 @@ class TestAnAppThatIgnoresSigchld:
         assert len(server.log.matches("worker ready")) == 3
         assert not server.log.matches("fork"), server.log.text()
 
-    def test_a_dead_worker_is_replaced(self, start: Start) -> None:
-        server = start(self.AT_IMPORT)
+    @pytest.mark.parametrize("arguments", [[], ["--preload"]])
+    def test_a_dead_worker_is_replaced(self, start: Start, arguments: list[str]) -> None:
+        server = start(self.AT_IMPORT, *arguments)
         replace(server)
         assert not server.log.matches("fork"), server.log.text()
 

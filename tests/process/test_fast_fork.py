@@ -37,7 +37,7 @@ def replace(server: Server) -> None:
 
 
 @pytest.mark.parametrize(("action", "why"), [("refuse", "the kernel refused it"), ("kill", "it crashed")])
-@pytest.mark.parametrize("arguments", [[], ["--no-preload"]])
+@pytest.mark.parametrize("arguments", [["--preload"], ["--no-preload", "-w", "2"]])
 def test_where_it_does_not_work_it_is_given_up_by_itself(
     serve: Serve, action: str, why: str, arguments: list[str]
 ) -> None:
@@ -48,7 +48,7 @@ def test_where_it_does_not_work_it_is_given_up_by_itself(
 
 
 def test_it_can_be_turned_off(serve: Serve) -> None:
-    server = serve("waiting:app", "--no-fast-fork", prefix=under("kill"))
+    server = serve("waiting:app", "--preload", "--no-fast-fork", prefix=under("kill"))
     replace(server)
     assert not server.log.matches(SLOWER), "it was not tried at all"
 
@@ -57,13 +57,13 @@ def test_turned_off_it_bears_an_app_that_ignores_sigchld(serve: Serve, tmp_path:
     (tmp_path / "ignoring.py").write_text(
         "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nfrom waiting import app\n"
     )
-    server = serve("ignoring:app", "--no-fast-fork", "--pythonpath", str(tmp_path))
+    server = serve("ignoring:app", "--preload", "--no-fast-fork", "--pythonpath", str(tmp_path))
     replace(server)
     assert not server.log.matches("cannot be forked")
 
 
 @pytest.mark.privileges
 def test_where_it_works_nothing_is_said(serve: Serve) -> None:
-    server = serve("waiting:app")
+    server = serve("waiting:app", "--preload")
     replace(server)
     assert not server.log.matches("slower")

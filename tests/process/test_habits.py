@@ -5,6 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from support import processes
@@ -43,9 +44,9 @@ def test_kill_by_the_pid_file(serve: Serve, gate: Gate, tmp_path: Path, kind: Ki
 
 
 def count_of_workers(master: int, kind: Kind) -> int:
-    """Children of the master, but for the two that are none here."""
-    children = Path(f"/proc/{master}/task/{master}/children").read_text().split()
-    return len(children) - (2 if kind is STANCHION else 0)
+    """Children of the master, but for those that are none here."""
+    children = [process.name() for process in psutil.Process(master).children()]
+    return children.count("stanchion-work") if kind is STANCHION else len(children)
 
 
 @BOTH

@@ -39,6 +39,7 @@ def test_a_worker_is_born_between_its_hooks(start: Start, gate: Gate) -> None:
         "def post_fork(server, worker): announce(f'post_fork {worker.nr} {worker.pid} {os.getpid()} {worker.ppid}')\n"
         "def post_worker_init(worker): announce(f'init {worker.pid} {worker.wsgi.__name__} {worker.cfg.threads}')\n"
         "threads = 2\n"
+        "preload_app = True\n"
     )
     first = gate.announcement().split()
     second = gate.announcement().split()
@@ -50,6 +51,20 @@ def test_a_worker_is_born_between_its_hooks(start: Start, gate: Gate) -> None:
     assert len({template, worker, str(server.pid)}) == 3
     with server.connect() as wire:
         assert wire.get("/pid").text.split()[0] == worker
+
+
+@pytest.mark.privileges
+def test_a_single_worker_has_the_same_hooks_in_one_process(start: Start, gate: Gate) -> None:
+    server = start(
+        "def pre_fork(server, worker): announce(f'pre_fork {worker.nr} {worker.pid} {os.getpid()} {server.pid}')\n"
+        "def post_fork(server, worker): announce(f'post_fork {worker.nr} {worker.pid} {os.getpid()} {worker.ppid}')\n"
+        "def post_worker_init(worker): announce(f'init {worker.pid} {worker.wsgi.__name__}')\n"
+    )
+    with server.connect() as wire:
+        worker = wire.get("/pid").text.split()[0]
+    assert gate.announcement().split() == ["pre_fork", "0", "[booting]", worker, str(server.pid)]
+    assert gate.announcement().split() == ["post_fork", "0", worker, worker, str(server.pid)]
+    assert gate.announcement().split() == ["init", worker, "app"]
 
 
 def test_without_preloading_the_app_is_loaded_between_fork_and_init(start: Start, gate: Gate) -> None:

@@ -36,7 +36,8 @@ def start() -> Iterator[Start]:
         home = Path(tempfile.mkdtemp(prefix="stanchion-test-"))
         home.chmod(0o755)
         homes.append(home)
-        words = ["--bind", "127.0.0.1:0", *arguments, "surroundings:app"]
+        # So that there is a template beside the worker.
+        words = ["--bind", "127.0.0.1:0", "--preload", *arguments, "surroundings:app"]
         server = Server(STANCHION, words, home, prefix=[*open_house.prefix(), *prefix])
         if "setpriv" in prefix:
             # The user that it starts as makes its files there.

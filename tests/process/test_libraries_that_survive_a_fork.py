@@ -50,7 +50,10 @@ def has_threads(pid: int) -> bool:
 @pytest.mark.parametrize("fork", [[], ["--no-fast-fork"]], ids=["fast", "slow"])
 def test_numpy_is_preloaded_and_each_worker_computes_with_it(serve: Serve, gate: Gate, fork: list[str]) -> None:
     # The threads of OpenBLAS are as many as there are processors, unless this says otherwise.
-    server = serve("computes:app", *fork, env={"OPENBLAS_NUM_THREADS": "3", **gate.environment})
+    # With a limit a template stays beside a single worker, also if neither --preload nor --no-preload is given.
+    server = serve(
+        "computes:app", "--max-requests", "1000000", *fork, env={"OPENBLAS_NUM_THREADS": "3", **gate.environment}
+    )
     (template,) = [int(line.removeprefix("loaded ")) for line in gate.announcements(1)]
     workers = set()
     for _ in range(FORKS):

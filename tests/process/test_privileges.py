@@ -63,7 +63,7 @@ def owner(path: Path) -> tuple[int, int]:
 
 
 def test_only_the_master_stays_root(start: Start) -> None:
-    server = start("--user", str(NOBODY), "--group", str(OTHERS))
+    server = start("--user", str(NOBODY), "--group", str(OTHERS), "--preload")
     who = ask(server, "/identity")
     assert who == {"uids": [NOBODY] * 3, "gids": [OTHERS] * 3, "groups": [OTHERS]}
     uids = {process.pid: set(process.uids()) for process in server.processes()}

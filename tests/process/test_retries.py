@@ -159,7 +159,7 @@ def test_it_goes_before_requests_that_wait_in_the_line(serve: Serve, gate: Gate,
 
 
 def test_a_client_that_leaves_before_its_second_worker_comes_is_gone(serve: Serve, gate: Gate, counts: Counts) -> None:
-    server = serve("waiting:app", "--retry-idempotent", *counts.arguments, env=gate.environment)
+    server = serve("waiting:app", "--preload", "--retry-idempotent", *counts.arguments, env=gate.environment)
     with server.connect() as wire:
         wire.send(request("GET", "/wait?again"))
         worker = running(gate, "again")

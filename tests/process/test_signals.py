@@ -115,7 +115,8 @@ def test_usr1_opens_the_error_log_anew_for_master_acceptor_and_workers(
     build: Serve, gate: Gate, tmp_path: Path
 ) -> None:
     path, renamed, address = tmp_path / "log", tmp_path / "log.1", f"unix:{tmp_path}/s"
-    server = build("waiting:app", "--error-logfile", str(path), "--bind", address, env=gate.environment).launch()
+    arguments = ["--preload", "--error-logfile", str(path), "--bind", address]
+    server = build("waiting:app", *arguments, env=gate.environment).launch()
     # The line that the test otherwise awaits on stderr is in the file.
     eventually(lambda: path.exists() and "ready: 1 worker" in path.read_text(), "it is ready", 2 * PATIENCE_S)
     server.addresses = [Address.parse(address)]
@@ -185,7 +186,8 @@ def test_ttou_goes_down_to_none_in_unicorns_way(serve: Serve, gate: Gate) -> Non
     server = serve("waiting:app", *UNICORN, env=gate.environment)
     server.signal(signal.SIGTTOU)
     server.log.wait("TTOU: 0 workers")
-    eventually(lambda: len(server.processes()) == 3, "master, acceptor and template are left")
+    left = ["stanchion", "stanchion-acpt", "stanchion-tmpl"]
+    eventually(lambda: sorted(one.name() for one in server.processes()) == left, "the template waits in its place")
     with server.connect() as wire:
         wire.send(request("GET", "/pid?patient"))
         assert wire.silent(0.3)

@@ -169,7 +169,7 @@ def test_a_stopped_template_or_scribe_is_named_and_the_service_manager_hears_no_
         told = {"NOTIFY_SOCKET": str(ear.path), "WATCHDOG_USEC": "2000000"}
         conf = tmp_path / "conf.py"
         conf.write_text(f"logconfig_dict = {LOGGING!r}\n")
-        server = serve("hello:app", "-c", str(conf), *counts.arguments, env=told | clock.environment)
+        server = serve("hello:app", "--preload", "-c", str(conf), *counts.arguments, env=told | clock.environment)
         ear.wait("READY=1")
         process = named(server, name)
         stopped(process)
@@ -194,7 +194,7 @@ def test_a_stopped_template_or_scribe_is_named_and_the_service_manager_hears_no_
 def test_a_stopped_process_does_not_outlive_the_master(serve: Serve, tmp_path: Path, stopped: Stop, name: str) -> None:
     conf = tmp_path / "conf.py"
     conf.write_text(f"logconfig_dict = {LOGGING!r}\n")
-    server = serve("hello:app", "-c", str(conf))
+    server = serve("hello:app", "--preload", "-c", str(conf))
     with server.connect() as wire:
         assert wire.get("/").status == 200
     stopped(named(server, name))

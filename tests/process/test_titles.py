@@ -33,7 +33,8 @@ def titles(server: Server) -> Counter[str]:
 
 
 def every(name: str, workers: int) -> Counter[str]:
-    roles = ["master", "acceptor", "template", *(f"worker {number}" for number in range(workers))]
+    template = ["template"] if workers > 1 else []
+    roles = ["master", "acceptor", *template, *(f"worker {number}" for number in range(workers))]
     return Counter(f"stanchion: {role} [{name}]" for role in roles)
 
 

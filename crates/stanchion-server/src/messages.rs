@@ -106,7 +106,8 @@ pub(crate) enum ToTemplate {
         /// Its number among the workers that are wanted: in its title, and `worker.nr` for hooks.
         number: u16,
     },
-    /// Be this worker, with the channel that comes beside this: it has the app, and workers cannot have it from a fork.
+    /// Be this worker, with the channel that comes beside this: the only one, or the one that has the app which workers cannot have
+    /// from a fork.
     Become {
         /// The seats that it gets, and the tenure that it starts.
         worker: WorkerRef,

@@ -183,18 +183,16 @@ fn serve_orders(
     host: &mut dyn Host,
 ) -> Result<Assignment, i32> {
     let has_app = prepared != Prepared::WithoutApp;
-    if prepared == Prepared::ForItself {
-        report(master, &FromTemplate::NotForWorkers)?;
-        return wait_to_become(master, host);
-    }
-    let between = between(common);
-    heap::fill_gaps();
-    code::let_go_alone();
+    let said = match prepared {
+        Prepared::ForItself => FromTemplate::NotForWorkers,
+        Prepared::WithApp | Prepared::WithoutApp => FromTemplate::Ready,
+    };
+    let mut between = None;
     let mut watch = common
         .settings
         .reload
         .then(|| Watch::new(host.watched_files()));
-    report(master, &FromTemplate::Ready)?;
+    report(master, &said)?;
     loop {
         let timeout_ms = if watch.is_some() { WATCH_MS } else { IDLE_MS };
         let order = next_order(master, timeout_ms)?;
@@ -203,52 +201,64 @@ fn serve_orders(
         }
         let Some((order, fd)) = order else { continue };
         match order {
-            ToTemplate::Fork { worker, number } => match forked(host, number, fd, between) {
-                Ok(Some(reports)) => {
-                    return Ok(Assignment {
-                        worker,
-                        number,
-                        has_app,
-                        is_known: false,
-                        reports,
-                    });
+            ToTemplate::Fork { worker, number } => {
+                // Not before: one that becomes a worker puts what it allocates into the gaps of its heap.
+                let between = *between.get_or_insert_with(|| prepare_to_fork(common));
+                match forked(host, number, fd, between) {
+                    Ok(Some(reports)) => {
+                        return Ok(Assignment {
+                            worker,
+                            number,
+                            has_app,
+                            is_known: false,
+                            reports,
+                        });
+                    }
+                    Ok(None) => {}
+                    Err(error) => {
+                        error!("worker {number} cannot be forked: {}", cure::told(&error));
+                        report(master, &FromTemplate::NotForked(worker))?;
+                    }
                 }
-                Ok(None) => {}
-                Err(error) => {
-                    error!("worker {number} cannot be forked: {}", cure::told(&error));
-                    report(master, &FromTemplate::NotForked(worker))?;
+            }
+            ToTemplate::Become { worker, number } => {
+                let reports = become_worker(host, number, fd)?;
+                if prepared == Prepared::ForItself {
+                    info!("the process that has imported the app becomes worker {number}");
                 }
-            },
-            // A template that has reported that it can fork workers does not get these.
-            ToTemplate::Become { .. } | ToTemplate::GoOver => {}
+                return Ok(Assignment {
+                    worker,
+                    number,
+                    has_app,
+                    is_known: true,
+                    reports,
+                });
+            }
+            // Not to one that has the app as its house is made for it.
+            ToTemplate::GoOver => {}
             ToTemplate::Reopen => reopen(host),
         }
     }
 }
 
-/// For a template that has the app for itself alone: gives the worker that it is to be, or its exit code.
-fn wait_to_become(master: &Channel, host: &mut dyn Host) -> Result<Assignment, i32> {
-    loop {
-        match next_order(master, IDLE_MS)? {
-            Some((ToTemplate::Become { worker, number }, Some(fd))) => {
-                // The log has what the hook raised. The exit code is not the one of an app that cannot boot: another try may go well.
-                host.hook(Hook::PreFork { number })
-                    .map_err(|_| exit_code::INTERNAL)?;
-                info!("the process that has imported the app becomes worker {number}");
-                return Ok(Assignment {
-                    worker,
-                    number,
-                    has_app: true,
-                    is_known: true,
-                    reports: Channel::received(fd),
-                });
-            }
-            Some((ToTemplate::Reopen, _)) => reopen(host),
-            // An order without a channel leaves it nothing to report by.
-            Some((ToTemplate::Become { .. }, None)) => return Err(exit_code::INTERNAL),
-            Some((ToTemplate::Fork { .. } | ToTemplate::GoOver, _)) | None => {}
-        }
-    }
+/// Makes ready for forks, and gives the way to fork.
+fn prepare_to_fork(common: &Common) -> Between {
+    let between = between(common);
+    heap::fill_gaps();
+    code::let_go_alone();
+    between
+}
+
+/// Makes this process the worker of this number. Gives the channel by which it is to report, or its exit code.
+fn become_worker(host: &mut dyn Host, number: u16, fd: Option<OwnedFd>) -> Result<Channel, i32> {
+    // An order without a channel leaves it nothing to report by.
+    let fd = fd.ok_or(exit_code::INTERNAL)?;
+    // The log has what the hook raised. The exit code is not the one of an app that cannot boot: another try may go well.
+    host.hook(Hook::PreFork { number })
+        .map_err(|_| exit_code::INTERNAL)?;
+    heap::trim();
+    code::let_go_alone();
+    Ok(Channel::received(fd))
 }
 
 /// Waits until the template is to go over to the other house; or gives its exit code.

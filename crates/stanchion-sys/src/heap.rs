@@ -45,6 +45,15 @@ pub fn fill_gaps() {
     }
 }
 
+/// Gives whole pages in the gaps of the heap back to the kernel: for a process that has just freed much, and does not fork.
+pub fn trim() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it may be called at any time (malloc_trim(3)).
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Gives whole pages in gaps back to the kernel. Returns the address behind the heap's last block, and how many bytes are
 /// free in the heap.
 #[cfg(target_env = "gnu")]

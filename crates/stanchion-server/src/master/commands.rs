@@ -172,10 +172,12 @@ impl Master {
         for house in self.houses.values() {
             let generation = house.generation;
             actions.push(house.acceptor.tell(ToAcceptor::Reopen));
-            actions.push(Action::TellTemplate {
-                generation,
-                message: ToTemplate::Reopen,
-            });
+            if !house.template.is_gone() {
+                actions.push(Action::TellTemplate {
+                    generation,
+                    message: ToTemplate::Reopen,
+                });
+            }
             actions.extend(house.scribe.reopen());
             let pids = house.workers.present().map(|one| one.pid);
             actions.extend(pids.map(|pid| Action::Kill(pid, SIGUSR1)));

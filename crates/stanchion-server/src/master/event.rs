@@ -10,6 +10,7 @@ use crate::messages::{
 
 /// The settings of a house that concern the master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting")]
 pub(super) struct Plan {
     /// Workers to keep.
     pub(super) workers: u16,
@@ -27,6 +28,8 @@ pub(super) struct Plan {
     pub(super) lifetime_jitter_ms: u64,
     /// Whether there is to be a scribe.
     pub(super) has_scribe: bool,
+    /// Whether a template stays also beside a single worker.
+    pub(super) keeps_template: bool,
     /// Whether it is made for an app that is called by ASGI, in event loops.
     pub(super) is_event_loop: bool,
     /// Whether that is for the app to say.

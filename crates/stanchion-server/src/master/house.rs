@@ -100,7 +100,7 @@ impl House {
     /// Whether all that was to be made ready is.
     pub(super) fn is_ready(&self) -> bool {
         self.acceptor.is_ready()
-            && self.template.is_ready()
+            && (self.template.is_ready() || !self.needs_template())
             && self.scribe.is_ready()
             && self.has_its_workers()
     }
@@ -442,12 +442,9 @@ impl House {
     }
 
     fn keep_workers(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        // One process, the scribe, finds out whether the settings of logging are any good, and reports it, before the template starts.
-        if self.scribe.has_been_ready() {
-            self.template.keep(now_ms, actions);
-        }
         let plan = self.plan;
         self.workers.relieve(now_ms, self.target, &plan, actions);
+        self.keep_template(now_ms, actions);
         if self.template.is_ready() {
             if self.workers.are_overdue(now_ms) {
                 actions.push(Action::error(
@@ -456,7 +453,7 @@ impl House {
                 self.template.kill(actions);
                 return;
             }
-            self.workers.fork_missing(now_ms, self.target, actions);
+            self.have_missing_workers(now_ms, actions);
         }
     }
 
@@ -476,7 +473,7 @@ impl House {
                     .flatten()
                     .min()
             }
-            _ if self.scribe.has_been_ready() => self.template.due_ms(),
+            _ if self.scribe.has_been_ready() && self.needs_template() => self.template.due_ms(),
             _ => None,
         };
         let is_dismissed = matches!(self.standing, Standing::Dismissed { .. });

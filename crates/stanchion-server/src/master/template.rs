@@ -14,7 +14,7 @@ pub(super) struct Template {
     backoff: Backoff,
     /// No template has found, after the import, that each worker has to import the app for itself.
     may_preload: bool,
-    /// The template that runs has found that, and is to end.
+    /// The template that runs is to end.
     is_leaving: bool,
 }
 
@@ -38,7 +38,7 @@ impl Template {
         self.stage.is_ready()
     }
 
-    /// Whether it is to end, as it has the app and workers cannot have it from there.
+    /// Whether it is to end: no worker is to come from it.
     pub(super) fn is_leaving(&self) -> bool {
         self.is_leaving
     }
@@ -102,6 +102,11 @@ impl Template {
                 self.may_preload = false;
                 Some(pid)
             }
+            // It was killed before its finding was read.
+            Stage::Killed { .. } if self.is_leaving => {
+                self.may_preload = false;
+                None
+            }
             _ => None,
         }
     }
@@ -127,10 +132,12 @@ impl Template {
         self.stage = Stage::Wanted;
     }
 
-    /// Its process is of no use.
+    /// Its process, if there is one, is of no use.
     pub(super) fn leave(&mut self, actions: &mut Vec<Action>) {
-        self.is_leaving = true;
-        self.kill(actions);
+        if let Some(pid) = self.stage.kill() {
+            self.is_leaving = true;
+            actions.push(Action::Kill(pid, SIGKILL));
+        }
     }
 
     /// It has forked a worker: all is well with it.

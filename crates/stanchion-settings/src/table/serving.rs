@@ -400,6 +400,11 @@ The app is imported once in the template, and workers are forked from \
 it: they start in milliseconds and share its memory. This is the default \
 here; in gunicorn it is not.
 
+With one worker the template becomes that worker, and none stays beside it, \
+unless --preload, --reload or a limit on a worker's requests, memory or \
+lifetime is given. A single worker that dies is then missing for the time of \
+an import; with --preload its successor is forked.
+
 With --no-preload each worker imports the app for itself. If neither flag is \
 given, this is also done if the import has started threads or an event loop, \
 or is connected to something, none of which a fork brings to workers; a \
@@ -417,7 +422,7 @@ warning names what it was.",
             help: "Copy the template's memory once, not twice",
             long_help: "\
 A worker is forked by a process that shares the template's memory, as \
-after vfork(2), on x86-64 and where a trial at the template's start goes \
+after vfork(2), on x86-64 and where a trial before the first fork goes \
 well; a line in the log says if not. With --no-fast-fork, and elsewhere, \
 that process has a copy of its own, which takes some 2 ms more for each \
 100 MB of the app. Turn it off if you suspect that it causes a fault.",

@@ -1,5 +1,6 @@
 //! The pure step, tested without forking: events in, actions out, each written as a short line.
 
+mod alone;
 mod boot;
 mod clients;
 mod condemned;
@@ -50,6 +51,7 @@ const PLAN: Plan = Plan {
     lifetime_ms: 0,
     lifetime_jitter_ms: 0,
     has_scribe: false,
+    keeps_template: true,
     is_event_loop: false,
     is_guess: false,
 };

@@ -1,0 +1,112 @@
+//! One worker and no reason for a template to stay: the template becomes the worker.
+
+use super::*;
+
+const ALONE: Plan = Plan {
+    workers: 1,
+    keeps_template: false,
+    ..PLAN
+};
+
+/// The worker, which was the template.
+fn only() -> i32 {
+    template(1)
+}
+
+fn serving() -> Tree {
+    let mut tree = Tree::loaded_with(ALONE);
+    tree.play([ready(1, 0, 1)]);
+    tree
+}
+
+#[test]
+fn the_template_becomes_the_worker_and_none_stays_beside_it() {
+    let mut tree = Tree::booting_with(ALONE);
+    tree.play([acceptor_ready(1)]);
+    tree.expect(template_ready(1), "template 1: become 0/1");
+    tree.expect(
+        ready(1, 0, 1),
+        "acceptor 1: ready 0/1=11
+         info: worker ready worker=0 pid=11 generation=1
+         info: ready: 1 worker
+         news: ready 1",
+    );
+    tree.expect(TICK, "");
+    assert_eq!(tree.due_in_ms(), None);
+    let all = "reopen\nacceptor 1: reopen\nUSR1 11";
+    tree.expect_among(signal(SIGUSR1), all);
+    assert!(!tree.step(signal(SIGUSR1)).contains("template"));
+}
+
+#[test]
+fn a_worker_that_dies_has_a_successor_that_imports_the_app() {
+    let mut tree = serving();
+    for (tenure, pid) in [(2, 12), (3, 13)] {
+        tree.expect_among(reaped(pid - 1, KILLED), "fork template 1");
+        tree.play([template_forked(1, Some(pid))]);
+        tree.expect(template_ready(1), &format!("template 1: become 0/{tenure}"));
+        tree.expect_among(
+            ready(1, 0, tenure),
+            &format!("acceptor 1: ready 0/{tenure}={pid}"),
+        );
+    }
+}
+
+#[test]
+fn a_worker_that_is_to_be_replaced_goes_on_until_its_successor_has_imported_the_app() {
+    let mut tree = serving();
+    let terminated = worker_said(1, 0, 1, FromWorker::Terminated);
+    tree.expect(
+        terminated,
+        "info: worker 0 (11) is to be replaced: it was sent TERM
+         fork template 1",
+    );
+    tree.play([template_forked(1, Some(12))]);
+    tree.expect(template_ready(1), "template 1: become 1/1 nr=0");
+    tree.expect_among(ready(1, 1, 1), "TERM 11");
+    tree.play([reaped(only(), LEFT)]);
+    assert_eq!(tree.due_in_ms(), None);
+}
+
+#[test]
+fn a_template_comes_for_a_second_worker_and_goes_with_it() {
+    let mut tree = serving();
+    tree.expect_among(signal(SIGTTIN), "fork template 1");
+    tree.play([template_forked(1, Some(12))]);
+    tree.expect(template_ready(1), "template 1: fork 1/1");
+    tree.play([here(1, 1, 1, 101), ready(1, 1, 1)]);
+    tree.expect_among(signal(SIGTTOU), "KILL 12\nTERM 101");
+    tree.expect(reaped(12, KILLED), "");
+    tree.play([reaped(101, LEFT)]);
+    tree.expect(TICK, "");
+    assert_eq!(tree.due_in_ms(), None);
+}
+
+#[test]
+fn a_template_waits_while_there_is_to_be_no_worker() {
+    let mut tree = serving();
+    tree.expect_among(ask(Command::Scale(0)), "fork template 1\nTERM 11");
+    tree.play([template_forked(1, Some(12)), template_ready(1)]);
+    tree.play([reaped(only(), LEFT)]);
+    tree.expect_among(ask(Command::Scale(1)), "template 1: become 0/2");
+}
+
+#[test]
+fn a_worker_that_dies_as_it_boots_is_tried_again_after_a_while() {
+    let mut tree = serving();
+    tree.play([reaped(only(), KILLED), template_forked(1, Some(12))]);
+    tree.play([template_ready(1)]);
+    tree.expect_among(reaped(12, KILLED), "fork template 1");
+    tree.play([template_forked(1, Some(13))]);
+    tree.expect(template_ready(1), "");
+    tree.expect_tick_after(100, "template 1: become 0/3");
+}
+
+#[test]
+fn a_reload_ends_with_one_worker_and_no_template_too() {
+    let mut tree = serving();
+    tree.play([ask(Command::Reload), built(2, ALONE)]);
+    tree.fork(2);
+    tree.load(2);
+    tree.expect_among(ready(2, 0, 1), "news: promoted 2");
+}

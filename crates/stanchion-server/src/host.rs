@@ -181,8 +181,7 @@ pub trait Host {
     /// Imports the app: in the template, or in each worker without preloading.
     fn load(&mut self, settings: &Settings) -> Result<(), NotLoaded>;
 
-    /// In the template, once the app is loaded and before the first worker is forked: make what
-    /// was loaded cheap to share.
+    /// Once the app is loaded, before a worker is forked or serves: make what was loaded cheap to share.
     fn settle(&mut self, settings: &Settings);
 
     /// In the template, before the first worker is forked: sets a handler for

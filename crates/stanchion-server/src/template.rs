@@ -155,6 +155,7 @@ fn preload(
              post_fork, and what a library starts when it is first used; if all of these survive a fork, say --preload \
              (docs/what-survives-a-fork.md)"
         );
+        host.settle(&common.settings);
         return Ok(Prepared::ForItself);
     }
     if !not_for_workers.is_empty() {

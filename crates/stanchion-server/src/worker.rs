@@ -8,7 +8,7 @@ use std::time::Duration;
 use stanchion_exchange::{Exchange, Inbox, SeatSide, Taken, Tenant};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::signal::{self, asked, orphan};
-use stanchion_sys::{futex, process};
+use stanchion_sys::{code, futex, heap, process};
 use tracing::{debug, error, info};
 
 use crate::heartbeat;
@@ -409,19 +409,8 @@ fn live(worker: &'static Worker, has_app: bool, host: &mut dyn Host) -> i32 {
     if host.hook(Hook::PostFork { number }).is_err() {
         return exit_code::WORKER_BOOT;
     }
-    if !has_app && let Err(why) = host.load(worker.settings()) {
-        let said = match why {
-            NotLoaded::Broken(error) => {
-                error!("{}", error.report);
-                let reason = error.line();
-                FromWorker::CannotLoad { reason }
-            }
-            NotLoaded::OtherInterface => FromWorker::OtherInterface,
-        };
-        if let Err(error) = messages::report(&worker.reports, &said) {
-            error!("worker cannot report to the master: {error}");
-        }
-        return exit_code::APP_LOAD;
+    if !has_app && let Err(code) = load(worker, host) {
+        return code;
     }
     if host.hook(Hook::PostWorkerInit).is_err() {
         return exit_code::WORKER_BOOT;
@@ -450,6 +439,28 @@ fn live(worker: &'static Worker, has_app: bool, host: &mut dyn Host) -> i32 {
         return exit_code::INTERNAL;
     }
     exit_code::FINE
+}
+
+/// Imports the app, and gives back the memory that only the import needed; or the exit code.
+fn load(worker: &'static Worker, host: &mut dyn Host) -> Result<(), i32> {
+    let Err(why) = host.load(worker.settings()) else {
+        host.settle(worker.settings());
+        heap::trim();
+        code::let_go_alone();
+        return Ok(());
+    };
+    let said = match why {
+        NotLoaded::Broken(error) => {
+            error!("{}", error.report);
+            let reason = error.line();
+            FromWorker::CannotLoad { reason }
+        }
+        NotLoaded::OtherInterface => FromWorker::OtherInterface,
+    };
+    if let Err(error) = messages::report(&worker.reports, &said) {
+        error!("worker cannot report to the master: {error}");
+    }
+    Err(exit_code::APP_LOAD)
 }
 
 fn catch_signals(worker: &'static Worker) -> io::Result<()> {

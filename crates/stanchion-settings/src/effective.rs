@@ -449,7 +449,7 @@ impl Settings {
 
     /// Whether a template stays also beside a single worker, with which it shares no more than that has left as it was: if it
     /// looks at files, if the operator wants the app preloaded, or if limits have it fork again and again.
-    pub(crate) fn keeps_template(&self) -> bool {
+    pub fn keeps_template(&self) -> bool {
         let has_limits =
             self.max_requests > 0 || self.max_memory > 0 || !self.max_lifetime.duration().is_zero();
         self.reload || self.may_preload() && (self.is_preload_asked_for || has_limits)

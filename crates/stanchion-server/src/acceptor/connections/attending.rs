@@ -161,7 +161,7 @@ fn came(
     left
 }
 
-/// What a client has sent in a session.
+/// The messages and bytes that a client has sent in a session.
 struct Carried {
     messages: u64,
     bytes: u64,

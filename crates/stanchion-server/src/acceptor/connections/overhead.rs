@@ -48,7 +48,7 @@ pub(super) struct Overhead {
     /// How many bytes come before that head.
     skipped: usize,
     fields: HeadFields,
-    /// What [`Overhead::count`] has counted already.
+    /// The sums that [`Overhead::count`] has counted already.
     counted: Counted,
 }
 

@@ -71,7 +71,7 @@ def test_messages_that_are_too_long_do_not_keep_the_files_behind_them(server: Se
         assert honest.response().body == GOOD
         others.let_pass(1)
         assert meddling.response().status == 200
-    server.log.wait("over the limit, and are dropped")
+    server.log.wait("which were too long to name a file")
 
 
 def test_files_that_no_client_asked_for_are_closed_and_keep_no_worker_from_sending_its_own(

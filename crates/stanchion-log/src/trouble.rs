@@ -39,7 +39,7 @@ pub struct FailingLog {
     pub log: &'static str,
     /// A file, or a syslog daemon.
     pub to: String,
-    /// What the kernel says.
+    /// The error of the kernel.
     pub error: String,
     /// For how many seconds the log has taken nothing.
     pub for_s: u64,

@@ -1,6 +1,7 @@
 //! The interface between the process tree and the host of the app: Python in the product, plain Rust in `examples/`.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -9,7 +10,6 @@ use std::time::{Duration, Instant};
 use stanchion_sys::process::{Between, Fork};
 use tracing::{error, warn};
 
-use crate::master::StartedAs;
 use crate::threads;
 use crate::worker::Worker;
 use stanchion_settings::Settings;
@@ -20,6 +20,15 @@ const HOOK_SLOW: Duration = Duration::from_secs(1);
 /// The master gets so much of the reason why an app cannot be loaded. A message has room for it even if each character takes six bytes there, as
 /// control characters do in JSON.
 pub(crate) const REASON_CHARS_MAX: usize = 512;
+
+/// The way in which this process was started, so that it can be started again.
+#[derive(Clone, Debug)]
+pub struct StartedAs {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// Its working directory.
+    pub directory: PathBuf,
+}
 
 /// A mistake of the app's, or of the operator's, own code.
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod acceptor;
+mod common;
 mod control;
 mod credentials;
 mod expiry;
@@ -22,6 +23,7 @@ pub mod network;
 mod pidfile;
 pub mod privileges;
 mod scribe;
+mod signals;
 mod sound_threads;
 mod spool;
 mod tally;
@@ -44,9 +46,8 @@ pub mod fuzzing {
 }
 
 pub use credentials::check_credentials;
-pub use host::{Hook, Host, LoadError, Logging, NotLoaded};
+pub use host::{Hook, Host, LoadError, Logging, NotLoaded, StartedAs};
 pub use launcher::Launcher;
-pub use master::StartedAs;
 pub use stanchion_exchange::{BEAT_US, Ending, Gone, Inbox, Inflow, Taken};
 pub use stanchion_sys::process::Fork;
 pub use threads::refuse_at_start;

@@ -60,7 +60,7 @@ counted! {
         AbandonedAnswering = "abandoned_answering",
         /// The acceptor that was to answer was killed.
         Lost = "lost_with_acceptor",
-        // Answered by the server: one for each [`crate::acceptor::Refusal`], and one for static files.
+        // Answered by the server: one for each refusal of the acceptor, and one for static files.
         /// Something in the head is not HTTP.
         BadRequest = "refused_bad_request",
         /// Something of HTTP that we do not have.

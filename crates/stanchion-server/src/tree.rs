@@ -1,18 +1,16 @@
 //! The process tree from its first moment to its last: sockets and memory before any fork, then
 //! the master, and each child on its own way.
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
 use std::{env, io};
 
-use stanchion_exchange::Exchange;
 use stanchion_sys::channel::Channel;
 use stanchion_sys::listener::{Listener, ListenerAddress};
-use stanchion_sys::memory::AppendFile;
-use stanchion_sys::{clock, heap, process, scheduling, signal};
+use stanchion_sys::{clock, heap, process, scheduling};
 use tracing::{error, info, warn};
 
 use crate::acceptor;
+use crate::common::Common;
 use crate::control::Control;
 use crate::credentials::KeyFiles;
 use crate::figures::Figures;
@@ -22,9 +20,8 @@ use crate::last_words;
 use crate::launcher::Launcher;
 use crate::listeners::{self, ListenError};
 use crate::master::{self, Before, HouseResources, Role, Succession};
-use crate::privileges::{self, Identities};
+use crate::privileges::{self};
 use crate::scribe;
-use crate::tally::{Tally, Total};
 use crate::template::{self, Ended};
 use crate::threads;
 use crate::ticket_keys::TicketKeys;
@@ -34,57 +31,6 @@ use stanchion_log::exit_code;
 use stanchion_log::panics;
 use stanchion_log::{self as log, LogChannels};
 use stanchion_settings::Settings;
-
-/// The part of a house that all its processes share from their birth.
-pub(crate) struct Common {
-    pub(crate) generation: u32,
-    pub(crate) settings: Settings,
-    pub(crate) exchange: Exchange,
-    /// Counts of the requests of this house.
-    pub(crate) tally: Arc<Tally>,
-    /// And of all houses.
-    pub(crate) total: Total,
-    pub(crate) figures: Arc<Figures>,
-    pub(crate) workers_max: u16,
-    pub(crate) master_pid: i32,
-    pub(crate) files: Files,
-    pub(crate) key_files: KeyFiles,
-    pub(crate) ticket_keys: Arc<TicketKeys>,
-    pub(crate) spool: PathBuf,
-    /// The users that acceptor, template and workers become, if they change.
-    pub(crate) identities: Identities,
-    /// Where workers write their stacks.
-    pub(crate) dumps: AppendFile,
-    /// The ways to the scribe, if there is to be one.
-    pub(crate) log_channels: Option<LogChannels>,
-}
-
-impl Common {
-    /// In a process that is not the acceptor: it has no use for what only that is to have.
-    fn leave_to_acceptor(&self) {
-        drop(self.files.take_acceptor_end());
-        drop(self.key_files.take());
-        drop(self.ticket_keys.take());
-    }
-}
-
-/// Descriptors of files on their way from workers to the acceptor.
-pub(crate) struct Files {
-    /// The acceptor's end, until the acceptor takes it, or a process that is not the acceptor drops it: a process that has it can read what others
-    /// have sent.
-    pub(crate) acceptor_end: Mutex<Option<Channel>>,
-    pub(crate) worker_end: Channel,
-}
-
-impl Files {
-    pub(crate) fn take_acceptor_end(&self) -> Option<Channel> {
-        let mut end = self
-            .acceptor_end
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        end.take()
-    }
-}
 
 /// Runs the server. Returns in the master and in each worker, with that process's exit code, so that its runtime can end as it should; the other
 /// children end inside. `launcher` gets the outcome of the start.
@@ -292,7 +238,14 @@ fn tree(prepared: Prepared, host: &mut dyn Host, launcher: &Launcher) -> io::Res
         control,
     } = prepared;
     heap::fill_gaps();
-    let role = master::run(first, succession, control, host, launcher)?;
+    let role = master::run(
+        first,
+        succession,
+        control,
+        host,
+        launcher,
+        acceptor::check_settings,
+    )?;
     if !matches!(role, Role::Master { .. }) {
         launcher.forget();
         log::begin_anew();
@@ -368,19 +321,4 @@ fn log_to_scribe(common: &Common, writer: impl FnOnce(&LogChannels) -> io::Resul
         Some(Err(error)) => error!("the scribe cannot be written to: {error}"),
         None => {}
     }
-}
-
-/// For acceptor, template and scribe: the master decides when they leave, and a signal to the whole process
-/// group, such as Ctrl-C, is for it alone.
-pub(crate) fn leave_signals_to_master() -> io::Result<()> {
-    signal::ignore(&[
-        signal::SIGTERM,
-        signal::SIGINT,
-        signal::SIGQUIT,
-        signal::SIGHUP,
-        signal::SIGUSR1,
-        signal::SIGUSR2,
-        signal::SIGWINCH,
-    ])?;
-    signal::reset(&[signal::SIGCHLD, signal::SIGTTIN, signal::SIGTTOU])
 }

@@ -11,12 +11,12 @@ use stanchion_sys::signal::{self, asked, orphan};
 use stanchion_sys::{code, futex, heap, process};
 use tracing::{debug, error, info};
 
+use crate::common::Common;
 use crate::heartbeat;
 use crate::host::{Hook, Host, LoadError, NotLoaded};
 use crate::listeners::of_worker::{self, Failure};
 use crate::messages::{self, FromWorker, WorkerRef};
 use crate::title;
-use crate::tree::Common;
 use stanchion_log as log;
 use stanchion_log::caught::caught;
 use stanchion_log::cure;

@@ -31,9 +31,9 @@ use stanchion_sys::scheduling;
 use stanchion_sys::signal::spin;
 use tracing::{error, info, warn};
 
+use crate::common::Common;
 use crate::heartbeat::TURN_CPU;
 use crate::messages::{self, FromAcceptor};
-use crate::tree::Common;
 use admin::Admin;
 use connections::{Audience, Connections, Doing, after};
 use dispatch::PortNumber;

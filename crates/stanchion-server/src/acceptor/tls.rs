@@ -10,9 +10,9 @@ use tracing::{error, warn};
 use super::Acceptor;
 use super::poller::Source;
 use super::requests::tls::TlsService;
+use crate::common::Common;
 use crate::expiry::ServedCertificate;
 use crate::ticket_keys::TicketKeyFile;
-use crate::tree::Common;
 
 /// How often the acceptor reads the file of ticket keys, which acceptors share, and makes a new key if one is due.
 const KEYS_LOOK: Duration = Duration::from_secs(60);

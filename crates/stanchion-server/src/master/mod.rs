@@ -55,12 +55,12 @@ use stanchion_sys::process::{self, OpenFiles};
 use stanchion_sys::signal::{self, SignalPipe};
 use tracing::warn;
 
+use crate::common::Common;
 use crate::control::Control;
 use crate::host::Host;
 use crate::launcher::Launcher;
 use crate::tally::Counts;
 use crate::title;
-use crate::tree::Common;
 use event::Event;
 use idlers::Idlers;
 use looks::Looks;
@@ -71,7 +71,6 @@ pub(crate) use resources::{Before, HouseResources};
 use stanchion_settings::Settings;
 use step::Master;
 use stopped::StoppedWatch;
-pub use succession::StartedAs;
 pub(crate) use succession::Succession;
 use watch::AcceptorWatch;
 
@@ -131,9 +130,13 @@ const SIGNALS: [i32; 10] = [
 /// some more.
 const OPEN_FILES_MAX: u64 = 16_384;
 
+/// Refuses settings that only the acceptor understands, with the reason.
+pub(crate) type CheckSettings = fn(&Settings) -> Result<(), String>;
+
 struct Loop<'h> {
     host: &'h mut dyn Host,
     launcher: &'h Launcher,
+    check_settings: CheckSettings,
     master: Master,
     signals: SignalPipe,
     /// By generation.
@@ -185,6 +188,7 @@ pub(crate) fn run(
     control: Option<Control>,
     host: &mut dyn Host,
     launcher: &Launcher,
+    check_settings: CheckSettings,
 ) -> io::Result<Role> {
     process::set_name(c"stanchion");
     show_title(host, &first.common.settings);
@@ -202,6 +206,7 @@ pub(crate) fn run(
     let mut this = Loop {
         host,
         launcher,
+        check_settings,
         master: Master::new(),
         signals: SignalPipe::install(&SIGNALS)?,
         present: Rc::clone(&first.common),

@@ -23,7 +23,7 @@ use crate::control::{ClientId, CtlReply, WorkerStacks};
 use crate::figures::Attempt;
 use crate::host::Hook;
 use crate::messages::{FromTemplate, ToAcceptor, ToScribe, ToTemplate};
-use crate::tree::leave_signals_to_master;
+use crate::signals::leave_signals_to_master;
 use crate::{last_words, listeners, threads};
 use stanchion_log::LogChannels;
 use stanchion_log::{self as log, cure, exit_code};
@@ -266,7 +266,7 @@ impl Loop<'_> {
         let present = self.houses.get(&self.present.generation);
         let inherited = present.map(|house| listeners::clones(&house.listeners));
         let inherited = inherited.transpose().map_err(|error| error.to_string())?;
-        crate::acceptor::check_settings(&settings)?;
+        (self.check_settings)(&settings)?;
         crate::privileges::find(&settings)?;
         let listeners = listeners::open(&settings, inherited.unwrap_or_default())?;
         self.furnish(generation, settings, listeners)

@@ -1,6 +1,5 @@
 //! The way from master to master: the one before us, if there was one, and the one after us.
 
-use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -30,15 +29,6 @@ use stanchion_settings::{BindAddress, SignalStyle};
 /// The suffix of a pid file while there are two masters: of the old master's in Unicorn's way, of the new master's in gunicorn's.
 const OLD_SUFFIX: &str = ".oldbin";
 const NEW_SUFFIX: &str = ".2";
-
-/// The way in which this process was started, so that it can be started again.
-#[derive(Clone, Debug)]
-pub struct StartedAs {
-    /// The program and its arguments.
-    pub command: Vec<OsString>,
-    /// Its working directory.
-    pub directory: PathBuf,
-}
 
 /// The masters before and after this one, and the file that holds the pid of the master that is the server.
 pub(crate) struct Succession {

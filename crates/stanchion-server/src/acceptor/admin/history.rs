@@ -12,8 +12,8 @@ use tracing::error;
 use super::Facts;
 use crate::acceptor::dispatch::Dispatch;
 use crate::acceptor::dispatch::durations::Durations;
+use crate::common::Common;
 use crate::tally::{Counts, Outcome};
-use crate::tree::Common;
 
 /// Samples that are kept: about 90 KiB of them.
 const SAMPLES_MAX: usize = 300;

@@ -11,10 +11,10 @@ use super::status::{
     WorkerStatus,
 };
 use crate::acceptor::dispatch::Dispatch;
+use crate::common::Common;
 use crate::expiry::ServedCertificate;
 use crate::figures::{Attempt, Cause, Figures};
 use crate::tally::{CloseCode, Event, Outcome, Traffic};
-use crate::tree::Common;
 use stanchion_log as log;
 use stanchion_settings::Settings;
 

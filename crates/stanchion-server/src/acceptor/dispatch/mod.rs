@@ -35,9 +35,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
+use crate::common::Common;
 use crate::messages::WorkerRef;
 use crate::tally::{Outcome, Tally};
-use crate::tree::Common;
 use admission::{ClientLimit, Lanes, line_limits};
 use calling::Untaken;
 use durations::Durations;

@@ -14,12 +14,12 @@ use super::Requests;
 use crate::acceptor::dispatch::request::Peer;
 #[cfg(test)]
 use crate::acceptor::dispatch::ticket::{Answer, AppAnswer, Start};
+use crate::common::{Common, Files};
 use crate::credentials::KeyFiles;
 use crate::figures::Figures;
 use crate::privileges::Identities;
 use crate::tally::{Counts, Tally, Total};
 use crate::ticket_keys::TicketKeys;
-use crate::tree::{Common, Files};
 use stanchion_record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, response_ring_bytes};
 use stanchion_settings::Settings;
 

@@ -5,8 +5,8 @@ use stanchion_websocket::{Form, Kind};
 
 use super::script::{AppAct, Promise};
 use crate::acceptor::requests::Requests;
+use crate::common::Common;
 use crate::messages::WorkerRef;
-use crate::tree::Common;
 use stanchion_record::{AnswerHead, Close, Content, close_record, message_head, piece_prefix};
 
 const PID: i32 = 1;

@@ -11,7 +11,7 @@ use crate::acceptor::requests::rig::{common_of_seats, peer, requests_of};
 use crate::acceptor::requests::tls::TlsService;
 use crate::acceptor::storage::disk::Disk;
 use crate::acceptor::storage::payers::Payers;
-use crate::tree::Common;
+use crate::common::Common;
 
 /// How many requests run at once, and how many sessions beside them.
 const SEATS: usize = 3;

@@ -11,7 +11,7 @@ use stanchion_sys::memory::AppendFile;
 
 use crate::credentials::KeyFiles;
 use crate::figures::Figures;
-use crate::privileges::Identities;
+use crate::identities::Identities;
 use crate::tally::{Tally, Total};
 use crate::ticket_keys::TicketKeys;
 

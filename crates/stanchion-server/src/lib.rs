@@ -13,6 +13,7 @@ mod handover;
 mod heartbeat;
 mod heirloom;
 mod host;
+mod identities;
 mod last_words;
 mod launcher;
 mod leftovers;

@@ -16,11 +16,12 @@ use crate::credentials::KeyFiles;
 use crate::figures::Figures;
 use crate::handover::{Handover, Taken};
 use crate::host::{Hook, Host};
+use crate::identities;
 use crate::last_words;
 use crate::launcher::Launcher;
 use crate::listeners::{self, ListenError};
 use crate::master::{self, Before, HouseResources, Role, Succession};
-use crate::privileges::{self};
+use crate::privileges;
 use crate::scribe;
 use crate::template::{self, Ended};
 use crate::threads;
@@ -49,7 +50,7 @@ pub fn serve(settings: Settings, host: &mut dyn Host, launcher: Launcher) -> i32
 fn start(settings: Settings, host: &mut dyn Host, launcher: &Launcher) -> i32 {
     let went_back = Handover::go_back_to_standard_error();
     // If a user is not found, `prepare` says so once there is a log to say it in.
-    let found = privileges::find(&settings).ok();
+    let found = identities::find(&settings).ok();
     log::belong_to(found.and_then(|found| found.of_error_log()));
     if let Err(error) = log::start(&settings) {
         // There is no log to say it in.
@@ -126,7 +127,7 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem>
     acceptor::check_settings(&settings).map_err(of_usage)?;
     // Before anything else is done; the house makes its own copies.
     drop(KeyFiles::copy(&settings).map_err(of_usage)?);
-    let identities = privileges::find(&settings).map_err(of_usage)?;
+    let identities = identities::find(&settings).map_err(of_usage)?;
     privileges::say_what_is_root(&identities);
     let mut handed_over = Handover::take().map_err(of_usage)?;
     let inherited = handed_over

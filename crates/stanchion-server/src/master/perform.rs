@@ -267,7 +267,7 @@ impl Loop<'_> {
         let inherited = present.map(|house| listeners::clones(&house.listeners));
         let inherited = inherited.transpose().map_err(|error| error.to_string())?;
         (self.check_settings)(&settings)?;
-        crate::privileges::find(&settings)?;
+        crate::identities::find(&settings)?;
         let listeners = listeners::open(&settings, inherited.unwrap_or_default())?;
         self.furnish(generation, settings, listeners)
     }

@@ -21,8 +21,8 @@ use super::reports::{Link, Post};
 use crate::common::{Common, Files};
 use crate::credentials::KeyFiles;
 use crate::figures::Figures;
+use crate::identities::{self, Identities};
 use crate::messages::{ToAcceptor, ToScribe, ToTemplate};
-use crate::privileges::{self, Identities};
 use crate::spool::SpoolDir;
 use crate::tally::{self, Counts, Tally, Total};
 use crate::ticket_keys::TicketKeys;
@@ -173,7 +173,7 @@ impl HouseResources {
         before: &Before,
     ) -> Result<Self, (io::Error, Vec<Listener>)> {
         let made = || -> io::Result<_> {
-            let identities = privileges::find(&settings).map_err(io::Error::other)?;
+            let identities = identities::find(&settings).map_err(io::Error::other)?;
             let parent = settings.tmp_upload_dir.as_deref();
             let spool = SpoolDir::create(parent, identities.of_spool())?;
             let common = common(

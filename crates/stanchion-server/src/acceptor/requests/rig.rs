@@ -17,7 +17,7 @@ use crate::acceptor::dispatch::ticket::{Answer, AppAnswer, Start};
 use crate::common::{Common, Files};
 use crate::credentials::KeyFiles;
 use crate::figures::Figures;
-use crate::privileges::Identities;
+use crate::identities::Identities;
 use crate::tally::{Counts, Tally, Total};
 use crate::ticket_keys::TicketKeys;
 use stanchion_record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, response_ring_bytes};

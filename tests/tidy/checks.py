@@ -25,15 +25,32 @@ ARROWS: dict[str, set[str]] = {
     "stanchion-settings": {"stanchion-http", "stanchion-sys", "stanchion-tls"},
     "stanchion-log": {"stanchion-settings", "stanchion-sys"},
     "stanchion-record": {"stanchion-exchange", "stanchion-http", "stanchion-websocket", "stanchion-log"},
-    "stanchion-server": {
+    "stanchion-generation": {
         "stanchion-settings",
         "stanchion-log",
+        "stanchion-tls",
+        "stanchion-exchange",
+        "stanchion-sys",
+    },
+    "stanchion-acceptor": {
+        "stanchion-generation",
         "stanchion-record",
+        "stanchion-settings",
+        "stanchion-log",
         "stanchion-line",
         "stanchion-http",
         "stanchion-websocket",
         "stanchion-tls",
         "stanchion-compression",
+        "stanchion-exchange",
+        "stanchion-sys",
+    },
+    "stanchion-server": {
+        "stanchion-acceptor",
+        "stanchion-generation",
+        "stanchion-record",
+        "stanchion-settings",
+        "stanchion-log",
         "stanchion-exchange",
         "stanchion-sys",
     },
@@ -62,9 +79,9 @@ OWNERS = {
     "backtrace": {"stanchion-sys"},
     "libcrux-ml-kem": {"stanchion-tls"},
     "pyo3": {"stanchion-py"},
-    "tokio": {"stanchion-server"},
-    "h2": {"stanchion-server"},
-    "hyper": {"stanchion-server"},
+    "tokio": {"stanchion-acceptor"},
+    "h2": {"stanchion-acceptor"},
+    "hyper": {"stanchion-acceptor"},
     "tungstenite": {"stanchion-websocket"},
     "zlib-rs": {"stanchion-compression", "stanchion-websocket"},
     "brotli": {"stanchion-compression"},
@@ -75,18 +92,18 @@ OWNERS = {
 """For each foreign crate, the crates of ours that may name it."""
 
 HTTP_PARSERS: dict[str, tuple[str, ...]] = {
-    "h2": ("crates/stanchion-server/src/acceptor/connections/",),
+    "h2": ("crates/stanchion-acceptor/src/connections/",),
     "httparse": (),
-    "hyper": ("crates/stanchion-server/src/acceptor/observers/spans/",),
-    "hyper_util": ("crates/stanchion-server/src/acceptor/observers/spans/",),
+    "hyper": ("crates/stanchion-acceptor/src/observers/spans/",),
+    "hyper_util": ("crates/stanchion-acceptor/src/observers/spans/",),
     "tokio": (
-        "crates/stanchion-server/src/acceptor/observers/spans/",
-        "crates/stanchion-server/src/acceptor/connections/carrying.rs",
+        "crates/stanchion-acceptor/src/observers/spans/",
+        "crates/stanchion-acceptor/src/connections/carrying.rs",
     ),
 }
 """Foreign crates that read HTTP or run an event loop -> files that may name them nevertheless."""
 
-ACCEPTOR = "crates/stanchion-server/src/acceptor/"
+ACCEPTOR = "crates/stanchion-acceptor/src/"
 LAYERS = ["admin", "doors", "connections", "requests", "observers", "dispatch", "storage"]
 """The layers of the acceptor from the highest to the lowest: each may name those below it. Above all of them is the
 loop, in the files beside them."""
@@ -111,16 +128,16 @@ WALL_CLOCKS: dict[str, str] = {
     "crates/stanchion-log/src/lib.rs": "dates its lines",
     "crates/stanchion-log/src/trouble.rs": "dates its lines",
     "crates/stanchion-log/src/entry.rs": "tells the scribe when it was",
-    "crates/stanchion-server/src/acceptor/observers/access_log/record.rs": "tells the scribe when it was",
-    "crates/stanchion-server/src/acceptor/observers/access_log/mod.rs": "dates its lines",
-    "crates/stanchion-server/src/acceptor/observers/access_log/time.rs": "writes it in a line",
+    "crates/stanchion-acceptor/src/observers/access_log/record.rs": "tells the scribe when it was",
+    "crates/stanchion-acceptor/src/observers/access_log/mod.rs": "dates its lines",
+    "crates/stanchion-acceptor/src/observers/access_log/time.rs": "writes it in a line",
     "crates/stanchion-server/src/template.rs": "compares files by when they were changed",
-    "crates/stanchion-server/src/acceptor/observers/spans/exporter.rs": "tells a collector when it was",
-    "crates/stanchion-server/src/acceptor/requests/head.rs": "dates answers",
-    "crates/stanchion-server/src/acceptor/requests/mod.rs": "reads from a proxy when it was",
-    "crates/stanchion-server/src/acceptor/tls.rs": "compares certificates, which are for a time",
-    "crates/stanchion-server/src/credentials.rs": "compares certificates, which are for a time",
-    "crates/stanchion-server/src/ticket_keys.rs": "dates keys that outlive processes",
+    "crates/stanchion-acceptor/src/observers/spans/exporter.rs": "tells a collector when it was",
+    "crates/stanchion-acceptor/src/requests/head.rs": "dates answers",
+    "crates/stanchion-acceptor/src/requests/mod.rs": "reads from a proxy when it was",
+    "crates/stanchion-acceptor/src/tls.rs": "compares certificates, which are for a time",
+    "crates/stanchion-generation/src/credentials.rs": "compares certificates, which are for a time",
+    "crates/stanchion-generation/src/ticket_keys.rs": "dates keys that outlive processes",
     "python/stanchion/doctor/__init__.py": "compares certificates, which are for a time",
 }
 """Files that may ask for the time of day -> what for."""
@@ -248,11 +265,11 @@ def acceptor_in_layers(root: Path) -> list[str]:
 
 
 def named_in_acceptor(inside: str, code: str) -> set[str]:
-    """The modules of the acceptor that a file in it names, by `crate::acceptor::x` or from above by `super`."""
+    """The modules of the acceptor that a file in it names, by `crate::x` or from above by `super`."""
     depth = inside.count("/") + (not inside.endswith("mod.rs"))
     flat = re.sub(r"\s*(::|[{},;])\s*", r"\1", code)
     group = r"\{(?:[^{}]|\{[^{}]*\})*\}"
-    above = rf"(?<![\w:])(?:crate::acceptor|{'::'.join(['super'] * depth)})::(\w+|{group})"
+    above = rf"(?<![\w:])(?:crate|{'::'.join(['super'] * depth)})::(\w+|{group})"
     named: set[str] = set()
     for path in re.findall(above, flat):
         named.update(re.findall(r"(?:^|[{,])(\w+)", re.sub(r"(?<=.)\{[^{}]*\}", "", path)))

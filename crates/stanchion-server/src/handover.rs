@@ -16,7 +16,7 @@ use stanchion_sys::listener::Listener;
 
 use crate::heirloom::Heirloom;
 use crate::last_words::{self, Streams};
-use crate::ticket_keys::TicketKeys;
+use stanchion_generation::ticket_keys::TicketKeys;
 
 /// The environment variable.
 pub(crate) const VARIABLE: &str = "STANCHION_HANDOVER";

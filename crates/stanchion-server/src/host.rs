@@ -293,7 +293,7 @@ mod tests {
     use stanchion_sys::channel::MESSAGE_BYTES_MAX;
 
     use super::*;
-    use crate::messages::{self, FromTemplate};
+    use stanchion_generation::messages::{self, FromTemplate};
 
     #[test]
     fn whatever_the_reason_is_it_fits_a_message() {

@@ -11,8 +11,8 @@ use stanchion_sys::signal::orphan;
 use stanchion_sys::{capabilities, seccomp};
 use tracing::{error, info, warn};
 
-use crate::common::Common;
-use crate::identities::{Identities, find};
+use stanchion_generation::common::Common;
+use stanchion_generation::identities::{Identities, find};
 use stanchion_log as log;
 use stanchion_log::cure;
 use stanchion_log::exit_code;

@@ -9,10 +9,10 @@ use stanchion_sys::process;
 use stanchion_sys::signal::orphan;
 use tracing::{debug, error, warn};
 
-use crate::common::Common;
 use crate::host::{Host, Logging};
-use crate::messages::{self, FromScribe, Incoming, ToScribe};
 use crate::title;
+use stanchion_generation::common::Common;
+use stanchion_generation::messages::{self, FromScribe, Incoming, ToScribe};
 use stanchion_log::cure;
 use stanchion_log::exit_code;
 use stanchion_log::{self as log, ErrorEntry, Readers, lines_of};

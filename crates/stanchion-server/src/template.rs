@@ -12,12 +12,12 @@ use stanchion_sys::process::{self, Between, Fork};
 use stanchion_sys::{code, heap, signal, trial};
 use tracing::{error, info, warn};
 
-use crate::common::Common;
 use crate::host::{Hook, Host, NotLoaded};
 use crate::leftovers::{Before, Leftovers};
-use crate::messages::{self, FromTemplate, Incoming, Said, ToTemplate};
 use crate::title;
 use crate::worker::{self, Assignment};
+use stanchion_generation::common::Common;
+use stanchion_generation::messages::{self, FromTemplate, Incoming, Said, ToTemplate};
 use stanchion_log as log;
 use stanchion_log::cure;
 use stanchion_log::exit_code;

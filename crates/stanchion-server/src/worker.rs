@@ -11,16 +11,12 @@ use stanchion_sys::signal::{self, asked, orphan};
 use stanchion_sys::{code, futex, heap, process};
 use tracing::{debug, error, info};
 
-use crate::common::Common;
-use crate::heartbeat;
 use crate::host::{Hook, Host, LoadError, NotLoaded};
-use crate::listeners::of_worker::{self, Failure};
-use crate::messages::{self, FromWorker, WorkerRef};
 use crate::title;
-use stanchion_log as log;
-use stanchion_log::caught::caught;
-use stanchion_log::cure;
-use stanchion_log::exit_code;
+use stanchion_generation::listeners::of_worker::{self, Failure};
+use stanchion_generation::messages::{self, FromWorker, WorkerRef};
+use stanchion_generation::{common::Common, heartbeat};
+use stanchion_log::{self as log, caught::caught, cure, exit_code};
 use stanchion_settings::{Bind, BindAddress, Settings};
 
 /// How long a new worker waits to become the master's child; it takes microseconds.
@@ -95,8 +91,7 @@ impl Worker {
         &self.common.settings
     }
 
-    /// Sits down at seat `thread` of this worker's, counted from 0; to be called on the thread
-    /// that has the seat.
+    /// Sits down at seat `thread` of this worker's, counted from 0; to be called on the thread that has the seat.
     pub fn seat(&self, thread: usize) -> Seat<'_> {
         signal::dump::sit_down(thread);
         self.sit(thread)
@@ -120,9 +115,8 @@ impl Worker {
         Seat { worker: self, side }
     }
 
-    /// Does the work of a seat, for as long as it lasts. Should it panic, the request that the seat had is
-    /// answered 502 (its `Taken` is dropped), and the worker leaves once its other seats are through with
-    /// theirs, to be replaced: there is no knowing what else is left halfway.
+    /// Does the work of a seat, for as long as it lasts. Should it panic, the request that the seat had is answered 502 (its `Taken` is dropped), and the
+    /// worker leaves once its other seats are through with theirs, to be replaced: there is no knowing what else is left halfway.
     pub fn work(&self, seat: impl FnOnce()) {
         if caught(seat).is_none() {
             self.broken.store(true, Ordering::Release);

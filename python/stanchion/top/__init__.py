@@ -1,4 +1,4 @@
 """`stanchion top`: the line, the seats and the kernel's queues of a running server, on a screen.
 
-It reads `/status` of the admin listener, whose keys are fixed by crates/stanchion-server/src/acceptor/admin/.
+It reads `/status` of the admin listener, whose keys are fixed by crates/stanchion-acceptor/src/admin/.
 """

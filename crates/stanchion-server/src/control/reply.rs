@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 use stanchion_exchange::{Exchange, SeatState};
 
-use crate::tally::{EventCounts, RequestCounts};
+use stanchion_generation::tally::{EventCounts, RequestCounts};
 
 /// The longest reply, in bytes: one with more, such as the stacks of a thousand workers, is
 /// refused, as it would have to be kept for a client that does not read.

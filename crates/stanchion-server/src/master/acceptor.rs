@@ -6,7 +6,7 @@ use stanchion_sys::signal::SIGKILL;
 use super::backoff::Backoff;
 use super::event::Action;
 use super::stage::Stage;
-use crate::messages::ToAcceptor;
+use stanchion_generation::messages::ToAcceptor;
 use stanchion_log::exit_code;
 
 /// How long the master waits for a retiring acceptor's report that it accepts no more: far longer than a turn of its loop takes. An acceptor that

@@ -13,7 +13,7 @@ use super::relief::Condemned;
 use super::step::{Master, RunState, answer, counted};
 use super::worker::Present;
 use crate::control::ClientId;
-use crate::messages::{ToAcceptor, ToTemplate};
+use stanchion_generation::messages::{ToAcceptor, ToTemplate};
 use stanchion_log::exit_code;
 use stanchion_settings::SignalStyle;
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::messages::{ToAcceptor, WorkerRef};
+use stanchion_generation::messages::{ToAcceptor, WorkerRef};
 
 /// Ends of workers to keep, for each worker there is room for.
 const PER_WORKER: usize = 4;

@@ -19,7 +19,7 @@ use crate::control::{
     ClientId, Control, CtlReply, Data, Request, SeatTotals, ServerPhase, Status, WorkerSeats,
     WorkerStacks, WorkerStage, WorkerStatus,
 };
-use crate::tally::{EventCounts, RequestCounts};
+use stanchion_generation::tally::{EventCounts, RequestCounts};
 use stanchion_settings::SignalStyle;
 
 impl Loop<'_> {

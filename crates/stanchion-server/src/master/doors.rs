@@ -7,7 +7,7 @@ use super::Loop;
 use super::heir::Heir;
 use super::house::House;
 use super::resources::HouseResources;
-use crate::messages::ToAcceptor;
+use stanchion_generation::messages::ToAcceptor;
 
 impl Loop<'_> {
     /// Sees to the doors before an acceptor gets a message.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::event::Action;
 use super::relief::{Condemned, DUMP_MS};
 use crate::control::ClientId;
-use crate::messages::WorkerRef;
+use stanchion_generation::messages::WorkerRef;
 
 /// Stacks that may be waited for; more are not asked for.
 const JOBS_MAX: usize = 4_096;

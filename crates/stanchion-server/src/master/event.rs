@@ -3,8 +3,8 @@
 use stanchion_sys::process::Exit;
 
 use crate::control::ClientId;
-use crate::figures::Cause;
-use crate::messages::{
+use stanchion_generation::figures::Cause;
+use stanchion_generation::messages::{
     FromAcceptor, FromScribe, FromTemplate, FromWorker, ToAcceptor, ToScribe, ToTemplate, WorkerRef,
 };
 

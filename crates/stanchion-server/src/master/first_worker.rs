@@ -6,7 +6,7 @@ use super::event::Action;
 use super::house::House;
 use super::stage::Stage;
 use super::workers::Workers;
-use crate::messages::ToTemplate;
+use stanchion_generation::messages::ToTemplate;
 
 impl House {
     /// Whether the template is to be the only worker, and none stays beside that.

@@ -19,7 +19,7 @@ use super::resources::HouseResources;
 use super::worker::called;
 use super::{Loop, loops, now_ms};
 use crate::control::Control;
-use crate::heartbeat::TURN_CPU;
+use stanchion_generation::heartbeat::TURN_CPU;
 use stanchion_log::exit_code;
 use stanchion_settings::Settings;
 

@@ -10,7 +10,7 @@ use super::template::Template;
 use super::worker::BootFailure;
 use super::workers::Workers;
 use crate::host::REASON_CHARS_MAX;
-use crate::messages::{FromAcceptor, FromTemplate, FromWorker, WorkerRef};
+use stanchion_generation::messages::{FromAcceptor, FromTemplate, FromWorker, WorkerRef};
 use stanchion_log::exit_code;
 
 /// A graceful end allows so long on top of `graceful_timeout`, for answers to be flushed.

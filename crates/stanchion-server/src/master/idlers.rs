@@ -11,7 +11,7 @@ use super::event::{Event, Idleness};
 use super::looks::Look;
 use super::worker::Present;
 use super::{Loop, now_ms};
-use crate::heartbeat;
+use stanchion_generation::heartbeat;
 
 /// A seat that sleeps takes a request within a fraction of a millisecond. The master names a worker that takes none for so long.
 const NAMED_MS: u64 = 5_000;

@@ -6,7 +6,7 @@ use super::acceptor::Audience;
 use super::event::{Action, Plan};
 use super::house::{House, Ruin, Standing};
 use super::step::{Master, QUICK_MS};
-use crate::messages::WorkerRef;
+use stanchion_generation::messages::WorkerRef;
 use stanchion_log::exit_code;
 
 /// A house that is made in place of one that was made for the other interface.

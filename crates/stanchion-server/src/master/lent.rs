@@ -11,8 +11,8 @@ use super::house::House;
 use super::reports::Listens;
 use super::resources::HouseResources;
 use super::{Loop, now_ms};
-use crate::listeners::of_worker;
-use crate::messages::{ToAcceptor, WorkerRef};
+use stanchion_generation::listeners::of_worker;
+use stanchion_generation::messages::{ToAcceptor, WorkerRef};
 use stanchion_settings::{Bind, BindAddress};
 
 /// Doors that one worker may ask for: it needs one or two, and a loop that asks for ever more must

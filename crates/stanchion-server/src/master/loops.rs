@@ -8,7 +8,7 @@ use super::Loop;
 use super::event::{Event, LoopState};
 use super::resources::HouseResources;
 use super::worker::Present;
-use crate::heartbeat;
+use stanchion_generation::heartbeat;
 use stanchion_settings::Settings;
 
 /// How often loops are looked at while one of them is late: as often as they show that they turn.

@@ -11,8 +11,8 @@ use super::event::{Command, Event, News};
 use super::resources::HouseResources;
 use super::step::counted;
 use super::{Loop, now_ms, show_title};
-use crate::figures::Attempt;
 use crate::host::Hook;
+use stanchion_generation::figures::Attempt;
 use stanchion_log as log;
 
 /// While the master withholds WATCHDOG=1, it checks so often whether the acceptor's loop turns again.

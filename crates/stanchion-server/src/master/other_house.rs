@@ -9,8 +9,8 @@ use tracing::{debug, info};
 
 use super::Loop;
 use super::resources::HouseResources;
-use crate::common::Common;
-use crate::messages::ToTemplate;
+use stanchion_generation::common::Common;
+use stanchion_generation::messages::ToTemplate;
 
 /// The house for the other interface. It is made once: at a reload the app most likely is what it was.
 pub(super) enum OtherHouse {

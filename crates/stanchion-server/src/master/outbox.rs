@@ -8,7 +8,7 @@ use serde::Serialize;
 use stanchion_sys::channel::Channel;
 use tracing::{error, warn};
 
-use crate::messages;
+use stanchion_generation::messages;
 
 /// Messages to keep for a child that does not read. A new acceptor gets one for each worker that serves and for a few that have gone for each (see
 /// `departed`); more than that wait only for a child that is stuck.
@@ -76,7 +76,7 @@ impl<T: Serialize + std::fmt::Debug> Outbox<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::messages::{Incoming, ToTemplate, WorkerRef};
+    use stanchion_generation::messages::{Incoming, ToTemplate, WorkerRef};
 
     fn fork(index: u16) -> ToTemplate {
         ToTemplate::Fork {

@@ -20,11 +20,12 @@ use super::stacks;
 use super::worker::called;
 use super::{Loop, Role, SIGNALS};
 use crate::control::{ClientId, CtlReply, WorkerStacks};
-use crate::figures::Attempt;
 use crate::host::Hook;
-use crate::messages::{FromTemplate, ToAcceptor, ToScribe, ToTemplate};
 use crate::signals::leave_signals_to_master;
-use crate::{last_words, listeners, threads};
+use crate::{last_words, threads};
+use stanchion_generation::figures::Attempt;
+use stanchion_generation::listeners;
+use stanchion_generation::messages::{FromTemplate, ToAcceptor, ToScribe, ToTemplate};
 use stanchion_log::LogChannels;
 use stanchion_log::{self as log, cure, exit_code};
 use stanchion_settings::{Settings, kept_by_a_reload};
@@ -267,7 +268,7 @@ impl Loop<'_> {
         let inherited = present.map(|house| listeners::clones(&house.listeners));
         let inherited = inherited.transpose().map_err(|error| error.to_string())?;
         (self.check_settings)(&settings)?;
-        crate::identities::find(&settings)?;
+        stanchion_generation::identities::find(&settings)?;
         let listeners = listeners::open(&settings, inherited.unwrap_or_default())?;
         self.furnish(generation, settings, listeners)
     }

@@ -11,9 +11,9 @@ use super::looks::why_it_stands;
 use super::stage::Stage;
 use super::worker::Worker;
 use super::workers::Workers;
-use crate::figures::Cause;
-use crate::messages::{ToAcceptor, WorkerRef};
 use crate::worker::jitter;
+use stanchion_generation::figures::Cause;
+use stanchion_generation::messages::{ToAcceptor, WorkerRef};
 
 /// A condemned worker gets so long to write its stacks down.
 pub(super) const DUMP_MS: u64 = 1_000;

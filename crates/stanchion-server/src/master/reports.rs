@@ -15,7 +15,9 @@ use super::outbox::Outbox;
 use super::resources::HouseResources;
 use super::step::Master;
 use super::worker::called;
-use crate::messages::{self, FromAcceptor, FromTemplate, FromWorker, Incoming, Said, WorkerRef};
+use stanchion_generation::messages::{
+    self, FromAcceptor, FromTemplate, FromWorker, Incoming, Said, WorkerRef,
+};
 
 /// Reports of one child that are read in a turn of the loop: far more than it has to say.
 const REPORTS_PER_TURN_MAX: usize = 64;

@@ -8,7 +8,7 @@ use super::event::Action;
 use super::house::Ruin;
 use super::stage::Stage;
 use crate::host::REASON_CHARS_MAX;
-use crate::messages::{FromScribe, ToScribe};
+use stanchion_generation::messages::{FromScribe, ToScribe};
 use stanchion_log::exit_code;
 
 /// How long it may take to write the rest, once no other process of the house is there to log anything.

@@ -15,7 +15,7 @@ use super::heir::Heir;
 use super::house::{House, MARGIN_MS, Standing};
 use super::interface::Second;
 use crate::control::ClientId;
-use crate::messages::{FromTemplate, FromWorker};
+use stanchion_generation::messages::{FromTemplate, FromWorker};
 use stanchion_log::exit_code;
 
 /// A quick stop leaves this long to the acceptor to answer all clients, and to workers to end by themselves.

@@ -21,9 +21,9 @@ use crate::handover::{Handover, LISTENERS_MAX, Taken, ToPredecessor, VARIABLE};
 use crate::heirloom::Heirloom;
 use crate::host::Hook;
 use crate::last_words::{self, Given, LastWords};
-use crate::listeners::{self, of_worker};
-use crate::messages::{self, Incoming};
 use crate::pidfile::{PidFile, with_suffix};
+use stanchion_generation::listeners::{self, of_worker};
+use stanchion_generation::messages::{self, Incoming};
 use stanchion_settings::{BindAddress, SignalStyle};
 
 /// The suffix of a pid file while there are two masters: of the old master's in Unicorn's way, of the new master's in gunicorn's.

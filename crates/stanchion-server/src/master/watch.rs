@@ -10,7 +10,7 @@ use tracing::{error, info};
 
 use super::looks::{Look, is_stopped, way_on, why_it_stands};
 use super::{Loop, now_ms};
-use crate::heartbeat::AcceptorTurns;
+use stanchion_generation::heartbeat::AcceptorTurns;
 
 /// An acceptor that has been seen blocked for so long is not expected to go on.
 const BLOCKED_MS_MAX: u64 = 30_000;

@@ -6,8 +6,8 @@ use stanchion_sys::signal::SIGTERM;
 use super::event::Action;
 use super::relief::Sentence;
 use super::stage::Stage;
-use crate::figures::Cause;
-use crate::messages::{ToAcceptor, WorkerRef};
+use stanchion_generation::figures::Cause;
+use stanchion_generation::messages::{ToAcceptor, WorkerRef};
 
 #[derive(Debug)]
 pub(super) struct Worker {

@@ -11,8 +11,8 @@ use super::departed::Departed;
 use super::event::{Action, News};
 use super::stage::Stage;
 use super::worker::{BootFailure, Present, Worker, called};
-use crate::figures::Cause;
-use crate::messages::{ToAcceptor, ToTemplate, WorkerRef};
+use stanchion_generation::figures::Cause;
+use stanchion_generation::messages::{ToAcceptor, ToTemplate, WorkerRef};
 use stanchion_log::exit_code;
 
 /// How long a template may take for its next fork, hooks included, before it counts as stuck.

@@ -25,8 +25,8 @@ use super::commands::command_of;
 use super::event::{Action, Command, Event, News, Plan, Severity};
 use super::step::Master;
 use crate::control::ClientId;
-use crate::figures::Cause;
-use crate::messages::{
+use stanchion_generation::figures::Cause;
+use stanchion_generation::messages::{
     FromAcceptor, FromTemplate, FromWorker, ToAcceptor, ToScribe, ToTemplate, WorkerRef,
 };
 use stanchion_settings::SignalStyle;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::super::acceptor::RETIRED_WITHIN_MS;
 use super::*;
-use crate::messages::FromScribe;
+use stanchion_generation::messages::FromScribe;
 
 const WORKERS_MAX: u16 = 4;
 /// More than any calm tree needs to settle.

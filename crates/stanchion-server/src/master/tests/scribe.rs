@@ -1,7 +1,7 @@
 //! The scribe of a house: before the template, and after all its other processes.
 
 use super::*;
-use crate::messages::FromScribe;
+use stanchion_generation::messages::FromScribe;
 
 const WITH_SCRIBE: Plan = Plan {
     has_scribe: true,

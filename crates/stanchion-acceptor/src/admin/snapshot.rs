@@ -1,0 +1,146 @@
+//! Gathers the [`Status`].
+
+use std::borrow::Borrow;
+
+use stanchion_sys::listener::Listener;
+use stanchion_sys::{memory, process, sock_diag};
+use tracing::debug;
+
+use super::status::{
+    AcceptorMemory, Attempts, Connections, ListenerStatus, ServerStatus, State, Status,
+    WorkerStatus,
+};
+use crate::dispatch::Dispatch;
+use stanchion_generation::common::Common;
+use stanchion_generation::expiry::ServedCertificate;
+use stanchion_generation::figures::{Attempt, Cause, Figures};
+use stanchion_generation::tally::{CloseCode, Event, Outcome, Traffic};
+use stanchion_log as log;
+use stanchion_settings::Settings;
+
+/// The sources of a [`Status`].
+pub(crate) struct Sources<'s> {
+    pub now_us: u64,
+    pub common: &'s Common,
+    pub dispatch: &'s Dispatch,
+    pub state: State,
+    pub not_ready_because: Option<String>,
+    pub listeners: Vec<ListenerStatus>,
+    pub connections: Connections,
+    pub memory: Option<AcceptorMemory>,
+    pub certificates: &'s [ServedCertificate],
+}
+
+impl Sources<'_> {
+    /// Gathers the status of this moment.
+    pub(crate) fn status(self) -> Status {
+        let Self {
+            now_us,
+            common,
+            dispatch,
+            ..
+        } = self;
+        let counts = common.total.read();
+        let ended = Outcome::ALL
+            .iter()
+            .map(|one| (one.name(), counts.ended(*one)));
+        let sums = [
+            ("arrived", counts.arrived()),
+            ("in_flight", counts.in_flight()),
+        ];
+        let events = Event::ALL.iter();
+        let traffic = Traffic::ALL.iter();
+        let codes = CloseCode::ALL.iter();
+        let codes = codes.map(|one| (one.name(), counts.ended_by(*one)));
+        let workers = dispatch.sitting().map(|(index, sitting)| {
+            let (seats, busy) = dispatch.seats_of(index);
+            WorkerStatus {
+                worker: sitting.number,
+                pid: sitting.pid,
+                memory_bytes: memory::resident_bytes(sitting.pid),
+                seats,
+                busy,
+                event_loop: dispatch.loop_status(index, now_us),
+            }
+        });
+        let workers_wanted = common.settings.workers as usize;
+        let running = dispatch.running(workers_wanted, now_us);
+        Status {
+            version: env!("CARGO_PKG_VERSION"),
+            pid: common.master_pid,
+            acceptor_pid: process::pid(),
+            uptime_s: now_us.saturating_sub(common.figures.started_us) / 1_000_000,
+            now_us,
+            generation: common.generation,
+            state: self.state,
+            ready: self.not_ready_because.is_none(),
+            not_ready_because: self.not_ready_because,
+            line: dispatch.line_status(now_us),
+            standstill: dispatch.standstill(workers_wanted, now_us),
+            seats: dispatch.seat_statuses(workers_wanted, now_us),
+            seat_counts: running.counts,
+            workers: workers.collect(),
+            listeners: self.listeners,
+            connections: self.connections,
+            memory: self.memory,
+            certificates: self.certificates.to_vec(),
+            failing_logs: log::failing_logs(),
+            requests: sums.into_iter().chain(ended).collect(),
+            events: events
+                .map(|one| (one.name(), counts.happened(*one)))
+                .collect(),
+            sessions_ended: common.settings.is_asgi().then(|| codes.collect()),
+            bytes: traffic
+                .map(|one| (one.name(), counts.moved(*one)))
+                .collect(),
+            wait_us: dispatch.waits.histogram(),
+            service_us: dispatch.services.histogram(),
+            running_us: running.ages.histogram(),
+            seats_stuck_us: running.stuck_us,
+            server: server_status(&common.figures),
+        }
+    }
+}
+
+fn server_status(figures: &Figures) -> ServerStatus {
+    let causes = Cause::ALL.iter();
+    ServerStatus {
+        restarts: causes
+            .map(|cause| (cause.name(), figures.restarts(*cause)))
+            .collect(),
+        reloads: Attempts {
+            done: figures.attempts(Attempt::Reloaded),
+            failed: figures.attempts(Attempt::ReloadFailed),
+        },
+        upgrades: Attempts {
+            done: figures.attempts(Attempt::Upgraded),
+            failed: figures.attempts(Attempt::UpgradeFailed),
+        },
+    }
+}
+
+/// How full the kernel's queues are; the acceptor asks the kernel once for all of them.
+pub(crate) fn listener_statuses<L: Borrow<Listener>>(
+    settings: &Settings,
+    listeners: impl Iterator<Item = L>,
+) -> Vec<ListenerStatus> {
+    let sockets = sock_diag::listening().unwrap_or_else(|error| {
+        debug!("the kernel does not report how full the listen queues are: {error}");
+        Vec::new()
+    });
+    let statuses = listeners.map(|listener| {
+        let listener = listener.borrow();
+        let inode = rustix::fs::fstat(listener).map(|stat| stat.st_ino);
+        let queue = sockets
+            .iter()
+            .find(|socket| Ok(socket.inode) == inode)
+            .map(|socket| socket.queue);
+        ListenerStatus {
+            address: listener.address().to_string(),
+            backlog_asked: settings.backlog_of(listener),
+            backlog: queue.map(|queue| queue.backlog),
+            queued: queue.map(|queue| queue.waiting),
+        }
+    });
+    statuses.collect()
+}

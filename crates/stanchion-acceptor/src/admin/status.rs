@@ -1,0 +1,181 @@
+//! The state of the server: `/status` shows it, and the other pages are made from it.
+//!
+//! Keys are stable. A program that reads them ignores those that it does not know.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use stanchion_sys::charge::{self, Payer};
+
+use crate::connections::{ClientMemory, Doing};
+use crate::dispatch::durations::Histogram;
+use crate::dispatch::status::{LineStatus, LoopStatus, SeatCounts, SeatStatus, StandstillStatus};
+use crate::lifecycle::Lifecycle;
+use stanchion_generation::expiry::ServedCertificate;
+use stanchion_log::FailingLog;
+
+/// The state at one moment.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Status {
+    pub version: &'static str,
+    /// The process of the master.
+    pub pid: i32,
+    pub acceptor_pid: i32,
+    /// Seconds since the master started.
+    pub uptime_s: u64,
+    /// The monotonic clock, for differences between two looks.
+    pub now_us: u64,
+    pub generation: u32,
+    pub state: State,
+    pub ready: bool,
+    pub not_ready_because: Option<String>,
+    pub line: LineStatus,
+    /// Why the line stands still, if it does.
+    pub standstill: Option<StandstillStatus>,
+    /// All seats of threads; of event loops the busy seats, the longest first, up to a limit.
+    pub seats: Vec<SeatStatus>,
+    pub seat_counts: SeatCounts,
+    pub workers: Vec<WorkerStatus>,
+    pub listeners: Vec<ListenerStatus>,
+    pub connections: Connections,
+    /// `None` if the acceptor does not count memory.
+    pub memory: Option<AcceptorMemory>,
+    /// The TLS certificates, in the order of the settings.
+    pub certificates: Vec<ServedCertificate>,
+    /// Logs that take no lines at present.
+    pub failing_logs: Vec<FailingLog>,
+    /// How many requests arrived, how many are in flight, and how the others ended.
+    pub requests: BTreeMap<&'static str, u64>,
+    pub events: BTreeMap<&'static str, u64>,
+    /// How many sessions ended with which close code; `None` if the app is not ASGI.
+    pub sessions_ended: Option<BTreeMap<&'static str, u64>>,
+    /// Bytes received from clients' connections, and sent on them.
+    pub bytes: BTreeMap<&'static str, u64>,
+    /// From the arrival of a request until a seat took it.
+    pub wait_us: Histogram,
+    /// Time at a seat of the requests that have ended.
+    pub service_us: Histogram,
+    /// How long the requests that have not ended have run.
+    pub running_us: Histogram,
+    /// For how long no seat has taken a request, while all were busy.
+    pub seats_stuck_us: u64,
+    pub server: ServerStatus,
+}
+
+/// Whether the acceptor accepts clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum State {
+    #[default]
+    /// The acceptor accepts clients.
+    Serving,
+    /// Another generation accepts clients; this acceptor serves those that it has.
+    Retiring,
+    /// The server leaves.
+    Draining,
+}
+
+impl State {
+    pub(crate) fn of(lifecycle: Lifecycle) -> Self {
+        match lifecycle {
+            Lifecycle::Starting | Lifecycle::Announced | Lifecycle::Open => Self::Serving,
+            Lifecycle::Retiring => Self::Retiring,
+            Lifecycle::Draining | Lifecycle::Refusing | Lifecycle::TurningAway => Self::Draining,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct WorkerStatus {
+    /// The worker's number among those that the settings want. A successor has the number of its predecessor while both
+    /// live.
+    pub worker: u16,
+    pub pid: i32,
+    pub memory_bytes: Option<u64>,
+    pub seats: usize,
+    pub busy: usize,
+    /// `None` if the worker runs threads.
+    pub event_loop: Option<LoopStatus>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct ListenerStatus {
+    pub address: String,
+    pub backlog_asked: u32,
+    /// The backlog in force, and the connections that wait, as the kernel reports them; `None` where it does not.
+    pub backlog: Option<u32>,
+    pub queued: Option<u32>,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Connections {
+    pub new: usize,
+    pub reading: usize,
+    pub busy: usize,
+    pub idle: usize,
+    /// The last answer is out, and the acceptor discards what the client still sends.
+    pub leaving: usize,
+    pub total: usize,
+    pub max: usize,
+}
+
+impl Connections {
+    /// Counts connections by what they do.
+    pub(crate) fn of(doing: impl Iterator<Item = Doing>, max: usize) -> Self {
+        let mut counts = Self {
+            max,
+            ..Self::default()
+        };
+        for doing in doing {
+            counts.total += 1;
+            match doing {
+                Doing::New => counts.new += 1,
+                Doing::Idle => counts.idle += 1,
+                Doing::Reading => counts.reading += 1,
+                Doing::Busy => counts.busy += 1,
+                Doing::Leaving => counts.leaving += 1,
+            }
+        }
+        counts
+    }
+}
+
+/// The memory that the acceptor has allocated.
+#[derive(Debug, Serialize)]
+pub(crate) struct AcceptorMemory {
+    /// Bytes for all clients.
+    pub bytes: usize,
+    /// Bytes for the acceptor itself, since it began to count.
+    pub own_bytes: usize,
+    /// 0 = no limit.
+    pub max_bytes: usize,
+    /// The clients that have most, the largest first.
+    pub most: Vec<ClientMemory>,
+}
+
+impl AcceptorMemory {
+    /// `None` if the acceptor does not count memory.
+    pub(crate) fn of(most: Vec<ClientMemory>, max_bytes: usize) -> Option<Self> {
+        charge::is_open().then(|| Self {
+            bytes: charge::all(),
+            own_bytes: Payer::NOBODY.bytes(),
+            max_bytes,
+            most,
+        })
+    }
+}
+
+/// Figures that the master keeps.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct ServerStatus {
+    /// Workers that were replaced, by cause.
+    pub restarts: BTreeMap<&'static str, u64>,
+    pub reloads: Attempts,
+    pub upgrades: Attempts,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Attempts {
+    pub done: u64,
+    pub failed: u64,
+}

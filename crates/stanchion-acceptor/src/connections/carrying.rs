@@ -1,0 +1,499 @@
+//! A connection that carries HTTP/2 (RFC 9113): h2 takes its frames apart and puts them together, and each stream becomes a
+//! connection of its own for one request.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::Reason;
+use h2::server::{Connection as Frames, Handshake, SendResponse};
+use http::Request;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tracing::debug;
+
+use super::connection::{Connection, Phase, Step};
+use super::judging::after;
+use super::ledger::{Ledger, Part};
+use super::overhead::Overhead;
+use super::transport::{Read, Transport, Written};
+use super::turns::Turns;
+use crate::poller::Poller;
+use crate::requests::Requests;
+use stanchion_settings::Settings;
+
+/// How many bytes wait for the socket. h2 keeps further ones, within a bound for each stream.
+const OUTWARD_BYTES_MAX: usize = 64 << 10;
+/// How many bytes of the input h2 gets at a time: even a few may take it long.
+const PIECE_BYTES_MAX: usize = 4 << 10;
+/// How many bytes of an answer wait in its stream for those of other streams, or for the socket.
+const STREAM_BYTES_MAX: usize = 64 << 10;
+/// How many bytes of all bodies together a client may send before the server has read them: the sum of what it may send of
+/// each, so that no body waits for room that others have; but with many streams, or wide windows, no more than this.
+const BODIES_BYTES_MAX: u32 = 16 << 20;
+/// Any client may send that much (RFC 9113 section 6.9.2).
+const BODIES_BYTES_MIN: u32 = (64 << 10) - 1;
+/// How many streams a client may reset before they are answered, beyond one for each stream that it lets be answered
+/// (CVE-2023-44487).
+const RESETS_MAX: u32 = 100;
+/// h2 accepts a header list of so many times the size that is allowed. It refuses a larger list by itself, and the server
+/// does not get to know of it.
+const LIST_TIMES: u32 = 4;
+
+/// How long the server waits for the answer to the PING behind its GOAWAY, which shows that the client has read that.
+const ECHO: Duration = Duration::from_secs(2);
+
+/// A connection's HTTP/2 state.
+pub(super) struct Carrier {
+    wire: Rc<RefCell<Wire>>,
+    frames: Speech,
+    waker: Waker,
+    ledger: Rc<Ledger>,
+    /// Requests that have come, and whose streams are not made connections yet.
+    brought: Vec<Brought>,
+    /// Since when the connection has had no stream, if it has none.
+    idle_since_us: Option<u64>,
+    ending: Ending,
+    /// The client has broken a rule, or floods.
+    is_faulty: bool,
+    /// How many streams a client may open after the GOAWAY: as many as it may have at once, since it reads the GOAWAY before
+    /// any answer that makes room for another stream.
+    late_max: u32,
+}
+
+/// How far such a connection is in its end.
+enum Ending {
+    Open,
+    /// The server has sent GOAWAY at this time; since then the client has opened so many more streams.
+    Told {
+        since_us: u64,
+        late: u32,
+    },
+    /// The server has sent GOAWAY with the reason, and reads no more.
+    Cut,
+}
+
+/// A request that has come on a stream.
+pub(super) struct Brought {
+    pub(super) request: Request<h2::RecvStream>,
+    pub(super) respond: SendResponse<Part>,
+}
+
+enum Speech {
+    /// Before the client's preface is read.
+    Begins(Box<Handshake<Wired, Part>>),
+    Goes(Box<Frames<Wired, Part>>),
+    /// h2 has nothing more to read or write.
+    Over,
+}
+
+/// The bytes between the socket and h2.
+struct Wire {
+    inward: Bytes,
+    /// How much of `inward` h2 may still take now.
+    piece_left: usize,
+    overhead: Overhead,
+    outward: Vec<u8>,
+    /// Nothing more comes from the client.
+    ended: bool,
+}
+
+impl Wire {
+    /// Whether h2 has left input although it may take it, or the input has ended.
+    fn is_unread(&self) -> bool {
+        self.ended || self.piece_left > 0 && !self.inward.is_empty()
+    }
+
+    /// Whether h2 has used up its piece of the input, and there is more.
+    fn has_next_piece(&self) -> bool {
+        self.piece_left == 0 && !self.inward.is_empty()
+    }
+}
+
+/// h2's end of the [`Wire`]. It wakes no task: code that moves bytes polls h2 again.
+struct Wired(Rc<RefCell<Wire>>);
+
+impl AsyncRead for Wired {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let wire = &mut *self.0.borrow_mut();
+        if wire.inward.is_empty() {
+            return if wire.ended {
+                Poll::Ready(Ok(()))
+            } else {
+                Poll::Pending
+            };
+        }
+        let len = into.remaining().min(wire.inward.len()).min(wire.piece_left);
+        if len == 0 {
+            return Poll::Pending;
+        }
+        let piece = wire.inward.split_to(len);
+        wire.overhead.came(&piece);
+        into.put_slice(&piece);
+        wire.piece_left -= len;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Wired {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let outward = &mut self.0.borrow_mut().outward;
+        let len = bytes
+            .len()
+            .min(OUTWARD_BYTES_MAX.saturating_sub(outward.len()));
+        if len == 0 {
+            return Poll::Pending;
+        }
+        outward.extend_from_slice(&bytes[..len]);
+        Poll::Ready(Ok(len))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Carrier {
+    /// Begins with the bytes `came`, which the client has sent already.
+    fn new(came: Bytes, waker: Waker, requests: &Requests) -> Self {
+        let settings = &requests.common.settings;
+        let wire = Rc::new(RefCell::new(Wire {
+            inward: came,
+            piece_left: 0,
+            overhead: Overhead::new(settings.http2_max_header_list_size.into(), requests.now_us),
+            outward: Vec::new(),
+            ended: false,
+        }));
+        let mut builder = h2::server::Builder::new();
+        if settings.is_asgi() {
+            // For WebSockets (RFC 8441 section 3).
+            builder.enable_connect_protocol();
+        }
+        let handshake = builder
+            .initial_window_size(settings.http2_initial_window_size)
+            .initial_connection_window_size(bodies_bytes(settings))
+            .max_frame_size(settings.http2_max_frame_size)
+            .max_header_list_size(settings.http2_max_header_list_size * LIST_TIMES)
+            .max_concurrent_streams(settings.http2_max_concurrent_streams)
+            // Streams that come together with their reset: they count like other resets.
+            .max_pending_accept_reset_streams(RESETS_MAX as usize)
+            .max_send_buffer_size(STREAM_BYTES_MAX)
+            .handshake::<_, Part>(Wired(Rc::clone(&wire)));
+        Self {
+            wire,
+            frames: Speech::Begins(Box::new(handshake)),
+            waker,
+            ledger: Ledger::new(&requests.answers.memory),
+            brought: Vec::new(),
+            idle_since_us: Some(requests.now_us),
+            ending: Ending::Open,
+            is_faulty: false,
+            late_max: settings.http2_max_concurrent_streams,
+        }
+    }
+
+    /// Whether any stream is open.
+    pub(super) fn has_streams(&self) -> bool {
+        self.has_requests() || self.has_rest()
+    }
+
+    fn has_requests(&self) -> bool {
+        self.ledger.has_open() || !self.brought.is_empty()
+    }
+
+    /// Whether only h2 has streams: the rest of answers for which the client has no room.
+    fn has_rest(&self) -> bool {
+        !self.has_requests() && matches!(&self.frames, Speech::Goes(frames) if frames.has_streams())
+    }
+
+    /// Whether the client has not sent its preface yet, since it has agreed on HTTP/2 in its TLS handshake.
+    pub(super) fn begins(&self) -> bool {
+        matches!(self.frames, Speech::Begins(_))
+    }
+
+    pub(super) fn idle_since_us(&self) -> Option<u64> {
+        self.idle_since_us
+    }
+
+    /// Since when the connection can be spared, if it can.
+    pub(super) fn spare_since_us(&self) -> Option<u64> {
+        match self.ending {
+            Ending::Told { since_us, .. } => self.idle_since_us.map(|idle| idle.max(since_us)),
+            Ending::Open | Ending::Cut => self.idle_since_us,
+        }
+    }
+
+    /// Until when the server waits for the client to read the GOAWAY, if it waits for nothing else.
+    pub(super) fn heard_by_us(&self) -> Option<u64> {
+        let since_us = self.spare_since_us().filter(|_| self.is_told())?;
+        Some(after(since_us, ECHO))
+    }
+
+    pub(super) fn take_brought(&mut self) -> Vec<Brought> {
+        std::mem::take(&mut self.brought)
+    }
+
+    pub(super) fn ledger(&self) -> Rc<Ledger> {
+        Rc::clone(&self.ledger)
+    }
+
+    /// Notes that there is nothing to do until something comes.
+    fn rest(&mut self, now_us: u64) {
+        if self.has_streams() {
+            self.idle_since_us = None;
+        } else {
+            self.idle_since_us.get_or_insert(now_us);
+        }
+    }
+
+    /// Whether the server has sent GOAWAY.
+    pub(super) fn is_told(&self) -> bool {
+        !matches!(self.ending, Ending::Open)
+    }
+
+    /// Sends GOAWAY, if it is not sent yet. The server still answers streams that the client opens before it reads the
+    /// GOAWAY: a PING shows when it has, and only then a second GOAWAY names the last stream (RFC 9113 section 6.8). True if
+    /// there is something to be written.
+    fn end(&mut self, now_us: u64) -> bool {
+        let Speech::Goes(frames) = &mut self.frames else {
+            return false;
+        };
+        match self.ending {
+            Ending::Open => {
+                frames.graceful_shutdown();
+                let since_us = now_us;
+                self.ending = Ending::Told { since_us, late: 0 };
+                true
+            }
+            Ending::Told { .. } => {
+                let is_due = self.heard_by_us().is_some_and(|by_us| by_us <= now_us);
+                is_due && !self.has_streams() && self.cut(Reason::NO_ERROR)
+            }
+            Ending::Cut => false,
+        }
+    }
+
+    /// Ends the connection at once, with its streams. False if that was done before.
+    fn cut(&mut self, reason: Reason) -> bool {
+        let Speech::Goes(frames) = &mut self.frames else {
+            return false;
+        };
+        if matches!(self.ending, Ending::Cut) {
+            return false;
+        }
+        debug!("a connection of HTTP/2 is ended: {reason}");
+        frames.abrupt_shutdown(reason);
+        self.ending = Ending::Cut;
+        self.is_faulty = reason != Reason::NO_ERROR;
+        true
+    }
+
+    /// Whether the client is to open no more streams, because it has had this many `requests`.
+    fn is_served(&self, requests: u32, settings: &Settings) -> bool {
+        let requests_max = settings.keepalive_requests;
+        let is_kept = settings.keepalive.as_duration().is_some();
+        (requests_max > 0 && requests >= requests_max)
+            || (!is_kept && requests > 0 && !self.has_streams())
+    }
+
+    /// Has h2 read frames, as far as they have come, and write frames, as far as there is room.
+    fn turn(&mut self, turns: &mut Turns, now_us: u64) {
+        let is_flood = {
+            let mut wire = self.wire.borrow_mut();
+            wire.piece_left = PIECE_BYTES_MAX;
+            let (framed_bytes, waits) = (self.ledger.framed_bytes(), self.ledger.has_open());
+            wire.overhead.count(turns, framed_bytes, now_us);
+            wire.overhead.is_flood(framed_bytes, waits, now_us)
+        };
+        let waker = self.waker.clone();
+        let mut context = Context::from_waker(&waker);
+        if let Speech::Begins(handshake) = &mut self.frames {
+            match Pin::new(handshake).poll(&mut context) {
+                Poll::Pending => return,
+                Poll::Ready(Ok(frames)) => self.frames = Speech::Goes(Box::new(frames)),
+                Poll::Ready(Err(error)) => return self.fails(&error),
+            }
+        }
+        if is_flood || self.ledger.resets() > RESETS_MAX {
+            self.cut(Reason::ENHANCE_YOUR_CALM);
+        }
+        while let Speech::Goes(frames) = &mut self.frames {
+            match frames.poll_accept(&mut context) {
+                Poll::Pending => return,
+                Poll::Ready(None) => self.frames = Speech::Over,
+                Poll::Ready(Some(Ok((request, respond)))) => {
+                    self.wire.borrow_mut().overhead.asked(&request);
+                    self.brought.push(Brought { request, respond });
+                    self.heed_late();
+                }
+                Poll::Ready(Some(Err(error))) => self.fails(&error),
+            }
+        }
+    }
+
+    /// Counts a stream that the client has opened after the GOAWAY. A client that goes on opening streams is cut off.
+    fn heed_late(&mut self) {
+        if let Ending::Told { late, .. } = &mut self.ending {
+            *late += 1;
+            if *late > self.late_max {
+                self.cut(Reason::ENHANCE_YOUR_CALM);
+            }
+        }
+    }
+
+    fn fails(&mut self, error: &h2::Error) {
+        debug!("a connection of HTTP/2 ends: {error}");
+        // h2 has sent the client the reason.
+        self.is_faulty |= error.is_go_away() && error.is_library();
+        self.frames = Speech::Over;
+    }
+
+    pub(super) fn is_faulty(&self) -> bool {
+        self.is_faulty
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self.frames, Speech::Over)
+    }
+
+    /// Sends GOAWAY if the connection must end, has had all its requests with the `asked` ones, or the server is about to
+    /// leave. True if there is something to be written.
+    fn end_if_last(&mut self, asked: u32, must_end: bool, requests: &Requests) -> bool {
+        let asked = asked.saturating_add(self.brought.len() as u32);
+        let is_last = must_end
+            || self.is_served(asked, &requests.common.settings)
+            || (asked > 0 && requests.ends_connections());
+        (is_last || self.is_told()) && self.end(requests.now_us)
+    }
+
+    /// Writes the bytes that wait for the socket; `None` if there are none.
+    fn write(&self, transport: &mut Transport) -> Option<Written> {
+        let mut wire = self.wire.borrow_mut();
+        if wire.outward.is_empty() {
+            return None;
+        }
+        let written = transport.write(&wire.outward);
+        if let Written::Bytes(len) = written {
+            wire.outward.drain(..len.get());
+        }
+        Some(written)
+    }
+}
+
+fn bodies_bytes(settings: &Settings) -> u32 {
+    let each = settings.http2_initial_window_size;
+    let all = each.saturating_mul(settings.http2_max_concurrent_streams);
+    all.clamp(BODIES_BYTES_MIN, BODIES_BYTES_MAX).max(each)
+}
+
+impl Connection {
+    /// Begins HTTP/2 on this connection, with the bytes `came`.
+    pub(super) fn begin_carrying(&mut self, came: Bytes, requests: &Requests) -> Step {
+        let waker = requests.woken.waker(self.number);
+        let carrier = Carrier::new(came, waker, requests);
+        self.transport.wake_at(1);
+        self.phase = Phase::Carrying(Box::new(carrier));
+        Step::On
+    }
+
+    /// Goes on with HTTP/2.
+    pub(super) fn carry(&mut self, requests: &mut Requests, poller: &Poller) -> Step {
+        if let Phase::Carrying(carrier) = &self.phase {
+            // The input that the last turn has left counts for this turn.
+            self.transport
+                .add_to_turn(carrier.wire.borrow().inward.len());
+        }
+        loop {
+            let Phase::Carrying(carrier) = &mut self.phase else {
+                return Step::On;
+            };
+            carrier.turn(&mut self.turns, requests.now_us);
+            let has_room = match carrier.write(&mut self.transport) {
+                Some(Written::Bytes(len)) => {
+                    self.intake.wrote(len.get(), requests.now_us);
+                    if self.transport.has_had_its_turn() {
+                        // A flood of frames ends each turn here, so the server looks here, too, whether the connection is to
+                        // end.
+                        let must_end = self.closing || self.transport.is_worn();
+                        carrier.end_if_last(self.requests, must_end, requests);
+                        carrier.rest(requests.now_us);
+                        self.wake_later(requests);
+                        return Step::Wait;
+                    }
+                    // With EPOLLET the kernel reports room only after it has reported that there is none (epoll(7)).
+                    continue;
+                }
+                Some(Written::Full) => false,
+                Some(Written::Failed) => return Step::Close,
+                None => true,
+            };
+            self.transport.watch_room(!has_room, poller);
+            if has_room && carrier.is_over() {
+                return self.say_last(&[], requests);
+            }
+            if !has_room || carrier.has_rest() {
+                let (pace, untaken) = (requests.intake_pace(), self.transport.untaken());
+                self.intake.stalled(pace, untaken, requests.now_us);
+            } else if self.intake.is_stalled() {
+                // The client has given up the rest of its answers.
+                self.intake.wrote(0, requests.now_us);
+            }
+            // The connection reads on only when there is room for the output that the input causes.
+            let (is_unread, has_next_piece) = {
+                let wire = carrier.wire.borrow();
+                (
+                    wire.is_unread(),
+                    wire.has_next_piece() && !carrier.is_over(),
+                )
+            };
+            if has_next_piece && !self.transport.has_had_its_turn() {
+                continue;
+            }
+            let has_more = has_next_piece || self.transport.is_readable();
+            let waits = is_unread || carrier.is_over() || !has_more;
+            if waits || self.transport.has_had_its_turn() {
+                // The end is decided only here: a request may have woken the connection, and it is read before.
+                let must_end = self.closing || self.transport.is_worn();
+                if carrier.end_if_last(self.requests, must_end, requests) {
+                    continue;
+                }
+                carrier.rest(requests.now_us);
+                if !waits {
+                    self.wake_later(requests);
+                }
+                return if waits && self.transport.is_hung_up() {
+                    Step::Close
+                } else {
+                    Step::Wait
+                };
+            }
+            let read = requests.with_scratch(|scratch, _| {
+                let read = self.transport.read(scratch);
+                (read, Bytes::copy_from_slice(scratch))
+            });
+            let mut wire = carrier.wire.borrow_mut();
+            match read {
+                (Read::Bytes(_), bytes) => wire.inward = bytes,
+                (Read::Nothing, _) => {}
+                (Read::End, _) => wire.ended = true,
+                (Read::Failed, _) => return Step::Close,
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Scripts that have each broken something once, and a fixed number of scripts like those that the fuzzer has kept.
+
+use stanchion_sys::charge::{self, Charging};
+
+use super::play;
+use crate::storage::payers::IN_TURN;
+
+#[path = "../../../../../fuzz/kept.rs"]
+mod kept;
+
+/// The allocator of the product, so that memory counts here as it does there.
+#[global_allocator]
+static ALLOCATOR: Charging = Charging;
+
+#[test]
+fn scripts_like_those_of_the_fuzzer_add_up() {
+    let _in_turn = IN_TURN.lock();
+    kept::try_target("conversation", 800, |script| {
+        // Once a script has left debts behind, no other script can be judged.
+        if charge::all() == 0 {
+            play(script);
+        }
+    });
+}
+
+#[test]
+fn scripts_add_up() {
+    let _in_turn = IN_TURN.lock();
+    let scripts: [&[u8]; 6] = [
+        // Answers: the date, heads and buffers that the server keeps, and the table of slots.
+        b"\x06\x00\x0e\x00\x02\x01\x06\x00\x0e\x00\x02\x01\x09",
+        // Clients that leave.
+        b"\x06\x00\x09\x26\x00\x26\x00",
+        // A refusal, which the log counts.
+        b"\x00\x04GET\n\x09",
+        // A worker that writes nonsense on a WebSocket, so that the acceptor has it replaced.
+        b"\x06\x04\x15\x96\x2c\x1b\x16\xff\x01\x06\x18\xff\xff\xbf\x09\x1b\x09",
+        // A body that helper threads store.
+        b"\x06\x03\x1b\x00\x02x N\x0d\x18\x1b\x01\x18\x0e\x00\x05\x01",
+        // Several clients, hints, trailers, and a worker that dies.
+        b"\x06\x00\x26\x01\x46\x07\x0d\x14\x0f\x00\x04\x00\x11\x02\x06\x02\x10\x02\x12\x19\x1b\x05",
+    ];
+    // The first request of a server finds the table of free slots empty: its stream is broken, and it is withdrawn.
+    play(b"\x21\x06\x03\x1b\x00\x02x N\x09");
+    for script in scripts {
+        for opening in 0..0x80 {
+            play(&[&[opening], script].concat());
+        }
+    }
+}

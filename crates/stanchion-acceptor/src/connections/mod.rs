@@ -1,0 +1,497 @@
+//! The connections of clients: each is a state machine, and one table has all of them.
+
+mod answering;
+mod attending;
+mod beginning;
+mod carrying;
+mod compressing;
+mod connection;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod conversation;
+mod delivering;
+mod ending;
+mod form;
+mod handshaking;
+mod head_fields;
+mod intake;
+mod inward;
+mod judging;
+mod leaving;
+mod ledger;
+mod outward;
+mod overhead;
+mod overweight;
+mod pace;
+mod pings;
+mod proxied;
+mod reading;
+mod roll;
+mod sending;
+mod session;
+#[cfg(any(test, fuzzing))]
+mod stage;
+mod stream;
+mod streams;
+#[cfg(test)]
+mod tests;
+pub(crate) mod transport;
+mod turns;
+mod unfinished;
+mod upload;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+use stanchion_sys::clock::monotonic_us;
+
+use super::dispatch::refusal::Refusal;
+use super::dispatch::reply::Reply;
+use super::dispatch::request::Peer;
+use super::poller::{Poller, Ready, Source};
+use super::requests::Requests;
+use super::storage::clients::Share;
+use super::storage::payers::{Payers, Paying};
+use super::storage::woken::CLIENT_BYTES_MAX;
+use connection::Connection;
+pub(crate) use connection::{Audience, Doing, Fate};
+use judging::Wanted;
+pub(crate) use judging::after;
+pub(crate) use overweight::ClientMemory;
+use pace::{GRACE, PaceLimits};
+use roll::Roll;
+use stanchion_generation::tally::Event;
+use stanchion_http::Head;
+use stanchion_settings::Seconds;
+use transport::{TIMED_BYTES, Transport};
+
+/// The server closes a connection for the sake of others only when it has idled for this long. A client that has just got an
+/// answer, or has just connected, is about to ask something, and its request would be lost.
+const SPARED_AFTER: Duration = Duration::from_secs(1);
+/// The server closes this share of the idle connections at once, and at most this many, as nginx does.
+const SHED_SHARE: usize = 8;
+const SHED_MAX: usize = 32;
+
+/// How many connections that have used up their turn go on in one turn of the loop, at most.
+const BEHIND_MAX: usize = 16;
+
+/// Wasteful connections go on for so long, one after the other; what one does in its turn comes on top ([`Transport`]).
+///
+/// [`Transport`]: transport::Transport
+const WASTE_US_MAX: u64 = 100;
+/// Then they rest for so long: however many they are, they take about a sixth of the acceptor's time.
+const WASTE_REST_US: u64 = 600;
+
+/// All connections of one audience.
+pub(crate) struct Connections {
+    audience: Audience,
+    payers: Rc<Payers>,
+    roll: Roll<Box<Connection>>,
+    /// How many of them are HTTP/2 streams of others.
+    streams: usize,
+    /// A stream was refused since there are as many as may be.
+    streams_wait: bool,
+    /// How much memory clients had after the last look at all of them.
+    looked_at_bytes: usize,
+    due: Vec<u32>,
+}
+
+/// An accepted connection that is about to be added.
+pub(crate) struct Newcomer {
+    pub socket: OwnedFd,
+    pub peer: Peer,
+    /// The connection's share of those that its client may have.
+    pub claim: Option<Share>,
+    /// Only refuse the connection, because its client has too many.
+    pub is_turned_away: bool,
+    /// The payer that the connection's memory is charged to.
+    pub paying: Paying,
+}
+
+impl Connections {
+    pub(crate) fn new(audience: Audience, payers: Rc<Payers>) -> Self {
+        Self {
+            audience,
+            payers,
+            roll: Roll::default(),
+            streams: 0,
+            streams_wait: false,
+            looked_at_bytes: 0,
+            due: Vec::new(),
+        }
+    }
+
+    /// Takes a payer for a connection that is about to be added.
+    pub(crate) fn take_payer(&self) -> Paying {
+        self.payers.take()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.roll.len() - self.streams
+    }
+
+    /// How many connections can be spared.
+    pub(crate) fn spare(&self) -> usize {
+        self.roll.spare()
+    }
+
+    /// The state of each connection.
+    pub(crate) fn doing(&self) -> impl Iterator<Item = Doing> {
+        let all = self.roll.iter();
+        all.filter(|one| !one.transport.is_stream())
+            .map(|one| one.doing())
+    }
+
+    /// Adds a connection.
+    ///
+    /// The kernel cannot watch the connection, and it is closed.
+    pub(crate) fn add(
+        &mut self,
+        newcomer: Newcomer,
+        requests: &mut Requests,
+        poller: &Poller,
+    ) -> io::Result<()> {
+        let paying = newcomer.paying;
+        let charged = paying.charged();
+        let number = self.roll.next_number();
+        let (source, tally) = match self.audience {
+            Audience::Clients => (Source::Client(number), Some(&*requests.common.tally)),
+            Audience::Operators => (Source::Operator(number), None),
+        };
+        let transport = Transport::new(newcomer.socket, source, tally, poller)?;
+        let connection = Box::new(Connection::new(
+            number,
+            transport,
+            Rc::new(newcomer.peer),
+            self.audience,
+            newcomer.claim,
+            paying,
+            requests.now_us,
+        ));
+        drop(charged);
+        self.roll.add(connection);
+        // The client has not asked anything yet.
+        self.roll.set_spare(number, true);
+        if self.audience == Audience::Clients {
+            requests.common.tally.happened(Event::Accepted);
+        }
+        if newcomer.is_turned_away
+            && let Some(connection) = self.roll.get_mut(number)
+        {
+            let fate = connection.turn_away(Refusal::TooManyConnections, requests, poller);
+            self.settle(number, fate, requests, poller);
+        }
+        Ok(())
+    }
+
+    /// Drives a connection of which the kernel has news. If another connection of its client has used up its turn meanwhile,
+    /// this one stands behind: so many connections of one client get no more of a turn of the loop than a single one.
+    pub(crate) fn hear(
+        &mut self,
+        number: u32,
+        ready: Ready,
+        requests: &mut Requests,
+        poller: &Poller,
+    ) {
+        if let Some(connection) = self.roll.get_mut(number)
+            && !connection.turns.is_behind
+            && (connection.turns.is_wasteful() || connection.client_has_spent(requests))
+        {
+            connection.told(Some(ready));
+            connection.wake_later(requests);
+            return;
+        }
+        self.drive(number, Some(ready), requests, poller);
+        if let Some(connection) = self.roll.get_mut(number)
+            && let bytes = connection.transport.turn_bytes()
+            && bytes >= TIMED_BYTES
+            && let Some(client) = connection.only_client()
+        {
+            requests.woken.had(client, bytes);
+        }
+    }
+
+    /// Has a connection do all that it can.
+    pub(crate) fn drive(
+        &mut self,
+        number: u32,
+        ready: Option<Ready>,
+        requests: &mut Requests,
+        poller: &Poller,
+    ) -> Fate {
+        let Some(connection) = self.roll.get_mut(number) else {
+            return Fate::Stays;
+        };
+        if connection.turns.is_behind {
+            connection.told(ready);
+            return Fate::Stays;
+        }
+        let fate = connection.drive(ready, requests, poller);
+        self.settle(number, fate, requests, poller);
+        self.cut_overweight(requests, poller);
+        fate
+    }
+
+    /// Has one connection go on that has used up its turn; and further ones as long as they have little to do.
+    pub(crate) fn drive_behind(&mut self, requests: &mut Requests, poller: &Poller) {
+        let mut bytes = 0;
+        for _ in 0..BEHIND_MAX {
+            let Some(number) = requests.woken.next_behind() else {
+                return;
+            };
+            if let Some(connection) = self.roll.get_mut(number) {
+                connection.turns.is_behind = false;
+            }
+            self.drive(number, None, requests, poller);
+            if let Some(connection) = self.roll.get_mut(number) {
+                bytes += connection.transport.turn_bytes();
+                if connection.turns.is_behind {
+                    return;
+                }
+            }
+            if bytes >= CLIENT_BYTES_MAX {
+                return;
+            }
+        }
+    }
+
+    /// Has wasteful connections go on for a moment, if they have rested.
+    pub(crate) fn drive_wasteful(&mut self, requests: &mut Requests, poller: &Poller) {
+        if !requests.woken.may_waste(requests.now_us) {
+            return;
+        }
+        let since_us = monotonic_us();
+        let mut now_us = since_us;
+        while now_us.saturating_sub(since_us) < WASTE_US_MAX
+            && let Some(number) = requests.woken.next_wasteful()
+        {
+            if let Some(connection) = self.roll.get_mut(number) {
+                connection.turns.is_behind = false;
+            }
+            self.drive(number, None, requests, poller);
+            now_us = monotonic_us();
+        }
+        let spent_us = now_us.saturating_sub(since_us);
+        requests
+            .woken
+            .rest_until(requests.now_us + spent_us + WASTE_REST_US);
+    }
+
+    /// The request of an operator.
+    pub(crate) fn asked(&mut self, number: u32) -> Option<&Head> {
+        self.roll.get_mut(number)?.asked()
+    }
+
+    /// Answers an operator. The connection is then the last that the server closes to make room.
+    pub(crate) fn reply(
+        &mut self,
+        number: u32,
+        reply: &Reply,
+        requests: &mut Requests,
+        poller: &Poller,
+    ) -> Fate {
+        self.roll.set_spare(number, false);
+        if let Some(connection) = self.roll.get_mut(number) {
+            connection.reply(reply, requests);
+        }
+        self.drive(number, None, requests, poller)
+    }
+
+    fn settle(&mut self, number: u32, fate: Fate, requests: &mut Requests, poller: &Poller) {
+        requests.common.tally.turned();
+        if fate == Fate::Ends {
+            self.remove(number, requests);
+            return;
+        }
+        self.begin_streams(number, requests, poller);
+        let Some(connection) = self.roll.get_mut(number) else {
+            return;
+        };
+        let (is_spare, look_us) = (connection.is_spare(), connection.dozes_until_us());
+        self.roll.set_spare(number, is_spare);
+        if let Some(look_us) = look_us {
+            self.roll.look_by(number, look_us);
+        }
+    }
+
+    fn remove(&mut self, number: u32, requests: &Requests) {
+        if let Some(connection) = self.roll.get_mut(number)
+            && connection.turns.is_behind
+        {
+            // Another connection will have the number.
+            requests.woken.leave(number, connection.only_client());
+        }
+        match self.roll.remove(number) {
+            Some(gone) if gone.transport.is_stream() => self.streams -= 1,
+            Some(_) if self.audience == Audience::Clients => {
+                requests.common.tally.happened(Event::Closed);
+            }
+            _ => {}
+        }
+    }
+
+    /// Looks at the connections that may dawdle, four times a second; `others_wait` for their places.
+    pub(crate) fn look(&mut self, others_wait: bool, requests: &mut Requests, poller: &Poller) {
+        let now_us = requests.now_us;
+        let least = least_limit(requests);
+        let streams_wait = std::mem::take(&mut self.streams_wait);
+        let to_shed = |wanted: bool| if wanted { SHED_MAX } else { 0 };
+        let (mut to_shed, mut streams_to_shed) = (to_shed(others_wait), to_shed(streams_wait));
+        let mut seats_wanted = match self.audience {
+            Audience::Clients => requests.dispatch.starving(now_us).min(SHED_MAX),
+            Audience::Operators => 0,
+        };
+        // Once the server closes, connections get less time than before, and the same holds while others have no place: then
+        // the loop looks at all connections. An upload is looked at each time anyway.
+        let is_urgent = requests.lifecycle.is_closing() || others_wait || streams_wait;
+        let mut due = std::mem::take(&mut self.due);
+        self.roll
+            .due(if is_urgent { u64::MAX } else { now_us }, &mut due);
+        for number in due.drain(..) {
+            let Some(connection) = self.roll.get_mut(number) else {
+                continue;
+            };
+            let places_wanted = if connection.transport.is_stream() {
+                &mut streams_to_shed
+            } else {
+                &mut to_shed
+            };
+            let wanted = Wanted {
+                place: *places_wanted > 0,
+                seat: seats_wanted > 0,
+            };
+            let looked = connection.look(wanted, requests, poller);
+            if looked.made_way {
+                *places_wanted = places_wanted.saturating_sub(1);
+                seats_wanted = seats_wanted.saturating_sub(1);
+            }
+            if looked.fate == Fate::Asks {
+                requests.operators_woken.add(number);
+            }
+            let again_us = looked.again_us.min(after(now_us, least));
+            self.roll.look_at(number, again_us);
+            self.settle(number, looked.fate, requests, poller);
+        }
+        self.due = due;
+    }
+
+    /// Closes some of the connections that have idled for the longest. Gives how long to wait until the next attempt.
+    pub(crate) fn shed(&mut self, requests: &mut Requests, poller: &Poller) -> Duration {
+        let now_us = requests.now_us;
+        let batch = (self.roll.spare() / SHED_SHARE).clamp(1, SHED_MAX);
+        for _ in 0..batch {
+            let Some(number) = self.roll.longest_spare() else {
+                break;
+            };
+            let Some(connection) = self.roll.get_mut(number) else {
+                break;
+            };
+            let idle_us = now_us.saturating_sub(connection.spare_since_us().unwrap_or(now_us));
+            let left = SPARED_AFTER.saturating_sub(Duration::from_micros(idle_us));
+            if !left.is_zero() {
+                return left;
+            }
+            let fate = match connection.doing() {
+                Doing::Idle => connection.close_soon(requests, poller),
+                _ => Fate::Ends,
+            };
+            let connection = self.roll.get_mut(number);
+            let leaves = connection.is_some_and(|one| one.doing() == Doing::Leaving);
+            if fate == Fate::Ends || leaves {
+                requests.common.tally.happened(Event::Shed);
+            }
+            // If a request has just arrived, the connection stays. If the server has only sent GOAWAY, it tries the others
+            // first.
+            self.roll.set_spare(number, false);
+            self.settle(number, fate, requests, poller);
+        }
+        SPARED_AFTER
+    }
+
+    /// Closes the connection that has asked nothing for the longest, or any one if all of them ask or are being answered.
+    /// False if there is none.
+    pub(crate) fn send_one_away(&mut self, requests: &Requests) -> bool {
+        let spare = self.roll.longest_spare();
+        let Some(number) = spare.or_else(|| self.roll.numbers().first().copied()) else {
+            return false;
+        };
+        self.remove(number, requests);
+        true
+    }
+
+    /// Ends the connections with their present requests for which `is_meant` holds.
+    pub(crate) fn close_soon(
+        &mut self,
+        is_meant: impl Fn(Doing) -> bool,
+        requests: &mut Requests,
+        poller: &Poller,
+    ) {
+        for number in self.roll.numbers() {
+            let Some(connection) = self.roll.get_mut(number) else {
+                continue;
+            };
+            if is_meant(connection.doing()) {
+                let fate = connection.close_soon(requests, poller);
+                self.settle(number, fate, requests, poller);
+            }
+        }
+    }
+
+    /// Drives all connections, because something has changed for them.
+    pub(crate) fn drive_all(&mut self, requests: &mut Requests, poller: &Poller) {
+        for number in self.roll.numbers() {
+            self.drive(number, None, requests, poller);
+        }
+    }
+
+    /// Ends all connections now, whatever they are in the middle of.
+    pub(crate) fn abandon_all(&mut self, requests: &mut Requests) {
+        for number in self.roll.numbers() {
+            if let Some(connection) = self.roll.get_mut(number) {
+                connection.abandon(requests);
+            }
+            self.remove(number, requests);
+        }
+    }
+
+    /// Ends a turn of the loop.
+    pub(crate) fn end_turn(&mut self) {
+        self.roll.end_turn();
+    }
+}
+
+/// The shortest time that a connection may take for anything. No look comes later than this after the one before, so
+/// whatever a connection begins meanwhile is not overdue for long.
+fn least_limit(requests: &Requests) -> Duration {
+    let settings = &requests.common.settings;
+    let limits = [
+        settings.header_timeout,
+        settings.body_timeout,
+        settings.write_timeout,
+        settings.keepalive,
+    ];
+    let limits = limits.into_iter().filter_map(Seconds::as_duration);
+    // A connection that is leaving has less time than most.
+    limits.fold(GRACE.min(leaving::LAST_WORD), Duration::min)
+}
+
+impl Requests {
+    /// How slowly a client may send a body.
+    fn body_pace(&self) -> PaceLimits {
+        let settings = &self.common.settings;
+        PaceLimits {
+            pause: settings.body_timeout.as_duration(),
+            bytes_per_s: settings.min_body_rate,
+        }
+    }
+
+    /// How slowly a client may take an answer.
+    fn intake_pace(&self) -> PaceLimits {
+        let settings = &self.common.settings;
+        PaceLimits {
+            pause: settings.write_timeout.as_duration(),
+            bytes_per_s: settings.min_response_rate,
+        }
+    }
+}

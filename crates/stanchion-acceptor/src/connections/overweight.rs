@@ -1,0 +1,224 @@
+//! The memory of clients: how much each has, and which connections the acceptor cuts off when all have more than they may.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use serde::Serialize;
+use stanchion_sys::charge;
+
+use super::connection::{Connection, Fate, Phase};
+use super::intake::CutOff;
+use super::pace::Pace;
+use super::{Audience, Connections, after};
+use crate::poller::Poller;
+use crate::requests::Requests;
+use crate::storage::clients::Client;
+
+/// How many of the clients that have most the status names.
+const NAMED_MAX: usize = 5;
+/// The acceptor cuts connections off until clients have this share less than they may. It looks at all connections again
+/// when clients have half of this share more than before: each look takes a while, and connections that are gone may have
+/// left memory in requests that still run.
+const MARGIN_SHARE: usize = 8;
+
+/// A client, or a connection of a peer that may speak for many clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Sharer {
+    Client(Client),
+    Connection(u32),
+}
+
+/// A connection or stream, and its memory.
+#[derive(Clone, Copy, Debug)]
+struct Weight {
+    sharer: Sharer,
+    bytes: usize,
+    /// When the client is too slow if it does not move. The slowest client is the first to be due.
+    due_us: u64,
+    number: u32,
+}
+
+/// The memory of one client.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct ClientMemory {
+    /// An address of the client; of a proxy, if it may speak for many.
+    pub client: String,
+    pub bytes: usize,
+    /// How many connections and streams it has.
+    pub connections: usize,
+}
+
+/// The connections that have to go until the rest has no more than `bytes_max`, in order: each is the slowest of the client
+/// that has most after those before it are gone. Of a client's connections, those with less than the average go last, since
+/// they make little room, and before these go those that the server does not wait for.
+fn overweight(weights: &[Weight], bytes_max: usize) -> Vec<u32> {
+    let all: usize = weights.iter().map(|weight| weight.bytes).sum();
+    let mut excess = all.saturating_sub(bytes_max);
+    if excess == 0 {
+        return Vec::new();
+    }
+    let mut sharers: HashMap<Sharer, (usize, Vec<_>)> = HashMap::new();
+    for weight in weights {
+        let (sum, own) = sharers.entry(weight.sharer).or_default();
+        *sum += weight.bytes;
+        own.push(weight);
+    }
+    let sharers = sharers.into_iter().map(|(sharer, (sum, own))| {
+        let average = sum / own.len();
+        let own = own.into_iter().map(|one| {
+            let is_heavy = one.bytes >= average;
+            (is_heavy, Reverse(one.due_us), one.bytes, one.number)
+        });
+        let mut own: Vec<_> = own.collect();
+        // The connection that goes first is the last.
+        own.sort_unstable();
+        (sum, sharer, own)
+    });
+    let mut sharers: BinaryHeap<_> = sharers.collect();
+    let mut overweight = Vec::new();
+    while excess > 0
+        && let Some((sum, sharer, mut own)) = sharers.pop()
+        && let Some((_, _, bytes, number)) = own.pop()
+    {
+        overweight.push(number);
+        excess = excess.saturating_sub(bytes);
+        sharers.push((sum - bytes, sharer, own));
+    }
+    overweight
+}
+
+impl Connection {
+    fn sharer(&self, requests: &Requests) -> Sharer {
+        let client = self.only_client().or_else(|| self.client(requests));
+        client.map_or(Sharer::Connection(self.number), Sharer::Client)
+    }
+
+    fn weight(&self, requests: &Requests) -> Weight {
+        Weight {
+            sharer: self.sharer(requests),
+            bytes: self.paying.bytes(),
+            due_us: self.due_us(requests),
+            number: self.number,
+        }
+    }
+
+    /// The client that the present request is from, as a proxy reports it.
+    fn client(&self, requests: &Requests) -> Option<Client> {
+        let head = match &self.phase {
+            Phase::Body(body) => &body.head,
+            Phase::Waiting(waiting) => &waiting.ticket.request.head,
+            Phase::Sending(sending) => &sending.request.as_ref()?.ticket.request.head,
+            Phase::Session(session) => &session.ticket.request.head,
+            _ => return None,
+        };
+        self.peer.client(head, requests.believed())
+    }
+
+    /// When the client is too slow if it does not move.
+    fn due_us(&self, requests: &Requests) -> u64 {
+        let limit = requests.common.settings.header_timeout.as_duration();
+        let header_due_us = |since_us| limit.map_or(u64::MAX, |limit| after(since_us, limit));
+        let sends_by_us = match &self.phase {
+            Phase::New { .. } | Phase::Handshaking(_) => header_due_us(self.new_since_us()),
+            Phase::Head(head) => header_due_us(head.since_us),
+            Phase::Body(body) if !body.pace.is_held() => body.pace.due_us(),
+            Phase::Session(session) => session.unfinished.due_us(),
+            _ => u64::MAX,
+        };
+        let upload = self.upload.as_ref().map(|upload| &upload.pace);
+        let upload = upload.filter(|pace| !pace.is_held());
+        let uploads_by_us = upload.map_or(u64::MAX, Pace::due_us);
+        let takes_by_us = self.intake.due_us().unwrap_or(u64::MAX);
+        sends_by_us.min(uploads_by_us).min(takes_by_us)
+    }
+}
+
+impl Connections {
+    /// The clients that have most memory, the largest first.
+    pub(crate) fn heaviest(&self, requests: &Requests) -> Vec<ClientMemory> {
+        let mut clients: HashMap<Sharer, ClientMemory> = HashMap::new();
+        for connection in self.roll.iter() {
+            let sharer = connection.sharer(requests);
+            let client = clients.entry(sharer).or_default();
+            client.bytes += connection.paying.bytes();
+            client.connections += 1;
+            if client.client.is_empty() {
+                client.client.clone_from(&connection.peer.address);
+            }
+        }
+        let mut clients: Vec<_> = clients.into_values().collect();
+        clients.sort_unstable_by_key(|one| Reverse(one.bytes));
+        clients.truncate(NAMED_MAX);
+        clients
+    }
+
+    /// Cuts connections off if all clients together have more memory than they may.
+    pub(super) fn cut_overweight(&mut self, requests: &mut Requests, poller: &Poller) {
+        let bytes_max = requests.common.settings.max_client_memory;
+        let all = charge::all();
+        if bytes_max == 0 || all <= bytes_max {
+            self.looked_at_bytes = 0;
+            return;
+        }
+        let margin = bytes_max / MARGIN_SHARE;
+        if self.audience == Audience::Operators || all < self.looked_at_bytes + margin / 2 {
+            return;
+        }
+        let weights = self.roll.iter().map(|one| one.weight(requests));
+        let weights: Vec<_> = weights.collect();
+        for number in overweight(&weights, bytes_max - margin) {
+            if let Some(connection) = self.roll.get_mut(number) {
+                connection.cut_off(CutOff::Memory, requests);
+                self.settle(number, Fate::Ends, requests, poller);
+            }
+        }
+        self.looked_at_bytes = charge::all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slowest_of_the_client_that_has_most_goes_first_until_the_rest_fits() {
+        let client = |last| Sharer::Client(Client::at([192, 0, 2, last].into()));
+        let [one, other] = [client(1), client(2)];
+        let proxied = Sharer::Connection(9);
+        // (sharer, bytes, due); the number is the row.
+        let rows = [
+            (one, 10, 300),
+            (one, 10, 100),
+            (one, 10, 200),
+            (other, 25, 50),
+            (proxied, 20, 1),
+            (other, 1, u64::MAX),
+            (one, 2, u64::MAX),
+            (one, 3, u64::MAX),
+        ];
+        let weights: Vec<_> = (0..)
+            .zip(rows)
+            .map(|(number, (sharer, bytes, due_us))| Weight {
+                sharer,
+                bytes,
+                due_us,
+                number,
+            })
+            .collect();
+        for (bytes_max, expected) in [
+            (81, &[][..]),
+            (80, &[1]),
+            (71, &[1]),
+            // The other client has most now, by a byte.
+            (70, &[1, 3]),
+            (46, &[1, 3]),
+            (45, &[1, 3, 2]),
+            (35, &[1, 3, 2, 4]),
+            (5, &[1, 3, 2, 4, 0, 7]),
+            (0, &[1, 3, 2, 4, 0, 7, 6, 5]),
+        ] {
+            assert_eq!(overweight(&weights, bytes_max), expected, "{bytes_max}");
+        }
+        assert_eq!(overweight(&[], 0), &[0_u32; 0]);
+    }
+}

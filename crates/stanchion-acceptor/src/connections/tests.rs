@@ -1,0 +1,94 @@
+//! Connections as clients see them: each over a socket pair, with real requests and no worker.
+
+mod deadlines;
+mod fetching;
+mod hints;
+mod order;
+mod sessions;
+mod uploads;
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use super::connection::Phase;
+use super::stage::{Stage, TURNS_MAX};
+use super::*;
+use crate::dispatch::ticket::{Start, Ticket};
+use crate::requests::rig::{S, answer, peer, requests, undated};
+use stanchion_generation::tally::Outcome;
+
+impl Stage {
+    fn new(settings: &str) -> Self {
+        let (socket, ours) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut stage = Self::of(requests(settings), Rc::default(), socket);
+        stage.admit(ours, false);
+        stage
+    }
+
+    fn admit(&mut self, ours: UnixStream, is_turned_away: bool) {
+        self.let_in(ours, peer(), is_turned_away);
+    }
+
+    /// Has the client send this.
+    fn say(&mut self, text: &str) {
+        self.socket.write_all(text.as_bytes()).unwrap();
+        self.turn();
+    }
+
+    /// The bytes that the client has got, and whether the connection has ended.
+    fn heard(&mut self) -> (String, bool) {
+        let mut got = Vec::new();
+        let is_over = match self.socket.read_to_end(&mut got) {
+            Ok(_) => true,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => true,
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+                false
+            }
+        };
+        (undated(&got), is_over)
+    }
+
+    fn connection(&mut self) -> &mut Connection {
+        self.clients.roll.get_mut(0).expect("it is here")
+    }
+
+    fn doing(&mut self) -> Option<Doing> {
+        self.clients.roll.get_mut(0).map(|one| one.doing())
+    }
+
+    /// The request that waits for its answer.
+    fn ticket(&mut self) -> Rc<Ticket> {
+        match &self.connection().phase {
+            Phase::Waiting(waiting) => Rc::clone(&waiting.ticket),
+            _ => panic!("no request waits"),
+        }
+    }
+
+    /// Has the app answer.
+    fn answer(&mut self, head: &str, body: &str) {
+        let ticket = self.ticket();
+        let is_head = ticket.request.head.method() == "HEAD";
+        ticket.answer(answer(head, body.as_bytes(), is_head, Start::Whole));
+        drop(ticket);
+        self.turn();
+    }
+
+    fn ended(&self, outcome: Outcome) -> u64 {
+        self.requests.common.tally.read().ended(outcome)
+    }
+
+    /// Ends all connections, and checks that the counts add up, whatever has happened.
+    fn close_books(mut self) {
+        self.clients.abandon_all(&mut self.requests);
+        assert_eq!(self.clients.len(), 0);
+        let counts = self.requests.common.tally.read();
+        assert_eq!((counts.in_flight(), counts.connections()), (0, 0));
+    }
+}
+
+const OK: &str = "HTTP/1.1 200 OK\r\n";
+const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";

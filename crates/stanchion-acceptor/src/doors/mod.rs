@@ -1,0 +1,394 @@
+//! The listeners: the acceptor accepts as fast as connections come, so that the kernel's queue stays near empty whatever its
+//! limit is, and makes room for the connections that it has accepted.
+
+mod door;
+pub(crate) mod lent;
+mod porter;
+mod room;
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use stanchion_sys::listener::Listener;
+use tracing::{debug, error, info};
+
+use super::connections::{Audience, Connections, Newcomer, after};
+use super::dispatch::PortNumber;
+use super::lifecycle::Lifecycle;
+use super::poller::{Poller, Source};
+use super::requests::Requests;
+use super::storage::connection_shares::Claim;
+use super::storage::shortage::Shortage;
+pub(crate) use door::Closing;
+use door::{Door, Guest};
+pub(crate) use porter::{Porter, tell_of_promptness};
+pub(crate) use room::connections_max;
+use stanchion_generation::tally::Event;
+use stanchion_settings::Settings;
+
+/// How many connections a door accepts in one turn of the loop; the others wait in the kernel's queue meanwhile.
+const TURN_GUESTS_MAX: usize = 64;
+/// How long the acceptor stops accepting after descriptors, memory or disk ran out.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Connections to the admin listener at a time: a few scrapers, pages and probes. One more takes the place of the connection
+/// that has asked nothing for the longest, so that no client can keep a probe out by staying.
+const OPERATORS_MAX: usize = 64;
+
+/// All doors.
+pub(crate) struct Doors {
+    doors: Vec<Door>,
+    next_number: u32,
+    porter: Rc<Porter>,
+    connections_max: usize,
+    /// The acceptor accepts no client before this time,
+    paused_until_us: u64,
+    /// and no operator (admin listener) before this one.
+    operators_paused_until_us: u64,
+    /// When the acceptor may next close a connection to make room for those that wait.
+    shed_at_us: u64,
+    unaccepted: Shortage,
+    operators_unaccepted: Shortage,
+}
+
+/// The connections and requests that doors add to.
+pub(crate) struct Inside<'a> {
+    pub clients: &'a mut Connections,
+    pub operators: &'a mut Connections,
+    pub requests: &'a mut Requests,
+    pub poller: &'a Poller,
+}
+
+impl Doors {
+    pub(crate) fn new(connections_max: usize, porter: Porter, poller: &Poller) -> io::Result<Self> {
+        // The loop never reads this eventfd: a ring ends the wait, and each turn takes what the porter has.
+        poller.watch(Source::Bell, porter.bell())?;
+        Ok(Self {
+            doors: Vec::new(),
+            next_number: 0,
+            porter: Rc::new(porter),
+            connections_max,
+            paused_until_us: 0,
+            operators_paused_until_us: 0,
+            shed_at_us: 0,
+            unaccepted: Shortage::of("connections cannot be accepted (open files? memory?)"),
+            operators_unaccepted: Shortage::of(
+                "the admin listener cannot accept connections (open files? memory?)",
+            ),
+        })
+    }
+
+    /// Adds a listener, which accepts once the lifecycle says so.
+    pub(crate) fn add(
+        &mut self,
+        listener: &Listener,
+        audience: Audience,
+        port: Option<PortNumber>,
+        settings: &Settings,
+        poller: &Poller,
+    ) -> io::Result<()> {
+        let door = Door::new(
+            self.next_number,
+            listener,
+            audience,
+            port,
+            port.is_none() && settings.speaks_tls(listener),
+            &self.porter,
+            poller,
+        )?;
+        self.next_number += 1;
+        if audience == Audience::Clients
+            && door.is_unix()
+            && !settings.forwarded_allow_ips.allows(None)
+        {
+            info!(
+                "peers on {} are not trusted, so their X-Forwarded-Proto and similar headers are ignored: \
+                 forwarded_allow_ips does not list unix",
+                listener.address()
+            );
+        }
+        self.doors.push(door);
+        Ok(())
+    }
+
+    /// Whether a single worker has this door.
+    pub(crate) fn has_port(&self, port: PortNumber) -> bool {
+        self.doors.iter().any(|door| door.port == Some(port))
+    }
+
+    /// The listeners for clients.
+    pub(crate) fn listeners(&self) -> impl Iterator<Item = &Listener> {
+        let doors = self.doors.iter();
+        let doors = doors.filter(|door| door.audience == Audience::Clients);
+        doors.map(|door| &door.listener)
+    }
+
+    /// How many client connections there may be.
+    pub(crate) fn connections_max(&self) -> usize {
+        self.connections_max
+    }
+
+    /// Notes that the kernel reported a connection in the queue of this door.
+    pub(crate) fn told(&mut self, number: u32) {
+        if let Some(door) = self.doors.iter_mut().find(|door| door.number == number) {
+            door.is_ready = true;
+        }
+    }
+
+    /// Closes a listener that no other acceptor has any more, and accepts the connections in its queue.
+    pub(crate) fn let_in_last_ones(&mut self, address: &str) {
+        for door in &mut self.doors {
+            if door.listener.address().to_string() == address {
+                door.close(Closing::AfterTheLast);
+            }
+        }
+    }
+
+    /// Closes a listener that a worker had for itself.
+    pub(crate) fn take_back(&mut self, port: PortNumber, is_shared: bool) {
+        for door in self.doors.iter_mut().filter(|door| door.port == Some(port)) {
+            info!("listening no more at {}", door.listener.address());
+            door.close(if is_shared {
+                Closing::AtOnce
+            } else {
+                Closing::AfterTheLast
+            });
+        }
+    }
+
+    /// Moves each door to the state that the lifecycle asks for.
+    pub(crate) fn follow(&mut self, lifecycle: Lifecycle, now_us: u64) {
+        for door in &mut self.doors {
+            door.advance(lifecycle, now_us);
+        }
+    }
+
+    /// Whether all doors for clients are closed, and every connection in their queues was accepted.
+    pub(crate) fn are_closed(&self) -> bool {
+        let mut doors = self.doors.iter();
+        !doors.any(|door| door.audience == Audience::Clients && !door.is_closed())
+    }
+
+    /// When to look again although the kernel reports nothing.
+    pub(crate) fn due_us(&self, now_us: u64) -> Option<u64> {
+        let later = |until_us: u64| (until_us > now_us).then_some(until_us);
+        let pause = later(self.paused_until_us);
+        let operators_pause = later(self.operators_paused_until_us);
+        let closing = self.doors.iter().filter_map(Door::closes_at_us).min();
+        // During a pause the queue of a closing door waits: the acceptor accepts it once the pause is over.
+        let closing = closing.filter(|_| pause.is_none());
+        let in_hall = self.doors.iter().any(Door::has_guest_in_hall);
+        let shed = in_hall.then_some(self.shed_at_us);
+        let all = [closing, pause, operators_pause, shed];
+        all.into_iter().flatten().min()
+    }
+
+    /// Stops accepting for [`PAUSE`] and closes connections that can be spared, after a body or an answer could not be spooled
+    /// or a connection not be accepted: the clients that are connected come first.
+    pub(crate) fn pause(&mut self, inside: &mut Inside<'_>) {
+        self.paused_until_us = after(inside.requests.now_us, PAUSE);
+        inside.clients.shed(inside.requests, inside.poller);
+    }
+
+    /// Accepts the connections that wait, as far as there is room. True if there is more to do at once.
+    pub(crate) fn accept(&mut self, inside: &mut Inside<'_>) -> bool {
+        let now_us = inside.requests.now_us;
+        if inside.requests.take_disk_trouble() {
+            self.pause(inside);
+        }
+        self.make_room(inside);
+        let is_permitted = self.paused_until_us <= now_us && self.is_roomy(inside);
+        self.porter.permit(is_permitted);
+        let mut more = !self.take_from_porter();
+        let mut doors = std::mem::take(&mut self.doors);
+        for door in &mut doors {
+            door.advance(inside.requests.lifecycle, now_us);
+            more |= self.accept_at(door, inside);
+        }
+        doors.retain(|door| {
+            let is_gone = door.is_closed() && door.audience == Audience::Clients;
+            // The listener may stay open in another process, so epoll(7) would go on watching it.
+            if is_gone && let Err(error) = inside.poller.forget(&door.listener) {
+                debug!("a closed listener is still watched: {error}");
+            }
+            !is_gone
+        });
+        self.doors = doors;
+        inside.requests.is_pressed = self.somebody_waits(inside.clients);
+        more
+    }
+
+    /// Moves the connections that the porter has accepted into the halls of their doors. False if the porter holds the lock:
+    /// the loop then asks again.
+    fn take_from_porter(&mut self) -> bool {
+        let doors = &mut self.doors;
+        self.porter.take(|number, guest| {
+            if let Some(door) = doors.iter_mut().find(|door| door.number == number) {
+                door.hall.push_back(guest);
+            }
+        })
+    }
+
+    /// Whether there is room for all connections that loop and porter may accept before the loop looks again. Nearer to the
+    /// limit the porter stays out: for each connection the loop decides which other one it closes.
+    fn is_roomy(&self, inside: &Inside<'_>) -> bool {
+        let in_halls: usize = self.doors.iter().map(|door| door.hall.len()).sum();
+        let doors = self.doors.iter();
+        let doors = doors.filter(|door| door.audience == Audience::Clients);
+        let of_a_turn = TURN_GUESTS_MAX * doors.count();
+        let needed = in_halls + of_a_turn + self.porter.places_needed();
+        inside.clients.len() + needed <= self.connections_max
+    }
+
+    /// Whether a connection waits for a place, and a place is free by now.
+    pub(crate) fn can_welcome(&self, clients: &Connections) -> bool {
+        let in_hall = self.doors.iter().any(Door::has_guest_in_hall);
+        in_hall && clients.len() < self.connections_max
+    }
+
+    /// Whether a connection waits for a place, and no place is free.
+    fn somebody_waits(&self, clients: &Connections) -> bool {
+        let in_hall = self.doors.iter().any(Door::has_guest_in_hall);
+        in_hall && clients.len() >= self.connections_max
+    }
+
+    fn accept_at(&mut self, door: &mut Door, inside: &mut Inside<'_>) -> bool {
+        for _ in 0..TURN_GUESTS_MAX {
+            if let Some(guest) = door.hall.pop_front() {
+                if !door.is_last_call() && !self.has_room(inside) {
+                    door.hall.push_front(guest);
+                    return false;
+                }
+                self.welcome(guest, door, inside);
+                continue;
+            }
+            let paused_until_us = match door.audience {
+                Audience::Clients => self.paused_until_us,
+                Audience::Operators => self.operators_paused_until_us,
+            };
+            if !door.may_accept() || paused_until_us > inside.requests.now_us {
+                return false;
+            }
+            match door.accept() {
+                Ok(None) => return false,
+                Ok(Some(guest)) if door.audience == Audience::Operators => {
+                    welcome_operator(guest, door, inside);
+                }
+                Ok(Some(guest)) => {
+                    if door.is_last_call() || self.has_room(inside) {
+                        self.welcome(guest, door, inside);
+                    } else {
+                        inside.requests.common.tally.happened(Event::Waited);
+                        self.shed_at_us = inside.requests.now_us;
+                        door.hall.push_back(guest);
+                        self.make_room_for(inside);
+                    }
+                }
+                Err(error) if door::is_of_one_connection(&error) => {
+                    debug!("a connection was gone before it was accepted: {error}");
+                }
+                Err(error) if door.audience == Audience::Operators => {
+                    let now_us = inside.requests.now_us;
+                    self.operators_unaccepted.failed(now_us, &error);
+                    self.operators_paused_until_us = after(now_us, PAUSE);
+                    return false;
+                }
+                Err(error) => {
+                    self.cannot_accept(&error, inside);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn has_room(&self, inside: &Inside<'_>) -> bool {
+        inside.clients.len() < self.connections_max
+    }
+
+    /// Closes a connection that can be spared, if another one waits for a place and none has left.
+    fn make_room(&mut self, inside: &mut Inside<'_>) {
+        if self.somebody_waits(inside.clients) {
+            self.make_room_for(inside);
+        }
+    }
+
+    fn make_room_for(&mut self, inside: &mut Inside<'_>) {
+        let now_us = inside.requests.now_us;
+        if now_us >= self.shed_at_us {
+            let wait = inside.clients.shed(inside.requests, inside.poller);
+            self.shed_at_us = after(now_us, wait);
+        }
+    }
+
+    fn welcome(&mut self, guest: Guest, door: &Door, inside: &mut Inside<'_>) {
+        let settings = &inside.requests.common.settings;
+        let paying = inside.clients.take_payer();
+        let charged = paying.charged();
+        let peer = door.peer_of(guest.peer, settings);
+        drop(charged);
+        let (claim, is_turned_away) =
+            match inside.requests.connection_shares.claim(peer.limited_ip()) {
+                Claim::Unlimited => (None, false),
+                Claim::Served(share) => (Some(share), false),
+                Claim::ToBeTold(share) => (Some(share), true),
+                Claim::TooMuch => {
+                    inside.requests.common.tally.happened(Event::Accepted);
+                    inside.requests.turn_out(&peer.address);
+                    guest.reset();
+                    inside.requests.common.tally.happened(Event::Closed);
+                    return;
+                }
+            };
+        let newcomer = Newcomer {
+            socket: guest.socket,
+            peer,
+            claim,
+            is_turned_away,
+            paying,
+        };
+        let added = inside.clients.add(newcomer, inside.requests, inside.poller);
+        if let Err(error) = added {
+            self.cannot_accept(&error, inside);
+        }
+    }
+
+    fn cannot_accept(&mut self, error: &io::Error, inside: &mut Inside<'_>) {
+        self.unaccepted.failed(inside.requests.now_us, error);
+        inside.requests.common.tally.happened(Event::Paused);
+        self.pause(inside);
+    }
+
+    /// Logs the end of shortages. The acceptor calls this every now and then.
+    pub(crate) fn settle(&self, now_us: u64) {
+        self.unaccepted.settle(now_us);
+        self.operators_unaccepted.settle(now_us);
+    }
+
+    /// Whether a connection waits for a place, and the acceptor can spare no other one for it.
+    pub(crate) fn is_starved(&self, clients: &Connections) -> bool {
+        self.somebody_waits(clients) && clients.spare() == 0
+    }
+}
+
+fn welcome_operator(guest: Guest, door: &Door, inside: &mut Inside<'_>) {
+    while inside.operators.len() >= OPERATORS_MAX {
+        if !inside.operators.send_one_away(inside.requests) {
+            break;
+        }
+    }
+    let peer = door.peer_of(guest.peer, &inside.requests.common.settings);
+    let newcomer = Newcomer {
+        socket: guest.socket,
+        peer,
+        claim: None,
+        is_turned_away: false,
+        paying: inside.operators.take_payer(),
+    };
+    let added = inside
+        .operators
+        .add(newcomer, inside.requests, inside.poller);
+    if let Err(error) = added {
+        error!("a connection to the admin listener cannot be watched: {error}");
+    }
+}

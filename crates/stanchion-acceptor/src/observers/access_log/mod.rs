@@ -1,0 +1,274 @@
+//! The acceptor writes the access log without Python: a line for each request once its answer is out, in gunicorn's
+//! atoms or as JSON. If there is a scribe, it gets records, and leaves the lines to Python.
+
+mod atom;
+mod format;
+mod json;
+mod record;
+mod text;
+mod time;
+mod user;
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use stanchion_http::Head;
+use stanchion_sys::channel::Channel;
+use stanchion_sys::clock::wall_us;
+use tracing::Level;
+
+use crate::dispatch::over::Over;
+use format::{Atom, Piece, parse};
+use stanchion_log::cure;
+use stanchion_log::{LogFile, Of, Outlet, Queue, Syslog};
+use stanchion_settings::{Believed, Settings};
+use time::Time;
+
+/// Once there are so many bytes of lines, the lines go to the writing thread before the turn of the event loop ends.
+const BUFFER_BYTES_MAX: usize = 64 << 10;
+
+/// An open access log.
+pub(super) struct AccessLog {
+    queues: Vec<Queue>,
+    form: Form,
+    pub(super) wants_answer_head: bool,
+    /// Names of the lanes.
+    lanes: Vec<String>,
+    /// Proxies that the server believes about the client's address.
+    believed: Believed,
+    gathered: Gathered,
+}
+
+/// How a line is written.
+enum Form {
+    Text(Vec<Piece>),
+    Json,
+    /// For the scribe; with a line as for [`Form::Json`] if that is what the log is to hold.
+    Record {
+        json: bool,
+    },
+}
+
+/// The same, without the pieces.
+#[derive(Clone, Copy)]
+enum Kind {
+    Text,
+    Json,
+}
+
+/// The parts of the log that change from line to line.
+#[derive(Default)]
+struct Gathered {
+    /// Lines of this turn of the event loop.
+    lines: Vec<u8>,
+    time: Time,
+    /// The pieces of the form, with the time in them.
+    pieces: Vec<Piece>,
+}
+
+/// The facts that a line is written from.
+struct LogLine<'o> {
+    over: &'o Over,
+    time: &'o str,
+    ms: u64,
+    lane: &'o str,
+    believed: &'o Believed,
+    known: Known<'o>,
+}
+
+/// Fields that nearly every format has, found in one pass over all.
+#[derive(Default)]
+struct Known<'h> {
+    authorization: Option<&'h [u8]>,
+    referer: Option<&'h [u8]>,
+    user_agent: Option<&'h [u8]>,
+}
+
+impl<'h> Known<'h> {
+    /// The first of each name.
+    fn of(head: &'h Head) -> Self {
+        let mut known = Self::default();
+        for (name, value) in head.fields() {
+            let (one, its_name) = match name.len() {
+                7 => (&mut known.referer, "referer"),
+                10 => (&mut known.user_agent, "user-agent"),
+                13 => (&mut known.authorization, "authorization"),
+                _ => continue,
+            };
+            if one.is_none() && name.eq_ignore_ascii_case(its_name.as_bytes()) {
+                *one = Some(value);
+            }
+        }
+        known
+    }
+}
+
+impl LogLine<'_> {
+    /// How long the request took since it had arrived.
+    fn took_us(&self) -> u64 {
+        let arrived_us = self.over.ticket.request.arrived_us;
+        self.over.now_us.saturating_sub(arrived_us)
+    }
+
+    /// How long the request was in the line.
+    fn wait_us(&self) -> u64 {
+        self.over.ticket.wait_us(self.over.now_us)
+    }
+
+    /// The client's address: the peer's, or the address that the proxies in front name, as far as they are believed.
+    fn client(&self) -> Option<IpAddr> {
+        let request = &self.over.ticket.request;
+        let said = request.peer.said(&request.head);
+        self.believed.client(request.peer.ip, said)
+    }
+
+    /// How long a seat had the request, if any had.
+    fn service_us(&self) -> Option<u64> {
+        self.over.ticket.service_us(self.over.now_us)
+    }
+}
+
+/// Checks a format; an error says what is wrong with it.
+pub(crate) fn check(format: &str) -> Result<(), String> {
+    parse(format).map(drop)
+}
+
+impl AccessLog {
+    /// Opens the access log that the settings ask for, if any; `-` is standard output. If there is a scribe, the scribe
+    /// has the file.
+    pub(super) fn open(settings: &Settings, has_scribe: bool) -> io::Result<Option<Self>> {
+        let mut outlets = Vec::new();
+        let file = settings.accesslog.as_ref().filter(|_| !has_scribe);
+        if let Some(path) = file {
+            let file = LogFile::open(path, io::stdout().as_fd()).map_err(|error| {
+                let problem = format!("the access log {}", cure::told_of_file(path, &error));
+                io::Error::new(error.kind(), problem)
+            })?;
+            outlets.push(Outlet::File(file));
+        }
+        if settings.syslog && !settings.disable_redirect_access_to_syslog {
+            outlets.push(Outlet::Syslog(Syslog::open(settings, "access")?));
+        }
+        if outlets.is_empty() {
+            return Ok(None);
+        }
+        let form = if settings.access_log_json {
+            Form::Json
+        } else {
+            Form::Text(parse(&settings.access_log_format).map_err(io::Error::other)?)
+        };
+        let is_answer_field = |piece: &Piece| matches!(piece, Piece::Atom(Atom::AnswerField(_)));
+        let wants_answer_head = match &form {
+            Form::Text(pieces) => pieces.iter().any(is_answer_field),
+            Form::Json | Form::Record { .. } => false,
+        };
+        let log = Self::start(settings, outlets, form, wants_answer_head)?;
+        Ok(Some(log))
+    }
+
+    /// Opens a log that sends all facts of each request to the scribe at the other end of a channel.
+    pub(super) fn for_scribe(settings: &Settings, scribe: Channel) -> io::Result<Self> {
+        let json = settings.access_log_json;
+        let outlets = vec![Outlet::Scribe(scribe)];
+        Self::start(settings, outlets, Form::Record { json }, true)
+    }
+
+    fn start(
+        settings: &Settings,
+        outlets: Vec<Outlet>,
+        form: Form,
+        wants_answer_head: bool,
+    ) -> io::Result<Self> {
+        let start = |outlet| Queue::start(Of::AccessLog, Arc::new(outlet));
+        let queues = outlets.into_iter().map(start).collect::<io::Result<_>>()?;
+        Ok(Self {
+            queues,
+            form,
+            wants_answer_head,
+            lanes: settings.lanes().into_iter().map(|lane| lane.name).collect(),
+            believed: settings.believed(),
+            gathered: Gathered::default(),
+        })
+    }
+
+    /// Opens the file again, after it was renamed. If that fails the log goes on in the old file, and the error log
+    /// says so.
+    pub(super) fn reopen(&self) {
+        self.queues.iter().for_each(Queue::reopen);
+    }
+
+    /// Adds a line.
+    pub(super) fn add(&mut self, over: &Over) {
+        let Gathered {
+            lines,
+            time,
+            pieces,
+        } = &mut self.gathered;
+        if time.pass(over.now_us, wall_us, self.form.kind())
+            && let Form::Text(format) = &self.form
+        {
+            *pieces = format::at(format, &time.text);
+        }
+        let line = LogLine {
+            over,
+            time: &time.text,
+            ms: time.ms(over.now_us),
+            lane: &self.lanes[over.ticket.lane.get().index()],
+            believed: &self.believed,
+            known: Known::of(&over.ticket.request.head),
+        };
+        match self.form {
+            Form::Text(_) => {
+                for piece in &*pieces {
+                    match piece {
+                        Piece::Text(text) => lines.extend_from_slice(text.as_bytes()),
+                        Piece::Atom(atom) => atom.write(lines, &line),
+                    }
+                }
+            }
+            Form::Json => json::write(lines, &line),
+            Form::Record { json } => record::write(lines, &line, json),
+        }
+        lines.push(b'\n');
+        if lines.len() >= BUFFER_BYTES_MAX {
+            self.flush();
+        }
+    }
+
+    /// Passes what has been added on to the threads that write.
+    pub(super) fn flush(&mut self) {
+        let lines = &mut self.gathered.lines;
+        if lines.is_empty() {
+            return;
+        }
+        for queue in &self.queues {
+            match queue.outlet() {
+                Outlet::File(_) | Outlet::Scribe(_) => queue.push(lines),
+                Outlet::Syslog(syslog) => {
+                    let mut messages = String::with_capacity(2 * lines.len());
+                    for line in String::from_utf8_lossy(lines).lines() {
+                        syslog.frame(&mut messages, Level::INFO, line);
+                    }
+                    queue.push(messages.as_bytes());
+                }
+            }
+        }
+        lines.clear();
+    }
+
+    /// Writes all there is, within a bound, and ends.
+    pub(super) fn finish(&self) {
+        self.queues.iter().for_each(Queue::finish);
+    }
+}
+
+impl Form {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Text(_) | Self::Record { json: false } => Kind::Text,
+            Self::Json | Self::Record { json: true } => Kind::Json,
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Observers keep records of requests: the access log, statsd, spans, and the error log of refused requests. Each gets
+//! one record of a request that is over, at the end of the turn in which it ended, and nothing depends on what an
+//! observer does with the record.
+
+pub(crate) mod access_log;
+mod repeats;
+mod spans;
+mod statsd;
+#[cfg(test)]
+mod tests;
+mod traceparent;
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use stanchion_http::Head;
+use stanchion_sys::channel::Channel;
+use stanchion_sys::charge;
+
+use crate::dispatch::over::Over;
+use crate::dispatch::ticket::Ticket;
+use crate::dispatch::trace::Trace;
+use access_log::AccessLog;
+pub(crate) use repeats::Repeats;
+use spans::Spans;
+use stanchion_generation::tally::{Event, Tally};
+use stanchion_settings::Settings;
+use statsd::Statsd;
+pub(crate) use statsd::{Gauges, Loops};
+
+/// Checks the settings that only observers understand.
+pub(crate) fn check(settings: &Settings) -> Result<(), String> {
+    access_log::check(&settings.access_log_format)
+}
+
+/// Once so many requests are over, the observers get them before the turn of the event loop ends.
+const OVER_MAX: usize = 64;
+
+/// The observers that the settings ask for.
+pub(crate) struct Observers {
+    /// One for people, and one for the scribe (the log process).
+    access_logs: Vec<AccessLog>,
+    statsd: Option<Statsd>,
+    spans: Option<Spans>,
+    tally: Arc<Tally>,
+    /// Requests that are over, until the observers get them.
+    over: Vec<Over>,
+    /// Whether there is any observer.
+    wants: bool,
+}
+
+impl Observers {
+    /// Starts the threads of observers: to be called only in a process that does not fork any more. `scribe` is the
+    /// channel to the scribe, if there is one.
+    pub(crate) fn open(
+        settings: &Settings,
+        tally: &Arc<Tally>,
+        scribe: Option<Channel>,
+    ) -> io::Result<Self> {
+        let access_log = AccessLog::open(settings, scribe.is_some())?;
+        let records = scribe.map(|scribe| AccessLog::for_scribe(settings, scribe));
+        let access_logs: Vec<_> = access_log.into_iter().chain(records.transpose()?).collect();
+        let statsd = Statsd::open(settings, tally)?;
+        let spans = Spans::open(settings)?;
+        Ok(Self {
+            wants: !access_logs.is_empty() || statsd.is_some() || spans.is_some(),
+            access_logs,
+            statsd,
+            spans,
+            tally: Arc::clone(tally),
+            over: Vec::new(),
+        })
+    }
+
+    /// Whether any observer records requests.
+    pub(crate) fn wants(&self) -> bool {
+        self.wants
+    }
+
+    /// Whether any observer reads [`Over::head`].
+    pub(crate) fn wants_answer_head(&self) -> bool {
+        self.access_logs.iter().any(|log| log.wants_answer_head)
+    }
+
+    /// Gives a request whose head has come its place in a trace, if it is traced, and writes the place into the head
+    /// for the app.
+    pub(crate) fn begin_trace(&self, head: &mut Head, started_us: u64) -> Option<Box<Trace>> {
+        self.spans.as_ref()?.begin(head, started_us)
+    }
+
+    /// Keeps a request that is over until the next [`Self::tell`].
+    pub(crate) fn over(&mut self, over: Over) {
+        // The list is for all requests, so no single client pays for it.
+        let _charged = charge::to_nobody();
+        self.over.push(over);
+        if self.over.len() == OVER_MAX {
+            self.tell(drop);
+        }
+    }
+
+    /// Hands all requests that are over to the observers, and gives away the tickets. To be called once per turn of the
+    /// event loop, before it sleeps, and not for each answer: right after an answer has gone to the kernel, the core's
+    /// caches do not have what writes a line.
+    pub(crate) fn tell(&mut self, mut done: impl FnMut(Rc<Ticket>)) {
+        for over in self.over.drain(..) {
+            for log in &mut self.access_logs {
+                log.add(&over);
+            }
+            if let Some(statsd) = &self.statsd {
+                statsd.add(&over);
+            }
+            if let Some(spans) = &self.spans {
+                spans.end(&over);
+            }
+            done(over.ticket);
+        }
+        self.access_logs.iter_mut().for_each(AccessLog::flush);
+    }
+
+    /// Has statsd send its metrics, and counts dropped spans, four times a second. `gauges` is called when it is time to
+    /// send gauges; of two acceptors, only the one that accepts connections gives some.
+    pub(crate) fn tick(&self, now_us: u64, gauges: impl FnOnce() -> Option<Gauges>) {
+        if let Some(statsd) = &self.statsd {
+            statsd.tick(&self.tally, now_us, gauges);
+        }
+        self.count_dropped_spans();
+    }
+
+    /// Opens the access log again, after it was renamed.
+    pub(crate) fn reopen(&mut self) {
+        // Requests that are over belong to the old file.
+        self.tell(drop);
+        self.access_logs.iter().for_each(AccessLog::reopen);
+    }
+
+    /// Writes and sends what is left, each observer within a bound. To be called last of all.
+    pub(crate) fn finish(&mut self) {
+        self.tell(drop);
+        if let Some(statsd) = &self.statsd {
+            statsd.finish(&self.tally);
+        }
+        self.access_logs.iter().for_each(AccessLog::finish);
+        if let Some(spans) = &self.spans {
+            spans.finish();
+            self.count_dropped_spans();
+        }
+    }
+
+    fn count_dropped_spans(&self) {
+        let Some(spans) = &self.spans else { return };
+        let dropped = spans.take_dropped();
+        if dropped > 0 {
+            self.tally.happened_times(Event::SpanDropped, dropped);
+        }
+    }
+}

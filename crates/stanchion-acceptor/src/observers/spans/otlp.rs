@@ -1,0 +1,306 @@
+//! Spans as OTLP has them, named by OpenTelemetry's semantic conventions for HTTP servers.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use stanchion_http::split_host;
+
+use super::finished::Finished;
+use super::proto::{
+    CONTEXT_HAS_IS_REMOTE, CONTEXT_IS_REMOTE, ExportTraceServiceRequest, InstrumentationScope,
+    KeyValue, Resource, ResourceSpans, ScopeSpans, Span, SpanKind, Status,
+    StatusCode as SpanStatus,
+};
+use crate::dispatch::random::Random;
+use stanchion_generation::tally::Outcome;
+
+/// The version of the conventions that the names are from.
+const CONVENTIONS: &str = "https://opentelemetry.io/schemas/1.38.0";
+
+/// The facts that all spans have in common.
+pub(super) struct Origin {
+    resource: Resource,
+    /// Names of the lanes.
+    lanes: Vec<String>,
+}
+
+/// Turns times of the monotonic clock into times of the clock on the wall, in nanoseconds.
+#[derive(Clone, Copy)]
+pub(super) struct Clock {
+    /// The difference to add to the monotonic clock.
+    pub(super) offset_us: u64,
+}
+
+impl Clock {
+    fn ns(self, us: u64) -> u64 {
+        us.wrapping_add(self.offset_us).saturating_mul(1_000)
+    }
+}
+
+impl Origin {
+    /// Makes the origin of all spans, from attributes of the service and the names of the lanes.
+    pub(super) fn new(attributes: BTreeMap<String, String>, lanes: Vec<String>) -> Self {
+        let attributes = attributes
+            .into_iter()
+            .map(|(key, value)| KeyValue::text(&key, value));
+        Self {
+            resource: Resource {
+                attributes: attributes.collect(),
+            },
+            lanes,
+        }
+    }
+
+    /// Makes the message with all spans of these requests.
+    pub(super) fn message(
+        &self,
+        finished: &[Finished],
+        clock: Clock,
+        random: &mut Random,
+    ) -> ExportTraceServiceRequest {
+        let spans = finished.iter().flat_map(|one| {
+            let server = self.server(one, clock);
+            let wait = wait(one, clock, random.take());
+            let run = run(one, clock);
+            let session = session(one, clock, random);
+            [Some(server), wait, run, session].into_iter().flatten()
+        });
+        let scope = InstrumentationScope {
+            name: env!("CARGO_PKG_NAME").to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        ExportTraceServiceRequest {
+            resource_spans: vec![ResourceSpans {
+                resource: Some(self.resource.clone()),
+                scope_spans: vec![ScopeSpans {
+                    scope: Some(scope),
+                    spans: spans.collect(),
+                    schema_url: CONVENTIONS.to_owned(),
+                }],
+            }],
+        }
+    }
+
+    fn server(&self, one: &Finished, clock: Clock) -> Span {
+        let times = &one.times;
+        let (name, method) = method(&one.method);
+        let mut attributes = vec![
+            KeyValue::text("http.request.method", method),
+            KeyValue::text("url.path", &*one.path),
+            KeyValue::text("url.scheme", one.scheme),
+            KeyValue::text("network.protocol.name", "http"),
+            KeyValue::text("network.protocol.version", one.version),
+            KeyValue::text("stanchion.outcome", one.outcome.name()),
+            KeyValue::text("stanchion.lane", &*self.lanes[one.lane]),
+        ];
+        if method != &*one.method {
+            let original = KeyValue::text("http.request.method_original", &*one.method);
+            attributes.push(original);
+        }
+        if let Some(left_us) = times.left_us {
+            let wait_us = left_us - times.arrived_us;
+            attributes.push(KeyValue::number("stanchion.wait_us", wait_us));
+        }
+        if let Some(status) = sent_status(one) {
+            let status = KeyValue::number("http.response.status_code", status.into());
+            attributes.push(status);
+        }
+        attributes.extend(server_address(&one.host));
+        if !one.client_address.is_empty() {
+            attributes.push(KeyValue::text("client.address", &*one.client_address));
+            attributes.push(KeyValue::number("client.port", one.client_port.into()));
+        }
+        if let Some(agent) = &one.user_agent {
+            attributes.push(KeyValue::text("user_agent.original", &**agent));
+        }
+        if let Some(id) = &one.request_id {
+            attributes.push(KeyValue::text("stanchion.request_id", &**id));
+        }
+        attributes.extend(worker_pid(one));
+        let error = error(one);
+        attributes.extend(
+            error
+                .as_deref()
+                .map(|error| KeyValue::text("error.type", error)),
+        );
+        let parent = one.parent_id.map(|id| (id, true));
+        Span {
+            name: name.to_owned(),
+            kind: SpanKind::Server.into(),
+            attributes,
+            status: failed(error.is_some() && !is_clients(one)),
+            ..span(
+                one,
+                one.server_id,
+                parent,
+                clock,
+                [times.started_us, times.ended_us],
+            )
+        }
+    }
+}
+
+/// The span in the line: from the arrival of the request until a seat took it, or until it was clear that none will.
+fn wait(one: &Finished, clock: Clock, id: [u8; 8]) -> Option<Span> {
+    let times = &one.times;
+    let was_taken = times.run_until_us.is_some();
+    let error = error(one).filter(|_| !was_taken);
+    let status = failed(error.is_some());
+    let parent = Some((one.server_id, false));
+    Some(Span {
+        name: "wait".to_owned(),
+        kind: SpanKind::Internal.into(),
+        attributes: error
+            .as_deref()
+            .map(|error| KeyValue::text("error.type", error))
+            .into_iter()
+            .collect(),
+        status,
+        ..span(one, id, parent, clock, [times.arrived_us, times.left_us?])
+    })
+}
+
+/// The span at a seat.
+fn run(one: &Finished, clock: Clock) -> Option<Span> {
+    let times = &one.times;
+    let error = error(one);
+    let mut attributes: Vec<KeyValue> = worker_pid(one).into_iter().collect();
+    attributes.extend(
+        error
+            .as_deref()
+            .map(|error| KeyValue::text("error.type", error)),
+    );
+    let parent = Some((one.server_id, false));
+    Some(Span {
+        name: "run".to_owned(),
+        kind: SpanKind::Internal.into(),
+        attributes,
+        status: failed(error.is_some()),
+        ..span(
+            one,
+            one.run_id,
+            parent,
+            clock,
+            [times.left_us?, times.run_until_us?],
+        )
+    })
+}
+
+/// The span of a session: from its begin to its end.
+fn session(one: &Finished, clock: Clock, random: &mut Random) -> Option<Span> {
+    let facts = one.session.as_deref()?;
+    let mut attributes = vec![
+        KeyValue::text("network.protocol.name", "websocket"),
+        KeyValue::number("stanchion.session.messages_received", facts.received.count),
+        KeyValue::number("stanchion.session.bytes_received", facts.received.bytes),
+        KeyValue::number("stanchion.session.messages_sent", facts.sent.count),
+        KeyValue::number("stanchion.session.bytes_sent", facts.sent.bytes),
+    ];
+    attributes.extend(
+        facts
+            .code
+            .map(|code| KeyValue::number("stanchion.session.close_code", code.into())),
+    );
+    attributes.extend(worker_pid(one));
+    let error = error(one);
+    attributes.extend(
+        error
+            .as_deref()
+            .map(|error| KeyValue::text("error.type", error)),
+    );
+    let ended_us = one.times.ended_us;
+    let times = [facts.begun_us.min(ended_us), ended_us];
+    let parent = Some((one.server_id, false));
+    Some(Span {
+        name: "session".to_owned(),
+        kind: SpanKind::Internal.into(),
+        attributes,
+        status: failed(error.is_some()),
+        ..span(one, random.take(), parent, clock, times)
+    })
+}
+
+/// The fields that every span has. `parent` also says whether the parent is another system's span.
+fn span(
+    one: &Finished,
+    id: [u8; 8],
+    parent: Option<([u8; 8], bool)>,
+    clock: Clock,
+    [start_us, end_us]: [u64; 2],
+) -> Span {
+    let is_remote = parent.is_some_and(|(_, is_remote)| is_remote);
+    let mut flags = u32::from(one.flags) | CONTEXT_HAS_IS_REMOTE;
+    if is_remote {
+        flags |= CONTEXT_IS_REMOTE;
+    }
+    Span {
+        trace_id: one.trace_id.to_vec(),
+        span_id: id.to_vec(),
+        parent_span_id: parent.map_or_else(Vec::new, |(id, _)| id.to_vec()),
+        trace_state: one.trace_state.to_string(),
+        flags,
+        start_time_unix_nano: clock.ns(start_us),
+        end_time_unix_nano: clock.ns(end_us),
+        ..Span::default()
+    }
+}
+
+/// The span's name and the method's. A method that is not among RFC 9110's, and not PATCH, is `_OTHER`, so that clients
+/// cannot invent names without end.
+fn method(method: &str) -> (&str, &str) {
+    match method {
+        "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "CONNECT" | "OPTIONS" | "TRACE" | "PATCH" => {
+            (method, method)
+        }
+        _ => ("HTTP", "_OTHER"),
+    }
+}
+
+/// Host and port that the client asked, as far as a Host field names them.
+fn server_address(host: &str) -> impl Iterator<Item = KeyValue> {
+    let (address, port) = split_host(host.as_bytes(), b"");
+    let address = String::from_utf8_lossy(address);
+    let address = address.trim_matches(['[', ']']);
+    let port = std::str::from_utf8(port).ok();
+    let port = port.and_then(|port| port.parse::<u16>().ok());
+    let address = (!address.is_empty()).then(|| KeyValue::text("server.address", address));
+    let port = port.map(|port| KeyValue::number("server.port", port.into()));
+    address.into_iter().chain(port)
+}
+
+/// The status that the client got; none if it left before.
+fn sent_status(one: &Finished) -> Option<u16> {
+    let is_untold = matches!(
+        one.outcome,
+        Outcome::AbandonedWaiting | Outcome::AbandonedHandedOut | Outcome::AbandonedRunning
+    );
+    (!is_untold).then_some(one.status)
+}
+
+/// The error of a request: the outcome, or the app's status.
+fn error(one: &Finished) -> Option<Cow<'static, str>> {
+    match one.outcome {
+        Outcome::Answered => is_server_error(one.status).then(|| one.status.to_string().into()),
+        outcome => Some(outcome.name().into()),
+    }
+}
+
+fn is_server_error(status: u16) -> bool {
+    (500..600).contains(&status)
+}
+
+/// The conventions leave a server's span as it is when the fault is the client's.
+fn is_clients(one: &Finished) -> bool {
+    sent_status(one).is_some_and(|status| (400..500).contains(&status))
+}
+
+fn failed(is_failed: bool) -> Option<Status> {
+    is_failed.then(|| Status {
+        code: SpanStatus::Error.into(),
+    })
+}
+
+fn worker_pid(one: &Finished) -> Option<KeyValue> {
+    let pid = u64::try_from(one.worker_pid).ok().filter(|&pid| pid != 0);
+    pid.map(|pid| KeyValue::number("stanchion.worker.pid", pid))
+}

@@ -1,0 +1,148 @@
+//! For tests and for the fuzzer: the part of a server below its connections, without a worker.
+
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+use stanchion_exchange::{Exchange, Geometry};
+#[cfg(test)]
+use stanchion_http::check;
+use stanchion_sys::channel::Channel;
+use stanchion_sys::memory::AppendFile;
+use stanchion_sys::process;
+
+use super::Requests;
+use crate::dispatch::request::Peer;
+#[cfg(test)]
+use crate::dispatch::ticket::{Answer, AppAnswer, Start};
+use stanchion_generation::common::{Common, Files};
+use stanchion_generation::credentials::KeyFiles;
+use stanchion_generation::figures::Figures;
+use stanchion_generation::identities::Identities;
+use stanchion_generation::tally::{Counts, Tally, Total};
+use stanchion_generation::ticket_keys::TicketKeys;
+use stanchion_record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, response_ring_bytes};
+use stanchion_settings::Settings;
+
+/// A second, in microseconds.
+pub(crate) const S: u64 = 1_000_000;
+
+/// The bytes of a slot for bodies that are still coming, under event loops.
+const INFLOW_BYTES: usize = 64 << 10;
+
+/// The shared state of a house (a generation) with these settings. It stays until the tests end, as in a server it
+/// stays until the process ends.
+#[cfg(test)]
+pub(crate) fn common(settings: &str) -> &'static Common {
+    common_of_seats(settings, 1, 0)
+}
+
+/// The same for a house whose worker has so many seats, and slots for so many sessions besides.
+pub(crate) fn common_of_seats(settings: &str, seats: usize, sessions: usize) -> &'static Common {
+    let settings = Settings::from_json(settings).expect("settings");
+    let event_loops = settings.is_event_loop();
+    let exchange = Exchange::create(Geometry {
+        seats,
+        seats_per_worker: seats,
+        ahead_per_seat: 1,
+        spare_per_worker: 0,
+        sessions_per_worker: sessions,
+        event_loops,
+        inflow_bytes: if event_loops { INFLOW_BYTES } else { 0 },
+        request_bytes: REQUEST_HEAD_BYTES_MAX + REQUEST_RECORD_EXTRA_BYTES + settings.body_memory,
+        response_bytes: response_ring_bytes(event_loops),
+    });
+    let (acceptor_end, worker_end) = Channel::pair().expect("a channel");
+    let tally = Arc::new(Tally::create().expect("memory"));
+    Box::leak(Box::new(Common {
+        generation: 1,
+        settings,
+        exchange: exchange.expect("an exchange"),
+        total: Total {
+            departed: Counts::default(),
+            others: Vec::new(),
+            own: Arc::clone(&tally),
+        },
+        tally,
+        figures: Arc::new(Figures::create().expect("memory")),
+        workers_max: 1,
+        master_pid: process::pid(),
+        files: Files {
+            acceptor_end: Mutex::new(Some(acceptor_end)),
+            worker_end,
+        },
+        key_files: KeyFiles::default(),
+        ticket_keys: Arc::new(TicketKeys::create().expect("a memfd")),
+        // No test spools here.
+        spool: std::env::temp_dir(),
+        identities: Identities {
+            app: None,
+            acceptor: None,
+        },
+        dumps: AppendFile::create("stanchion-dumps").expect("memory"),
+        log_channels: None,
+    }))
+}
+
+/// The requests of such a house, a second after the clock began. No master reads its messages.
+#[cfg(test)]
+pub(crate) fn requests(settings: &str) -> Requests {
+    requests_of(common(settings))
+}
+
+/// The same for a house that exists already.
+pub(crate) fn requests_of(common: &'static Common) -> Requests {
+    let (ours, _) = Channel::pair().expect("a channel");
+    Requests::new(common, &Rc::new(ours), S).expect("what requests need")
+}
+
+impl Requests {
+    /// Memory that is counted as in use for requests: of bodies, of answers and of messages.
+    pub(crate) fn counted_bytes(&self) -> [usize; 3] {
+        let messages = &self.messages;
+        [
+            self.body_memory.bytes(),
+            self.answers.memory.bytes(),
+            messages.bytes(),
+        ]
+    }
+}
+
+/// A client on the same host.
+pub(crate) fn peer() -> Peer {
+    let address = "127.0.0.1";
+    Peer {
+        ip: address.parse().ok(),
+        address: address.to_owned(),
+        port: 50_000,
+        server_name: "127.0.0.1".into(),
+        server_port: "8000".into(),
+        trusted: false,
+        scheme: "http",
+        speaks_tls: false,
+        tls: [].into(),
+        sends_proxy_header: false,
+        sends_packets: false,
+        only_worker: None,
+    }
+}
+
+/// The app's answer: a head in wire form, and the body as far as it is there.
+#[cfg(test)]
+pub(crate) fn answer(head: &str, body: &[u8], is_head: bool, start: Start) -> Answer {
+    let facts = check(head.as_bytes(), is_head).expect("an answer's head");
+    Answer::App(AppAnswer {
+        bytes: [head.as_bytes(), body].concat(),
+        head: 0..head.len(),
+        facts,
+        closes: false,
+        body: start,
+    })
+}
+
+/// The bytes that were sent, without the `Date` field.
+#[cfg(test)]
+pub(crate) fn undated(sent: &[u8]) -> String {
+    let text = String::from_utf8_lossy(sent);
+    let lines = text.split_inclusive('\n');
+    lines.filter(|line| !line.starts_with("Date: ")).collect()
+}

@@ -1,0 +1,198 @@
+//! Listeners that workers ask for (`worker.listen`). The worker makes the socket, as the user that it runs as; the master holds it from then on, and
+//! the acceptor accepts there.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use stanchion_sys::listener::{Listener, ListenerAddress};
+use tracing::warn;
+
+use super::make;
+use stanchion_settings::{Bind, BindAddress, Settings};
+
+/// Attempts to bind an address in use if the address names no number, as in Unicorn.
+const TRIES: i64 = 5;
+
+/// Whether a worker can have such a listener. The error is the operator's.
+pub fn check(bind: &Bind) -> Result<(), String> {
+    let reason = match &bind.address {
+        // Another process removes the file in the end, and would act on a path that a worker has named.
+        BindAddress::Unix(_) => "a worker listens on host:port or unix:@name, not on a path",
+        BindAddress::Fd(_) => "a descriptor is taken over only when the server starts",
+        _ if bind.options.reuseport == Some(true) => "what one worker serves alone is not shared",
+        _ => return Ok(()),
+    };
+    Err(format!("cannot listen on {bind}: {reason}"))
+}
+
+/// Makes it in one attempt. Of a host with several addresses the first that can be bound is taken.
+pub fn open(settings: &Settings, bind: &Bind) -> Result<(Bind, Listener), Failure> {
+    let mut failure = None;
+    for bind in addresses(bind).map_err(Failure::Failed)? {
+        match open_one(settings, &bind) {
+            Ok(listener) => return Ok((located(&bind, listener.address()), listener)),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                failure = Some(Failure::InUse(Box::new(bind)));
+            }
+            Err(error) if failure.is_none() => failure = Some(Failure::Failed(error)),
+            Err(_) => {}
+        }
+    }
+    let none = || Failure::Failed(io::Error::other("the host has no address"));
+    Err(failure.unwrap_or_else(none))
+}
+
+/// Why there is no listener.
+#[derive(Debug)]
+pub enum Failure {
+    /// Another process listens at this address.
+    InUse(Box<Bind>),
+    /// The kernel refused it.
+    Failed(io::Error),
+}
+
+/// Whether this is the listener at an address that [`open`] has located.
+pub fn is_at(listener: &Listener, address: &BindAddress) -> bool {
+    match listener.address() {
+        ListenerAddress::Tcp(tcp) => of_tcp(*tcp) == *address,
+        ListenerAddress::Abstract(name) => *address == BindAddress::Abstract(name.clone()),
+        ListenerAddress::Unix(_) => false,
+    }
+}
+
+/// Applies the options to a listener that is there already.
+pub fn apply(settings: &Settings, bind: &Bind, listener: &Listener) -> io::Result<()> {
+    let options = make::options(settings, bind).map_err(io::Error::other)?;
+    listener.apply(&options)
+}
+
+fn open_one(settings: &Settings, bind: &Bind) -> io::Result<Listener> {
+    let mut options = make::options(settings, bind).map_err(io::Error::other)?;
+    options.tcp.reuse_port = false;
+    let listener = make::make(bind, &options, false)?;
+    super::tell_if_cut(&listener, options.backlog);
+    Ok(listener)
+}
+
+/// Replaces the host's name by its addresses, so that no process has to look it up again.
+fn addresses(bind: &Bind) -> io::Result<Vec<Bind>> {
+    let BindAddress::Tcp { host, port } = &bind.address else {
+        return Ok(vec![bind.clone()]);
+    };
+    let found = (host.as_str(), *port).to_socket_addrs()?;
+    Ok(found.map(|one| bind.moved_to(of_tcp(one))).collect())
+}
+
+/// With the port in force.
+fn located(bind: &Bind, address: &ListenerAddress) -> Bind {
+    match address {
+        ListenerAddress::Tcp(address) => bind.moved_to(of_tcp(*address)),
+        ListenerAddress::Unix(_) | ListenerAddress::Abstract(_) => bind.clone(),
+    }
+}
+
+fn of_tcp(address: SocketAddr) -> BindAddress {
+    BindAddress::Tcp {
+        host: address.ip().to_string(),
+        port: address.port(),
+    }
+}
+
+/// How long an address in use is still tried.
+pub struct Patience {
+    tries_left: i64,
+    delay: Duration,
+    reminded: Option<Instant>,
+}
+
+impl Patience {
+    /// After the first attempt.
+    pub fn after_one(bind: &Bind) -> Self {
+        let tries = bind.options.tries.unwrap_or(TRIES);
+        Self {
+            tries_left: if tries > 0 { tries - 1 } else { tries },
+            delay: make::delay(bind),
+            reminded: None,
+        }
+    }
+
+    /// How long to wait before the next attempt; `None` after the last.
+    pub fn next(&mut self, bind: &Bind) -> Option<Duration> {
+        if self.tries_left == 0 {
+            return None;
+        }
+        if self.tries_left > 0 {
+            self.tries_left -= 1;
+        }
+        if self
+            .reminded
+            .is_none_or(|last| last.elapsed() >= make::REMIND)
+        {
+            let delay = self.delay;
+            warn!("{bind} is in use, trying again every {delay:?} (see `ss -lntxp`)");
+            self.reminded = Some(Instant::now());
+        }
+        Some(self.delay)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bind(text: &str) -> Bind {
+        Bind::parse(text).unwrap()
+    }
+
+    #[test]
+    fn what_a_worker_cannot_have_is_refused() {
+        for (text, part) in [
+            ("unix:/tmp/a", "not on a path"),
+            ("fd://3", "when the server starts"),
+            (":80?reuseport=true", "not shared"),
+        ] {
+            let error = check(&bind(text)).expect_err(text);
+            assert!(error.contains(part), "{text}: {error}");
+        }
+        for text in ["127.0.0.1:80?backlog=4&tries=-1&delay=5", "unix:@a"] {
+            assert_eq!(check(&bind(text)), Ok(()));
+        }
+    }
+
+    #[test]
+    fn as_many_attempts_as_asked_for() {
+        for (text, left) in [
+            (":80", Some(4)),
+            (":80?tries=1", Some(0)),
+            (":80?tries=3", Some(2)),
+            (":80?tries=-1", None),
+        ] {
+            let bind = bind(text);
+            let mut patience = Patience::after_one(&bind);
+            let more = std::iter::from_fn(|| patience.next(&bind))
+                .take(100)
+                .count();
+            assert_eq!(more, left.unwrap_or(100), "{text}");
+        }
+        let mut slow = Patience::after_one(&bind(":80?delay=5"));
+        assert_eq!(slow.next(&bind(":80")), Some(Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn the_address_in_force_is_told_also_of_one_in_use() {
+        let settings = Settings::default();
+        let (at, listener) = open(&settings, &bind("127.0.0.1:0?backlog=5")).unwrap();
+        let ListenerAddress::Tcp(address) = listener.address() else {
+            panic!("not TCP");
+        };
+        assert_eq!(at.to_string(), format!("{address}?backlog=5"));
+        // Another name of the same host (inet_aton(3)).
+        let again = bind(&format!("127.1:{}", address.port()));
+        let failure = open(&settings, &again).expect_err("taken");
+        assert!(
+            matches!(&failure, Failure::InUse(at) if at.to_string() == address.to_string()),
+            "{failure:?}"
+        );
+    }
+}

@@ -37,7 +37,9 @@ def serve(configuration: Configuration, host: AppHost) -> int:
     if os.getpid() == master:
         leave_threads_behind(code)
     else:
-        _leave_in_time(code)
+        from stanchion import leaving
+
+        leaving.leave_in_time(code)
     return code
 
 
@@ -65,12 +67,3 @@ def leave_threads_behind(code: int) -> None:
 
     if leaving.others():
         leaving.end_now(code)
-
-
-def _leave_in_time(code: int) -> None:
-    """The same in a worker, whose threads may be at work for the app: they have a moment."""
-    if "threading" not in sys.modules:
-        return
-    from stanchion import leaving
-
-    leaving.leave_in_time(code)

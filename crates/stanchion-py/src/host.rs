@@ -137,6 +137,7 @@ impl Host for PythonHost {
             // otherwise write to each of them and unshare its page.
             let gc = py.import("gc")?;
             gc.call_method0("collect")?;
+            py.import("stanchion.leaving")?.call_method0("note_files")?;
             gc.call_method0("freeze").map(drop)
         });
         if let Err(error) = settled {

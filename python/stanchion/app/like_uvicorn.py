@@ -125,7 +125,7 @@ def _end_here(code: int) -> NoReturn:
     """End the process as Python does at the end of a program, without its frames."""
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()
-    leaving.end_now(code)
+    leaving.end_now(code, is_in_order=True)
 
 
 def _has_threads() -> bool:

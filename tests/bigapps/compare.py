@@ -5,6 +5,7 @@ import re
 import zlib
 from dataclasses import dataclass
 from difflib import unified_diff
+from urllib.parse import quote
 
 from bigapps.client import Answer
 
@@ -36,7 +37,8 @@ class Masks:
 
     def hide(self, text: str, own: Own) -> str:
         """A pattern with a group hides the group alone."""
-        text = re.sub(rf"(?:127\.0\.0\.1|localhost)(?::|%3A){own.port}\b", "HOST", text).replace(own.home, "HOME")
+        text = re.sub(rf"(?:127\.0\.0\.1|localhost)(?::|%3A){own.port}\b", "HOST", text)
+        text = text.replace(own.home, "HOME").replace(quote(own.home, safe=""), "HOME")
         for pattern in self._patterns:
             text = pattern.sub(hidden, text)
         return text

@@ -74,6 +74,10 @@ def test_what_differs_is_found_and_what_a_server_may_choose_is_not(
     assert [one.partition(":")[0] for one in said] == found
 
 
+def test_the_folder_of_a_server_is_hidden_also_as_a_part_of_an_address() -> None:
+    assert NOTHING.hide('"/run/a b/x" and "%2Frun%2Fa%20b%2Fx"', Own(80, "/run/a b")) == '"HOME/x" and "HOME%2Fx"'
+
+
 def test_a_mask_hides_its_group_or_all_of_it() -> None:
     masks = Masks(['token="([^"]*)"', r"\d+ ms"])
     assert masks.hide('<a token="abc"> in 12 ms at localhost%3A80', Own(80, "/x")) == '<a token="…"> in … at HOST'

@@ -1,6 +1,6 @@
 //! The error log, shared by every process of the tree: one line an event, one write(2) a line. No
 //! process waits for who reads it: the acceptor has threads for that ([`queue`]), the others drop
-//! what does not go ([`outlet`]). Beside it the rest of what a process says about itself: StatsD, panics, exit codes, cures.
+//! what does not go ([`outlet`]). Beside it the rest of what a process says about itself: `StatsD`, panics, exit codes, cures.
 //!
 //! This crate knows settings and the kernel, and nothing of requests, workers or the acceptor.
 

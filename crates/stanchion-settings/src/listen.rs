@@ -191,6 +191,7 @@ impl Bind {
     }
 
     /// The same listener at another address of the same kind.
+    #[must_use]
     pub fn moved_to(&self, address: BindAddress) -> Self {
         Self {
             address,

@@ -9,7 +9,7 @@ from stanchion.top.status import Certificate
 
 DAY_S = 86_400
 RENEW_S, RENEW_PART = 14 * DAY_S, 3
-"""The smaller of so long and of that part of its life, as the server says (crates/stanchion-generation/src/expiry.rs)."""
+"""The smaller of these two, of its life a part, as the server has it (crates/stanchion-generation/src/expiry.rs)."""
 
 LAST_S = 253_402_300_799
 """The last second of the year 9999: no later one can be written."""

@@ -52,7 +52,7 @@ pub use checks::check_settings;
 use connections::{Audience, Connections, Doing, after};
 use dispatch::PortNumber;
 use doors::lent::Sought;
-use doors::{Doors, Inside, Porter};
+use doors::{AcceptThread, Doors, Inside};
 use lifecycle::Lifecycle;
 use orders::Farewell;
 use poller::{Poller, Source};
@@ -124,8 +124,8 @@ fn start(
         }
     };
     let connections_max = doors::connections_max(&common.settings, common.generation == 1)?;
-    // The porter starts before all other threads: it inherits the priority that this thread still has, and they must not.
-    let porter = Porter::start(connections_max)?;
+    // The accept thread starts before all other threads: it inherits the priority that this thread still has, and they must not.
+    let accept_thread = AcceptThread::start(connections_max)?;
     // When all cores are busy with workers, each answer and each packet would else throw a worker off its core for a
     // moment's work; the acceptor does several at once if it waits for the next gap. It waits at most for a slice of the
     // scheduler's, some 3 ms, and only when no core is idle.
@@ -141,7 +141,7 @@ fn start(
     stanchion_generation::spool::clear(&common.spool)?;
     process::keep_freed_memory(FREED_BYTES_KEPT, MAPPED_BYTES);
     log::write_by_thread()?;
-    let mut acceptor = Acceptor::new(common, listeners, master, (connections_max, porter))?;
+    let mut acceptor = Acceptor::new(common, listeners, master, (connections_max, accept_thread))?;
     if let Some(tls) = tls {
         acceptor.serve_tls(tls)?;
     }
@@ -188,7 +188,7 @@ impl Acceptor {
         common: &'static Common,
         listeners: &[Listener],
         master: Channel,
-        (connections_max, porter): (usize, Porter),
+        (connections_max, accept_thread): (usize, AcceptThread),
     ) -> io::Result<Self> {
         let settings = &common.settings;
         let now_us = monotonic_us();
@@ -205,7 +205,7 @@ impl Acceptor {
         if let Some(compressor) = &requests.compressor {
             poller.watch(Source::Bell, compressor.bell())?;
         }
-        let mut doors = Doors::new(connections_max, porter, &poller)?;
+        let mut doors = Doors::new(connections_max, accept_thread, &poller)?;
         let mut admin_is_tcp = true;
         for listener in listeners {
             if settings.is_admin(listener) {

@@ -324,7 +324,7 @@ mod tests {
 
     use super::*;
     use crate::connections::Newcomer;
-    use crate::doors::Porter;
+    use crate::doors::AcceptThread;
     use crate::requests::rig::{S, common, peer};
     use crate::storage::payers::Payers;
     use stanchion_generation::tally::Outcome;
@@ -337,8 +337,9 @@ mod tests {
     fn serving_with(settings: &str) -> (Acceptor, Channel) {
         let (ours, masters) = Channel::pair().expect("a channel");
         let common = common(settings);
-        let porter = Porter::start(16).expect("a thread");
-        let mut acceptor = Acceptor::new(common, &[], ours, (16, porter)).expect("an acceptor");
+        let accept_thread = AcceptThread::start(16).expect("a thread");
+        let mut acceptor =
+            Acceptor::new(common, &[], ours, (16, accept_thread)).expect("an acceptor");
         acceptor.requests.now_us = S;
         acceptor.advance_to(Lifecycle::Open);
         (acceptor, masters)

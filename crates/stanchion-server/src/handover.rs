@@ -14,7 +14,7 @@ use stanchion_sys::channel::Channel;
 use stanchion_sys::environment;
 use stanchion_sys::listener::Listener;
 
-use crate::heirloom::Heirloom;
+use crate::inherited_listener::InheritedListener;
 use crate::last_words::{self, Streams};
 use stanchion_generation::ticket_keys::TicketKeys;
 
@@ -40,14 +40,14 @@ pub(crate) struct Handover {
     /// A channel to it: the new master reports there that it serves, and its end shows there.
     channel: RawFd,
     /// Listening sockets.
-    listeners: Vec<Heirloom>,
+    listeners: Vec<InheritedListener>,
     /// Workers that were wanted, if by hand others than the setting says. Default: none were.
     #[serde(default)]
     scaled_to: Option<u16>,
     /// Listening sockets that single workers asked for (`worker.listen`), since version 2. Default:
     /// there are none.
     #[serde(default)]
-    lent: Vec<Heirloom>,
+    lent: Vec<InheritedListener>,
     /// The app that it serves is an asynchronous one, since version 4: so an app that is to decide its interface itself need not be imported to find
     /// that out. Default: it is a WSGI app, or that is unknown.
     #[serde(default)]
@@ -64,8 +64,8 @@ impl Handover {
     pub(crate) fn new(
         predecessor: i32,
         channel: RawFd,
-        listeners: Vec<Heirloom>,
-        lent: Vec<Heirloom>,
+        listeners: Vec<InheritedListener>,
+        lent: Vec<InheritedListener>,
         scaled_to: Option<u16>,
         is_asgi: bool,
     ) -> Self {
@@ -110,13 +110,14 @@ impl Handover {
         };
         let channel = Channel::inherit(self.channel)
             .map_err(|error| refused("channel", self.channel, error))?;
-        let take_over = |heirlooms: &[Heirloom]| -> Result<Vec<Listener>, String> {
-            let taken = heirlooms.iter().map(|heirloom| {
-                let taken = heirloom.take_over();
-                taken.map_err(|error| refused("listener", heirloom.fd, error))
-            });
-            taken.collect()
-        };
+        let take_over =
+            |inherited_listeners: &[InheritedListener]| -> Result<Vec<Listener>, String> {
+                let taken = inherited_listeners.iter().map(|inherited_listener| {
+                    let taken = inherited_listener.take_over();
+                    taken.map_err(|error| refused("listener", inherited_listener.fd, error))
+                });
+                taken.collect()
+            };
         Ok(Taken {
             predecessor: self.predecessor,
             hears_of_dropped: self.version >= HEARS_OF_DROPPED,
@@ -154,9 +155,9 @@ impl Handover {
         }
         let handover: Self = serde_json::from_str(text).map_err(unreadable)?;
         let is_bad = |fd: RawFd| fd <= 2;
-        let heirlooms = || handover.listeners.iter().chain(&handover.lent);
-        if heirlooms().count() > LISTENERS_MAX
-            || heirlooms().any(|heirloom| is_bad(heirloom.fd))
+        let inherited_listeners = || handover.listeners.iter().chain(&handover.lent);
+        if inherited_listeners().count() > LISTENERS_MAX
+            || inherited_listeners().any(|inherited_listener| is_bad(inherited_listener.fd))
             || is_bad(handover.channel)
             || handover.ticket_keys.is_some_and(is_bad)
             || handover
@@ -199,7 +200,7 @@ pub(crate) enum ToPredecessor {
 mod tests {
     use super::*;
 
-    fn heirloom(fd: RawFd) -> Heirloom {
+    fn inherited_listener(fd: RawFd) -> InheritedListener {
         serde_json::from_value(serde_json::json!({"fd": fd})).expect("all else has a default")
     }
 
@@ -212,8 +213,8 @@ mod tests {
         let handover = Handover::new(
             7,
             9,
-            vec![heirloom(5), heirloom(6)],
-            vec![heirloom(8)],
+            vec![inherited_listener(5), inherited_listener(6)],
+            vec![inherited_listener(8)],
             Some(3),
             true,
         );
@@ -236,7 +237,7 @@ mod tests {
         let handover = read(text).expect("read");
         assert_eq!(
             (handover.listeners, handover.scaled_to, handover.lent),
-            (vec![heirloom(5)], None, vec![])
+            (vec![inherited_listener(5)], None, vec![])
         );
         assert!(!handover.is_asgi && handover.ticket_keys.is_none());
     }

@@ -5,8 +5,8 @@
 
 mod control;
 mod handover;
-mod heirloom;
 mod host;
+mod inherited_listener;
 mod last_words;
 mod launcher;
 mod leftovers;

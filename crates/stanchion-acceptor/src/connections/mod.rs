@@ -6,6 +6,7 @@ mod beginning;
 mod carrying;
 mod compressing;
 mod connection;
+mod connection_table;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod conversation;
 mod delivering;
@@ -25,7 +26,6 @@ mod pace;
 mod pings;
 mod proxied;
 mod reading;
-mod roll;
 mod sending;
 mod session;
 #[cfg(any(test, fuzzing))]
@@ -56,11 +56,11 @@ use super::storage::payers::{Payers, Paying};
 use super::storage::woken::CLIENT_BYTES_MAX;
 use connection::Connection;
 pub(crate) use connection::{Audience, Doing, Fate};
+use connection_table::ConnectionTable;
 use judging::Wanted;
 pub(crate) use judging::after;
 pub(crate) use overweight::ClientMemory;
 use pace::{GRACE, PaceLimits};
-use roll::Roll;
 use stanchion_generation::tally::Event;
 use stanchion_http::Head;
 use stanchion_settings::Seconds;
@@ -87,7 +87,7 @@ const WASTE_REST_US: u64 = 600;
 pub(crate) struct Connections {
     audience: Audience,
     payers: Rc<Payers>,
-    roll: Roll<Box<Connection>>,
+    table: ConnectionTable<Box<Connection>>,
     /// How many of them are HTTP/2 streams of others.
     streams: usize,
     /// A stream was refused since there are as many as may be.
@@ -114,7 +114,7 @@ impl Connections {
         Self {
             audience,
             payers,
-            roll: Roll::default(),
+            table: ConnectionTable::default(),
             streams: 0,
             streams_wait: false,
             looked_at_bytes: 0,
@@ -128,17 +128,17 @@ impl Connections {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.roll.len() - self.streams
+        self.table.len() - self.streams
     }
 
     /// How many connections can be spared.
     pub(crate) fn spare(&self) -> usize {
-        self.roll.spare()
+        self.table.spare()
     }
 
     /// The state of each connection.
     pub(crate) fn doing(&self) -> impl Iterator<Item = Doing> {
-        let all = self.roll.iter();
+        let all = self.table.iter();
         all.filter(|one| !one.transport.is_stream())
             .map(|one| one.doing())
     }
@@ -154,7 +154,7 @@ impl Connections {
     ) -> io::Result<()> {
         let paying = newcomer.paying;
         let charged = paying.charged();
-        let number = self.roll.next_number();
+        let number = self.table.next_number();
         let (source, tally) = match self.audience {
             Audience::Clients => (Source::Client(number), Some(&*requests.common.tally)),
             Audience::Operators => (Source::Operator(number), None),
@@ -170,14 +170,14 @@ impl Connections {
             requests.now_us,
         ));
         drop(charged);
-        self.roll.add(connection);
+        self.table.add(connection);
         // The client has not asked anything yet.
-        self.roll.set_spare(number, true);
+        self.table.set_spare(number, true);
         if self.audience == Audience::Clients {
             requests.common.tally.happened(Event::Accepted);
         }
         if newcomer.is_turned_away
-            && let Some(connection) = self.roll.get_mut(number)
+            && let Some(connection) = self.table.get_mut(number)
         {
             let fate = connection.turn_away(Refusal::TooManyConnections, requests, poller);
             self.settle(number, fate, requests, poller);
@@ -194,7 +194,7 @@ impl Connections {
         requests: &mut Requests,
         poller: &Poller,
     ) {
-        if let Some(connection) = self.roll.get_mut(number)
+        if let Some(connection) = self.table.get_mut(number)
             && !connection.turns.is_behind
             && (connection.turns.is_wasteful() || connection.client_has_spent(requests))
         {
@@ -203,7 +203,7 @@ impl Connections {
             return;
         }
         self.drive(number, Some(ready), requests, poller);
-        if let Some(connection) = self.roll.get_mut(number)
+        if let Some(connection) = self.table.get_mut(number)
             && let bytes = connection.transport.turn_bytes()
             && bytes >= TIMED_BYTES
             && let Some(client) = connection.only_client()
@@ -220,7 +220,7 @@ impl Connections {
         requests: &mut Requests,
         poller: &Poller,
     ) -> Fate {
-        let Some(connection) = self.roll.get_mut(number) else {
+        let Some(connection) = self.table.get_mut(number) else {
             return Fate::Stays;
         };
         if connection.turns.is_behind {
@@ -240,11 +240,11 @@ impl Connections {
             let Some(number) = requests.woken.next_behind() else {
                 return;
             };
-            if let Some(connection) = self.roll.get_mut(number) {
+            if let Some(connection) = self.table.get_mut(number) {
                 connection.turns.is_behind = false;
             }
             self.drive(number, None, requests, poller);
-            if let Some(connection) = self.roll.get_mut(number) {
+            if let Some(connection) = self.table.get_mut(number) {
                 bytes += connection.transport.turn_bytes();
                 if connection.turns.is_behind {
                     return;
@@ -266,7 +266,7 @@ impl Connections {
         while now_us.saturating_sub(since_us) < WASTE_US_MAX
             && let Some(number) = requests.woken.next_wasteful()
         {
-            if let Some(connection) = self.roll.get_mut(number) {
+            if let Some(connection) = self.table.get_mut(number) {
                 connection.turns.is_behind = false;
             }
             self.drive(number, None, requests, poller);
@@ -280,7 +280,7 @@ impl Connections {
 
     /// The request of an operator.
     pub(crate) fn asked(&mut self, number: u32) -> Option<&Head> {
-        self.roll.get_mut(number)?.asked()
+        self.table.get_mut(number)?.asked()
     }
 
     /// Answers an operator. The connection is then the last that the server closes to make room.
@@ -291,8 +291,8 @@ impl Connections {
         requests: &mut Requests,
         poller: &Poller,
     ) -> Fate {
-        self.roll.set_spare(number, false);
-        if let Some(connection) = self.roll.get_mut(number) {
+        self.table.set_spare(number, false);
+        if let Some(connection) = self.table.get_mut(number) {
             connection.reply(reply, requests);
         }
         self.drive(number, None, requests, poller)
@@ -305,24 +305,24 @@ impl Connections {
             return;
         }
         self.begin_streams(number, requests, poller);
-        let Some(connection) = self.roll.get_mut(number) else {
+        let Some(connection) = self.table.get_mut(number) else {
             return;
         };
         let (is_spare, look_us) = (connection.is_spare(), connection.dozes_until_us());
-        self.roll.set_spare(number, is_spare);
+        self.table.set_spare(number, is_spare);
         if let Some(look_us) = look_us {
-            self.roll.look_by(number, look_us);
+            self.table.look_by(number, look_us);
         }
     }
 
     fn remove(&mut self, number: u32, requests: &Requests) {
-        if let Some(connection) = self.roll.get_mut(number)
+        if let Some(connection) = self.table.get_mut(number)
             && connection.turns.is_behind
         {
             // Another connection will have the number.
             requests.woken.leave(number, connection.only_client());
         }
-        match self.roll.remove(number) {
+        match self.table.remove(number) {
             Some(gone) if gone.transport.is_stream() => self.streams -= 1,
             Some(_) if self.audience == Audience::Clients => {
                 requests.common.tally.happened(Event::Closed);
@@ -346,10 +346,10 @@ impl Connections {
         // the loop looks at all connections. An upload is looked at each time anyway.
         let is_urgent = requests.lifecycle.is_closing() || others_wait || streams_wait;
         let mut due = std::mem::take(&mut self.due);
-        self.roll
+        self.table
             .due(if is_urgent { u64::MAX } else { now_us }, &mut due);
         for number in due.drain(..) {
-            let Some(connection) = self.roll.get_mut(number) else {
+            let Some(connection) = self.table.get_mut(number) else {
                 continue;
             };
             let places_wanted = if connection.transport.is_stream() {
@@ -370,7 +370,7 @@ impl Connections {
                 requests.operators_woken.add(number);
             }
             let again_us = looked.again_us.min(after(now_us, least));
-            self.roll.look_at(number, again_us);
+            self.table.look_at(number, again_us);
             self.settle(number, looked.fate, requests, poller);
         }
         self.due = due;
@@ -379,12 +379,12 @@ impl Connections {
     /// Closes some of the connections that have idled for the longest. Gives how long to wait until the next attempt.
     pub(crate) fn shed(&mut self, requests: &mut Requests, poller: &Poller) -> Duration {
         let now_us = requests.now_us;
-        let batch = (self.roll.spare() / SHED_SHARE).clamp(1, SHED_MAX);
+        let batch = (self.table.spare() / SHED_SHARE).clamp(1, SHED_MAX);
         for _ in 0..batch {
-            let Some(number) = self.roll.longest_spare() else {
+            let Some(number) = self.table.longest_spare() else {
                 break;
             };
-            let Some(connection) = self.roll.get_mut(number) else {
+            let Some(connection) = self.table.get_mut(number) else {
                 break;
             };
             let idle_us = now_us.saturating_sub(connection.spare_since_us().unwrap_or(now_us));
@@ -396,14 +396,14 @@ impl Connections {
                 Doing::Idle => connection.close_soon(requests, poller),
                 _ => Fate::Ends,
             };
-            let connection = self.roll.get_mut(number);
+            let connection = self.table.get_mut(number);
             let leaves = connection.is_some_and(|one| one.doing() == Doing::Leaving);
             if fate == Fate::Ends || leaves {
                 requests.common.tally.happened(Event::Shed);
             }
             // If a request has just arrived, the connection stays. If the server has only sent GOAWAY, it tries the others
             // first.
-            self.roll.set_spare(number, false);
+            self.table.set_spare(number, false);
             self.settle(number, fate, requests, poller);
         }
         SPARED_AFTER
@@ -412,8 +412,8 @@ impl Connections {
     /// Closes the connection that has asked nothing for the longest, or any one if all of them ask or are being answered.
     /// False if there is none.
     pub(crate) fn send_one_away(&mut self, requests: &Requests) -> bool {
-        let spare = self.roll.longest_spare();
-        let Some(number) = spare.or_else(|| self.roll.numbers().first().copied()) else {
+        let spare = self.table.longest_spare();
+        let Some(number) = spare.or_else(|| self.table.numbers().first().copied()) else {
             return false;
         };
         self.remove(number, requests);
@@ -427,8 +427,8 @@ impl Connections {
         requests: &mut Requests,
         poller: &Poller,
     ) {
-        for number in self.roll.numbers() {
-            let Some(connection) = self.roll.get_mut(number) else {
+        for number in self.table.numbers() {
+            let Some(connection) = self.table.get_mut(number) else {
                 continue;
             };
             if is_meant(connection.doing()) {
@@ -440,15 +440,15 @@ impl Connections {
 
     /// Drives all connections, because something has changed for them.
     pub(crate) fn drive_all(&mut self, requests: &mut Requests, poller: &Poller) {
-        for number in self.roll.numbers() {
+        for number in self.table.numbers() {
             self.drive(number, None, requests, poller);
         }
     }
 
     /// Ends all connections now, whatever they are in the middle of.
     pub(crate) fn abandon_all(&mut self, requests: &mut Requests) {
-        for number in self.roll.numbers() {
-            if let Some(connection) = self.roll.get_mut(number) {
+        for number in self.table.numbers() {
+            if let Some(connection) = self.table.get_mut(number) {
                 connection.abandon(requests);
             }
             self.remove(number, requests);
@@ -457,7 +457,7 @@ impl Connections {
 
     /// Ends a turn of the loop.
     pub(crate) fn end_turn(&mut self) {
-        self.roll.end_turn();
+        self.table.end_turn();
     }
 }
 

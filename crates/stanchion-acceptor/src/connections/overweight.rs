@@ -137,7 +137,7 @@ impl Connections {
     /// The clients that have most memory, the largest first.
     pub(crate) fn heaviest(&self, requests: &Requests) -> Vec<ClientMemory> {
         let mut clients: HashMap<Sharer, ClientMemory> = HashMap::new();
-        for connection in self.roll.iter() {
+        for connection in self.table.iter() {
             let sharer = connection.sharer(requests);
             let client = clients.entry(sharer).or_default();
             client.bytes += connection.paying.bytes();
@@ -164,10 +164,10 @@ impl Connections {
         if self.audience == Audience::Operators || all < self.looked_at_bytes + margin / 2 {
             return;
         }
-        let weights = self.roll.iter().map(|one| one.weight(requests));
+        let weights = self.table.iter().map(|one| one.weight(requests));
         let weights: Vec<_> = weights.collect();
         for number in overweight(&weights, bytes_max - margin) {
-            if let Some(connection) = self.roll.get_mut(number) {
+            if let Some(connection) = self.table.get_mut(number) {
                 connection.cut_off(CutOff::Memory, requests);
                 self.settle(number, Fate::Ends, requests, poller);
             }

@@ -97,7 +97,7 @@ impl<S> Stage<S> {
     /// Has a connection have sent bytes that carry nothing.
     #[cfg(test)]
     pub(super) fn make_wasteful(&mut self, number: u32) {
-        let connection = self.clients.roll.get_mut(number).expect("it is there");
+        let connection = self.clients.table.get_mut(number).expect("it is there");
         let now_us = self.requests.now_us;
         connection.turns.count(1 << 20, 0, 0, now_us);
         assert!(connection.turns.is_wasteful());

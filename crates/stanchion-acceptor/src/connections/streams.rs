@@ -21,7 +21,7 @@ use stanchion_generation::tally::Event;
 impl Connections {
     /// Makes connections of the streams that this connection has brought.
     pub(super) fn begin_streams(&mut self, number: u32, requests: &mut Requests, poller: &Poller) {
-        let Some(carrier) = self.roll.get_mut(number) else {
+        let Some(carrier) = self.table.get_mut(number) else {
             return;
         };
         for brought in carrier.take_brought() {
@@ -40,8 +40,8 @@ impl Connections {
             request,
             mut respond,
         } = brought;
-        let number = self.roll.next_number();
-        let Some((peer, ledger)) = self.roll.get_mut(carrier).and_then(|one| one.lends()) else {
+        let number = self.table.next_number();
+        let Some((peer, ledger)) = self.table.get_mut(carrier).and_then(|one| one.lends()) else {
             return;
         };
         // There may be as many streams as connections, and a client may have as many streams as connections. A client whose
@@ -54,7 +54,7 @@ impl Connections {
             respond.send_reset(Reason::REFUSED_STREAM);
             return;
         };
-        if let Some(carrier) = self.roll.get_mut(carrier) {
+        if let Some(carrier) = self.table.get_mut(carrier) {
             carrier.requests = carrier.requests.wrapping_add(1);
         }
         let (parts, body) = request.into_parts();
@@ -70,9 +70,9 @@ impl Connections {
         let connection = Connection::new(number, transport, peer, audience, claim, paying, now_us);
         let connection = Box::new(connection);
         drop(charged);
-        self.roll.add(connection);
+        self.table.add(connection);
         self.streams += 1;
-        let Some(connection) = self.roll.get_mut(number) else {
+        let Some(connection) = self.table.get_mut(number) else {
             return;
         };
         let fate = connection.take_request(&parts, is_all, requests, poller);

@@ -53,11 +53,11 @@ impl Stage {
     }
 
     fn connection(&mut self) -> &mut Connection {
-        self.clients.roll.get_mut(0).expect("it is here")
+        self.clients.table.get_mut(0).expect("it is here")
     }
 
     fn doing(&mut self) -> Option<Doing> {
-        self.clients.roll.get_mut(0).map(|one| one.doing())
+        self.clients.table.get_mut(0).map(|one| one.doing())
     }
 
     /// The request that waits for its answer.

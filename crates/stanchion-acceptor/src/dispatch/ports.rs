@@ -479,7 +479,7 @@ mod tests {
         };
         ports.claim(LENT, worker(0, 1), "one");
         assert_eq!(ports.pass_on(&of(&[0, 1])), []);
-        // 2 is to relieve 0, and 1 has asked too.
+        // 2 is to replace 0, and 1 has asked too.
         ports.claim(LENT, worker(2, 1), "one");
         ports.claim(LENT, worker(1, 1), "one");
         assert_eq!(ports.pass_on(&of(&[0, 1, 2])), []);

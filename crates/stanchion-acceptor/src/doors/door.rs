@@ -13,7 +13,7 @@ use rustix::net::{SocketFlags, acceptfrom_with};
 use stanchion_sys::listener::{Listener, ListenerAddress};
 use tracing::{debug, warn};
 
-use super::porter::Porter;
+use super::accept_thread::AcceptThread;
 use crate::connections::{Audience, after};
 use crate::dispatch::PortNumber;
 use crate::dispatch::request::Peer;
@@ -34,13 +34,13 @@ pub(super) struct Door {
     pub(super) port: Option<PortNumber>,
     /// The kernel's queue may hold a connection.
     pub(super) is_ready: bool,
-    /// Accepted connections that are not added yet: all that the porter has accepted here, and after them at most one that
+    /// Accepted connections that are not added yet: all that the accept thread has accepted here, and after them at most one that
     /// the loop accepted while there was no room. The door accepts before there is room because only accept(2) shows that a
     /// client waits: else the acceptor might close an idle connection although no client needs its place.
-    pub(super) hall: VecDeque<Guest>,
+    pub(super) accepted_queue: VecDeque<Accepted>,
     state: State,
-    /// While the door is open, the porter accepts here too.
-    porter: Rc<Porter>,
+    /// While the door is open, the accept thread accepts here too.
+    accept_thread: Rc<AcceptThread>,
     /// Set if this door closes although the acceptor goes on with the others.
     closing: Option<Closing>,
     server_name: Rc<str>,
@@ -70,13 +70,13 @@ pub(crate) enum Closing {
 }
 
 /// An accepted connection that is not added to the acceptor's connections yet.
-pub(super) struct Guest {
+pub(super) struct Accepted {
     pub(super) socket: OwnedFd,
     /// `None` on a unix socket.
     pub(super) peer: Option<SocketAddr>,
 }
 
-impl Guest {
+impl Accepted {
     /// Has close(2) reset the connection instead of ending it (tcp(7), `SO_LINGER` of zero in socket(7)).
     pub(super) fn reset(&self) {
         if let Err(error) = set_socket_linger(&self.socket, Some(Duration::ZERO)) {
@@ -92,7 +92,7 @@ impl Door {
         audience: Audience,
         port: Option<PortNumber>,
         speaks_tls: bool,
-        porter: &Rc<Porter>,
+        accept_thread: &Rc<AcceptThread>,
         poller: &Poller,
     ) -> io::Result<Self> {
         let listener = listener.try_clone()?;
@@ -109,9 +109,9 @@ impl Door {
             port,
             // Clients may have connected before epoll(7) watched the listener.
             is_ready: true,
-            hall: VecDeque::new(),
+            accepted_queue: VecDeque::new(),
             state: State::Shut,
-            porter: Rc::clone(porter),
+            accept_thread: Rc::clone(accept_thread),
             closing: None,
             server_name: name.into(),
             server_port: server_port.into(),
@@ -124,7 +124,7 @@ impl Door {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.state == State::Closed && self.hall.is_empty()
+        self.state == State::Closed && self.accepted_queue.is_empty()
     }
 
     /// Whether the door is closed to new connections. The acceptor then admits the rest of the queue even beyond the limit.
@@ -132,8 +132,8 @@ impl Door {
         matches!(self.state, State::LastCall { .. } | State::Closed)
     }
 
-    pub(super) fn has_guest_in_hall(&self) -> bool {
-        !self.hall.is_empty()
+    pub(super) fn has_accepted(&self) -> bool {
+        !self.accepted_queue.is_empty()
     }
 
     pub(super) fn closes_at_us(&self) -> Option<u64> {
@@ -178,9 +178,10 @@ impl Door {
             return;
         }
         if was_open && (self.closing.is_some() || lifecycle > Lifecycle::Open) {
-            // The door withdraws from the porter before its state changes: a connection that the porter accepted later would
+            // The door withdraws from the accept thread before its state changes: a connection that the accept thread accepted later would
             // skip `let_through`, or belong to another acceptor.
-            self.hall.extend(self.porter.withdraw(self.number));
+            self.accepted_queue
+                .extend(self.accept_thread.withdraw(self.number));
         }
         match (self.closing, lifecycle) {
             (None, Lifecycle::Starting | Lifecycle::Announced) => {}
@@ -201,7 +202,7 @@ impl Door {
 
     fn open(&mut self, was_open: bool) {
         self.state = State::Open;
-        if !was_open && let Err(error) = self.porter.watch(self.number, &self.listener) {
+        if !was_open && let Err(error) = self.accept_thread.watch(self.number, &self.listener) {
             warn!(
                 "at {} connections may be refused when all cores are busy: {error}",
                 self.listener.address()
@@ -233,24 +234,24 @@ impl Door {
     }
 
     /// Accepts the next connection in the queue, if there is one.
-    pub(super) fn accept(&mut self) -> io::Result<Option<Guest>> {
+    pub(super) fn accept(&mut self) -> io::Result<Option<Accepted>> {
         let accepted = match accept_at(&self.listener) {
             // After shutdown(2), accept(2) on a unix socket fails with EINVAL once the queue is empty.
             Err(error) if self.is_unix() && error.kind() == io::ErrorKind::InvalidInput => None,
             accepted => accepted?,
         };
-        let Some(guest) = accepted else {
+        let Some(accepted) = accepted else {
             self.is_ready = false;
             if self.is_unix() && self.is_last_call() {
                 self.state = State::Closed;
             }
             return Ok(None);
         };
-        self.porter.accepted_by_loop();
+        self.accept_thread.accepted_by_loop();
         if matches!(self.state, State::LastCall { .. }) {
-            self.listener.let_through(&guest.socket)?;
+            self.listener.let_through(&accepted.socket)?;
         }
-        Ok(Some(guest))
+        Ok(Some(accepted))
     }
 
     /// Describes the peer of a connection that this door accepted.
@@ -280,12 +281,12 @@ impl Door {
 }
 
 /// Accepts the next connection in a listener's queue, if there is one.
-pub(super) fn accept_at(listener: impl AsFd) -> io::Result<Option<Guest>> {
+pub(super) fn accept_at(listener: impl AsFd) -> io::Result<Option<Accepted>> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     match acceptfrom_with(listener, flags) {
         Ok((socket, peer)) => {
             let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-            Ok(Some(Guest { socket, peer }))
+            Ok(Some(Accepted { socket, peer }))
         }
         Err(Errno::AGAIN) => Ok(None),
         Err(error) => Err(error.into()),
@@ -328,22 +329,31 @@ mod tests {
 
     const NOW_US: u64 = 1_000_000;
 
-    /// A porter that accepts at no door yet.
-    fn porter() -> Rc<Porter> {
-        Rc::new(Porter::start(4_000).unwrap())
+    /// A accept thread that accepts at no door yet.
+    fn accept_thread() -> Rc<AcceptThread> {
+        Rc::new(AcceptThread::start(4_000).unwrap())
     }
 
     /// A door on a port of its own, and the clients that have connected to it.
-    fn door(audience: Audience, guests: usize) -> (Door, Vec<TcpStream>) {
+    fn door(audience: Audience, accepted: usize) -> (Door, Vec<TcpStream>) {
         let listener = Listener::tcp("127.0.0.1", 0, 16).unwrap();
         let poller = Poller::new().unwrap();
         let ListenerAddress::Tcp(address) = *listener.address() else {
             panic!("it is TCP");
         };
-        let guests = (0..guests).map(|_| TcpStream::connect(address).unwrap());
-        let guests = guests.collect();
-        let door = Door::new(0, &listener, audience, None, false, &porter(), &poller).unwrap();
-        (door, guests)
+        let accepted = (0..accepted).map(|_| TcpStream::connect(address).unwrap());
+        let accepted = accepted.collect();
+        let door = Door::new(
+            0,
+            &listener,
+            audience,
+            None,
+            false,
+            &accept_thread(),
+            &poller,
+        )
+        .unwrap();
+        (door, accepted)
     }
 
     fn comes_in(door: &mut Door) -> bool {
@@ -420,7 +430,7 @@ mod tests {
 
     #[test]
     fn nobody_comes_in_before_it_is_open_and_all_who_wait_after() {
-        let (mut door, _guests) = door(Audience::Clients, 2);
+        let (mut door, _clients) = door(Audience::Clients, 2);
         door.advance(Lifecycle::Starting, NOW_US);
         assert!(!door.may_accept());
         door.advance(Lifecycle::Open, NOW_US);
@@ -434,13 +444,13 @@ mod tests {
 
     #[test]
     fn those_in_the_queue_are_let_in_after_the_door_was_closed() {
-        let (mut door, _guests) = door(Audience::Clients, 1);
+        let (mut door, _clients) = door(Audience::Clients, 1);
         door.advance(Lifecycle::Open, NOW_US);
         door.is_ready = false;
         door.advance(Lifecycle::Draining, NOW_US);
         assert!(door.is_last_call() && !door.is_closed() && door.may_accept());
         let until_us = door.closes_at_us().unwrap();
-        let Ok(Some(guest)) = door.accept() else {
+        let Ok(Some(accepted)) = door.accept() else {
             panic!("somebody is in the queue");
         };
         door.advance(Lifecycle::Draining, until_us - 1);
@@ -449,20 +459,20 @@ mod tests {
         door.advance(Lifecycle::Draining, until_us);
         assert!(door.may_accept() && matches!(door.accept(), Ok(None)));
         // The loop had no room for this connection yet.
-        door.hall.push_back(guest);
+        door.accepted_queue.push_back(accepted);
         door.advance(Lifecycle::Draining, until_us);
         assert!(!door.is_closed() && !door.may_accept());
-        door.hall.clear();
+        door.accepted_queue.clear();
         assert!(door.is_closed());
     }
 
     #[test]
-    fn whom_the_porter_has_accepted_are_in_the_hall_of_a_door_that_closes() {
-        // A quarter of the places in the porter's queue: fewer are left to the loop.
-        let (mut door, mut guests) = door(Audience::Clients, 4);
+    fn connections_that_the_accept_thread_has_accepted_are_in_the_queue_of_a_door_that_closes() {
+        // A quarter of the places in the accept thread's queue: fewer are left to the loop.
+        let (mut door, mut accepted) = door(Audience::Clients, 4);
         door.advance(Lifecycle::Open, NOW_US);
-        door.porter.permit(true);
-        let mut bell = [PollFd::new(door.porter.bell(), PollFlags::IN)];
+        door.accept_thread.permit(true);
+        let mut bell = [PollFd::new(door.accept_thread.bell(), PollFlags::IN)];
         let patience = Timespec {
             tv_sec: 20,
             tv_nsec: 0,
@@ -470,11 +480,11 @@ mod tests {
         assert_eq!(poll(&mut bell, Some(&patience)), Ok(1));
         door.advance(Lifecycle::Draining, NOW_US);
         while comes_in(&mut door) {
-            // The loop accepted this client, which came after those in the hall.
-            guests.pop();
+            // The loop accepted this client, which came after those in the accepted queue.
+            accepted.pop();
         }
-        assert!(!guests.is_empty());
-        assert_eq!(door.hall.len(), guests.len());
+        assert!(!accepted.is_empty());
+        assert_eq!(door.accepted_queue.len(), accepted.len());
         door.advance(Lifecycle::Draining, door.closes_at_us().unwrap());
         assert!(!door.is_closed());
     }
@@ -492,11 +502,11 @@ mod tests {
             Audience::Clients,
             None,
             false,
-            &porter(),
+            &accept_thread(),
             &poller,
         )
         .unwrap();
-        let _guest = connect().unwrap();
+        let _client = connect().unwrap();
         door.advance(Lifecycle::Open, NOW_US);
         door.advance(Lifecycle::Draining, NOW_US);
         assert!(connect().is_err());

@@ -1,9 +1,9 @@
 //! The listeners: the acceptor accepts as fast as connections come, so that the kernel's queue stays near empty whatever its
 //! limit is, and makes room for the connections that it has accepted.
 
+mod accept_thread;
 mod door;
 pub(crate) mod lent;
-mod porter;
 mod room;
 
 use std::io;
@@ -20,9 +20,9 @@ use super::poller::{Poller, Source};
 use super::requests::Requests;
 use super::storage::connection_shares::Claim;
 use super::storage::shortage::Shortage;
+pub(crate) use accept_thread::{AcceptThread, tell_of_promptness};
 pub(crate) use door::Closing;
-use door::{Door, Guest};
-pub(crate) use porter::{Porter, tell_of_promptness};
+use door::{Accepted, Door};
 pub(crate) use room::connections_max;
 use stanchion_generation::tally::Event;
 use stanchion_settings::Settings;
@@ -39,7 +39,7 @@ const OPERATORS_MAX: usize = 64;
 pub(crate) struct Doors {
     doors: Vec<Door>,
     next_number: u32,
-    porter: Rc<Porter>,
+    accept_thread: Rc<AcceptThread>,
     connections_max: usize,
     /// The acceptor accepts no client before this time,
     paused_until_us: u64,
@@ -60,13 +60,17 @@ pub(crate) struct Inside<'a> {
 }
 
 impl Doors {
-    pub(crate) fn new(connections_max: usize, porter: Porter, poller: &Poller) -> io::Result<Self> {
-        // The loop never reads this eventfd: a ring ends the wait, and each turn takes what the porter has.
-        poller.watch(Source::Bell, porter.bell())?;
+    pub(crate) fn new(
+        connections_max: usize,
+        accept_thread: AcceptThread,
+        poller: &Poller,
+    ) -> io::Result<Self> {
+        // The loop never reads this eventfd: a ring ends the wait, and each turn takes what the accept thread has.
+        poller.watch(Source::Bell, accept_thread.bell())?;
         Ok(Self {
             doors: Vec::new(),
             next_number: 0,
-            porter: Rc::new(porter),
+            accept_thread: Rc::new(accept_thread),
             connections_max,
             paused_until_us: 0,
             operators_paused_until_us: 0,
@@ -93,7 +97,7 @@ impl Doors {
             audience,
             port,
             port.is_none() && settings.speaks_tls(listener),
-            &self.porter,
+            &self.accept_thread,
             poller,
         )?;
         self.next_number += 1;
@@ -177,8 +181,8 @@ impl Doors {
         let closing = self.doors.iter().filter_map(Door::closes_at_us).min();
         // During a pause the queue of a closing door waits: the acceptor accepts it once the pause is over.
         let closing = closing.filter(|_| pause.is_none());
-        let in_hall = self.doors.iter().any(Door::has_guest_in_hall);
-        let shed = in_hall.then_some(self.shed_at_us);
+        let has_accepted = self.doors.iter().any(Door::has_accepted);
+        let shed = has_accepted.then_some(self.shed_at_us);
         let all = [closing, pause, operators_pause, shed];
         all.into_iter().flatten().min()
     }
@@ -198,8 +202,8 @@ impl Doors {
         }
         self.make_room(inside);
         let is_permitted = self.paused_until_us <= now_us && self.is_roomy(inside);
-        self.porter.permit(is_permitted);
-        let mut more = !self.take_from_porter();
+        self.accept_thread.permit(is_permitted);
+        let mut more = !self.take_from_accept_thread();
         let mut doors = std::mem::take(&mut self.doors);
         for door in &mut doors {
             door.advance(inside.requests.lifecycle, now_us);
@@ -218,48 +222,52 @@ impl Doors {
         more
     }
 
-    /// Moves the connections that the porter has accepted into the halls of their doors. False if the porter holds the lock:
+    /// Moves the connections that the accept thread has accepted into the accepted queues of their doors. False if the accept thread holds the lock:
     /// the loop then asks again.
-    fn take_from_porter(&mut self) -> bool {
+    fn take_from_accept_thread(&mut self) -> bool {
         let doors = &mut self.doors;
-        self.porter.take(|number, guest| {
+        self.accept_thread.take(|number, accepted| {
             if let Some(door) = doors.iter_mut().find(|door| door.number == number) {
-                door.hall.push_back(guest);
+                door.accepted_queue.push_back(accepted);
             }
         })
     }
 
-    /// Whether there is room for all connections that loop and porter may accept before the loop looks again. Nearer to the
-    /// limit the porter stays out: for each connection the loop decides which other one it closes.
+    /// Whether there is room for all connections that loop and accept thread may accept before the loop looks again. Nearer to the
+    /// limit the accept thread stays out: for each connection the loop decides which other one it closes.
     fn is_roomy(&self, inside: &Inside<'_>) -> bool {
-        let in_halls: usize = self.doors.iter().map(|door| door.hall.len()).sum();
+        let in_queues: usize = self
+            .doors
+            .iter()
+            .map(|door| door.accepted_queue.len())
+            .sum();
         let doors = self.doors.iter();
         let doors = doors.filter(|door| door.audience == Audience::Clients);
         let of_a_turn = TURN_GUESTS_MAX * doors.count();
-        let needed = in_halls + of_a_turn + self.porter.places_needed();
+        let needed = in_queues + of_a_turn + self.accept_thread.places_needed();
         inside.clients.len() + needed <= self.connections_max
     }
 
     /// Whether a connection waits for a place, and a place is free by now.
     pub(crate) fn can_welcome(&self, clients: &Connections) -> bool {
-        let in_hall = self.doors.iter().any(Door::has_guest_in_hall);
-        in_hall && clients.len() < self.connections_max
+        let has_accepted = self.doors.iter().any(Door::has_accepted);
+        has_accepted && clients.len() < self.connections_max
     }
 
     /// Whether a connection waits for a place, and no place is free.
     fn somebody_waits(&self, clients: &Connections) -> bool {
-        let in_hall = self.doors.iter().any(Door::has_guest_in_hall);
-        in_hall && clients.len() >= self.connections_max
+        let has_accepted = self.doors.iter().any(Door::has_accepted);
+        has_accepted && clients.len() >= self.connections_max
     }
 
     fn accept_at(&mut self, door: &mut Door, inside: &mut Inside<'_>) -> bool {
         for _ in 0..TURN_GUESTS_MAX {
-            if let Some(guest) = door.hall.pop_front() {
+            if let Some(accepted) = door.accepted_queue.pop_front() {
                 if !door.is_last_call() && !self.has_room(inside) {
-                    door.hall.push_front(guest);
+                    door.accepted_queue.push_front(accepted);
                     return false;
                 }
-                self.welcome(guest, door, inside);
+                self.welcome(accepted, door, inside);
                 continue;
             }
             let paused_until_us = match door.audience {
@@ -271,16 +279,16 @@ impl Doors {
             }
             match door.accept() {
                 Ok(None) => return false,
-                Ok(Some(guest)) if door.audience == Audience::Operators => {
-                    welcome_operator(guest, door, inside);
+                Ok(Some(accepted)) if door.audience == Audience::Operators => {
+                    welcome_operator(accepted, door, inside);
                 }
-                Ok(Some(guest)) => {
+                Ok(Some(accepted)) => {
                     if door.is_last_call() || self.has_room(inside) {
-                        self.welcome(guest, door, inside);
+                        self.welcome(accepted, door, inside);
                     } else {
                         inside.requests.common.tally.happened(Event::Waited);
                         self.shed_at_us = inside.requests.now_us;
-                        door.hall.push_back(guest);
+                        door.accepted_queue.push_back(accepted);
                         self.make_room_for(inside);
                     }
                 }
@@ -321,11 +329,11 @@ impl Doors {
         }
     }
 
-    fn welcome(&mut self, guest: Guest, door: &Door, inside: &mut Inside<'_>) {
+    fn welcome(&mut self, accepted: Accepted, door: &Door, inside: &mut Inside<'_>) {
         let settings = &inside.requests.common.settings;
         let paying = inside.clients.take_payer();
         let charged = paying.charged();
-        let peer = door.peer_of(guest.peer, settings);
+        let peer = door.peer_of(accepted.peer, settings);
         drop(charged);
         let (claim, is_turned_away) =
             match inside.requests.connection_shares.claim(peer.limited_ip()) {
@@ -335,13 +343,13 @@ impl Doors {
                 Claim::TooMuch => {
                     inside.requests.common.tally.happened(Event::Accepted);
                     inside.requests.turn_out(&peer.address);
-                    guest.reset();
+                    accepted.reset();
                     inside.requests.common.tally.happened(Event::Closed);
                     return;
                 }
             };
         let newcomer = Newcomer {
-            socket: guest.socket,
+            socket: accepted.socket,
             peer,
             claim,
             is_turned_away,
@@ -371,15 +379,15 @@ impl Doors {
     }
 }
 
-fn welcome_operator(guest: Guest, door: &Door, inside: &mut Inside<'_>) {
+fn welcome_operator(accepted: Accepted, door: &Door, inside: &mut Inside<'_>) {
     while inside.operators.len() >= OPERATORS_MAX {
         if !inside.operators.send_one_away(inside.requests) {
             break;
         }
     }
-    let peer = door.peer_of(guest.peer, &inside.requests.common.settings);
+    let peer = door.peer_of(accepted.peer, &inside.requests.common.settings);
     let newcomer = Newcomer {
-        socket: guest.socket,
+        socket: accepted.socket,
         peer,
         claim: None,
         is_turned_away: false,

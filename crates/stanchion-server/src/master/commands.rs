@@ -9,7 +9,7 @@ use super::dumps::Job;
 use super::event::{Action, Command, News};
 use super::heir::Heir;
 use super::house::Standing;
-use super::relief::Condemned;
+use super::recycling::Condemned;
 use super::step::{Master, RunState, answer, counted};
 use super::worker::Present;
 use crate::control::ClientId;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::event::Action;
-use super::relief::{Condemned, DUMP_MS};
+use super::recycling::{Condemned, DUMP_MS};
 use crate::control::ClientId;
 use stanchion_generation::messages::WorkerRef;
 

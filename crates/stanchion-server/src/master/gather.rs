@@ -14,7 +14,7 @@ use tracing::{debug, error, info, warn};
 
 use super::commands::command_of;
 use super::event::{Command, Event};
-use super::reports::{Heard, Kin};
+use super::reports::{Children, Heard};
 use super::resources::HouseResources;
 use super::worker::called;
 use super::{Loop, loops, now_ms};
@@ -172,7 +172,7 @@ impl Loop<'_> {
     /// Takes the reports of children; gives the events that count only after signals: TERM may have been sent to all at once.
     fn gather_reports(&mut self, dead: &[i32]) -> Vec<Event> {
         let now_ms = now_ms();
-        let mut heard = Heard::nothing(Kin::new(&self.master, dead));
+        let mut heard = Heard::nothing(Children::new(&self.master, dead));
         for house in self.houses.values_mut() {
             house.hear(now_ms, &mut heard);
         }

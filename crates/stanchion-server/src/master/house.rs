@@ -4,7 +4,7 @@ use stanchion_sys::process::Exit;
 
 use super::acceptor::{Acceptor, Audience};
 use super::event::{Action, Event, Plan};
-use super::relief::Condemned;
+use super::recycling::Condemned;
 use super::scribe::Scribe;
 use super::template::Template;
 use super::worker::BootFailure;
@@ -31,7 +31,7 @@ pub(super) enum Standing {
 
 /// Why a house could not be made ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Ruin {
+pub(super) struct GenerationError {
     /// The reason, for the log and the client that asked for the house.
     pub(super) why: String,
     /// The exit code of the server, if the server ends of it.
@@ -166,7 +166,7 @@ impl House {
         now_ms: u64,
         event: Event,
         actions: &mut Vec<Action>,
-    ) -> Result<Option<Condemned>, Ruin> {
+    ) -> Result<Option<Condemned>, GenerationError> {
         let mut condemned = None;
         match event {
             Event::AcceptorForked { pid, .. } => {
@@ -225,7 +225,7 @@ impl House {
         now_ms: u64,
         said: &FromTemplate,
         actions: &mut Vec<Action>,
-    ) -> Result<(), Ruin> {
+    ) -> Result<(), GenerationError> {
         match *said {
             FromTemplate::Ready => self.template.on_ready(),
             FromTemplate::NotForWorkers => self.on_not_for_workers(now_ms, actions),
@@ -288,7 +288,7 @@ impl House {
         pid: i32,
         exit: Exit,
         actions: &mut Vec<Action>,
-    ) -> Result<(), Ruin> {
+    ) -> Result<(), GenerationError> {
         if self.acceptor.pid() == Some(pid) {
             return self.on_acceptor_reaped(now_ms, exit, actions);
         }
@@ -307,16 +307,16 @@ impl House {
         now_ms: u64,
         exit: Exit,
         actions: &mut Vec<Action>,
-    ) -> Result<(), Ruin> {
+    ) -> Result<(), GenerationError> {
         match self.standing {
             Standing::Building | Standing::Serving => {
                 let lost = self.acceptor.on_lost(now_ms, exit, actions);
                 match (lost, self.unservable.take()) {
-                    (Some(_), Some(why)) => Err(Ruin {
+                    (Some(_), Some(why)) => Err(GenerationError {
                         why,
                         code: exit_code::USAGE,
                     }),
-                    (Some(code), None) => Err(Ruin {
+                    (Some(code), None) => Err(GenerationError {
                         why: format!("the acceptor {exit} before it was ready"),
                         code,
                     }),
@@ -335,7 +335,7 @@ impl House {
         now_ms: u64,
         exit: Exit,
         actions: &mut Vec<Action>,
-    ) -> Result<(), Ruin> {
+    ) -> Result<(), GenerationError> {
         let was_forking = self.workers.on_template_lost(now_ms);
         let is_dismissed = matches!(self.standing, Standing::Dismissed { .. });
         if is_dismissed || self.template.is_leaving() {
@@ -358,7 +358,7 @@ impl House {
             Some(reason) => format!("the app could not be loaded: {reason}"),
             None => format!("the app could not be loaded: the template {exit}"),
         };
-        Err(Ruin { why, code })
+        Err(GenerationError { why, code })
     }
 
     fn on_scribe_reaped(
@@ -366,7 +366,7 @@ impl House {
         now_ms: u64,
         exit: Exit,
         actions: &mut Vec<Action>,
-    ) -> Result<(), Ruin> {
+    ) -> Result<(), GenerationError> {
         if matches!(self.standing, Standing::Dismissed { .. }) {
             self.scribe.on_left();
             return Ok(());
@@ -377,17 +377,17 @@ impl House {
 
     /// While it is built beside a house that serves, nothing is tried twice: the old one is better
     /// than one that came up by luck.
-    fn must(&self, is_well: bool, why: &str) -> Result<(), Ruin> {
+    fn must(&self, is_well: bool, why: &str) -> Result<(), GenerationError> {
         if is_well || self.only || self.standing != Standing::Building {
             return Ok(());
         }
-        Err(Ruin {
+        Err(GenerationError {
             why: why.to_owned(),
             code: exit_code::INTERNAL,
         })
     }
 
-    fn must_boot(&mut self, booted: Result<(), BootFailure>) -> Result<(), Ruin> {
+    fn must_boot(&mut self, booted: Result<(), BootFailure>) -> Result<(), GenerationError> {
         let why = match self.unloadable.take_if(|_| booted.is_err()) {
             Some(_) if self.only => "a worker could not load the app".to_owned(),
             Some(reason) => format!("a worker could not load the app: {reason}"),
@@ -396,7 +396,7 @@ impl House {
         match booted {
             Ok(()) => Ok(()),
             Err(BootFailure::Passing) => self.must(false, &why),
-            Err(BootFailure::App(code)) => Err(Ruin { why, code }),
+            Err(BootFailure::App(code)) => Err(GenerationError { why, code }),
         }
     }
 
@@ -405,7 +405,7 @@ impl House {
         &mut self,
         now_ms: u64,
         actions: &mut Vec<Action>,
-    ) -> Result<(), Ruin> {
+    ) -> Result<(), GenerationError> {
         self.acceptor.end_silence(now_ms, actions);
         let booted = self.workers.end_silences(now_ms, actions);
         self.must_boot(booted)
@@ -443,7 +443,7 @@ impl House {
 
     fn keep_workers(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         let plan = self.plan;
-        self.workers.relieve(now_ms, self.target, &plan, actions);
+        self.workers.recycle(now_ms, self.target, &plan, actions);
         self.keep_template(now_ms, actions);
         if self.template.is_ready() {
             if self.workers.are_overdue(now_ms) {

@@ -4,7 +4,7 @@
 
 use super::acceptor::Audience;
 use super::event::{Action, Plan};
-use super::house::{House, Ruin, Standing};
+use super::house::{GenerationError, House, Standing};
 use super::step::{Master, QUICK_MS};
 use stanchion_generation::messages::WorkerRef;
 use stanchion_log::exit_code;
@@ -78,7 +78,7 @@ impl Master {
         {
             let why = "the app is asynchronous at one import and a WSGI app at the next: say what it is by --interface";
             let (why, code) = (why.to_owned(), exit_code::APP_LOAD);
-            self.on_ruin(now_ms, generation, &Ruin { why, code }, actions);
+            self.on_generation_error(now_ms, generation, &GenerationError { why, code }, actions);
             return;
         }
         let template = match worker {

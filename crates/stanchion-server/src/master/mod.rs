@@ -25,7 +25,7 @@ mod out_of_memory;
 mod outbox;
 mod pause;
 mod perform;
-mod relief;
+mod recycling;
 mod reload;
 mod reports;
 mod resources;

@@ -5,7 +5,7 @@ use stanchion_sys::signal::SIGKILL;
 
 use super::event::{Action, News, Plan};
 use super::heir::Heir;
-use super::house::{House, Ruin, Standing};
+use super::house::{GenerationError, House, Standing};
 use super::step::{Master, QUICK_MS, Successor, answer};
 use crate::control::ClientId;
 use stanchion_log::exit_code;
@@ -95,7 +95,12 @@ impl Master {
             Err(_) if self.building != Some(generation) => return,
             Err(why) => {
                 let code = exit_code::USAGE;
-                self.on_ruin(now_ms, generation, &Ruin { why, code }, actions);
+                self.on_generation_error(
+                    now_ms,
+                    generation,
+                    &GenerationError { why, code },
+                    actions,
+                );
                 return;
             }
         };
@@ -121,17 +126,17 @@ impl Master {
     }
 
     /// A house could not be made ready.
-    pub(super) fn on_ruin(
+    pub(super) fn on_generation_error(
         &mut self,
         now_ms: u64,
         generation: u32,
-        ruin: &Ruin,
+        failure: &GenerationError,
         actions: &mut Vec<Action>,
     ) {
         let Some(serving) = self.serving.filter(|&serving| serving != generation) else {
-            actions.push(Action::error(format!("{}: the server leaves", ruin.why)));
+            actions.push(Action::error(format!("{}: the server leaves", failure.why)));
             if self.predecessor_until_ms.is_some() {
-                actions.push(Action::LeaveBecause(ruin.why.clone()));
+                actions.push(Action::LeaveBecause(failure.why.clone()));
             } else if let Some(house) = self.houses.get(&generation)
                 && house.may_have_the_door()
                 && !house.workers.have_served()
@@ -139,7 +144,7 @@ impl Master {
                 // A listener that a service manager has passed outlives the server, and so would the wait of its clients.
                 house.acceptor.turn_away(actions);
             }
-            self.stop(now_ms, ruin.code, actions);
+            self.stop(now_ms, failure.code, actions);
             return;
         };
         if self.building != Some(generation) {
@@ -147,7 +152,7 @@ impl Master {
         }
         let outcome = format!(
             "reload failed: {}; generation {serving} goes on serving",
-            ruin.why
+            failure.why
         );
         actions.push(Action::error(&*outcome));
         self.give_up_building(now_ms, &outcome, actions);

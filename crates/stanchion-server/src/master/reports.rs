@@ -167,7 +167,7 @@ impl Post {
             } = said;
             match (self.pid, message) {
                 (None, FromWorker::Here) => {
-                    heard.kin.adopt(sender)?;
+                    heard.children.adopt(sender)?;
                     self.pid = Some(sender);
                     heard.events.push(Event::WorkerHere {
                         generation,
@@ -210,14 +210,14 @@ impl Post {
 }
 
 /// Which processes may turn out to be workers.
-pub(super) struct Kin<'m> {
+pub(super) struct Children<'m> {
     master: &'m Master,
     /// Children that have just been reaped: what they said, they said as ours.
     dead: &'m [i32],
     adopted: BTreeSet<i32>,
 }
 
-impl<'m> Kin<'m> {
+impl<'m> Children<'m> {
     pub(super) fn new(master: &'m Master, dead: &'m [i32]) -> Self {
         Self {
             master,
@@ -249,7 +249,7 @@ pub(super) struct Listens {
 
 /// Reports of children since the last look.
 pub(super) struct Heard<'m> {
-    kin: Kin<'m>,
+    children: Children<'m>,
     /// In the order in which each of them said it.
     pub(super) events: Vec<Event>,
     pub(super) listens: Vec<Listens>,
@@ -258,9 +258,9 @@ pub(super) struct Heard<'m> {
 }
 
 impl<'m> Heard<'m> {
-    pub(super) fn nothing(kin: Kin<'m>) -> Self {
+    pub(super) fn nothing(children: Children<'m>) -> Self {
         Self {
-            kin,
+            children,
             events: Vec::new(),
             listens: Vec::new(),
             later: Vec::new(),

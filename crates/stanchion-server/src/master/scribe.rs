@@ -5,7 +5,7 @@ use stanchion_sys::signal::SIGKILL;
 
 use super::backoff::Backoff;
 use super::event::Action;
-use super::house::Ruin;
+use super::house::GenerationError;
 use super::stage::Stage;
 use crate::host::REASON_CHARS_MAX;
 use stanchion_generation::messages::{FromScribe, ToScribe};
@@ -180,7 +180,7 @@ impl Scribe {
 
     /// It has ended, when it should have stayed. Gives the log line on what will be done about it, or the reason why the house is ruined: it is, if
     /// no scribe was ever ready.
-    pub(super) fn on_lost(&mut self, now_ms: u64, exit: Exit) -> Result<Action, Ruin> {
+    pub(super) fn on_lost(&mut self, now_ms: u64, exit: Exit) -> Result<Action, GenerationError> {
         let was_ready = self.stage.is_ready();
         self.stage = Stage::Wanted;
         let reason = self.reason.take();
@@ -190,7 +190,7 @@ impl Scribe {
                 _ => exit_code::INTERNAL,
             };
             let why = reason.unwrap_or_else(|| format!("the scribe {exit} before it was ready"));
-            return Err(Ruin { why, code });
+            return Err(GenerationError { why, code });
         }
         if was_ready && now_ms >= self.ready_ms + LONG_MS {
             self.backoff = Backoff::default();

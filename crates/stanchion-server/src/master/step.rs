@@ -275,7 +275,7 @@ impl Master {
                 client: None,
             }),
             Ok(None) => {}
-            Err(ruin) => self.on_ruin(now_ms, generation, &ruin, actions),
+            Err(failure) => self.on_generation_error(now_ms, generation, &failure, actions),
         }
     }
 
@@ -290,8 +290,8 @@ impl Master {
             return;
         };
         let generation = house.generation;
-        if let Err(ruin) = house.on_reaped(now_ms, pid, exit, actions) {
-            self.on_ruin(now_ms, generation, &ruin, actions);
+        if let Err(failure) = house.on_reaped(now_ms, pid, exit, actions) {
+            self.on_generation_error(now_ms, generation, &failure, actions);
         }
     }
 
@@ -342,13 +342,13 @@ impl Master {
 
     /// Handles children whose report is overdue.
     fn end_silences(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        let mut ruins = Vec::new();
+        let mut failures = Vec::new();
         for house in self.houses.values_mut() {
             let silences = house.end_silences(now_ms, actions);
-            ruins.extend(silences.err().map(|ruin| (house.generation, ruin)));
+            failures.extend(silences.err().map(|failure| (house.generation, failure)));
         }
-        for (generation, ruin) in ruins {
-            self.on_ruin(now_ms, generation, &ruin, actions);
+        for (generation, failure) in failures {
+            self.on_generation_error(now_ms, generation, &failure, actions);
         }
     }
 

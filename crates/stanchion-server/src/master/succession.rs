@@ -18,8 +18,8 @@ use tracing::{error, info, warn};
 use super::event::Event;
 use super::{Loop, SIGNALS};
 use crate::handover::{Handover, LISTENERS_MAX, Taken, ToPredecessor, VARIABLE};
-use crate::heirloom::Heirloom;
 use crate::host::Hook;
+use crate::inherited_listener::InheritedListener;
 use crate::last_words::{self, Given, LastWords};
 use crate::pidfile::{PidFile, with_suffix};
 use stanchion_generation::listeners::{self, of_worker};
@@ -376,14 +376,22 @@ impl Loop<'_> {
             .map(|listener| listener.try_clone_fd())
             .collect::<io::Result<_>>()?;
         let both = listeners.iter().chain(&lent).zip(&doors);
-        let mut heirlooms: Vec<_> = both.map(|(one, fd)| Heirloom::of(one, fd)).collect();
-        let lent = heirlooms.split_off(listeners.len());
+        let mut inherited_listeners: Vec<_> = both
+            .map(|(one, fd)| InheritedListener::of(one, fd))
+            .collect();
+        let lent = inherited_listeners.split_off(listeners.len());
         let wanted = self.master.target();
         let scaled_to = wanted.filter(|&wanted| u32::from(wanted) != self.settings().workers);
         let channel = channel.as_raw_fd();
         let is_asgi = self.settings().is_asgi();
-        let mut handover =
-            Handover::new(process::pid(), channel, heirlooms, lent, scaled_to, is_asgi);
+        let mut handover = Handover::new(
+            process::pid(),
+            channel,
+            inherited_listeners,
+            lent,
+            scaled_to,
+            is_asgi,
+        );
         // An older version has no use for the descriptor and would leave it open, for its app to inherit.
         let ticket_keys = if self.settings().serves_tls() {
             self.present.ticket_keys.try_clone_fd()?

@@ -4,7 +4,7 @@ use stanchion_sys::process::Exit;
 use stanchion_sys::signal::SIGTERM;
 
 use super::event::Action;
-use super::relief::Sentence;
+use super::recycling::Sentence;
 use super::stage::Stage;
 use stanchion_generation::figures::Cause;
 use stanchion_generation::messages::{ToAcceptor, WorkerRef};
@@ -29,7 +29,7 @@ pub(super) struct Worker {
     /// Why it is to be replaced, if it is.
     pub(super) due: Option<String>,
     /// Its successor has been asked for: it stays until that one is ready.
-    pub(super) relieved: bool,
+    pub(super) recycled: bool,
     /// It was sent TERM a second time, in case the kernel merged the first with a TERM of another process.
     pub(super) was_told_again: bool,
     /// The cause of its end, once that is known.
@@ -52,7 +52,7 @@ impl Worker {
             ready_ms: None,
             newborn_bytes: None,
             due: None,
-            relieved: false,
+            recycled: false,
             was_told_again: false,
             cause: None,
             is_late: false,
@@ -72,7 +72,7 @@ impl Worker {
             self.stage,
             Stage::Asked | Stage::Booting { .. } | Stage::Ready { .. }
         );
-        stays && !self.relieved
+        stays && !self.recycled
     }
 
     pub(super) fn is_silent_for(&self, silent_ms: u64, now_ms: u64) -> bool {
@@ -103,7 +103,7 @@ impl Worker {
             (Stage::Leaving { .. } | Stage::Killed { .. }, _) => None,
         };
         let is_that = !matches!(self.stage, Stage::Leaving { .. })
-            || self.relieved
+            || self.recycled
             || self.condemned.is_some();
         self.cause.filter(|_| is_that).or(by_itself)
     }

@@ -70,7 +70,7 @@ fn code(stage: &mut Stage) -> Option<u16> {
 
 /// How long until the acceptor has to look at it.
 fn due_in_us(stage: &mut Stage) -> u64 {
-    let connection = stage.clients.roll.get_mut(0).expect("it is here");
+    let connection = stage.clients.table.get_mut(0).expect("it is here");
     let Phase::Session(session) = &connection.phase else {
         panic!("it is no session");
     };
@@ -179,7 +179,7 @@ fn a_pong_comes_before_the_answer_to_what_came_behind_the_ping() {
     let (mut stage, mut taken) = stage_with_worker();
     let ping = b"\x89\x80\0\0\0\0";
     let message = b"\x82\x82\0\0\0\0me";
-    let connection = stage.clients.roll.get_mut(0).expect("it is here");
+    let connection = stage.clients.table.get_mut(0).expect("it is here");
     let Phase::Session(session) = &mut connection.phase else {
         panic!("it is no session");
     };

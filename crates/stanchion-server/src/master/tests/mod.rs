@@ -9,7 +9,7 @@ mod interface;
 mod leave;
 mod numbers;
 mod random;
-mod relief;
+mod recycling;
 mod reload;
 mod scribe;
 mod situations;

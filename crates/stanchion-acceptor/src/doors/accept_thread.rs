@@ -1,15 +1,15 @@
-//! The porter: a thread that accepts connections while the loop is kept from it, and sleeps otherwise.
+//! The accept thread: a thread that accepts connections while the loop is kept from it, and sleeps otherwise.
 //!
 //! When all cores are busy, the loop waits for a slice of the scheduler's before it can accept, and the kernel's queue may
-//! fill up meanwhile. The porter does nothing but accept, so it may have what the loop may not: real-time priority, which
+//! fill up meanwhile. The accept thread does nothing but accept, so it may have what the loop may not: real-time priority, which
 //! gives it a core at once ([`stanchion_sys::scheduling::be_prompt`]).
 //!
-//! The porter wakes when a connection comes, and gives the loop [`GRACE`] to accept it. If the loop has accepted none
-//! meanwhile, the porter accepts those that wait. If the loop has, or the kernel's queue has plenty of room, the porter
+//! The accept thread wakes when a connection comes, and gives the loop [`GRACE`] to accept it. If the loop has accepted none
+//! meanwhile, the accept thread accepts those that wait. If the loop has, or the kernel's queue has plenty of room, the accept thread
 //! waits for another [`GRACE`]. So it wakes once per [`GRACE`], however many connections come, and takes none from a loop
 //! that keeps turning.
 //!
-//! The porter accepts with the lock held. So when [`Porter::withdraw`] returns, the porter accepts nothing at that door any
+//! The accept thread accepts with the lock held. So when [`AcceptThread::withdraw`] returns, the accept thread accepts nothing at that door any
 //! more, and the caller has every connection that it did accept there.
 
 use std::collections::VecDeque;
@@ -27,7 +27,7 @@ use stanchion_sys::listener::Listener;
 use stanchion_sys::sock_diag::tcp_queue;
 use tracing::{error, info};
 
-use super::door::{self, Guest};
+use super::door::{self, Accepted};
 use stanchion_log::panics;
 
 /// The thread's name, as ps(1) shows it.
@@ -40,7 +40,7 @@ const PLENTY: u32 = 4;
 const HANDED_OVER_MAX: usize = 1024;
 /// The same, as a share of all connections there may be.
 const HANDED_OVER_SHARE: usize = 16;
-/// How many connections the porter accepts at a time with the lock held, before it rings for the loop.
+/// How many connections the accept thread accepts at a time with the lock held, before it rings for the loop.
 const AT_A_TIME_MAX: usize = 64;
 
 /// Logs whether clients may have to wait for a free core before the acceptor accepts them.
@@ -55,18 +55,18 @@ pub(crate) fn tell_of_promptness(prompt: io::Result<()>) {
 }
 
 /// The loop's handle of the thread, which ends when this is dropped.
-pub(crate) struct Porter(Arc<Shared>);
+pub(crate) struct AcceptThread(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
     handed_over_max: usize,
-    /// Whether the porter has accepted a connection that the loop has not taken yet: the loop reads it without the lock.
-    has_guests: AtomicBool,
-    /// Whether there is room for as many connections as the porter could accept before the loop looks again.
+    /// Whether the accept thread has accepted a connection that the loop has not taken yet: the loop reads it without the lock.
+    has_accepted: AtomicBool,
+    /// Whether there is room for as many connections as the accept thread could accept before the loop looks again.
     is_permitted: AtomicBool,
     /// How many connections the loop has accepted itself.
     by_loop: AtomicU64,
-    /// Rings when the porter has connections for the loop; to be watched edge-triggered.
+    /// Rings when the accept thread has connections for the loop; to be watched edge-triggered.
     bell: EventFd,
     /// Wakes the thread, so that it looks at its doors again.
     call: EventFd,
@@ -80,42 +80,42 @@ struct State {
     is_over: bool,
 }
 
-/// A door at which the porter accepts.
+/// A door at which the accept thread accepts.
 struct Watched {
     number: u32,
     listener: Arc<OwnedFd>,
-    guests: VecDeque<Guest>,
+    accepted: VecDeque<Accepted>,
     /// The listener was shut: poll(2) reports that for ever, and the loop deals with it.
     is_refused: bool,
 }
 
-impl Porter {
+impl AcceptThread {
     /// Starts the thread. Only a process that does not fork any more may call this.
     pub(crate) fn start(connections_max: usize) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(connections_max)?);
-        let porter = Self(Arc::clone(&shared));
+        let accept_thread = Self(Arc::clone(&shared));
         let builder = thread::Builder::new().name(THREAD_NAME.to_owned());
         builder.spawn(move || panics::vital(|| shared.run()))?;
-        Ok(porter)
+        Ok(accept_thread)
     }
 
-    /// Rings when the porter has connections for the loop; to be watched edge-triggered.
+    /// Rings when the accept thread has connections for the loop; to be watched edge-triggered.
     pub(crate) fn bell(&self) -> &EventFd {
         &self.0.bell
     }
 
-    /// How many places must be free before the loop permits the porter to accept: one for each connection that may wait for
-    /// the loop, and as many again for those that the porter may accept meanwhile.
+    /// How many places must be free before the loop permits the accept thread to accept: one for each connection that may wait for
+    /// the loop, and as many again for those that the accept thread may accept meanwhile.
     pub(super) fn places_needed(&self) -> usize {
         2 * self.0.handed_over_max
     }
 
-    /// Has the porter accept at this door too.
+    /// Has the accept thread accept at this door too.
     pub(super) fn watch(&self, number: u32, listener: &Listener) -> io::Result<()> {
         let watched = Watched {
             number,
             listener: Arc::new(listener.as_fd().try_clone_to_owned()?),
-            guests: VecDeque::new(),
+            accepted: VecDeque::new(),
             is_refused: false,
         };
         self.0.state().doors.push(watched);
@@ -123,14 +123,14 @@ impl Porter {
         Ok(())
     }
 
-    /// Has the porter accept at this door no more. Returns the connections that it has accepted there and the loop has not
+    /// Has the accept thread accept at this door no more. Returns the connections that it has accepted there and the loop has not
     /// taken. Waits for [`AT_A_TIME_MAX`] calls of accept(2) at most.
-    pub(super) fn withdraw(&self, number: u32) -> VecDeque<Guest> {
+    pub(super) fn withdraw(&self, number: u32) -> VecDeque<Accepted> {
         let mut state = self.0.state();
         let Some(index) = state.doors.iter().position(|door| door.number == number) else {
             return VecDeque::new();
         };
-        let left = state.doors.remove(index).guests;
+        let left = state.doors.remove(index).accepted;
         state.handed_over -= left.len();
         drop(state);
         self.0.call.ring();
@@ -145,7 +145,7 @@ impl Porter {
             .store(before.wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Permits the porter to accept at its doors, or forbids it.
+    /// Permits the accept thread to accept at its doors, or forbids it.
     pub(super) fn permit(&self, permitted: bool) {
         if self.0.is_permitted.swap(permitted, Ordering::Relaxed) == permitted {
             return;
@@ -158,10 +158,10 @@ impl Porter {
         }
     }
 
-    /// Hands out the connections that wait for the loop, each with the number of its door. False if the porter holds the
+    /// Hands out the connections that wait for the loop, each with the number of its door. False if the accept thread holds the
     /// lock: the loop then asks again.
-    pub(super) fn take(&self, mut to: impl FnMut(u32, Guest)) -> bool {
-        if !self.0.has_guests.load(Ordering::Acquire) {
+    pub(super) fn take(&self, mut to: impl FnMut(u32, Accepted)) -> bool {
+        if !self.0.has_accepted.load(Ordering::Acquire) {
             return true;
         }
         let mut state = match self.0.state.try_lock() {
@@ -169,12 +169,14 @@ impl Porter {
             Err(TryLockError::WouldBlock) => return false,
             Err(TryLockError::Poisoned(state)) => state.into_inner(),
         };
-        self.0.has_guests.store(false, Ordering::Relaxed);
+        self.0.has_accepted.store(false, Ordering::Relaxed);
         let was_full = state.handed_over >= self.0.handed_over_max;
         state.handed_over = 0;
         for door in &mut state.doors {
             let number = door.number;
-            door.guests.drain(..).for_each(|guest| to(number, guest));
+            door.accepted
+                .drain(..)
+                .for_each(|accepted| to(number, accepted));
         }
         drop(state);
         if was_full {
@@ -184,7 +186,7 @@ impl Porter {
     }
 }
 
-impl Drop for Porter {
+impl Drop for AcceptThread {
     fn drop(&mut self) {
         self.0.state().is_over = true;
         self.0.call.ring();
@@ -196,7 +198,7 @@ impl Shared {
         Ok(Self {
             state: Mutex::default(),
             handed_over_max: HANDED_OVER_MAX.min(connections_max / HANDED_OVER_SHARE),
-            has_guests: AtomicBool::new(false),
+            has_accepted: AtomicBool::new(false),
             is_permitted: AtomicBool::new(false),
             by_loop: AtomicU64::new(0),
             bell: EventFd::new()?,
@@ -245,13 +247,13 @@ impl Shared {
         }
     }
 
-    /// Whether the porter may accept another connection.
+    /// Whether the accept thread may accept another connection.
     fn may_accept(&self, state: &State) -> bool {
         self.is_permitted.load(Ordering::Relaxed) && state.handed_over < self.handed_over_max
     }
 
     /// Whether connections wait in the queues, and each of these queues has plenty of room. The kernel does not report how
-    /// full the queue of a unix socket is, so with one the answer is no. False also if the porter may not accept: the loop
+    /// full the queue of a unix socket is, so with one the answer is no. False also if the accept thread may not accept: the loop
     /// calls it once it may, and it need not look until then.
     fn they_can_wait(&self) -> bool {
         let state = self.state();
@@ -271,7 +273,7 @@ impl Shared {
         standing > 0
     }
 
-    /// Lists the listeners at which the porter may accept now. False if the thread is to end.
+    /// Lists the listeners at which the accept thread may accept now. False if the thread is to end.
     fn list(&self, listeners: &mut Vec<Arc<OwnedFd>>) -> bool {
         listeners.clear();
         let state = self.state();
@@ -312,7 +314,7 @@ impl Shared {
     }
 
     /// Another process that has this socket has shut it. poll(2) reports that for ever; the loop sees it as well and deals
-    /// with it, so the porter leaves this listener alone.
+    /// with it, so the accept thread leaves this listener alone.
     fn refused(&self, listener: &Arc<OwnedFd>) {
         let mut state = self.state();
         let mut doors = state.doors.iter_mut();
@@ -324,21 +326,21 @@ impl Shared {
     /// Accepts the connections that wait, [`AT_A_TIME_MAX`] at most, and queues them for the loop. True if there may be
     /// more.
     fn accept_some(&self) -> bool {
-        let mut accepted = 0;
+        let mut count = 0;
         let mut state = self.state();
         let State {
             doors, handed_over, ..
         } = &mut *state;
         for door in doors.iter_mut().filter(|door| !door.is_refused) {
-            while accepted < AT_A_TIME_MAX
+            while count < AT_A_TIME_MAX
                 && *handed_over < self.handed_over_max
                 && self.is_permitted.load(Ordering::Relaxed)
             {
                 match door::accept_at(&door.listener) {
-                    Ok(Some(guest)) => {
-                        door.guests.push_back(guest);
+                    Ok(Some(accepted)) => {
+                        door.accepted.push_back(accepted);
                         *handed_over += 1;
-                        accepted += 1;
+                        count += 1;
                     }
                     // accept(2) has removed the failed connection from the queue.
                     Err(error) if door::is_of_one_connection(&error) => {}
@@ -347,15 +349,15 @@ impl Shared {
                 }
             }
         }
-        if accepted > 0 {
-            self.has_guests.store(true, Ordering::Release);
+        if count > 0 {
+            self.has_accepted.store(true, Ordering::Release);
         }
         drop(state);
-        // The porter rings after it has freed the lock, since the loop only tries the lock and does not wait for it.
-        if accepted > 0 {
+        // The accept thread rings after it has freed the lock, since the loop only tries the lock and does not wait for it.
+        if count > 0 {
             self.bell.ring();
         }
-        accepted == AT_A_TIME_MAX
+        count == AT_A_TIME_MAX
     }
 }
 

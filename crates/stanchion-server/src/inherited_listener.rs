@@ -10,7 +10,7 @@ use stanchion_sys::pinned_path::FileId;
 /// A listener as a descriptor and words. Keys may be missing: then it is taken for one that a
 /// master has made, with the file that is there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Heirloom {
+pub(crate) struct InheritedListener {
     /// The descriptor, open over execve(2).
     pub(crate) fd: RawFd,
     /// How `bind` spelled the address.
@@ -32,7 +32,7 @@ enum Maker {
     ServiceManager,
 }
 
-impl Heirloom {
+impl InheritedListener {
     /// Describes a listener that goes over as `fd`, a descriptor of the same socket.
     pub(crate) fn of(listener: &Listener, fd: &OwnedFd) -> Self {
         let provenance = listener.provenance();
@@ -77,15 +77,18 @@ mod tests {
 
     #[test]
     fn what_goes_over_arrives() {
-        let path = std::env::temp_dir().join(format!("stanchion-heirloom-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!(
+            "stanchion-inherited_listener-{}",
+            std::process::id()
+        ));
         let listener = Listener::unix(&path, 16)
             .expect("bound")
             .asked_as("unix:here".into());
         let fd = listener.try_clone_fd().expect("cloned");
-        let heirloom = Heirloom::of(&listener, &fd);
-        let text = serde_json::to_string(&heirloom).expect("written");
-        let read: Heirloom = serde_json::from_str(&text).expect("read");
-        assert_eq!(read, heirloom);
+        let inherited_listener = InheritedListener::of(&listener, &fd);
+        let text = serde_json::to_string(&inherited_listener).expect("written");
+        let read: InheritedListener = serde_json::from_str(&text).expect("read");
+        assert_eq!(read, inherited_listener);
         // As over an execve(2), after which no value here owns it.
         let _gone = std::os::fd::IntoRawFd::into_raw_fd(fd);
         let arrived = read.take_over().expect("it listens");
@@ -97,7 +100,7 @@ mod tests {
 
     #[test]
     fn missing_words_are_guessed() {
-        let read: Heirloom = serde_json::from_str(r#"{"fd": 5}"#).expect("read");
+        let read: InheritedListener = serde_json::from_str(r#"{"fd": 5}"#).expect("read");
         assert_eq!(
             (read.asked, read.maker, read.file),
             (None, Maker::Master, None)

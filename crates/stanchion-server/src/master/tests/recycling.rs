@@ -42,7 +42,7 @@ fn a_worker_that_is_to_leave_and_was_sent_term_by_somebody_is_sent_ours_again_on
 
 const MANY: &str = "it has served 1000 requests (max_requests)";
 
-fn relieved(index: u16, why: &str) -> String {
+fn recycled(index: u16, why: &str) -> String {
     let pid = worker(1, index);
     format!(
         "info: worker {index} ({pid}) is to be replaced: {why}\ntemplate 1: fork 2/1 nr={index}"
@@ -52,7 +52,7 @@ fn relieved(index: u16, why: &str) -> String {
 #[test]
 fn the_successor_comes_first_and_then_the_worker_leaves() {
     let mut tree = Tree::serving();
-    tree.expect(due(1, 0, 1), &relieved(0, MANY));
+    tree.expect(due(1, 0, 1), &recycled(0, MANY));
     tree.expect(due(1, 0, 1), "");
     tree.expect(here(1, 2, 1, 102), "");
     tree.expect(
@@ -94,7 +94,7 @@ fn messages_are_served_as_requests_are() {
     let (requests, messages) = (3, 997);
     tree.expect(
         worker_said(1, 0, 1, FromWorker::Due { requests, messages }),
-        &relieved(
+        &recycled(
             0,
             "it has served 3 requests and 997 messages (max_requests)",
         ),
@@ -173,7 +173,7 @@ fn what_a_worker_of_another_tenure_said_or_one_that_leaves_means_nothing() {
 fn memory_has_two_limits_and_each_of_them_may_be_none() {
     let mut tree = Tree::serving();
     tree.expect(memory(1, 0, 100), "");
-    let much = relieved(0, "it takes 101 MiB (max_memory)");
+    let much = recycled(0, "it takes 101 MiB (max_memory)");
     tree.expect(memory(1, 0, 101), &much);
     tree.expect(memory(1, 0, 200), "");
     tree.expect_among(
@@ -226,7 +226,7 @@ fn one_that_grows_later_without_a_request_is_replaced() {
         is_unused: true,
         others: false,
     };
-    tree.expect(event, &relieved(0, "it takes 150 MiB (max_memory)"));
+    tree.expect(event, &recycled(0, "it takes 150 MiB (max_memory)"));
 }
 
 // Lifetimes.
@@ -257,12 +257,12 @@ fn a_life_ends_and_the_tick_for_it_is_asked_for() {
 }
 
 #[test]
-fn lives_that_end_together_are_relieved_one_by_one() {
+fn workers_whose_lives_end_together_are_recycled_one_by_one() {
     let mut tree = Tree::serving_with(Plan {
         workers: 2,
         ..MORTAL
     });
-    let first = relieved(0, "it has lived for 60 s (max_lifetime)");
+    let first = recycled(0, "it has lived for 60 s (max_lifetime)");
     tree.expect_tick_after(60_000, &first);
     tree.now_ms += 10_000;
     tree.play([here(1, 2, 1, 102)]);

@@ -11,13 +11,16 @@ const PATIENCE: Timespec = Timespec {
     tv_sec: 20,
     tv_nsec: 0,
 };
-/// Twice as many places as may wait in the queue of a small porter.
+/// Twice as many places as may wait in the queue of a small accept thread.
 const PLACES: usize = 16;
 const IN_QUEUE_MAX: usize = PLACES / HANDED_OVER_SHARE;
 
 /// A listener at an address of its own, with room in its queue for all clients of a test.
 fn listener(name: &str) -> Listener {
-    let name = format!("stanchion-porter-{}-{name}", stanchion_sys::process::pid());
+    let name = format!(
+        "stanchion-accept_thread-{}-{name}",
+        stanchion_sys::process::pid()
+    );
     Listener::unix_abstract(&name, 1_000).unwrap()
 }
 
@@ -33,20 +36,20 @@ fn come(listener: &Listener, who: u8) -> UnixStream {
     stream
 }
 
-fn who(guest: &Guest) -> u8 {
+fn who(accepted: &Accepted) -> u8 {
     let mut byte = [0];
-    assert_eq!(rustix::io::read(&guest.socket, &mut byte), Ok(1));
+    assert_eq!(rustix::io::read(&accepted.socket, &mut byte), Ok(1));
     byte[0]
 }
 
 /// Does as the loop does: waits for the bell and takes the connections, until it has this many.
-fn taken(porter: &Porter, count: usize) -> Vec<(u32, u8)> {
+fn taken(accept_thread: &AcceptThread, count: usize) -> Vec<(u32, u8)> {
     let mut taken = Vec::new();
     while taken.len() < count {
-        let mut bell = [PollFd::new(porter.bell(), PollFlags::IN)];
+        let mut bell = [PollFd::new(accept_thread.bell(), PollFlags::IN)];
         assert_eq!(poll(&mut bell, Some(&PATIENCE)), Ok(1), "after {taken:?}");
-        porter.bell().silence();
-        porter.take(|door, guest| taken.push((door, who(&guest))));
+        accept_thread.bell().silence();
+        accept_thread.take(|door, accepted| taken.push((door, who(&accepted))));
     }
     taken
 }
@@ -65,21 +68,23 @@ fn until(probe: impl Fn() -> bool, what: &str) {
 /// The clients that are still in the kernel's queue.
 fn left(listener: &Listener) -> Vec<u8> {
     let next = || door::accept_at(listener).unwrap();
-    std::iter::from_fn(next).map(|guest| who(&guest)).collect()
+    std::iter::from_fn(next)
+        .map(|accepted| who(&accepted))
+        .collect()
 }
 
 #[test]
 fn who_comes_while_the_loop_is_away_is_accepted_in_order_and_handed_over_with_the_door() {
-    let porter = Porter::start(4_000).unwrap();
+    let accept_thread = AcceptThread::start(4_000).unwrap();
     let doors = [listener("order-0"), listener("order-1")];
     for (number, door) in (0..).zip(&doors) {
-        porter.watch(number, door).unwrap();
+        accept_thread.watch(number, door).unwrap();
     }
-    porter.permit(true);
+    accept_thread.permit(true);
     let _clients: Vec<_> = (0..200)
         .map(|number| come(&doors[usize::from(number) % 2], number))
         .collect();
-    let taken = taken(&porter, 200);
+    let taken = taken(&accept_thread, 200);
     for door in 0..2 {
         let at_door = taken.iter().filter(|(number, _)| *number == door);
         let expected: Vec<u8> = (0..200)
@@ -91,16 +96,16 @@ fn who_comes_while_the_loop_is_away_is_accepted_in_order_and_handed_over_with_th
 
 #[test]
 fn who_finds_the_queue_full_stays_in_the_kernels_until_there_is_room() {
-    let porter = Porter::start(PLACES).unwrap();
-    assert_eq!(porter.places_needed(), 2 * IN_QUEUE_MAX);
+    let accept_thread = AcceptThread::start(PLACES).unwrap();
+    assert_eq!(accept_thread.places_needed(), 2 * IN_QUEUE_MAX);
     let door = listener("full");
-    porter.watch(0, &door).unwrap();
-    porter.permit(true);
+    accept_thread.watch(0, &door).unwrap();
+    accept_thread.permit(true);
     let _clients: Vec<_> = (0..10).map(|number| come(&door, number)).collect();
-    // The porter hands over no more than that at a time, and in the end all.
+    // The accept thread hands over no more than that at a time, and in the end all.
     let mut all = Vec::new();
     while all.len() < 10 {
-        let batch = taken(&porter, 1);
+        let batch = taken(&accept_thread, 1);
         assert!(batch.len() <= IN_QUEUE_MAX, "{batch:?}");
         all.extend(batch.into_iter().map(|(_, who)| who));
     }
@@ -109,74 +114,74 @@ fn who_finds_the_queue_full_stays_in_the_kernels_until_there_is_room() {
 
 #[test]
 fn once_a_door_is_taken_from_it_nobody_is_accepted_there_and_nobody_is_lost() {
-    let porter = Porter::start(4_000).unwrap();
+    let accept_thread = AcceptThread::start(4_000).unwrap();
     let (closing, open) = (listener("closing"), listener("open"));
-    porter.watch(0, &closing).unwrap();
-    porter.watch(1, &open).unwrap();
-    porter.permit(true);
-    // The porter takes two goes for so many, so that it is at work when the door is withdrawn.
+    accept_thread.watch(0, &closing).unwrap();
+    accept_thread.watch(1, &open).unwrap();
+    accept_thread.permit(true);
+    // The accept thread takes two goes for so many, so that it is at work when the door is withdrawn.
     let mut clients: Vec<_> = (0..100).map(|number| come(&closing, number)).collect();
-    let mut served: Vec<u8> = porter.withdraw(0).iter().map(who).collect();
+    let mut served: Vec<u8> = accept_thread.withdraw(0).iter().map(who).collect();
     served.extend(left(&closing));
     assert_eq!(served, (0..100).collect::<Vec<_>>());
     clients.extend((100..150).map(|number| come(&closing, number)));
-    // The porter has been at work since: it accepts at the other door.
+    // The accept thread has been at work since: it accepts at the other door.
     clients.push(come(&open, 200));
-    assert_eq!(taken(&porter, 1), [(1, 200)]);
+    assert_eq!(taken(&accept_thread, 1), [(1, 200)]);
     assert_eq!(left(&closing), (100..150).collect::<Vec<_>>());
-    assert!(porter.withdraw(0).is_empty());
+    assert!(accept_thread.withdraw(0).is_empty());
 }
 
 #[test]
 fn without_leave_it_accepts_nobody() {
-    let porter = Porter::start(4_000).unwrap();
+    let accept_thread = AcceptThread::start(4_000).unwrap();
     let door = listener("leave");
-    porter.watch(0, &door).unwrap();
+    accept_thread.watch(0, &door).unwrap();
     let mut clients = vec![come(&door, 0)];
-    porter.permit(true);
-    assert_eq!(taken(&porter, 1), [(0, 0)]);
-    porter.permit(false);
+    accept_thread.permit(true);
+    assert_eq!(taken(&accept_thread, 1), [(0, 0)]);
+    accept_thread.permit(false);
     clients.extend((1..5).map(|number| come(&door, number)));
-    // Once the lock was free, the porter has finished all that it may have begun before.
-    assert!(!porter.0.accept_some());
-    assert_eq!(porter.0.state().handed_over, 0);
-    porter.permit(true);
-    assert_eq!(taken(&porter, 4), [(0, 1), (0, 2), (0, 3), (0, 4)]);
+    // Once the lock was free, the accept thread has finished all that it may have begun before.
+    assert!(!accept_thread.0.accept_some());
+    assert_eq!(accept_thread.0.state().handed_over, 0);
+    accept_thread.permit(true);
+    assert_eq!(taken(&accept_thread, 4), [(0, 1), (0, 2), (0, 3), (0, 4)]);
 }
 
 #[test]
 fn a_door_that_somebody_has_shut_is_the_loops_until_it_says_otherwise() {
-    let porter = Porter::start(4_000).unwrap();
+    let accept_thread = AcceptThread::start(4_000).unwrap();
     let door = listener("refused");
     door.close_door().unwrap();
     // poll(2) reports this at once, and for ever.
-    porter.watch(0, &door).unwrap();
-    porter.permit(true);
-    let is_refused = || porter.0.state().doors[0].is_refused;
+    accept_thread.watch(0, &door).unwrap();
+    accept_thread.permit(true);
+    let is_refused = || accept_thread.0.state().doors[0].is_refused;
     until(is_refused, "it is left alone");
     let mut listeners = Vec::new();
-    assert!(porter.0.list(&mut listeners));
+    assert!(accept_thread.0.list(&mut listeners));
     assert!(listeners.is_empty());
-    // The porter still watches another door.
+    // The accept thread still watches another door.
     let open = listener("not-refused");
-    porter.watch(1, &open).unwrap();
+    accept_thread.watch(1, &open).unwrap();
     let _client = come(&open, 1);
-    assert_eq!(taken(&porter, 1), [(1, 1)]);
+    assert_eq!(taken(&accept_thread, 1), [(1, 1)]);
     assert!(is_refused());
 }
 
 #[test]
 fn its_thread_ends_with_it() {
-    let porter = Porter::start(4_000).unwrap();
+    let accept_thread = AcceptThread::start(4_000).unwrap();
     let door = listener("end");
-    porter.watch(0, &door).unwrap();
-    porter.permit(true);
-    let shared = Arc::downgrade(&porter.0);
-    drop(porter);
+    accept_thread.watch(0, &door).unwrap();
+    accept_thread.permit(true);
+    let shared = Arc::downgrade(&accept_thread.0);
+    drop(accept_thread);
     until(|| shared.strong_count() == 0, "it has ended");
 }
 
-/// The state of a porter whose thread does not run: it may accept at a TCP door with a queue of 16.
+/// The state of a accept thread whose thread does not run: it may accept at a TCP door with a queue of 16.
 fn at_a_tcp_door() -> (Shared, SocketAddr) {
     let shared = Shared::new(4_000).unwrap();
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -185,7 +190,7 @@ fn at_a_tcp_door() -> (Shared, SocketAddr) {
     let door = Watched {
         number: 0,
         listener: Arc::new(socket.into()),
-        guests: VecDeque::new(),
+        accepted: VecDeque::new(),
         is_refused: false,
     };
     shared.state().doors.push(door);
@@ -231,7 +236,7 @@ fn how_full_the_queue_of_a_unix_socket_is_nobody_tells() {
     let unix = Watched {
         number: 1,
         listener: Arc::new(door.as_fd().try_clone_to_owned().unwrap()),
-        guests: VecDeque::new(),
+        accepted: VecDeque::new(),
         is_refused: false,
     };
     shared.state().doors.push(unix);

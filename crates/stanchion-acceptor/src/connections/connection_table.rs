@@ -5,7 +5,7 @@ const NOBODY: u32 = u32::MAX;
 
 /// Entries that keep their number while they are in the table, and a list through some of them: so the acceptor finds the
 /// entry to spare first without a look at the others, as nginx does for its reusable connections.
-pub(super) struct Roll<T> {
+pub(super) struct ConnectionTable<T> {
     entries: Vec<Entry<T>>,
     vacant: Vec<u32>,
     /// Numbers of entries that were removed in this turn: news for them may still be on its way, and must not reach another
@@ -27,7 +27,7 @@ struct Entry<T> {
     after: u32,
 }
 
-impl<T> Default for Roll<T> {
+impl<T> Default for ConnectionTable<T> {
     fn default() -> Self {
         Self {
             entries: Vec::new(),
@@ -40,7 +40,7 @@ impl<T> Default for Roll<T> {
     }
 }
 
-impl<T> Roll<T> {
+impl<T> ConnectionTable<T> {
     /// How many entries there are.
     pub(super) fn len(&self) -> usize {
         self.entries.len() - self.vacant.len() - self.resting.len()
@@ -52,7 +52,7 @@ impl<T> Roll<T> {
         next.unwrap_or(self.entries.len() as u32)
     }
 
-    /// Adds an entry that cannot be spared yet, and returns its number, which is [`Roll::next_number`].
+    /// Adds an entry that cannot be spared yet, and returns its number, which is [`ConnectionTable::next_number`].
     pub(super) fn add(&mut self, one: T) -> u32 {
         let number = self.next_number();
         if self.vacant.pop().is_none() {
@@ -189,54 +189,54 @@ mod tests {
     }
 
     /// The entries that are due now. The acceptor looks at each again at `again_us`.
-    fn seen(roll: &mut Roll<u32>, now_us: u64, again_us: u64) -> Vec<u32> {
+    fn seen(table: &mut ConnectionTable<u32>, now_us: u64, again_us: u64) -> Vec<u32> {
         let mut seen = Vec::new();
-        roll.due(now_us, &mut seen);
+        table.due(now_us, &mut seen);
         for number in &seen {
-            roll.look_at(*number, again_us);
+            table.look_at(*number, again_us);
         }
         seen
     }
 
     /// Adds an entry with its number as its value.
-    fn add(roll: &mut Roll<u32>) -> u32 {
-        let number = roll.next_number();
-        assert_eq!(roll.add(number), number);
-        assert_eq!(roll.get_mut(number), Some(&mut number.clone()));
+    fn add(table: &mut ConnectionTable<u32>) -> u32 {
+        let number = table.next_number();
+        assert_eq!(table.add(number), number);
+        assert_eq!(table.get_mut(number), Some(&mut number.clone()));
         number
     }
 
     #[test]
     fn each_is_looked_at_when_its_time_has_come() {
-        let mut roll = Roll::default();
+        let mut table = ConnectionTable::default();
         for _ in 0..3 {
-            add(&mut roll);
+            add(&mut table);
         }
-        assert_eq!(seen(&mut roll, 0, 10), [0, 1, 2]);
-        roll.look_by(1, 5);
-        roll.look_by(2, 15);
-        assert!(seen(&mut roll, 4, 10).is_empty());
-        assert_eq!(seen(&mut roll, 5, 20), [1]);
-        roll.remove(0);
-        assert_eq!(seen(&mut roll, 10, 20), [2]);
+        assert_eq!(seen(&mut table, 0, 10), [0, 1, 2]);
+        table.look_by(1, 5);
+        table.look_by(2, 15);
+        assert!(seen(&mut table, 4, 10).is_empty());
+        assert_eq!(seen(&mut table, 5, 20), [1]);
+        table.remove(0);
+        assert_eq!(seen(&mut table, 10, 20), [2]);
         // Another entry has the number.
-        roll.end_turn();
-        assert_eq!(add(&mut roll), 0);
-        assert_eq!(seen(&mut roll, 11, 20), [0]);
+        table.end_turn();
+        assert_eq!(add(&mut table), 0);
+        assert_eq!(seen(&mut table, 11, 20), [0]);
     }
 
     proptest! {
         /// The naive model: a list of all entries, and a list of those to spare.
         #[test]
         fn it_is_a_list_of_all_and_a_list_of_the_spare(acts in acts()) {
-            let mut roll = Roll::default();
+            let mut table = ConnectionTable::default();
             let (mut here, mut spare): (Vec<u32>, Vec<u32>) = Default::default();
             // The numbers that were freed in this turn.
             let mut left: Vec<u32> = Vec::new();
             for act in acts {
                 match act {
                     Act::Add => {
-                        let number = add(&mut roll);
+                        let number = add(&mut table);
                         // News for an entry that has left in this turn must not reach this one.
                         prop_assert!(!here.contains(&number) && !left.contains(&number));
                         here.push(number);
@@ -244,14 +244,14 @@ mod tests {
                     Act::Remove(who) if who < here.len() => {
                         let number = here.remove(who);
                         spare.retain(|other| *other != number);
-                        prop_assert_eq!(roll.remove(number), Some(number));
-                        prop_assert_eq!(roll.remove(number), None);
-                        prop_assert_eq!(roll.get_mut(number), None);
+                        prop_assert_eq!(table.remove(number), Some(number));
+                        prop_assert_eq!(table.remove(number), None);
+                        prop_assert_eq!(table.get_mut(number), None);
                         left.push(number);
                     }
                     Act::Spare(who, is_spare) if who < here.len() => {
                         let number = here[who];
-                        roll.set_spare(number, is_spare);
+                        table.set_spare(number, is_spare);
                         if !is_spare {
                             spare.retain(|other| *other != number);
                         } else if !spare.contains(&number) {
@@ -259,25 +259,25 @@ mod tests {
                         }
                     }
                     Act::EndTurn => {
-                        roll.end_turn();
+                        table.end_turn();
                         left.clear();
                     }
                     Act::Remove(_) | Act::Spare(..) => {}
                 }
-                prop_assert_eq!(roll.len(), here.len());
-                prop_assert_eq!(roll.spare(), spare.len());
-                let mut all: Vec<u32> = roll.iter().copied().collect();
+                prop_assert_eq!(table.len(), here.len());
+                prop_assert_eq!(table.spare(), spare.len());
+                let mut all: Vec<u32> = table.iter().copied().collect();
                 all.sort_unstable();
-                prop_assert_eq!(&all, &roll.numbers());
+                prop_assert_eq!(&all, &table.numbers());
                 let mut sorted = here.clone();
                 sorted.sort_unstable();
                 prop_assert_eq!(all, sorted);
             }
             // The order of the whole list is the same, too, as taking it apart shows.
             let mut taken = Vec::new();
-            while let Some(number) = roll.longest_spare() {
+            while let Some(number) = table.longest_spare() {
                 taken.push(number);
-                roll.set_spare(number, false);
+                table.set_spare(number, false);
             }
             prop_assert_eq!(taken, spare);
         }

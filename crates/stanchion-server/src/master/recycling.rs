@@ -90,7 +90,7 @@ impl Workers {
 
     /// Has at most one worker replaced that is due: its successor is asked for first, and the worker leaves when the successor is ready, so that
     /// capacity stays.
-    pub(super) fn relieve(
+    pub(super) fn recycle(
         &mut self,
         now_ms: u64,
         target: u16,
@@ -106,10 +106,10 @@ impl Workers {
                 }
             }
         }
-        if !self.seated.values().any(|worker| worker.relieved) {
+        if !self.seated.values().any(|worker| worker.recycled) {
             let due = |worker: &&mut Worker| worker.due.is_some() && worker.stage.is_ready();
             if let Some(worker) = self.seated.values_mut().find(due) {
-                worker.relieved = true;
+                worker.recycled = true;
                 let why = worker.due.as_deref().unwrap_or_default();
                 let message = format!("{} is to be replaced: {why}", worker.called());
                 actions.push(Action::info(message));
@@ -124,7 +124,7 @@ impl Workers {
             .any(|worker| worker.is_staying() && !worker.stage.is_ready());
         if is_replaced && none_on_the_way {
             let deadline_ms = now_ms + plan.graceful_ms;
-            for worker in self.seated.values_mut().filter(|worker| worker.relieved) {
+            for worker in self.seated.values_mut().filter(|worker| worker.recycled) {
                 worker.ask_to_leave(deadline_ms, actions);
             }
         }

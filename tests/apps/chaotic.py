@@ -105,7 +105,7 @@ def garbage(last: bytes) -> Iterator[bytes]:
 
 
 def spoil_own_slot() -> None:
-    """Give our word, `turn:32 | tenure:12 | seat:16 | phase:4`, an impossible phase; of a loop, one of its words."""
+    """Give our word, `turn:32 | epoch:12 | seat:16 | phase:4`, an impossible phase; of a loop, one of its words."""
     found = re.search(r"^([0-9a-f]+)-.*stanchion-exchange", Path("/proc/self/maps").read_text(), re.MULTILINE)
     assert found, "the shared memory has another name"
     start = int(found[1], 16)
@@ -114,9 +114,9 @@ def spoil_own_slot() -> None:
         data = memory.read(SEARCHED_BYTES)
         ours = set()
         for place in range(SEATS_AT, len(data), SEAT_BYTES):
-            pid, tenure = struct.unpack_from("=II", data, place)
+            pid, epoch = struct.unpack_from("=II", data, place)
             if pid == os.getpid():
-                ours.add((tenure & 0xFFF) << 20 | (place - SEATS_AT) // SEAT_BYTES << 4 | ANSWERING)
+                ours.add((epoch & 0xFFF) << 20 | (place - SEATS_AT) // SEAT_BYTES << 4 | ANSWERING)
         assert ours, "we have no seat"
         words = [word for (word,) in struct.iter_unpack("=Q", data)]
         places = [place for place, word in enumerate(words) if word & 0xFFFFFFFF in ours and word >> 32]

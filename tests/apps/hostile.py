@@ -34,12 +34,12 @@ def channels() -> list[socket.socket]:
 
 
 def vocabulary(pids: list[int], workers: int) -> Iterator[object]:
-    """Every message that any process of the tree sends or has ever sent, about each worker, in several tenures."""
+    """Every message that any process of the tree sends or has ever sent, about each worker, in several epochs."""
     yield from ["AcceptorReady", "TemplateReady", "Ready", "Here", "Dumped", "Quit", "Accept", "Reopen"]
     yield {"Changed": {"path": "app.py"}}
     for worker in range(workers):
-        for tenure in (1, 2, 9_999):
-            who = {"index": worker, "tenure": tenure}
+        for epoch in (1, 2, 9_999):
+            who = {"index": worker, "epoch": epoch}
             yield from ({name: who} for name in ("Replace", "NotForked", "Dumped"))
             yield {"Due": {"worker": who, "served": 1}}
             yield {"Listen": {"worker": who, "bind": "127.0.0.1:0"}}

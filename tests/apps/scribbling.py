@@ -17,18 +17,18 @@ SEATS = 2
 CLOSED_OFFSET = 24
 """The offset of the word that says that no process is left to hand out requests."""
 TAKEN, ANSWERING, NO_PHASE = 3, 4, 9
-TENURE_SHIFT, SEAT_SHIFT = 20, 4
-NOBODY = 7 << TENURE_SHIFT | 5 << SEAT_SHIFT | TAKEN
+EPOCH_SHIFT, SEAT_SHIFT = 20, 4
+NOBODY = 7 << EPOCH_SHIFT | 5 << SEAT_SHIFT | TAKEN
 """The lower half of a word: taken by a seat at which no worker has ever sat."""
-TENURE_MASK, ANOTHER_TENURE = 0xFFF << TENURE_SHIFT, 70 << TENURE_SHIFT
+EPOCH_MASK, ANOTHER_EPOCH = 0xFFF << EPOCH_SHIFT, 70 << EPOCH_SHIFT
 
 
 def spoil_own_slot(phase: int, how: Callable[[int], int] = lambda word: word & ~0xF | NO_PHASE) -> None:
-    """Write over the word of the one slot in this phase, `turn:32 | tenure:12 | seat:16 | phase:4`."""
+    """Write over the word of the one slot in this phase, `turn:32 | epoch:12 | seat:16 | phase:4`."""
     with exchange() as memory:
         words = list(struct.iter_unpack("=Q", memory.read(0, SEARCHED_BYTES)))
-        # The first tenures of the only worker's seat, and of that of a worker which replaces it before it is dead.
-        ours = [tenure << TENURE_SHIFT | seat << SEAT_SHIFT | phase for tenure in range(1, 20) for seat in (0, 1)]
+        # The first epochs of the only worker's seat, and of that of a worker which replaces it before it is dead.
+        ours = [epoch << EPOCH_SHIFT | seat << SEAT_SHIFT | phase for epoch in range(1, 20) for seat in (0, 1)]
         places = [place for place, (word,) in enumerate(words) if word & 0xFFFFFFFF in ours and word >> 32]
         assert len(places) == 1, f"the layout is another: {places}"
         memory.write(places[0] * 8, struct.pack("=Q", how(words[places[0]][0])))
@@ -74,7 +74,7 @@ def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[byt
     if environ["PATH_INFO"] == "/close":
         close_until_another_seat_has_left()
     if environ["PATH_INFO"] == "/under-another-name":
-        spoil_own_slot(TAKEN, lambda word: word & ~TENURE_MASK | ANOTHER_TENURE)
+        spoil_own_slot(TAKEN, lambda word: word & ~EPOCH_MASK | ANOTHER_EPOCH)
         announce(f"{os.getpid()}")
         wait_for_pass()
     if environ["PATH_INFO"] == "/given-away":

@@ -80,9 +80,9 @@ impl Acceptor {
             ToAcceptor::WorkerGone(worker) => dispatch.worker_gone(worker, now_us),
             ToAcceptor::Overdue {
                 seat,
-                tenure,
+                epoch,
                 ran_ms,
-            } => dispatch.overdue(seat, tenure, ran_ms, now_us),
+            } => dispatch.overdue(seat, epoch, ran_ms, now_us),
             ToAcceptor::LoopStuck(worker) => dispatch.loop_is_stuck(worker, now_us),
             ToAcceptor::Listen {
                 door,
@@ -554,15 +554,15 @@ mod tests {
     #[test]
     fn whoever_is_abandoned_at_the_end_is_counted_once_and_the_loop_that_serves_it_is_woken() {
         let (mut acceptor, _master) = serving_with(r#"{"interface": "asgi"}"#);
-        let (tenure, index) = (1, 0);
-        let worker = WorkerRef { index, tenure };
+        let (epoch, index) = (1, 0);
+        let worker = WorkerRef { index, epoch };
         acceptor
             .requests
             .dispatch
             .worker_ready(worker, (0, 1, 1), S);
         let _clients: [_; 4] = asking(&mut acceptor);
         let exchange = &acceptor.common.exchange;
-        let seat = SeatSide::new(exchange, Tenant { seat: 0, tenure }, 1, None);
+        let seat = SeatSide::new(exchange, Tenant { seat: 0, epoch }, 1, None);
         let mut taken = seat.take().expect("the oldest request");
         let mut head = AnswerHead::default();
         head.begin(200, b"OK");

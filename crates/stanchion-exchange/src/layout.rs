@@ -176,7 +176,7 @@ pub struct SeatFigures {
     /// The worker's pid, 0 while the seat is empty.
     pub pid: AtomicU32,
     /// See [`crate::Tenant`].
-    pub tenure: AtomicU32,
+    pub epoch: AtomicU32,
     /// A [`SeatState`].
     pub state: AtomicU32,
     /// The slot it works on while busy.
@@ -185,9 +185,9 @@ pub struct SeatFigures {
     pub started_us: AtomicU64,
     /// When its time for that request is up; 0 = never.
     pub deadline_us: AtomicU64,
-    /// Requests answered in this tenure.
+    /// Requests answered in this epoch.
     pub served: AtomicU64,
-    /// Time spent on requests in this tenure, in microseconds.
+    /// Time spent on requests in this epoch, in microseconds.
     pub busy_us: AtomicU64,
 }
 

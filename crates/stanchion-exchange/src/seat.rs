@@ -54,8 +54,8 @@ impl<'x> SeatSide<'x> {
         let board = exchange.seat(tenant.seat);
         board.pid.store(pid, Ordering::Relaxed);
         board
-            .tenure
-            .store(u32::from(tenant.tenure), Ordering::Relaxed);
+            .epoch
+            .store(u32::from(tenant.epoch), Ordering::Relaxed);
         board.served.store(0, Ordering::Relaxed);
         board.busy_us.store(0, Ordering::Relaxed);
         board.deadline_us.store(0, Ordering::Relaxed);
@@ -191,7 +191,7 @@ mod tests {
         let exchange = Exchange::create(GEOMETRY).expect("memory");
         let mut side = AcceptorSide::take_over(&exchange);
         let (slot, mut taken) = taken(&exchange, &mut side);
-        let tenant = Tenant { seat: 0, tenure: 1 };
+        let tenant = Tenant { seat: 0, epoch: 1 };
         let seat = SeatSide::new(&exchange, tenant, 1, None);
         let (state, word) = (exchange.seat_state(0), exchange.word(slot));
         exchange.forsake();

@@ -32,14 +32,14 @@ impl SlotPhase {
     }
 }
 
-/// A seat in the hands of one worker process. The tenure counts the workers that have had the seat, so that the words a
+/// A seat in the hands of one worker process. The epoch counts the workers that have had the seat, so that the words a
 /// dead worker left differ from those of its successor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tenant {
     /// Index of the seat, below [`Word::SEATS_MAX`].
     pub seat: u16,
-    /// The number of the worker that has the seat; wraps round below [`Word::TENURES`].
-    pub tenure: u16,
+    /// The number of the worker that has the seat; wraps round below [`Word::EPOCHS`].
+    pub epoch: u16,
 }
 
 /// A slot's word, unpacked. The turn counts the uses of the slot, so that a stale entry in the ring cannot claim a
@@ -57,11 +57,11 @@ pub struct Word {
 impl Word {
     /// Seats take sixteen bits of the word.
     pub const SEATS_MAX: usize = u16::MAX as usize;
-    /// Tenures take twelve bits: by the time a seat has seen so many workers, the slots of the first are long free.
-    pub const TENURES: u16 = 1 << 12;
+    /// Epochs take twelve bits: by the time a seat has seen so many workers, the slots of the first are long free.
+    pub const EPOCHS: u16 = 1 << 12;
 
     const SEAT_SHIFT: u32 = 4;
-    const TENURE_SHIFT: u32 = 20;
+    const EPOCH_SHIFT: u32 = 20;
     const TURN_SHIFT: u32 = 32;
 
     /// A word without an owner.
@@ -73,10 +73,10 @@ impl Word {
         }
     }
 
-    /// The word as stored: `turn:32 | tenure:12 | seat:16 | phase:4`.
+    /// The word as stored: `turn:32 | epoch:12 | seat:16 | phase:4`.
     pub fn pack(self) -> u64 {
         u64::from(self.turn) << Self::TURN_SHIFT
-            | u64::from(self.tenant.tenure % Self::TENURES) << Self::TENURE_SHIFT
+            | u64::from(self.tenant.epoch % Self::EPOCHS) << Self::EPOCH_SHIFT
             | u64::from(self.tenant.seat) << Self::SEAT_SHIFT
             | self.phase as u64
     }
@@ -87,7 +87,7 @@ impl Word {
             phase: SlotPhase::from_bits(bits & 0xf)?,
             tenant: Tenant {
                 seat: (bits >> Self::SEAT_SHIFT) as u16,
-                tenure: (bits >> Self::TENURE_SHIFT) as u16 % Self::TENURES,
+                epoch: (bits >> Self::EPOCH_SHIFT) as u16 % Self::EPOCHS,
             },
             turn: (bits >> Self::TURN_SHIFT) as u32,
         })
@@ -101,9 +101,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn packing_loses_nothing(phase in 0_u64..6, seat: u16, tenure in 0..Word::TENURES, turn: u32) {
+        fn packing_loses_nothing(phase in 0_u64..6, seat: u16, epoch in 0..Word::EPOCHS, turn: u32) {
             let phase = SlotPhase::from_bits(phase).expect("a phase");
-            let word = Word { phase, tenant: Tenant { seat, tenure }, turn };
+            let word = Word { phase, tenant: Tenant { seat, epoch }, turn };
             prop_assert_eq!(Word::unpack(word.pack()), Some(word));
         }
     }

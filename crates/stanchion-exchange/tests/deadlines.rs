@@ -30,7 +30,7 @@ fn exchange() -> Exchange {
 fn a_deadline_only_moves_later_and_ends_with_its_request() {
     let exchange = exchange();
     let mut acceptor = AcceptorSide::take_over(&exchange);
-    let tenant = Tenant { seat: 0, tenure: 1 };
+    let tenant = Tenant { seat: 0, epoch: 1 };
     let seat = SeatSide::new(&exchange, tenant, 1, Some(Duration::from_secs(10)));
     acceptor.submit(0, |_| Some(0)).unwrap();
     let taken = seat.take().unwrap();
@@ -54,7 +54,7 @@ fn a_deadline_only_moves_later_and_ends_with_its_request() {
 fn where_there_is_no_timeout_there_is_no_deadline_to_move() {
     let exchange = exchange();
     let mut acceptor = AcceptorSide::take_over(&exchange);
-    let seat = SeatSide::new(&exchange, Tenant { seat: 0, tenure: 1 }, 1, None);
+    let seat = SeatSide::new(&exchange, Tenant { seat: 0, epoch: 1 }, 1, None);
     acceptor.submit(0, |_| Some(0)).unwrap();
     let taken = seat.take().unwrap();
     taken.extend_deadline(Duration::from_secs(1));
@@ -65,7 +65,7 @@ fn where_there_is_no_timeout_there_is_no_deadline_to_move() {
 fn a_child_that_the_app_has_forked_moves_no_deadline() {
     let exchange = exchange();
     let mut acceptor = AcceptorSide::take_over(&exchange);
-    let tenant = Tenant { seat: 0, tenure: 1 };
+    let tenant = Tenant { seat: 0, epoch: 1 };
     let seat = SeatSide::new(&exchange, tenant, 1, Some(Duration::from_secs(10)));
     acceptor.submit(0, |_| Some(0)).unwrap();
     let taken = seat.take().unwrap();

@@ -211,8 +211,8 @@ impl<'x> Desk<'x> {
     }
 }
 
-fn sit_down(exchange: &Exchange, tenure: u16) -> Vec<SeatSide<'_>> {
-    let seat = |seat| SeatSide::new(exchange, Tenant { seat, tenure }, 1, None);
+fn sit_down(exchange: &Exchange, epoch: u16) -> Vec<SeatSide<'_>> {
+    let seat = |seat| SeatSide::new(exchange, Tenant { seat, epoch }, 1, None);
     (0..GEOMETRY.seats as u16).map(seat).collect()
 }
 
@@ -271,11 +271,11 @@ fn assert_settles(desk: &mut Desk<'_>, seats: &[SeatSide<'_>]) {
 }
 
 /// All workers are killed and the acceptor goes on: everything works again.
-fn assert_goes_on(mut desk: Desk<'_>, tenure: u16) {
+fn assert_goes_on(mut desk: Desk<'_>, epoch: u16) {
     let _ = desk.side.mend();
     let exchange = desk.exchange;
     // New workers take the requests that no seat had taken; the others are lost with the workers that held them.
-    let seats = sit_down(exchange, tenure);
+    let seats = sit_down(exchange, epoch);
     assert_settles(&mut desk, &seats);
     desk.bury(|_| true);
     assert_eq!(
@@ -287,12 +287,12 @@ fn assert_goes_on(mut desk: Desk<'_>, tenure: u16) {
 }
 
 /// All workers are killed and the acceptor is replaced: everything works again.
-fn assert_recovers(exchange: &Exchange, tenure: u16) {
+fn assert_recovers(exchange: &Exchange, epoch: u16) {
     let mut desk = Desk::open(exchange);
     desk.bury(|_| true);
     assert_eq!(desk.side.free_slots(), SLOTS as usize);
     desk.side.sweep(|_| ());
-    let seats = sit_down(exchange, tenure);
+    let seats = sit_down(exchange, epoch);
     assert_serves(desk, &seats);
 }
 

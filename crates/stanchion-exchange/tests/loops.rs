@@ -22,7 +22,7 @@ const GEOMETRY: Geometry = Geometry {
 };
 
 fn seat(exchange: &Exchange, seat: u16) -> SeatSide<'_> {
-    SeatSide::new(exchange, Tenant { seat, tenure: 1 }, 1, None)
+    SeatSide::new(exchange, Tenant { seat, epoch: 1 }, 1, None)
 }
 
 fn submit(side: &mut AcceptorSide<'_>) -> u32 {

@@ -17,7 +17,7 @@ const SMALL: Geometry = Geometry {
 };
 
 fn seat(exchange: &Exchange, seat: u16) -> SeatSide<'_> {
-    SeatSide::new(exchange, Tenant { seat, tenure: 1 }, 1, None)
+    SeatSide::new(exchange, Tenant { seat, epoch: 1 }, 1, None)
 }
 
 fn taken<'x>(side: &mut AcceptorSide<'x>, seat: &SeatSide<'x>) -> Taken<'x> {

@@ -38,7 +38,7 @@ fn exchange() -> Exchange {
 }
 
 fn seat(exchange: &Exchange, seat: u16) -> SeatSide<'_> {
-    SeatSide::new(exchange, Tenant { seat, tenure: 1 }, 1, None)
+    SeatSide::new(exchange, Tenant { seat, epoch: 1 }, 1, None)
 }
 
 /// Whether the thread sleeps according to proc(5): its state is `S`.

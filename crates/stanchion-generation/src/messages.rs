@@ -10,15 +10,15 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use stanchion_sys::channel::{Channel, Message, Received};
 
-/// A worker of a house, as processes name it to each other: by its seats, and by the tenure that tells it from the other workers that had these
+/// A worker of a house, as processes name it to each other: by its seats, and by the epoch that tells it from the other workers that had these
 /// seats. People know it by its number, which a successor takes over; the successor cannot take the seats over while its predecessor sits there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerRef {
     /// Its index, which gives its seats.
     pub index: u16,
-    /// Its tenure of them.
-    pub tenure: u16,
+    /// Its epoch of them.
+    pub epoch: u16,
 }
 
 /// Master to acceptor.
@@ -64,8 +64,8 @@ pub enum ToAcceptor {
     Overdue {
         /// Number of the seat.
         seat: u16,
-        /// Its worker's tenure.
-        tenure: u16,
+        /// Its worker's epoch.
+        epoch: u16,
         /// How long it has run.
         ran_ms: u64,
     },
@@ -101,7 +101,7 @@ pub enum ToAcceptor {
 pub enum ToTemplate {
     /// Fork a worker, and give it the channel that comes beside this.
     Fork {
-        /// The seats that it gets, and the tenure that it starts.
+        /// The seats that it gets, and the epoch that it starts.
         worker: WorkerRef,
         /// Its number among the workers that are wanted: in its title, and `worker.nr` for hooks.
         number: u16,
@@ -109,7 +109,7 @@ pub enum ToTemplate {
     /// Be this worker, with the channel that comes beside this: the only one, or the one that has the app which workers cannot have
     /// from a fork.
     Become {
-        /// The seats that it gets, and the tenure that it starts.
+        /// The seats that it gets, and the epoch that it starts.
         worker: WorkerRef,
         /// Its number among the workers that are wanted, as in `Fork`.
         number: u16,

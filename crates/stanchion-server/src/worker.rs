@@ -108,7 +108,7 @@ impl Worker {
         let seats = exchange.geometry().seats_of(self.id.index);
         let tenant = Tenant {
             seat: seats.start + number as u16,
-            tenure: self.id.tenure,
+            epoch: self.id.epoch,
         };
         let timeout = self.common.settings.timeout.as_duration();
         let side = SeatSide::new(exchange, tenant, process::pid().cast_unsigned(), timeout);

@@ -459,8 +459,8 @@ mod tests {
             dispatch.loop_status(0, S).expect("a loop").lags.count
         };
         let mut counted = Vec::new();
-        for (tenure, number, beats) in [(1, 0, 4), (2, 1, 3), (3, 0, 2), (4, 1, 1)] {
-            let worker = WorkerRef { index: 0, tenure };
+        for (epoch, number, beats) in [(1, 0, 4), (2, 1, 3), (3, 0, 2), (4, 1, 1)] {
+            let worker = WorkerRef { index: 0, epoch };
             requests.dispatch.worker_ready(worker, (number, 1, 1), S);
             counted.push(count(&requests));
             beat(beats);

@@ -18,9 +18,9 @@ impl Dispatch {
     /// Clears up after a dead worker: answers the requests that it had in hand, or gives them to another worker, and
     /// frees its slots.
     pub(crate) fn worker_gone(&mut self, worker: WorkerRef, now_us: u64) {
-        let WorkerRef { index, tenure } = worker;
+        let WorkerRef { index, epoch } = worker;
         let seats = self.exchange.geometry().seats_of(index);
-        let theirs = |tenant: Tenant| seats.contains(&tenant.seat) && tenant.tenure == tenure;
+        let theirs = |tenant: Tenant| seats.contains(&tenant.seat) && tenant.epoch == epoch;
         for slot in self.side.held_by(theirs) {
             if self.side.settle_orphan(slot, true) {
                 continue;
@@ -49,8 +49,8 @@ impl Dispatch {
 
     /// Answers the client of a request that has run past its deadline. The master will kill the worker, and the client
     /// need not wait for that. The seat keeps the slot until then.
-    pub(crate) fn overdue(&mut self, seat: u16, tenure: u16, ran_ms: u64, now_us: u64) {
-        let its = |tenant: Tenant| (tenant.seat, tenant.tenure) == (seat, tenure);
+    pub(crate) fn overdue(&mut self, seat: u16, epoch: u16, ran_ms: u64, now_us: u64) {
+        let its = |tenant: Tenant| (tenant.seat, tenant.epoch) == (seat, epoch);
         for slot in self.side.held_by(its) {
             self.end_overdue(slot, ran_ms, now_us);
         }
@@ -59,9 +59,9 @@ impl Dispatch {
     /// Does the same for all requests of a worker whose event loop has not turned for so long that the master will kill
     /// the worker.
     pub(crate) fn loop_is_stuck(&mut self, worker: WorkerRef, now_us: u64) {
-        let WorkerRef { index, tenure } = worker;
+        let WorkerRef { index, epoch } = worker;
         let seats = self.exchange.geometry().seats_of(index);
-        let theirs = |tenant: Tenant| seats.contains(&tenant.seat) && tenant.tenure == tenure;
+        let theirs = |tenant: Tenant| seats.contains(&tenant.seat) && tenant.epoch == epoch;
         for slot in self.side.held_by(theirs) {
             self.end_overdue(slot, 0, now_us);
         }

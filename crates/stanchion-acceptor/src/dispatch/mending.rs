@@ -155,12 +155,12 @@ impl Dispatch {
             });
         }
         let index = self.exchange.geometry().worker_of(tenant.seat);
-        let sitter = self.workers.get(&index).map(|sitting| sitting.tenure);
+        let sitter = self.workers.get(&index).map(|sitting| sitting.epoch);
         match (sitter, self.exchange.seat_state(tenant.seat)) {
             // The master announces the end of a worker before it lets another one have the same seats.
             (None, SeatState::Busy) => Some(Doubt::Unannounced),
-            (Some(tenure), state) if tenure == tenant.tenure => {
-                (state == SeatState::Empty).then_some(Doubt::Left(WorkerRef { index, tenure }))
+            (Some(epoch), state) if epoch == tenant.epoch => {
+                (state == SeatState::Empty).then_some(Doubt::Left(WorkerRef { index, epoch }))
             }
             (_, _) => Some(Doubt::Untold),
         }
@@ -269,8 +269,8 @@ impl Dispatch {
     /// The worker that has a seat.
     fn sitter_at(&self, seat: u16) -> Option<WorkerRef> {
         let index = self.exchange.geometry().worker_of(seat);
-        let &Sitting { tenure, .. } = self.workers.get(&index)?;
-        Some(WorkerRef { index, tenure })
+        let &Sitting { epoch, .. } = self.workers.get(&index)?;
+        Some(WorkerRef { index, epoch })
     }
 
     /// The workers that may have a slot of which no seat says so. The master empties the seats of dead workers before
@@ -284,9 +284,9 @@ impl Dispatch {
         let (sitting, dead): (Vec<_>, Vec<_>) =
             all.partition(|(worker, sitting)| pid_of(*worker) == sitting.pid.cast_unsigned());
         let some = if dead.is_empty() { sitting } else { dead };
-        let tenures = some.into_iter();
-        tenures
-            .map(|(index, Sitting { tenure, .. })| WorkerRef { index, tenure })
+        let epochs = some.into_iter();
+        epochs
+            .map(|(index, Sitting { epoch, .. })| WorkerRef { index, epoch })
             .collect()
     }
 

@@ -357,8 +357,8 @@ mod tests {
 
     const LENT: PortNumber = 1 << 16;
 
-    fn worker(index: u16, tenure: u16) -> WorkerRef {
-        WorkerRef { index, tenure }
+    fn worker(index: u16, epoch: u16) -> WorkerRef {
+        WorkerRef { index, epoch }
     }
 
     fn workers<T>(ports: &Ports<T>) -> Vec<u16> {
@@ -554,10 +554,10 @@ mod tests {
         ) {
             let mut ports: Ports<usize> = Ports::new(0, 0, LIMITS, 2);
             let mut model = Model::default();
-            let mut tenures = [0u16; 4];
+            let mut epochs = [0u16; 4];
             for (kind, number, index) in events {
                 let number = LENT + number;
-                let worker = worker(index, tenures[usize::from(index)]);
+                let worker = worker(index, epochs[usize::from(index)]);
                 match kind {
                     // The worker asks, before it is at its seats or after.
                     0 => {
@@ -576,7 +576,7 @@ mod tests {
                         for (claims, ..) in model.ports.values_mut() {
                             claims.retain(|who| *who != worker);
                         }
-                        tenures[usize::from(index)] += 1;
+                        epochs[usize::from(index)] += 1;
                     }
                     // No worker has the port any more.
                     3 => {

@@ -9,7 +9,7 @@ use stanchion_generation::messages::WorkerRef;
 /// A worker at its seats.
 #[derive(Clone, Copy)]
 pub(crate) struct Sitting {
-    pub(super) tenure: u16,
+    pub(super) epoch: u16,
     /// Its worker number. A successor takes the number of its predecessor, and both are at their seats as long as the
     /// predecessor has requests to answer: their pids tell them apart.
     pub number: u16,
@@ -32,7 +32,7 @@ impl Dispatch {
     /// The worker that has a seat, if the seat has not changed hands since.
     pub(super) fn sitting_at(&self, tenant: Tenant) -> Option<&Sitting> {
         let sitting = self.sitting_on(tenant.seat)?;
-        (sitting.tenure == tenant.tenure).then_some(sitting)
+        (sitting.epoch == tenant.epoch).then_some(sitting)
     }
 
     /// The worker that has a seat now.
@@ -48,9 +48,9 @@ impl Dispatch {
         (number, nth, pid): (u16, u32, i32),
         now_us: u64,
     ) {
-        let WorkerRef { index, tenure } = worker;
+        let WorkerRef { index, epoch } = worker;
         let sitting = Sitting {
-            tenure,
+            epoch,
             number,
             nth,
             pid,
@@ -64,11 +64,11 @@ impl Dispatch {
 
     /// Removes a worker that is gone.
     pub(super) fn gets_up(&mut self, worker: WorkerRef) {
-        let WorkerRef { index, tenure } = worker;
+        let WorkerRef { index, epoch } = worker;
         let Some(sitting) = self.workers.get(&index).copied() else {
             return;
         };
-        if sitting.tenure == tenure {
+        if sitting.epoch == epoch {
             let lag = since(&self.lag(index), &sitting.lag_before);
             add(self.lags_of_gone.entry(sitting.number).or_default(), &lag);
             self.workers.remove(&index);

@@ -19,14 +19,14 @@ pub enum SlotState {
     Ready,
     /// A seat has held it since `taken_us`.
     Running {
-        /// The seat and tenure that hold it.
+        /// The seat and epoch that hold it.
         tenant: Tenant,
         /// When the seat took it, in microseconds of the monotonic clock.
         taken_us: u64,
     },
     /// The seat has given it back.
     Done {
-        /// The seat and tenure that held it.
+        /// The seat and epoch that held it.
         tenant: Tenant,
         /// How it ended; `None` if the value in the memory is not an [`Ending`].
         ending: Option<Ending>,
@@ -240,7 +240,7 @@ mod tests {
         let mut side = AcceptorSide::take_over(&exchange);
         let (slot, _taken) = taken(&exchange, &mut side);
         let turn = side.submitted(slot).turn;
-        let tenant = Tenant { seat: 0, tenure: 1 };
+        let tenant = Tenant { seat: 0, epoch: 1 };
         exchange.set_word(slot, SlotPhase::Done, tenant, turn.wrapping_sub(1));
         let another = Corrupt("the slot is in another turn");
         assert_eq!(side.state(slot), Err(another));

@@ -86,7 +86,7 @@ impl Slots {
     }
 
     fn take(&self, seat: u16) -> Option<Request> {
-        self.ring().take(&self.words, Tenant { seat, tenure: 1 })
+        self.ring().take(&self.words, Tenant { seat, epoch: 1 })
     }
 
     fn take_all(&self, seat: u16) -> Vec<Request> {
@@ -97,7 +97,7 @@ impl Slots {
     fn claim_and_die(&self, (slot, turn): Request) -> bool {
         let taken = Word {
             phase: SlotPhase::Taken,
-            tenant: Tenant { seat: 9, tenure: 1 },
+            tenant: Tenant { seat: 9, epoch: 1 },
             turn,
         };
         self.change((slot, turn), SlotPhase::Ready, taken)

@@ -37,7 +37,7 @@ impl Rings {
         };
         let tenant = Tenant {
             seat: worker as u16,
-            tenure: 1,
+            epoch: 1,
         };
         let (slot, turn, _) = sources.take(&self.shared.words, tenant, true)?;
         Some((slot, turn))

@@ -135,10 +135,10 @@ fn withdrawals_behind_a_request_that_waits_fill_the_ring_and_no_more() {
 fn a_successor_finds_what_was_for_its_predecessor_alone() {
     let exchange = Exchange::create(GEOMETRY).unwrap();
     let mut acceptor = AcceptorSide::take_over(&exchange);
-    let seat = |seat, tenure| SeatSide::new(&exchange, Tenant { seat, tenure }, 1, None);
+    let seat = |seat, epoch| SeatSide::new(&exchange, Tenant { seat, epoch }, 1, None);
     let first = acceptor.submit_to(1, 0, |_| Some(0)).unwrap();
     let second = acceptor.submit_to(1, 0, |_| Some(0)).unwrap();
-    let dead = Tenant { seat: 3, tenure: 1 };
+    let dead = Tenant { seat: 3, epoch: 1 };
     std::mem::forget(seat(3, 1).take().unwrap());
     assert_eq!(acceptor.held_by(|tenant| tenant == dead), [first.slot]);
     acceptor.release(first.slot);
@@ -152,7 +152,7 @@ fn a_successor_finds_what_was_for_its_predecessor_alone() {
 fn an_answer_to_an_earlier_use_of_the_slot_leaves_this_one_alone() {
     let exchange = Exchange::create(GEOMETRY).unwrap();
     let mut acceptor = AcceptorSide::take_over(&exchange);
-    let seat = SeatSide::new(&exchange, Tenant { seat: 0, tenure: 1 }, 1, None);
+    let seat = SeatSide::new(&exchange, Tenant { seat: 0, epoch: 1 }, 1, None);
     let before = acceptor.submit(0, |_| Some(0)).unwrap();
     let taken = seat.take().unwrap();
     acceptor.release(before.slot);

@@ -66,8 +66,8 @@ struct Chair<'x> {
 }
 
 impl<'x> Chair<'x> {
-    fn new(exchange: &'x Exchange, seat: u16, tenure: u16) -> Self {
-        let tenant = Tenant { seat, tenure };
+    fn new(exchange: &'x Exchange, seat: u16, epoch: u16) -> Self {
+        let tenant = Tenant { seat, epoch };
         Self {
             tenant,
             side: SeatSide::new(exchange, tenant, 1, None),
@@ -287,9 +287,9 @@ impl<'x> World<'x> {
     pub(crate) fn kill(&mut self, seat: usize) {
         let Tenant {
             seat: number,
-            tenure,
+            epoch,
         } = self.chairs[seat].tenant;
-        let successor = Chair::new(self.exchange, number, tenure.wrapping_add(1));
+        let successor = Chair::new(self.exchange, number, epoch.wrapping_add(1));
         let Chair {
             tenant,
             side,

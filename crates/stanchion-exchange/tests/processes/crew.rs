@@ -31,7 +31,7 @@ pub(crate) fn fork(work: impl FnOnce() -> i32) -> i32 {
 
 pub(crate) struct Crew {
     exchange: &'static Exchange,
-    /// Each seat's worker and its tenure.
+    /// Each seat's worker and its epoch.
     workers: Vec<(i32, Tenant)>,
     deaths: SignalPipe,
 }
@@ -40,7 +40,7 @@ impl Crew {
     pub(crate) fn hire(exchange: &'static Exchange) -> Self {
         let deaths = SignalPipe::install(&[SIGCHLD]).unwrap();
         let seats = exchange.geometry().seats as u16;
-        let workers = (0..seats).map(|seat| hire(exchange, Tenant { seat, tenure: 1 }));
+        let workers = (0..seats).map(|seat| hire(exchange, Tenant { seat, epoch: 1 }));
         Self {
             exchange,
             workers: workers.collect(),
@@ -67,7 +67,7 @@ impl Crew {
 
     pub(crate) fn replace(&mut self, dead: Tenant) {
         let heir = Tenant {
-            tenure: dead.tenure.wrapping_add(1),
+            epoch: dead.epoch.wrapping_add(1),
             ..dead
         };
         self.exchange.vacate(dead.seat);

@@ -9,7 +9,7 @@ const PER_WORKER: usize = 4;
 
 /// The last workers that have ended. An acceptor frees what a worker had in hand when it hears of
 /// its end; if it dies first, its successor finds the slots taken and must hear of it instead. To
-/// hear of an end twice does no harm: a tenure ends once.
+/// hear of an end twice does no harm: an epoch ends once.
 #[derive(Debug)]
 pub(super) struct Departed {
     workers: VecDeque<WorkerRef>,
@@ -46,15 +46,15 @@ mod tests {
     #[test]
     fn the_departed_are_remembered_up_to_a_bound() {
         let mut departed = Departed::new(1);
-        for tenure in 1..=PER_WORKER as u16 + 1 {
-            let worker = WorkerRef { index: 0, tenure };
+        for epoch in 1..=PER_WORKER as u16 + 1 {
+            let worker = WorkerRef { index: 0, epoch };
             assert_eq!(departed.add(worker), ToAcceptor::WorkerGone(worker));
         }
         // The oldest made room.
-        let tenures = departed.messages().map(|message| match message {
-            ToAcceptor::WorkerGone(worker) => worker.tenure,
+        let epochs = departed.messages().map(|message| match message {
+            ToAcceptor::WorkerGone(worker) => worker.epoch,
             other => panic!("{other:?}"),
         });
-        assert!(tenures.eq(2..=PER_WORKER as u16 + 1));
+        assert!(epochs.eq(2..=PER_WORKER as u16 + 1));
     }
 }

@@ -33,16 +33,16 @@ struct Idler {
 /// A worker has taken and answered so much until now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Work {
-    tenure: u16,
+    epoch: u16,
     served: u64,
     started_us: u64,
 }
 
 impl Work {
     /// `None` if all seats of the worker are busy.
-    fn of(exchange: &Exchange, worker: u16, tenure: u16) -> Option<Self> {
+    fn of(exchange: &Exchange, worker: u16, epoch: u16) -> Option<Self> {
         let mut work = Self {
-            tenure,
+            epoch,
             served: 0,
             started_us: 0,
         };
@@ -119,7 +119,7 @@ impl Loop<'_> {
             for Present { worker, pid, .. } in house.workers.present() {
                 let name = (generation, worker.index);
                 present.push(name);
-                let work = || Work::of(&common.exchange, worker.index, worker.tenure);
+                let work = || Work::of(&common.exchange, worker.index, worker.epoch);
                 let work = waits.then(work).flatten();
                 let Some(seen) = self.idlers.seen(name, work, now_ms) else {
                     continue;
@@ -161,7 +161,7 @@ mod tests {
 
     fn work(served: u64) -> Work {
         Work {
-            tenure: 3,
+            epoch: 3,
             served,
             started_us: served * 10,
         }

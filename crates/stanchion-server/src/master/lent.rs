@@ -176,10 +176,9 @@ impl HouseResources {
     /// Sends the acceptor the doors that are lent.
     pub(super) fn tell_of_lent(&mut self, only: Option<(u32, WorkerRef)>) {
         // The claim of a worker that is gone is about to be dropped.
-        let number_of = |WorkerRef { index, tenure }| {
+        let number_of = |WorkerRef { index, epoch }| {
             let post = self.posts.get(&index);
-            post.and_then(|post| post.number_of(tenure))
-                .unwrap_or(index)
+            post.and_then(|post| post.number_of(epoch)).unwrap_or(index)
         };
         if let Some(acceptor) = &mut self.acceptor {
             for (message, fd) in self.lent.messages(only, number_of) {
@@ -240,9 +239,9 @@ impl Loop<'_> {
         for (&generation, resources) in &mut self.houses {
             let mut houses = self.master.houses();
             let house = houses.find(|house| house.generation == generation);
-            let is_there = |WorkerRef { index, tenure }| {
+            let is_there = |WorkerRef { index, epoch }| {
                 let seated = house.and_then(|house| house.workers.seated.get(&index));
-                seated.is_some_and(|worker| worker.tenure == tenure)
+                seated.is_some_and(|worker| worker.epoch == epoch)
             };
             let is_whole = house.is_none_or(House::has_its_workers);
             let doors = resources.lent.let_go(is_there, is_whole);
@@ -284,8 +283,8 @@ mod tests {
         Bind::parse(text).unwrap()
     }
 
-    fn worker(index: u16, tenure: u16) -> WorkerRef {
-        WorkerRef { index, tenure }
+    fn worker(index: u16, epoch: u16) -> WorkerRef {
+        WorkerRef { index, epoch }
     }
 
     fn claims<L>(lent: &Lent<L>) -> Vec<(u32, Vec<WorkerRef>)> {
@@ -394,7 +393,7 @@ mod tests {
     }
 
     fn event() -> impl Strategy<Value = Event> {
-        let who = || (0..3u16, 0..3u16).prop_map(|(index, tenure)| worker(index, tenure));
+        let who = || (0..3u16, 0..3u16).prop_map(|(index, epoch)| worker(index, epoch));
         prop_oneof![
             (who(), 1..5u16, any::<bool>())
                 .prop_map(|(who, at, opens)| Event::Claim(who, at, opens)),

@@ -80,7 +80,7 @@ mod tests {
 
     fn fork(index: u16) -> ToTemplate {
         ToTemplate::Fork {
-            worker: WorkerRef { index, tenure: 1 },
+            worker: WorkerRef { index, epoch: 1 },
             number: index,
         }
     }

@@ -161,7 +161,7 @@ impl Loop<'_> {
         let known = known.filter(|_| becomes);
         match Channel::pair() {
             Ok((ours, theirs)) => {
-                let post = Post::new(worker.tenure, number, ours, known);
+                let post = Post::new(worker.epoch, number, ours, known);
                 house.posts.insert(worker.index, post);
                 if let Some(link) = &mut house.template {
                     link.outbox.send_with(message, Some(theirs.into()));

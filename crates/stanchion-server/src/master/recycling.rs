@@ -257,7 +257,7 @@ impl Workers {
         // Sent at each look, as another seat of it may be overdue too by now; the acceptor needs it once for each seat.
         let message = ToAcceptor::Overdue {
             seat,
-            tenure: worker.tenure,
+            epoch: worker.epoch,
             ran_ms,
         };
         let generation = self.generation;

@@ -126,7 +126,7 @@ impl<T: serde::Serialize + std::fmt::Debug> Link<T> {
 /// The channel by which one worker reports.
 #[derive(Debug)]
 pub(super) struct Post {
-    tenure: u16,
+    epoch: u16,
     /// The worker's number among those that are wanted, for the log.
     number: u16,
     channel: Channel,
@@ -139,9 +139,9 @@ pub(super) struct Post {
 
 impl Post {
     /// `pid`: the worker's process, if that is known.
-    pub(super) fn new(tenure: u16, number: u16, channel: Channel, pid: Option<i32>) -> Self {
+    pub(super) fn new(epoch: u16, number: u16, channel: Channel, pid: Option<i32>) -> Self {
         Self {
-            tenure,
+            epoch,
             number,
             channel,
             pid,
@@ -150,14 +150,14 @@ impl Post {
         }
     }
 
-    /// The number of the worker of this tenure, if the post is that worker's.
-    pub(super) fn number_of(&self, tenure: u16) -> Option<u16> {
-        (self.tenure == tenure).then_some(self.number)
+    /// The number of the worker of this epoch, if the post is that worker's.
+    pub(super) fn number_of(&self, epoch: u16) -> Option<u16> {
+        (self.epoch == epoch).then_some(self.number)
     }
 
     fn hear(&mut self, (generation, index): (u32, u16), now_ms: u64, heard: &mut Heard<'_>) {
-        let tenure = self.tenure;
-        let worker = WorkerRef { index, tenure };
+        let epoch = self.epoch;
+        let worker = WorkerRef { index, epoch };
         let who = called(self.number, self.pid);
         self.intake.read(now_ms, &self.channel, &who, |said| {
             let Said {

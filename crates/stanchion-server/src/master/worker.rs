@@ -12,7 +12,7 @@ use stanchion_generation::messages::{ToAcceptor, WorkerRef};
 #[derive(Debug)]
 pub(super) struct Worker {
     pub(super) stage: Stage,
-    pub(super) tenure: u16,
+    pub(super) epoch: u16,
     /// Number among the workers wanted, for log, status, metrics, title and hooks. A successor has it from the one it
     /// replaces, though it may sit elsewhere.
     pub(super) number: u16,
@@ -41,10 +41,10 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn asked_for(tenure: u16, (number, nth): (u16, u32), now_ms: u64) -> Self {
+    pub(super) fn asked_for(epoch: u16, (number, nth): (u16, u32), now_ms: u64) -> Self {
         Self {
             stage: Stage::Asked,
-            tenure,
+            epoch,
             number,
             nth,
             asked_ms: now_ms,
@@ -62,8 +62,8 @@ impl Worker {
 
     /// Its reference, if these seats are its.
     pub(super) fn at(&self, index: u16) -> WorkerRef {
-        let tenure = self.tenure;
-        WorkerRef { index, tenure }
+        let epoch = self.epoch;
+        WorkerRef { index, epoch }
     }
 
     /// Whether it counts among those wanted: it is there or on the way, and not about to go.

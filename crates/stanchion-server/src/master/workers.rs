@@ -25,8 +25,8 @@ pub(super) struct Workers {
     pub(super) generation: u32,
     /// By index: those asked for, running, or about to be reaped.
     pub(super) seated: BTreeMap<u16, Worker>,
-    /// The tenure last given for each index. It wraps, long after any process remembers the first.
-    tenures: Vec<u16>,
+    /// The epoch last given for each index. It wraps, long after any process remembers the first.
+    epochs: Vec<u16>,
     /// How many workers have had each number.
     had: BTreeMap<u16, u32>,
     /// When the template was last known to do what it is asked.
@@ -45,7 +45,7 @@ impl Workers {
         Self {
             generation,
             seated: BTreeMap::new(),
-            tenures: vec![0; usize::from(most)],
+            epochs: vec![0; usize::from(most)],
             had: BTreeMap::new(),
             heard_ms: 0,
             departed: Departed::new(most),
@@ -78,7 +78,7 @@ impl Workers {
     pub(super) fn missing(&self, target: u16) -> impl Iterator<Item = u16> {
         let staying = self.seated.values().filter(|worker| worker.is_staying());
         let missing = usize::from(target).saturating_sub(staying.count());
-        (0..self.tenures.len() as u16)
+        (0..self.epochs.len() as u16)
             .filter(|index| !self.seated.contains_key(index))
             .take(missing)
     }
@@ -122,14 +122,14 @@ impl Workers {
     pub(super) fn is_booting(&self, worker: WorkerRef) -> bool {
         let seated = self.seated.get(&worker.index);
         seated.is_some_and(|seated| {
-            seated.tenure == worker.tenure && matches!(seated.stage, Stage::Booting { .. })
+            seated.epoch == worker.epoch && matches!(seated.stage, Stage::Booting { .. })
         })
     }
 
     pub(super) fn entry(&mut self, worker: WorkerRef) -> Option<&mut Worker> {
         self.seated
             .get_mut(&worker.index)
-            .filter(|seated| seated.tenure == worker.tenure)
+            .filter(|seated| seated.epoch == worker.epoch)
     }
 
     // Actions.
@@ -157,13 +157,13 @@ impl Workers {
 
     /// Gives these seats to another process, with the lowest number that is free.
     pub(super) fn seat(&mut self, now_ms: u64, index: u16, stage: Stage) -> (WorkerRef, u16) {
-        let last = &mut self.tenures[usize::from(index)];
-        *last = (*last + 1) % Word::TENURES;
-        let tenure = *last;
+        let last = &mut self.epochs[usize::from(index)];
+        *last = (*last + 1) % Word::EPOCHS;
+        let epoch = *last;
         let number = self.free_number();
         let nth = self.had.entry(number).or_default();
         *nth = nth.saturating_add(1);
-        let mut seated = Worker::asked_for(tenure, (number, *nth), now_ms);
+        let mut seated = Worker::asked_for(epoch, (number, *nth), now_ms);
         seated.stage = stage;
         let worker = seated.at(index);
         self.seated.insert(index, seated);

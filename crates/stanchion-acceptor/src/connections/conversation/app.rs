@@ -41,10 +41,7 @@ impl ScriptedApp {
     pub(super) fn new(requests: &mut Requests) -> Self {
         let mut app = Self {
             common: requests.common,
-            worker: WorkerRef {
-                index: 0,
-                tenure: 0,
-            },
+            worker: WorkerRef { index: 0, epoch: 0 },
             seats: Vec::new(),
             calls: Vec::new(),
             written: 0,
@@ -54,11 +51,11 @@ impl ScriptedApp {
     }
 
     fn sit_down(&mut self, requests: &mut Requests) {
-        self.worker.tenure += 1;
+        self.worker.epoch += 1;
         let exchange = &self.common.exchange;
         let seats = exchange.geometry().seats_of(0).map(|seat| {
-            let tenure = self.worker.tenure;
-            SeatSide::new(exchange, Tenant { seat, tenure }, PID.cast_unsigned(), None)
+            let epoch = self.worker.epoch;
+            SeatSide::new(exchange, Tenant { seat, epoch }, PID.cast_unsigned(), None)
         });
         self.seats = seats.collect();
         let now_us = requests.now_us;

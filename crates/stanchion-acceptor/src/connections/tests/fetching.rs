@@ -12,16 +12,13 @@ use crate::dispatch::outflow::Patience;
 use stanchion_generation::messages::WorkerRef;
 use stanchion_record::{AnswerHead, FilePart, RESPONSE_RING_BYTES};
 
-pub(super) const WORKER: WorkerRef = WorkerRef {
-    index: 0,
-    tenure: 1,
-};
+pub(super) const WORKER: WorkerRef = WorkerRef { index: 0, epoch: 1 };
 pub(super) const LONG_BYTES: usize = 100_000;
 
 pub(super) fn seat(stage: &Stage) -> SeatSide<'static> {
     let tenant = Tenant {
         seat: 0,
-        tenure: WORKER.tenure,
+        epoch: WORKER.epoch,
     };
     SeatSide::new(&stage.requests.common.exchange, tenant, 1, None)
 }

@@ -10,10 +10,7 @@ use stanchion_record::{BodyRecord, RequestBuffer};
 const ASGI: &str = r#"{"interface": "asgi"}"#;
 const EARLY_BYTES: usize = 64 << 10;
 const INFLOW_BYTES: usize = 64 << 10;
-const WORKER: WorkerRef = WorkerRef {
-    index: 0,
-    tenure: 1,
-};
+const WORKER: WorkerRef = WorkerRef { index: 0, epoch: 1 };
 
 fn head(framing: &str) -> String {
     format!("POST / HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n")
@@ -35,7 +32,7 @@ fn stage(settings: &str, said: &str) -> Stage {
 fn taken(stage: &Stage) -> Taken<'static> {
     let tenant = Tenant {
         seat: 0,
-        tenure: WORKER.tenure,
+        epoch: WORKER.epoch,
     };
     let seat = SeatSide::new(&stage.requests.common.exchange, tenant, 1, None);
     let taken = seat.take().expect("the request");

@@ -41,13 +41,13 @@ fn the_template_becomes_the_worker_and_none_stays_beside_it() {
 #[test]
 fn a_worker_that_dies_has_a_successor_that_imports_the_app() {
     let mut tree = serving();
-    for (tenure, pid) in [(2, 12), (3, 13)] {
+    for (epoch, pid) in [(2, 12), (3, 13)] {
         tree.expect_among(reaped(pid - 1, KILLED), "fork template 1");
         tree.play([template_forked(1, Some(pid))]);
-        tree.expect(template_ready(1), &format!("template 1: become 0/{tenure}"));
+        tree.expect(template_ready(1), &format!("template 1: become 0/{epoch}"));
         tree.expect_among(
-            ready(1, 0, tenure),
-            &format!("acceptor 1: ready 0/{tenure}={pid}"),
+            ready(1, 0, epoch),
+            &format!("acceptor 1: ready 0/{epoch}={pid}"),
         );
     }
 }

@@ -235,19 +235,19 @@ fn an_acceptor_that_was_never_ready_ends_the_server() {
 #[test]
 fn workers_that_die_while_booting_are_forked_ever_more_slowly() {
     let mut tree = Tree::loaded_with(Plan { workers: 1, ..PLAN });
-    for (tenure, (failures, wait_ms)) in (1..).zip([(1, 100), (2, 200), (3, 400)]) {
-        tree.play([here(1, 0, tenure, 100)]);
+    for (epoch, (failures, wait_ms)) in (1..).zip([(1, 100), (2, 200), (3, 400)]) {
+        tree.play([here(1, 0, epoch, 100)]);
         tree.expect(
             reaped(100, KILLED),
             &format!(
                 "vacate 1:0
-                 acceptor 1: gone 0/{tenure}
+                 acceptor 1: gone 0/{epoch}
                  news: gone 0=100 boot
                  error: worker 0 (100) was killed by SIGKILL while booting, \
                  failure {failures} in a row; next try in {wait_ms} ms"
             ),
         );
-        tree.expect_tick_after(wait_ms, &format!("template 1: fork 0/{}", tenure + 1));
+        tree.expect_tick_after(wait_ms, &format!("template 1: fork 0/{}", epoch + 1));
     }
     tree.play([here(1, 0, 4, 100)]);
     tree.play([ready(1, 0, 4), reaped(100, LEFT), here(1, 0, 5, 100)]);

@@ -14,21 +14,21 @@ const NEW_ACCEPTOR: &str = "error: the acceptor was killed by SIGKILL; \
      its connections are lost, another one is started\nfork acceptor 1";
 
 #[test]
-fn a_killed_worker_is_replaced_at_once_under_a_new_tenure() {
+fn a_killed_worker_is_replaced_at_once_under_a_new_epoch() {
     let mut tree = Tree::serving();
-    for (tenure, pid) in (1..4).zip(100..) {
+    for (epoch, pid) in (1..4).zip(100..) {
         tree.expect(
             reaped(pid, KILLED),
             &format!(
                 "vacate 1:0
-                 acceptor 1: gone 0/{tenure}
+                 acceptor 1: gone 0/{epoch}
                  news: gone 0={pid} killed
                  warning: worker 0 ({pid}) was killed by SIGKILL
                  template 1: fork 0/{}",
-                tenure + 1
+                epoch + 1
             ),
         );
-        let next = tenure + 1;
+        let next = epoch + 1;
         tree.play([here(1, 0, next, pid + 1), ready(1, 0, next)]);
     }
 }
@@ -191,16 +191,16 @@ fn a_template_that_dies_again_and_again_while_forking_is_started_ever_more_slowl
     let mut tree = Tree::serving();
     tree.play([reaped(100, KILLED)]);
     let mut pid = 11;
-    for (tenure, wait_ms) in [(3, 100), (4, 200), (5, 400)] {
+    for (epoch, wait_ms) in [(3, 100), (4, 200), (5, 400)] {
         let lost = format!(
             "error: the template was killed by SIGKILL while forking; next try in {wait_ms} ms"
         );
         tree.expect(reaped(pid, KILLED), &lost);
-        tree.expect(silent(1, 0, tenure - 1), "");
+        tree.expect(silent(1, 0, epoch - 1), "");
         tree.expect_tick_after(wait_ms, "fork template 1");
         pid += 20;
         tree.play([template_forked(1, Some(pid))]);
-        tree.expect(template_ready(1), &format!("template 1: fork 0/{tenure}"));
+        tree.expect(template_ready(1), &format!("template 1: fork 0/{epoch}"));
     }
     // A template that has forked starts the count again.
     tree.play([here(1, 0, 5, 105), ready(1, 0, 5), reaped(105, LEFT)]);

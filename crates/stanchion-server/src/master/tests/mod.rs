@@ -201,7 +201,7 @@ impl Tree {
         self.play([acceptor_ready(generation), template_ready(generation)]);
     }
 
-    /// So many workers, in their first tenure.
+    /// So many workers, in their first epoch.
     fn fill(&mut self, generation: u32, workers: u16) {
         for index in 0..workers {
             let pid = worker(generation, index);
@@ -354,10 +354,10 @@ fn template_said(generation: u32, said: FromTemplate) -> Event {
     Event::TemplateSaid { generation, said }
 }
 
-fn worker_said(generation: u32, index: u16, tenure: u16, said: FromWorker) -> Event {
+fn worker_said(generation: u32, index: u16, epoch: u16, said: FromWorker) -> Event {
     Event::WorkerSaid {
         generation,
-        worker: WorkerRef { index, tenure },
+        worker: WorkerRef { index, epoch },
         said,
     }
 }
@@ -382,47 +382,47 @@ fn other_interface(generation: u32) -> Event {
     template_said(generation, FromTemplate::OtherInterface)
 }
 
-fn here(generation: u32, index: u16, tenure: u16, pid: i32) -> Event {
+fn here(generation: u32, index: u16, epoch: u16, pid: i32) -> Event {
     Event::WorkerHere {
         generation,
-        worker: WorkerRef { index, tenure },
+        worker: WorkerRef { index, epoch },
         pid,
     }
 }
 
-fn silent(generation: u32, index: u16, tenure: u16) -> Event {
+fn silent(generation: u32, index: u16, epoch: u16) -> Event {
     Event::WorkerSilent {
         generation,
-        worker: WorkerRef { index, tenure },
+        worker: WorkerRef { index, epoch },
     }
 }
 
-fn not_forked(generation: u32, index: u16, tenure: u16) -> Event {
+fn not_forked(generation: u32, index: u16, epoch: u16) -> Event {
     template_said(
         generation,
-        FromTemplate::NotForked(WorkerRef { index, tenure }),
+        FromTemplate::NotForked(WorkerRef { index, epoch }),
     )
 }
 
-fn ready(generation: u32, index: u16, tenure: u16) -> Event {
-    worker_said(generation, index, tenure, FromWorker::Ready)
+fn ready(generation: u32, index: u16, epoch: u16) -> Event {
+    worker_said(generation, index, epoch, FromWorker::Ready)
 }
 
-fn replace(generation: u32, index: u16, tenure: u16) -> Event {
+fn replace(generation: u32, index: u16, epoch: u16) -> Event {
     acceptor_said(
         generation,
-        FromAcceptor::Replace(WorkerRef { index, tenure }),
+        FromAcceptor::Replace(WorkerRef { index, epoch }),
     )
 }
 
-fn due(generation: u32, index: u16, tenure: u16) -> Event {
+fn due(generation: u32, index: u16, epoch: u16) -> Event {
     let (requests, messages) = (1_000, 0);
     let said = FromWorker::Due { requests, messages };
-    worker_said(generation, index, tenure, said)
+    worker_said(generation, index, epoch, said)
 }
 
-fn dumped(generation: u32, index: u16, tenure: u16) -> Event {
-    worker_said(generation, index, tenure, FromWorker::Dumped)
+fn dumped(generation: u32, index: u16, epoch: u16) -> Event {
+    worker_said(generation, index, epoch, FromWorker::Dumped)
 }
 
 fn changed(generation: u32) -> Event {
@@ -451,7 +451,7 @@ fn memory(generation: u32, worker: u16, megabytes: u64) -> Event {
     }
 }
 
-/// An action in short; a worker is written as index/tenure=pid, or with its house as 1:index.
+/// An action in short; a worker is written as index/epoch=pid, or with its house as 1:index.
 fn line(action: &Action) -> String {
     match action {
         Action::BuildHouse { generation } => format!("build {generation}"),
@@ -522,8 +522,8 @@ fn line(action: &Action) -> String {
     }
 }
 
-fn short(WorkerRef { index, tenure }: WorkerRef) -> String {
-    format!("{index}/{tenure}")
+fn short(WorkerRef { index, epoch }: WorkerRef) -> String {
+    format!("{index}/{epoch}")
 }
 
 /// Its number, if its index is another one.
@@ -552,9 +552,9 @@ fn to_acceptor(message: &ToAcceptor) -> String {
         ToAcceptor::WorkerGone(worker) => format!("gone {}", short(*worker)),
         ToAcceptor::Overdue {
             seat,
-            tenure,
+            epoch,
             ran_ms,
-        } => format!("overdue seat {seat}/{tenure} {ran_ms}"),
+        } => format!("overdue seat {seat}/{epoch} {ran_ms}"),
         ToAcceptor::LoopStuck(worker) => format!("loop stuck {}", short(*worker)),
         ToAcceptor::Reopen => "reopen".to_owned(),
         ToAcceptor::Drain { timeout_ms } => format!("drain {timeout_ms}"),

@@ -74,7 +74,7 @@ struct World {
     children: BTreeMap<i32, Child>,
     /// Channels that were found to have ended.
     silent: VecDeque<Event>,
-    /// By house and index: the tenure whose channel the master holds.
+    /// By house and index: the epoch whose channel the master holds.
     posts: BTreeMap<(u32, u16), u16>,
     /// Ended, and not reaped.
     zombies: VecDeque<(i32, Exit)>,
@@ -91,10 +91,10 @@ struct World {
     last_pid: i32,
     refuse_next: bool,
     exits: Vec<i32>,
-    /// By house and index: the tenure asked for last, unless it is over; and whether it was
+    /// By house and index: the epoch asked for last, unless it is over; and whether it was
     /// reported.
     seated: BTreeMap<(u32, u16), (u16, bool)>,
-    tenures: BTreeMap<(u32, u16), u16>,
+    epochs: BTreeMap<(u32, u16), u16>,
     /// Workers that may have held requests and have been reaped, but whose end no acceptor has heard of.
     owed: BTreeSet<(u32, WorkerRef)>,
     served: BTreeMap<i32, (u32, WorkerRef)>,
@@ -138,7 +138,7 @@ impl World {
             refuse_next: false,
             exits: Vec::new(),
             seated: BTreeMap::new(),
-            tenures: BTreeMap::new(),
+            epochs: BTreeMap::new(),
             owed: BTreeSet::new(),
             served: BTreeMap::new(),
             last_client: 0,
@@ -232,7 +232,7 @@ impl World {
     fn note_fork(&mut self, generation: u32, worker: WorkerRef, lives: bool) {
         let who = (generation, worker.index);
         if let Some((seated, known)) = self.seated.get_mut(&who)
-            && *seated == worker.tenure
+            && *seated == worker.epoch
         {
             *known |= lives;
             if !*known {
@@ -497,17 +497,17 @@ impl World {
             ToTemplate::GoOver | ToTemplate::Reopen => return,
         };
         self.others = 0;
-        let WorkerRef { index, tenure } = worker;
+        let WorkerRef { index, epoch } = worker;
         let who = (generation, index);
-        let last = self.tenures.insert(who, tenure);
+        let last = self.epochs.insert(who, epoch);
         assert!(
-            last.is_none_or(|last| last < tenure),
-            "{who:?}/{tenure} after {last:?}"
+            last.is_none_or(|last| last < epoch),
+            "{who:?}/{epoch} after {last:?}"
         );
-        let earlier = self.seated.insert(who, (tenure, becomes));
+        let earlier = self.seated.insert(who, (epoch, becomes));
         assert_eq!(earlier, None, "{who:?} was asked for and may still come");
         self.close_post(who);
-        self.posts.insert(who, tenure);
+        self.posts.insert(who, epoch);
         let is_for_one = !self.plan_of(generation).keeps_template;
         if let Some(pid) = self.template(generation)
             && let Some(child) = self.children.get_mut(&pid)
@@ -527,7 +527,7 @@ impl World {
             }
         } else {
             // A dead template does not read it.
-            self.silent.push_back(silent(generation, index, tenure));
+            self.silent.push_back(silent(generation, index, epoch));
         }
     }
 
@@ -554,14 +554,14 @@ impl World {
     /// The process that had a worker's end of its channel is gone.
     fn end_channel(&mut self, house: u32, worker: WorkerRef) {
         if self.holds_post(house, worker) {
-            let silent = silent(house, worker.index, worker.tenure);
+            let silent = silent(house, worker.index, worker.epoch);
             self.silent.push_back(silent);
         }
     }
 
     /// Whether the master holds this worker's channel.
     fn holds_post(&self, house: u32, worker: WorkerRef) -> bool {
-        self.posts.get(&(house, worker.index)) == Some(&worker.tenure)
+        self.posts.get(&(house, worker.index)) == Some(&worker.epoch)
     }
 
     fn kill(&mut self, pid: i32, signal: i32) {
@@ -660,7 +660,7 @@ impl World {
         };
         let house = child.house;
         if let Role::Worker {
-            worker: worker @ WorkerRef { index, tenure },
+            worker: worker @ WorkerRef { index, epoch },
             ref mut here,
             ..
         } = child.role
@@ -668,7 +668,7 @@ impl World {
         {
             if self.holds_post(house, worker) {
                 self.reports
-                    .push_back(super::here(house, index, tenure, pid));
+                    .push_back(super::here(house, index, epoch, pid));
             } else {
                 // The master does not hold its channel any more.
                 self.die(pid, Exit::Code(3));
@@ -697,7 +697,7 @@ impl World {
                 Role::Template { .. } => template_ready(house),
                 Role::Worker { worker, .. } => {
                     self.served.insert(pid, (house, worker));
-                    ready(house, worker.index, worker.tenure)
+                    ready(house, worker.index, worker.epoch)
                 }
                 Role::Scribe => Event::ScribeSaid {
                     generation: house,
@@ -723,15 +723,15 @@ impl World {
         match &mut child.role {
             Role::Worker { worker, asked, .. } if *asked => {
                 *asked = false;
-                let stacks = dumped(house, worker.index, worker.tenure);
+                let stacks = dumped(house, worker.index, worker.epoch);
                 self.reports.push_back(stacks);
             }
             Role::Template {
                 orders, unreported, ..
             } => {
                 let reports = orders.is_empty() || choice.is_multiple_of(2);
-                if reports && let Some(WorkerRef { index, tenure }) = unreported.pop_front() {
-                    self.reports.push_back(not_forked(house, index, tenure));
+                if reports && let Some(WorkerRef { index, epoch }) = unreported.pop_front() {
+                    self.reports.push_back(not_forked(house, index, epoch));
                 } else if let Some(worker) = orders.pop_front() {
                     self.fork_worker(pid, worker);
                 } else {
@@ -753,12 +753,12 @@ impl World {
             Role::Template { waits: true, .. } => None,
             Role::Template { .. } => Some(other_interface(child.house)),
             Role::Worker {
-                worker: worker @ WorkerRef { index, tenure },
+                worker: worker @ WorkerRef { index, epoch },
                 here: true,
                 ..
             } if self.holds_post(child.house, worker) => {
                 let said = FromWorker::OtherInterface;
-                Some(worker_said(child.house, index, tenure, said))
+                Some(worker_said(child.house, index, epoch, said))
             }
             _ => None,
         }
@@ -859,18 +859,18 @@ impl World {
     fn trouble(&mut self, kind: Choice, detail: Choice) {
         let house = self.any_house(detail);
         let worker = detail / 8 % WORKERS_MAX;
-        let tenure = self.tenures.get(&(house, worker)).copied().unwrap_or(1);
+        let epoch = self.epochs.get(&(house, worker)).copied().unwrap_or(1);
         match kind {
             53 => {
                 let others = detail.is_multiple_of(2);
                 self.commands.push(overdue(house, worker, others));
             }
-            54 => self.reports.push_back(replace(house, worker, tenure)),
+            54 => self.reports.push_back(replace(house, worker, epoch)),
             55 if detail.is_multiple_of(2) => {
-                self.reports.push_back(due(house, worker, tenure));
+                self.reports.push_back(due(house, worker, epoch));
             }
             55 => {
-                let told = worker_said(house, worker, tenure, FromWorker::Terminated);
+                let told = worker_said(house, worker, epoch, FromWorker::Terminated);
                 self.reports.push_back(told);
             }
             _ => {

@@ -160,7 +160,7 @@ fn when_fewer_are_wanted_no_successor_is_waited_for() {
 }
 
 #[test]
-fn what_a_worker_of_another_tenure_said_or_one_that_leaves_means_nothing() {
+fn what_a_worker_of_another_epoch_said_or_one_that_leaves_means_nothing() {
     let mut tree = Tree::serving();
     tree.expect(due(1, 0, 2), "");
     tree.play([signal(SIGTTOU)]);

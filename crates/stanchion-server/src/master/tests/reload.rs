@@ -213,9 +213,9 @@ fn whoever_asked_is_told_why_the_app_cannot_be_loaded() {
 #[test]
 fn who_has_loaded_the_app_does_not_say_why_it_cannot_be_loaded() {
     let cannot_load = || "it imports 'nonsuch'".to_owned();
-    let worker_lies = |index, tenure| {
+    let worker_lies = |index, epoch| {
         let reason = cannot_load();
-        worker_said(2, index, tenure, FromWorker::CannotLoad { reason })
+        worker_said(2, index, epoch, FromWorker::CannotLoad { reason })
     };
     let reason = cannot_load();
     let template_lies = template_said(2, FromTemplate::CannotLoad { reason });
@@ -517,7 +517,7 @@ fn a_fourth_house_on_its_way_out_is_waited_for() {
 }
 
 #[test]
-fn tenures_and_indices_of_two_houses_have_nothing_to_do_with_each_other() {
+fn epochs_and_indices_of_two_houses_have_nothing_to_do_with_each_other() {
     let mut tree = Tree::retiring();
     tree.expect_among(
         reaped(200, KILLED),

@@ -32,6 +32,11 @@ pub const QUICK_S_MAX: u32 = 5;
 /// enough: it may come just before the thread begins to wait, or to another thread.
 const NUDGE_MS: u32 = 100;
 
+/// The least time from one look for the superior to the next.
+const LOOK_AGAIN_US: u64 = 500_000;
+/// When the process last looked.
+static LOOKED_US: AtomicU64 = AtomicU64::new(0);
+
 /// The bits of the requests.
 static ASKED: AtomicU32 = AtomicU32::new(0);
 /// The word on which this process's seats sleep.
@@ -119,8 +124,17 @@ extern "C" fn on_cont(signal: libc::c_int) {
 }
 
 /// Whether the superior has ended. A thread that waits looks, since the app may have blocked SIGCONT, or have set a handler of its
-/// own.
+/// own. The kernel is asked twice a second at most: a thread may wait after each request.
 pub fn is_orphaned() -> bool {
+    let now_us = clock::monotonic_us();
+    if now_us.saturating_sub(LOOKED_US.load(Ordering::Relaxed)) < LOOK_AGAIN_US {
+        return false;
+    }
+    LOOKED_US.store(now_us, Ordering::Relaxed);
+    has_no_superior()
+}
+
+fn has_no_superior() -> bool {
     superior().is_some_and(Superior::is_gone)
         && OWNER.load(Ordering::Relaxed) == crate::process::pid()
 }
@@ -336,7 +350,7 @@ mod tests {
         };
         let (this, parent) = (crate::process::pid(), crate::process::parent_pid());
         assert_eq!(raised(this), LEAVE, "no parent is there to decide");
-        assert!(is_orphaned());
+        assert!(has_no_superior());
         assert!(matches!(ours.receive(), Ok(Received::Nothing)));
         assert_eq!(raised(parent), 0, "the superior decides");
         let heard = ours.receive().expect("heard");
@@ -344,7 +358,7 @@ mod tests {
         // SAFETY: as above.
         unsafe { libc::raise(SIGCONT) };
         assert_eq!(word().load(Ordering::Acquire), 0, "the parent is there");
-        assert!(!is_orphaned());
+        assert!(!has_no_superior());
         drop(ours);
         assert_eq!(raised(parent), LEAVE, "no process reads the report");
     }

@@ -1,5 +1,6 @@
 """Commands that people type, and that their scripts use, by habit: they do the same under gunicorn and here."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -45,7 +46,11 @@ def test_kill_by_the_pid_file(serve: Serve, gate: Gate, tmp_path: Path, kind: Ki
 
 def count_of_workers(master: int, kind: Kind) -> int:
     """Children of the master, but for those that are none here."""
-    children = [process.name() for process in psutil.Process(master).children()]
+    children = []
+    for process in psutil.Process(master).children():
+        # It may leave meanwhile.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            children.append(process.name())
     return children.count("stanchion-work") if kind is STANCHION else len(children)
 
 

@@ -22,10 +22,13 @@ PROGRAM = """\
 import stanchion
 from computes import app
 
-stanchion.run(app, host="127.0.0.1", port=0)
+stanchion.run(app, host="127.0.0.1", port=0, limit_max_requests=1_000_000)
 """
+"""With a limit a template stays beside a single worker."""
 CONFIG = """\
 from computes import app, matrix
+
+max_requests = 1_000_000
 
 
 def {hook}(server):

@@ -40,7 +40,7 @@ def test_a_loop_that_spins_ends_with_its_stack_in_the_log_and_is_replaced(serve:
         gone(before.pid, within_s=100)
         assert wire.closed()
     functions = server.log.wait(r"has taken more than 2 s of CPU time, .* where it was: (.*)", mark)[1].split(" < ")
-    assert any(name.startswith("stanchion_server::acceptor::") for name in functions), functions
+    assert any(name.startswith("stanchion_acceptor::") for name in functions), functions
     server.log.wait("its connections are lost, another one is started", mark)
     with server.connect() as wire:
         assert wire.get("/").status == 200

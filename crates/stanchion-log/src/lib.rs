@@ -1,6 +1,7 @@
 //! The error log, shared by every process of the tree: one line an event, one write(2) a line. No
-//! process waits for who reads it: the acceptor has threads for that ([`queue`]), the others drop
-//! what does not go ([`outlet`]). Beside it the rest of what a process says about itself: `StatsD`, panics, exit codes, cures.
+//! process waits for a slow reader of the log: the acceptor has threads that write ([`queue`]), and the other processes drop
+//! lines that cannot be written at once ([`outlet`]). The crate also has the rest of what a process says about itself:
+//! `StatsD`, panics, exit codes, and cures, an operator's next steps after an error ([`cure`]).
 //!
 //! This crate knows settings and the kernel, and nothing of requests, workers or the acceptor.
 
@@ -73,14 +74,14 @@ struct ErrorLog {
     captures: AtomicBool,
     /// In the acceptor: what stands before each outlet.
     queues: OnceLock<Vec<Queue>>,
-    /// Standard error as it was at the start, unless the log is that: it gets a line about a log that cannot be written.
+    /// Standard error as it was at the start, unless it is the log itself: a line about a log that cannot be written goes there.
     standard_error: Option<LogFile>,
     /// Lines that any process has dropped and no acceptor has counted yet.
     dropped: OnceLock<SharedCounts>,
 }
 
-/// The way to the scribe. Only a process that has no thread beside its own changes it, so no fork finds the lock taken
-/// for that.
+/// The way to the scribe. A process changes it only while it has a single thread, so that no fork copies a lock that a change
+/// holds.
 #[derive(Clone, Debug)]
 struct Scribe {
     direct: Arc<Direct>,
@@ -100,7 +101,7 @@ pub fn start(settings: &Settings) -> io::Result<()> {
     })?;
     let journal = file.is_journal();
     let standard_error = match file.path() {
-        // A standard error that is closed hears nothing.
+        // No line can go to a standard error that is closed.
         Some(_) => LogFile::open(Path::new("-"), io::stderr().as_fd()).ok(),
         None => None,
     };
@@ -166,7 +167,7 @@ fn set_scribe(scribe: Option<Scribe>) {
     }
 }
 
-/// In a newborn process: the parent reports the lines that it has dropped.
+/// In a newborn process: forgets the lines that the parent has dropped, since the parent reports them.
 pub fn begin_anew() {
     if let Some(log) = ERROR_LOG.get() {
         log.each_direct(Direct::begin_anew);
@@ -208,8 +209,8 @@ pub fn write_by_thread() -> io::Result<()> {
     Ok(())
 }
 
-/// The last thing that a process does: writes what waits, if it has threads for that, within a bound, and says what was
-/// dropped.
+/// The last thing that a process does: writes the lines that wait, if it has threads for that, for a limited time, and
+/// reports how many were dropped.
 pub fn finish() {
     let Some(log) = ERROR_LOG.get() else { return };
     log.queues
@@ -312,8 +313,8 @@ impl ErrorLog {
         }
     }
 
-    /// The outlets that no thread stands before. With a scribe the file is one in any process: what goes there is
-    /// trouble with the scribe.
+    /// The outlets to which this process writes without a thread. With a scribe the file is one of them in any process: only
+    /// reports of trouble with the scribe go there.
     fn unqueued(&self) -> &[Direct] {
         match self.queues.get() {
             None => &self.outlets,

@@ -204,7 +204,7 @@ impl Direct {
         }
     }
 
-    /// In a newborn process: the parent reports the lines that it has dropped.
+    /// In a newborn process: forgets the lines that the parent has dropped, since the parent reports them.
     pub(super) fn begin_anew(&self) {
         self.dropped.store(0, Ordering::Relaxed);
         self.trouble.forget();

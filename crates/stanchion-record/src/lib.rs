@@ -8,9 +8,9 @@
 //! message   kind │ length │ bytes
 //! ```
 //!
-//! Numbers are little-endian. The worker reads what the acceptor wrote and the other way round, both of
-//! one build, so there is no version; but each checks every length, since a worker's memory is the app's
-//! to spoil, and a worker can write to all of the exchange.
+//! Numbers are little-endian. Acceptor and worker read each other's records. Both are of one build, so a record has no
+//! version. But each side checks every length: the app's native code may spoil the worker's memory, and a worker can write to
+//! all of the exchange.
 //!
 //! This crate reads and writes bytes that its caller hands it. It does no I/O and decides nothing.
 

@@ -447,8 +447,9 @@ impl Settings {
         self.preload_app && !self.is_gevent()
     }
 
-    /// Whether a template stays also beside a single worker, with which it shares no more than that has left as it was: if it
-    /// looks at files, if the operator wants the app preloaded, or if limits have it fork again and again.
+    /// Whether a template stays even beside a single worker, although it shares with that worker only pages to which neither
+    /// has written. It stays if it looks for changed files, if the operator has asked for preloading, or if limits have it fork
+    /// again and again.
     pub fn keeps_template(&self) -> bool {
         let has_limits =
             self.max_requests > 0 || self.max_memory > 0 || !self.max_lifetime.duration().is_zero();

@@ -57,7 +57,7 @@ pub use syslog::{Facility, SyslogAddress};
 pub use table::{UMASK, kept_by_a_reload};
 pub use tls::{HttpsPort, OldestTls};
 
-/// Why settings could not be made of what was given.
+/// The reason why the given values are no valid settings.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// The text is not the JSON that the caller promised: a fault of the program, not of the user.

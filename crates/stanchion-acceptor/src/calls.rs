@@ -40,6 +40,7 @@ const NEEDED: [(&str, Call); 5] = [
 /// nothing else. A machine that has just started may have no random bytes yet (EAGAIN); the code that needs them waits for
 /// them.
 ///
+/// # Errors
 /// The first call that the kernel refuses, by its name.
 pub(super) fn try_on(no_socket: &impl AsFd) -> io::Result<()> {
     for (name, call) in NEEDED {

@@ -70,6 +70,7 @@ impl TicketKeeper {
 
 /// The TLS configuration and its certificates; `None` without TLS.
 ///
+/// # Errors
 /// A mistake of the operator's: the file that cannot be used, and why.
 pub(super) fn config(common: &Common) -> Result<Option<(Config, Vec<ServedCertificate>)>, String> {
     common.key_files.take().config(&common.settings)

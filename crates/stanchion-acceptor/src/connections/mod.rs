@@ -76,11 +76,12 @@ const SHED_MAX: usize = 32;
 /// How many connections that have used up their turn go on in one turn of the loop, at most.
 const BEHIND_MAX: usize = 16;
 
-/// Wasteful connections go on for so long, one after the other; what one does in its turn comes on top ([`Transport`]).
+/// The loop drives wasteful connections for so long, one after the other. The last of them may use up its turn, which comes on
+/// top ([`Transport`]).
 ///
 /// [`Transport`]: transport::Transport
 const WASTE_US_MAX: u64 = 100;
-/// Then they rest for so long: however many they are, they take about a sixth of the acceptor's time.
+/// Then wasteful connections rest for so long: however many there are, they take between a seventh and a quarter of its time.
 const WASTE_REST_US: u64 = 600;
 
 /// All connections of one audience.
@@ -145,6 +146,7 @@ impl Connections {
 
     /// Adds a connection.
     ///
+    /// # Errors
     /// The kernel cannot watch the connection, and it is closed.
     pub(crate) fn add(
         &mut self,

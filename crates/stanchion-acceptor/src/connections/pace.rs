@@ -13,8 +13,8 @@ const DRIP_AFTER_US: u64 = 1_000_000;
 /// The longest time between two looks at a head that drips.
 const DOZE_US_MAX: u64 = 5_000_000;
 
-/// How long to wait until the next look at a head that drips, of which so many bytes have come in that time: at most half as
-/// long as it took so far, which its sender will hardly notice.
+/// How long to wait until the next look at a head of which `bytes` have come in `took_us`; `None` if it does not drip. The wait is
+/// at most half as long as the head took so far, which its sender will hardly notice.
 pub(super) fn doze_us(bytes: u64, took_us: u64) -> Option<u64> {
     let drips = took_us >= DRIP_AFTER_US && bytes * 1_000_000 < DRIP_BYTES_PER_S * took_us;
     drips.then(|| (took_us / 2).min(DOZE_US_MAX))

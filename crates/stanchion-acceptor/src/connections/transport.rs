@@ -269,6 +269,7 @@ impl Transport {
 
     /// Reads so many bytes, which [`Self::peek`] has found.
     ///
+    /// # Errors
     /// They are not there any more, which no kernel does.
     pub(super) fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         let wanted = buffer.len();

@@ -1,12 +1,15 @@
-//! A connection's turns: whether others go first, and whether its client keeps the acceptor busy with bytes that carry nothing.
+//! The turns of one connection: whether the connection stands behind others, and whether it is wasteful, since its client keeps
+//! the acceptor busy with bytes that carry nothing (PINGs, windows of a byte, fragments of a byte).
 
-/// Bytes of this kind that a connection may be ahead of what it has carried before it is wasteful.
+/// A connection is wasteful once it has wasted more bytes than this: bytes of frames for which neither the bytes that they
+/// carried nor time have paid.
 const WASTE_BYTES_MAX: u64 = 8 << 10;
-/// Each second forgives so many of them: the PINGs of a connection that is kept open.
+/// Each second pays for so many bytes, so that a connection may be kept open by PINGs.
 const FORGIVEN_BYTES_PER_S: u64 = 1 << 10;
-/// A byte of a body, an answer or a message pays for so many: frames of a few bytes carry enough, and frames of one byte do not.
+/// A byte of a body, an answer or a message pays for so many bytes of frames: frames of a few bytes carry enough, and frames of
+/// one byte do not.
 const TIMES: u64 = 4;
-/// A whole request or message pays for so many besides.
+/// A whole request or message pays for so many bytes besides.
 pub(super) const WHOLE_BYTES: u64 = 256;
 
 /// The turns of one connection.
@@ -41,7 +44,7 @@ mod tests {
 
     const S: u64 = 1_000_000;
 
-    /// Whether so many frames in a second are wasteful, each of so many bytes, which carries so many.
+    /// Whether so many frames in a second are wasteful. Each has `came` bytes, and carries `carried` of a body or message.
     fn is_wasteful(frames: u64, came: u64, carried: u64, whole_bytes: u64) -> bool {
         let mut turns = Turns::default();
         turns.count(0, 0, 0, 7 * S);

@@ -329,7 +329,7 @@ mod tests {
 
     const NOW_US: u64 = 1_000_000;
 
-    /// A accept thread that accepts at no door yet.
+    /// An accept thread that accepts at no door yet.
     fn accept_thread() -> Rc<AcceptThread> {
         Rc::new(AcceptThread::start(4_000).unwrap())
     }

@@ -181,7 +181,7 @@ fn its_thread_ends_with_it() {
     until(|| shared.strong_count() == 0, "it has ended");
 }
 
-/// The state of a accept thread whose thread does not run: it may accept at a TCP door with a queue of 16.
+/// The state of an accept thread that does not run: it may accept at a TCP door with a queue of 16.
 fn at_a_tcp_door() -> (Shared, SocketAddr) {
     let shared = Shared::new(4_000).unwrap();
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();

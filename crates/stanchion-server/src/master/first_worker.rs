@@ -1,6 +1,9 @@
-//! The process that has imported the app, the template, becomes a worker itself, so that nothing is imported in vain: the first one
-//! where the import has left what no fork brings to workers, and another template forks the others, which import the app each for
-//! itself; or the only one, which would share with a template no more than it has left as it was.
+//! The template, which has imported the app, becomes a worker itself, in two cases:
+//!
+//! - The import has left something that workers cannot get from a fork. The template becomes the first worker, so that its import is
+//!   not wasted. Another template then forks the other workers, each of which imports the app for itself.
+//! - One worker is wanted, and no setting keeps a template beside it. The two would share only pages to which neither has written, so
+//!   the template becomes the only worker, and no template stays.
 
 use super::event::Action;
 use super::house::House;
@@ -9,7 +12,7 @@ use super::workers::Workers;
 use stanchion_generation::messages::ToTemplate;
 
 impl House {
-    /// Whether the template is to be the only worker, and none stays beside that.
+    /// Whether the template is to become the only worker, and no template stays beside it.
     fn is_for_one(&self) -> bool {
         self.target == 1 && !self.plan.keeps_template
     }
@@ -19,17 +22,17 @@ impl House {
         !self.is_for_one() || self.workers.missing(self.target).next().is_some()
     }
 
-    /// Has a template run, or leave.
+    /// Has a template run if there is work for it, and leave otherwise.
     pub(super) fn keep_template(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         if !self.needs_template() {
             self.template.leave(actions);
         } else if self.scribe.has_been_ready() {
-            // One process, the scribe, finds out whether the settings of logging are any good, and reports it, before the template starts.
+            // The scribe starts first: it finds out whether the settings of logging work, so that only one process reports that they do not.
             self.template.keep(now_ms, actions);
         }
     }
 
-    /// Asks the template, which is ready, for the workers that are missing, or has it become the only one.
+    /// Asks the template, which is ready, to fork the workers that are missing, or to become the only worker.
     pub(super) fn have_missing_workers(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         if !self.is_for_one() {
             self.workers.fork_missing(now_ms, self.target, actions);
@@ -40,7 +43,8 @@ impl House {
         }
     }
 
-    /// The template has the app for itself alone: its process is a worker, if one is wanted.
+    /// The template's import has left something that workers cannot get from a fork: the template becomes a worker if one is missing,
+    /// and leaves otherwise.
     pub(super) fn on_not_for_workers(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         let Some(pid) = self.template.on_not_for_workers() else {
             return;
@@ -54,7 +58,7 @@ impl House {
 }
 
 impl Workers {
-    /// The template's process is to be one of those that are missing. False if none is, or if it is too early for another try.
+    /// Has the template become one of the missing workers. False if no worker is missing, or if it is too early for another try.
     fn has_one(&mut self, now_ms: u64, target: u16, pid: i32, actions: &mut Vec<Action>) -> bool {
         let missing = self.missing(target).next();
         let Some(index) = missing.filter(|_| self.may_try(now_ms)) else {

@@ -340,7 +340,7 @@ mod tests {
             Ok(None),
             "no news"
         );
-        // 0 is recycled by 2, which sits elsewhere and asks before 0 is gone.
+        // 0 is recycled: its successor 2 sits elsewhere, and asks before 0 is gone.
         let tried = lent.claim(worker(2, 1), &bind(":90?backlog=7"), None);
         assert_eq!(tried, Ok(Some(FIRST)));
         assert_eq!(lent.at(&bind(":90").address), Some(&'a'));

@@ -367,7 +367,7 @@ impl Workers {
         None
     }
 
-    /// Has a worker write its stacks down and then killed; it takes no further request.
+    /// Has a worker write its stacks down, and then has it killed; the worker takes no further request.
     fn condemn(
         &mut self,
         now_ms: u64,
@@ -417,7 +417,8 @@ impl Workers {
         }
     }
 
-    /// Has a condemned worker whose time is up run its hooks and leave, once. False if it has had its time for that, or gets none.
+    /// Sends ABRT to a condemned worker whose time is up, so that it runs its hooks and leaves. False if it is not due: the worker has had
+    /// ABRT already, or is killed without it.
     pub(super) fn abort(worker: &mut Worker, now_ms: u64, actions: &mut Vec<Action>) -> bool {
         let is_up = |deadline_ms| now_ms >= deadline_ms;
         if let Stage::Leaving { pid, deadline_ms } = &mut worker.stage

@@ -195,7 +195,7 @@ def free_port_below_1024() -> int:
 
 @as_root
 def test_another_process_of_the_same_user_cannot_look_into_the_acceptor(start: Start) -> None:
-    """A worker could do the same: it has the same user, and no capabilities."""
+    """The process that looks can do as much as a worker could: it has the same user, and no capabilities."""
     server = start(prefix=as_nobody())
     found = {process.name(): process.pid for process in server.processes()}
     looks = "import sys; open(f'/proc/{sys.argv[1]}/mem', 'rb')"

@@ -124,7 +124,7 @@ impl<'x> Inbox<'x> {
         self.head.beat_us.store(now_us, Ordering::Relaxed);
     }
 
-    /// For the loop: shows that it turns no more, and intends so.
+    /// For the loop: shows that it has stopped turning on purpose, so that it does not count as late.
     pub fn rest(&self) {
         self.head.beat_us.store(0, Ordering::Relaxed);
     }

@@ -106,7 +106,7 @@ impl Puller {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the requests look whose slots have news.
+    /// Has each request look whose slot has news.
     fn look(&self, py: Python<'_>) {
         let mut slots = Vec::new();
         self.inbox.sweep(|slot| slots.push(slot));

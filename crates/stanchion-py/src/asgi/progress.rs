@@ -44,7 +44,7 @@ pub(super) struct Progress {
     /// The app's task has ended, but pieces that it has sent wait for room.
     pub(super) is_left: bool,
     pub(super) receivers: Waiters,
-    /// Tasks that may send nothing before the pieces are written for which [`Self::give_up_waiting`] was called.
+    /// Tasks that wait with their messages until the pieces that were given up ([`Self::give_up_waiting`]) are written.
     pub(super) senders: Waiters,
     /// Pieces of the answer for which there was no room, oldest first.
     pending: VecDeque<Pending>,

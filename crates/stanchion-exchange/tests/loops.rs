@@ -29,7 +29,7 @@ fn submit(side: &mut AcceptorSide<'_>) -> u32 {
     side.submit(0, |_| Some(0)).unwrap().slot
 }
 
-/// Whether the loop was woken since the last call of this.
+/// Whether the loop was woken since this function was last called.
 fn is_woken(inbox: &Inbox<'_>) -> bool {
     inbox.silence()
 }

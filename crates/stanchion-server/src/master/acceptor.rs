@@ -1,4 +1,4 @@
-//! The acceptor of a house. There is one at a time, and as long as the house is made ready or serves the master forks another one if it ends.
+//! The acceptor of a house. There is one at a time. If it ends while the house is made ready or serves, the master forks another one.
 
 use stanchion_sys::process::Exit;
 use stanchion_sys::signal::SIGKILL;

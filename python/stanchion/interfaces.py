@@ -91,8 +91,8 @@ def is_coroutine_function(app: object) -> bool:
 
 
 def _is_marked(app: object) -> bool:
-    """Whether a mark says that the app is a coroutine function though its code is none, such as a plain function that returns
-    an awaitable. `inspect.markcoroutinefunction` sets that mark, or asgiref's function for Pythons before 3.12.
+    """Whether a mark says that the app is a coroutine function though its code is none, such as a plain function that
+    returns an awaitable. `inspect.markcoroutinefunction` sets that mark, or asgiref's function for Pythons before 3.12.
     """
     # It may be a method.
     app = getattr(app, "__func__", app)

@@ -224,7 +224,7 @@ def test_a_request_is_not_overdue_for_time_in_which_the_server_was_frozen(
         wire.send(b"GET /wait HTTP/1.1\r\nHost: shop\r\n\r\n")
         gate.announcement()
         with frozen(before):
-            # The server measures by the kernel's clock how long it stood, and a test cannot set that clock forward: so wait.
+            # The server measures by the kernel's clock how long it stood, which no test sets forward: so wait.
             time.sleep(FROZEN_S)
         # The master answers what comes in a turn, and looks at deadlines in each.
         assert all(counts.status() for _ in range(2))

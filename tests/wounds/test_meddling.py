@@ -1,4 +1,4 @@
-"""A worker neither changes another worker's answers by sending files, nor reads them in shared memory."""
+"""A worker cannot change another's answer by sending files, and finds no finished request in shared memory."""
 
 import secrets
 from collections.abc import Iterator

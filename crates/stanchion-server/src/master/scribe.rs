@@ -31,7 +31,7 @@ pub(super) struct Scribe {
     reason: Option<String>,
     /// When the last one was ready.
     ready_ms: u64,
-    /// When the log names the scribe that sets logging up; `None` if it has.
+    /// When the log is to say that the scribe still sets logging up; `None` if it has said so, or need not.
     slow_at_ms: Option<u64>,
 }
 

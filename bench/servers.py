@@ -44,7 +44,7 @@ class Launch:
     preload: bool = False
     # The file to which the master writes its pid; empty if the case does not need it.
     pidfile: str = ""
-    # uWSGI's backlog: it refuses to start where the kernel has less. The others get the kernel's limit.
+    # uWSGI's backlog at listen(2): it refuses to start where the kernel has less. The others get the kernel's limit.
     backlog: int = 1024
     # Flags that only stanchion has.
     own: tuple[str, ...] = ()

@@ -98,7 +98,7 @@ HTTP_PARSERS: dict[str, tuple[str, ...]] = {
     "hyper_util": ("crates/stanchion-acceptor/src/observers/spans/",),
     "tokio": (
         "crates/stanchion-acceptor/src/observers/spans/",
-        "crates/stanchion-acceptor/src/connections/carrying.rs",
+        "crates/stanchion-acceptor/src/connections/wire.rs",
     ),
 }
 """Foreign crates that read HTTP or run an event loop -> files that may name them nevertheless."""

@@ -3,7 +3,6 @@
 
 use std::cell::RefCell;
 use std::future::Future;
-use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -13,7 +12,6 @@ use bytes::Bytes;
 use h2::Reason;
 use h2::server::{Connection as Frames, Handshake, SendResponse};
 use http::Request;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tracing::debug;
 
 use super::connection::{Connection, Phase, Step};
@@ -22,12 +20,11 @@ use super::ledger::{Ledger, Part};
 use super::overhead::Overhead;
 use super::transport::{Read, Transport, Written};
 use super::turns::Turns;
+use super::wire::{Wire, Wired};
 use crate::poller::Poller;
 use crate::requests::Requests;
 use stanchion_settings::Settings;
 
-/// How many bytes wait for the socket. h2 keeps further ones, within a bound for each stream.
-const OUTWARD_BYTES_MAX: usize = 64 << 10;
 /// How many bytes of the input h2 gets at a time: even a few may take it long.
 const PIECE_BYTES_MAX: usize = 4 << 10;
 /// How many bytes of an answer wait in its stream for those of other streams, or for the socket.
@@ -89,84 +86,6 @@ enum Speech {
     Goes(Box<Frames<Wired, Part>>),
     /// h2 has nothing more to read or write.
     Over,
-}
-
-/// The bytes between the socket and h2.
-struct Wire {
-    inward: Bytes,
-    /// How much of `inward` h2 may still take now.
-    piece_left: usize,
-    overhead: Overhead,
-    outward: Vec<u8>,
-    /// Nothing more comes from the client.
-    ended: bool,
-}
-
-impl Wire {
-    /// Whether h2 has left input although it may take it, or the input has ended.
-    fn is_unread(&self) -> bool {
-        self.ended || self.piece_left > 0 && !self.inward.is_empty()
-    }
-
-    /// Whether h2 has used up its piece of the input, and there is more.
-    fn has_next_piece(&self) -> bool {
-        self.piece_left == 0 && !self.inward.is_empty()
-    }
-}
-
-/// h2's end of the [`Wire`]. It wakes no task: code that moves bytes polls h2 again.
-struct Wired(Rc<RefCell<Wire>>);
-
-impl AsyncRead for Wired {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let wire = &mut *self.0.borrow_mut();
-        if wire.inward.is_empty() {
-            return if wire.ended {
-                Poll::Ready(Ok(()))
-            } else {
-                Poll::Pending
-            };
-        }
-        let len = into.remaining().min(wire.inward.len()).min(wire.piece_left);
-        if len == 0 {
-            return Poll::Pending;
-        }
-        let piece = wire.inward.split_to(len);
-        wire.overhead.came(&piece);
-        into.put_slice(&piece);
-        wire.piece_left -= len;
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Wired {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let outward = &mut self.0.borrow_mut().outward;
-        let len = bytes
-            .len()
-            .min(OUTWARD_BYTES_MAX.saturating_sub(outward.len()));
-        if len == 0 {
-            return Poll::Pending;
-        }
-        outward.extend_from_slice(&bytes[..len]);
-        Poll::Ready(Ok(len))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
 }
 
 impl Carrier {
@@ -313,12 +232,11 @@ impl Carrier {
     }
 
     /// Has h2 read frames, as far as they have come, and write frames, as far as there is room.
-    fn turn(&mut self, turns: &mut Turns, now_us: u64) {
+    fn turn(&mut self, now_us: u64) {
         let is_flood = {
             let mut wire = self.wire.borrow_mut();
             wire.piece_left = PIECE_BYTES_MAX;
             let (framed_bytes, waits) = (self.ledger.framed_bytes(), self.ledger.has_open());
-            wire.overhead.count(turns, framed_bytes, now_us);
             wire.overhead.is_flood(framed_bytes, waits, now_us)
         };
         let waker = self.waker.clone();
@@ -345,6 +263,12 @@ impl Carrier {
                 Poll::Ready(Some(Err(error))) => self.fails(&error),
             }
         }
+    }
+
+    /// Counts what a turn has read, with the requests that it has brought.
+    fn count(&self, turns: &mut Turns, now_us: u64) {
+        let overhead = &mut self.wire.borrow_mut().overhead;
+        overhead.count(turns, self.ledger.framed_bytes(), now_us);
     }
 
     /// Counts a stream that the client has opened after the GOAWAY. A client that goes on opening streams is cut off.
@@ -423,7 +347,8 @@ impl Connection {
             let Phase::Carrying(carrier) = &mut self.phase else {
                 return Step::On;
             };
-            carrier.turn(&mut self.turns, requests.now_us);
+            carrier.turn(requests.now_us);
+            carrier.count(&mut self.turns, requests.now_us);
             let has_room = match carrier.write(&mut self.transport) {
                 Some(Written::Bytes(len)) => {
                     self.intake.wrote(len.get(), requests.now_us);

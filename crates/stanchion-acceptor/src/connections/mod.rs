@@ -38,6 +38,7 @@ pub(crate) mod transport;
 mod turns;
 mod unfinished;
 mod upload;
+mod wire;
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -115,10 +115,19 @@ impl Overhead {
         self.asked_bytes += (target + fields.sum::<usize>()) as u64 + BYTES_PER_REQUEST;
     }
 
-    /// Counts in `turns` what has come since the last time, and what of it carried something.
+    /// What a head that is not whole yet counts as, up to the longest that the server takes.
+    fn unfinished_bytes(&self) -> u64 {
+        let unfinished_bytes = self.fields.unfinished_bytes(self.skipped == 0);
+        unfinished_bytes.min(self.head_bytes_max)
+    }
+
+    /// Counts in `turns` what has come since the last time, and what of it carried something. A head that is not whole yet is
+    /// counted when it is whole, and then by the request that it makes.
     pub(super) fn count(&mut self, turns: &mut Turns, answered_bytes: u64, now_us: u64) {
+        let came_bytes = self.came_bytes.saturating_add(self.fields.extra_bytes());
+        let came_bytes = came_bytes.saturating_sub(self.unfinished_bytes());
         let seen = Counted {
-            came_bytes: self.came_bytes + self.fields.extra_bytes(),
+            came_bytes: came_bytes.max(self.counted.came_bytes),
             carried_bytes: self.body_bytes.saturating_add(answered_bytes),
             asked_bytes: self.asked_bytes,
         };
@@ -137,13 +146,12 @@ impl Overhead {
     pub(super) fn is_flood(&self, answered_bytes: u64, waits: bool, now_us: u64) -> bool {
         let age_s = now_us.saturating_sub(self.since_us) / 1_000_000;
         let carried_bytes = self.body_bytes.saturating_add(answered_bytes);
-        let unfinished_bytes = self.fields.unfinished_bytes(self.skipped == 0);
         let allowed = [
             FIRST_BYTES,
             age_s.saturating_mul(BYTES_PER_S),
             carried_bytes.saturating_mul(TIMES),
             self.asked_bytes,
-            unfinished_bytes.min(self.head_bytes_max),
+            self.unfinished_bytes(),
             if waits { self.window_bytes } else { 0 },
         ];
         let came_bytes = self.came_bytes.saturating_add(self.fields.extra_bytes());
@@ -242,6 +250,32 @@ mod tests {
         }
         overhead.asked(&request);
         assert!(!overhead.is_flood(0, false, BORN_US));
+    }
+
+    #[test]
+    fn a_long_head_in_pieces_is_not_wasteful_and_one_that_makes_no_request_is() {
+        let value = "v".repeat(20_000);
+        let request = Request::get("/").header("cookie", &value).body(()).unwrap();
+        for (makes_request, is_wasteful) in [(true, false), (false, true)] {
+            let mut overhead = Overhead::new(HEAD_BYTES_MAX, BORN_US);
+            let mut turns = Turns::default();
+            overhead.came(&[0; PREFACE_BYTES]);
+            // A field without an index (RFC 7541 section 6.2.2).
+            let field = [&b"\x00\x06cookie\x7f\xa1\x9b\x01"[..], value.as_bytes()].concat();
+            let mut head = frame(1, field.len());
+            head[4] = 4;
+            head.truncate(HEAD_BYTES);
+            head.extend(&field);
+            for piece in head.chunks(3_000) {
+                assert!(!turns.is_wasteful());
+                overhead.came(piece);
+                if makes_request && overhead.unfinished_bytes() == 0 {
+                    overhead.asked(&request);
+                }
+                overhead.count(&mut turns, 0, BORN_US);
+            }
+            assert_eq!(turns.is_wasteful(), is_wasteful, "{makes_request}");
+        }
     }
 
     #[test]

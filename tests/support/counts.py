@@ -57,9 +57,15 @@ class Counts:
                 return json.loads(answers.readline())["data"]
 
     def settled(self) -> dict[str, int]:
-        """The counts of requests, once none is in flight."""
-        eventually(lambda: self.requests()["in_flight"] == 0, "nothing is in flight")
-        return self.requests()
+        """The counts of requests at a moment when none is in flight: the acceptor may still find one of a client that has left."""
+        counts: dict[str, int] = {}
+
+        def is_settled() -> bool:
+            counts.update(self.requests())
+            return counts["in_flight"] == 0
+
+        eventually(is_settled, "nothing is in flight")
+        return counts
 
     @contextmanager
     def one_more(self, name: str) -> Iterator[None]:

@@ -257,6 +257,18 @@ def test_a_client_whose_frames_carry_nothing_is_sent_away(hello: Server, nothing
         assert talk.get("/").status == 200
 
 
+def test_what_the_http2_library_reports_of_a_client_is_logged_at_the_level_debug_only(serve: Serve) -> None:
+    """h2 warns of each PING that acknowledges none: 17 bytes of a client were a line of 48."""
+    acks = frame(PING, 1, 0, bytes(8)) * 100
+    for level, is_logged in [("info", False), ("debug", True)]:
+        server = serve("hello:app", "--log-level", level, *HTTP2)
+        with Talk(server.address) as talk:
+            talk.send(acks)
+            talk.ping()
+        assert bool(server.log.matches("DEBUG.*(PING|PONG|pong)")) == is_logged
+        assert not server.log.matches("WARNING.*(PING|PONG|pong)")
+
+
 def test_a_client_whose_heads_are_all_refused_is_sent_away(hello: Server) -> None:
     """Each byte of a head stands for a field of 4,000 bytes."""
     with Talk(hello.address) as talk:

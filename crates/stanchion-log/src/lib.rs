@@ -413,9 +413,14 @@ struct Events;
 
 impl Subscriber for Events {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        ERROR_LOG
-            .get()
-            .is_some_and(|log| *metadata.level() <= log.least())
+        let Some(log) = ERROR_LOG.get() else {
+            return false;
+        };
+        if is_ours(metadata.target()) {
+            *metadata.level() <= log.least()
+        } else {
+            log.level == LevelFilter::DEBUG
+        }
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
@@ -424,7 +429,12 @@ impl Subscriber for Events {
 
     fn event(&self, event: &Event<'_>) {
         let Some(log) = ERROR_LOG.get() else { return };
-        let (level, target) = (*event.metadata().level(), event.metadata().target());
+        let target = event.metadata().target();
+        let level = if is_ours(target) {
+            *event.metadata().level()
+        } else {
+            Level::DEBUG
+        };
         log.count(level, target);
         if level > log.level {
             return;
@@ -446,6 +456,12 @@ impl Subscriber for Events {
     fn enter(&self, _: &span::Id) {}
 
     fn exit(&self, _: &span::Id) {}
+}
+
+/// Whether an event is this server's and not a library's. A client decides how often a library reports what that client does (h2 warns of
+/// each PING that acknowledges none), so their lines are details: the log has them at the level `debug`.
+fn is_ours(target: &str) -> bool {
+    target.starts_with("stanchion") || [CRITICAL, EXCEPTION].contains(&target)
 }
 
 #[derive(Default)]

@@ -158,8 +158,9 @@ whose access() is called for each request. See docs/logs.md.",
             on_reload: OnReload::Stays(|old, new| old.loglevel != new.loglevel),
             help: "debug, info, warning, error or critical",
             long_help: "\
-Events below this level are not logged. The access log does not depend \
-on it.",
+Events below this level are not logged. At debug, the log also has what \
+libraries report, such as each frame of HTTP/2: a client decides how much \
+that is. The access log does not depend on it.",
         },
         Setting {
             name: "request_id_header",

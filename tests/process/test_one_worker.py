@@ -67,8 +67,21 @@ def test_a_request_waits_while_the_successor_of_a_dead_worker_imports_the_app(
     gone(first)
     with server.connect() as wire:
         answer = wire.get("/")
-    assert (answer.status, answer.text) == (200, f"{loaded(gate)} nothing")
-    assert names(server) == ALONE
+    assert (answer.status, answer.text) == (200, f"{worker(server)} nothing")
+    # The template that has imported it stays.
+    assert loaded(gate) != worker(server)
+
+
+def test_from_the_first_worker_that_dies_a_template_stays(serve: Serve, gate: Gate, env: dict[str, str]) -> None:
+    server = serve("inherited:app", env=env)
+    os.kill(loaded(gate), signal.SIGKILL)
+    server.log.wait_for("worker ready", 2)
+    assert names(server) == WITH_TEMPLATE
+    assert loaded(gate) != worker(server)
+    os.kill(worker(server), signal.SIGKILL)
+    server.log.wait_for("worker ready", 3)
+    assert not gate.announced()
+    assert len(server.log.matches("a template stays beside the only worker from now on")) == 1
 
 
 def test_a_worker_that_is_sent_term_serves_until_its_successor_has_imported_the_app(serve: Serve, gate: Gate) -> None:

@@ -447,15 +447,6 @@ impl Settings {
         self.preload_app && !self.is_gevent()
     }
 
-    /// Whether a template stays even beside a single worker, although it shares with that worker only pages to which neither
-    /// has written. It stays if it looks for changed files, if the operator has asked for preloading, or if limits have it fork
-    /// again and again.
-    pub fn keeps_template(&self) -> bool {
-        let has_limits =
-            self.max_requests > 0 || self.max_memory > 0 || !self.max_lifetime.duration().is_zero();
-        self.reload || self.may_preload() && (self.is_preload_asked_for || has_limits)
-    }
-
     /// The same settings for an app that is taken for an asynchronous one, or not, where the app is to decide that itself. The error is one line.
     pub fn taken_for(mut self, asgi: bool) -> Result<Self, String> {
         self.found_asgi = asgi;

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod beside_one_worker;
 mod bind;
 mod choices;
 mod coerce;
@@ -36,6 +37,7 @@ mod tls;
 mod words;
 mod worker_ports;
 
+pub use beside_one_worker::BesideOneWorker;
 pub use bind::BindAddress;
 pub use choices::{LogLevel, QueueOrder, SignalStyle};
 pub use collector::Collector;

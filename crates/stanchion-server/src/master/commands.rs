@@ -166,10 +166,10 @@ impl Master {
         Ok(outcome)
     }
 
-    fn reopen(&self, by: &'static str, actions: &mut Vec<Action>) {
+    fn reopen(&mut self, by: &'static str, actions: &mut Vec<Action>) {
         actions.push(Action::info(format!("{by}: reopening the logs")));
         actions.push(Action::Reopen);
-        for house in self.houses.values() {
+        for house in self.houses.values_mut() {
             let generation = house.generation;
             actions.push(house.acceptor.tell(ToAcceptor::Reopen));
             if !house.template.is_gone() {
@@ -179,8 +179,7 @@ impl Master {
                 });
             }
             actions.extend(house.scribe.reopen());
-            let pids = house.workers.present().map(|one| one.pid);
-            actions.extend(pids.map(|pid| Action::Kill(pid, SIGUSR1)));
+            house.workers.reopen(actions);
         }
     }
 

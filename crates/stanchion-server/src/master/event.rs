@@ -1,5 +1,6 @@
 //! The events that go into the step and the actions that come out of it.
 
+use stanchion_settings::BesideOneWorker;
 use stanchion_sys::process::Exit;
 
 use crate::control::ClientId;
@@ -10,7 +11,6 @@ use stanchion_generation::messages::{
 
 /// The settings of a house that concern the master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a setting")]
 pub(super) struct Plan {
     /// Workers to keep.
     pub(super) workers: u16,
@@ -29,7 +29,7 @@ pub(super) struct Plan {
     /// Whether there is to be a scribe.
     pub(super) has_scribe: bool,
     /// Whether a template stays also beside a single worker.
-    pub(super) keeps_template: bool,
+    pub(super) beside_one: BesideOneWorker,
     /// Whether it is made for an app that is called by ASGI, in event loops.
     pub(super) is_event_loop: bool,
     /// Whether that is for the app to say.

@@ -2,19 +2,48 @@
 //!
 //! - The import has left something that workers cannot get from a fork. The template becomes the first worker, so that its import is
 //!   not wasted. Another template then forks the other workers, each of which imports the app for itself.
-//! - One worker is wanted, and no setting keeps a template beside it. The two would share only pages to which neither has written, so
-//!   the template becomes the only worker, and no template stays.
+//! - One worker is wanted, and nothing keeps a template beside it. The two would share only pages to which neither has written, so
+//!   the template becomes the only worker, and no template stays. Once a worker has died that served, a template stays: what ended that
+//!   worker, perhaps a client's request, can end the next one, and each import keeps all clients waiting.
 
 use super::event::Action;
 use super::house::House;
 use super::stage::Stage;
+use super::worker::BootFailure;
 use super::workers::Workers;
 use stanchion_generation::messages::ToTemplate;
+use stanchion_settings::BesideOneWorker;
+use stanchion_sys::process::Exit;
 
 impl House {
     /// Whether the template is to become the only worker, and no template stays beside it.
     fn is_for_one(&self) -> bool {
-        self.target == 1 && !self.plan.keeps_template
+        let stays = match self.plan.beside_one {
+            BesideOneWorker::Template => true,
+            BesideOneWorker::TemplateAfterLoss => {
+                self.workers.have_lost && self.template.may_preload()
+            }
+            BesideOneWorker::Nothing => false,
+        };
+        self.target == 1 && !stays
+    }
+
+    /// A worker has ended, or a process that is none.
+    pub(super) fn on_worker_reaped(
+        &mut self,
+        now_ms: u64,
+        pid: i32,
+        exit: Exit,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), BootFailure> {
+        let was_for_one = self.is_for_one();
+        let booted = self.workers.on_reaped(now_ms, pid, exit, actions);
+        if was_for_one && !self.is_for_one() {
+            actions.push(Action::info(
+                "a template stays beside the only worker from now on: if that worker dies too, its successor needs no import",
+            ));
+        }
+        booted
     }
 
     /// Whether a template has anything to do.

@@ -187,7 +187,7 @@ impl House {
             Event::WorkerHere { worker, pid, .. } => {
                 let was_awaited = self.workers.on_here(now_ms, worker, pid, actions);
                 if was_awaited {
-                    self.template.has_forked();
+                    self.template.has_given_a_worker();
                 }
             }
             Event::WorkerSaid { worker, said, .. } => {
@@ -253,7 +253,9 @@ impl House {
     ) {
         match *said {
             FromWorker::Ready => {
-                self.workers.on_ready(now_ms, worker, actions);
+                if self.workers.on_ready(now_ms, worker, actions) {
+                    self.template.has_given_a_worker();
+                }
                 self.let_in_whoever_came_first(actions);
             }
             // A house that leaves as a whole replaces no worker, whichever other processes were sent TERM with it.
@@ -298,7 +300,7 @@ impl House {
         if self.scribe.pid() == Some(pid) {
             return self.on_scribe_reaped(now_ms, exit, actions);
         }
-        let booted = self.workers.on_reaped(now_ms, pid, exit, actions);
+        let booted = self.on_worker_reaped(now_ms, pid, exit, actions);
         self.must_boot(booted)
     }
 

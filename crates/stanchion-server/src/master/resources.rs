@@ -230,7 +230,7 @@ impl HouseResources {
             lifetime_ms: ms(settings.max_lifetime),
             lifetime_jitter_ms: ms(settings.max_lifetime_jitter),
             has_scribe: self.common.log_channels.is_some(),
-            keeps_template: settings.keeps_template(),
+            beside_one: settings.beside_one_worker(),
             is_event_loop: settings.is_event_loop(),
             is_guess: settings.is_guess(),
         }

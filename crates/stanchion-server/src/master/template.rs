@@ -38,6 +38,11 @@ impl Template {
         self.stage.is_ready()
     }
 
+    /// Whether workers can have the app from its import, as far as is known.
+    pub(super) fn may_preload(&self) -> bool {
+        self.may_preload
+    }
+
     /// Whether it is to end: no worker is to come from it.
     pub(super) fn is_leaving(&self) -> bool {
         self.is_leaving
@@ -140,8 +145,8 @@ impl Template {
         }
     }
 
-    /// It has forked a worker: all is well with it.
-    pub(super) fn has_forked(&mut self) {
+    /// It has forked a worker, or the worker that it has become serves: all is well with it.
+    pub(super) fn has_given_a_worker(&mut self) {
         self.backoff = Backoff::default();
     }
 

@@ -10,6 +10,7 @@ use stanchion_generation::figures::Cause;
 use stanchion_generation::messages::{ToAcceptor, WorkerRef};
 
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each tells of another event")]
 pub(super) struct Worker {
     pub(super) stage: Stage,
     pub(super) epoch: u16,
@@ -30,6 +31,8 @@ pub(super) struct Worker {
     pub(super) due: Option<String>,
     /// Its successor has been asked for: it stays until that one is ready.
     pub(super) recycled: bool,
+    /// The logs were reopened while it was booting, when USR1 would have ended it.
+    pub(super) missed_reopen: bool,
     /// It was sent TERM a second time, in case the kernel merged the first with a TERM of another process.
     pub(super) was_told_again: bool,
     /// The cause of its end, once that is known.
@@ -53,6 +56,7 @@ impl Worker {
             newborn_bytes: None,
             due: None,
             recycled: false,
+            missed_reopen: false,
             was_told_again: false,
             cause: None,
             is_late: false,
@@ -106,6 +110,11 @@ impl Worker {
             || self.recycled
             || self.condemned.is_some();
         self.cause.filter(|_| is_that).or(by_itself)
+    }
+
+    /// Whether it served, and has no successor that was asked for while it could serve.
+    pub(super) fn has_served_to_its_end(&self) -> bool {
+        self.ready_ms.is_some() && (!self.recycled || self.condemned.is_some())
     }
 
     /// It is to be replaced because of this, if it is not already because of something else.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stanchion_exchange::Word;
 use stanchion_sys::process::Exit;
-use stanchion_sys::signal::{SIGKILL, SIGTERM};
+use stanchion_sys::signal::{SIGKILL, SIGTERM, SIGUSR1};
 
 use super::backoff::Backoff;
 use super::departed::Departed;
@@ -17,9 +17,6 @@ use stanchion_log::exit_code;
 
 /// How long a template may take for its next fork, hooks included, before it counts as stuck.
 const FORK_MS_MAX: u64 = 60_000;
-/// How long a worker may go on after its channel has ended: a worker that exits closes its channel just before.
-const SILENT_MS: u64 = 1_000;
-
 #[derive(Debug)]
 pub(super) struct Workers {
     pub(super) generation: u32,
@@ -32,9 +29,11 @@ pub(super) struct Workers {
     /// When the template was last known to do what it is asked.
     heard_ms: u64,
     departed: Departed,
-    backoff: Backoff,
+    pub(super) backoff: Backoff,
     /// Whether any was ever ready: before that, a broken app ends the server.
     have_served: bool,
+    /// Whether any has ended that served, and that had no successor yet.
+    pub(super) have_lost: bool,
     /// The log has said that even a newborn worker takes more memory than it may.
     pub(super) told_of_newborn: bool,
 }
@@ -51,6 +50,7 @@ impl Workers {
             departed: Departed::new(most),
             backoff: Backoff::default(),
             have_served: false,
+            have_lost: false,
             told_of_newborn: false,
         }
     }
@@ -200,67 +200,6 @@ impl Workers {
         Some(first_ms.max(self.heard_ms) + FORK_MS_MAX)
     }
 
-    /// Deals with workers whose channel has ended though their processes, as far as is known, have not.
-    pub(super) fn end_silences(
-        &mut self,
-        now_ms: u64,
-        actions: &mut Vec<Action>,
-    ) -> Result<(), BootFailure> {
-        let is_silent = |worker: &Worker| worker.is_silent_for(SILENT_MS, now_ms);
-        let asked = self.seated.iter();
-        let asked = asked.filter(|(_, worker)| worker.stage == Stage::Asked && is_silent(worker));
-        let given_up: Vec<u16> = asked.map(|(&index, _)| index).collect();
-        let mut booted = if given_up.is_empty() {
-            Ok(())
-        } else {
-            Err(BootFailure::Passing)
-        };
-        for index in given_up {
-            let number = self
-                .seated
-                .remove(&index)
-                .map_or(index, |worker| worker.number);
-            self.backoff.failed(now_ms);
-            let wait_ms = self.backoff.wait_ms(now_ms);
-            actions.push(Action::error(format!(
-                "worker {number} ended before it said anything; next try in {wait_ms} ms"
-            )));
-            // If it runs after all, it finds its channel closed when it reports, and leaves.
-            actions.push(Action::Vacate {
-                generation: self.generation,
-                worker: index,
-            });
-        }
-        for worker in self.seated.values_mut() {
-            if !is_silent(worker) {
-                continue;
-            }
-            worker.silent_since_ms = None;
-            let why = "it has closed the descriptors that it was given";
-            match worker.stage {
-                Stage::Booting { pid } => {
-                    self.backoff.failed(now_ms);
-                    worker.stage.kill();
-                    worker.cause = Some(Cause::Boot);
-                    let message = format!("{} is killed: {why}", worker.called());
-                    actions.push(Action::error(message));
-                    actions.push(Action::Kill(pid, SIGKILL));
-                    booted = Err(BootFailure::Passing);
-                }
-                Stage::Ready { .. } => worker.is_due(Cause::Descriptors, || why.to_owned()),
-                Stage::Wanted | Stage::Asked | Stage::Leaving { .. } | Stage::Killed { .. } => {}
-            }
-        }
-        booted
-    }
-
-    /// When [`Self::end_silences`] has something to do.
-    pub(super) fn silence_due_ms(&self) -> Option<u64> {
-        let silent = self.seated.values();
-        let since = silent.filter_map(|worker| worker.silent_since_ms).min()?;
-        Some(since + SILENT_MS)
-    }
-
     /// Asks those beyond `target` to leave: those that do not serve yet, then the last numbers.
     pub(super) fn shrink(&mut self, target: u16, deadline_ms: u64, actions: &mut Vec<Action>) {
         let staying = self.seated.values_mut();
@@ -311,6 +250,16 @@ impl Workers {
         };
         actions.extend(self.departed.messages().map(tell));
         actions.extend(self.present().map(Present::ready).map(tell));
+    }
+
+    /// Has each worker reopen the logs, or do so once it is ready.
+    pub(super) fn reopen(&mut self, actions: &mut Vec<Action>) {
+        for worker in self.seated.values_mut() {
+            match worker.present() {
+                Some(pid) => actions.push(Action::Kill(pid, SIGUSR1)),
+                None => worker.missed_reopen = true,
+            }
+        }
     }
 
     fn tell_acceptor(&self, message: ToAcceptor) -> Action {
@@ -370,19 +319,6 @@ impl Workers {
         }
     }
 
-    /// No process has a worker's end of its channel any more. `is_asked`: there is a template that may be forking it.
-    pub(super) fn on_silent(&mut self, now_ms: u64, worker: WorkerRef, is_asked: bool) {
-        let WorkerRef { index, .. } = worker;
-        let Some(seated) = self.entry(worker) else {
-            return;
-        };
-        if seated.stage == Stage::Asked && !is_asked {
-            self.seated.remove(&index);
-        } else {
-            seated.silent_since_ms.get_or_insert(now_ms);
-        }
-    }
-
     /// The template has ended: workers that it was asked for have been forked and will report, or will never exist. True if there were any.
     pub(super) fn on_template_lost(&mut self, now_ms: u64) -> bool {
         let was_asked = |worker: &&mut Worker| worker.stage == Stage::Asked;
@@ -393,15 +329,22 @@ impl Workers {
         count > 0
     }
 
-    /// A worker says that it serves.
-    pub(super) fn on_ready(&mut self, now_ms: u64, worker: WorkerRef, actions: &mut Vec<Action>) {
+    /// A worker says that it serves. True if it was awaited.
+    pub(super) fn on_ready(
+        &mut self,
+        now_ms: u64,
+        worker: WorkerRef,
+        actions: &mut Vec<Action>,
+    ) -> bool {
         let generation = self.generation;
         let Some(seated) = self.entry(worker) else {
-            return;
+            return false;
         };
+        let was_awaited = matches!(seated.stage, Stage::Booting { .. });
         match seated.stage {
             Stage::Booting { pid } => {
                 let (number, nth) = (seated.number, seated.nth);
+                let missed_reopen = std::mem::take(&mut seated.missed_reopen);
                 seated.stage = Stage::Ready { pid };
                 seated.ready_ms = Some(now_ms);
                 self.backoff = Backoff::default();
@@ -416,6 +359,7 @@ impl Workers {
                 actions.push(Action::info(format!(
                     "worker ready worker={number} pid={pid} generation={generation}"
                 )));
+                actions.extend(missed_reopen.then_some(Action::Kill(pid, SIGUSR1)));
             }
             // It was sent TERM while it was booting, when it may not have listened yet.
             Stage::Leaving { pid, .. } => {
@@ -424,6 +368,7 @@ impl Workers {
             }
             Stage::Wanted | Stage::Asked | Stage::Ready { .. } | Stage::Killed { .. } => {}
         }
+        was_awaited
     }
 
     /// The acceptor finds that a worker must not go on.
@@ -457,12 +402,14 @@ impl Workers {
             generation: self.generation,
             worker: index,
         });
+        let cause = worker.cause_of(exit);
+        self.have_lost |= cause.is_some() && worker.has_served_to_its_end();
         let message = self.departed.add(worker.at(index));
         actions.push(self.tell_acceptor(message));
         actions.push(Action::Announce(News::WorkerGone {
             number: worker.number,
             pid,
-            cause: worker.cause_of(exit),
+            cause,
         }));
         let called = called(worker.number, Some(pid));
         let who = match &worker.condemned {

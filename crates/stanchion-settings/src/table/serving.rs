@@ -402,8 +402,8 @@ here; in gunicorn it is not.
 
 With one worker the template becomes that worker, and none stays beside it, \
 unless --preload, --reload or a limit on a worker's requests, memory or \
-lifetime is given. A single worker that dies is then missing for the time of \
-an import; with --preload its successor is forked.
+lifetime is given. The first single worker that dies is then missing for the \
+time of an import; from then on a template stays and forks the successors.
 
 With --no-preload each worker imports the app for itself. If neither flag is \
 given, this is also done if the import has started threads or an event loop, \

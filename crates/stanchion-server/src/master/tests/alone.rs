@@ -4,8 +4,13 @@ use super::*;
 
 const ALONE: Plan = Plan {
     workers: 1,
-    keeps_template: false,
+    beside_one: BesideOneWorker::TemplateAfterLoss,
     ..PLAN
+};
+
+const NEVER_PRELOADED: Plan = Plan {
+    beside_one: BesideOneWorker::Nothing,
+    ..ALONE
 };
 
 /// The worker, which was the template.
@@ -13,10 +18,14 @@ fn only() -> i32 {
     template(1)
 }
 
-fn serving() -> Tree {
-    let mut tree = Tree::loaded_with(ALONE);
+fn serving_with(plan: Plan) -> Tree {
+    let mut tree = Tree::loaded_with(plan);
     tree.play([ready(1, 0, 1)]);
     tree
+}
+
+fn serving() -> Tree {
+    serving_with(ALONE)
 }
 
 #[test]
@@ -39,17 +48,49 @@ fn the_template_becomes_the_worker_and_none_stays_beside_it() {
 }
 
 #[test]
-fn a_worker_that_dies_has_a_successor_that_imports_the_app() {
+fn the_first_worker_that_dies_costs_an_import_and_the_next_ones_a_fork() {
     let mut tree = serving();
+    tree.expect_among(
+        reaped(only(), KILLED),
+        "info: a template stays beside the only worker from now on: if that worker dies too, its successor needs no import
+         fork template 1",
+    );
+    tree.play([template_forked(1, Some(12))]);
+    tree.expect(template_ready(1), "template 1: fork 0/2");
+    tree.play([here(1, 0, 2, 101), ready(1, 0, 2)]);
+    tree.expect(TICK, "");
+    let next = tree.step(reaped(101, KILLED));
+    assert!(next.contains("template 1: fork 0/3"), "{next}");
+    assert!(!next.contains("a template stays"), "{next}");
+}
+
+#[test]
+fn with_an_app_that_no_fork_brings_to_workers_each_death_costs_an_import() {
+    let mut tree = serving_with(NEVER_PRELOADED);
     for (epoch, pid) in [(2, 12), (3, 13)] {
         tree.expect_among(reaped(pid - 1, KILLED), "fork template 1");
         tree.play([template_forked(1, Some(pid))]);
         tree.expect(template_ready(1), &format!("template 1: become 0/{epoch}"));
-        tree.expect_among(
-            ready(1, 0, epoch),
-            &format!("acceptor 1: ready 0/{epoch}={pid}"),
-        );
+        tree.play([ready(1, 0, epoch)]);
     }
+}
+
+#[test]
+fn an_import_that_failed_long_ago_delays_no_later_one() {
+    let mut tree = serving();
+    let terminated = |epoch| worker_said(1, 0, epoch, FromWorker::Terminated);
+    tree.expect_among(terminated(1), "fork template 1");
+    tree.play([template_forked(1, Some(12))]);
+    let failed =
+        "error: the template was killed by SIGKILL before it was ready; next try in 100 ms";
+    tree.expect(reaped(12, KILLED), failed);
+    tree.expect_tick_after(100, "fork template 1");
+    tree.play([template_forked(1, Some(13)), template_ready(1)]);
+    tree.play([ready(1, 1, 1), reaped(only(), LEFT)]);
+    let terminated = worker_said(1, 1, 1, FromWorker::Terminated);
+    tree.expect_among(terminated, "fork template 1");
+    tree.play([template_forked(1, Some(14))]);
+    tree.expect(reaped(14, KILLED), failed);
 }
 
 #[test]
@@ -93,7 +134,7 @@ fn a_template_waits_while_there_is_to_be_no_worker() {
 
 #[test]
 fn a_worker_that_dies_as_it_boots_is_tried_again_after_a_while() {
-    let mut tree = serving();
+    let mut tree = serving_with(NEVER_PRELOADED);
     tree.play([reaped(only(), KILLED), template_forked(1, Some(12))]);
     tree.play([template_ready(1)]);
     tree.expect_among(reaped(12, KILLED), "fork template 1");

@@ -87,3 +87,15 @@ fn the_logs_are_opened_anew_by_all_who_listen() {
         &format!("info: ctl: reopening the logs\n{all}\nreply 7: ok: the logs are reopened"),
     );
 }
+
+#[test]
+fn a_worker_that_boots_meanwhile_opens_the_logs_anew_once_it_is_ready() {
+    let mut tree = Tree::loaded();
+    tree.play([here(1, 0, 1, 100), ready(1, 0, 1), here(1, 1, 1, 101)]);
+    assert!(!tree.step(signal(SIGUSR1)).contains("USR1 101"));
+    tree.expect_among(
+        ready(1, 1, 1),
+        "info: worker ready worker=1 pid=101 generation=1\nUSR1 101",
+    );
+    assert_eq!(tree.step(ready(1, 1, 1)), "");
+}

@@ -29,7 +29,7 @@ use stanchion_generation::figures::Cause;
 use stanchion_generation::messages::{
     FromAcceptor, FromTemplate, FromWorker, ToAcceptor, ToScribe, ToTemplate, WorkerRef,
 };
-use stanchion_settings::SignalStyle;
+use stanchion_settings::{BesideOneWorker, SignalStyle};
 
 /// All that children had sent was heard.
 const TICK: Event = Event::Tick { heard_ms: u64::MAX };
@@ -51,7 +51,7 @@ const PLAN: Plan = Plan {
     lifetime_ms: 0,
     lifetime_jitter_ms: 0,
     has_scribe: false,
-    keeps_template: true,
+    beside_one: BesideOneWorker::Template,
     is_event_loop: false,
     is_guess: false,
 };

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use proptest::prelude::*;
 
 use super::super::acceptor::RETIRED_WITHIN_MS;
+use super::super::house::House;
 use super::*;
 use stanchion_generation::messages::FromScribe;
 
@@ -64,6 +65,12 @@ struct Child {
 /// One decision of the test's, however it is read.
 type Choice = u16;
 
+const BESIDE_ONE: [BesideOneWorker; 3] = [
+    BesideOneWorker::Template,
+    BesideOneWorker::TemplateAfterLoss,
+    BesideOneWorker::Nothing,
+];
+
 struct World {
     tree: Tree,
     /// The settings.
@@ -108,10 +115,10 @@ struct World {
 }
 
 impl World {
-    fn new(workers: u16, (has_scribe, keeps_template): (bool, bool)) -> Self {
+    fn new(workers: u16, (has_scribe, beside_one): (bool, usize)) -> Self {
         let plan = Plan {
             workers,
-            keeps_template,
+            beside_one: BESIDE_ONE[beside_one],
             workers_max: WORKERS_MAX,
             graceful_ms: 2_000,
             lifetime_ms: LIFETIME_MS,
@@ -508,7 +515,7 @@ impl World {
         assert_eq!(earlier, None, "{who:?} was asked for and may still come");
         self.close_post(who);
         self.posts.insert(who, epoch);
-        let is_for_one = !self.plan_of(generation).keeps_template;
+        let is_for_one = self.house(generation).plan.beside_one != BesideOneWorker::Template;
         if let Some(pid) = self.template(generation)
             && let Some(child) = self.children.get_mut(&pid)
             && let Role::Template { orders, waits, .. } = &mut child.role
@@ -831,7 +838,7 @@ impl World {
             53..=56 => self.trouble(kind, detail),
             57 => {
                 self.plan.workers = detail % WORKERS_MAX + 1;
-                self.plan.keeps_template = detail / 8 % 2 == 0;
+                self.plan.beside_one = BESIDE_ONE[usize::from(detail / 8 % 3)];
             }
             58 if detail.is_multiple_of(8) => self.tree.now_ms += LIFETIME_MS,
             58..=60 => {
@@ -918,10 +925,10 @@ impl World {
         panic!("it does not settle: {:?}", self.tree.master);
     }
 
-    fn plan_of(&self, generation: u32) -> Plan {
+    fn house(&self, generation: u32) -> &House {
         let mut houses = self.tree.master.houses();
         let house = houses.find(|house| house.generation == generation);
-        house.expect("it stands").plan
+        house.expect("it stands")
     }
 
     fn check_that_all_serve(&self) {
@@ -944,12 +951,8 @@ impl World {
             }
         }
         let target = master.target().map(usize::from);
-        let is_for_one = target == Some(1) && !self.plan_of(house).keeps_template;
-        assert_eq!(
-            (acceptors, templates),
-            (1, u8::from(!is_for_one)),
-            "{master:?}"
-        );
+        let needed = u8::from(self.house(house).needs_template());
+        assert_eq!((acceptors, templates), (1, needed), "{master:?}");
         assert_eq!(scribes, usize::from(self.plan.has_scribe), "{master:?}");
         assert_eq!(Some(workers.len()), target, "{master:?}");
         assert_eq!(self.owed, BTreeSet::new(), "slots of these are stranded");
@@ -962,7 +965,7 @@ proptest! {
     #[test]
     fn once_left_in_peace_one_house_serves_or_the_heir_does(
         workers in 1..=WORKERS_MAX,
-        has: (bool, bool),
+        has in (any::<bool>(), 0..3_usize),
         choices in prop::collection::vec(any::<Choice>(), 0..500),
     ) {
         let mut world = World::new(workers, has);
@@ -981,7 +984,7 @@ proptest! {
     #[test]
     fn once_told_to_leave_all_leave(
         workers in 1..=WORKERS_MAX,
-        has: (bool, bool),
+        has in (any::<bool>(), 0..3_usize),
         before in prop::collection::vec(any::<Choice>(), 0..400),
         signals in prop::collection::vec(prop::sample::select(&[SIGTERM, SIGINT][..]), 1..3),
         after in prop::collection::vec(any::<Choice>(), 0..200),

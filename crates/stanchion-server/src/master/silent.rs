@@ -1,0 +1,89 @@
+//! Workers that say nothing any more: no process has their end of the channel to the master.
+
+use stanchion_sys::signal::SIGKILL;
+
+use super::event::Action;
+use super::stage::Stage;
+use super::worker::{BootFailure, Worker};
+use super::workers::Workers;
+use stanchion_generation::figures::Cause;
+use stanchion_generation::messages::WorkerRef;
+
+/// How long a worker may go on after its channel has ended: a worker that exits closes its channel just before.
+const SILENT_MS: u64 = 1_000;
+
+impl Workers {
+    /// No process has a worker's end of its channel any more. `is_asked`: there is a template that may be forking it.
+    pub(super) fn on_silent(&mut self, now_ms: u64, worker: WorkerRef, is_asked: bool) {
+        let WorkerRef { index, .. } = worker;
+        let Some(seated) = self.entry(worker) else {
+            return;
+        };
+        if seated.stage == Stage::Asked && !is_asked {
+            self.seated.remove(&index);
+        } else {
+            seated.silent_since_ms.get_or_insert(now_ms);
+        }
+    }
+
+    /// Deals with workers whose channel has ended though their processes, as far as is known, have not.
+    pub(super) fn end_silences(
+        &mut self,
+        now_ms: u64,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), BootFailure> {
+        let is_silent = |worker: &Worker| worker.is_silent_for(SILENT_MS, now_ms);
+        let asked = self.seated.iter();
+        let asked = asked.filter(|(_, worker)| worker.stage == Stage::Asked && is_silent(worker));
+        let given_up: Vec<u16> = asked.map(|(&index, _)| index).collect();
+        let mut booted = if given_up.is_empty() {
+            Ok(())
+        } else {
+            Err(BootFailure::Passing)
+        };
+        for index in given_up {
+            let number = self
+                .seated
+                .remove(&index)
+                .map_or(index, |worker| worker.number);
+            self.backoff.failed(now_ms);
+            let wait_ms = self.backoff.wait_ms(now_ms);
+            actions.push(Action::error(format!(
+                "worker {number} ended before it said anything; next try in {wait_ms} ms"
+            )));
+            // If it runs after all, it finds its channel closed when it reports, and leaves.
+            actions.push(Action::Vacate {
+                generation: self.generation,
+                worker: index,
+            });
+        }
+        for worker in self.seated.values_mut() {
+            if !is_silent(worker) {
+                continue;
+            }
+            worker.silent_since_ms = None;
+            let why = "it has closed the descriptors that it was given";
+            match worker.stage {
+                Stage::Booting { pid } => {
+                    self.backoff.failed(now_ms);
+                    worker.stage.kill();
+                    worker.cause = Some(Cause::Boot);
+                    let message = format!("{} is killed: {why}", worker.called());
+                    actions.push(Action::error(message));
+                    actions.push(Action::Kill(pid, SIGKILL));
+                    booted = Err(BootFailure::Passing);
+                }
+                Stage::Ready { .. } => worker.is_due(Cause::Descriptors, || why.to_owned()),
+                Stage::Wanted | Stage::Asked | Stage::Leaving { .. } | Stage::Killed { .. } => {}
+            }
+        }
+        booted
+    }
+
+    /// When [`Self::end_silences`] has something to do.
+    pub(super) fn silence_due_ms(&self) -> Option<u64> {
+        let silent = self.seated.values();
+        let since = silent.filter_map(|worker| worker.silent_since_ms).min()?;
+        Some(since + SILENT_MS)
+    }
+}

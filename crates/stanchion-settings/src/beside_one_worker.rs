@@ -1,0 +1,31 @@
+//! Whether a template stays beside a single worker.
+
+use super::Settings;
+
+/// The process that stays beside a single worker. A template shares with that worker only pages to which neither has written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BesideOneWorker {
+    /// A template, always.
+    Template,
+    /// A template, once a worker has died that served.
+    TemplateAfterLoss,
+    /// No process: each worker imports the app for itself.
+    Nothing,
+}
+
+impl Settings {
+    /// The process that stays beside a single worker. A template stays at once if it looks for changed files, if the operator has asked
+    /// for preloading, or if limits have it fork again and again.
+    pub fn beside_one_worker(&self) -> BesideOneWorker {
+        let has_limits =
+            self.max_requests > 0 || self.max_memory > 0 || !self.max_lifetime.duration().is_zero();
+        if self.reload {
+            return BesideOneWorker::Template;
+        }
+        match self.may_preload() {
+            true if self.is_preload_asked_for || has_limits => BesideOneWorker::Template,
+            true => BesideOneWorker::TemplateAfterLoss,
+            false => BesideOneWorker::Nothing,
+        }
+    }
+}

@@ -57,7 +57,7 @@ class Counts:
                 return json.loads(answers.readline())["data"]
 
     def settled(self) -> dict[str, int]:
-        """The counts of requests at a moment when none is in flight: the acceptor may still find one of a client that has left."""
+        """The counts of requests at a moment when none is in flight: one of a client that has left may still come."""
         counts: dict[str, int] = {}
 
         def is_settled() -> bool:

@@ -371,8 +371,7 @@ impl Acceptor {
         let mut woken = std::mem::take(&mut self.woken);
         self.requests.woken.take(&mut woken);
         for number in woken.drain(..) {
-            self.clients
-                .drive(number, None, &mut self.requests, &self.poller);
+            self.clients.wake(number, &mut self.requests, &self.poller);
             self.requests.dispatch.announce_if_late(monotonic_us);
         }
         self.clients.drive_behind(&mut self.requests, &self.poller);
@@ -381,8 +380,7 @@ impl Acceptor {
         // An HTTP/2 connection sends at once what its streams have written.
         self.requests.woken.take_called(&mut woken);
         for number in woken.drain(..) {
-            self.clients
-                .drive(number, None, &mut self.requests, &self.poller);
+            self.clients.wake(number, &mut self.requests, &self.poller);
         }
         self.requests.operators_woken.take(&mut woken);
         for number in woken.drain(..) {

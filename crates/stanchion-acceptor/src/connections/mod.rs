@@ -19,6 +19,7 @@ mod inward;
 mod judging;
 mod leaving;
 mod ledger;
+mod order;
 mod outward;
 mod overhead;
 mod overweight;
@@ -45,8 +46,6 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use stanchion_sys::clock::monotonic_us;
-
 use super::dispatch::refusal::Refusal;
 use super::dispatch::reply::Reply;
 use super::dispatch::request::Peer;
@@ -54,7 +53,6 @@ use super::poller::{Poller, Ready, Source};
 use super::requests::Requests;
 use super::storage::clients::Share;
 use super::storage::payers::{Payers, Paying};
-use super::storage::woken::CLIENT_BYTES_MAX;
 use connection::Connection;
 pub(crate) use connection::{Audience, Doing, Fate};
 use connection_table::ConnectionTable;
@@ -65,7 +63,7 @@ use pace::{GRACE, PaceLimits};
 use stanchion_generation::tally::Event;
 use stanchion_http::Head;
 use stanchion_settings::Seconds;
-use transport::{TIMED_BYTES, Transport};
+use transport::Transport;
 
 /// The server closes a connection for the sake of others only when it has idled for this long. A client that has just got an
 /// answer, or has just connected, is about to ask something, and its request would be lost.
@@ -73,17 +71,6 @@ const SPARED_AFTER: Duration = Duration::from_secs(1);
 /// The server closes this share of the idle connections at once, and at most this many, as nginx does.
 const SHED_SHARE: usize = 8;
 const SHED_MAX: usize = 32;
-
-/// How many connections that have used up their turn go on in one turn of the loop, at most.
-const BEHIND_MAX: usize = 16;
-
-/// The loop drives wasteful connections for so long, one after the other. The last of them may use up its turn, which comes on
-/// top ([`Transport`]).
-///
-/// [`Transport`]: transport::Transport
-const WASTE_US_MAX: u64 = 100;
-/// Then wasteful connections rest for so long: however many there are, they take between a seventh and a quarter of its time.
-const WASTE_REST_US: u64 = 600;
 
 /// All connections of one audience.
 pub(crate) struct Connections {
@@ -188,33 +175,6 @@ impl Connections {
         Ok(())
     }
 
-    /// Drives a connection of which the kernel has news. If another connection of its client has used up its turn meanwhile,
-    /// this one stands behind: so many connections of one client get no more of a turn of the loop than a single one.
-    pub(crate) fn hear(
-        &mut self,
-        number: u32,
-        ready: Ready,
-        requests: &mut Requests,
-        poller: &Poller,
-    ) {
-        if let Some(connection) = self.table.get_mut(number)
-            && !connection.turns.is_behind
-            && (connection.turns.is_wasteful() || connection.client_has_spent(requests))
-        {
-            connection.told(Some(ready));
-            connection.wake_later(requests);
-            return;
-        }
-        self.drive(number, Some(ready), requests, poller);
-        if let Some(connection) = self.table.get_mut(number)
-            && let bytes = connection.transport.turn_bytes()
-            && bytes >= TIMED_BYTES
-            && let Some(client) = connection.only_client()
-        {
-            requests.woken.had(client, bytes);
-        }
-    }
-
     /// Has a connection do all that it can.
     pub(crate) fn drive(
         &mut self,
@@ -234,51 +194,6 @@ impl Connections {
         self.settle(number, fate, requests, poller);
         self.cut_overweight(requests, poller);
         fate
-    }
-
-    /// Has one connection go on that has used up its turn; and further ones as long as they have little to do.
-    pub(crate) fn drive_behind(&mut self, requests: &mut Requests, poller: &Poller) {
-        let mut bytes = 0;
-        for _ in 0..BEHIND_MAX {
-            let Some(number) = requests.woken.next_behind() else {
-                return;
-            };
-            if let Some(connection) = self.table.get_mut(number) {
-                connection.turns.is_behind = false;
-            }
-            self.drive(number, None, requests, poller);
-            if let Some(connection) = self.table.get_mut(number) {
-                bytes += connection.transport.turn_bytes();
-                if connection.turns.is_behind {
-                    return;
-                }
-            }
-            if bytes >= CLIENT_BYTES_MAX {
-                return;
-            }
-        }
-    }
-
-    /// Has wasteful connections go on for a moment, if they have rested.
-    pub(crate) fn drive_wasteful(&mut self, requests: &mut Requests, poller: &Poller) {
-        if !requests.woken.may_waste(requests.now_us) {
-            return;
-        }
-        let since_us = monotonic_us();
-        let mut now_us = since_us;
-        while now_us.saturating_sub(since_us) < WASTE_US_MAX
-            && let Some(number) = requests.woken.next_wasteful()
-        {
-            if let Some(connection) = self.table.get_mut(number) {
-                connection.turns.is_behind = false;
-            }
-            self.drive(number, None, requests, poller);
-            now_us = monotonic_us();
-        }
-        let spent_us = now_us.saturating_sub(since_us);
-        requests
-            .woken
-            .rest_until(requests.now_us + spent_us + WASTE_REST_US);
     }
 
     /// The request of an operator.

@@ -84,7 +84,7 @@ impl<S> Stage<S> {
         }
         for number in woken {
             let (requests, poller) = (&mut self.requests, &self.poller);
-            self.clients.drive(number, None, requests, poller);
+            self.clients.wake(number, requests, poller);
         }
         let (requests, poller) = (&mut self.requests, &self.poller);
         self.clients.drive_behind(requests, poller);

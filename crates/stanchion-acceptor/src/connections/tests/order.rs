@@ -235,6 +235,20 @@ fn wasteful_connections_go_on_after_others_and_rest_in_between() {
 }
 
 #[test]
+fn a_note_brings_a_wasteful_connection_no_turn_of_its_own() {
+    let mut stage = Stage::new(r#"{"health_path": "/-"}"#);
+    stage.make_wasteful(0);
+    let probe = b"GET /-/live HTTP/1.1\r\nHost: a\r\n\r\n";
+    stage.socket.write_all(probe).unwrap();
+    let (requests, poller) = (&mut stage.requests, &stage.poller);
+    stage.clients.wake(0, requests, poller);
+    assert_eq!(stage.ended(Outcome::Probed), 0);
+    stage.turn();
+    assert_eq!(stage.ended(Outcome::Probed), 1);
+    stage.close_books();
+}
+
+#[test]
 fn a_body_in_pieces_is_framed_as_its_client_understands_it() {
     for (version, head, framed, is_over) in [
         (

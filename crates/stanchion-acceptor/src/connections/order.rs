@@ -1,0 +1,108 @@
+//! The order in which connections have their turns: connections of which the kernel or another part of the server has news go first, then one
+//! that has used up its turn, and last the wasteful ones, for a small part of the time.
+
+use stanchion_sys::clock::monotonic_us;
+
+use super::Connections;
+use super::transport::TIMED_BYTES;
+use crate::poller::{Poller, Ready};
+use crate::requests::Requests;
+use crate::storage::woken::CLIENT_BYTES_MAX;
+
+/// How many connections that have used up their turn go on in one turn of the loop, at most.
+const BEHIND_MAX: usize = 16;
+
+/// The loop drives wasteful connections for so long, one after the other. The last of them may use up its turn, which comes on
+/// top ([`Transport`]).
+///
+/// [`Transport`]: transport::Transport
+const WASTE_US_MAX: u64 = 100;
+/// Then wasteful connections rest for so long: however many there are, they take between a seventh and a quarter of its time.
+const WASTE_REST_US: u64 = 600;
+
+impl Connections {
+    /// Drives a connection of which the kernel has news. If another connection of its client has used up its turn meanwhile,
+    /// this one stands behind: so many connections of one client get no more of a turn of the loop than a single one.
+    pub(crate) fn hear(
+        &mut self,
+        number: u32,
+        ready: Ready,
+        requests: &mut Requests,
+        poller: &Poller,
+    ) {
+        if let Some(connection) = self.table.get_mut(number)
+            && !connection.turns.is_behind
+            && (connection.turns.is_wasteful() || connection.client_has_spent(requests))
+        {
+            connection.told(Some(ready));
+            connection.wake_later(requests);
+            return;
+        }
+        self.drive(number, Some(ready), requests, poller);
+        if let Some(connection) = self.table.get_mut(number)
+            && let bytes = connection.transport.turn_bytes()
+            && bytes >= TIMED_BYTES
+            && let Some(client) = connection.only_client()
+        {
+            requests.woken.had(client, bytes);
+        }
+    }
+
+    /// Drives a connection for which a worker, a thread, a clock or another connection has left a note.
+    pub(crate) fn wake(&mut self, number: u32, requests: &mut Requests, poller: &Poller) {
+        match self.table.get_mut(number) {
+            Some(connection) if connection.turns.is_wasteful() => {
+                connection.wake_later(requests);
+            }
+            Some(_) => {
+                self.drive(number, None, requests, poller);
+            }
+            None => {}
+        }
+    }
+
+    /// Has one connection go on that has used up its turn; and further ones as long as they have little to do.
+    pub(crate) fn drive_behind(&mut self, requests: &mut Requests, poller: &Poller) {
+        let mut bytes = 0;
+        for _ in 0..BEHIND_MAX {
+            let Some(number) = requests.woken.next_behind() else {
+                return;
+            };
+            if let Some(connection) = self.table.get_mut(number) {
+                connection.turns.is_behind = false;
+            }
+            self.drive(number, None, requests, poller);
+            if let Some(connection) = self.table.get_mut(number) {
+                bytes += connection.transport.turn_bytes();
+                if connection.turns.is_behind {
+                    return;
+                }
+            }
+            if bytes >= CLIENT_BYTES_MAX {
+                return;
+            }
+        }
+    }
+
+    /// Has wasteful connections go on for a moment, if they have rested.
+    pub(crate) fn drive_wasteful(&mut self, requests: &mut Requests, poller: &Poller) {
+        if !requests.woken.may_waste(requests.now_us) {
+            return;
+        }
+        let since_us = monotonic_us();
+        let mut now_us = since_us;
+        while now_us.saturating_sub(since_us) < WASTE_US_MAX
+            && let Some(number) = requests.woken.next_wasteful()
+        {
+            if let Some(connection) = self.table.get_mut(number) {
+                connection.turns.is_behind = false;
+            }
+            self.drive(number, None, requests, poller);
+            now_us = monotonic_us();
+        }
+        let spent_us = now_us.saturating_sub(since_us);
+        requests
+            .woken
+            .rest_until(requests.now_us + spent_us + WASTE_REST_US);
+    }
+}

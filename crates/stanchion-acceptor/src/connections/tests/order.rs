@@ -235,16 +235,21 @@ fn wasteful_connections_go_on_after_others_and_rest_in_between() {
 }
 
 #[test]
-fn a_note_brings_a_wasteful_connection_no_turn_of_its_own() {
-    let mut stage = Stage::new(r#"{"health_path": "/-"}"#);
+fn a_wasteful_connection_gets_its_answer_once_it_has_rested() {
+    let mut stage = Stage::new("{}");
+    stage.say(GET);
     stage.make_wasteful(0);
-    let probe = b"GET /-/live HTTP/1.1\r\nHost: a\r\n\r\n";
-    stage.socket.write_all(probe).unwrap();
-    let (requests, poller) = (&mut stage.requests, &stage.poller);
-    stage.clients.wake(0, requests, poller);
-    assert_eq!(stage.ended(Outcome::Probed), 0);
-    stage.turn();
-    assert_eq!(stage.ended(Outcome::Probed), 1);
+    let due_us = stage.requests.now_us + 1;
+    stage.requests.woken.rest_until(due_us);
+    let ticket = stage.ticket();
+    ticket.answer(answer(OK, b"", false, Start::Whole));
+    drop(ticket);
+    // The worker's answer leaves a note for the connection.
+    stage.turn_once();
+    assert_eq!(stage.heard(), (String::new(), false));
+    stage.requests.now_us = due_us;
+    stage.turn_once();
+    assert!(stage.heard().0.starts_with(OK));
     stage.close_books();
 }
 

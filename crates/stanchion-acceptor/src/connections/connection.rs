@@ -234,7 +234,8 @@ impl Connection {
         match self.audience {
             Audience::Clients => {
                 if !std::mem::replace(&mut self.turns.is_behind, true) {
-                    let (client, is_wasteful) = (self.only_client(), self.turns.is_wasteful());
+                    let (client, is_wasteful) =
+                        (self.only_client(), self.turns.is_wasteful(requests.now_us));
                     requests
                         .woken
                         .stand_behind(self.number, client, is_wasteful);

@@ -39,6 +39,7 @@ pub(crate) mod transport;
 mod turns;
 mod unfinished;
 mod upload;
+mod wasters;
 mod wire;
 
 use std::io;
@@ -64,6 +65,7 @@ use stanchion_generation::tally::Event;
 use stanchion_http::Head;
 use stanchion_settings::Seconds;
 use transport::Transport;
+use wasters::Wasters;
 
 /// The server closes a connection for the sake of others only when it has idled for this long. A client that has just got an
 /// answer, or has just connected, is about to ask something, and its request would be lost.
@@ -77,6 +79,7 @@ pub(crate) struct Connections {
     audience: Audience,
     payers: Rc<Payers>,
     table: ConnectionTable<Box<Connection>>,
+    wasters: Wasters,
     /// How many of them are HTTP/2 streams of others.
     streams: usize,
     /// A stream was refused since there are as many as may be.
@@ -104,6 +107,7 @@ impl Connections {
             audience,
             payers,
             table: ConnectionTable::default(),
+            wasters: Wasters::default(),
             streams: 0,
             streams_wait: false,
             looked_at_bytes: 0,
@@ -150,7 +154,7 @@ impl Connections {
             Audience::Operators => (Source::Operator(number), None),
         };
         let transport = Transport::new(newcomer.socket, source, tally, poller)?;
-        let connection = Box::new(Connection::new(
+        let mut connection = Box::new(Connection::new(
             number,
             transport,
             Rc::new(newcomer.peer),
@@ -160,6 +164,9 @@ impl Connections {
             requests.now_us,
         ));
         drop(charged);
+        if let Some(client) = connection.only_client() {
+            connection.turns.waste = self.wasters.waste_of(client, requests.now_us);
+        }
         self.table.add(connection);
         // The client has not asked anything yet.
         self.table.set_spare(number, true);
@@ -234,11 +241,16 @@ impl Connections {
     }
 
     fn remove(&mut self, number: u32, requests: &Requests) {
-        if let Some(connection) = self.table.get_mut(number)
-            && connection.turns.is_behind
-        {
-            // Another connection will have the number.
-            requests.woken.leave(number, connection.only_client());
+        if let Some(connection) = self.table.get_mut(number) {
+            let client = connection.only_client();
+            if connection.turns.is_behind {
+                // Another connection will have the number.
+                requests.woken.leave(number, client);
+            }
+            if let Some(client) = client {
+                let waste = connection.turns.waste;
+                self.wasters.ended(client, waste, requests.now_us);
+            }
         }
         match self.table.remove(number) {
             Some(gone) if gone.transport.is_stream() => self.streams -= 1,

@@ -32,7 +32,8 @@ impl Connections {
     ) {
         if let Some(connection) = self.table.get_mut(number)
             && !connection.turns.is_behind
-            && (connection.turns.is_wasteful() || connection.client_has_spent(requests))
+            && (connection.turns.is_wasteful(requests.now_us)
+                || connection.client_has_spent(requests))
         {
             connection.told(Some(ready));
             connection.wake_later(requests);
@@ -51,7 +52,7 @@ impl Connections {
     /// Drives a connection for which a worker, a thread, a clock or another connection has left a note.
     pub(crate) fn wake(&mut self, number: u32, requests: &mut Requests, poller: &Poller) {
         match self.table.get_mut(number) {
-            Some(connection) if connection.turns.is_wasteful() => {
+            Some(connection) if connection.turns.is_wasteful(requests.now_us) => {
                 connection.wake_later(requests);
             }
             Some(_) => {

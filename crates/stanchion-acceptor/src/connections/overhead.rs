@@ -267,14 +267,14 @@ mod tests {
             head.truncate(HEAD_BYTES);
             head.extend(&field);
             for piece in head.chunks(3_000) {
-                assert!(!turns.is_wasteful());
+                assert!(!turns.is_wasteful(BORN_US));
                 overhead.came(piece);
                 if makes_request && overhead.unfinished_bytes() == 0 {
                     overhead.asked(&request);
                 }
                 overhead.count(&mut turns, 0, BORN_US);
             }
-            assert_eq!(turns.is_wasteful(), is_wasteful, "{makes_request}");
+            assert_eq!(turns.is_wasteful(BORN_US), is_wasteful, "{makes_request}");
         }
     }
 

@@ -100,7 +100,7 @@ impl<S> Stage<S> {
         let connection = self.clients.table.get_mut(number).expect("it is there");
         let now_us = self.requests.now_us;
         connection.turns.count(1 << 20, 0, 0, now_us);
-        assert!(connection.turns.is_wasteful());
+        assert!(connection.turns.is_wasteful(now_us));
     }
 
     /// Looks at deadlines, this long after the last moment.

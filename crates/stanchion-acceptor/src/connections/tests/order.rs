@@ -1,5 +1,7 @@
 //! The order of requests, answers and ends on a connection.
 
+use std::net::Shutdown;
+
 use super::*;
 use crate::dispatch::outflow::{Outflow, StreamEnd};
 use crate::dispatch::request::Body;
@@ -250,6 +252,25 @@ fn a_wasteful_connection_gets_its_answer_once_it_has_rested() {
     stage.requests.now_us = due_us;
     stage.turn_once();
     assert!(stage.heard().0.starts_with(OK));
+    stage.close_books();
+}
+
+#[test]
+fn the_next_connection_of_a_wasteful_client_is_wasteful_and_no_other_clients_is() {
+    let mut stage = Stage::new("{}");
+    stage.make_wasteful(0);
+    stage.socket.shutdown(Shutdown::Both).unwrap();
+    stage.turn();
+    assert_eq!(stage.clients.len(), 0);
+    for (ip, is_wasteful) in [("127.0.0.1", true), ("127.0.0.2", false)] {
+        let (_theirs, ours) = UnixStream::pair().unwrap();
+        let ip = ip.parse().ok();
+        let number = stage.clients.table.next_number();
+        stage.let_in(ours, Peer { ip, ..peer() }, false);
+        let now_us = stage.requests.now_us;
+        let connection = stage.clients.table.get_mut(number).unwrap();
+        assert_eq!(connection.turns.is_wasteful(now_us), is_wasteful, "{ip:?}");
+    }
     stage.close_books();
 }
 

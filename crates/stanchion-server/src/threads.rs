@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use stanchion_sys::fork_handlers;
 use stanchion_sys::process;
 use stanchion_sys::thread_start::Origins;
 
@@ -15,6 +16,8 @@ use crate::sound_threads::is_sound;
 
 /// A thread that is about to end gets so long for it: a Python thread that joins it goes on before the kernel is through with it.
 const ENDING: Duration = Duration::from_secs(1);
+/// The handlers that libraries have for forks get so long.
+const HANDLERS: Duration = Duration::from_secs(10);
 /// How often the threads are looked at, as nothing reports when a thread of other code has ended.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// At most so many threads are named.
@@ -37,7 +40,7 @@ pub(crate) fn staying(
         threads.retain(|(id, _)| !known.contains(id));
         if may_fork && has_sound(host, threads)? {
             may_fork = false;
-            process::run_fork_handlers()?;
+            fork_handlers::run(HANDLERS)?;
             *threads = process::other_threads()?;
             threads.retain(|(id, _)| !known.contains(id));
         }

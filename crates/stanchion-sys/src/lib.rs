@@ -24,6 +24,7 @@ pub mod descriptors;
 pub mod environment;
 mod errand;
 pub mod eventfd;
+pub mod fork_handlers;
 pub mod futex;
 pub mod heap;
 pub mod held_signals;

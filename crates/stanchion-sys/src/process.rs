@@ -42,16 +42,6 @@ pub fn fork_single_threaded() -> io::Result<Fork> {
     unsafe { fork() }
 }
 
-/// Forks a child that only ends, so that the handlers run which libraries have for forks (`pthread_atfork(3)`): some end their
-/// threads there. The process may have threads.
-pub fn run_fork_handlers() -> io::Result<()> {
-    // SAFETY: the child makes one system call, _exit(2), which is async-signal-safe.
-    match unsafe { fork() }? {
-        Fork::Child => exit_now(0),
-        Fork::Parent(child) => collect(child),
-    }
-}
-
 /// An error if this process has more than one thread.
 pub(crate) fn refuse_threads() -> io::Result<()> {
     match thread_count()? {

@@ -22,7 +22,7 @@ pub(super) struct Turns {
     pub(super) waste: Waste,
 }
 
-/// What a client has wasted.
+/// Bytes that a client has wasted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Waste {
     /// When time will have paid for it.

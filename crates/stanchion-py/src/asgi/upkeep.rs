@@ -112,9 +112,9 @@ impl Puller {
 
     /// The same where the loop calls for something else: the loop may do so before it calls back for the task that the child
     /// has ended, and the child ends by what that task has raised.
-    fn end_if_forked_in_a_turn(&self, py: Python<'_>) -> PyResult<()> {
+    fn end_if_forked_in_a_turn(&self, py: Python<'_>) {
         if !self.worker.is_forsaken() {
-            return Ok(());
+            return;
         }
         let running: Vec<_> = {
             let state = self.lock(py);
@@ -122,12 +122,12 @@ impl Puller {
             running.map(|running| running.clone_ref(py)).collect()
         };
         for running in running {
-            if let Some(task) = running.ended_task(py)? {
+            // An error tells of no task that has ended, and the child ends all the same.
+            if let Ok(Some(task)) = running.ended_task(py) {
                 self.end_if_forked_by(&task);
             }
         }
         self.end_if_forked(py, None);
-        Ok(())
     }
 
     /// Does work that the loop calls for. A panic may leave work half done, so after one all requests are given up and the loop ends.
@@ -135,7 +135,7 @@ impl Puller {
         this: &Bound<'_, Self>,
         work: impl FnOnce() -> PyResult<()>,
     ) -> PyResult<()> {
-        this.get().end_if_forked_in_a_turn(this.py())?;
+        this.get().end_if_forked_in_a_turn(this.py());
         let done = this.get().worker.work_of_loop(work);
         done.unwrap_or_else(|| Self::break_off(this))
     }

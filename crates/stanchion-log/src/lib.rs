@@ -461,7 +461,9 @@ impl Subscriber for Events {
 /// Whether an event is this server's and not a library's. A client decides how often a library reports what that client does (h2 warns of
 /// each PING that acknowledges none), so their lines are details: the log has them at the level `debug`.
 fn is_ours(target: &str) -> bool {
-    target.starts_with("stanchion") || [CRITICAL, EXCEPTION].contains(&target)
+    // The extension module of Python is `_stanchion`.
+    let is_module = target.trim_start_matches('_').starts_with("stanchion");
+    is_module || [CRITICAL, EXCEPTION].contains(&target)
 }
 
 #[derive(Default)]

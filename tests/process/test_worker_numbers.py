@@ -29,9 +29,9 @@ class Watched(NamedTuple):
     admin: str
 
     def numbers(self) -> list[tuple[int, int]]:
-        """Number and pid, by `ctl workers`."""
+        """Number and pid of the workers that have a process, by `ctl workers`."""
         told = json.loads(ctl(self.control, "workers", "--json").stdout)["data"]
-        return sorted((one["index"], one["pid"]) for one in told)
+        return sorted((one["index"], one["pid"]) for one in told if one["pid"] is not None)
 
     def ask(self, target: str) -> str:
         with Wire.connect(Address.parse(self.admin)) as wire:

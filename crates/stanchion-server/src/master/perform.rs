@@ -26,6 +26,7 @@ use crate::{last_words, threads};
 use stanchion_generation::figures::Attempt;
 use stanchion_generation::listeners;
 use stanchion_generation::messages::{FromTemplate, ToAcceptor, ToScribe, ToTemplate};
+use stanchion_generation::spool::SpoolDir;
 use stanchion_log::LogChannels;
 use stanchion_log::{self as log, cure, exit_code};
 use stanchion_settings::{Settings, kept_by_a_reload};
@@ -270,7 +271,7 @@ impl Loop<'_> {
         (self.check_settings)(&settings)?;
         stanchion_generation::identities::find(&settings)?;
         let listeners = listeners::open(&settings, inherited.unwrap_or_default())?;
-        self.furnish(generation, settings, listeners)
+        self.furnish(generation, settings, listeners, None)
     }
 
     /// Makes what a house needs, with the settings of another one, for an app that is called by the other interface.
@@ -285,7 +286,8 @@ impl Loop<'_> {
         let is_asgi = settings.is_asgi();
         let settings = settings.taken_for(!is_asgi)?;
         let listeners = listeners::clones(&first.listeners).map_err(|error| error.to_string())?;
-        self.furnish(generation, settings, listeners)
+        let spool = Rc::clone(&first.spool);
+        self.furnish(generation, settings, listeners, Some(spool))
     }
 
     fn furnish(
@@ -293,12 +295,14 @@ impl Loop<'_> {
         generation: u32,
         settings: Settings,
         listeners: Vec<Listener>,
+        spool: Option<Rc<SpoolDir>>,
     ) -> Result<HouseResources, String> {
         let before = Before {
             figures: Arc::clone(&self.present.figures),
             ticket_keys: Arc::clone(&self.present.ticket_keys),
             departed: self.departed,
             others: self.houses.values().map(HouseResources::tally).collect(),
+            spool,
         };
         let has_scribe = self.host.has_scribe();
         HouseResources::build(generation, (settings, has_scribe), listeners, &before).map_err(

@@ -133,6 +133,9 @@ pub(crate) struct Before {
     pub(crate) departed: Counts,
     /// and of houses that are there.
     pub(crate) others: Vec<Arc<Tally>>,
+    /// The spool directory of the house that this one is made in place of: only one of the two has clients. A master that dies leaves no directory of
+    /// a house that has no acceptor to remove it.
+    pub(crate) spool: Option<Rc<SpoolDir>>,
 }
 
 impl Before {
@@ -143,6 +146,7 @@ impl Before {
             ticket_keys: Arc::new(ticket_keys),
             departed: Counts::default(),
             others: Vec::new(),
+            spool: None,
         }
     }
 }
@@ -160,8 +164,8 @@ pub(crate) struct HouseResources {
     pub(super) posts: BTreeMap<u16, Post>,
     /// By index: workers whose event loops do not turn.
     pub(super) late_loops: BTreeMap<u16, LateLoop>,
-    /// Removed with what is in it when this is dropped.
-    _spool: SpoolDir,
+    /// Removed with what is in it when the last house that has it is dropped.
+    pub(super) spool: Rc<SpoolDir>,
 }
 
 impl HouseResources {
@@ -175,7 +179,10 @@ impl HouseResources {
         let made = || -> io::Result<_> {
             let identities = identities::find(&settings).map_err(io::Error::other)?;
             let parent = settings.tmp_upload_dir.as_deref();
-            let spool = SpoolDir::create(parent, identities.of_spool())?;
+            let spool = match &before.spool {
+                Some(spool) => Rc::clone(spool),
+                None => Rc::new(SpoolDir::create(parent, identities.of_spool())?),
+            };
             let common = common(
                 generation,
                 (settings, has_scribe),
@@ -195,7 +202,7 @@ impl HouseResources {
                 scribe: None,
                 posts: BTreeMap::new(),
                 late_loops: BTreeMap::new(),
-                _spool: spool,
+                spool,
             }),
             Err(error) => Err((error, listeners)),
         }

@@ -46,6 +46,12 @@ async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
             async for piece, _ in pieces(receive):
                 digest.update(piece)
             await answer(send, {"sha256": digest.hexdigest()})
+        case "/begun":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"begun", "more_body": True})
+            announce("begun")
+            await asyncio.to_thread(wait_for_pass)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
         case "/early":
             event = await receive()
             announce(f"{len(event['body'])} {event['more_body']}")

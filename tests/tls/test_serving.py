@@ -12,6 +12,7 @@ import pytest
 
 from support.clock import Clock
 from support.counts import Counts
+from support.gate import Gate
 from support.patience import PATIENCE_S, eventually
 from support.server import Serve, Server
 from support.tls import NAME, Authority, Pair
@@ -246,3 +247,22 @@ def test_what_cannot_be_served_with_stops_the_start(case: str, build: Serve, aut
     assert server.exit_code() == 2
     server.log.wait_end()
     assert why in server.log.text()
+
+
+@pytest.mark.parametrize("framing", ["Content-Length: 4000000", "Transfer-Encoding: chunked"])
+def test_the_acceptor_rests_while_an_app_that_has_begun_its_answer_reads_no_body(
+    serve: Serve, pair: Pair, connect: Connect, gate: Gate, framing: str
+) -> None:
+    server = serve("uploading:app", "--interface", "asgi", *pair.arguments(), env=gate.environment)
+    acceptor = server.acceptor_by_name()
+    with connect(server) as wire:
+        body = b"x" * 1_000_000
+        wire.send(request("POST", "/begun", [framing]) + (body if "Length" in framing else b"f4240\r\n" + body))
+        gate.announcement()
+        wire.head()
+        assert wire.body_bytes(10) == b"5\r\nbegun\r\n"
+        before_s = sum(acceptor.cpu_times()[:2])
+        assert wire.silent(2)
+        assert sum(acceptor.cpu_times()[:2]) - before_s < 0.5
+        gate.let_pass(1)
+        assert wire.rest().endswith(b"0\r\n\r\n")

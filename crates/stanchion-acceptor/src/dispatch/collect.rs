@@ -62,9 +62,6 @@ impl Dispatch {
         };
         self.seen_with(tenant, taken_us, ticket);
         let wanted = ticket.stage.get() != Stage::Over;
-        if ticket.wants_room.get() {
-            ticket.wake();
-        }
         // A request that is over but not in the logs yet keeps its times.
         if wanted && let SlotState::Done { done_us, .. } = state {
             ticket.done_us.set(done_us);

@@ -261,6 +261,13 @@ impl Dispatch {
         let mut news = std::mem::take(&mut self.news);
         self.side.sweep(|slot| news.push(slot));
         for slot in &news {
+            // There may be room for more of the body. A connection that looks by itself has asked for room, and got none: if that
+            // look woke the connection, it would look for ever.
+            if let Some(ticket) = &self.slots[*slot as usize]
+                && ticket.wants_room.get()
+            {
+                ticket.wake();
+            }
             self.look(*slot, now_us);
         }
         if !news.is_empty() {

@@ -28,7 +28,18 @@ pub(crate) const SWITCHING: u16 = 101;
 const FILES_MAX: usize = 1024;
 
 impl Dispatch {
+    /// Takes what the seat of a slot has written. There may be room for more of the body, too, so a connection that wants room asks.
     pub(super) fn look(&mut self, slot: u32, now_us: u64) {
+        if let Some(ticket) = &self.slots[slot as usize]
+            && ticket.wants_room.get()
+        {
+            ticket.wake();
+        }
+        self.take_news(slot, now_us);
+    }
+
+    /// Takes what the seat of a slot has written.
+    pub(super) fn take_news(&mut self, slot: u32, now_us: u64) {
         // No client pays for the tables of slots: this slot may be another client's.
         let _charged = charge::to_nobody();
         if self.side.settle_orphan(slot, false) || self.is_poisoned(slot) {

@@ -261,13 +261,6 @@ impl Dispatch {
         let mut news = std::mem::take(&mut self.news);
         self.side.sweep(|slot| news.push(slot));
         for slot in &news {
-            // There may be room for more of the body. A connection that looks by itself has asked for room, and got none: if that
-            // look woke the connection, it would look for ever.
-            if let Some(ticket) = &self.slots[*slot as usize]
-                && ticket.wants_room.get()
-            {
-                ticket.wake();
-            }
             self.look(*slot, now_us);
         }
         if !news.is_empty() {
@@ -369,10 +362,11 @@ impl Dispatch {
         }
     }
 
-    /// Looks at the slot of a request: for more of its stream, or for the reason why there is none.
+    /// Looks at the slot of a request for its connection: for more of its stream, or for the reason why there is none. It wakes no
+    /// connection that wants room: this one has asked for room, got none, and would look for ever.
     pub(crate) fn look_for(&mut self, ticket: &Ticket, now_us: u64) {
         if let Stage::Submitted(submitted) = ticket.stage.get() {
-            self.look(submitted.slot, now_us);
+            self.take_news(submitted.slot, now_us);
             if ticket.stage.get() == Stage::Over {
                 // The slot is free for the next request in the line.
                 self.fill(now_us);

@@ -4,7 +4,7 @@ import contextlib
 import json
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +113,16 @@ def of_name(server: Server, name: str) -> list[psutil.Process]:
             if process.name() == name:
                 found.append(process)
     return found
+
+
+@contextlib.contextmanager
+def named_files(server: Server, name: str) -> Iterator[None]:
+    """If the block fails, the error has the files that processes of this name have open."""
+    try:
+        yield
+    except AssertionError as error:
+        paths = {process.pid: processes.open_paths(process) for process in of_name(server, name)}
+        raise AssertionError(f"{error}: {paths}") from error
 
 
 def text(server: Server, name: str) -> str:
@@ -364,7 +374,8 @@ def test_usr1_opens_files_of_handlers_anew(build: Serve) -> None:
             assert answer(server, "/later") == 200
             return "sold at /later" in text(server, "app.log")
 
-        eventually(is_sold_anew, "the app goes on there")
+        with named_files(server, "stanchion-work"):
+            eventually(is_sold_anew, "the app goes on there")
         server.stop()
 
 

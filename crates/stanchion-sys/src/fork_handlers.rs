@@ -21,12 +21,13 @@ pub fn run(limit: Duration) -> io::Result<()> {
         Fork::Child => process::exit_now(0),
         Fork::Parent(pid) => pid,
     };
-    let has_ended = has_ended_within(pid, limit)?;
-    if !has_ended {
-        child::send_signal(pid, SIGKILL)?;
+    let has_ended = has_ended_within(pid, limit);
+    if !matches!(has_ended, Ok(true)) {
+        // It may end by itself meanwhile. If the signal is refused, collecting the child waits for it.
+        let _ = child::send_signal(pid, SIGKILL);
     }
     process::collect(pid)?;
-    if has_ended {
+    if has_ended? {
         return Ok(());
     }
     let problem = format!(

@@ -155,13 +155,16 @@ impl Template {
     pub(super) fn on_lost(&mut self, now_ms: u64, exit: Exit, was_forking: bool) -> Action {
         let was_ready = self.stage.is_ready();
         self.stage = Stage::Wanted;
-        if was_ready && !was_forking {
+        let is_short_of_memory = matches!(exit, Exit::OutOfMemory(_));
+        if was_ready && !was_forking && !is_short_of_memory {
             return Action::warning(format!("the template {exit}; another one is started"));
         }
         self.backoff.failed(now_ms);
         let wait_ms = self.backoff.wait_ms(now_ms);
         let when = if was_forking {
             "while forking"
+        } else if was_ready {
+            "while it waited"
         } else {
             "before it was ready"
         };

@@ -32,7 +32,7 @@ pub(super) struct Workers {
     pub(super) backoff: Backoff,
     /// Whether any was ever ready: before that, a broken app ends the server.
     have_served: bool,
-    /// Whether any has ended that served, and that had no successor yet.
+    /// Whether any has ended that served and had no successor yet, other than for want of memory.
     pub(super) have_lost: bool,
     /// The log has said that even a newborn worker takes more memory than it may.
     pub(super) told_of_newborn: bool,
@@ -403,7 +403,9 @@ impl Workers {
             worker: index,
         });
         let cause = worker.cause_of(exit);
-        self.have_lost |= cause.is_some() && worker.has_served_to_its_end();
+        // With memory as short as that, a template would only make it shorter.
+        let is_lost = cause.is_some_and(|cause| cause != Cause::OutOfMemory);
+        self.have_lost |= is_lost && worker.has_served_to_its_end();
         let message = self.departed.add(worker.at(index));
         actions.push(self.tell_acceptor(message));
         actions.push(Action::Announce(News::WorkerGone {

@@ -94,6 +94,27 @@ fn an_import_that_failed_long_ago_delays_no_later_one() {
 }
 
 #[test]
+fn a_worker_that_ends_for_want_of_memory_gets_no_template_beside_its_successor() {
+    let mut tree = serving();
+    tree.expect_among(reaped(only(), Exit::OutOfMemory(None)), "fork template 1");
+    tree.play([template_forked(1, Some(12))]);
+    tree.expect(template_ready(1), "template 1: become 0/2");
+}
+
+#[test]
+fn a_template_that_ends_for_want_of_memory_is_started_again_after_a_while() {
+    let mut tree = serving();
+    tree.play([reaped(only(), KILLED), template_forked(1, Some(12))]);
+    tree.play([template_ready(1), here(1, 0, 2, 101), ready(1, 0, 2)]);
+    let said = tree.step(reaped(12, Exit::OutOfMemory(None)));
+    assert!(
+        said.contains("while it waited; next try in 100 ms"),
+        "{said}"
+    );
+    tree.expect_tick_after(100, "fork template 1");
+}
+
+#[test]
 fn a_worker_that_is_to_be_replaced_goes_on_until_its_successor_has_imported_the_app() {
     let mut tree = serving();
     let terminated = worker_said(1, 0, 1, FromWorker::Terminated);

@@ -5,7 +5,7 @@ use std::io::Write;
 use ::brotli::CompressorWriter;
 use ::brotli::enc::BrotliEncoderParams;
 
-use crate::encoder::{After, Failed, ROOM_BYTES};
+use crate::piece::{After, Failed, ROOM_BYTES};
 
 /// The lowest quality whose result is shorter than gzip's (for JSON by a tenth), in up to twice the time. Higher ones suit data that is compressed
 /// once and sent often.

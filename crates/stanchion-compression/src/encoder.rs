@@ -1,15 +1,11 @@
 //! The encoder that all codings share.
 
-use std::fmt;
-
 use stanchion_http::Coding;
 
 use crate::brotli::Brotli;
 use crate::gzip::Gzip;
+use crate::piece::{After, Failed};
 use crate::zstandard::Zstandard;
-
-/// The room that is added to the output at a time.
-pub(crate) const ROOM_BYTES: usize = 16 << 10;
 
 /// The compressor of one body. It takes 3 MB at most for any input, because windows have 256 KiB.
 pub struct Encoder(Format);
@@ -19,29 +15,6 @@ enum Format {
     Brotli(Box<Brotli>),
     Zstandard(Zstandard),
 }
-
-/// The caller's plan after a piece.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum After {
-    /// More follows, and no client waits for this piece alone.
-    More,
-    /// Nothing follows for a while: the encoder has to output everything that it was given.
-    Flush,
-    /// The body is over.
-    End,
-}
-
-/// A body cannot be compressed: memory is short, or a compressor misbehaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failed(pub(crate) &'static str);
-
-impl fmt::Display for Failed {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "a body cannot be compressed: {}", self.0)
-    }
-}
-
-impl std::error::Error for Failed {}
 
 impl Encoder {
     /// An encoder that was given nothing yet.

@@ -3,7 +3,7 @@
 use zlib_rs::crc32::crc32;
 use zlib_rs::{Deflate, DeflateFlush, Status};
 
-use crate::encoder::{After, Failed, ROOM_BYTES};
+use crate::piece::{After, Failed, ROOM_BYTES};
 
 /// zlib's default.
 const LEVEL: i32 = 6;

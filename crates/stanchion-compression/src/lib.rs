@@ -17,6 +17,8 @@
 mod brotli;
 mod encoder;
 mod gzip;
+mod piece;
 mod zstandard;
 
-pub use encoder::{After, Encoder, Failed};
+pub use encoder::Encoder;
+pub use piece::{After, Failed};

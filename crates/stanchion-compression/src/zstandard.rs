@@ -3,7 +3,7 @@
 use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, get_error_name};
 
-use crate::encoder::{After, Failed, ROOM_BYTES};
+use crate::piece::{After, Failed, ROOM_BYTES};
 
 /// zstd's default.
 const LEVEL: i32 = 3;

@@ -2,7 +2,8 @@
 
 use zlib_rs::{Deflate, DeflateFlush, Inflate, InflateFlush, Status};
 
-use crate::socket::{Close, Fault, Kind};
+use crate::message::Kind;
+use crate::socket::{Close, Fault};
 
 /// The largest window that there is, as a power of two (RFC 1951 section 3.2.5).
 pub(crate) const WINDOW_BITS_MAX: u8 = 15;

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use crate::socket::{Form, Kind};
+use crate::message::{Form, Kind};
 
 /// How many bytes a control frame may hold, whatever the limit of messages (section 5.5).
 pub(crate) const CONTROL_BYTES_MAX: usize = 125;

@@ -3,38 +3,12 @@
 
 use crate::code;
 use crate::frame::{CONTROL_BYTES_MAX, HEADER_BYTES_MAX, Header, Opcode, put_control, unmask};
+use crate::message::{Form, Kind};
 use crate::payload::{Payload, unmask_text};
 use crate::pieces::Pieces;
 
 /// A close frame holds 125 bytes, two of them the code (RFC 6455 section 5.5).
 pub const REASON_BYTES_MAX: usize = CONTROL_BYTES_MAX - 2;
-/// The kind of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// UTF-8.
-    Text,
-    /// Any bytes.
-    Binary,
-}
-
-/// The form of a message, according to its first frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Form {
-    /// Text or binary.
-    pub kind: Kind,
-    /// Whether it is compressed. Then its content has not been checked against its kind yet.
-    pub is_deflated: bool,
-}
-
-impl From<Kind> for Form {
-    /// The form of a message that is not compressed.
-    fn from(kind: Kind) -> Self {
-        Self {
-            kind,
-            is_deflated: false,
-        }
-    }
-}
 
 /// How a WebSocket is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use stanchion_sys::eventfd::EventFd;
 
-use crate::layout::InboxHead;
+use crate::layout::{InboxHead, LAG_BOUNDS_US};
 use crate::protocol::{Load, Notices};
 use crate::sync::AtomicU64;
 
@@ -23,11 +23,6 @@ pub struct Inbox<'x> {
 
 /// How often an event loop shows that it turns, while it has work.
 pub const BEAT_US: u64 = 250_000;
-
-/// Upper bounds of the buckets of [`LoopLag::counts`], in microseconds.
-pub const LAG_BOUNDS_US: [u64; 9] = [
-    1_000, 2_500, 10_000, 25_000, 100_000, 250_000, 1_000_000, 2_500_000, 10_000_000,
-];
 
 /// How late an event loop was for its timers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,7 +9,6 @@
 
 use std::ops::Range;
 
-use crate::inbox::LAG_BOUNDS_US;
 use crate::protocol::{Bell, Flow};
 use crate::sync::{AtomicU32, AtomicU64};
 use crate::word::Word;
@@ -27,6 +26,11 @@ const OWN_PER_SEAT: usize = 2;
 /// A ring has so many entries for each request that can be in it, so that entries left by
 /// withdrawals and deaths do not fill it.
 const ENTRIES_EACH: usize = 4;
+
+/// Upper bounds of the buckets of [`crate::LoopLag::counts`], in microseconds.
+pub const LAG_BOUNDS_US: [u64; 9] = [
+    1_000, 2_500, 10_000, 25_000, 100_000, 250_000, 1_000_000, 2_500_000, 10_000_000,
+];
 
 /// The sizes that the master chooses at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -44,11 +44,11 @@ pub use acceptor::{AcceptorSide, SlotState, Submitted};
 #[cfg(not(loom))]
 pub use area::Area;
 #[cfg(not(loom))]
-pub use inbox::{BEAT_US, Inbox, LAG_BOUNDS_US, LoopLag};
+pub use inbox::{BEAT_US, Inbox, LoopLag};
 #[cfg(not(loom))]
 pub use inflow::Inflow;
 #[cfg(not(loom))]
-pub use layout::{BadGeometry, Geometry, LAYOUT_VERSION, SeatFigures, SeatState};
+pub use layout::{BadGeometry, Geometry, LAG_BOUNDS_US, LAYOUT_VERSION, SeatFigures, SeatState};
 #[cfg(not(loom))]
 pub use part::Part;
 #[cfg(not(loom))]

@@ -9,12 +9,8 @@ use crate::layout::SeatState;
 use crate::ring::Sources;
 use crate::shared::Exchange;
 use crate::sync::AtomicU64;
-use crate::taken::Taken;
+use crate::taken::{LOOK_AGAIN, Taken};
 use crate::word::Tenant;
-
-/// The longest time that a worker sleeps before it checks again whether it should leave or its acceptor was replaced.
-/// Both are announced; this only bounds the cost of a lost announcement.
-pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Exchange {
     /// Marks this process as a child that a worker's app has forked. The worker's requests and seats stay the worker's,

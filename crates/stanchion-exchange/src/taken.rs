@@ -8,9 +8,12 @@ use stanchion_sys::signal::asked;
 
 use crate::inflow::Inflow;
 use crate::protocol::Unwanted;
-use crate::seat::LOOK_AGAIN;
 use crate::shared::Exchange;
 use crate::word::{SlotPhase, Tenant, Word};
+
+/// The longest time that a worker sleeps before it checks again whether it should leave or its acceptor was replaced.
+/// Both are announced; this only bounds the cost of a lost announcement.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// How an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

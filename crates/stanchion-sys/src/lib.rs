@@ -36,6 +36,7 @@ pub mod memory;
 pub mod network_namespace;
 pub mod notify;
 pub mod outgoing;
+pub mod peer;
 pub mod pinned_path;
 pub mod plain_file;
 pub mod private_socket;

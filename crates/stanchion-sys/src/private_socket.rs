@@ -1,15 +1,16 @@
 //! A unix socket for the users who may command this process: its own user and root.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
 };
 
-use crate::call::{InCall, last_error, named};
+use crate::call::{InCall, named};
 use crate::listener::remove_if_stale;
+use crate::peer::{Peer, peer_of};
 use crate::pinned_path::{FileId, Found, PinnedPath};
 use crate::{process, random};
 
@@ -25,15 +26,6 @@ pub struct PrivateListener {
     owner: i32,
     /// The identity of the file: another socket may have its path by now.
     file: FileId,
-}
-
-/// The process at the other end when it connected, according to the kernel (`SO_PEERCRED` in unix(7)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// The process, or 0 if it is outside our pid namespace.
-    pub pid: i32,
-    /// Its effective user.
-    pub uid: u32,
 }
 
 impl PrivateListener {
@@ -132,34 +124,6 @@ impl AsFd for PrivateListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
-}
-
-/// rustix has this too, but assumes that the pid is positive; for a peer in another pid namespace it is 0.
-pub(crate) fn peer_of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
-    let mut found = libc::ucred {
-        pid: 0,
-        uid: u32::MAX,
-        gid: u32::MAX,
-    };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `found` and `len` live through the call, and `len` is the size of `found`, which is
-    // all integers and so valid whatever the kernel writes there.
-    let status = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut found).cast(),
-            &raw mut len,
-        )
-    };
-    if status == -1 {
-        return Err(last_error("getsockopt"));
-    }
-    Ok(Peer {
-        pid: found.pid,
-        uid: found.uid,
-    })
 }
 
 /// The user whose rights this process has.

@@ -22,7 +22,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use stanchion_sys::private_socket::{Peer, PrivateListener, effective_user};
+use stanchion_sys::peer::Peer;
+use stanchion_sys::private_socket::{PrivateListener, effective_user};
 use tracing::{debug, error, warn};
 
 use client::{Client, Turn, turn_away};

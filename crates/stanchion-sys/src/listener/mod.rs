@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::call::{InCall, last_error};
+use crate::peer::peer_of;
 use crate::pinned_path::{FileId, Found, PinnedPath};
-use crate::private_socket::peer_of;
 use crate::process::inherited_fd;
 pub use file::FileOptions;
 pub(crate) use file::remove_if_stale;

@@ -14,7 +14,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCFunction, PyDict, PyTuple};
 use stanchion_server::{Fork, Hook, Host, LoadError, Logging, NotLoaded, Seat, StartedAs, Worker};
 use stanchion_settings::Settings;
-use stanchion_sys::process::Between;
+use stanchion_sys::adoption::Between;
 use stanchion_sys::signal;
 use tracing::{error, warn};
 

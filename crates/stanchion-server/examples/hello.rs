@@ -12,7 +12,8 @@ use stanchion_server::{
     Ending, Fork, Gone, Hook, Host, Launcher, LoadError, NotLoaded, Seat, StartedAs, Taken, Worker,
 };
 use stanchion_settings::Settings;
-use stanchion_sys::process::{self, Between};
+use stanchion_sys::adoption::{self, Between};
+use stanchion_sys::process;
 
 /// Answers every request with its method, its target and how long it waited.
 struct Hello;
@@ -71,7 +72,7 @@ impl Host for Hello {
     }
 
     fn fork_worker(&mut self, between: Between) -> io::Result<Fork> {
-        process::fork_single_threaded_for_subreaper(between)
+        adoption::fork_single_threaded_for_subreaper(between)
     }
 
     fn serve(&mut self, worker: &'static Worker) -> Result<(), String> {

@@ -7,7 +7,8 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use stanchion_sys::process::{Between, Fork};
+use stanchion_sys::adoption::Between;
+use stanchion_sys::process::Fork;
 use tracing::{error, warn};
 
 use crate::threads;
@@ -202,7 +203,7 @@ pub trait Host {
     fn fork(&mut self) -> io::Result<Fork>;
 
     /// In the template: forks a worker that becomes the master's child
-    /// ([`stanchion_sys::process::fork_for_subreaper`]).
+    /// ([`stanchion_sys::adoption::fork_for_subreaper`]).
     fn fork_worker(&mut self, between: Between) -> io::Result<Fork>;
 
     /// In a worker, first of all: sets what handlers the host's language has for the signals of

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::SystemTime;
 
+use stanchion_sys::adoption::Between;
 use stanchion_sys::channel::{Channel, poll_readable};
-use stanchion_sys::process::{self, Between, Fork};
+use stanchion_sys::process::{self, Fork};
 use stanchion_sys::{code, heap, signal, trial};
 use tracing::{error, info, warn};
 

@@ -10,7 +10,7 @@ compile_error!("stanchion needs Linux: futexes, memfd, subreapers and SEQPACKET 
 
 pub mod account;
 pub mod activation;
-mod adoption;
+pub mod adoption;
 pub mod call;
 pub mod capabilities;
 pub mod channel;

@@ -5,8 +5,6 @@ pub mod title;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-pub use crate::adoption::{Between, fork_for_subreaper, fork_single_threaded_for_subreaper};
-
 use crate::call::{InCall, last_error, named, number};
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions};
 

@@ -5,9 +5,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::{Pid, WaitOptions, waitpid};
-use stanchion_sys::process::{
-    Between, Fork, become_subreaper, exit_now, fork, fork_for_subreaper, parent_pid, pid,
-};
+use stanchion_sys::adoption::{Between, fork_for_subreaper};
+use stanchion_sys::process::{Fork, become_subreaper, exit_now, fork, parent_pid, pid};
 
 /// The library's private module: `fork_for_subreaper` would hide a failure of it by going the long way.
 #[path = "../src/errand.rs"]

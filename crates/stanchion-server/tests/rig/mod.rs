@@ -11,7 +11,8 @@ use stanchion_server::{
     Fork, Hook, Host, Launcher, LoadError, NotLoaded, Seat, StartedAs, Taken, Worker,
 };
 use stanchion_settings::Settings;
-use stanchion_sys::process::{self, Between};
+use stanchion_sys::adoption::{self, Between};
+use stanchion_sys::process;
 
 /// Bound of every wait for an answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -44,7 +45,7 @@ impl Host for Answering {
     }
 
     fn fork_worker(&mut self, between: Between) -> io::Result<Fork> {
-        process::fork_single_threaded_for_subreaper(between)
+        adoption::fork_single_threaded_for_subreaper(between)
     }
 
     fn serve(&mut self, worker: &'static Worker) -> Result<(), String> {

@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 
 use crate::fault::Fault;
-use crate::head::Head;
-use crate::uwsgi::VARIABLE;
+use crate::head::{Head, VARIABLE};
 
 /// Path and query of a target in any of its forms (RFC 9112 section 3.2).
 pub fn split_target(target: &[u8]) -> (&[u8], &[u8]) {

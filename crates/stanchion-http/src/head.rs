@@ -4,8 +4,9 @@ use memchr::memchr;
 
 use crate::body::Framing;
 use crate::octets::{leading_whitespace, trimmed};
-use crate::reader::{HeadReader, HeadRules};
-use crate::uwsgi::VARIABLE;
+
+/// The first byte of the name of a [variable](crate::uwsgi) in a [`Head`].
+pub const VARIABLE: u8 = b':';
 
 /// Name and value of a field.
 pub type Field<'a> = (&'a [u8], &'a [u8]);
@@ -300,22 +301,5 @@ impl Head {
     /// Where the target is.
     pub fn target_span(&self) -> Span {
         self.target
-    }
-
-    /// An HTTP/1.1 head from its parts. It need have no Host.
-    ///
-    /// # Panics
-    ///
-    /// If the parts make no head.
-    pub fn of(method: &str, target: &str, fields: &[(&str, &str)]) -> Self {
-        let lines: String = fields
-            .iter()
-            .map(|(name, value)| [name, ": ", value, "\r\n"].concat())
-            .collect();
-        let text = format!("{method} {target} HTTP/1.1\r\n{lines}\r\n");
-        let mut head = Self::default();
-        let read = HeadReader::without_host().read(text.as_bytes(), &HeadRules::NONE, &mut head);
-        assert_eq!(read, Ok(Some(text.len())), "{text:?} is no head");
-        head
     }
 }

@@ -3,7 +3,7 @@
 use crate::body::Framing;
 use crate::fault::Fault;
 use crate::head::{Field, Head};
-use crate::reader::HeadRules;
+use crate::head_rules::HeadRules;
 use crate::writer::HeadWriter;
 
 /// The protocol of such a head, in the form of RFC 3875 section 4.1.16, which nginx and gunicorn also write.

@@ -5,6 +5,7 @@ use memchr::memchr;
 use crate::body::Framing;
 use crate::fault::Fault;
 use crate::head::{FieldSpan, Head, Span};
+use crate::head_rules::{HeadRules, Permits};
 use crate::meaning::{Meaning, is_framing, is_understood};
 use crate::octets::{
     FIELD_TEXT, LINE_TEXT, Octets, TOKEN, before_control, is_field_text, leading_whitespace,
@@ -17,63 +18,6 @@ use crate::stray::stray;
 pub(crate) const EMPTY_LINES_MAX: u32 = 4;
 /// The largest head under any limits: spans in it have 32 bits.
 const HEAD_BYTES_MAX: usize = 1 << 30;
-
-/// Limits for a head, where `usize::MAX` is no limit, and the settings that permit faults.
-#[derive(Clone, Copy, Debug)]
-pub struct HeadRules {
-    /// Bytes of the request line, without its end.
-    pub line_bytes: usize,
-    /// Bytes of one field's line, without its end.
-    pub field_bytes: usize,
-    /// Number of fields.
-    pub fields: usize,
-    /// Bytes of the whole head, without the empty line at the end.
-    pub head_bytes: usize,
-    /// The faults that are permitted.
-    pub permits: Permits,
-}
-
-/// Faults that a client should not make, and that the operator can permit: gunicorn's settings of these names. None of them changes how a message is
-/// framed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a setting")]
-pub struct Permits {
-    /// Methods that are not 3 to 20 characters without lower case and `#`.
-    pub unconventional_method: bool,
-    /// Versions other than 1.0 and 1.1: earlier ones are read as 1.0, later ones as 1.1.
-    pub unconventional_version: bool,
-    /// Methods in lower case count as their upper case.
-    pub casefold_method: bool,
-    /// Values that continue in the next line (RFC 9112 section 5.2), except in fields that the server itself acts on.
-    pub obsolete_folding: bool,
-    /// Whitespace between the name of a field and its colon, except in fields that frame the message.
-    pub header_spaces: bool,
-}
-
-impl Permits {
-    /// Permits no fault.
-    pub const NONE: Self = Self {
-        unconventional_method: false,
-        unconventional_version: false,
-        casefold_method: false,
-        obsolete_folding: false,
-        header_spaces: false,
-    };
-}
-
-impl HeadRules {
-    /// For heads that this crate writes itself.
-    pub(crate) const NONE: Self = Self {
-        line_bytes: usize::MAX,
-        field_bytes: usize::MAX,
-        fields: usize::MAX,
-        head_bytes: usize::MAX,
-        permits: Permits {
-            unconventional_method: true,
-            ..Permits::NONE
-        },
-    };
-}
 
 /// Reads a head that comes in pieces. The caller passes everything that has come of this head each time, and the reader looks at each line once. The
 /// result does not depend on how the bytes were cut into pieces.

@@ -2,8 +2,8 @@
 
 use crate::fault::Fault;
 use crate::head::{Head, Span};
+use crate::head_rules::Permits;
 use crate::octets::{CONVENTIONAL_METHOD, TOKEN};
-use crate::reader::Permits;
 use crate::target;
 
 /// The lengths of conventional methods, as gunicorn defines them.

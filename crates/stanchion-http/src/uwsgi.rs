@@ -6,13 +6,11 @@
 
 use crate::fault::Fault;
 use crate::gateway::{percent_decoded, split_target};
-use crate::head::Head;
+use crate::head::{Head, VARIABLE};
+use crate::head_rules::HeadRules;
 use crate::octets::put_decoded_path;
-use crate::reader::HeadRules;
 use crate::writer::HeadWriter;
 
-/// The first byte of a variable's name in a [`Head`].
-pub const VARIABLE: u8 = b':';
 /// The most variables in one packet.
 pub const UWSGI_VARIABLES_MAX: usize = 1024;
 /// modifier1, size of the variables, modifier2.

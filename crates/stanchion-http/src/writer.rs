@@ -2,8 +2,9 @@
 
 use crate::fault::Fault;
 use crate::head::Head;
+use crate::head_rules::HeadRules;
 use crate::octets::{TARGET, is_field_text};
-use crate::reader::{HeadReader, HeadRules};
+use crate::reader::HeadReader;
 use crate::rules::is_token;
 use crate::stray::stray;
 
@@ -63,5 +64,24 @@ impl HeadWriter {
         let read = HeadReader::default().read(&self.text, rules, head)?;
         debug_assert_eq!(read, Some(self.text.len()), "each part was checked");
         Ok(())
+    }
+}
+
+impl Head {
+    /// An HTTP/1.1 head from its parts. It need have no Host.
+    ///
+    /// # Panics
+    ///
+    /// If the parts make no head.
+    pub fn of(method: &str, target: &str, fields: &[(&str, &str)]) -> Self {
+        let lines: String = fields
+            .iter()
+            .map(|(name, value)| [name, ": ", value, "\r\n"].concat())
+            .collect();
+        let text = format!("{method} {target} HTTP/1.1\r\n{lines}\r\n");
+        let mut head = Self::default();
+        let read = HeadReader::without_host().read(text.as_bytes(), &HeadRules::NONE, &mut head);
+        assert_eq!(read, Ok(Some(text.len())), "{text:?} is no head");
+        head
     }
 }

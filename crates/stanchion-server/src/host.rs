@@ -5,22 +5,15 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use stanchion_sys::adoption::Between;
 use stanchion_sys::process::Fork;
-use tracing::{error, warn};
 
-use crate::threads;
+use crate::hook::Hook;
+use crate::load_error::{LoadError, NotLoaded};
 use crate::worker::Worker;
 use stanchion_settings::Settings;
-
-/// A hook that took longer than this is named in the log.
-const HOOK_SLOW: Duration = Duration::from_secs(1);
-
-/// The master gets so much of the reason why an app cannot be loaded. A message has room for it even if each character takes six bytes there, as
-/// control characters do in JSON.
-pub(crate) const REASON_CHARS_MAX: usize = 512;
 
 /// The way in which this process was started, so that it can be started again.
 #[derive(Clone, Debug)]
@@ -29,143 +22,6 @@ pub struct StartedAs {
     pub command: Vec<OsString>,
     /// Its working directory.
     pub directory: PathBuf,
-}
-
-/// A mistake of the app's, or of the operator's, own code.
-#[derive(Debug)]
-pub struct LoadError {
-    /// For the log: a traceback, and a line that says what to do.
-    pub report: String,
-}
-
-impl LoadError {
-    /// Its last line, which says what is wrong and what to do.
-    pub(crate) fn line(&self) -> String {
-        let line = self.report.lines().next_back().unwrap_or_default();
-        let line = line.strip_prefix("cannot load the app: ").unwrap_or(line);
-        line.chars().take(REASON_CHARS_MAX).collect()
-    }
-}
-
-/// Why an app is not hosted.
-#[derive(Debug)]
-pub enum NotLoaded {
-    /// It cannot be loaded.
-    Broken(LoadError),
-    /// The app decides by which interface it is called ([`Interface::Auto`](stanchion_settings::Interface)), and these settings take it for the other
-    /// one ([`Settings::is_asgi`]).
-    OtherInterface,
-}
-
-/// A moment at which the operator's own code may run (docs/reference/hooks.md). The names and
-/// arguments of the functions are gunicorn's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hook {
-    /// Master, before anything else is started. If it fails, so does the start.
-    Starting,
-    /// Master, when it has read the configuration again, and before anything is made of it.
-    Reload,
-    /// Master, when the first workers are ready.
-    Ready,
-    /// Master, after a worker has ended.
-    ChildExit {
-        /// The worker's number among those that are wanted: `worker.nr`.
-        number: u16,
-        /// Its process, which is no more.
-        pid: i32,
-    },
-    /// Master, after the number of workers that are wanted has changed.
-    WorkersChanged {
-        /// The present number.
-        new: u16,
-        /// The number before.
-        old: u16,
-    },
-    /// Master, before the next one is started.
-    PreExec,
-    /// Master, at the end.
-    Exit,
-    /// Template, before it forks a worker. If it fails there is no fork.
-    PreFork {
-        /// The worker's number among those that are wanted: `worker.nr`.
-        number: u16,
-    },
-    /// Worker, right after its fork. If it fails the worker does not come up.
-    PostFork {
-        /// The worker's number among those that are wanted: `worker.nr`.
-        number: u16,
-    },
-    /// Worker, once the app is loaded. If it fails the worker does not come up.
-    PostWorkerInit,
-    /// Worker, which was sent INT or QUIT and leaves at once.
-    WorkerInt,
-    /// Worker, which was sent ABRT and leaves at once.
-    WorkerAbort,
-    /// Worker, at the end.
-    WorkerExit,
-}
-
-impl Hook {
-    /// The name of its function.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Starting => "on_starting",
-            Self::Reload => "on_reload",
-            Self::Ready => "when_ready",
-            Self::ChildExit { .. } => "child_exit",
-            Self::WorkersChanged { .. } => "nworkers_changed",
-            Self::PreExec => "pre_exec",
-            Self::Exit => "on_exit",
-            Self::PreFork { .. } => "pre_fork",
-            Self::PostFork { .. } => "post_fork",
-            Self::PostWorkerInit => "post_worker_init",
-            Self::WorkerInt => "worker_int",
-            Self::WorkerAbort => "worker_abort",
-            Self::WorkerExit => "worker_exit",
-        }
-    }
-
-    /// Whether it runs in the master, which must not have threads when it forks.
-    fn is_in_master(self) -> bool {
-        match self {
-            Self::Starting
-            | Self::Reload
-            | Self::Ready
-            | Self::ChildExit { .. }
-            | Self::WorkersChanged { .. }
-            | Self::PreExec
-            | Self::Exit => true,
-            Self::PreFork { .. }
-            | Self::PostFork { .. }
-            | Self::PostWorkerInit
-            | Self::WorkerInt
-            | Self::WorkerAbort
-            | Self::WorkerExit => false,
-        }
-    }
-
-    /// Runs it by `run`, and logs what it raised, and how long it took if that was long.
-    pub fn watched(self, run: impl FnOnce() -> Result<(), LoadError>) -> Result<(), LoadError> {
-        let name = self.name();
-        let begun = Instant::now();
-        let done = run();
-        let took = begun.elapsed();
-        if let Err(error) = &done {
-            error!("{}", error.report);
-        }
-        if took > HOOK_SLOW {
-            let meanwhile = if self.is_in_master() {
-                ", and the master did nothing else meanwhile"
-            } else {
-                ""
-            };
-            warn!(
-                "the hook {name} took {:.1} s{meanwhile}",
-                took.as_secs_f64()
-            );
-        }
-        done
-    }
 }
 
 /// Logging of the host's language, set up by the operator's settings, in a scribe.
@@ -246,27 +102,8 @@ pub trait Host {
     fn watched_files(&mut self) -> Vec<PathBuf>;
 
     /// Runs the operator's function for this moment, if there is one, in the process that
-    /// [`Hook`] names. Callers want [`Host::hook`].
+    /// [`Hook`] names.
     fn run_hook(&mut self, hook: Hook) -> Result<(), LoadError>;
-
-    /// Runs a hook. When this returns, the log has what the hook raised, and the threads that it has left in the master.
-    fn hook(&mut self, hook: Hook) -> Result<(), LoadError> {
-        let before = hook.is_in_master().then(threads::present);
-        let done = hook.watched(|| self.run_hook(hook));
-        let left = before.map(|before| threads::staying(self, &before?));
-        match left.transpose() {
-            // Threads that are left before the start end it, with an error of its own.
-            Ok(Some(Some(threads))) if hook != Hook::Starting => error!(
-                "the hook {} has left {threads} in the master, which cannot fork any more: a reload \
-                 will fail, a template that ends cannot be replaced, and if the acceptor ends, so does \
-                 the server. Start threads in post_fork or post_worker_init, and restart the server",
-                hook.name()
-            ),
-            Ok(_) => {}
-            Err(error) => warn!("the master cannot count its threads: {error}"),
-        }
-        done
-    }
 
     /// Has other threads of this process run for a moment, which may take a lock that this one holds.
     fn let_threads_run(&mut self, moment: Duration) {
@@ -287,23 +124,4 @@ pub trait Host {
     /// In the master, when the house of the last [`Host::reconfigure`] failed to boot: goes back to the configuration before it. Without one, nothing
     /// happens.
     fn revert(&mut self);
-}
-
-#[cfg(test)]
-mod tests {
-    use stanchion_sys::channel::MESSAGE_BYTES_MAX;
-
-    use super::*;
-    use stanchion_generation::messages::{self, FromTemplate};
-
-    #[test]
-    fn whatever_the_reason_is_it_fits_a_message() {
-        for worst in ["\u{1}", "\u{1f600}", "\\", "e\u{301}"] {
-            let report = worst.repeat(5_000);
-            let reason = LoadError { report }.line();
-            assert!(!reason.is_empty());
-            let message = messages::prepare(&FromTemplate::CannotLoad { reason }).unwrap();
-            assert!(message.len() <= MESSAGE_BYTES_MAX, "{worst:?}");
-        }
-    }
 }

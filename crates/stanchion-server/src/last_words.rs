@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use stanchion_sys::memory::KeptFile;
 use stanchion_sys::process;
 
-use crate::host::REASON_CHARS_MAX;
+use crate::load_error::REASON_CHARS_MAX;
 
 /// Bytes of the file that are read.
 const BYTES_MAX: usize = 64 << 10;

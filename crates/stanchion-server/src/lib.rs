@@ -5,11 +5,14 @@
 
 mod control;
 mod handover;
+mod hook;
+mod hook_run;
 mod host;
 mod inherited_listener;
 mod last_words;
 mod launcher;
 mod leftovers;
+mod load_error;
 mod master;
 pub mod network;
 mod pidfile;
@@ -22,9 +25,12 @@ mod threads;
 mod title;
 mod tree;
 mod worker;
+mod worker_process;
 
-pub use host::{Hook, Host, LoadError, Logging, NotLoaded, StartedAs};
+pub use hook::Hook;
+pub use host::{Host, Logging, StartedAs};
 pub use launcher::Launcher;
+pub use load_error::{LoadError, NotLoaded};
 pub use stanchion_exchange::{BEAT_US, Ending, Gone, Inbox, Inflow, Taken};
 pub use stanchion_generation::credentials::check_credentials;
 pub use stanchion_sys::process::Fork;

@@ -13,10 +13,13 @@ use stanchion_sys::process::{self, Fork};
 use stanchion_sys::{code, heap, signal, trial};
 use tracing::{error, info, warn};
 
-use crate::host::{Hook, Host, NotLoaded};
+use crate::hook::Hook;
+use crate::hook_run::run_hook;
+use crate::host::Host;
 use crate::leftovers::{Before, Leftovers};
+use crate::load_error::NotLoaded;
 use crate::title;
-use crate::worker::{self, Assignment};
+use crate::worker_process::{self, Assignment};
 use stanchion_generation::common::Common;
 use stanchion_generation::messages::{self, FromTemplate, Incoming, Said, ToTemplate};
 use stanchion_log as log;
@@ -49,7 +52,7 @@ pub(crate) fn run(
         Ok(assignment) => {
             // A worker has one of its own.
             drop(master);
-            Ended::Worker(worker::run(common, assignment, host))
+            Ended::Worker(worker_process::run(common, assignment, host))
         }
     }
 }
@@ -256,8 +259,7 @@ fn become_worker(host: &mut dyn Host, number: u16, fd: Option<OwnedFd>) -> Resul
     // An order without a channel leaves it nothing to report by.
     let fd = fd.ok_or(exit_code::INTERNAL)?;
     // The log has what the hook raised. The exit code is not the one of an app that cannot boot: another try may go well.
-    host.hook(Hook::PreFork { number })
-        .map_err(|_| exit_code::INTERNAL)?;
+    run_hook(host, Hook::PreFork { number }).map_err(|_| exit_code::INTERNAL)?;
     heap::trim();
     code::let_go_alone();
     Ok(Channel::received(fd))
@@ -341,8 +343,7 @@ fn forked(
     between: Between,
 ) -> io::Result<Option<Channel>> {
     let fd = fd.ok_or_else(|| io::Error::other("the order came without a channel"))?;
-    host.hook(Hook::PreFork { number })
-        .map_err(|_| io::Error::other("pre_fork failed"))?;
+    run_hook(host, Hook::PreFork { number }).map_err(|_| io::Error::other("pre_fork failed"))?;
     Ok(match host.fork_worker(between)? {
         Fork::Child => Some(Channel::received(fd)),
         Fork::Parent(_) => None,

@@ -11,7 +11,9 @@ use tracing::{error, info, warn};
 
 use crate::control::Control;
 use crate::handover::{Handover, Taken};
-use crate::host::{Hook, Host};
+use crate::hook::Hook;
+use crate::hook_run::run_hook;
+use crate::host::Host;
 use crate::last_words;
 use crate::launcher::Launcher;
 use crate::master::{self, Before, HouseResources, Role, Succession};
@@ -187,8 +189,7 @@ fn furnish(
         );
         (problem, exit_code::BIND)
     })?;
-    host.hook(Hook::Starting)
-        .map_err(|error| (error.report, exit_code::WORKER_BOOT))?;
+    run_hook(host, Hook::Starting).map_err(|error| (error.report, exit_code::WORKER_BOOT))?;
     threads::refuse(host).map_err(|threads| {
         let problem = format!(
             "the hook on_starting has left {threads} in the master, which cannot fork with them: start \

@@ -9,7 +9,7 @@ use super::scribe::Scribe;
 use super::template::Template;
 use super::worker::BootFailure;
 use super::workers::Workers;
-use crate::host::REASON_CHARS_MAX;
+use crate::load_error::REASON_CHARS_MAX;
 use stanchion_generation::messages::{FromAcceptor, FromTemplate, FromWorker, WorkerRef};
 use stanchion_log::exit_code;
 

@@ -11,7 +11,8 @@ use super::event::{Command, Event, News};
 use super::resources::HouseResources;
 use super::step::counted;
 use super::{Loop, now_ms, show_title};
-use crate::host::Hook;
+use crate::hook::Hook;
+use crate::hook_run::run_hook;
 use stanchion_generation::figures::Attempt;
 use stanchion_log as log;
 
@@ -87,7 +88,7 @@ impl Loop<'_> {
 
     pub(super) fn hook(&mut self, hook: Hook) {
         // The host has logged what the hook raised; there is no more to do about it.
-        let _ = self.host.hook(hook);
+        let _ = run_hook(self.host, hook);
         self.recover_from(&format!("the hook {}", hook.name()));
     }
 

@@ -20,7 +20,7 @@ use super::stacks;
 use super::worker::called;
 use super::{Loop, Role, SIGNALS};
 use crate::control::{ClientId, CtlReply, WorkerStacks};
-use crate::host::Hook;
+use crate::hook::Hook;
 use crate::signals::leave_signals_to_master;
 use crate::{last_words, threads};
 use stanchion_generation::figures::Attempt;

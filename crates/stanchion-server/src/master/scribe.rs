@@ -7,7 +7,7 @@ use super::backoff::Backoff;
 use super::event::Action;
 use super::house::GenerationError;
 use super::stage::Stage;
-use crate::host::REASON_CHARS_MAX;
+use crate::load_error::REASON_CHARS_MAX;
 use stanchion_generation::messages::{FromScribe, ToScribe};
 use stanchion_log::exit_code;
 

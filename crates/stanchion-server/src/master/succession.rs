@@ -18,7 +18,7 @@ use tracing::{error, info, warn};
 use super::event::Event;
 use super::{Loop, SIGNALS};
 use crate::handover::{Handover, LISTENERS_MAX, Taken, ToPredecessor, VARIABLE};
-use crate::host::Hook;
+use crate::hook::Hook;
 use crate::inherited_listener::InheritedListener;
 use crate::last_words::{self, Given, LastWords};
 use crate::pidfile::{PidFile, with_suffix};

@@ -13,9 +13,8 @@ use stanchion_settings::Bind;
 use stanchion_sys::{call, process};
 use tracing::{error, warn};
 
-use crate::host::describe;
 use crate::response::Response;
-use crate::wsgi::traceback;
+use crate::traceback::{describe, traceback};
 
 /// Runs this hook, if the configuration has it.
 pub(crate) fn run(py: Python<'_>, host: &Py<PyAny>, hook: Hook) -> Result<(), LoadError> {

@@ -22,6 +22,7 @@ use crate::asgi::Puller;
 use crate::gevent::GreenPuller;
 use crate::hooks::{self, RequestHooks};
 use crate::scribe::PythonLogging;
+use crate::traceback::describe;
 use crate::wsgi::{App, Gateway};
 
 /// Hosts the app that a Python object loads.
@@ -378,16 +379,6 @@ fn not_loaded(py: Python<'_>, error: &PyErr) -> NotLoaded {
     NotLoaded::Broken(LoadError {
         report: describe(py, error),
     })
-}
-
-/// The shortened traceback and the advice, in the loader's words.
-pub(crate) fn describe(py: Python<'_>, error: &PyErr) -> String {
-    let described = py.import("stanchion.loader").and_then(|loader| {
-        loader
-            .call_method1("describe_failure", (error.clone_ref(py).into_value(py),))?
-            .extract::<String>()
-    });
-    described.unwrap_or_else(|_| error.to_string())
 }
 
 /// Takes and answers requests until the worker should leave. The thread releases the interpreter only to wait.

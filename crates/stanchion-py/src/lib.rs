@@ -21,6 +21,7 @@ mod scribe;
 mod strings;
 mod template;
 mod tls;
+mod traceback;
 mod wsgi;
 
 use pyo3::prelude::*;

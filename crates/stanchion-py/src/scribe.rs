@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use stanchion_server::Logging;
 use tracing::error;
 
-use crate::host::describe;
+use crate::traceback::describe;
 
 /// The least time between two log lines about handlers that raise.
 const FAILED_EVERY: Duration = Duration::from_secs(10);

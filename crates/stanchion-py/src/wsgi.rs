@@ -18,6 +18,7 @@ use crate::file_wrapper::FileWrapper;
 use crate::gevent::Rooms;
 use crate::hooks::RequestHooks;
 use crate::response::{ClientGone, Response};
+use crate::traceback::traceback;
 
 /// An app, and the hooks around it. The seats of a worker share it.
 pub(crate) struct App {
@@ -229,20 +230,6 @@ fn is_greenlet_exit(py: Python<'_>, failure: &PyErr) -> bool {
         .import("greenlet")
         .and_then(|greenlet| greenlet.getattr("GreenletExit"));
     exit.is_ok_and(|exit| failure.matches(py, exit).unwrap_or(false))
-}
-
-/// The failure in Python's own form.
-pub(crate) fn traceback(py: Python<'_>, failure: &PyErr) -> String {
-    let shown = py.import("traceback").and_then(|traceback| {
-        let lines =
-            traceback.call_method1("format_exception", (failure.clone_ref(py).into_value(py),))?;
-        Ok(lines
-            .extract::<Vec<String>>()?
-            .concat()
-            .trim_end()
-            .to_owned())
-    });
-    shown.unwrap_or_else(|_| failure.to_string())
 }
 
 /// The only item of a list or tuple with one item.

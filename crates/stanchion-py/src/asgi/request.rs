@@ -26,7 +26,7 @@ use crate::answer::{Answer, Stage};
 use crate::head::Head;
 use crate::hooks;
 use crate::response::ClientGone;
-use crate::wsgi::traceback;
+use crate::traceback::traceback;
 
 /// How long `send` drops messages to a client that has gone (HTTP 2.3): an app that listens learns from `receive` that the client has gone, and would
 /// fail by an exception. After that time `send` raises (HTTP 2.4), because a stream without end would keep its seat.

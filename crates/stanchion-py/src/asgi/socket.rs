@@ -26,7 +26,7 @@ use super::running::Running;
 use super::standing::{Standing, State};
 use super::waits::{Waited, future_of, is_set};
 use crate::answer::{Answer, Stage};
-use crate::wsgi::traceback;
+use crate::traceback::traceback;
 
 /// A WebSocket of the app.
 #[pyclass(frozen, module = "stanchion")]

@@ -12,7 +12,7 @@ use tracing::{error, info};
 use super::extensions::Extensions;
 use super::{Puller, State};
 use crate::hooks;
-use crate::wsgi::traceback;
+use crate::traceback::traceback;
 
 /// In how many parts the running requests are looked at, one part with each beat of the loop: all of them within a second.
 const PARTS: usize = 4;

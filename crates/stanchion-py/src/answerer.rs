@@ -8,9 +8,9 @@ use stanchion_record::RequestRecord;
 use stanchion_server::Taken;
 
 use crate::environ::Environs;
-use crate::gevent::Rooms;
 use crate::kept::{is_one_weakly_held, references};
 use crate::response::Response;
+use crate::waiting_greenlets::WaitingGreenlets;
 
 /// A response, and its methods as the app gets them.
 pub(crate) struct Answerer {
@@ -26,9 +26,9 @@ impl Answerer {
     pub(crate) fn new(
         py: Python<'_>,
         environs: &Environs,
-        rooms: Option<Arc<Rooms>>,
+        greenlets: Option<Arc<WaitingGreenlets>>,
     ) -> PyResult<Self> {
-        let response = Bound::new(py, Response::new(rooms))?;
+        let response = Bound::new(py, Response::new(greenlets))?;
         let in_all = |key, name| {
             let method = response.getattr(name)?;
             environs.set_in_all(py, key, &method)?;

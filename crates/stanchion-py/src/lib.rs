@@ -22,6 +22,7 @@ mod strings;
 mod template;
 mod tls;
 mod traceback;
+mod waiting_greenlets;
 mod wsgi;
 
 use pyo3::prelude::*;

@@ -13,9 +13,9 @@ use stanchion_record::{FilePart, RequestRecord};
 use stanchion_server::{Ending, Seat, Taken};
 
 use crate::answer::{Answer, Stage};
-use crate::gevent::Rooms;
 use crate::head::Head;
 use crate::strings::text;
+use crate::waiting_greenlets::WaitingGreenlets;
 
 /// The longest time that an app may ask for at once: 30 days, like Unicorn's longest timeout.
 const EXTENSION_S_MAX: f64 = 30.0 * 24.0 * 3600.0;
@@ -35,7 +35,7 @@ pub(crate) type Told = (u16, Py<PyString>, Vec<(Py<PyString>, Py<PyString>)>, u6
 pub(crate) struct Response {
     state: Mutex<State>,
     /// Where a greenlet waits for room while other greenlets run. Without it, the thread waits.
-    rooms: Option<Arc<Rooms>>,
+    greenlets: Option<Arc<WaitingGreenlets>>,
 }
 
 struct State {
@@ -146,14 +146,14 @@ fn raised(exc_info: &Bound<'_, PyAny>) -> PyResult<PyErr> {
 
 impl Response {
     /// A response that has no request yet.
-    pub(crate) fn new(rooms: Option<Arc<Rooms>>) -> Self {
+    pub(crate) fn new(greenlets: Option<Arc<WaitingGreenlets>>) -> Self {
         Self {
             state: Mutex::new(State {
                 answer: Answer::default(),
                 is_writing: false,
                 write: None,
             }),
-            rooms,
+            greenlets,
         }
     }
 
@@ -241,8 +241,8 @@ impl Response {
         chunk: &[u8],
     ) -> PyResult<MutexGuard<'s, State>> {
         let chunk = state.answer.owed_of(chunk);
-        match &self.rooms {
-            Some(rooms) => self.put_by_turns(py, state, chunk, rooms),
+        match &self.greenlets {
+            Some(greenlets) => self.put_by_turns(py, state, chunk, greenlets),
             None => write(&mut state.answer.taken, py, chunk).map(|()| state),
         }
     }
@@ -254,7 +254,7 @@ impl Response {
         py: Python<'_>,
         mut state: MutexGuard<'s, State>,
         mut chunk: &[u8],
-        rooms: &Rooms,
+        greenlets: &WaitingGreenlets,
     ) -> PyResult<MutexGuard<'s, State>> {
         let mut is_mine = false;
         loop {
@@ -277,7 +277,7 @@ impl Response {
                 is_mine = true;
             }
             drop(state);
-            let waited = rooms.wait(py, slot);
+            let waited = greenlets.wait(py, slot);
             state = self.lock(py);
             if let Err(thrown) = waited {
                 if let Some(taken) = state.answer.taken.take() {
@@ -294,7 +294,7 @@ impl Response {
         drop(state);
         if let Some(slot) = slot {
             // Wakes the greenlets that wait until this piece is written.
-            rooms.tell(py, slot)?;
+            greenlets.tell(py, slot)?;
         }
         Ok(self.lock(py))
     }

@@ -15,10 +15,10 @@ use tracing::{error, info};
 use crate::answerer::Answerer;
 use crate::environ::Environs;
 use crate::file_wrapper::FileWrapper;
-use crate::gevent::Rooms;
 use crate::hooks::RequestHooks;
 use crate::response::{ClientGone, Response};
 use crate::traceback::traceback;
+use crate::waiting_greenlets::WaitingGreenlets;
 
 /// An app, and the hooks around it. The seats of a worker share it.
 pub(crate) struct App {
@@ -34,7 +34,7 @@ pub(crate) struct Gateway {
     answerer: Option<Answerer>,
     buffer: RequestBuffer,
     /// Where answers wait for room, if waiting must not stop the thread.
-    rooms: Option<Arc<Rooms>>,
+    greenlets: Option<Arc<WaitingGreenlets>>,
 }
 
 /// The failure of a request.
@@ -56,14 +56,14 @@ impl Gateway {
     pub(crate) fn new(
         py: Python<'_>,
         settings: &Settings,
-        rooms: Option<Arc<Rooms>>,
+        greenlets: Option<Arc<WaitingGreenlets>>,
     ) -> PyResult<Self> {
         let environs = Environs::new(py, settings)?;
         Ok(Self {
-            answerer: Some(Answerer::new(py, &environs, rooms.clone())?),
+            answerer: Some(Answerer::new(py, &environs, greenlets.clone())?),
             environs,
             buffer: RequestBuffer::default(),
-            rooms,
+            greenlets,
         })
     }
 
@@ -86,7 +86,7 @@ impl Gateway {
         // Made before the environ, which contains its methods.
         let answerer = match self.answerer.take() {
             Some(answerer) => answerer,
-            None => match Answerer::new(py, &self.environs, self.rooms.clone()) {
+            None => match Answerer::new(py, &self.environs, self.greenlets.clone()) {
                 Ok(answerer) => answerer,
                 Err(failure) => {
                     error!("no memory for a response: {failure}");

@@ -3,8 +3,6 @@
 //! The hub watches the worker's inbox. When the inbox wakes it, [`GreenPuller::turn`] wakes greenlets that wait for news and takes requests. No lock
 //! may be held while Python runs: another greenlet would wait for it on the same thread, for ever.
 
-mod rooms;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,9 +12,8 @@ use pyo3::sync::MutexExt;
 use stanchion_server::{Inbox, Worker};
 use tracing::error;
 
-pub(crate) use rooms::Rooms;
-
 use crate::loop_seats::{LOOKS_MAX, LoopSeats, Seated};
+use crate::waiting_greenlets::WaitingGreenlets;
 use crate::wsgi::{App, Gateway};
 
 /// Takes requests for gevent's hub, in its thread.
@@ -25,7 +22,7 @@ pub(crate) struct GreenPuller {
     worker: &'static Worker,
     inbox: Inbox<'static>,
     app: Arc<App>,
-    rooms: Arc<Rooms>,
+    greenlets: Arc<WaitingGreenlets>,
     state: Mutex<State>,
     forsaken: AtomicBool,
 }
@@ -60,7 +57,7 @@ impl GreenPuller {
             worker,
             inbox: worker.inbox().expect("the worker has an event loop"),
             app,
-            rooms: Arc::new(Rooms::new(py)?),
+            greenlets: Arc::new(WaitingGreenlets::new(py)?),
             state: Mutex::new(State {
                 seats: LoopSeats::new(worker),
                 gateways: Vec::new(),
@@ -93,7 +90,7 @@ impl GreenPuller {
         let mut slots = Vec::new();
         self.inbox.sweep(|slot| slots.push(slot));
         for slot in slots {
-            if let Err(failure) = self.rooms.tell(py, slot) {
+            if let Err(failure) = self.greenlets.tell(py, slot) {
                 error!("cannot wake a greenlet that waits for room in its answer: {failure}");
             }
         }
@@ -194,8 +191,8 @@ impl GreenPuller {
         let mut gateway = match kept {
             Some(gateway) => gateway,
             None => {
-                let rooms = Some(Arc::clone(&self.rooms));
-                Gateway::new(py, self.worker.settings(), rooms)?
+                let greenlets = Some(Arc::clone(&self.greenlets));
+                Gateway::new(py, self.worker.settings(), greenlets)?
             }
         };
         let Seated { seat, taken, .. } = seated;

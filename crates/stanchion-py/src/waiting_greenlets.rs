@@ -11,14 +11,14 @@ use pyo3::sync::MutexExt;
 const LOOK_AGAIN_S: f64 = 1.0;
 
 /// The greenlets of a worker that wait, by the slots of their requests.
-pub(crate) struct Rooms {
+pub(crate) struct WaitingGreenlets {
     /// `gevent.event.Event`.
     event: Py<PyAny>,
     waiting: Mutex<HashMap<u32, Py<PyAny>>>,
 }
 
-impl Rooms {
-    pub(super) fn new(py: Python<'_>) -> PyResult<Self> {
+impl WaitingGreenlets {
+    pub(crate) fn new(py: Python<'_>) -> PyResult<Self> {
         Ok(Self {
             event: py.import("gevent.event")?.getattr("Event")?.unbind(),
             waiting: Mutex::new(HashMap::new()),

@@ -4,15 +4,14 @@ Each takes the root folder and gives a list of complaints, empty if all is well.
 """
 
 import ast
-import os
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 from tidy.packaging import pins_agree, pins_have_hashes, python_is_old_enough
 from tidy.pages import links_name_headings, menu_has_every_page
+from tidy.sources import paths, rust_code, rust_sources, without_tests
 
 ARROWS: dict[str, set[str]] = {
     "stanchion-line": set(),
@@ -149,51 +148,7 @@ FILE_LINES_MAX = 500
 FILE_LINES_EXCEPTIONS: dict[str, str] = {}
 """Path -> why it may be longer."""
 
-NOT_OURS = {
-    ".git",
-    "target",
-    "dist",
-    "__pycache__",
-    ".pytest_cache",
-    ".mypy_cache",
-    ".ruff_cache",
-    ".hypothesis",
-    ".bench",
-}
-
-
-def paths(root: Path, *suffixes: str) -> Iterator[tuple[str, Path]]:
-    """Every file of the checkout that ends in one of the suffixes: (its path below the root, itself)."""
-    for folder, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if name not in NOT_OURS and not name.startswith(".venv"))
-        for name in sorted(names):
-            if name.endswith(suffixes or ""):
-                path = Path(folder, name)
-                yield path.relative_to(root).as_posix(), path
-
-
 # ---- Rust
-
-NOT_CODE = re.compile(
-    r"""//[^\n]*
-      | /\*.*?\*/
-      | \bb?r(?P<hashes>\#*)".*?"(?P=hashes)
-      | "(?:\\.|[^"\\])*"
-      | '(?:\\[^\n]+?|[^'\\\n])'
-    """,
-    re.DOTALL | re.VERBOSE,
-)
-
-
-def rust_code(text: str) -> str:
-    """The text without comments and literals, with every line still on its line."""
-    return NOT_CODE.sub(lambda found: "\n" * found[0].count("\n"), text)
-
-
-def rust_sources(root: Path) -> Iterator[tuple[str, str, str]]:
-    """Each Rust file of a crate: (its path, its crate, its text)."""
-    for name, path in paths(root / "crates", ".rs"):
-        yield f"crates/{name}", name.split("/")[0], path.read_text()
 
 
 def arrows_in_manifests(root: Path) -> list[str]:
@@ -282,11 +237,6 @@ def may_name_layer(module: str, other: str) -> bool:
     if other in LAYERS_ASIDE:
         return module in LAYERS_ASIDE[other]
     return module in LAYERS and LAYERS.index(module) < LAYERS.index(other)
-
-
-def without_tests(text: str) -> str:
-    """The text above `mod tests { ... }`, with which a Rust file ends."""
-    return re.split(r"^#\[cfg\((?:test|all\(test\b.*)\)\]\n(?:#\[.*\]\n)*mod ", text, flags=re.MULTILINE)[0]
 
 
 def unsafe_stays_home(root: Path) -> list[str]:

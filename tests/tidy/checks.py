@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tidy.packaging import pins_agree, pins_have_hashes, python_is_old_enough
 from tidy.pages import links_name_headings, menu_has_every_page
+from tidy.rooms import rooms_make_no_circle
 from tidy.sources import paths, rust_code, rust_sources, without_tests
 
 ARROWS: dict[str, set[str]] = {
@@ -466,6 +467,7 @@ CHECKS = [
     arrows_in_sources,
     one_parser_of_http,
     acceptor_in_layers,
+    rooms_make_no_circle,
     unsafe_stays_home,
     unsafe_says_why,
     lab_is_a_leaf,

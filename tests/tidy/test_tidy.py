@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tidy import checks
+from tidy import checks, rooms
 from tidy.checks import CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,6 +32,7 @@ TIDY: Tree = {
     **{f"{checks.ACCEPTOR}{layer}/layer.rs": "" for layer in checks.LAYERS},
     "crates/stanchion-sys/src/lib.rs": "fn f() {\n    // SAFETY: shown above.\n    unsafe { g() }\n}\n",
     "python/stanchion/__init__.py": "",
+    **{f"{folder}/{room}.rs": f"use super::{other}::A;\n" for folder in rooms.CIRCLES for room, other in ("ab", "ba")},
     "ARCHITECTURE.md": f"See `crates/stanchion-line/`, `lib.rs` and `a::b`.\n```\n`gone/gone.rs`\n```\n{GLOSSARY}",
     "crates/stanchion-line/src/line.rs": "// struct Line\npub struct Line;\nfn join() {}\n"
     "#[cfg(test)]\nmod tests { struct Line; }",
@@ -54,6 +55,7 @@ TIDY: Tree = {
 SYS = "crates/stanchion-sys/src/lib.rs"
 EXCHANGE = "crates/stanchion-exchange/src/lib.rs"
 LINE = "crates/stanchion-line/src/lib.rs"
+HTTP = "crates/stanchion-http/src/"
 PROMISE = "SECURITY.md"
 PY = "crates/stanchion-py/src/lib.rs"
 ACCEPTOR = checks.ACCEPTOR
@@ -96,6 +98,32 @@ BROKEN: list[tuple[Check, Tree]] = [
     (checks.acceptor_in_layers, {f"{ACCEPTOR}requests/a.rs": "use crate::\n    connections::{Fate, Doing};"}),
     (checks.acceptor_in_layers, {f"{ACCEPTOR}dispatch/a.rs": "use crate::poller::Poller;"}),
     (checks.acceptor_in_layers, {f"{ACCEPTOR}poller.rs": "use super::connections::Connections;"}),
+    (checks.rooms_make_no_circle, {f"{HTTP}a.rs": "use crate::b::B;", f"{HTTP}b.rs": "fn f() { crate::a::g() }"}),
+    (
+        checks.rooms_make_no_circle,
+        {f"{HTTP}a.rs": "use super::b::B;", f"{HTTP}b/mod.rs": "", f"{HTTP}b/c.rs": "use crate::{d, a::{A, E}};"},
+    ),
+    (
+        checks.rooms_make_no_circle,
+        {
+            f"{HTTP}a/mod.rs": "",
+            f"{HTTP}a/b.rs": "use super::c::C;",
+            f"{HTTP}a/c.rs": "use super::d;",
+            f"{HTTP}a/d.rs": "use crate::a::b::B;",
+        },
+    ),
+    (
+        checks.rooms_make_no_circle,
+        {
+            f"{HTTP}lib.rs": f"{FORBID}pub use a::A;",
+            f"{HTTP}a.rs": "use crate::b;",
+            f"{HTTP}b.rs": "use crate::A;",
+        },
+    ),
+    (
+        checks.rooms_make_no_circle,
+        {f"{HTTP}a.rs": "#[cfg(test)]\nmod tests;\nuse crate::b::B;", f"{HTTP}b.rs": "use crate::a::A;"},
+    ),
     (checks.unsafe_stays_home, {PY: "// SAFETY: none.\nfn f() { unsafe { g() } }"}),
     (checks.unsafe_stays_home, {LINE: "// #![forbid(unsafe_code)]"}),
     (checks.unsafe_says_why, {SYS: "fn f() {\n    unsafe { g() }\n}\n"}),
@@ -165,6 +193,25 @@ FINE: list[tuple[Check, Tree]] = [
         checks.acceptor_in_layers,
         {f"{ACCEPTOR}storage/a.rs": "#[cfg(test)]\nmod tests {\n    use crate::requests::rig;\n}\n"},
     ),
+    (checks.rooms_make_no_circle, {f"{HTTP}a.rs": "use crate::b::B;", f"{HTTP}b.rs": "use crate::c;\nuse super::D;"}),
+    (checks.rooms_make_no_circle, {f"{HTTP}a/mod.rs": "pub use b::B;", f"{HTTP}a/b.rs": "use super::A;"}),
+    (
+        checks.rooms_make_no_circle,
+        {f"{HTTP}a.rs": "use crate::b::B;", f"{HTTP}b.rs": "/// Of [`crate::a`].\nfn f() {}"},
+    ),
+    (
+        checks.rooms_make_no_circle,
+        {f"{HTTP}a.rs": "use crate::b::B;", f"{HTTP}b.rs": "#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}\n"},
+    ),
+    (
+        checks.rooms_make_no_circle,
+        {
+            f"{HTTP}a.rs": "#[cfg(test)]\npub(crate) mod rig;\nuse crate::b::B;",
+            f"{HTTP}a/rig.rs": "use crate::c::C;",
+            f"{HTTP}b.rs": "",
+            f"{HTTP}c.rs": "use crate::a::A;",
+        },
+    ),
     (checks.unsafe_stays_home, {PY: '// unsafe\nconst A: char = \'"\'; const B: &str = "unsafe";'}),
     (checks.unsafe_stays_home, {"crates/stanchion-py/src/fork.rs": "unsafe { g() }"}),
     (checks.unsafe_says_why, {SYS: "// SAFETY: long,\n// in two lines.\nlet a =\n    unsafe { g() };\n"}),
@@ -222,3 +269,8 @@ def test_each_check_was_seen_to_fail() -> None:
 def test_stale_exception_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(checks.FILE_LINES_EXCEPTIONS, "python/stanchion/__init__.py", "it was long once")
     assert checks.files_are_short(planted(tmp_path, {})) == ["python/stanchion/__init__.py: needs no exception"]
+
+
+def test_circle_that_is_cut_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(rooms.CIRCLES, "crates/stanchion-http/src", "there was one")
+    assert checks.rooms_make_no_circle(planted(tmp_path, {})) == ["crates/stanchion-http/src: needs no exception"]

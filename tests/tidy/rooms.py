@@ -13,7 +13,6 @@ CIRCLES: dict[str, str] = {
     "crates/stanchion-acceptor/src/dispatch": "a ticket has hints, trailers and a session, which look at it",
     "crates/stanchion-acceptor/src/doors": "a door has a thread that accepts, which gives the door what it accepted",
     "crates/stanchion-exchange/src/acceptor": "the record of a slot has remains, which are wiped by that record",
-    "crates/stanchion-log/src": "an outlet reports trouble, which is about an outlet",
     "crates/stanchion-py/src/asgi": "a request has a coroutine and futures, which end the request",
     "crates/stanchion-server/src/master": "the parts of the master's state are methods of the master",
     "crates/stanchion-settings/src": "the table names the types of settings, which are read by the table",

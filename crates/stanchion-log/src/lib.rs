@@ -1,6 +1,6 @@
 //! The error log, shared by every process of the tree: one line an event, one write(2) a line. No
 //! process waits for a slow reader of the log: the acceptor has threads that write ([`queue`]), and the other processes drop
-//! lines that cannot be written at once ([`outlet`]). The crate also has the rest of what a process says about itself:
+//! lines that cannot be written at once ([`direct`]). The crate also has the rest of what a process says about itself:
 //! `StatsD`, panics, exit codes, and cures, an operator's next steps after an error ([`cure`]).
 //!
 //! This crate knows settings and the kernel, and nothing of requests, workers or the acceptor.
@@ -11,13 +11,16 @@ pub mod caught;
 mod channels;
 pub mod cure;
 mod datagrams;
+mod direct;
 mod entry;
 mod escape;
 pub mod exit_code;
+mod failing_logs;
 mod file;
 mod harmless;
 mod levels;
 mod line;
+mod log_kind;
 mod outlet;
 pub mod panics;
 mod queue;
@@ -41,19 +44,21 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Metadata, Subscriber, error, info, span};
 
 pub use channels::{LogChannels, Readers};
+use direct::Direct;
 pub use entry::{ACCESS, ErrorEntry, LINE_BYTES_MAX, lines_of};
 pub use escape::{describe, escape_into};
+pub use failing_logs::failing_logs;
 pub use file::{LogFile, Owner, belong_to, create};
 pub use harmless::is_obeyed;
 use levels::Levels;
 pub use levels::{CRITICAL, EXCEPTION};
 use line::line_of;
-use outlet::Direct;
+pub use log_kind::Of;
 pub use outlet::Outlet;
-pub use queue::{Of, Queue, THREAD_NAME};
+pub use queue::{Queue, THREAD_NAME};
 use stanchion_settings::{LogLevel, Settings};
 pub use syslog::Syslog;
-pub use trouble::{FailingLog, failing_logs};
+pub use trouble::FailingLog;
 
 /// The error log of every process; set once, before the first fork.
 static ERROR_LOG: OnceLock<ErrorLog> = OnceLock::new();

@@ -12,6 +12,7 @@ use stanchion_sys::clock::monotonic_us;
 use tracing::{Level, error, info};
 
 use super::count_dropped;
+use super::log_kind::Of;
 use super::outlet::Outlet;
 use super::trouble::{self, FailingLog, Trouble};
 use stanchion_sys::process;
@@ -44,31 +45,6 @@ pub(super) fn failing_logs() -> Vec<FailingLog> {
         queue.trouble.failing(of, outlet, waiting_bytes)
     });
     failing.collect()
-}
-
-/// Which log a queue belongs to, and how it is treated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Of {
-    /// Written at once: people wait for it.
-    ErrorLog,
-    /// Gathered for a moment, so that many requests make one write(2) and one switch of threads.
-    AccessLog,
-}
-
-impl Of {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::ErrorLog => "the error log",
-            Self::AccessLog => "the access log",
-        }
-    }
-
-    fn gathering(self) -> Duration {
-        match self {
-            Self::ErrorLog => Duration::ZERO,
-            Self::AccessLog => Duration::from_millis(20),
-        }
-    }
 }
 
 /// The end into which lines are put.

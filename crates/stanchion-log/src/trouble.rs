@@ -13,8 +13,9 @@ use stanchion_sys::process;
 use tracing::{Level, error, info, warn};
 
 use super::line::line_of;
+use super::log_kind::Of;
 use super::outlet::Outlet;
-use super::{ERROR_LOG, ErrorLog, Of, queue};
+use super::{ERROR_LOG, ErrorLog};
 
 /// How often a process names a log that takes nothing, at most: a disk that is full all night is one line a minute.
 const NAMED_EVERY: Duration = Duration::from_secs(60);
@@ -143,20 +144,6 @@ pub(super) fn cure(error: &io::Error) -> &'static str {
         Some(Errno::FBIG) => "rotate it",
         _ => "mend that, or name another log and start the server again",
     }
-}
-
-/// In the acceptor: all logs that take nothing at present.
-pub fn failing_logs() -> Vec<FailingLog> {
-    let mut failing = queue::failing_logs();
-    if let Some(log) = ERROR_LOG.get() {
-        let unqueued = log.unqueued().iter();
-        failing.extend(unqueued.filter_map(|direct| {
-            direct
-                .trouble
-                .failing(Of::ErrorLog.name(), &direct.outlet, 0)
-        }));
-    }
-    failing
 }
 
 /// An event on a log of a thread's. It goes to standard error too while the error log itself takes nothing.

@@ -1,0 +1,28 @@
+//! The logs of requests and of everything else.
+
+use std::time::Duration;
+
+/// Which log a queue belongs to, and how it is treated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// Written at once: people wait for it.
+    ErrorLog,
+    /// Gathered for a moment, so that many requests make one write(2) and one switch of threads.
+    AccessLog,
+}
+
+impl Of {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::ErrorLog => "the error log",
+            Self::AccessLog => "the access log",
+        }
+    }
+
+    pub(super) fn gathering(self) -> Duration {
+        match self {
+            Self::ErrorLog => Duration::ZERO,
+            Self::AccessLog => Duration::from_millis(20),
+        }
+    }
+}

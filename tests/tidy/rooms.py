@@ -15,7 +15,6 @@ CIRCLES: dict[str, str] = {
     "crates/stanchion-exchange/src/acceptor": "the record of a slot has remains, which are wiped by that record",
     "crates/stanchion-py/src/asgi": "a request has a coroutine and futures, which end the request",
     "crates/stanchion-server/src/master": "the parts of the master's state are methods of the master",
-    "crates/stanchion-settings/src": "the table names the types of settings, which are read by the table",
 }
 """A folder whose rooms make a circle -> what still makes it."""
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::table::{Check, FromMap, Kind, Preset, Range};
+use super::kind::{Check, FromMap, Kind, Preset, Range};
 
 /// Longest part of a refused value that is shown back, in characters.
 const SHOWN_CHARS_MAX: usize = 60;

@@ -6,16 +6,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
 use stanchion_http::{ClientField, HeaderMap, ProxyVersions};
 
 use super::choices::{LogLevel, QueueOrder, SignalStyle};
 use super::interface::{EventLoop, Interface, Lifespan, Protocol};
-use super::resolve::{Layer, loop_seats, resolve};
+use super::loop_seats::loop_seats;
 use super::words;
 use super::{
     AllowedPeers, Bind, Collector, ControlAddress, Facility, HttpsPort, Lane, OldestTls, Seconds,
-    SettingsError, StaticDir, StaticMissing, StatsdAddress, SyslogAddress,
+    StaticDir, StaticMissing, StatsdAddress, SyslogAddress,
 };
 
 /// Of the memory limit of a control group, all clients of one acceptor have one part in so many, if no setting says otherwise.
@@ -345,36 +344,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads `{name: value}`, the values that are set, over the defaults, with every check of the table.
-    pub fn from_json(text: &str) -> Result<Self, SettingsError> {
-        Self::from_values(serde_json::from_str(text)?)
-    }
-
-    fn from_values(values: Map<String, Value>) -> Result<Self, SettingsError> {
-        let resolution = resolve(&[Layer {
-            origin: "settings".into(),
-            values,
-        }]);
-        let mut errors = resolution.errors;
-        errors.extend(resolution.unknown.iter().map(ToString::to_string));
-        if !errors.is_empty() {
-            return Err(SettingsError::Invalid(errors));
-        }
-        let preload = &resolution.values["preload_app"];
-        let is_preload_asked_for = !preload.is_default() && preload.value == Value::Bool(true);
-        let bounds_clients_by_default = resolution.values["max_client_memory"].is_default();
-        let values = resolution
-            .values
-            .into_iter()
-            .map(|(name, one)| (name.to_owned(), one.value));
-        let settings: Self = serde_json::from_value(Value::Object(values.collect()))?;
-        Ok(Self {
-            is_preload_asked_for,
-            bounds_clients_by_default,
-            ..settings
-        })
-    }
-
     /// Lowers the default of `max_client_memory` where the control group may have no more than `limit_bytes`: two acceptors, while
     /// a reload goes on, take no more than half of it, and the rest is for workers. Returns the new limit if it is lower.
     pub fn heed_memory_limit(&mut self, limit_bytes: Option<u64>) -> Option<usize> {
@@ -481,18 +450,12 @@ impl Settings {
     }
 }
 
-impl Default for Settings {
-    /// The defaults of the table.
-    fn default() -> Self {
-        Self::from_values(Map::new()).expect("the table's defaults pass the table's own checks")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::SettingsError;
 
     #[test]
     fn a_control_group_lowers_only_the_default_memory_of_clients() {

@@ -4,10 +4,8 @@ use serde::Deserialize;
 use stanchion_http::Head;
 use stanchion_http::rules::is_token;
 
-use super::Settings;
-
 /// The lane of requests that are in no other.
-const DEFAULT: &str = "default";
+pub(super) const DEFAULT: &str = "default";
 /// The priority of a lane that names none.
 const PRIORITY: u32 = 10;
 /// Most lanes there can be: each request is held against one after the other.
@@ -25,7 +23,7 @@ pub struct Lane {
     pub priority: u32,
     /// Seats that the other lanes together cannot take.
     pub seats: usize,
-    /// How many may wait in it, apart from `max_waiting`; `None` = the operator has not said, see [`Settings::lanes`].
+    /// How many may wait in it, apart from `max_waiting`; `None` = the operator has not said, see [`super::Settings::lanes`].
     pub waiting: Option<usize>,
     /// Of each kind that has any, one must hold.
     paths: Vec<String>,
@@ -82,7 +80,7 @@ impl Lane {
         Ok(lane)
     }
 
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
             priority: PRIORITY,
@@ -109,7 +107,7 @@ impl Lane {
         }
     }
 
-    fn is_default(&self) -> bool {
+    pub(super) fn is_default(&self) -> bool {
         self.name == DEFAULT
     }
 
@@ -136,26 +134,6 @@ impl Field {
             None => values.next().is_some(),
             Some(expected) => values.any(|value| value == expected.as_bytes()),
         }
-    }
-}
-
-impl Settings {
-    /// Every lane, the default lane first. A lane for which seats are kept has room of its own in any case: when the line is full no request would
-    /// come to those seats.
-    pub fn lanes(&self) -> Vec<Lane> {
-        let (mut lanes, others): (Vec<_>, Vec<_>) =
-            self.lane.iter().cloned().partition(Lane::is_default);
-        if lanes.is_empty() {
-            lanes.push(Lane::new(DEFAULT));
-        }
-        lanes.extend(others);
-        for lane in lanes
-            .iter_mut()
-            .filter(|lane| lane.seats > 0 && !lane.is_default())
-        {
-            lane.waiting.get_or_insert(self.max_waiting as usize);
-        }
-        lanes
     }
 }
 
@@ -322,35 +300,6 @@ mod tests {
         ] {
             assert_eq!(Lane::parse(text), Err(wrong.to_owned()), "{text}");
         }
-    }
-
-    #[test]
-    fn the_default_lane_is_first_and_always_there() {
-        let names = |lanes: &str| {
-            let settings = Settings::from_json(&format!("{{\"workers\": 4, \"lane\": {lanes}}}"));
-            let lanes = settings.unwrap().lanes().into_iter();
-            lanes
-                .map(|lane| (lane.name, lane.priority))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(names("[]"), [("default".to_owned(), 10)]);
-        assert_eq!(
-            names(r#"["a=/a", "default priority=3", "b=/b"]"#),
-            [
-                ("default".to_owned(), 3),
-                ("a".to_owned(), 10),
-                ("b".to_owned(), 10)
-            ]
-        );
-    }
-
-    #[test]
-    fn whoever_has_seats_has_room() {
-        let lanes = r#"["a=/a", "b=/b seats=1", "c=/c seats=1 waiting=4", "default seats=1"]"#;
-        let settings = format!("{{\"workers\": 4, \"max_waiting\": 9, \"lane\": {lanes}}}");
-        let lanes = Settings::from_json(&settings).unwrap().lanes();
-        let waiting: Vec<_> = lanes.iter().map(|lane| lane.waiting).collect();
-        assert_eq!(waiting, [None, None, Some(9), Some(4)]);
     }
 
     proptest! {

@@ -20,10 +20,14 @@ mod collector;
 mod control;
 mod datagram;
 mod effective;
+mod from_json;
 mod http;
 mod interface;
+mod kind;
 mod lane;
+mod lanes;
 mod listen;
+mod loop_seats;
 mod peers;
 mod reference;
 mod resolve;
@@ -39,7 +43,7 @@ mod worker_ports;
 
 pub use beside_one_worker::BesideOneWorker;
 pub use bind::BindAddress;
-pub use choices::{LogLevel, QueueOrder, SignalStyle};
+pub use choices::{HttpsPort, LogLevel, OldestTls, QueueOrder, SignalStyle};
 pub use collector::Collector;
 pub use control::ControlAddress;
 pub use datagram::DatagramAddress;
@@ -47,9 +51,9 @@ pub use effective::Settings;
 pub use interface::{EventLoop, Interface, Lifespan, Protocol};
 pub use lane::Lane;
 pub use listen::{Bind, ListenOptions};
+pub use loop_seats::EVENT_LOOPS_SPARE;
 pub use peers::{AllowedPeers, Believed};
 pub use reference::reference_markdown;
-pub use resolve::EVENT_LOOPS_SPARE;
 pub use resolve::{Layer, Resolution, Resolved, Unknown, resolve, resolve_json};
 pub use schema::schema_json;
 pub use seconds::Seconds;
@@ -57,7 +61,6 @@ pub use static_dir::{StaticDir, StaticMissing};
 pub use statsd::StatsdAddress;
 pub use syslog::{Facility, SyslogAddress};
 pub use table::{UMASK, kept_by_a_reload};
-pub use tls::{HttpsPort, OldestTls};
 
 /// The reason why the given values are no valid settings.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::coerce::{coerce, expected};
-use super::table::{Kind, Range};
+use super::kind::{Kind, Range};
 use super::{BindAddress, Seconds};
 
 /// The longest pause between two attempts to bind.

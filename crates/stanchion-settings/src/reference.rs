@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::coerce::expected;
-use super::table::{GROUPS, Kind, OnReload, Setting, WITHOUT_EFFECT};
+use super::kind::Kind;
+use super::table::{GROUPS, OnReload, Setting, WITHOUT_EFFECT};
 
 /// Columns that prose on the page is filled to.
 const COLUMNS: usize = 72;

@@ -8,23 +8,13 @@ use serde_json::{Map, Value};
 
 use super::coerce::coerce;
 use super::lane::LANES_MAX;
+use super::loop_seats::loop_seats;
 use super::table::{self, Runner, WITHOUT_EFFECT};
 use super::{Bind, Lane, SettingsError};
 
 /// Most requests that can run at once in threads: workers times threads. Each seat costs shared memory and
 /// a place in the scoreboard from the start.
 const SEATS_MAX: u64 = 4096;
-/// Most requests that can run at once in event loops: as many seats as a slot's word can name.
-const LOOP_SEATS_MAX: u64 = 65_535;
-/// Event loops there are seats for beyond those asked for: for TTIN, and for successors that come before those they
-/// replace are gone.
-pub const EVENT_LOOPS_SPARE: u64 = 8;
-
-/// Seats of each of so many event loops, if each may have up to `most`.
-pub(super) fn loop_seats(workers: u64, most: u64) -> u64 {
-    most.min(LOOP_SEATS_MAX / (workers + EVENT_LOOPS_SPARE))
-}
-
 /// The longest error of a value.
 const ERROR_CHARS_MAX: usize = 1_000;
 

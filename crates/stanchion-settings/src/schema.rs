@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::table::{GROUPS, Group, Kind, Range, Setting};
+use super::kind::{Kind, Range};
+use super::table::{GROUPS, Group, Setting};
 
 /// The table as a JSON list of settings, in order:
 ///

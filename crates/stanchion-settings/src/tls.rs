@@ -2,21 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
 use stanchion_sys::listener::{Listener, ListenerAddress, Origin, Provenance};
 
-use super::{Protocol, Settings};
-
-/// The oldest version of TLS that is served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub enum OldestTls {
-    /// RFC 5246.
-    #[serde(rename = "1.2")]
-    Tls12,
-    /// RFC 8446.
-    #[serde(rename = "1.3")]
-    Tls13,
-}
+use super::{HttpsPort, Protocol, Settings};
 
 /// Whether clients show certificates, by the numbers of Python's ssl module.
 const CERT_NONE: u8 = 0;
@@ -24,32 +12,6 @@ const CERT_REQUIRED: u8 = 2;
 
 /// The name that a service manager gives to its sockets that are not for TLS (`FileDescriptorName=` in systemd.socket(5)).
 const PLAIN_SOCKET: &str = "http";
-
-/// The port that clients in clear text are sent on to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HttpsPort {
-    /// The port of the first listener with TLS.
-    OfTls,
-    /// This port, perhaps of another process, that leads there.
-    Is(u16),
-}
-
-impl HttpsPort {
-    /// From its spelling.
-    pub fn parse(text: &str) -> Option<Self> {
-        match text {
-            "auto" => Some(Self::OfTls),
-            port => port.parse().ok().filter(|port| *port > 0).map(Self::Is),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for HttpsPort {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("no port"))
-    }
-}
 
 impl Settings {
     /// The files of each certificate: its chain, and its key if that is in another file. The first one is for clients that

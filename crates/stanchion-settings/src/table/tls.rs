@@ -1,7 +1,7 @@
 //! Settings of TLS.
 
-use super::super::tls::HttpsPort;
 use super::{Group, Kind, OPTIONAL, OnReload, Preset, Range, Setting, without_nul};
+use crate::HttpsPort;
 
 pub(super) const TLS: Group = Group {
     title: "TLS",

@@ -1,0 +1,58 @@
+//! The lanes of the line by the settings.
+
+use super::lane::DEFAULT;
+use super::{Lane, Settings};
+
+impl Settings {
+    /// Every lane, the default lane first. A lane for which seats are kept has room of its own in any case: when the line is full no request would
+    /// come to those seats.
+    pub fn lanes(&self) -> Vec<Lane> {
+        let (mut lanes, others): (Vec<_>, Vec<_>) =
+            self.lane.iter().cloned().partition(Lane::is_default);
+        if lanes.is_empty() {
+            lanes.push(Lane::new(DEFAULT));
+        }
+        lanes.extend(others);
+        for lane in lanes
+            .iter_mut()
+            .filter(|lane| lane.seats > 0 && !lane.is_default())
+        {
+            lane.waiting.get_or_insert(self.max_waiting as usize);
+        }
+        lanes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_lane_is_first_and_always_there() {
+        let names = |lanes: &str| {
+            let settings = Settings::from_json(&format!("{{\"workers\": 4, \"lane\": {lanes}}}"));
+            let lanes = settings.unwrap().lanes().into_iter();
+            lanes
+                .map(|lane| (lane.name, lane.priority))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names("[]"), [("default".to_owned(), 10)]);
+        assert_eq!(
+            names(r#"["a=/a", "default priority=3", "b=/b"]"#),
+            [
+                ("default".to_owned(), 3),
+                ("a".to_owned(), 10),
+                ("b".to_owned(), 10)
+            ]
+        );
+    }
+
+    #[test]
+    fn whoever_has_seats_has_room() {
+        let lanes = r#"["a=/a", "b=/b seats=1", "c=/c seats=1 waiting=4", "default seats=1"]"#;
+        let settings = format!("{{\"workers\": 4, \"max_waiting\": 9, \"lane\": {lanes}}}");
+        let lanes = Settings::from_json(&settings).unwrap().lanes();
+        let waiting: Vec<_> = lanes.iter().map(|lane| lane.waiting).collect();
+        assert_eq!(waiting, [None, None, Some(9), Some(4)]);
+    }
+}

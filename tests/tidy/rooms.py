@@ -12,7 +12,6 @@ CIRCLES: dict[str, str] = {
     "crates/stanchion-acceptor/src/connections": "the phases of a connection are methods of it, in files of their own",
     "crates/stanchion-acceptor/src/dispatch": "a ticket has hints, trailers and a session, which look at it",
     "crates/stanchion-acceptor/src/doors": "a door has a thread that accepts, which gives the door what it accepted",
-    "crates/stanchion-exchange/src/acceptor": "the record of a slot has remains, which are wiped by that record",
     "crates/stanchion-py/src/asgi": "a request has a coroutine and futures, which end the request",
     "crates/stanchion-server/src/master": "the parts of the master's state are methods of the master",
 }

@@ -5,6 +5,7 @@ mod look;
 mod mend;
 mod remains;
 mod slots;
+mod wiping;
 
 pub use look::SlotState;
 

@@ -30,6 +30,7 @@ mod reload;
 mod reports;
 mod resources;
 mod scribe;
+mod sentence;
 mod silent;
 mod stacks;
 mod stage;

@@ -8,6 +8,7 @@ use stanchion_sys::signal::{SIGABRT, SIGTERM};
 
 use super::event::{Action, Event, Idleness, LoopState, Plan};
 use super::looks::why_it_stands;
+use super::sentence::{Abort, Sentence};
 use super::stage::Stage;
 use super::worker::Worker;
 use super::workers::Workers;
@@ -30,28 +31,6 @@ pub(super) struct Condemned {
     pub(super) worker: WorkerRef,
     pub(super) number: u16,
     pub(super) pid: i32,
-}
-
-/// How far the end of a condemned worker is.
-#[derive(Debug)]
-pub(super) struct Sentence {
-    /// For the log.
-    pub(super) why: String,
-    /// Other seats of the worker are busy, with requests that may still end.
-    others: bool,
-    /// Its stacks are written down.
-    dumped: bool,
-    /// Whether its hooks run first.
-    abort: Abort,
-}
-
-/// Whether a condemned worker is sent ABRT before it is killed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Abort {
-    Never,
-    Due,
-    /// From then on the worker has its time for the hook, whatever else the master sees of it.
-    Sent,
 }
 
 impl Workers {

@@ -4,7 +4,7 @@ use stanchion_sys::process::Exit;
 use stanchion_sys::signal::SIGTERM;
 
 use super::event::Action;
-use super::recycling::Sentence;
+use super::sentence::Sentence;
 use super::stage::Stage;
 use stanchion_generation::figures::Cause;
 use stanchion_generation::messages::{ToAcceptor, WorkerRef};

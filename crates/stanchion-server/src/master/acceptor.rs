@@ -4,7 +4,7 @@ use stanchion_sys::process::Exit;
 use stanchion_sys::signal::SIGKILL;
 
 use super::backoff::Backoff;
-use super::event::Action;
+use super::event::{Action, Plan};
 use super::stage::Stage;
 use stanchion_generation::messages::ToAcceptor;
 use stanchion_log::exit_code;
@@ -38,6 +38,16 @@ pub(super) enum Audience {
 }
 
 impl Audience {
+    /// The clients that the acceptor of the only house accepts before that house has the app. It must serve the clients of the app that it has accepted,
+    /// and it cannot if the app is called by the other interface.
+    pub(super) fn first(plan: &Plan) -> Self {
+        if plan.is_guess {
+            Self::Operators
+        } else {
+            Self::Clients
+        }
+    }
+
     fn invitation(self) -> ToAcceptor {
         match self {
             Self::Operators => ToAcceptor::AcceptOperators,

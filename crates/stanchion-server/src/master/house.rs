@@ -4,6 +4,7 @@ use stanchion_sys::process::Exit;
 
 use super::acceptor::{Acceptor, Audience};
 use super::event::{Action, Event, Plan};
+use super::generation_error::GenerationError;
 use super::recycling::Condemned;
 use super::scribe::Scribe;
 use super::template::Template;
@@ -27,15 +28,6 @@ pub(super) enum Standing {
     Retiring { deadline_ms: u64 },
     /// All are to go, and are killed past the deadline.
     Dismissed { deadline_ms: u64 },
-}
-
-/// Why a house could not be made ready.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct GenerationError {
-    /// The reason, for the log and the client that asked for the house.
-    pub(super) why: String,
-    /// The exit code of the server, if the server ends of it.
-    pub(super) code: i32,
 }
 
 #[derive(Debug)]
@@ -64,7 +56,7 @@ impl House {
         let mut acceptor = Acceptor::new(generation);
         if only {
             // The acceptor is not ready yet, so there is no message to send.
-            acceptor.open(super::interface::let_in_first(&plan), &mut Vec::new());
+            acceptor.open(Audience::first(&plan), &mut Vec::new());
         }
         Self {
             generation,

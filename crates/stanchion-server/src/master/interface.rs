@@ -3,29 +3,12 @@
 //! beside it, as at a reload.
 
 use super::acceptor::Audience;
-use super::event::{Action, Plan};
-use super::house::{GenerationError, House, Standing};
-use super::step::{Master, QUICK_MS};
+use super::event::Action;
+use super::generation_error::GenerationError;
+use super::house::{House, Standing};
+use super::step::{Master, QUICK_MS, Second};
 use stanchion_generation::messages::WorkerRef;
 use stanchion_log::exit_code;
-
-/// A house that is made in place of one that was made for the other interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Second {
-    pub(super) generation: u32,
-    /// Workers wanted of the first one.
-    pub(super) target: u16,
-}
-
-/// The clients that the acceptor of the only house accepts before that house has the app. It must serve the clients of the app that it has accepted,
-/// and it cannot if the app is called by the other interface.
-pub(super) fn let_in_first(plan: &Plan) -> Audience {
-    if plan.is_guess {
-        Audience::Operators
-    } else {
-        Audience::Clients
-    }
-}
 
 impl House {
     /// A worker may have become ready: then this house is the one for the app.

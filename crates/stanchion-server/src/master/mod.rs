@@ -11,6 +11,7 @@ mod dumps;
 mod event;
 mod first_worker;
 mod gather;
+mod generation_error;
 mod heir;
 mod house;
 mod idlers;
@@ -40,6 +41,7 @@ mod succession;
 mod template;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 mod watch;
 mod worker;
 mod workers;

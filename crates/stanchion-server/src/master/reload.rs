@@ -4,8 +4,9 @@
 use stanchion_sys::signal::SIGKILL;
 
 use super::event::{Action, News, Plan};
+use super::generation_error::GenerationError;
 use super::heir::Heir;
-use super::house::{GenerationError, House, Standing};
+use super::house::{House, Standing};
 use super::step::{Master, QUICK_MS, Successor, answer};
 use crate::control::ClientId;
 use stanchion_log::exit_code;

@@ -5,7 +5,7 @@ use stanchion_sys::signal::SIGKILL;
 
 use super::backoff::Backoff;
 use super::event::Action;
-use super::house::GenerationError;
+use super::generation_error::GenerationError;
 use super::stage::Stage;
 use crate::load_error::REASON_CHARS_MAX;
 use stanchion_generation::messages::{FromScribe, ToScribe};

@@ -13,7 +13,6 @@ use super::dumps::{Dumps, Job};
 use super::event::{Action, Event, News, Plan};
 use super::heir::Heir;
 use super::house::{House, MARGIN_MS, Standing};
-use super::interface::Second;
 use crate::control::ClientId;
 use stanchion_generation::messages::{FromTemplate, FromWorker};
 use stanchion_log::exit_code;
@@ -41,6 +40,14 @@ pub(super) enum Successor {
     Generation(u32),
     /// Another master.
     Heir { pid: i32 },
+}
+
+/// A house that is made in place of one that was made for the other interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Second {
+    pub(super) generation: u32,
+    /// Workers wanted of the first one.
+    pub(super) target: u16,
 }
 
 /// The state of the tree.

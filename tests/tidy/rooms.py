@@ -13,7 +13,6 @@ CIRCLES: dict[str, str] = {
     "crates/stanchion-acceptor/src/dispatch": "a ticket has hints, trailers and a session, which look at it",
     "crates/stanchion-acceptor/src/doors": "a door has a thread that accepts, which gives the door what it accepted",
     "crates/stanchion-py/src/asgi": "a request has a coroutine and futures, which end the request",
-    "crates/stanchion-server/src/master": "the parts of the master's state are methods of the master",
 }
 """A folder whose rooms make a circle -> what still makes it."""
 

@@ -6,6 +6,7 @@ use stanchion_sys::process;
 
 use super::Loop;
 use super::event::{Event, LoopState};
+use super::late_loop::LateLoop;
 use super::resources::HouseResources;
 use super::worker::Present;
 use stanchion_generation::heartbeat;
@@ -13,15 +14,6 @@ use stanchion_settings::Settings;
 
 /// How often loops are looked at while one of them is late: as often as they show that they turn.
 const CHECK_MS: u64 = BEAT_US / 1_000;
-
-/// An event loop that does not turn.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LateLoop {
-    /// Its last sign of life.
-    beat_us: u64,
-    /// Until then its process was stopped: from then on it counts.
-    stopped_until_us: u64,
-}
 
 /// Whether the master looks at the loops of this house.
 pub(super) fn are_watched(settings: &Settings) -> bool {

@@ -3,7 +3,7 @@
 //! alone.
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use serde::de::DeserializeOwned;
 use stanchion_sys::channel::Channel;
@@ -12,12 +12,9 @@ use tracing::warn;
 
 use super::event::Event;
 use super::outbox::Outbox;
-use super::resources::HouseResources;
 use super::step::Master;
 use super::worker::called;
-use stanchion_generation::messages::{
-    self, FromAcceptor, FromTemplate, FromWorker, Incoming, Said, WorkerRef,
-};
+use stanchion_generation::messages::{self, FromWorker, Incoming, Said, WorkerRef};
 
 /// Reports of one child that are read in a turn of the loop: far more than it has to say.
 const REPORTS_PER_TURN_MAX: usize = 64;
@@ -29,16 +26,16 @@ const REFUSED_EVERY_MS: u64 = 10_000;
 
 /// The bounds on what one child may say.
 #[derive(Debug, Default)]
-struct Intake {
-    quiet_until_ms: u64,
-    has_ended: bool,
+pub(super) struct Intake {
+    pub(super) quiet_until_ms: u64,
+    pub(super) has_ended: bool,
     refused: u64,
     /// When a refusal was last logged.
     told_ms: Option<u64>,
 }
 
 impl Intake {
-    fn is_read_at(&self, now_ms: u64) -> bool {
+    pub(super) fn is_read_at(&self, now_ms: u64) -> bool {
         !self.has_ended && now_ms >= self.quiet_until_ms
     }
 
@@ -70,7 +67,7 @@ impl Intake {
         self.quiet_until_ms = now_ms + QUIET_MS;
     }
 
-    fn refuse(&mut self, now_ms: u64, who: &str, why: &str) {
+    pub(super) fn refuse(&mut self, now_ms: u64, who: &str, why: &str) {
         self.refused += 1;
         if self
             .told_ms
@@ -89,7 +86,7 @@ impl Intake {
 pub(super) struct Link<T> {
     pid: i32,
     pub(super) outbox: Outbox<T>,
-    intake: Intake,
+    pub(super) intake: Intake,
 }
 
 impl<T: serde::Serialize + std::fmt::Debug> Link<T> {
@@ -105,7 +102,7 @@ impl<T: serde::Serialize + std::fmt::Debug> Link<T> {
         self.pid
     }
 
-    fn hear<S: DeserializeOwned>(
+    pub(super) fn hear<S: DeserializeOwned>(
         &mut self,
         now_ms: u64,
         who: &str,
@@ -128,11 +125,11 @@ impl<T: serde::Serialize + std::fmt::Debug> Link<T> {
 pub(super) struct Post {
     epoch: u16,
     /// The worker's number among those that are wanted, for the log.
-    number: u16,
-    channel: Channel,
+    pub(super) number: u16,
+    pub(super) channel: Channel,
     /// The worker's process: the first child of ours that reports `Here`, or the former template.
-    pid: Option<i32>,
-    intake: Intake,
+    pub(super) pid: Option<i32>,
+    pub(super) intake: Intake,
     /// `WorkerSilent` has been reported for it.
     was_ended: bool,
 }
@@ -155,7 +152,12 @@ impl Post {
         (self.epoch == epoch).then_some(self.number)
     }
 
-    fn hear(&mut self, (generation, index): (u32, u16), now_ms: u64, heard: &mut Heard<'_>) {
+    pub(super) fn hear(
+        &mut self,
+        (generation, index): (u32, u16),
+        now_ms: u64,
+        heard: &mut Heard<'_>,
+    ) {
         let epoch = self.epoch;
         let worker = WorkerRef { index, epoch };
         let who = called(self.number, self.pid);
@@ -264,81 +266,6 @@ impl<'m> Heard<'m> {
             events: Vec::new(),
             listens: Vec::new(),
             later: Vec::new(),
-        }
-    }
-}
-
-impl HouseResources {
-    /// The channels to read now.
-    pub(super) fn listened_to(&self, now_ms: u64) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.intakes()
-            .filter(move |(intake, _)| intake.is_read_at(now_ms))
-            .map(|(_, channel)| channel.as_fd())
-    }
-
-    /// When the next channel is read again that is not read now.
-    pub(super) fn listens_again_ms(&self, now_ms: u64) -> Option<u64> {
-        let intakes = self.intakes().filter(|(intake, _)| !intake.has_ended);
-        let times = intakes.map(|(intake, _)| intake.quiet_until_ms);
-        times.filter(|&at_ms| at_ms > now_ms).min()
-    }
-
-    fn intakes(&self) -> impl Iterator<Item = (&Intake, &Channel)> {
-        let acceptor = self.acceptor.iter();
-        let template = self.template.iter();
-        let scribe = self.scribe.iter();
-        let posts = self.posts.values();
-        acceptor
-            .map(|link| (&link.intake, link.outbox.channel()))
-            .chain(template.map(|link| (&link.intake, link.outbox.channel())))
-            .chain(scribe.map(|link| (&link.intake, link.outbox.channel())))
-            .chain(posts.map(|post| (&post.intake, &post.channel)))
-    }
-
-    /// Logs that the master does not do something that a worker has asked for.
-    pub(super) fn refuse(&mut self, now_ms: u64, worker: u16, why: &str) {
-        if let Some(post) = self.posts.get_mut(&worker) {
-            let why = format!("the worker gets no listener of its own: {why}");
-            let who = called(post.number, post.pid);
-            post.intake.refuse(now_ms, &who, &why);
-        }
-    }
-
-    /// Takes the messages of its children.
-    pub(super) fn hear(&mut self, now_ms: u64, heard: &mut Heard<'_>) {
-        let generation = self.common.generation;
-        let watches = self.common.settings.reload;
-        if let Some(acceptor) = &mut self.acceptor {
-            acceptor.hear(now_ms, "the acceptor", |said, fd| {
-                match said {
-                    FromAcceptor::Listen { worker, bind } => heard.listens.push(Listens {
-                        generation,
-                        worker,
-                        bind,
-                        fd,
-                    }),
-                    said => heard.events.push(Event::AcceptorSaid { generation, said }),
-                }
-                Ok(())
-            });
-        }
-        if let Some(template) = &mut self.template {
-            template.hear(now_ms, "the template", |said, _| {
-                if matches!(said, FromTemplate::Changed { .. }) && !watches {
-                    return Err("it was not asked to watch files".to_owned());
-                }
-                heard.events.push(Event::TemplateSaid { generation, said });
-                Ok(())
-            });
-        }
-        if let Some(scribe) = &mut self.scribe {
-            scribe.hear(now_ms, "the scribe", |said, _| {
-                heard.events.push(Event::ScribeSaid { generation, said });
-                Ok(())
-            });
-        }
-        for (&worker, post) in &mut self.posts {
-            post.hear((generation, worker), now_ms, heard);
         }
     }
 }

@@ -15,8 +15,8 @@ use stanchion_sys::process;
 use tracing::{info, warn};
 
 use super::event::Plan;
+use super::late_loop::LateLoop;
 use super::lent::Lent;
-use super::loops::LateLoop;
 use super::reports::{Link, Post};
 use stanchion_generation::common::{Common, Files};
 use stanchion_generation::credentials::KeyFiles;

@@ -12,7 +12,6 @@ CIRCLES: dict[str, str] = {
     "crates/stanchion-acceptor/src/connections": "the phases of a connection are methods of it, in files of their own",
     "crates/stanchion-acceptor/src/dispatch": "a ticket has hints, trailers and a session, which look at it",
     "crates/stanchion-acceptor/src/doors": "a door has a thread that accepts, which gives the door what it accepted",
-    "crates/stanchion-py/src/asgi": "a request has a coroutine and futures, which end the request",
 }
 """A folder whose rooms make a circle -> what still makes it."""
 

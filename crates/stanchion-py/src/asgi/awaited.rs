@@ -191,28 +191,3 @@ fn thrown(raised: &Bound<'_, PyTuple>) -> PyResult<PyErr> {
     };
     Ok(PyErr::from_value(raising))
 }
-
-/// Ends a wait, unless the waiting task has given up.
-pub(super) fn resolve(future: &Bound<'_, PyAny>) -> PyResult<()> {
-    let py = future.py();
-    if !is_done(future)? {
-        future.call_method1(intern!(py, "set_result"), (py.None(),))?;
-    }
-    Ok(())
-}
-
-/// Ends a wait by an exception, unless the waiting task has given up.
-pub(super) fn reject(future: &Bound<'_, PyAny>, why: PyErr) -> PyResult<()> {
-    let py = future.py();
-    if !is_done(future)? {
-        future.call_method1(intern!(py, "set_exception"), (why.into_value(py),))?;
-    }
-    Ok(())
-}
-
-/// Whether the future is done, so that no task waits for it any more.
-pub(super) fn is_done(future: &Bound<'_, PyAny>) -> PyResult<bool> {
-    future
-        .call_method0(intern!(future.py(), "done"))?
-        .extract::<bool>()
-}

@@ -4,8 +4,10 @@
 //! have news, takes requests, and goes on in the next turn of the loop if there are more: so the loop's other tasks have their turn in between.
 
 mod awaited;
+mod callables;
 mod compression;
 mod extensions;
+mod futures;
 mod gone;
 mod input;
 mod messages;
@@ -18,6 +20,7 @@ mod socket;
 mod standing;
 mod trailers;
 mod upkeep;
+mod waiters;
 mod waits;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -440,7 +443,7 @@ impl Puller {
     /// The loop's other tasks had their turn: each WebSocket that waits to have a message decompressed goes on.
     fn decompress_on(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
-        Self::unless_broken(this, || request::wake(py, puller.compression.renew(py)))
+        Self::unless_broken(this, || futures::wake(py, puller.compression.renew(py)))
     }
 
     /// How many seconds the next call of [`Puller::beat`] comes after this one, which the loop makes right after this call.

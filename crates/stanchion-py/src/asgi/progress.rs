@@ -13,7 +13,7 @@ use stanchion_server::{Ending, Gone, Inflow, Taken};
 use tracing::error;
 
 use super::input::{Input, Part, come, in_record};
-use super::waits::{Put, Waiters};
+use super::waiters::{Put, Waiters};
 use crate::answer::{Answer, Stage};
 use crate::response::ClientGone;
 

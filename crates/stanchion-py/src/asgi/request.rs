@@ -1,4 +1,4 @@
-//! One request of an ASGI app, with its `receive` and `send` (HTTP 2.3).
+//! One request of an ASGI app (HTTP 2.3).
 
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,13 +15,13 @@ use stanchion_sys::clock::monotonic_us;
 use tracing::error;
 
 use super::Puller;
-use super::awaited::{Awaited, reject, resolve};
 use super::extensions::Extensions;
+use super::futures::{reject, resolve, wake};
 use super::gone::comes_of_gone_client;
 use super::input::Input;
 use super::progress::{Progress, client_gone, write_all};
-use super::running::Running;
-use super::waits::{Put, Sent, Waited, is_set};
+use super::waiters::Put;
+use super::waits::{Sent, Waited, is_set};
 use crate::answer::{Answer, Stage};
 use crate::head::Head;
 use crate::hooks;
@@ -143,7 +143,7 @@ impl Request {
         self.lock(py).rest();
     }
 
-    /// See [`Running::break_off`].
+    /// See [`Running::break_off`](super::running::Running::break_off).
     pub(super) fn break_off(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.lock(py).break_off(py)
     }
@@ -159,6 +159,13 @@ impl Request {
         } else {
             error!(target: EXCEPTION, "the app failed at {what}\n{}", traceback(py, failure));
         }
+    }
+
+    /// Handles the end of the task.
+    pub(super) fn ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
+        let puller = this.get().puller.bind(this.py());
+        puller.get().end_if_forked_by(task);
+        Puller::unless_broken(puller, || Self::has_ended(this, task))
     }
 
     fn has_ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -449,33 +456,6 @@ impl Waited for Request {
     fn with<T>(&self, py: Python<'_>, ask: impl FnOnce(&mut Progress) -> T) -> T {
         ask(&mut self.lock(py))
     }
-}
-
-#[pymethods]
-impl Request {
-    /// ASGI's `receive`.
-    fn receive(this: &Bound<'_, Self>) -> Awaited {
-        Awaited::of_receive(Running::Request(this.clone().unbind()))
-    }
-
-    /// ASGI's `send`.
-    fn send(this: &Bound<'_, Self>, message: Py<PyAny>) -> Awaited {
-        Awaited::of_send(Running::Request(this.clone().unbind()), message)
-    }
-
-    /// The loop calls it when the task has ended.
-    fn ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
-        let puller = this.get().puller.bind(this.py());
-        puller.get().end_if_forked_by(task);
-        Puller::unless_broken(puller, || Self::has_ended(this, task))
-    }
-}
-
-/// Wakes the tasks that wait for these futures: they look again.
-pub(super) fn wake(py: Python<'_>, futures: impl IntoIterator<Item = Py<PyAny>>) -> PyResult<()> {
-    futures
-        .into_iter()
-        .try_for_each(|future| resolve(future.bind(py)))
 }
 
 fn disconnect(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {

@@ -1,4 +1,4 @@
-//! One WebSocket of an ASGI app, with its `receive` and `send` (WebSocket 2.5).
+//! One WebSocket of an ASGI app (WebSocket 2.5).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,15 +16,14 @@ use stanchion_server::Taken;
 use tracing::error;
 
 use super::Puller;
-use super::awaited::{Awaited, reject};
+use super::futures::{future_of, reject, wake};
 use super::gone::comes_of_gone_client;
 use super::input::Input;
 use super::messages::disconnect;
 use super::progress::{Progress, client_gone, write_all};
-use super::request::{as_bytes, wake};
-use super::running::Running;
+use super::request::as_bytes;
 use super::standing::{Standing, State};
-use super::waits::{Waited, future_of, is_set};
+use super::waits::{Waited, is_set};
 use crate::answer::{Answer, Stage};
 use crate::traceback::traceback;
 
@@ -167,6 +166,24 @@ impl Socket {
         }
         let seat = has_seat.then_some(socket.number);
         Puller::ended(socket.puller.bind(py), socket.slot, this.as_any(), seat)
+    }
+
+    /// Closes the WebSocket because the worker leaves; the client may connect again.
+    pub(super) fn restart(this: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, socket) = (this.py(), this.get());
+        let mut state = socket.lock(py);
+        if state.phase == Standing::Open {
+            state.restart(py);
+        }
+        drop(state);
+        Self::look(this)
+    }
+
+    /// Handles the end of the task.
+    pub(super) fn ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
+        let puller = this.get().puller.bind(this.py());
+        puller.get().end_if_forked_by(task);
+        Puller::unless_broken(puller, || Self::has_ended(this, task))
     }
 
     fn has_ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -450,37 +467,6 @@ impl Waited for Socket {
 
     fn with<T>(&self, py: Python<'_>, ask: impl FnOnce(&mut Progress) -> T) -> T {
         ask(&mut self.lock(py).progress)
-    }
-}
-
-#[pymethods]
-impl Socket {
-    /// ASGI's `receive`.
-    fn receive(this: &Bound<'_, Self>) -> Awaited {
-        Awaited::of_receive(Running::Socket(this.clone().unbind()))
-    }
-
-    /// ASGI's `send`.
-    fn send(this: &Bound<'_, Self>, message: Py<PyAny>) -> Awaited {
-        Awaited::of_send(Running::Socket(this.clone().unbind()), message)
-    }
-
-    /// Closes the WebSocket because the worker leaves; the client may connect again.
-    pub(super) fn restart(this: &Bound<'_, Self>) -> PyResult<()> {
-        let (py, socket) = (this.py(), this.get());
-        let mut state = socket.lock(py);
-        if state.phase == Standing::Open {
-            state.restart(py);
-        }
-        drop(state);
-        Self::look(this)
-    }
-
-    /// The loop calls it when the task has ended.
-    fn ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
-        let puller = this.get().puller.bind(this.py());
-        puller.get().end_if_forked_by(task);
-        Puller::unless_broken(puller, || Self::has_ended(this, task))
     }
 }
 

@@ -11,7 +11,7 @@ use stanchion_server::Taken;
 use super::Puller;
 use super::messages::{Heard, Messages, disconnect, event, received};
 use super::progress::{Progress, client_gone};
-use super::waits::Put;
+use super::waiters::Put;
 
 /// The state of a WebSocket.
 pub(super) struct State {

@@ -9,7 +9,8 @@ use stanchion_record::{AnswerHead, TRAILERS_BYTES_MAX};
 
 use super::progress::{Progress, client_gone};
 use super::request::Request;
-use super::waits::{Put, is_set};
+use super::waiters::Put;
+use super::waits::is_set;
 use crate::head::take_in_trailers;
 
 impl Request {

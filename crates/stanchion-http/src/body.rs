@@ -19,10 +19,10 @@ pub enum Framing {
 
 /// Takes a body's bytes out of their framing.
 #[derive(Clone, Debug)]
-pub struct Decoder(State);
+pub struct Decoder(DecoderState);
 
 #[derive(Clone, Debug)]
-enum State {
+enum DecoderState {
     Length { left: u64 },
     Chunked(Chunked),
     ToEnd { is_over: bool },
@@ -43,16 +43,16 @@ impl Decoder {
     /// A decoder for the body of a message with this framing.
     pub fn new(framing: Framing) -> Self {
         Self(match framing {
-            Framing::Empty => State::Length { left: 0 },
-            Framing::Length(left) => State::Length { left },
-            Framing::Chunked => State::Chunked(Chunked::default()),
-            Framing::ToEnd => State::ToEnd { is_over: false },
+            Framing::Empty => DecoderState::Length { left: 0 },
+            Framing::Length(left) => DecoderState::Length { left },
+            Framing::Chunked => DecoderState::Chunked(Chunked::default()),
+            Framing::ToEnd => DecoderState::ToEnd { is_over: false },
         })
     }
 
     /// Notes that no more input comes. Returns whether the body is complete; if not, it was cut short.
     pub fn end(&mut self) -> bool {
-        if let State::ToEnd { is_over } = &mut self.0 {
+        if let DecoderState::ToEnd { is_over } = &mut self.0 {
             *is_over = true;
         }
         self.is_over()
@@ -61,7 +61,7 @@ impl Decoder {
     /// The next bytes of the body. The decoder takes them, and the framing before them, from the front of the input. After a fault it has no more
     /// bytes to give.
     pub fn decode<'b>(&mut self, input: &mut &'b [u8]) -> Result<Decoded<'b>, Fault> {
-        if let State::Chunked(chunked) = &mut self.0 {
+        if let DecoderState::Chunked(chunked) = &mut self.0 {
             chunked.skip_framing(input)?;
         }
         let len = self.plain_left().min(input.len() as u64);
@@ -81,9 +81,9 @@ impl Decoder {
     /// Whether the body is over. A body with a length is over as soon as its last byte was taken.
     pub fn is_over(&self) -> bool {
         match &self.0 {
-            State::Length { left } => *left == 0,
-            State::Chunked(chunked) => chunked.is_over(),
-            State::ToEnd { is_over } => *is_over,
+            DecoderState::Length { left } => *left == 0,
+            DecoderState::Chunked(chunked) => chunked.is_over(),
+            DecoderState::ToEnd { is_over } => *is_over,
         }
     }
 
@@ -91,10 +91,10 @@ impl Decoder {
     /// [`Decoder::took`].
     pub fn plain_left(&self) -> u64 {
         match &self.0 {
-            State::Length { left } => *left,
-            State::Chunked(chunked) => chunked.data_left(),
-            State::ToEnd { is_over: true } => 0,
-            State::ToEnd { is_over: false } => u64::MAX,
+            DecoderState::Length { left } => *left,
+            DecoderState::Chunked(chunked) => chunked.data_left(),
+            DecoderState::ToEnd { is_over: true } => 0,
+            DecoderState::ToEnd { is_over: false } => u64::MAX,
         }
     }
 
@@ -102,8 +102,8 @@ impl Decoder {
     /// chunk.
     pub fn announced(&self) -> u64 {
         match &self.0 {
-            State::ToEnd { .. } => 0,
-            State::Length { .. } | State::Chunked(_) => self.plain_left(),
+            DecoderState::ToEnd { .. } => 0,
+            DecoderState::Length { .. } | DecoderState::Chunked(_) => self.plain_left(),
         }
     }
 
@@ -111,9 +111,9 @@ impl Decoder {
     pub fn took(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.plain_left(), "more than was sure to come");
         match &mut self.0 {
-            State::Length { left } => *left -= bytes,
-            State::Chunked(chunked) => chunked.took(bytes),
-            State::ToEnd { .. } => {}
+            DecoderState::Length { left } => *left -= bytes,
+            DecoderState::Chunked(chunked) => chunked.took(bytes),
+            DecoderState::ToEnd { .. } => {}
         }
     }
 }

@@ -14,7 +14,7 @@ pub(crate) const TRAILER_BYTES_MAX: u32 = 16 << 10;
 /// The position in a chunked body.
 #[derive(Clone, Debug)]
 pub(crate) struct Chunked {
-    state: State,
+    state: ChunkedState,
     /// The size of this chunk, as far as its digits have come, then the rest of its data.
     size: u64,
     size_digits: u32,
@@ -25,7 +25,7 @@ pub(crate) struct Chunked {
 impl Default for Chunked {
     fn default() -> Self {
         Self {
-            state: State::Size,
+            state: ChunkedState::Size,
             size: 0,
             size_digits: 0,
             extension_bytes: 0,
@@ -36,7 +36,7 @@ impl Default for Chunked {
 
 /// The position in the grammar: each state is named after the element that may come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ChunkedState {
     /// chunk-size.
     Size,
     /// BWS and `;`.
@@ -81,13 +81,13 @@ enum State {
 
 impl Chunked {
     pub(crate) fn is_over(&self) -> bool {
-        self.state == State::Over
+        self.state == ChunkedState::Over
     }
 
     /// Bytes of this chunk's data that have not been taken.
     pub(crate) fn data_left(&self) -> u64 {
         match self.state {
-            State::Data => self.size,
+            ChunkedState::Data => self.size,
             _ => 0,
         }
     }
@@ -95,14 +95,14 @@ impl Chunked {
     /// Notes that so many bytes of the chunk's data were taken.
     pub(crate) fn took(&mut self, bytes: u64) {
         self.size -= bytes;
-        if self.state == State::Data && self.size == 0 {
-            self.state = State::DataCr;
+        if self.state == ChunkedState::Data && self.size == 0 {
+            self.state = ChunkedState::DataCr;
         }
     }
 
     /// Takes the framing before the next data from the front of the input.
     pub(crate) fn skip_framing(&mut self, input: &mut &[u8]) -> Result<(), Fault> {
-        while !matches!(self.state, State::Data | State::Over) {
+        while !matches!(self.state, ChunkedState::Data | ChunkedState::Over) {
             let Some((&byte, rest)) = input.split_first() else {
                 break;
             };
@@ -112,8 +112,8 @@ impl Chunked {
         Ok(())
     }
 
-    fn after(&mut self, byte: u8) -> Result<State, Fault> {
-        use State as S;
+    fn after(&mut self, byte: u8) -> Result<ChunkedState, Fault> {
+        use ChunkedState as S;
         match self.state {
             S::Size => self.after_size(byte),
             S::ExtensionStart
@@ -140,7 +140,7 @@ impl Chunked {
     }
 
     /// chunk-size is 1*HEXDIG, followed by chunk-ext or CRLF.
-    fn after_size(&mut self, byte: u8) -> Result<State, Fault> {
+    fn after_size(&mut self, byte: u8) -> Result<ChunkedState, Fault> {
         if let Some(digit) = char::from(byte).to_digit(16) {
             self.size = if self.size_digits == 0 { 0 } else { self.size };
             self.size_digits += 1;
@@ -152,17 +152,17 @@ impl Chunked {
                 });
             }
             self.size = self.size << 4 | u64::from(digit);
-            return Ok(State::Size);
+            return Ok(ChunkedState::Size);
         }
         match byte {
             _ if self.size_digits == 0 => Err(Fault::BadRequest("a chunk without a size")),
-            b'\r' => Ok(State::SizeLf),
-            b';' | b' ' | b'\t' => self.extension(State::ExtensionStart, byte),
+            b'\r' => Ok(ChunkedState::SizeLf),
+            b';' | b' ' | b'\t' => self.extension(ChunkedState::ExtensionStart, byte),
             _ => Err(Fault::BadRequest("a chunk's size is not hexadecimal")),
         }
     }
 
-    fn extension(&mut self, state: State, byte: u8) -> Result<State, Fault> {
+    fn extension(&mut self, state: ChunkedState, byte: u8) -> Result<ChunkedState, Fault> {
         self.extension_bytes += 1;
         if self.extension_bytes > EXTENSION_BYTES_MAX {
             return Err(Fault::BadRequest("too many bytes of chunk extensions"));
@@ -170,7 +170,7 @@ impl Chunked {
         after_extension(state, byte)
     }
 
-    fn trailer(&mut self, byte: u8) -> Result<State, Fault> {
+    fn trailer(&mut self, byte: u8) -> Result<ChunkedState, Fault> {
         self.trailer_bytes += 1;
         if self.trailer_bytes > TRAILER_BYTES_MAX {
             return Err(Fault::BadRequest("too many bytes of trailer fields"));
@@ -179,10 +179,10 @@ impl Chunked {
     }
 
     /// The last chunk is the one whose size is zero; trailer fields follow it.
-    fn after_first_line(&mut self, byte: u8) -> Result<State, Fault> {
+    fn after_first_line(&mut self, byte: u8) -> Result<ChunkedState, Fault> {
         match byte {
-            b'\n' if self.size == 0 => Ok(State::Trailer),
-            b'\n' => Ok(State::Data),
+            b'\n' if self.size == 0 => Ok(ChunkedState::Trailer),
+            b'\n' => Ok(ChunkedState::Data),
             _ => Err(BARE_CR),
         }
     }
@@ -191,8 +191,8 @@ impl Chunked {
 const BARE_CR: Fault = Fault::BadRequest("a CR without LF between chunks");
 
 /// chunk-ext = *( BWS ";" BWS chunk-ext-name [ BWS "=" BWS chunk-ext-val ] ) (RFC 9112 section 7.1.1).
-fn after_extension(state: State, byte: u8) -> Result<State, Fault> {
-    use State as S;
+fn after_extension(state: ChunkedState, byte: u8) -> Result<ChunkedState, Fault> {
+    use ChunkedState as S;
     let next = match (byte, state) {
         (_, S::ExtensionQuoted | S::ExtensionQuotedPair) => after_quoted(state, byte),
         (b' ' | b'\t', _) => Some(after_whitespace(state)),
@@ -218,8 +218,8 @@ fn after_extension(state: State, byte: u8) -> Result<State, Fault> {
 }
 
 /// BWS ends a name and a value, and has no meaning anywhere else.
-fn after_whitespace(state: State) -> State {
-    use State as S;
+fn after_whitespace(state: ChunkedState) -> ChunkedState {
+    use ChunkedState as S;
     match state {
         S::ExtensionNameRest => S::ExtensionNameEnd,
         S::ExtensionToken | S::ExtensionQuotedEnd => S::ExtensionStart,
@@ -228,17 +228,19 @@ fn after_whitespace(state: State) -> State {
 }
 
 /// qdtext, quoted-pair, or the end of the string (RFC 9110 section 5.6.4).
-fn after_quoted(state: State, byte: u8) -> Option<State> {
+fn after_quoted(state: ChunkedState, byte: u8) -> Option<ChunkedState> {
     match (state, byte) {
-        (State::ExtensionQuoted, b'"') => Some(State::ExtensionQuotedEnd),
-        (State::ExtensionQuoted, b'\\') => Some(State::ExtensionQuotedPair),
-        _ => FIELD_TEXT.has(byte).then_some(State::ExtensionQuoted),
+        (ChunkedState::ExtensionQuoted, b'"') => Some(ChunkedState::ExtensionQuotedEnd),
+        (ChunkedState::ExtensionQuoted, b'\\') => Some(ChunkedState::ExtensionQuotedPair),
+        _ => FIELD_TEXT
+            .has(byte)
+            .then_some(ChunkedState::ExtensionQuoted),
     }
 }
 
 /// trailer-section = *( field-line CRLF ) (RFC 9112 section 7.1.2), and the CRLF that ends the body.
-fn after_trailer(state: State, byte: u8) -> Result<State, Fault> {
-    use State as S;
+fn after_trailer(state: ChunkedState, byte: u8) -> Result<ChunkedState, Fault> {
+    use ChunkedState as S;
     match (state, byte) {
         (S::Trailer, b'\r') => Ok(S::LastLf),
         (S::TrailerName, b':') => Ok(S::TrailerValue),

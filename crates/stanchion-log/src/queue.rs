@@ -56,12 +56,12 @@ struct Shared {
     of: Of,
     outlet: Arc<Outlet>,
     trouble: Arc<Trouble>,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     waiting: Vec<u8>,
     /// Bytes that the thread has in hand.
     writing: usize,
@@ -172,12 +172,16 @@ impl Queue {
 
 impl Shared {
     /// Nothing that holds the lock can panic halfway through a change.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for a change, for at most so long.
-    fn wait<'s>(&'s self, state: MutexGuard<'s, State>, limit: Duration) -> MutexGuard<'s, State> {
+    fn wait<'s>(
+        &'s self,
+        state: MutexGuard<'s, QueueState>,
+        limit: Duration,
+    ) -> MutexGuard<'s, QueueState> {
         let waited = self.changed.wait_timeout(state, limit);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
@@ -486,10 +490,10 @@ mod tests {
     fn a_trouble_is_over_with_the_first_write_even_if_more_lines_wait() {
         let (_reader, writer) = io::pipe().expect("a pipe");
         let file = LogFile::open(Path::new("-"), writer.as_fd()).expect("a copy");
-        let state = State {
+        let state = QueueState {
             waiting: b"more\n".to_vec(),
             dropped: 3,
-            ..State::default()
+            ..QueueState::default()
         };
         let shared = Arc::new(Shared {
             of: Of::ErrorLog,

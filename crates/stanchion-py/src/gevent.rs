@@ -23,14 +23,14 @@ pub(crate) struct GreenPuller {
     inbox: Inbox<'static>,
     app: Arc<App>,
     greenlets: Arc<WaitingGreenlets>,
-    state: Mutex<State>,
+    state: Mutex<GreenPullerState>,
     forsaken: AtomicBool,
 }
 
 /// How many gateways are kept: a burst of requests may have made more.
 const GATEWAYS_KEPT_MAX: usize = 64;
 
-struct State {
+struct GreenPullerState {
     seats: LoopSeats,
     /// Gateways that no greenlet uses, up to [`GATEWAYS_KEPT_MAX`].
     gateways: Vec<Gateway>,
@@ -58,7 +58,7 @@ impl GreenPuller {
             inbox: worker.inbox().expect("the worker has an event loop"),
             app,
             greenlets: Arc::new(WaitingGreenlets::new(py)?),
-            state: Mutex::new(State {
+            state: Mutex::new(GreenPullerState {
                 seats: LoopSeats::new(worker),
                 gateways: Vec::new(),
                 begun: None,
@@ -72,7 +72,7 @@ impl GreenPuller {
         self.forsaken.load(Ordering::Relaxed)
     }
 
-    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, State> {
+    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, GreenPullerState> {
         self.state
             .lock_py_attached(py)
             .unwrap_or_else(PoisonError::into_inner)

@@ -33,12 +33,12 @@ pub(crate) type Told = (u16, Py<PyString>, Vec<(Py<PyString>, Py<PyString>)>, u6
 /// The answer to a request. It answers one request after another, as long as no app keeps it: see [`Answerer`].
 #[pyclass(frozen, module = "stanchion")]
 pub(crate) struct Response {
-    state: Mutex<State>,
+    state: Mutex<ResponseState>,
     /// Where a greenlet waits for room while other greenlets run. Without it, the thread waits.
     greenlets: Option<Arc<WaitingGreenlets>>,
 }
 
-struct State {
+struct ResponseState {
     answer: Answer,
     /// A greenlet is in the middle of a piece, and other greenlets wait until the piece is written.
     is_writing: bool,
@@ -148,7 +148,7 @@ impl Response {
     /// A response that has no request yet.
     pub(crate) fn new(greenlets: Option<Arc<WaitingGreenlets>>) -> Self {
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(ResponseState {
                 answer: Answer::default(),
                 is_writing: false,
                 write: None,
@@ -176,7 +176,7 @@ impl Response {
     }
 
     /// Another thread of the app may hold the lock while it waits for a slow client, so a thread that waits for the lock releases the interpreter.
-    fn lock<'s>(&'s self, py: Python<'_>) -> MutexGuard<'s, State> {
+    fn lock<'s>(&'s self, py: Python<'_>) -> MutexGuard<'s, ResponseState> {
         self.state
             .lock_py_attached(py)
             .unwrap_or_else(PoisonError::into_inner)
@@ -237,9 +237,9 @@ impl Response {
     fn put<'s>(
         &'s self,
         py: Python<'_>,
-        mut state: MutexGuard<'s, State>,
+        mut state: MutexGuard<'s, ResponseState>,
         chunk: &[u8],
-    ) -> PyResult<MutexGuard<'s, State>> {
+    ) -> PyResult<MutexGuard<'s, ResponseState>> {
         let chunk = state.answer.owed_of(chunk);
         match &self.greenlets {
             Some(greenlets) => self.put_by_turns(py, state, chunk, greenlets),
@@ -252,13 +252,13 @@ impl Response {
     fn put_by_turns<'s>(
         &'s self,
         py: Python<'_>,
-        mut state: MutexGuard<'s, State>,
+        mut state: MutexGuard<'s, ResponseState>,
         mut chunk: &[u8],
         greenlets: &WaitingGreenlets,
-    ) -> PyResult<MutexGuard<'s, State>> {
+    ) -> PyResult<MutexGuard<'s, ResponseState>> {
         let mut is_mine = false;
         loop {
-            let State {
+            let ResponseState {
                 answer, is_writing, ..
             } = &mut *state;
             let Some(taken) = &mut answer.taken else {

@@ -11,13 +11,13 @@ use stanchion_record::{Claim, Close, Codec, Kind, Ration};
 const DEFLATED_BYTES_MIN: usize = 1 << 10;
 
 pub(super) struct Compression {
-    state: Mutex<State>,
+    state: Mutex<CompressionState>,
     /// The most bytes that a client's message may have.
     size_max: usize,
 }
 
 #[derive(Default)]
-struct State {
+struct CompressionState {
     codec: Codec,
     /// How much may be decompressed in a turn. A WebSocket that waits for the next ration waits for a future.
     ration: Ration<Py<PyAny>>,
@@ -31,7 +31,7 @@ impl Compression {
         }
     }
 
-    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, State> {
+    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, CompressionState> {
         self.state
             .lock_py_attached(py)
             .unwrap_or_else(PoisonError::into_inner)

@@ -46,11 +46,11 @@ use crate::loop_seats::{LOOKS_MAX, LoopSeats, Seated};
 pub(crate) struct Puller {
     worker: &'static Worker,
     inbox: Inbox<'static>,
-    state: Mutex<State>,
+    state: Mutex<PullerState>,
     compression: Compression,
 }
 
-struct State {
+struct PullerState {
     seats: LoopSeats,
     /// The request or WebSocket in each slot.
     running: Vec<Option<Running>>,
@@ -89,7 +89,7 @@ impl Puller {
         Ok(Self {
             worker,
             inbox: worker.inbox().expect("the worker has an event loop"),
-            state: Mutex::new(State {
+            state: Mutex::new(PullerState {
                 seats: LoopSeats::new(worker),
                 running: Vec::new(),
                 sessions: 0,
@@ -103,7 +103,7 @@ impl Puller {
         })
     }
 
-    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, State> {
+    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, PullerState> {
         self.state
             .lock_py_attached(py)
             .unwrap_or_else(PoisonError::into_inner)
@@ -239,7 +239,7 @@ impl Puller {
         Self::come_again(this)
     }
 
-    fn show_sessions(&self, state: &State) {
+    fn show_sessions(&self, state: &PullerState) {
         let sessions = u32::try_from(state.sessions).unwrap_or(u32::MAX);
         self.inbox.show_sessions(sessions);
     }

@@ -22,7 +22,7 @@ use super::input::Input;
 use super::messages::disconnect;
 use super::progress::{Progress, client_gone, write_all};
 use super::request::as_bytes;
-use super::standing::{Standing, State};
+use super::standing::{SocketState, Standing};
 use super::waits::{Waited, is_set};
 use crate::answer::{Answer, Stage};
 use crate::traceback::traceback;
@@ -38,7 +38,7 @@ pub(crate) struct Socket {
     puller: Py<Puller>,
     /// Method and target, for the log.
     what: String,
-    state: Mutex<State>,
+    state: Mutex<SocketState>,
 }
 
 impl Socket {
@@ -59,11 +59,11 @@ impl Socket {
             event_loop,
             puller: puller.clone().unbind(),
             what: record.describe(),
-            state: Mutex::new(State::new(Progress::new(answer, Input::Over))),
+            state: Mutex::new(SocketState::new(Progress::new(answer, Input::Over))),
         }
     }
 
-    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, State> {
+    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, SocketState> {
         self.state
             .lock_py_attached(py)
             .unwrap_or_else(PoisonError::into_inner)

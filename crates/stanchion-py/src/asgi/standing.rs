@@ -14,7 +14,7 @@ use super::progress::{Progress, client_gone};
 use super::waiters::Put;
 
 /// The state of a WebSocket.
-pub(super) struct State {
+pub(super) struct SocketState {
     pub(super) progress: Progress,
     pub(super) messages: Messages,
     /// The claim of a WebSocket that waits to have a message decompressed.
@@ -41,7 +41,7 @@ pub(super) enum Standing {
     Closed,
 }
 
-impl State {
+impl SocketState {
     /// A WebSocket of which the app has got no event yet.
     pub(super) fn new(progress: Progress) -> Self {
         Self {

@@ -10,7 +10,7 @@ use stanchion_record::RequestRecord;
 use tracing::{error, info};
 
 use super::extensions::Extensions;
-use super::{Puller, State};
+use super::{Puller, PullerState};
 use crate::hooks;
 use crate::traceback::traceback;
 
@@ -50,7 +50,7 @@ impl Puller {
     /// idle since its last look gives back memory.
     pub(super) fn look_at_part(&self, py: Python<'_>) {
         let mut guard = self.lock(py);
-        let State { running, part, .. } = &mut *guard;
+        let PullerState { running, part, .. } = &mut *guard;
         *part = (*part + 1) % PARTS;
         let looking = running.iter().skip(*part).step_by(PARTS).flatten();
         let looking: Vec<_> = looking.map(|running| running.clone_ref(py)).collect();

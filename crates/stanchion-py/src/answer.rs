@@ -19,7 +19,7 @@ const FAILED: &[u8] = b"500 Internal Server Error: the application failed\n";
 
 /// The stage of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum AnswerStage {
     /// The app has given no head.
     #[default]
     NoHead,
@@ -29,7 +29,7 @@ pub(crate) enum Stage {
     Sending,
 }
 
-impl Stage {
+impl AnswerStage {
     /// Whether the app may give a head now: a second one only after an error, and none once the first is sent.
     pub(crate) fn takes_head(self, is_after_error: bool) -> bool {
         match self {
@@ -57,7 +57,7 @@ pub(crate) struct Answer {
     /// The request; `None` once the answer is complete.
     pub(crate) taken: Option<Taken<'static>>,
     pub(crate) head: Head,
-    pub(crate) stage: Stage,
+    pub(crate) stage: AnswerStage,
     is_head_request: bool,
     /// Whether a body follows the head that was sent.
     has_body: bool,
@@ -113,7 +113,7 @@ impl Answer {
     /// Resets the answer for a request, but keeps the head's memory.
     pub(crate) fn begin(&mut self, taken: Taken<'static>, request: &RequestRecord<'_>) {
         self.taken = Some(taken);
-        self.stage = Stage::NoHead;
+        self.stage = AnswerStage::NoHead;
         self.is_head_request = request.method == b"HEAD";
         self.hints = request.facts.takes_hints.then(|| Hinted::new(request));
         self.has_body = false;
@@ -125,7 +125,7 @@ impl Answer {
 
     /// Whether hints may still be sent ahead of the answer.
     pub(crate) fn takes_hints(&self) -> bool {
-        self.hints.is_some() && self.stage != Stage::Sending && self.taken.is_some()
+        self.hints.is_some() && self.stage != AnswerStage::Sending && self.taken.is_some()
     }
 
     /// Sends a hint ahead of the answer at once, if hints may still be sent. A hint over a limit is dropped, which is logged.
@@ -154,9 +154,9 @@ impl Answer {
         write: impl FnOnce(&mut Option<Taken<'static>>, &[u8]) -> PyResult<()>,
     ) -> PyResult<()> {
         match self.stage {
-            Stage::Head => {}
-            Stage::Sending => return Ok(()),
-            Stage::NoHead => {
+            AnswerStage::Head => {}
+            AnswerStage::Sending => return Ok(()),
+            AnswerStage::NoHead => {
                 return Err(PyAssertionError::new_err(
                     "the app gave a body before it called start_response",
                 ));
@@ -180,7 +180,7 @@ impl Answer {
         } else {
             self.head.whole(file)?
         };
-        self.stage = Stage::Sending;
+        self.stage = AnswerStage::Sending;
         write(&mut self.taken, whole)
     }
 
@@ -196,7 +196,7 @@ impl Answer {
         let Self {
             taken: Some(taken),
             head,
-            stage: Stage::Head,
+            stage: AnswerStage::Head,
             is_head_request,
             behind: Behind::Nothing,
             ..
@@ -262,7 +262,7 @@ impl Answer {
     /// trailers are sent. The app may still go on.
     pub(crate) fn is_given(&self) -> bool {
         let has_all = !self.has_body || self.promised == Some(0);
-        self.stage == Stage::Sending && has_all && !self.is_trailed()
+        self.stage == AnswerStage::Sending && has_all && !self.is_trailed()
     }
 
     /// Notes that the app gives trailers behind the body. `are_taken` says whether the client accepts trailers.
@@ -305,7 +305,7 @@ impl Answer {
         py: Python<'_>,
         write: impl Fn(&mut Option<Taken<'static>>, &[u8]) -> PyResult<()>,
     ) {
-        if self.stage == Stage::Sending {
+        if self.stage == AnswerStage::Sending {
             if let Some(taken) = self.taken.take() {
                 taken.finish(Ending::Broken);
             }
@@ -313,7 +313,7 @@ impl Answer {
         }
         self.head.become_failure(py);
         self.behind = Behind::Nothing;
-        self.stage = Stage::Head;
+        self.stage = AnswerStage::Head;
         let sent = self.put_head(Some(FAILED.len() as u64), None, &write);
         let sent = sent.and_then(|()| {
             let body = self.owed_of(FAILED);

@@ -12,7 +12,7 @@ use pyo3::types::PyString;
 use stanchion_record::{FilePart, RequestRecord};
 use stanchion_server::{Ending, Seat, Taken};
 
-use crate::answer::{Answer, Stage};
+use crate::answer::{Answer, AnswerStage};
 use crate::head::Head;
 use crate::strings::text;
 use crate::waiting_greenlets::WaitingGreenlets;
@@ -62,11 +62,11 @@ impl Response {
             return Err(refusal(exc_info));
         }
         // Most small apps give the same head each time, as the very same strings, and comparing those runs no code of the app.
-        let is_known =
-            state.answer.stage == Stage::NoHead && state.answer.head.take_in_again(status, headers);
+        let is_known = state.answer.stage == AnswerStage::NoHead
+            && state.answer.head.take_in_again(status, headers);
         if !is_known {
             let mut head = match state.answer.stage {
-                Stage::NoHead => std::mem::take(&mut state.answer.head),
+                AnswerStage::NoHead => std::mem::take(&mut state.answer.head),
                 // If the new head is invalid, the one before stays.
                 _ => Head::default(),
             };
@@ -80,7 +80,7 @@ impl Response {
             }
             state.answer.head = head;
         }
-        state.answer.stage = Stage::Head;
+        state.answer.stage = AnswerStage::Head;
         let write = state.write.as_ref().map(|write| write.bind(py).clone());
         drop(state);
         write.map_or_else(|| this.getattr(intern!(py, "write")), Ok)
@@ -185,7 +185,7 @@ impl Response {
     /// The answer as hooks see it: status, reason, fields, and bytes of the body that were sent. `None` if nothing was sent.
     pub(crate) fn told(&self, py: Python<'_>) -> Option<Told> {
         let answer = &self.lock(py).answer;
-        let head = Some(&answer.head).filter(|_| answer.stage == Stage::Sending)?;
+        let head = Some(&answer.head).filter(|_| answer.stage == AnswerStage::Sending)?;
         let text = |bytes: &[u8]| text(py, bytes).unbind();
         let fields = head.fields();
         let fields = fields

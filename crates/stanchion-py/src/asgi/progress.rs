@@ -14,7 +14,7 @@ use tracing::error;
 
 use super::input::{Input, Part, come, in_record};
 use super::waiters::{Put, Waiters};
-use crate::answer::{Answer, Stage};
+use crate::answer::{Answer, AnswerStage};
 use crate::response::ClientGone;
 
 /// The app gets a body that is in a file in pieces of this size.
@@ -258,7 +258,7 @@ impl Progress {
                 return Ok(Put::Through);
             }
         }
-        let whole = is_last && self.answer.stage == Stage::Head;
+        let whole = is_last && self.answer.stage == AnswerStage::Head;
         let body_len = whole.then_some(piece.len() as u64);
         self.answer.put_head(body_len, None, write_all)?;
         let piece = self.answer.owed_of(piece);

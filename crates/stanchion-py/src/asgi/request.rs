@@ -22,7 +22,7 @@ use super::input::Input;
 use super::progress::{Progress, client_gone, write_all};
 use super::waiters::Put;
 use super::waits::{Sent, Waited, is_set};
-use crate::answer::{Answer, Stage};
+use crate::answer::{Answer, AnswerStage};
 use crate::head::Head;
 use crate::hooks;
 use crate::response::ClientGone;
@@ -325,7 +325,7 @@ impl Request {
         // Reading the headers may run code of the app, which may call this very request.
         let mut head = {
             let mut state = self.lock(py);
-            if state.answer.stage != Stage::NoHead || state.is_answered {
+            if state.answer.stage != AnswerStage::NoHead || state.is_answered {
                 return Err(PyRuntimeError::new_err(
                     "http.response.start came already: http.response.body is expected",
                 ));
@@ -334,7 +334,7 @@ impl Request {
         };
         head.take_in_bytes(status, headers.as_ref())?;
         let mut state = self.lock(py);
-        if state.answer.stage != Stage::NoHead || state.is_answered {
+        if state.answer.stage != AnswerStage::NoHead || state.is_answered {
             return Err(PyRuntimeError::new_err(
                 "http.response.start came already, while its headers were read",
             ));
@@ -343,7 +343,7 @@ impl Request {
         if promises_trailers {
             state.answer.promise_trailers(self.takes_trailers);
         }
-        state.answer.stage = Stage::Head;
+        state.answer.stage = AnswerStage::Head;
         Ok(())
     }
 
@@ -356,7 +356,7 @@ impl Request {
         // Without the lock, as in `start`.
         let says_something = hints.take_in_links(&links)?;
         let mut state = self.lock(py);
-        if state.answer.stage != Stage::NoHead || state.is_answered {
+        if state.answer.stage != AnswerStage::NoHead || state.is_answered {
             return Err(PyRuntimeError::new_err(
                 "http.response.early_hint came after http.response.start: http.response.body is expected",
             ));
@@ -377,7 +377,7 @@ impl Request {
         if state.is_client_gone && !state.answer.is_given() {
             return Err(client_gone());
         }
-        if state.answer.stage == Stage::NoHead {
+        if state.answer.stage == AnswerStage::NoHead {
             return Err(PyRuntimeError::new_err(
                 "http.response.start is expected before http.response.body",
             ));
@@ -428,7 +428,7 @@ impl Request {
         let file = File::open(path)?;
         let (offset, len) = (0, file.metadata()?.len());
         let mut state = self.lock(py);
-        if state.answer.stage != Stage::Head || state.is_answered {
+        if state.answer.stage != AnswerStage::Head || state.is_answered {
             return Err(PyRuntimeError::new_err(
                 "http.response.pathsend is expected right after http.response.start",
             ));

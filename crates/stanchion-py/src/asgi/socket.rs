@@ -24,7 +24,7 @@ use super::progress::{Progress, client_gone, write_all};
 use super::request::as_bytes;
 use super::standing::{SocketState, Standing};
 use super::waits::{Waited, is_set};
-use crate::answer::{Answer, Stage};
+use crate::answer::{Answer, AnswerStage};
 use crate::traceback::traceback;
 
 /// A WebSocket of the app.
@@ -322,7 +322,7 @@ impl Socket {
         }
         let answer = &mut state.progress.answer;
         answer.head = head;
-        answer.stage = Stage::Head;
+        answer.stage = AnswerStage::Head;
         answer.put_head(None, None, write_all)?;
         if let Some(taken) = &mut answer.taken {
             taken.publish();
@@ -352,7 +352,7 @@ impl Socket {
                 state.phase = Standing::Closed;
                 let progress = &mut state.progress;
                 progress.answer.head.take_in_bytes(403, None)?;
-                progress.answer.stage = Stage::Head;
+                progress.answer.stage = AnswerStage::Head;
                 progress.is_answered = true;
                 progress.put(py, b"", true)
             }
@@ -436,7 +436,7 @@ impl Socket {
         }
         state.phase = Standing::Denying;
         state.progress.answer.head = head;
-        state.progress.answer.stage = Stage::Head;
+        state.progress.answer.stage = AnswerStage::Head;
         Ok(())
     }
 

@@ -24,7 +24,7 @@ const STACKS_BYTES_MAX: usize = 3 * 1024 * 1024;
 pub(super) struct Client {
     socket: OwnedFd,
     received: Vec<u8>,
-    stage: Stage,
+    stage: ClientStage,
     /// The client has closed its sending side.
     has_ended: bool,
     stacks: Vec<WorkerStacks>,
@@ -32,7 +32,7 @@ pub(super) struct Client {
 }
 
 #[derive(Debug)]
-enum Stage {
+enum ClientStage {
     /// The client may send a request until the deadline.
     Asking { deadline_ms: u64 },
     /// Its request is being handled.
@@ -72,7 +72,7 @@ impl Client {
 
     /// The descriptor to wait for: a client that waits for us is not worth waking up for.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
-        let is_asking = matches!(self.stage, Stage::Asking { .. });
+        let is_asking = matches!(self.stage, ClientStage::Asking { .. });
         (is_asking && !self.has_ended).then(|| self.socket.as_fd())
     }
 
@@ -80,10 +80,10 @@ impl Client {
     pub(super) fn due_ms(&self) -> Option<u64> {
         match &self.stage {
             // Sent together with the request before.
-            Stage::Asking { .. } if self.received.contains(&b'\n') => Some(0),
-            Stage::Asking { deadline_ms } => Some(*deadline_ms),
-            Stage::Waiting => None,
-            Stage::Answering {
+            ClientStage::Asking { .. } if self.received.contains(&b'\n') => Some(0),
+            ClientStage::Asking { deadline_ms } => Some(*deadline_ms),
+            ClientStage::Waiting => None,
+            ClientStage::Answering {
                 tried_ms,
                 deadline_ms,
                 ..
@@ -94,10 +94,10 @@ impl Client {
     /// Goes as far as it can without waiting.
     pub(super) fn turn(&mut self, now_ms: u64) -> Turn {
         match self.stage {
-            Stage::Asking { deadline_ms } => self.ask(now_ms, deadline_ms),
-            Stage::Waiting if self.has_hung_up() => Turn::Leaves,
-            Stage::Waiting => Turn::Stays,
-            Stage::Answering { .. } => self.flush(now_ms),
+            ClientStage::Asking { deadline_ms } => self.ask(now_ms, deadline_ms),
+            ClientStage::Waiting if self.has_hung_up() => Turn::Leaves,
+            ClientStage::Waiting => Turn::Stays,
+            ClientStage::Answering { .. } => self.flush(now_ms),
         }
     }
 
@@ -125,7 +125,7 @@ impl Client {
         let line: Vec<u8> = self.received.drain(..=end).collect();
         match Request::parse(&line[..end]) {
             Ok(request) => {
-                self.stage = Stage::Waiting;
+                self.stage = ClientStage::Waiting;
                 Turn::Asks(request)
             }
             Err(problem) => self.refuse(now_ms, &problem),
@@ -166,7 +166,7 @@ impl Client {
 
     /// Its request has been handled.
     pub(super) fn reply(&mut self, now_ms: u64, reply: &CtlReply) -> Turn {
-        if !matches!(self.stage, Stage::Waiting) {
+        if !matches!(self.stage, ClientStage::Waiting) {
             return Turn::Stays;
         }
         if self.stacks.is_empty() {
@@ -182,7 +182,7 @@ impl Client {
     }
 
     fn answer(&mut self, now_ms: u64, reply: &CtlReply, last: bool) -> Turn {
-        self.stage = Stage::Answering {
+        self.stage = ClientStage::Answering {
             unsent: reply.line(),
             sent: 0,
             tried_ms: now_ms,
@@ -193,7 +193,7 @@ impl Client {
     }
 
     fn flush(&mut self, now_ms: u64) -> Turn {
-        let Stage::Answering {
+        let ClientStage::Answering {
             unsent,
             sent,
             tried_ms,
@@ -231,8 +231,8 @@ impl Client {
     }
 }
 
-fn asking(now_ms: u64) -> Stage {
-    Stage::Asking {
+fn asking(now_ms: u64) -> ClientStage {
+    ClientStage::Asking {
         deadline_ms: now_ms + REQUEST_MS_MAX,
     }
 }

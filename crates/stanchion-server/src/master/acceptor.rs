@@ -5,7 +5,7 @@ use stanchion_sys::signal::SIGKILL;
 
 use super::backoff::Backoff;
 use super::event::{Action, Plan};
-use super::stage::Stage;
+use super::stage::ChildStage;
 use stanchion_generation::messages::ToAcceptor;
 use stanchion_log::exit_code;
 
@@ -16,7 +16,7 @@ pub(super) const RETIRED_WITHIN_MS: u64 = 2_000;
 #[derive(Debug)]
 pub(super) struct Acceptor {
     generation: u32,
-    stage: Stage,
+    stage: ChildStage,
     /// The clients that it may accept, if any.
     open_to: Option<Audience>,
     /// Whether another master has the same listeners.
@@ -61,7 +61,7 @@ impl Acceptor {
     pub(super) fn new(generation: u32) -> Self {
         Self {
             generation,
-            stage: Stage::Wanted,
+            stage: ChildStage::Wanted,
             open_to: None,
             shared: false,
             retired_by_ms: None,
@@ -80,16 +80,16 @@ impl Acceptor {
 
     /// Whether none runs or is about to.
     pub(super) fn is_gone(&self) -> bool {
-        self.stage == Stage::Wanted
+        self.stage == ChildStage::Wanted
     }
 
     // Actions.
 
     /// Forks one if none is there; true if so.
     pub(super) fn keep(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> bool {
-        let due = self.stage == Stage::Wanted && self.backoff.is_over(now_ms);
+        let due = self.stage == ChildStage::Wanted && self.backoff.is_over(now_ms);
         if due {
-            self.stage = Stage::Asked;
+            self.stage = ChildStage::Asked;
             let generation = self.generation;
             actions.push(Action::ForkAcceptor { generation });
         }
@@ -98,7 +98,7 @@ impl Acceptor {
 
     /// When [`Self::keep`] has something to do.
     pub(super) fn due_ms(&self) -> Option<u64> {
-        (self.stage == Stage::Wanted).then(|| self.backoff.not_before_ms())
+        (self.stage == ChildStage::Wanted).then(|| self.backoff.not_before_ms())
     }
 
     /// Has it accept these clients, now or as soon as it is ready.
@@ -206,20 +206,20 @@ impl Acceptor {
     // Events.
 
     pub(super) fn on_forked(&mut self, now_ms: u64, pid: Option<i32>, actions: &mut Vec<Action>) {
-        if self.stage != Stage::Asked {
+        if self.stage != ChildStage::Asked {
             // Not an answer to us; there is one acceptor at a time.
             actions.extend(pid.map(|pid| Action::Kill(pid, SIGKILL)));
             return;
         }
-        self.stage = Stage::forked(pid);
+        self.stage = ChildStage::forked(pid);
         if pid.is_none() {
             self.backoff.failed(now_ms);
         }
     }
 
     pub(super) fn on_ready(&mut self, actions: &mut Vec<Action>) {
-        if let Stage::Booting { pid } = self.stage {
-            self.stage = Stage::Ready { pid };
+        if let ChildStage::Booting { pid } = self.stage {
+            self.stage = ChildStage::Ready { pid };
             self.backoff = Backoff::default();
             self.has_accepted = true;
             if self.shared {
@@ -245,7 +245,7 @@ impl Acceptor {
         actions: &mut Vec<Action>,
     ) -> Option<i32> {
         let was_ready = self.stage.is_ready();
-        self.stage = Stage::Wanted;
+        self.stage = ChildStage::Wanted;
         if was_ready {
             actions.push(Action::error(format!(
                 "the acceptor {exit}; its connections are lost, another one is started"
@@ -264,8 +264,8 @@ impl Acceptor {
 
     /// It has ended, as it was to.
     pub(super) fn on_left(&mut self, exit: Exit, actions: &mut Vec<Action>) {
-        let was_killed = matches!(self.stage, Stage::Killed { .. });
-        self.stage = Stage::Wanted;
+        let was_killed = matches!(self.stage, ChildStage::Killed { .. });
+        self.stage = ChildStage::Wanted;
         self.retired_by_ms = None;
         if exit != Exit::Code(exit_code::FINE) && !was_killed {
             actions.push(Action::error(format!(

@@ -12,7 +12,7 @@ use super::gather::REOPENED_LATER;
 use super::heir::Heir;
 use super::house::{House, Standing};
 use super::looks::is_stopped;
-use super::stage::Stage;
+use super::stage::ChildStage;
 use super::step::RunState;
 use super::{Loop, now_ms};
 use crate::control::{
@@ -152,11 +152,11 @@ impl Loop<'_> {
                 let pid = worker.stage.pid();
                 let exchange = &resources.common.exchange;
                 let stage = match worker.stage {
-                    Stage::Wanted => WorkerStage::Wanted,
-                    Stage::Asked | Stage::Booting { .. } => WorkerStage::Booting,
-                    Stage::Ready { .. } => WorkerStage::Ready,
-                    Stage::Leaving { .. } => WorkerStage::Leaving,
-                    Stage::Killed { .. } => WorkerStage::Killed,
+                    ChildStage::Wanted => WorkerStage::Wanted,
+                    ChildStage::Asked | ChildStage::Booting { .. } => WorkerStage::Booting,
+                    ChildStage::Ready { .. } => WorkerStage::Ready,
+                    ChildStage::Leaving { .. } => WorkerStage::Leaving,
+                    ChildStage::Killed { .. } => WorkerStage::Killed,
                 };
                 workers.push(WorkerStatus {
                     number: worker.number,

@@ -8,7 +8,7 @@
 
 use super::event::Action;
 use super::house::House;
-use super::stage::Stage;
+use super::stage::ChildStage;
 use super::worker::BootFailure;
 use super::workers::Workers;
 use stanchion_generation::messages::ToTemplate;
@@ -93,7 +93,7 @@ impl Workers {
         let Some(index) = missing.filter(|_| self.may_try(now_ms)) else {
             return false;
         };
-        let (worker, number) = self.seat(now_ms, index, Stage::Booting { pid });
+        let (worker, number) = self.seat(now_ms, index, ChildStage::Booting { pid });
         let message = ToTemplate::Become { worker, number };
         let generation = self.generation;
         actions.push(Action::TellTemplate {

@@ -9,7 +9,7 @@ use stanchion_sys::signal::{SIGABRT, SIGTERM};
 use super::event::{Action, Event, Idleness, LoopState, Plan};
 use super::looks::why_it_stands;
 use super::sentence::{Abort, Sentence};
-use super::stage::Stage;
+use super::stage::ChildStage;
 use super::worker::Worker;
 use super::workers::Workers;
 use crate::worker::jitter;
@@ -58,7 +58,7 @@ impl Workers {
         let Some(worker) = self.entry(worker) else {
             return;
         };
-        if let Stage::Leaving { pid, .. } = worker.stage {
+        if let ChildStage::Leaving { pid, .. } = worker.stage {
             if !std::mem::replace(&mut worker.was_told_again, true) {
                 actions.push(Action::Kill(pid, SIGTERM));
             }
@@ -266,7 +266,7 @@ impl Workers {
     ) -> Option<Condemned> {
         let generation = self.generation;
         let worker = self.seated.get_mut(&index)?;
-        let Stage::Ready { pid } = worker.stage else {
+        let ChildStage::Ready { pid } = worker.stage else {
             return None;
         };
         let who = worker.called();
@@ -400,7 +400,7 @@ impl Workers {
     /// ABRT already, or is killed without it.
     pub(super) fn abort(worker: &mut Worker, now_ms: u64, actions: &mut Vec<Action>) -> bool {
         let is_up = |deadline_ms| now_ms >= deadline_ms;
-        if let Stage::Leaving { pid, deadline_ms } = &mut worker.stage
+        if let ChildStage::Leaving { pid, deadline_ms } = &mut worker.stage
             && is_up(*deadline_ms)
             && let Some(condemned) = &mut worker.condemned
             && condemned.abort == Abort::Due
@@ -423,7 +423,7 @@ fn why_it_idles(state: Option<char>) -> &'static str {
 
 /// When a worker has lived long enough.
 fn end_of_life_ms(worker: &Worker, plan: &Plan) -> Option<u64> {
-    let Stage::Ready { pid } = worker.stage else {
+    let ChildStage::Ready { pid } = worker.stage else {
         return None;
     };
     let jitter_ms = jitter(pid, plan.lifetime_jitter_ms);

@@ -6,7 +6,7 @@ use stanchion_sys::signal::SIGKILL;
 use super::backoff::Backoff;
 use super::event::Action;
 use super::generation_error::GenerationError;
-use super::stage::Stage;
+use super::stage::ChildStage;
 use crate::load_error::REASON_CHARS_MAX;
 use stanchion_generation::messages::{FromScribe, ToScribe};
 use stanchion_log::exit_code;
@@ -23,7 +23,7 @@ pub(super) struct Scribe {
     generation: u32,
     /// The settings ask for one.
     is_wanted: bool,
-    stage: Stage,
+    stage: ChildStage,
     backoff: Backoff,
     /// A scribe was ready before, so that the settings of logging are good.
     has_been_ready: bool,
@@ -41,7 +41,7 @@ impl Scribe {
         Self {
             generation,
             is_wanted,
-            stage: Stage::Wanted,
+            stage: ChildStage::Wanted,
             backoff: Backoff::default(),
             has_been_ready: false,
             reason: None,
@@ -71,15 +71,15 @@ impl Scribe {
 
     /// Whether none runs or is about to.
     pub(super) fn is_gone(&self) -> bool {
-        self.stage == Stage::Wanted
+        self.stage == ChildStage::Wanted
     }
 
     // Actions.
 
     /// Forks it if it is wanted and not there. Logs a warning on a scribe that takes long.
     pub(super) fn keep(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        if self.is_wanted && self.stage == Stage::Wanted && self.backoff.is_over(now_ms) {
-            self.stage = Stage::Asked;
+        if self.is_wanted && self.stage == ChildStage::Wanted && self.backoff.is_over(now_ms) {
+            self.stage = ChildStage::Asked;
             let generation = self.generation;
             actions.push(Action::ForkScribe { generation });
         }
@@ -101,14 +101,14 @@ impl Scribe {
 
     fn booting(&self) -> Option<i32> {
         match self.stage {
-            Stage::Booting { pid } => Some(pid),
+            ChildStage::Booting { pid } => Some(pid),
             _ => None,
         }
     }
 
     /// When [`Self::keep`] has something to do, or, if its house `is_dismissed`, [`Self::finish`].
     pub(super) fn due_ms(&self, is_dismissed: bool) -> Option<u64> {
-        let is_missing = self.is_wanted && !is_dismissed && self.stage == Stage::Wanted;
+        let is_missing = self.is_wanted && !is_dismissed && self.stage == ChildStage::Wanted;
         let missing = is_missing.then(|| self.backoff.not_before_ms());
         let slow = self.booting().and(self.slow_at_ms);
         missing
@@ -145,12 +145,12 @@ impl Scribe {
     // Events.
 
     pub(super) fn on_forked(&mut self, now_ms: u64, pid: Option<i32>, actions: &mut Vec<Action>) {
-        if self.stage != Stage::Asked {
+        if self.stage != ChildStage::Asked {
             // Not an answer to us; there is one scribe at a time.
             actions.extend(pid.map(|pid| Action::Kill(pid, SIGKILL)));
             return;
         }
-        self.stage = Stage::forked(pid);
+        self.stage = ChildStage::forked(pid);
         self.slow_at_ms = Some(now_ms + SLOW_MS);
         if pid.is_none() {
             self.backoff.failed(now_ms);
@@ -159,8 +159,8 @@ impl Scribe {
 
     pub(super) fn on_said(&mut self, now_ms: u64, said: &FromScribe, actions: &mut Vec<Action>) {
         match (said, self.stage) {
-            (FromScribe::Ready, Stage::Booting { pid }) => {
-                self.stage = Stage::Ready { pid };
+            (FromScribe::Ready, ChildStage::Booting { pid }) => {
+                self.stage = ChildStage::Ready { pid };
                 if self.has_been_ready {
                     // Readers of the scribe's output have not heard that there was no scribe.
                     actions.push(Action::warning(
@@ -171,7 +171,7 @@ impl Scribe {
                 self.ready_ms = now_ms;
             }
             // It runs the operator's code, and may say anything.
-            (FromScribe::CannotSetUp { reason }, Stage::Booting { .. }) => {
+            (FromScribe::CannotSetUp { reason }, ChildStage::Booting { .. }) => {
                 self.reason = Some(reason.chars().take(REASON_CHARS_MAX).collect());
             }
             (FromScribe::Ready | FromScribe::CannotSetUp { .. }, _) => {}
@@ -182,7 +182,7 @@ impl Scribe {
     /// no scribe was ever ready.
     pub(super) fn on_lost(&mut self, now_ms: u64, exit: Exit) -> Result<Action, GenerationError> {
         let was_ready = self.stage.is_ready();
-        self.stage = Stage::Wanted;
+        self.stage = ChildStage::Wanted;
         let reason = self.reason.take();
         if !self.has_been_ready {
             let code = match exit {
@@ -211,7 +211,7 @@ impl Scribe {
 
     /// It has ended, as it was to.
     pub(super) fn on_left(&mut self) {
-        self.stage = Stage::Wanted;
+        self.stage = ChildStage::Wanted;
         self.reason = None;
     }
 }

@@ -3,7 +3,7 @@
 use stanchion_sys::signal::SIGKILL;
 
 use super::event::Action;
-use super::stage::Stage;
+use super::stage::ChildStage;
 use super::worker::{BootFailure, Worker};
 use super::workers::Workers;
 use stanchion_generation::figures::Cause;
@@ -19,7 +19,7 @@ impl Workers {
         let Some(seated) = self.entry(worker) else {
             return;
         };
-        if seated.stage == Stage::Asked && !is_asked {
+        if seated.stage == ChildStage::Asked && !is_asked {
             self.seated.remove(&index);
         } else {
             seated.silent_since_ms.get_or_insert(now_ms);
@@ -34,7 +34,8 @@ impl Workers {
     ) -> Result<(), BootFailure> {
         let is_silent = |worker: &Worker| worker.is_silent_for(SILENT_MS, now_ms);
         let asked = self.seated.iter();
-        let asked = asked.filter(|(_, worker)| worker.stage == Stage::Asked && is_silent(worker));
+        let asked =
+            asked.filter(|(_, worker)| worker.stage == ChildStage::Asked && is_silent(worker));
         let given_up: Vec<u16> = asked.map(|(&index, _)| index).collect();
         let mut booted = if given_up.is_empty() {
             Ok(())
@@ -64,7 +65,7 @@ impl Workers {
             worker.silent_since_ms = None;
             let why = "it has closed the descriptors that it was given";
             match worker.stage {
-                Stage::Booting { pid } => {
+                ChildStage::Booting { pid } => {
                     self.backoff.failed(now_ms);
                     worker.stage.kill();
                     worker.cause = Some(Cause::Boot);
@@ -73,8 +74,11 @@ impl Workers {
                     actions.push(Action::Kill(pid, SIGKILL));
                     booted = Err(BootFailure::Passing);
                 }
-                Stage::Ready { .. } => worker.is_due(Cause::Descriptors, || why.to_owned()),
-                Stage::Wanted | Stage::Asked | Stage::Leaving { .. } | Stage::Killed { .. } => {}
+                ChildStage::Ready { .. } => worker.is_due(Cause::Descriptors, || why.to_owned()),
+                ChildStage::Wanted
+                | ChildStage::Asked
+                | ChildStage::Leaving { .. }
+                | ChildStage::Killed { .. } => {}
             }
         }
         booted

@@ -1,7 +1,7 @@
 //! How far a child process is in its life; the same for acceptor, template and worker.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum ChildStage {
     /// To be forked as soon as the back-off allows.
     Wanted,
     /// The template was asked for it, or the loop was.
@@ -16,7 +16,7 @@ pub(super) enum Stage {
     Killed { pid: i32 },
 }
 
-impl Stage {
+impl ChildStage {
     /// The stage of a child that was asked for, by the result of fork(2).
     pub(super) fn forked(pid: Option<i32>) -> Self {
         pid.map_or(Self::Wanted, |pid| Self::Booting { pid })
@@ -86,10 +86,10 @@ impl Stage {
 mod tests {
     use super::*;
 
-    const ALIVE: [Stage; 3] = [
-        Stage::Booting { pid: 7 },
-        Stage::Ready { pid: 7 },
-        Stage::Leaving {
+    const ALIVE: [ChildStage; 3] = [
+        ChildStage::Booting { pid: 7 },
+        ChildStage::Ready { pid: 7 },
+        ChildStage::Leaving {
             pid: 7,
             deadline_ms: 50,
         },
@@ -111,14 +111,14 @@ mod tests {
         for mut stage in ALIVE {
             assert_eq!(stage.kill(), Some(7));
             assert_eq!((stage.kill(), stage.leave_by(10)), (None, None));
-            assert_eq!(stage, Stage::Killed { pid: 7 });
+            assert_eq!(stage, ChildStage::Killed { pid: 7 });
         }
     }
 
     #[test]
     fn it_overstays_from_its_deadline_on() {
         let [booting, ready, mut leaving] = ALIVE;
-        for mut stage in [booting, ready, Stage::Wanted, Stage::Asked] {
+        for mut stage in [booting, ready, ChildStage::Wanted, ChildStage::Asked] {
             assert_eq!(stage.kill_if_overstaying(u64::MAX), None);
         }
         assert_eq!(leaving.kill_if_overstaying(49), None);
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn who_is_not_there_can_be_neither_told_nor_killed() {
-        for stage in [Stage::Wanted, Stage::Asked] {
+        for stage in [ChildStage::Wanted, ChildStage::Asked] {
             let mut same = stage;
             assert_eq!(
                 (same.leave_by(1), same.kill(), same.pid()),

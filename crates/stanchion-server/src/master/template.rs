@@ -5,12 +5,12 @@ use stanchion_sys::signal::SIGKILL;
 
 use super::backoff::Backoff;
 use super::event::Action;
-use super::stage::Stage;
+use super::stage::ChildStage;
 
 #[derive(Debug)]
 pub(super) struct Template {
     generation: u32,
-    stage: Stage,
+    stage: ChildStage,
     backoff: Backoff,
     /// No template has found, after the import, that each worker has to import the app for itself.
     may_preload: bool,
@@ -23,7 +23,7 @@ impl Template {
     pub(super) fn new(generation: u32) -> Self {
         Self {
             generation,
-            stage: Stage::Wanted,
+            stage: ChildStage::Wanted,
             backoff: Backoff::default(),
             may_preload: true,
             is_leaving: false,
@@ -50,15 +50,15 @@ impl Template {
 
     /// Whether none runs or is about to.
     pub(super) fn is_gone(&self) -> bool {
-        self.stage == Stage::Wanted
+        self.stage == ChildStage::Wanted
     }
 
     // Actions.
 
     /// Forks it if it is not there.
     pub(super) fn keep(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        if self.stage == Stage::Wanted && self.backoff.is_over(now_ms) {
-            self.stage = Stage::Asked;
+        if self.stage == ChildStage::Wanted && self.backoff.is_over(now_ms) {
+            self.stage = ChildStage::Asked;
             let generation = self.generation;
             actions.push(Action::ForkTemplate {
                 generation,
@@ -69,7 +69,7 @@ impl Template {
 
     /// When [`Self::keep`] has something to do.
     pub(super) fn due_ms(&self) -> Option<u64> {
-        (self.stage == Stage::Wanted).then(|| self.backoff.not_before_ms())
+        (self.stage == ChildStage::Wanted).then(|| self.backoff.not_before_ms())
     }
 
     /// Kills it: it holds nothing of a client's.
@@ -82,20 +82,20 @@ impl Template {
     // Events.
 
     pub(super) fn on_forked(&mut self, now_ms: u64, pid: Option<i32>, actions: &mut Vec<Action>) {
-        if self.stage != Stage::Asked {
+        if self.stage != ChildStage::Asked {
             // Not an answer to us; there is one template at a time.
             actions.extend(pid.map(|pid| Action::Kill(pid, SIGKILL)));
             return;
         }
-        self.stage = Stage::forked(pid);
+        self.stage = ChildStage::forked(pid);
         if pid.is_none() {
             self.backoff.failed(now_ms);
         }
     }
 
     pub(super) fn on_ready(&mut self) {
-        if let Stage::Booting { pid } = self.stage {
-            self.stage = Stage::Ready { pid };
+        if let ChildStage::Booting { pid } = self.stage {
+            self.stage = ChildStage::Ready { pid };
         }
     }
 
@@ -103,12 +103,12 @@ impl Template {
     /// process that has the app for itself, unless the report came out of turn.
     pub(super) fn on_not_for_workers(&mut self) -> Option<i32> {
         match self.stage {
-            Stage::Booting { pid } if self.may_preload => {
+            ChildStage::Booting { pid } if self.may_preload => {
                 self.may_preload = false;
                 Some(pid)
             }
             // It was killed before its finding was read.
-            Stage::Killed { .. } if self.is_leaving => {
+            ChildStage::Killed { .. } if self.is_leaving => {
                 self.may_preload = false;
                 None
             }
@@ -119,8 +119,8 @@ impl Template {
     /// It has the app, for another house. Gives its process, which is no longer this one's.
     pub(super) fn goes_over(&mut self) -> Option<i32> {
         match self.stage {
-            Stage::Booting { pid } => {
-                self.stage = Stage::Wanted;
+            ChildStage::Booting { pid } => {
+                self.stage = ChildStage::Wanted;
                 Some(pid)
             }
             _ => None,
@@ -129,12 +129,12 @@ impl Template {
 
     /// The process was the template of the house before this one, and has the app.
     pub(super) fn comes_over(&mut self, pid: i32) {
-        self.stage = Stage::Booting { pid };
+        self.stage = ChildStage::Booting { pid };
     }
 
     /// Its process is a worker from now on.
     pub(super) fn has_become_worker(&mut self) {
-        self.stage = Stage::Wanted;
+        self.stage = ChildStage::Wanted;
     }
 
     /// Its process, if there is one, is of no use.
@@ -154,7 +154,7 @@ impl Template {
     /// Says what will be done about it.
     pub(super) fn on_lost(&mut self, now_ms: u64, exit: Exit, was_forking: bool) -> Action {
         let was_ready = self.stage.is_ready();
-        self.stage = Stage::Wanted;
+        self.stage = ChildStage::Wanted;
         let is_short_of_memory = matches!(exit, Exit::OutOfMemory(_));
         if was_ready && !was_forking && !is_short_of_memory {
             return Action::warning(format!("the template {exit}; another one is started"));
@@ -175,7 +175,7 @@ impl Template {
 
     /// It has ended, as it was to.
     pub(super) fn on_left(&mut self) {
-        self.stage = Stage::Wanted;
+        self.stage = ChildStage::Wanted;
         self.is_leaving = false;
     }
 }

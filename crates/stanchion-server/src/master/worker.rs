@@ -5,14 +5,14 @@ use stanchion_sys::signal::SIGTERM;
 
 use super::event::Action;
 use super::sentence::Sentence;
-use super::stage::Stage;
+use super::stage::ChildStage;
 use stanchion_generation::figures::Cause;
 use stanchion_generation::messages::{ToAcceptor, WorkerRef};
 
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each tells of another event")]
 pub(super) struct Worker {
-    pub(super) stage: Stage,
+    pub(super) stage: ChildStage,
     pub(super) epoch: u16,
     /// Number among the workers wanted, for log, status, metrics, title and hooks. A successor has it from the one it
     /// replaces, though it may sit elsewhere.
@@ -46,7 +46,7 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) fn asked_for(epoch: u16, (number, nth): (u16, u32), now_ms: u64) -> Self {
         Self {
-            stage: Stage::Asked,
+            stage: ChildStage::Asked,
             epoch,
             number,
             nth,
@@ -74,7 +74,7 @@ impl Worker {
     pub(super) fn is_staying(&self) -> bool {
         let stays = matches!(
             self.stage,
-            Stage::Asked | Stage::Booting { .. } | Stage::Ready { .. }
+            ChildStage::Asked | ChildStage::Booting { .. } | ChildStage::Ready { .. }
         );
         stays && !self.recycled
     }
@@ -92,21 +92,28 @@ impl Worker {
     /// Its process, if that has reported: it serves or finishes, and listens to signals.
     pub(super) fn present(&self) -> Option<i32> {
         match self.stage {
-            Stage::Ready { pid } | Stage::Leaving { pid, .. } => self.ready_ms.map(|_| pid),
-            Stage::Wanted | Stage::Asked | Stage::Booting { .. } | Stage::Killed { .. } => None,
+            ChildStage::Ready { pid } | ChildStage::Leaving { pid, .. } => {
+                self.ready_ms.map(|_| pid)
+            }
+            ChildStage::Wanted
+            | ChildStage::Asked
+            | ChildStage::Booting { .. }
+            | ChildStage::Killed { .. } => None,
         }
     }
 
     /// Why it ended, if it was to stay.
     pub(super) fn cause_of(&self, exit: Exit) -> Option<Cause> {
         let by_itself = match (self.stage, exit) {
-            (Stage::Wanted | Stage::Asked | Stage::Booting { .. }, _) => Some(Cause::Boot),
-            (Stage::Ready { .. }, Exit::Signal(_)) => Some(Cause::Killed),
-            (Stage::Ready { .. }, Exit::OutOfMemory(_)) => Some(Cause::OutOfMemory),
-            (Stage::Ready { .. }, Exit::Code(_) | Exit::Unseen) => Some(Cause::Exited),
-            (Stage::Leaving { .. } | Stage::Killed { .. }, _) => None,
+            (ChildStage::Wanted | ChildStage::Asked | ChildStage::Booting { .. }, _) => {
+                Some(Cause::Boot)
+            }
+            (ChildStage::Ready { .. }, Exit::Signal(_)) => Some(Cause::Killed),
+            (ChildStage::Ready { .. }, Exit::OutOfMemory(_)) => Some(Cause::OutOfMemory),
+            (ChildStage::Ready { .. }, Exit::Code(_) | Exit::Unseen) => Some(Cause::Exited),
+            (ChildStage::Leaving { .. } | ChildStage::Killed { .. }, _) => None,
         };
-        let is_that = !matches!(self.stage, Stage::Leaving { .. })
+        let is_that = !matches!(self.stage, ChildStage::Leaving { .. })
             || self.recycled
             || self.condemned.is_some();
         self.cause.filter(|_| is_that).or(by_itself)

@@ -9,7 +9,7 @@ use stanchion_sys::signal::{SIGKILL, SIGTERM, SIGUSR1};
 use super::backoff::Backoff;
 use super::departed::Departed;
 use super::event::{Action, News};
-use super::stage::Stage;
+use super::stage::ChildStage;
 use super::worker::{BootFailure, Present, Worker, called};
 use stanchion_generation::figures::Cause;
 use stanchion_generation::messages::{ToAcceptor, ToTemplate, WorkerRef};
@@ -103,7 +103,7 @@ impl Workers {
     /// Whether `pid` is one of them that was killed on purpose.
     pub(super) fn has_killed(&self, pid: i32) -> bool {
         let mut seated = self.seated.values();
-        seated.any(|worker| worker.stage == Stage::Killed { pid })
+        seated.any(|worker| worker.stage == ChildStage::Killed { pid })
     }
 
     /// Their processes, as far as they have been reported.
@@ -122,7 +122,7 @@ impl Workers {
     pub(super) fn is_booting(&self, worker: WorkerRef) -> bool {
         let seated = self.seated.get(&worker.index);
         seated.is_some_and(|seated| {
-            seated.epoch == worker.epoch && matches!(seated.stage, Stage::Booting { .. })
+            seated.epoch == worker.epoch && matches!(seated.stage, ChildStage::Booting { .. })
         })
     }
 
@@ -145,7 +145,7 @@ impl Workers {
         }
         let missing: Vec<u16> = self.missing(target).collect();
         for index in missing {
-            let (worker, number) = self.seat(now_ms, index, Stage::Asked);
+            let (worker, number) = self.seat(now_ms, index, ChildStage::Asked);
             let message = ToTemplate::Fork { worker, number };
             let generation = self.generation;
             actions.push(Action::TellTemplate {
@@ -156,7 +156,7 @@ impl Workers {
     }
 
     /// Gives these seats to another process, with the lowest number that is free.
-    pub(super) fn seat(&mut self, now_ms: u64, index: u16, stage: Stage) -> (WorkerRef, u16) {
+    pub(super) fn seat(&mut self, now_ms: u64, index: u16, stage: ChildStage) -> (WorkerRef, u16) {
         let last = &mut self.epochs[usize::from(index)];
         *last = (*last + 1) % Word::EPOCHS;
         let epoch = *last;
@@ -195,7 +195,7 @@ impl Workers {
     /// When [`Self::are_overdue`] becomes true.
     pub(super) fn overdue_ms(&self) -> Option<u64> {
         let asked = self.seated.values();
-        let asked = asked.filter(|worker| worker.stage == Stage::Asked);
+        let asked = asked.filter(|worker| worker.stage == ChildStage::Asked);
         let first_ms = asked.map(|worker| worker.asked_ms).min()?;
         Some(first_ms.max(self.heard_ms) + FORK_MS_MAX)
     }
@@ -282,7 +282,7 @@ impl Workers {
         let Some(seated) = self.entry(worker) else {
             return Ok(());
         };
-        if seated.stage != Stage::Asked {
+        if seated.stage != ChildStage::Asked {
             return Ok(());
         }
         let number = seated.number;
@@ -305,8 +305,8 @@ impl Workers {
         actions: &mut Vec<Action>,
     ) -> bool {
         match self.entry(worker) {
-            Some(worker) if worker.stage == Stage::Asked => {
-                worker.stage = Stage::Booting { pid };
+            Some(worker) if worker.stage == ChildStage::Asked => {
+                worker.stage = ChildStage::Booting { pid };
                 worker.silent_since_ms = None;
                 self.heard_ms = now_ms;
                 true
@@ -321,7 +321,7 @@ impl Workers {
 
     /// The template has ended: workers that it was asked for have been forked and will report, or will never exist. True if there were any.
     pub(super) fn on_template_lost(&mut self, now_ms: u64) -> bool {
-        let was_asked = |worker: &&mut Worker| worker.stage == Stage::Asked;
+        let was_asked = |worker: &&mut Worker| worker.stage == ChildStage::Asked;
         let were_asked = self.seated.values_mut().filter(was_asked);
         let count = were_asked
             .map(|worker| worker.silent_since_ms.get_or_insert(now_ms))
@@ -340,12 +340,12 @@ impl Workers {
         let Some(seated) = self.entry(worker) else {
             return false;
         };
-        let was_awaited = matches!(seated.stage, Stage::Booting { .. });
+        let was_awaited = matches!(seated.stage, ChildStage::Booting { .. });
         match seated.stage {
-            Stage::Booting { pid } => {
+            ChildStage::Booting { pid } => {
                 let (number, nth) = (seated.number, seated.nth);
                 let missed_reopen = std::mem::take(&mut seated.missed_reopen);
-                seated.stage = Stage::Ready { pid };
+                seated.stage = ChildStage::Ready { pid };
                 seated.ready_ms = Some(now_ms);
                 self.backoff = Backoff::default();
                 self.have_served = true;
@@ -362,11 +362,14 @@ impl Workers {
                 actions.extend(missed_reopen.then_some(Action::Kill(pid, SIGUSR1)));
             }
             // It was sent TERM while it was booting, when it may not have listened yet.
-            Stage::Leaving { pid, .. } => {
+            ChildStage::Leaving { pid, .. } => {
                 seated.ready_ms = Some(now_ms);
                 actions.push(Action::Kill(pid, SIGTERM));
             }
-            Stage::Wanted | Stage::Asked | Stage::Ready { .. } | Stage::Killed { .. } => {}
+            ChildStage::Wanted
+            | ChildStage::Asked
+            | ChildStage::Ready { .. }
+            | ChildStage::Killed { .. } => {}
         }
         was_awaited
     }
@@ -420,7 +423,7 @@ impl Workers {
         };
         match (worker.stage, exit) {
             (
-                Stage::Booting { .. },
+                ChildStage::Booting { .. },
                 Exit::Code(code @ (exit_code::APP_LOAD | exit_code::WORKER_BOOT)),
             ) if !self.have_served => {
                 actions.push(Action::error(format!(
@@ -428,7 +431,7 @@ impl Workers {
                 )));
                 return Err(BootFailure::App(code));
             }
-            (Stage::Booting { .. }, _) => {
+            (ChildStage::Booting { .. }, _) => {
                 self.backoff.failed(now_ms);
                 let failures = self.backoff.failures();
                 let wait_ms = self.backoff.wait_ms(now_ms);

@@ -15,7 +15,7 @@ use stanchion_settings::Settings;
 use crate::errors::ErrorLog;
 use crate::file_wrapper::FileWrapper;
 use crate::input::{EmptyInput, bytes_io, register};
-use crate::names::{Name, NameHasher, Names, Role, Seen, environ_key};
+use crate::names::{Name, NameHasher, Names, Role, SeenNames, environ_key};
 use crate::response::Response;
 use crate::strings::{Strings, text};
 use crate::template::{Template, below_mount};
@@ -264,7 +264,7 @@ impl Environs {
         environ: &Bound<'_, PyDict>,
         request: &RequestRecord<'_>,
     ) -> PyResult<bool> {
-        let (mut seen, mut mount, mut is_simple) = (Seen::default(), None, true);
+        let (mut seen, mut mount, mut is_simple) = (SeenNames::default(), None, true);
         let is_mounted = request.variable("SCRIPT_NAME").is_some();
         for (sent, value) in request.fields() {
             let name = self.names.get(py, sent);

@@ -85,9 +85,9 @@ pub(crate) struct Names {
 
 /// The names that came already in one head.
 #[derive(Default)]
-pub(crate) struct Seen([u64; NAMES_MAX.div_ceil(64)]);
+pub(crate) struct SeenNames([u64; NAMES_MAX.div_ceil(64)]);
 
-impl Seen {
+impl SeenNames {
     /// Whether a field of this name may have come before; notes that it has come now.
     pub(crate) fn again(&mut self, name: &Name) -> bool {
         let Some(number) = name.number else {

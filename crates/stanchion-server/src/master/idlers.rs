@@ -68,16 +68,16 @@ impl Idlers {
 
     /// A worker that is idle though a request waits has done this `work`; `None`: it is not. Gives for how long it has taken
     /// nothing, if that is too long, or that a worker that was named takes requests again.
-    fn seen(&mut self, worker: (u32, u16), work: Option<Work>, now_ms: u64) -> Option<Seen> {
+    fn seen(&mut self, worker: (u32, u16), work: Option<Work>, now_ms: u64) -> Option<IdleChange> {
         let before = self.idle.get(&worker).copied();
         let Some(work) = work else {
             let idler = self.idle.remove(&worker)?;
-            return idler.is_named.then_some(Seen::Goes);
+            return idler.is_named.then_some(IdleChange::Goes);
         };
         match before {
             Some(idler) if idler.work == work => {
                 let idle_ms = now_ms - idler.since_ms;
-                (idle_ms >= NAMED_MS).then_some(Seen::Idles(idle_ms))
+                (idle_ms >= NAMED_MS).then_some(IdleChange::Idles(idle_ms))
             }
             _ => {
                 let idler = Idler {
@@ -86,14 +86,14 @@ impl Idlers {
                     is_named: false,
                 };
                 let before = self.idle.insert(worker, idler)?;
-                before.is_named.then_some(Seen::Goes)
+                before.is_named.then_some(IdleChange::Goes)
             }
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
+enum IdleChange {
     Idles(u64),
     Goes,
 }
@@ -125,8 +125,8 @@ impl Loop<'_> {
                     continue;
                 };
                 let idleness = match seen {
-                    Seen::Goes => Idleness::Over,
-                    Seen::Idles(idle_ms) => {
+                    IdleChange::Goes => Idleness::Over,
+                    IdleChange::Idles(idle_ms) => {
                         let state = process::state(pid);
                         let is_late =
                             timeout_us.is_some_and(|limit_us| idle_ms * 1_000 >= limit_us);
@@ -168,12 +168,12 @@ mod tests {
     }
 
     /// The outcomes of looks a second apart.
-    fn looks(works: impl IntoIterator<Item = Option<Work>>) -> Vec<Option<Seen>> {
+    fn looks(works: impl IntoIterator<Item = Option<Work>>) -> Vec<Option<IdleChange>> {
         let mut idlers = Idlers::default();
         let times_ms = (1..).map(|look| look * LOOK_MS);
         let look = |(work, now_ms): (Option<Work>, u64)| {
             let seen = idlers.seen(NAME, work, now_ms);
-            if let Some(Seen::Idles(_)) = seen {
+            if let Some(IdleChange::Idles(_)) = seen {
                 idlers.idle.get_mut(&NAME).unwrap().is_named = true;
             }
             seen
@@ -184,8 +184,8 @@ mod tests {
     #[test]
     fn a_worker_that_takes_nothing_while_requests_wait_is_named_and_heard_of_when_it_does() {
         let seen = looks([7, 7, 7, 7, 7, 7, 7, 8].map(|served| Some(work(served))));
-        let idles = |seconds: u64| Some(Seen::Idles(seconds * 1_000));
-        let goes = Some(Seen::Goes);
+        let idles = |seconds: u64| Some(IdleChange::Idles(seconds * 1_000));
+        let goes = Some(IdleChange::Goes);
         let expected = [None, None, None, None, None, idles(5), idles(6), goes];
         assert_eq!(seen, expected);
     }

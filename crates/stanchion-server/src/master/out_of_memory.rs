@@ -13,11 +13,11 @@ const DYING_MS_MAX: u64 = 10_000;
 #[derive(Debug)]
 pub(super) struct OutOfMemory {
     kills: OutOfMemoryKills,
-    seen: Seen,
+    seen: KillCount,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct KillCount {
     count: u64,
     unclaimed: u64,
     grown_ms: u64,
@@ -27,9 +27,9 @@ impl OutOfMemory {
     /// The server has no part in earlier kills.
     pub(super) fn new() -> Self {
         let kills = OutOfMemoryKills::find();
-        let seen = Seen {
+        let seen = KillCount {
             count: kills.count(),
-            ..Seen::default()
+            ..KillCount::default()
         };
         Self { kills, seen }
     }
@@ -39,7 +39,7 @@ impl OutOfMemory {
     }
 }
 
-impl Seen {
+impl KillCount {
     fn look(&mut self, now_ms: u64, count: u64) {
         if now_ms >= self.grown_ms + DYING_MS_MAX {
             self.unclaimed = 0;
@@ -91,9 +91,9 @@ mod tests {
 
     #[test]
     fn each_that_the_kernel_has_counted_is_one_childs_end() {
-        let mut seen = Seen {
+        let mut seen = KillCount {
             count: 7,
-            ..Seen::default()
+            ..KillCount::default()
         };
         seen.look(1_000, 7);
         assert!(!seen.claim());
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn one_that_was_no_child_of_ours_is_forgotten() {
-        let mut seen = Seen::default();
+        let mut seen = KillCount::default();
         seen.look(1_000, 1);
         seen.look(1_000 + DYING_MS_MAX - 1, 1);
         assert_eq!(seen.unclaimed, 1);

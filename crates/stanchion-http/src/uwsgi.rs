@@ -98,10 +98,10 @@ fn write(variables: &Variables<'_>, rules: &HeadRules, head: &mut Head) -> Resul
     let mut writer = HeadWriter::begin(method, &target, 0)?;
     let mut rest = Variables::new();
     for &(name, value) in variables {
-        match Kind::of(name, value) {
-            Kind::Field(name) => writer.field(&dashed(name), value)?,
-            Kind::Variable => rest.push((name, value)),
-            Kind::Nothing => {}
+        match EntryKind::of(name, value) {
+            EntryKind::Field(name) => writer.field(&dashed(name), value)?,
+            EntryKind::Variable => rest.push((name, value)),
+            EntryKind::Nothing => {}
         }
     }
     writer.read(rules, head)?;
@@ -115,7 +115,7 @@ fn write(variables: &Variables<'_>, rules: &HeadRules, head: &mut Head) -> Resul
 }
 
 /// The kind of an entry in a packet.
-enum Kind<'n> {
+enum EntryKind<'n> {
     /// A field of this name, in which underscores stand for dashes.
     Field(&'n [u8]),
     /// A variable for the app.
@@ -124,7 +124,7 @@ enum Kind<'n> {
     Nothing,
 }
 
-impl<'n> Kind<'n> {
+impl<'n> EntryKind<'n> {
     fn of(name: &'n [u8], value: &[u8]) -> Self {
         let is_word = |&byte: &u8| byte.is_ascii_alphanumeric() || byte == b'_';
         match name {

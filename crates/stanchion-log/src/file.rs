@@ -25,12 +25,12 @@ pub struct LogFile {
     file: File,
     /// `None` for a standard stream. Absolute, since an app may change its directory.
     path: Option<PathBuf>,
-    kind: Kind,
+    kind: FileKind,
 }
 
 /// How to write to it without waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum FileKind {
     /// A regular file, which takes what it is given.
     Regular,
     /// A pipe or a terminal, opened by us with `O_NONBLOCK`.
@@ -51,9 +51,9 @@ impl LogFile {
         let path = std::path::absolute(path)?;
         let file = append_to(&path, owner())?;
         let kind = if file.metadata()?.is_file() {
-            Kind::Regular
+            FileKind::Regular
         } else {
-            Kind::Pipe
+            FileKind::Pipe
         };
         Ok(Self {
             file,
@@ -72,14 +72,14 @@ impl LogFile {
             match nonblocking().append(true).open(name) {
                 Ok(own) => {
                     file = own;
-                    Kind::Pipe
+                    FileKind::Pipe
                 }
-                Err(_) => Kind::SharedPipe,
+                Err(_) => FileKind::SharedPipe,
             }
         } else if kind.is_socket() {
-            Kind::Socket
+            FileKind::Socket
         } else {
-            Kind::Regular
+            FileKind::Regular
         };
         Ok(Self {
             file,
@@ -114,13 +114,13 @@ impl LogFile {
     /// Writes what goes at once, in whole lines where others may write in between.
     pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self.kind {
-            Kind::Regular => (&self.file).write(bytes),
-            Kind::Pipe => (&self.file).write(whole_lines(bytes)),
+            FileKind::Regular => (&self.file).write(bytes),
+            FileKind::Pipe => (&self.file).write(whole_lines(bytes)),
             // As many bytes as one write may have fit a pipe that has room at all (pipe(7)). Two processes that ask at the same moment may both find
             // room; then the second waits.
-            Kind::SharedPipe if self.wait(0)? => (&self.file).write(whole_lines(bytes)),
-            Kind::SharedPipe => Err(io::ErrorKind::WouldBlock.into()),
-            Kind::Socket => {
+            FileKind::SharedPipe if self.wait(0)? => (&self.file).write(whole_lines(bytes)),
+            FileKind::SharedPipe => Err(io::ErrorKind::WouldBlock.into()),
+            FileKind::Socket => {
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                 Ok(rustix::net::send(&self.file, bytes, flags)?)
             }
@@ -140,7 +140,7 @@ impl LogFile {
         else {
             return false;
         };
-        self.kind == Kind::Socket && stream == format!("{}:{}", metadata.dev(), metadata.ino())
+        self.kind == FileKind::Socket && stream == format!("{}:{}", metadata.dev(), metadata.ino())
     }
 
     /// `None` for a standard stream.
@@ -308,7 +308,7 @@ mod tests {
     fn a_pipe_gets_whole_lines_and_is_not_waited_for() {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         let log = LogFile::open(Path::new("-"), writer.as_fd()).expect("a copy");
-        assert_eq!(log.kind, Kind::Pipe);
+        assert_eq!(log.kind, FileKind::Pipe);
         let lines = format!("{}\n", "a".repeat(99)).repeat(50);
         assert_eq!(log.write(lines.as_bytes()).expect("room"), 4000);
         let error = loop {

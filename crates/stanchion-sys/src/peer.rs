@@ -7,7 +7,7 @@ use crate::call::last_error;
 
 /// The process at the other end when it connected, according to the kernel (`SO_PEERCRED` in unix(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
+pub struct PeerCredentials {
     /// The process, or 0 if it is outside our pid namespace.
     pub pid: i32,
     /// Its effective user.
@@ -15,7 +15,7 @@ pub struct Peer {
 }
 
 /// rustix has this too, but assumes that the pid is positive; for a peer in another pid namespace it is 0.
-pub(crate) fn peer_of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
+pub(crate) fn peer_of(socket: BorrowedFd<'_>) -> io::Result<PeerCredentials> {
     let mut found = libc::ucred {
         pid: 0,
         uid: u32::MAX,
@@ -36,7 +36,7 @@ pub(crate) fn peer_of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     if status == -1 {
         return Err(last_error("getsockopt"));
     }
-    Ok(Peer {
+    Ok(PeerCredentials {
         pid: found.pid,
         uid: found.uid,
     })

@@ -10,7 +10,7 @@ use rustix::net::{
 
 use crate::call::{InCall, named};
 use crate::listener::remove_if_stale;
-use crate::peer::{Peer, peer_of};
+use crate::peer::{PeerCredentials, peer_of};
 use crate::pinned_path::{FileId, Found, PinnedPath};
 use crate::{process, random};
 
@@ -88,7 +88,7 @@ impl PrivateListener {
     }
 
     /// Takes the next connection, without waiting; the connection is non-blocking too.
-    pub fn accept(&self) -> io::Result<Option<(OwnedFd, Peer)>> {
+    pub fn accept(&self) -> io::Result<Option<(OwnedFd, PeerCredentials)>> {
         use rustix::io::Errno;
         loop {
             match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
@@ -150,7 +150,7 @@ mod tests {
         assert!(listener.accept().expect("asked").is_none());
         let _client = UnixStream::connect(&path).expect("connected");
         let (_socket, peer) = listener.accept().expect("asked").expect("somebody");
-        let expected = Peer {
+        let expected = PeerCredentials {
             pid: process::pid(),
             uid: effective_user(),
         };

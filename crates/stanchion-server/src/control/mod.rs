@@ -22,7 +22,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use stanchion_sys::peer::Peer;
+use stanchion_sys::peer::PeerCredentials;
 use stanchion_sys::private_socket::{PrivateListener, effective_user};
 use tracing::{debug, error, warn};
 
@@ -139,7 +139,12 @@ impl Control {
         }
     }
 
-    fn welcome(&mut self, socket: OwnedFd, peer: Peer, requests: &mut Vec<(ClientId, Request)>) {
+    fn welcome(
+        &mut self,
+        socket: OwnedFd,
+        peer: PeerCredentials,
+        requests: &mut Vec<(ClientId, Request)>,
+    ) {
         let refusal = if !may_command(peer.uid, effective_user()) {
             let (uid, user) = (peer.uid, effective_user());
             let why = format!(

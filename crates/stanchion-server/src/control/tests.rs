@@ -322,7 +322,7 @@ fn somebody_else_is_told_why_not() {
         .accept()
         .expect("asked")
         .expect("came");
-    let stranger = Peer {
+    let stranger = PeerCredentials {
         uid: peer.uid.wrapping_add(1).max(1),
         ..peer
     };

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use stanchion_websocket::Came;
 
 use super::connection::{Connection, Phase, Step};
+use super::pace::intake_pace;
 use super::session::Session;
 use super::transport::{Read, Written};
 use super::turns::{Turns, WHOLE_BYTES};
@@ -44,7 +45,7 @@ impl Connection {
                     }
                     Written::Full => {
                         let untaken = self.transport.untaken();
-                        let pace = requests.intake_pace();
+                        let pace = intake_pace(&requests.common.settings);
                         self.intake.stalled(pace, untaken, requests.now_us);
                         self.transport.watch_room(true, poller);
                     }

@@ -18,6 +18,7 @@ use super::connection::{Connection, Phase, Step};
 use super::judging::after;
 use super::ledger::{Ledger, Part};
 use super::overhead::Overhead;
+use super::pace::intake_pace;
 use super::transport::{Read, Transport, Written};
 use super::turns::Turns;
 use super::wire::{Wire, Wired};
@@ -373,7 +374,10 @@ impl Connection {
                 return self.say_last(&[], requests);
             }
             if !has_room || carrier.has_rest() {
-                let (pace, untaken) = (requests.intake_pace(), self.transport.untaken());
+                let (pace, untaken) = (
+                    intake_pace(&requests.common.settings),
+                    self.transport.untaken(),
+                );
                 self.intake.stalled(pace, untaken, requests.now_us);
             } else if self.intake.is_stalled() {
                 // The client has given up the rest of its answers.

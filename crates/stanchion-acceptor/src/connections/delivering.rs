@@ -4,6 +4,7 @@ use bytes::Bytes;
 use tracing::warn;
 
 use super::connection::{Connection, Phase, Step};
+use super::pace::intake_pace;
 use super::sending::{Fetched, Sending, Source};
 use super::transport::Written;
 use crate::poller::Poller;
@@ -157,8 +158,11 @@ impl Connection {
             return self.broke(requests);
         }
         let untaken = self.transport.untaken();
-        self.intake
-            .stalled(requests.intake_pace(), untaken, requests.now_us);
+        self.intake.stalled(
+            intake_pace(&requests.common.settings),
+            untaken,
+            requests.now_us,
+        );
         self.transport.watch_room(true, poller);
         Step::Wait
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::connection::{Connection, Phase, Step};
+use super::pace::intake_pace;
 use super::transport::{Broken, Read};
 use crate::poller::Poller;
 use crate::requests::Requests;
@@ -143,7 +144,7 @@ impl Connection {
             0
         };
         if untaken > 0 {
-            let pace = requests.intake_pace();
+            let pace = intake_pace(&requests.common.settings);
             self.intake.stalled(pace, untaken, requests.now_us);
         } else if self.intake.is_stalled() {
             // The client has read everything only now, so its time for the end begins now.

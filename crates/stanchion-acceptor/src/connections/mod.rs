@@ -60,7 +60,7 @@ use connection_table::ConnectionTable;
 use judging::Wanted;
 pub(crate) use judging::after;
 pub(crate) use overweight::ClientMemory;
-use pace::{GRACE, PaceLimits};
+use pace::GRACE;
 use stanchion_generation::tally::Event;
 use stanchion_http::Head;
 use stanchion_settings::Seconds;
@@ -404,24 +404,4 @@ fn least_limit(requests: &Requests) -> Duration {
     let limits = limits.into_iter().filter_map(Seconds::as_duration);
     // A connection that is leaving has less time than most.
     limits.fold(GRACE.min(leaving::LAST_WORD), Duration::min)
-}
-
-impl Requests {
-    /// How slowly a client may send a body.
-    fn body_pace(&self) -> PaceLimits {
-        let settings = &self.common.settings;
-        PaceLimits {
-            pause: settings.body_timeout.as_duration(),
-            bytes_per_s: settings.min_body_rate,
-        }
-    }
-
-    /// How slowly a client may take an answer.
-    fn intake_pace(&self) -> PaceLimits {
-        let settings = &self.common.settings;
-        PaceLimits {
-            pause: settings.write_timeout.as_duration(),
-            bytes_per_s: settings.min_response_rate,
-        }
-    }
 }

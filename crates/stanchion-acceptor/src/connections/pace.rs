@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use stanchion_settings::Settings;
+
 /// How long a connection may take to get going, and how long the server waits for a client at least, whatever the rate.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
 /// How long early bytes make up for late ones, where there is no limit on pauses.
@@ -157,6 +159,22 @@ fn micros(time: Duration) -> u64 {
 }
 
 /// The limits that tests use.
+/// How slowly a client may send a body.
+pub(super) fn body_pace(settings: &Settings) -> PaceLimits {
+    PaceLimits {
+        pause: settings.body_timeout.as_duration(),
+        bytes_per_s: settings.min_body_rate,
+    }
+}
+
+/// How slowly a client may take an answer.
+pub(super) fn intake_pace(settings: &Settings) -> PaceLimits {
+    PaceLimits {
+        pause: settings.write_timeout.as_duration(),
+        bytes_per_s: settings.min_response_rate,
+    }
+}
+
 #[cfg(test)]
 pub(super) const LIMITS: PaceLimits = PaceLimits {
     pause: Some(Duration::from_secs(60)),

@@ -6,7 +6,7 @@ use stanchion_sys::charge;
 
 use super::connection::{Audience, Connection, Phase, Step, Waiting};
 use super::form::HeadForm;
-use super::pace::{Pace, doze_us};
+use super::pace::{Pace, body_pace, doze_us};
 use super::transport::{DRIPPED_BYTES, Read};
 use super::upload::Early;
 use crate::dispatch::refusal::Refusal;
@@ -274,7 +274,7 @@ impl Connection {
             head,
             decoder: Decoder::new(framing),
             sink,
-            pace: Pace::begin(requests.body_pace(), started_us),
+            pace: Pace::begin(body_pace(&requests.common.settings), started_us),
             account,
             started_us,
             early: Early::of(&requests.common.settings),

@@ -12,6 +12,7 @@ use super::ending::End;
 use super::inward::{Inward, Piece};
 use super::judging::after;
 use super::outward::{Last, Outward};
+use super::pace::body_pace;
 use super::pings::{Due, Pings, Seen};
 use super::transport::{Transport, Written};
 use super::unfinished::Unfinished;
@@ -438,7 +439,7 @@ impl Session {
         let (came, held) = (self.socket.unfinished_bytes(), self.socket.held_bytes());
         let now_us = requests.now_us;
         self.unfinished
-            .has(came, held, requests.body_pace(), now_us);
+            .has(came, held, body_pace(&requests.common.settings), now_us);
         self.unfinished.waits(self.hears(), now_us);
         let bytes = held + self.inward.held_bytes() + ahead;
         // A session that is closed already is not closed again.

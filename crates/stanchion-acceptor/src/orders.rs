@@ -324,8 +324,9 @@ mod tests {
 
     use super::*;
     use crate::connections::Newcomer;
+    use crate::dispatch::rig::peer;
     use crate::doors::AcceptThread;
-    use crate::requests::rig::{S, common, peer};
+    use crate::requests::rig::{S, common};
     use crate::storage::payers::Payers;
     use stanchion_generation::tally::Outcome;
     use stanchion_record::AnswerHead;

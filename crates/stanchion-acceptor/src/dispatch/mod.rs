@@ -18,6 +18,8 @@ pub(crate) mod refusal;
 pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod request_id;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod rig;
 mod running;
 pub(crate) mod sessions;
 mod sitting;

@@ -11,7 +11,6 @@ use stanchion_sys::memory::AppendFile;
 use stanchion_sys::process;
 
 use super::Requests;
-use crate::dispatch::request::Peer;
 #[cfg(test)]
 use crate::dispatch::ticket::{Answer, AppAnswer, Start};
 use stanchion_generation::common::{Common, Files};
@@ -104,25 +103,6 @@ impl Requests {
             self.answers.memory.bytes(),
             messages.bytes(),
         ]
-    }
-}
-
-/// A client on the same host.
-pub(crate) fn peer() -> Peer {
-    let address = "127.0.0.1";
-    Peer {
-        ip: address.parse().ok(),
-        address: address.to_owned(),
-        port: 50_000,
-        server_name: "127.0.0.1".into(),
-        server_port: "8000".into(),
-        trusted: false,
-        scheme: "http",
-        speaks_tls: false,
-        tls: [].into(),
-        sends_proxy_header: false,
-        sends_packets: false,
-        only_worker: None,
     }
 }
 

@@ -6,8 +6,9 @@ use std::rc::Rc;
 
 use super::script::{Opening, Way};
 use crate::dispatch::request::Peer;
+use crate::dispatch::rig::peer;
 use crate::requests::Requests;
-use crate::requests::rig::{common_of_seats, peer, requests_of};
+use crate::requests::rig::{common_of_seats, requests_of};
 use crate::requests::tls::TlsService;
 use crate::storage::disk::Disk;
 use crate::storage::payers::Payers;

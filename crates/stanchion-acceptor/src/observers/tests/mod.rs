@@ -12,9 +12,9 @@ use stanchion_http::put_field;
 use super::*;
 use crate::dispatch::request::{Body, Peer, Request};
 use crate::dispatch::request_id::RequestIds;
+use crate::dispatch::rig::peer;
 use crate::dispatch::sessions::{Messages, SessionFacts};
 use crate::dispatch::ticket::Ticket;
-use crate::requests::rig::peer;
 use stanchion_generation::tally::{CloseCode, Outcome};
 
 /// A log of this test alone, gone when the test is.

@@ -32,12 +32,23 @@ ARROWS: dict[str, set[str]] = {
         "stanchion-exchange",
         "stanchion-sys",
     },
-    "stanchion-acceptor": {
+    "stanchion-dispatch": {
         "stanchion-generation",
         "stanchion-record",
         "stanchion-settings",
         "stanchion-log",
         "stanchion-line",
+        "stanchion-http",
+        "stanchion-websocket",
+        "stanchion-exchange",
+        "stanchion-sys",
+    },
+    "stanchion-acceptor": {
+        "stanchion-dispatch",
+        "stanchion-generation",
+        "stanchion-record",
+        "stanchion-settings",
+        "stanchion-log",
         "stanchion-http",
         "stanchion-websocket",
         "stanchion-tls",
@@ -104,9 +115,13 @@ HTTP_PARSERS: dict[str, tuple[str, ...]] = {
 """Foreign crates that read HTTP or run an event loop -> files that may name them nevertheless."""
 
 ACCEPTOR = "crates/stanchion-acceptor/src/"
-LAYERS = ["admin", "doors", "connections", "requests", "observers", "dispatch", "storage"]
-"""The layers of the acceptor from the highest to the lowest: each may name those below it. Above all of them is the
-loop, in the files beside them."""
+DISPATCH = "crates/stanchion-dispatch/src/"
+LAYERS: dict[str, list[str]] = {
+    ACCEPTOR: ["admin", "doors", "connections", "requests", "observers"],
+    DISPATCH: ["storage"],
+}
+"""The layers within a crate from the highest to the lowest: each may name those below it, and nothing else of its crate. Above
+all of them are the files beside them."""
 LAYERS_ASIDE: dict[str, set[str]] = {
     "lifecycle": {"admin", "doors", "connections", "requests"},
     "poller": {"doors", "connections"},
@@ -202,26 +217,28 @@ def one_parser_of_http(root: Path) -> list[str]:
     return complaints
 
 
-def acceptor_in_layers(root: Path) -> list[str]:
+def folders_in_layers(root: Path) -> list[str]:
     """Tests may reach up, since they are of no layer."""
     complaints = []
-    found = set()
+    missing = {(home, layer) for home, layers in LAYERS.items() for layer in layers}
     for name, _, text in rust_sources(root):
-        inside = name.removeprefix(ACCEPTOR)
-        module = inside.split("/")[0].removesuffix(".rs")
-        if inside == name or module not in [*LAYERS, *LAYERS_ASIDE]:
+        home = next((home for home in LAYERS if name.startswith(home)), "")
+        inside = name.removeprefix(home)
+        layer = inside.split("/")[0].removesuffix(".rs")
+        if not home or layer not in LAYERS[home]:
             continue
-        found.add(module)
+        missing.discard((home, layer))
         if inside.endswith("tests.rs") or "/tests/" in inside:
             continue
-        for other in sorted(named_in_acceptor(inside, rust_code(without_tests(text)))):
-            if not may_name_layer(module, other):
-                complaints.append(f"{name}: {module} must not name {other}")
-    return complaints + [f"{ACCEPTOR}: {gone} is not there" for gone in LAYERS if gone not in found]
+        layers = LAYERS[home]
+        below = {*layers[layers.index(layer) :], *(aside for aside, users in LAYERS_ASIDE.items() if layer in users)}
+        for other in sorted(named_in_crate(inside, rust_code(without_tests(text))) - below):
+            complaints.append(f"{name}: {layer} must not name {other}")
+    return complaints + [f"{home}: {layer} is not there" for home, layer in sorted(missing)]
 
 
-def named_in_acceptor(inside: str, code: str) -> set[str]:
-    """The modules of the acceptor that a file in it names, by `crate::x` or from above by `super`."""
+def named_in_crate(inside: str, code: str) -> set[str]:
+    """The names at its crate's root that a file uses, by `crate::x` or from above by `super`."""
     depth = inside.count("/") + (not inside.endswith("mod.rs"))
     flat = re.sub(r"\s*(::|[{},;])\s*", r"\1", code)
     group = r"\{(?:[^{}]|\{[^{}]*\})*\}"
@@ -229,15 +246,7 @@ def named_in_acceptor(inside: str, code: str) -> set[str]:
     named: set[str] = set()
     for path in re.findall(above, flat):
         named.update(re.findall(r"(?:^|[{,])(\w+)", re.sub(r"(?<=.)\{[^{}]*\}", "", path)))
-    return named & {*LAYERS, *LAYERS_ASIDE}
-
-
-def may_name_layer(module: str, other: str) -> bool:
-    if module == other:
-        return True
-    if other in LAYERS_ASIDE:
-        return module in LAYERS_ASIDE[other]
-    return module in LAYERS and LAYERS.index(module) < LAYERS.index(other)
+    return named
 
 
 def unsafe_stays_home(root: Path) -> list[str]:
@@ -466,7 +475,7 @@ CHECKS = [
     arrows_in_manifests,
     arrows_in_sources,
     one_parser_of_http,
-    acceptor_in_layers,
+    folders_in_layers,
     rooms_make_no_circle,
     unsafe_stays_home,
     unsafe_says_why,

@@ -28,8 +28,8 @@ TIDY: Tree = {
     **{
         lib: FORBID + CLOCKS.get(lib, "") for lib in (f"crates/{crate}/src/lib.rs" for crate in checks.UNSAFE_FORBIDDEN)
     },
-    "crates/stanchion-acceptor/src/lib.rs": f"{FORBID}use stanchion_line::Line;\n",
-    **{f"{checks.ACCEPTOR}{layer}/layer.rs": "" for layer in checks.LAYERS},
+    "crates/stanchion-dispatch/src/lib.rs": f"{FORBID}use stanchion_line::Line;\n",
+    **{f"{home}{layer}/layer.rs": "" for home, layers in checks.LAYERS.items() for layer in layers},
     "crates/stanchion-sys/src/lib.rs": "fn f() {\n    // SAFETY: shown above.\n    unsafe { g() }\n}\n",
     "python/stanchion/__init__.py": "",
     **{f"{folder}/{room}.rs": f"use super::{other}::A;\n" for folder in rooms.CIRCLES for room, other in ("ab", "ba")},
@@ -59,6 +59,7 @@ HTTP = "crates/stanchion-http/src/"
 PROMISE = "SECURITY.md"
 PY = "crates/stanchion-py/src/lib.rs"
 ACCEPTOR = checks.ACCEPTOR
+DISPATCH = checks.DISPATCH
 
 BROKEN: list[tuple[Check, Tree]] = [
     (
@@ -88,16 +89,12 @@ BROKEN: list[tuple[Check, Tree]] = [
     (checks.one_parser_of_http, {LINE: "fn f() { httparse::parse_headers(g) }"}),
     (checks.one_parser_of_http, {f"{ACCEPTOR}requests/a.rs": "use hyper::server::conn::http1;"}),
     (checks.one_parser_of_http, {"crates/stanchion-server/src/master/a.rs": "use tokio::net;"}),
-    (checks.acceptor_in_layers, {f"{ACCEPTOR}storage/disk.rs": "use crate::dispatch::ticket::Ticket;"}),
-    (checks.acceptor_in_layers, {f"{ACCEPTOR}storage/disk.rs": "use super::super::requests::Requests;"}),
-    (checks.acceptor_in_layers, {f"{ACCEPTOR}dispatch/mod.rs": "fn f(a: &super::observers::Observers) {}"}),
-    (
-        checks.acceptor_in_layers,
-        {f"{ACCEPTOR}observers/a/b.rs": "use crate::{\n  dispatch::Over, requests};"},
-    ),
-    (checks.acceptor_in_layers, {f"{ACCEPTOR}requests/a.rs": "use crate::\n    connections::{Fate, Doing};"}),
-    (checks.acceptor_in_layers, {f"{ACCEPTOR}dispatch/a.rs": "use crate::poller::Poller;"}),
-    (checks.acceptor_in_layers, {f"{ACCEPTOR}poller.rs": "use super::connections::Connections;"}),
+    (checks.folders_in_layers, {f"{DISPATCH}storage/disk.rs": "use crate::ticket::Ticket;"}),
+    (checks.folders_in_layers, {f"{DISPATCH}storage/disk.rs": "use super::super::Dispatch;"}),
+    (checks.folders_in_layers, {f"{DISPATCH}storage/mod.rs": "fn f(a: &super::ticket::Ticket) {}"}),
+    (checks.folders_in_layers, {f"{ACCEPTOR}doors/a/b.rs": "use crate::{\n  poller::Poller, admin};"}),
+    (checks.folders_in_layers, {f"{ACCEPTOR}doors/a.rs": "use crate::\n    admin::{Admin, State};"}),
+    (checks.folders_in_layers, {f"{ACCEPTOR}admin/a.rs": "use crate::poller::Poller;"}),
     (checks.rooms_make_no_circle, {f"{HTTP}a.rs": "use crate::b::B;", f"{HTTP}b.rs": "fn f() { crate::a::g() }"}),
     (
         checks.rooms_make_no_circle,
@@ -182,16 +179,13 @@ BROKEN: list[tuple[Check, Tree]] = [
 FINE: list[tuple[Check, Tree]] = [
     (checks.arrows_in_sources, {SYS: '/* tokio::spawn\n pyo3:: */ const A: &str = r#"hyper::x "#; // pyo3::y'}),
     (checks.one_parser_of_http, {f"{ACCEPTOR}observers/spans/post.rs": "use hyper::client::conn::http1;"}),
+    (checks.folders_in_layers, {f"{ACCEPTOR}admin/a.rs": "use crate::{doors::{Doors, Room}, lifecycle::Lifecycle};"}),
+    (checks.folders_in_layers, {f"{ACCEPTOR}orders.rs": "use crate::admin::Admin;\nuse super::admin;"}),
+    (checks.folders_in_layers, {f"{DISPATCH}storage/mod.rs": "use super::storage::disk;\nuse std::requests;"}),
+    (checks.folders_in_layers, {f"{DISPATCH}storage/tests.rs": "use crate::ticket::Ticket;"}),
     (
-        checks.acceptor_in_layers,
-        {f"{ACCEPTOR}doors/a.rs": "use crate::{poller::Poller, storage::clients::Share};"},
-    ),
-    (checks.acceptor_in_layers, {f"{ACCEPTOR}mod.rs": "use admin::Admin;\nuse super::admin;"}),
-    (checks.acceptor_in_layers, {f"{ACCEPTOR}storage/mod.rs": "use super::storage::disk;\nuse std::requests;"}),
-    (checks.acceptor_in_layers, {f"{ACCEPTOR}storage/tests.rs": "use crate::requests::rig;"}),
-    (
-        checks.acceptor_in_layers,
-        {f"{ACCEPTOR}storage/a.rs": "#[cfg(test)]\nmod tests {\n    use crate::requests::rig;\n}\n"},
+        checks.folders_in_layers,
+        {f"{DISPATCH}storage/a.rs": "#[cfg(test)]\nmod tests {\n    use crate::ticket::Ticket;\n}\n"},
     ),
     (checks.rooms_make_no_circle, {f"{HTTP}a.rs": "use crate::b::B;", f"{HTTP}b.rs": "use crate::c;\nuse super::D;"}),
     (checks.rooms_make_no_circle, {f"{HTTP}a/mod.rs": "pub use b::B;", f"{HTTP}a/b.rs": "use super::A;"}),

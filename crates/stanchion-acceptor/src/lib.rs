@@ -12,7 +12,6 @@ mod admin;
 mod calls;
 mod checks;
 mod connections;
-mod dispatch;
 mod doors;
 mod lifecycle;
 mod observers;
@@ -20,7 +19,6 @@ mod operators;
 mod orders;
 mod poller;
 mod requests;
-mod storage;
 mod tls;
 
 /// Entries for `fuzz/`.
@@ -50,13 +48,15 @@ use tracing::{error, info, warn};
 use admin::Admin;
 pub use checks::check_settings;
 use connections::{Audience, Connections, Doing, after};
-use dispatch::PortNumber;
 use doors::lent::Sought;
 use doors::{AcceptThread, Doors, Inside};
 use lifecycle::Lifecycle;
 use orders::Farewell;
 use poller::{Poller, Source};
 use requests::Requests;
+use stanchion_dispatch::PortNumber;
+use stanchion_dispatch::storage::connection_shares::ConnectionShares;
+use stanchion_dispatch::storage::payers::Payers;
 use stanchion_generation::common::Common;
 use stanchion_generation::heartbeat::TURN_CPU;
 use stanchion_generation::messages::{self, FromAcceptor};
@@ -64,8 +64,6 @@ use stanchion_log as log;
 use stanchion_log::caught::caught;
 use stanchion_log::cure;
 use stanchion_log::exit_code;
-use storage::connection_shares::ConnectionShares;
-use storage::payers::Payers;
 use tls::{Certificates, TicketKeeper};
 
 /// How long refusals may take to be written when the server leaves.

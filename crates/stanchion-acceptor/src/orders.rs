@@ -8,11 +8,11 @@ use stanchion_sys::listener::Listener;
 use tracing::{error, info, warn};
 
 use super::connections::{Audience, Doing, after};
-use super::dispatch::PortNumber;
-use super::dispatch::refusal::Refusal;
 use super::doors::Inside;
 use super::lifecycle::Lifecycle;
 use super::{Acceptor, Ending, FAREWELL};
+use stanchion_dispatch::PortNumber;
+use stanchion_dispatch::refusal::Refusal;
 use stanchion_generation::listeners::of_worker;
 use stanchion_generation::messages::{self, FromAcceptor, Incoming, Said, ToAcceptor, WorkerRef};
 use stanchion_log as log;
@@ -324,10 +324,10 @@ mod tests {
 
     use super::*;
     use crate::connections::Newcomer;
-    use crate::dispatch::rig::peer;
     use crate::doors::AcceptThread;
     use crate::requests::rig::{S, common};
-    use crate::storage::payers::Payers;
+    use stanchion_dispatch::rig::peer;
+    use stanchion_dispatch::storage::payers::Payers;
     use stanchion_generation::tally::Outcome;
     use stanchion_record::AnswerHead;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use crate::dispatch::durations::Histogram;
+use stanchion_dispatch::durations::Histogram;
 
 /// The two formats. They differ in the name of a counter and in the last line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

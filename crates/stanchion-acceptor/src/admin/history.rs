@@ -10,8 +10,8 @@ use stanchion_http::Head;
 use tracing::error;
 
 use super::Facts;
-use crate::dispatch::Dispatch;
-use crate::dispatch::durations::Durations;
+use stanchion_dispatch::Dispatch;
+use stanchion_dispatch::durations::Durations;
 use stanchion_generation::common::Common;
 use stanchion_generation::tally::{Counts, Outcome};
 

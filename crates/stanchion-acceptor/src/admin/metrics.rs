@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::exposition::{Exposition, Flavour, seconds};
 use super::status::{AcceptorMemory, Status, WorkerStatus};
-use crate::dispatch::status::{Lags, LoopStatus};
+use stanchion_dispatch::status::{Lags, LoopStatus};
 use stanchion_generation::expiry::ServedCertificate;
 use stanchion_generation::tally::Traffic;
 

@@ -13,7 +13,6 @@ use bytes::Bytes;
 use stanchion_http::{Framing, Head};
 use tracing::error;
 
-use crate::dispatch::reply::Reply;
 use crate::requests::host::host_of;
 use crate::requests::probe::Verdict;
 use exposition::Flavour;
@@ -21,6 +20,7 @@ use history::History;
 pub(crate) use history::Moment;
 use hosts::AllowedHosts;
 pub(crate) use snapshot::{Sources, listener_statuses};
+use stanchion_dispatch::reply::Reply;
 use stanchion_settings::Settings;
 pub(crate) use status::{AcceptorMemory, Connections, State, Status};
 use told::Telling;

@@ -10,7 +10,7 @@ use super::status::{
     AcceptorMemory, Attempts, Connections, ListenerStatus, ServerStatus, State, Status,
     WorkerStatus,
 };
-use crate::dispatch::Dispatch;
+use stanchion_dispatch::Dispatch;
 use stanchion_generation::common::Common;
 use stanchion_generation::expiry::ServedCertificate;
 use stanchion_generation::figures::{Attempt, Cause, Figures};

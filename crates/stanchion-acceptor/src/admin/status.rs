@@ -8,9 +8,11 @@ use serde::Serialize;
 use stanchion_sys::charge::{self, Payer};
 
 use crate::connections::{ClientMemory, Doing};
-use crate::dispatch::durations::Histogram;
-use crate::dispatch::status::{LineStatus, LoopStatus, SeatCounts, SeatStatus, StandstillStatus};
 use crate::lifecycle::Lifecycle;
+use stanchion_dispatch::durations::Histogram;
+use stanchion_dispatch::status::{
+    LineStatus, LoopStatus, SeatCounts, SeatStatus, StandstillStatus,
+};
 use stanchion_generation::expiry::ServedCertificate;
 use stanchion_log::FailingLog;
 

@@ -14,14 +14,14 @@ use super::session::Session;
 use super::transport::Transport;
 use super::turns::Turns;
 use super::upload::Upload;
-use crate::dispatch::refusal::Refusal;
-use crate::dispatch::request::Peer;
-use crate::dispatch::ticket::Ticket;
 use crate::poller::{Poller, Ready};
 use crate::requests::static_files::Looking;
 use crate::requests::{Account, Requests};
-use crate::storage::clients::{Client, Share};
-use crate::storage::payers::Paying;
+use stanchion_dispatch::refusal::Refusal;
+use stanchion_dispatch::request::Peer;
+use stanchion_dispatch::storage::clients::{Client, Share};
+use stanchion_dispatch::storage::payers::Paying;
+use stanchion_dispatch::ticket::Ticket;
 use stanchion_http::Head;
 
 /// How many requests one connection may begin in one go, when they come all at once, before others have their turn.

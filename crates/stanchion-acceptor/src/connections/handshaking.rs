@@ -9,11 +9,11 @@ use tracing::debug;
 
 use super::connection::{Connection, Phase, Step};
 use super::transport::{Broken, Read};
-use crate::dispatch::refusal::Refusal;
-use crate::dispatch::request::Peer;
 use crate::requests::Requests;
 use crate::requests::tls::{TlsService, Turn};
-use crate::storage::disk::Job;
+use stanchion_dispatch::refusal::Refusal;
+use stanchion_dispatch::request::Peer;
+use stanchion_dispatch::storage::disk::Job;
 use stanchion_generation::credentials::HTTP_2;
 use stanchion_generation::tally::Event;
 

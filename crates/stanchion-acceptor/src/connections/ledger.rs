@@ -7,7 +7,7 @@ use std::task::Waker;
 use bytes::{Buf, Bytes};
 use stanchion_sys::charge::{self, Charged, Payer};
 
-use crate::storage::memory::{Memory, Piece};
+use stanchion_dispatch::storage::memory::{Memory, Piece};
 
 /// How many bytes h2 holds of the answers of one connection when the socket has no room, shared by its open streams;
 const ANSWERS_BYTES_MAX: usize = 256 << 10;

@@ -7,7 +7,7 @@ use super::Connections;
 use super::transport::TIMED_BYTES;
 use crate::poller::{Poller, Ready};
 use crate::requests::Requests;
-use crate::storage::woken::CLIENT_BYTES_MAX;
+use stanchion_dispatch::storage::woken::CLIENT_BYTES_MAX;
 
 /// How many connections that have used up their turn go on in one turn of the loop, at most.
 const BEHIND_MAX: usize = 16;

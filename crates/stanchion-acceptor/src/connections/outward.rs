@@ -3,7 +3,7 @@
 use stanchion_exchange::Corrupt;
 use stanchion_websocket::{Close, FrameHead, frame_head};
 
-use crate::dispatch::sessions::Messages;
+use stanchion_dispatch::sessions::Messages;
 use stanchion_record::{
     Content, Form, MESSAGE_HEAD_BYTES, read_close, read_fault, read_message_head,
 };

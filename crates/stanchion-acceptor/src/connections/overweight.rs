@@ -12,7 +12,7 @@ use super::pace::Pace;
 use super::{Audience, Connections, after};
 use crate::poller::Poller;
 use crate::requests::Requests;
-use crate::storage::clients::Client;
+use stanchion_dispatch::storage::clients::Client;
 
 /// How many of the clients that have most the status names.
 const NAMED_MAX: usize = 5;

@@ -9,10 +9,10 @@ use super::form::HeadForm;
 use super::pace::{Pace, body_pace, doze_us};
 use super::transport::{DRIPPED_BYTES, Read};
 use super::upload::Early;
-use crate::dispatch::refusal::Refusal;
-use crate::dispatch::request::Body;
 use crate::requests::body::{Sink, SinkState};
 use crate::requests::{Account, Requests};
+use stanchion_dispatch::refusal::Refusal;
+use stanchion_dispatch::request::Body;
 
 /// The rules for heads of operators' requests.
 const OPERATORS_RULES: HeadRules = HeadRules {

@@ -10,13 +10,13 @@ use stanchion_sys::outgoing::BEFORE_MAX;
 
 use super::compressing::{Compressing, Unsent};
 use super::transport::{Transport, Written};
-use crate::dispatch::collect::Fetchable;
-use crate::dispatch::outflow::{Next, Outflow, StreamEnd};
-use crate::dispatch::ticket::Ticket;
 use crate::requests::file::FileBody;
 use crate::requests::spooler::Spooler;
 use crate::requests::{Account, Requests};
-use crate::storage::memory::Piece;
+use stanchion_dispatch::collect::Fetchable;
+use stanchion_dispatch::outflow::{Next, Outflow, StreamEnd};
+use stanchion_dispatch::storage::memory::Piece;
+use stanchion_dispatch::ticket::Ticket;
 use stanchion_generation::tally::Outcome;
 
 /// How many pieces one call writes.

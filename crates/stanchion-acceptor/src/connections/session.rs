@@ -16,12 +16,12 @@ use super::pace::body_pace;
 use super::pings::{Due, Pings, Seen};
 use super::transport::{Transport, Written};
 use super::unfinished::Unfinished;
-use crate::dispatch::collect::SWITCHING;
-use crate::dispatch::outflow::{Next, StreamEnd};
-use crate::dispatch::sessions::SessionFacts;
-use crate::dispatch::ticket::Ticket;
 use crate::requests::{Account, Requests};
-use crate::storage::memory::Held;
+use stanchion_dispatch::collect::SWITCHING;
+use stanchion_dispatch::outflow::{Next, StreamEnd};
+use stanchion_dispatch::sessions::SessionFacts;
+use stanchion_dispatch::storage::memory::Held;
+use stanchion_dispatch::ticket::Ticket;
 use stanchion_generation::tally::{self, CloseCode};
 use stanchion_record::{Form, MESSAGE_HEAD_BYTES, restart};
 

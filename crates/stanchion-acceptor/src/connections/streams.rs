@@ -13,9 +13,9 @@ use super::connection::{Connection, Fate, Phase, Step};
 use super::ledger::Ledger;
 use super::stream::Stream;
 use super::transport::Transport;
-use crate::dispatch::request::Peer;
 use crate::poller::{Poller, Source};
 use crate::requests::Requests;
+use stanchion_dispatch::request::Peer;
 use stanchion_generation::tally::Event;
 
 impl Connections {

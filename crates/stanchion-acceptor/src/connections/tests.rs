@@ -14,9 +14,9 @@ use std::time::Duration;
 use super::connection::Phase;
 use super::stage::{Stage, TURNS_MAX};
 use super::*;
-use crate::dispatch::rig::peer;
-use crate::dispatch::ticket::{Start, Ticket};
 use crate::requests::rig::{S, answer, requests, undated};
+use stanchion_dispatch::rig::peer;
+use stanchion_dispatch::ticket::{Start, Ticket};
 use stanchion_generation::tally::Outcome;
 
 impl Stage {

@@ -23,8 +23,8 @@ use tracing::debug;
 
 use super::stream::Stream;
 use crate::poller::{Poller, Ready, Source};
-use crate::storage::disk;
 pub(super) use outcome::{Broken, Read, Written};
+use stanchion_dispatch::storage::disk;
 use stanchion_generation::tally::{Tally, Traffic};
 use tls::Cover;
 

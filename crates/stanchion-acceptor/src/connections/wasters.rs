@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use stanchion_sys::charge;
 
 use super::turns::Waste;
-use crate::storage::clients::Client;
+use stanchion_dispatch::storage::clients::Client;
 
 /// So many clients are remembered, each for a minute at most.
 const CLIENTS_MAX: usize = 4_096;

@@ -9,7 +9,7 @@ use stanchion_sys::channel::Channel;
 use tracing::warn;
 
 use crate::connections::after;
-use crate::dispatch::{Dispatch, PortNumber};
+use stanchion_dispatch::{Dispatch, PortNumber};
 use stanchion_generation::listeners::of_worker::{self, Failure, Patience};
 use stanchion_generation::messages::{self, FromAcceptor};
 use stanchion_settings::{Bind, Settings};

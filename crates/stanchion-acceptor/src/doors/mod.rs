@@ -14,16 +14,16 @@ use stanchion_sys::listener::Listener;
 use tracing::{debug, error, info};
 
 use super::connections::{Audience, Connections, Newcomer, after};
-use super::dispatch::PortNumber;
 use super::lifecycle::Lifecycle;
 use super::poller::{Poller, Source};
 use super::requests::Requests;
-use super::storage::connection_shares::Claim;
-use super::storage::shortage::Shortage;
 pub(crate) use accept_thread::{AcceptThread, tell_of_promptness};
 pub(crate) use door::Closing;
 use door::{Accepted, Door};
 pub(crate) use room::connections_max;
+use stanchion_dispatch::PortNumber;
+use stanchion_dispatch::storage::connection_shares::Claim;
+use stanchion_dispatch::storage::shortage::Shortage;
 use stanchion_generation::tally::Event;
 use stanchion_settings::Settings;
 

@@ -18,12 +18,12 @@ use stanchion_http::Head;
 use stanchion_sys::channel::Channel;
 use stanchion_sys::charge;
 
-use crate::dispatch::over::Over;
-use crate::dispatch::ticket::Ticket;
-use crate::dispatch::trace::Trace;
 use access_log::AccessLog;
 pub(crate) use repeats::Repeats;
 use spans::Spans;
+use stanchion_dispatch::over::Over;
+use stanchion_dispatch::ticket::Ticket;
+use stanchion_dispatch::trace::Trace;
 use stanchion_generation::tally::{Event, Tally};
 use stanchion_settings::Settings;
 use statsd::Statsd;

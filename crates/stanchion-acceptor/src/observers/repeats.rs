@@ -7,8 +7,8 @@ use std::time::Duration;
 use stanchion_sys::charge;
 use tracing::{info, warn};
 
-use crate::dispatch::refusal::Refusal;
-use crate::dispatch::ticket::Ticket;
+use stanchion_dispatch::refusal::Refusal;
+use stanchion_dispatch::ticket::Ticket;
 use stanchion_generation::tally::{Event, Outcome};
 
 /// The log has at most so many lines of each reason in a second; the access log and the counts have them all.

@@ -5,8 +5,8 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 
-use crate::dispatch::over::Over;
-use crate::storage::shortage::Shortage;
+use stanchion_dispatch::over::Over;
+use stanchion_dispatch::storage::shortage::Shortage;
 use stanchion_generation::tally::{CloseCode, Counts, Event, Outcome, Tally};
 use stanchion_log::statsd::{self, Batch};
 use stanchion_settings::Settings;

@@ -2,7 +2,7 @@
 
 use stanchion_http::Head;
 
-use crate::dispatch::random::hexadecimal;
+use stanchion_dispatch::random::hexadecimal;
 
 /// The field in which the sender names the trace and its span.
 pub(super) const TRACEPARENT: &str = "traceparent";

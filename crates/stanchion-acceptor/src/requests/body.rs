@@ -6,12 +6,12 @@ use std::rc::Rc;
 use bytes::Bytes;
 use stanchion_http::Framing;
 
-use crate::dispatch::refusal::Refusal;
-use crate::dispatch::request::{Body, InMemory};
-use crate::storage::clients::Client;
-use crate::storage::disk::Disk;
-use crate::storage::memory::{Held, Memory};
-use crate::storage::spool::{Spool, SpoolError, SpoolFile};
+use stanchion_dispatch::refusal::Refusal;
+use stanchion_dispatch::request::{Body, InMemory};
+use stanchion_dispatch::storage::clients::Client;
+use stanchion_dispatch::storage::disk::Disk;
+use stanchion_dispatch::storage::memory::{Held, Memory};
+use stanchion_dispatch::storage::spool::{Spool, SpoolError, SpoolFile};
 
 /// The most bytes of a piece. A piece is allocated when the piece before it is full, so a client has no more memory
 /// than twice what it sent, however much it has announced.

@@ -16,10 +16,10 @@ use stanchion_sys::charge::Foreign;
 use stanchion_sys::eventfd::EventFd;
 
 use super::Requests;
-use crate::dispatch::ticket::{Start, Ticket};
-use crate::storage::clients::Client;
-use crate::storage::disk::{Crew, Disk, FileSystem, Job};
-use crate::storage::woken::Woken;
+use stanchion_dispatch::storage::clients::Client;
+use stanchion_dispatch::storage::disk::{Crew, Disk, FileSystem, Job};
+use stanchion_dispatch::storage::woken::Woken;
+use stanchion_dispatch::ticket::{Start, Ticket};
 use stanchion_generation::tally::Event;
 use stanchion_settings::Settings;
 

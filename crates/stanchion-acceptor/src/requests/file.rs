@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tracing::warn;
 
-use crate::dispatch::ticket::Section;
-use crate::storage::disk::{self, Disk, FileSystem, Job, OpenFile};
+use stanchion_dispatch::storage::disk::{self, Disk, FileSystem, Job, OpenFile};
+use stanchion_dispatch::ticket::Section;
 
 /// How long a look for a file, or the reading of a stretch of it, may take. A file system that works is faster, also one of
 /// a network.
@@ -191,7 +191,7 @@ fn fetch(file: &File, offset: u64, end: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::scratch::{Scratch, bytes};
+    use stanchion_dispatch::storage::scratch::{Scratch, bytes};
     use stanchion_record::FilePart;
 
     /// A file of so many bytes, which has no name any more.

@@ -3,8 +3,8 @@
 use stanchion_http::{Framing, Head};
 use stanchion_websocket::{Deflate, Handshake, accept_value, handshake};
 
-use crate::dispatch::refusal::Refusal;
-use crate::dispatch::request::Handshaken;
+use stanchion_dispatch::refusal::Refusal;
+use stanchion_dispatch::request::Handshaken;
 use stanchion_settings::Settings;
 
 /// The values for the answer to a request that asks for a WebSocket; `None` if it asks for none, or the app can have

@@ -7,8 +7,8 @@ use stanchion_sys::charge;
 use stanchion_sys::clock::wall_s;
 
 use super::Requests;
-use crate::dispatch::reply::Reply;
-use crate::dispatch::ticket::Ticket;
+use stanchion_dispatch::reply::Reply;
+use stanchion_dispatch::ticket::Ticket;
 
 /// Where in a status line the minor version stands.
 const MINOR_VERSION_AT: usize = b"HTTP/1.".len();

@@ -3,9 +3,9 @@
 use stanchion_http::Head;
 
 use super::Requests;
-use crate::dispatch::refusal::Refusal;
-use crate::dispatch::reply::Reply;
 use crate::lifecycle::Lifecycle;
+use stanchion_dispatch::refusal::Refusal;
+use stanchion_dispatch::reply::Reply;
 use stanchion_settings::Settings;
 
 /// The answer to a probe.

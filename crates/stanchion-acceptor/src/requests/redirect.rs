@@ -9,10 +9,10 @@ use stanchion_http::put_uri;
 
 use super::Requests;
 use super::host::host_of;
-use crate::dispatch::refusal::Refusal;
-use crate::dispatch::reply::Reply;
-use crate::dispatch::request::{Peer, Request};
-use crate::dispatch::ticket::Answer;
+use stanchion_dispatch::refusal::Refusal;
+use stanchion_dispatch::reply::Reply;
+use stanchion_dispatch::request::{Peer, Request};
+use stanchion_dispatch::ticket::Answer;
 use stanchion_generation::tally::Outcome;
 
 /// The port of https, which a URI need not name.

@@ -12,7 +12,7 @@ use stanchion_sys::process;
 
 use super::Requests;
 #[cfg(test)]
-use crate::dispatch::ticket::{Answer, AppAnswer, Start};
+use stanchion_dispatch::ticket::{Answer, AppAnswer, Start};
 use stanchion_generation::common::{Common, Files};
 use stanchion_generation::credentials::KeyFiles;
 use stanchion_generation::figures::Figures;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use stanchion_http::Head;
 use stanchion_sys::charge;
 
-use crate::dispatch::ticket::Ticket;
+use stanchion_dispatch::ticket::Ticket;
 
 /// At most so many heads are kept, each of this length at most.
 const HEADS_MAX: usize = 64;

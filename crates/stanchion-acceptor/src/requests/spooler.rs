@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use crate::dispatch::outflow::{Job, Outflow};
-use crate::storage::clients::Client;
-use crate::storage::disk::{self, Disk};
-use crate::storage::spool::{Reading, Spool, SpoolError, SpoolFile};
+use stanchion_dispatch::outflow::{Job, Outflow};
+use stanchion_dispatch::storage::clients::Client;
+use stanchion_dispatch::storage::disk::{self, Disk};
+use stanchion_dispatch::storage::spool::{Reading, Spool, SpoolError, SpoolFile};
 
 /// Works for one answer for as long as the answer needs a file. The sender of the answer owns it.
 pub(crate) struct Spooler {

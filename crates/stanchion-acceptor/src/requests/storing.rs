@@ -8,8 +8,8 @@ use tracing::error;
 use super::Requests;
 use super::body::{Means, Noted, Sink, SinkState};
 use super::spooler::{Spooler, Turn};
-use crate::dispatch::outflow::Outflow;
-use crate::dispatch::ticket::Ticket;
+use stanchion_dispatch::outflow::Outflow;
+use stanchion_dispatch::ticket::Ticket;
 use stanchion_generation::tally::Event;
 
 impl Requests {

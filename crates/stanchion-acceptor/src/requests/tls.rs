@@ -14,9 +14,9 @@ use stanchion_tls::{Config, Tls};
 use tracing::{debug, warn};
 
 use super::Requests;
-use crate::storage::clients::{Client, Share, Shares};
-use crate::storage::disk::{Crew, Disk, FileSystem, Job};
-use crate::storage::woken::Woken;
+use stanchion_dispatch::storage::clients::{Client, Share, Shares};
+use stanchion_dispatch::storage::disk::{Crew, Disk, FileSystem, Job};
+use stanchion_dispatch::storage::woken::Woken;
 use stanchion_generation::tally::Event;
 use stanchion_record::TLS_BYTES_MAX;
 

@@ -15,11 +15,11 @@ use stanchion_sys::charge::{self, Payer};
 
 use super::stage::{Stage, TURNS_MAX};
 use crate::lifecycle::Lifecycle;
-use crate::storage::disk::Disk;
 use app::ScriptedApp;
 use client::ScriptedClient;
 use script::{CLIENTS, Happening, Opening, Script};
 use settings::PAYERS_MAX;
+use stanchion_dispatch::storage::disk::Disk;
 use stanchion_generation::tally::{Counts, Outcome};
 
 /// How many connections the clients of a script open at most.

@@ -5,13 +5,13 @@ use std::cell::OnceCell;
 use std::rc::Rc;
 
 use super::script::{Opening, Way};
-use crate::dispatch::request::Peer;
-use crate::dispatch::rig::peer;
 use crate::requests::Requests;
 use crate::requests::rig::{common_of_seats, requests_of};
 use crate::requests::tls::TlsService;
-use crate::storage::disk::Disk;
-use crate::storage::payers::Payers;
+use stanchion_dispatch::request::Peer;
+use stanchion_dispatch::rig::peer;
+use stanchion_dispatch::storage::disk::Disk;
+use stanchion_dispatch::storage::payers::Payers;
 use stanchion_generation::common::Common;
 
 /// How many requests run at once, and how many sessions beside them.

@@ -3,7 +3,7 @@
 use stanchion_sys::charge::{self, Charging};
 
 use super::play;
-use crate::storage::payers::IN_TURN;
+use stanchion_dispatch::storage::payers::IN_TURN;
 
 #[path = "../../../../../fuzz/kept.rs"]
 mod kept;

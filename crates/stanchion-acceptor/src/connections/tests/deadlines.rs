@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use super::*;
 use crate::connections::judging::after;
 use crate::requests::rig::S;
-use crate::storage::disk::{FOREIGN_THREADS_MAX, FileSystem};
+use stanchion_dispatch::storage::disk::{FOREIGN_THREADS_MAX, FileSystem};
 
 /// Deadlines that are all different.
 const SETTINGS: &str = r#"{"header_timeout": 10, "body_timeout": 20, "keepalive": 5, "write_timeout": 40,

@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use stanchion_exchange::{Ending, SeatSide, Taken, Tenant};
 
 use super::*;
-use crate::dispatch::outflow::Patience;
+use stanchion_dispatch::outflow::Patience;
 use stanchion_generation::messages::WorkerRef;
 use stanchion_record::{AnswerHead, FilePart, RESPONSE_RING_BYTES};
 

@@ -3,9 +3,9 @@
 use std::net::Shutdown;
 
 use super::*;
-use crate::dispatch::outflow::{Outflow, StreamEnd};
-use crate::dispatch::request::Body;
 use crate::lifecycle::Lifecycle;
+use stanchion_dispatch::outflow::{Outflow, StreamEnd};
+use stanchion_dispatch::request::Body;
 use stanchion_http::BodyLength;
 
 #[test]

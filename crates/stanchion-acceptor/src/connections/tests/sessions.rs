@@ -5,10 +5,10 @@ use stanchion_websocket::Came;
 
 use super::fetching::{WORKER, take};
 use super::*;
-use crate::dispatch::collect::SWITCHING;
-use crate::dispatch::ticket::Answer;
 use crate::lifecycle::Lifecycle;
-use crate::storage::message_memory::OWN_BYTES;
+use stanchion_dispatch::collect::SWITCHING;
+use stanchion_dispatch::storage::message_memory::OWN_BYTES;
+use stanchion_dispatch::ticket::Answer;
 use stanchion_record::{AnswerHead, Content, Kind, message_head};
 
 const SETTINGS: &str = r#"{"interface": "asgi", "ws_ping_interval": 100, "ws_ping_timeout": 20, "body_timeout": 60,

@@ -3,7 +3,7 @@
 use stanchion_exchange::{Corrupt, Ending, Inflow, SeatSide, Taken, Tenant};
 
 use super::*;
-use crate::dispatch::request::{Body, Peer};
+use stanchion_dispatch::request::{Body, Peer};
 use stanchion_generation::messages::WorkerRef;
 use stanchion_record::{BodyRecord, RequestBuffer};
 

@@ -11,7 +11,7 @@ use tracing::debug;
 
 use super::{Broken, Read, Transport, Written};
 use crate::poller::Poller;
-use crate::storage::disk;
+use stanchion_dispatch::storage::disk;
 use stanchion_generation::tally::Traffic;
 
 /// How many bytes of a socket are read at a time,

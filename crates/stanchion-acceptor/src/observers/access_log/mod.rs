@@ -19,8 +19,8 @@ use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::wall_us;
 use tracing::Level;
 
-use crate::dispatch::over::Over;
 use format::{Atom, Piece, parse};
+use stanchion_dispatch::over::Over;
 use stanchion_log::cure;
 use stanchion_log::{LogFile, Of, Outlet, Queue, Syslog};
 use stanchion_settings::{Believed, Settings};

@@ -18,7 +18,7 @@ use super::finished::Finished;
 use super::otlp::{Clock, Origin};
 use super::post::{Failure, post};
 use super::resource;
-use crate::dispatch::random::Random;
+use stanchion_dispatch::random::Random;
 use stanchion_log::panics;
 use stanchion_settings::{Collector, Settings};
 

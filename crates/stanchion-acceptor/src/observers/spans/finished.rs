@@ -2,10 +2,10 @@
 
 use stanchion_http::{HTTP2, Head};
 
-use crate::dispatch::over::Over;
-use crate::dispatch::sessions::SessionFacts;
-use crate::dispatch::trace::Trace;
 use crate::observers::traceparent::TRACESTATE;
+use stanchion_dispatch::over::Over;
+use stanchion_dispatch::sessions::SessionFacts;
+use stanchion_dispatch::trace::Trace;
 use stanchion_generation::tally::Outcome;
 
 /// The longest text that is kept of a request, in bytes: a collector may be away for long, and

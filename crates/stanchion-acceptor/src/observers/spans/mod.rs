@@ -14,12 +14,12 @@ use std::io;
 use stanchion_http::Head;
 
 use super::traceparent::{SAMPLED, TRACEPARENT, TRACESTATE, Traceparent, traceparent};
-use crate::dispatch::over::Over;
-use crate::dispatch::random::Random;
-use crate::dispatch::ticket::Stage;
-use crate::dispatch::trace::Trace;
 use exporter::Exporter;
 use finished::Finished;
+use stanchion_dispatch::over::Over;
+use stanchion_dispatch::random::Random;
+use stanchion_dispatch::ticket::Stage;
+use stanchion_dispatch::trace::Trace;
 use stanchion_generation::tally::Outcome;
 use stanchion_settings::Settings;
 

@@ -11,7 +11,7 @@ use super::proto::{
     KeyValue, Resource, ResourceSpans, ScopeSpans, Span, SpanKind, Status,
     StatusCode as SpanStatus,
 };
-use crate::dispatch::random::Random;
+use stanchion_dispatch::random::Random;
 use stanchion_generation::tally::Outcome;
 
 /// The version of the conventions that the names are from.

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use stanchion_http::put_field;
 
 use super::*;
-use crate::dispatch::request::{Body, Peer, Request};
-use crate::dispatch::request_id::RequestIds;
-use crate::dispatch::rig::peer;
-use crate::dispatch::sessions::{Messages, SessionFacts};
-use crate::dispatch::ticket::Ticket;
+use stanchion_dispatch::request::{Body, Peer, Request};
+use stanchion_dispatch::request_id::RequestIds;
+use stanchion_dispatch::rig::peer;
+use stanchion_dispatch::sessions::{Messages, SessionFacts};
+use stanchion_dispatch::ticket::Ticket;
 use stanchion_generation::tally::{CloseCode, Outcome};
 
 /// A log of this test alone, gone when the test is.

@@ -1,29 +1,27 @@
 use super::*;
-use crate::storage::scratch::{Scratch, bytes};
+use stanchion_dispatch::storage::scratch::{Scratch, bytes};
 
 /// The number of the connection that the sinks are for.
 const CONNECTION: u32 = 3;
 /// The most bytes of one body in memory.
 const OWN_BYTES_MAX: usize = 1_000;
 
-impl Scratch {
-    /// Advances a sink until it is ready or has failed; gives what was noted besides.
-    fn settle(&self, sink: &mut Sink) -> (SinkState, Vec<Noted>) {
-        let means = Means {
-            disk: &self.disk,
-            spool: &self.spool,
-            own_bytes_max: OWN_BYTES_MAX,
-        };
-        let mut notes = Vec::new();
-        let state = self.until(|| {
-            let (state, noted) = sink.advance(&means);
-            if !matches!(noted, Noted::Nothing) {
-                notes.push(noted);
-            }
-            (state != SinkState::Busy).then_some(state)
-        });
-        (state, notes)
-    }
+/// Advances a sink until it is ready or has failed; gives what was noted besides.
+fn settle(scratch: &Scratch, sink: &mut Sink) -> (SinkState, Vec<Noted>) {
+    let means = Means {
+        disk: &scratch.disk,
+        spool: &scratch.spool,
+        own_bytes_max: OWN_BYTES_MAX,
+    };
+    let mut notes = Vec::new();
+    let state = scratch.until(|| {
+        let (state, noted) = sink.advance(&means);
+        if !matches!(noted, Noted::Nothing) {
+            notes.push(noted);
+        }
+        (state != SinkState::Busy).then_some(state)
+    });
+    (state, notes)
 }
 
 fn sink(memory: &Rc<Memory>, framing: Framing) -> Sink {
@@ -131,10 +129,10 @@ fn as_much_as_one_may_have_stays_in_memory_and_one_byte_more_goes_to_a_file() {
     ] {
         let mut sink = sink(&memory, framing);
         sink.add(&data[..len]);
-        let (state, notes) = scratch.settle(&mut sink);
+        let (state, notes) = settle(&scratch, &mut sink);
         assert_eq!(state, SinkState::Ready);
         sink.end();
-        assert_eq!(scratch.settle(&mut sink).0, SinkState::Ready);
+        assert_eq!(settle(&scratch, &mut sink).0, SinkState::Ready);
         let body = sink.into_body();
         if len > OWN_BYTES_MAX {
             assert!(matches!(notes[..], [Noted::Spooled]), "{notes:?}");
@@ -158,14 +156,14 @@ fn a_large_body_is_written_in_large_parts_and_the_last_one_when_it_is_whole() {
         for part in data.chunks(50_000) {
             sink.add(part);
             let held = sink.held.bytes();
-            let (state, notes) = scratch.settle(&mut sink);
+            let (state, notes) = settle(&scratch, &mut sink);
             assert_eq!(state, SinkState::Ready);
             spooled += notes.len();
             parts += usize::from(sink.held.bytes() < held);
             assert!(sink.held.bytes() <= SPOOL_WRITE_BYTES);
         }
         sink.end();
-        assert_eq!(scratch.settle(&mut sink).0, SinkState::Ready);
+        assert_eq!(settle(&scratch, &mut sink).0, SinkState::Ready);
         // The first 50 kB, three times 300 kB, and the rest.
         let expected = if framing == Framing::Chunked { 4 } else { 5 };
         assert_eq!((parts, spooled), (expected, 1));
@@ -180,13 +178,13 @@ fn when_all_have_too_much_in_memory_the_next_goes_to_a_file() {
     let memory = Memory::new(1_000);
     let mut first = sink(&memory, Framing::Length(900));
     first.add(&bytes(900));
-    assert_eq!(scratch.settle(&mut first).0, SinkState::Ready);
+    assert_eq!(settle(&scratch, &mut first).0, SinkState::Ready);
     let mut second = sink(&memory, Framing::Length(200));
     second.add(&bytes(101));
-    assert_eq!(scratch.settle(&mut second).0, SinkState::Ready);
+    assert_eq!(settle(&scratch, &mut second).0, SinkState::Ready);
     assert_eq!(memory.left(), 100);
     second.add(&bytes(99));
-    assert_eq!(scratch.settle(&mut second).0, SinkState::Ready);
+    assert_eq!(settle(&scratch, &mut second).0, SinkState::Ready);
     assert_eq!(in_memory(&first.into_body()), bytes(900));
     assert_eq!(
         in_file(&second.into_body()),
@@ -207,7 +205,7 @@ fn what_is_being_written_counts_until_it_is() {
     };
     assert_eq!(sink.advance(&means).0, SinkState::Busy);
     assert_eq!(memory.left(), 8_000);
-    assert_eq!(scratch.settle(&mut sink).0, SinkState::Ready);
+    assert_eq!(settle(&scratch, &mut sink).0, SinkState::Ready);
     assert_eq!(memory.left(), 10_000);
 }
 
@@ -222,7 +220,7 @@ fn a_body_for_which_there_is_no_room_is_refused() {
         let scratch = Scratch::new("sink-full", if owner.is_some() { 3_000 } else { 1_999 });
         let mut sink = Sink::new(&memory, owner, Framing::Chunked, CONNECTION);
         sink.add(&bytes(2_000));
-        let (state, notes) = scratch.settle(&mut sink);
+        let (state, notes) = settle(&scratch, &mut sink);
         assert_eq!((state, notes.len()), (SinkState::Failed(expected), 0));
         drop(sink);
         assert_eq!(memory.left(), 1 << 20);
@@ -236,7 +234,7 @@ fn a_disk_that_fails_is_told_of() {
     std::fs::remove_dir(&scratch.directory).unwrap();
     let mut sink = sink(&memory, Framing::Chunked);
     sink.add(&bytes(2_000));
-    let (state, notes) = scratch.settle(&mut sink);
+    let (state, notes) = settle(&scratch, &mut sink);
     assert_eq!(state, SinkState::Failed(Refusal::SpoolFailed));
     let [Noted::Failed(error)] = &notes[..] else {
         panic!("{notes:?}")

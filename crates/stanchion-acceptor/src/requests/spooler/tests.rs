@@ -1,7 +1,7 @@
 use super::*;
-use crate::dispatch::outflow::{Limits, Next, OWN_BYTES, StreamEnd};
-use crate::storage::memory::Memory;
-use crate::storage::scratch::{Scratch, bytes};
+use stanchion_dispatch::outflow::{Limits, Next, OWN_BYTES, StreamEnd};
+use stanchion_dispatch::storage::memory::Memory;
+use stanchion_dispatch::storage::scratch::{Scratch, bytes};
 
 /// The number of the connection that the spoolers are for.
 const CONNECTION: u32 = 3;
@@ -14,13 +14,11 @@ fn outflow() -> Outflow {
     }))
 }
 
-impl Scratch {
-    fn spooler_turn(&self, spooler: &mut Spooler, outflow: &mut Outflow) -> Turn {
-        self.until(|| {
-            let turn = spooler.advance(outflow, &self.spool, &self.disk, || None);
-            (!matches!(turn, Turn::Busy)).then_some(turn)
-        })
-    }
+fn spooler_turn(scratch: &Scratch, spooler: &mut Spooler, outflow: &mut Outflow) -> Turn {
+    scratch.until(|| {
+        let turn = spooler.advance(outflow, &scratch.spool, &scratch.disk, || None);
+        (!matches!(turn, Turn::Busy)).then_some(turn)
+    })
 }
 
 /// The bytes that the client gets at once, and whether they are all.
@@ -39,7 +37,7 @@ fn popped(outflow: &mut Outflow) -> (Vec<u8>, Option<StreamEnd>) {
 fn what_a_worker_gives_goes_through_a_file_to_the_client() {
     let scratch = Scratch::new("spooler-through", 0);
     let (mut outflow, mut spooler) = (outflow(), Spooler::new(CONNECTION));
-    let mut turn = |outflow: &mut Outflow| scratch.spooler_turn(&mut spooler, outflow);
+    let mut turn = |outflow: &mut Outflow| spooler_turn(&scratch, &mut spooler, outflow);
     let data = bytes(400_000);
     outflow.push(data.slice(..100_000));
     outflow.spool();
@@ -80,7 +78,7 @@ fn while_there_is_no_room_the_client_gets_what_is_in_memory_and_is_told_when_the
     outflow.spool();
     outflow.push(bytes(600));
     assert!(matches!(
-        scratch.spooler_turn(&mut spooler, &mut outflow),
+        spooler_turn(&scratch, &mut spooler, &mut outflow),
         Turn::Full
     ));
     let mut woken = Vec::new();
@@ -89,18 +87,18 @@ fn while_there_is_no_room_the_client_gets_what_is_in_memory_and_is_told_when_the
     drop(other);
     scratch.woken.take(&mut woken);
     assert_eq!(woken, [CONNECTION]);
-    let written = scratch.spooler_turn(&mut spooler, &mut outflow);
+    let written = spooler_turn(&scratch, &mut spooler, &mut outflow);
     assert!(
         matches!(written, Turn::Written { is_first: true }),
         "{written:?}"
     );
     outflow.push(bytes(700));
     assert!(matches!(
-        scratch.spooler_turn(&mut spooler, &mut outflow),
+        spooler_turn(&scratch, &mut spooler, &mut outflow),
         Turn::Read
     ));
     assert!(matches!(
-        scratch.spooler_turn(&mut spooler, &mut outflow),
+        spooler_turn(&scratch, &mut spooler, &mut outflow),
         Turn::Over
     ));
     assert_eq!(popped(&mut outflow).0, [bytes(600), bytes(700)].concat());
@@ -113,10 +111,10 @@ fn a_disk_that_fails_leaves_the_answer_in_memory() {
     let (mut outflow, mut spooler) = (outflow(), Spooler::new(CONNECTION));
     outflow.spool();
     outflow.push(bytes(600));
-    let failed = scratch.spooler_turn(&mut spooler, &mut outflow);
+    let failed = spooler_turn(&scratch, &mut spooler, &mut outflow);
     assert!(matches!(&failed, Turn::DiskFailed(error) if error.kind() == io::ErrorKind::NotFound));
     assert!(matches!(
-        scratch.spooler_turn(&mut spooler, &mut outflow),
+        spooler_turn(&scratch, &mut spooler, &mut outflow),
         Turn::Idle
     ));
     assert_eq!(popped(&mut outflow).0, bytes(600));
@@ -131,18 +129,18 @@ fn what_cannot_be_read_back_breaks_the_answer() {
     outflow.spool();
     outflow.push(bytes(600));
     assert!(matches!(
-        scratch.spooler_turn(&mut spooler, &mut outflow),
+        spooler_turn(&scratch, &mut spooler, &mut outflow),
         Turn::Written { .. }
     ));
     outflow.end(StreamEnd::Complete);
     assert_eq!(popped(&mut outflow), (bytes(10).to_vec(), None));
     // The file looks shorter than what was written.
     spooler.file = None;
-    let lost = scratch.spooler_turn(&mut spooler, &mut outflow);
+    let lost = spooler_turn(&scratch, &mut spooler, &mut outflow);
     assert!(matches!(&lost, Turn::Lost(error) if error.kind() == io::ErrorKind::UnexpectedEof));
     assert_eq!(popped(&mut outflow), (Vec::new(), Some(StreamEnd::Broken)));
     assert!(matches!(
-        scratch.spooler_turn(&mut spooler, &mut outflow),
+        spooler_turn(&scratch, &mut spooler, &mut outflow),
         Turn::Over
     ));
 }

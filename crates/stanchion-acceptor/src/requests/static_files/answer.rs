@@ -11,9 +11,9 @@ use stanchion_http::{
 };
 
 use super::{Attributes, Opened, StaticFiles, Wanted, date_s};
-use crate::dispatch::reply::Reply;
-use crate::dispatch::ticket::{AppAnswer, Section, Start};
-use crate::storage::disk::{Disk, OpenFile};
+use stanchion_dispatch::reply::Reply;
+use stanchion_dispatch::storage::disk::{Disk, OpenFile};
+use stanchion_dispatch::ticket::{AppAnswer, Section, Start};
 use stanchion_record::FilePart;
 
 /// Cache-Control for a file whose name has a hash of its content (RFC 8246).

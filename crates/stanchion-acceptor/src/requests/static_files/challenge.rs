@@ -6,9 +6,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::{Mount, NoFile, StaticFiles, Wanted};
-use crate::dispatch::request::Request;
-use crate::dispatch::ticket::Ticket;
 use crate::requests::Requests;
+use stanchion_dispatch::request::Request;
+use stanchion_dispatch::ticket::Ticket;
 
 /// The folder of challenges, below the webroot as in the paths of requests (RFC 8555 section 8.3).
 const FOLDER: &str = ".well-known/acme-challenge/";

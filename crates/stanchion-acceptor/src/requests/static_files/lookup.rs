@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use stanchion_http::Coding;
 
 use super::{Attributes, Look, Opened, Wanted};
-use crate::storage::disk::{Disk, FileSystem, file_system_of};
+use stanchion_dispatch::storage::disk::{Disk, FileSystem, file_system_of};
 
 /// How often a look starts again while other processes rename what is around the file.
 const TRIES_MAX: u32 = 100;

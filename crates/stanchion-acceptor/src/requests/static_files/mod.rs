@@ -21,10 +21,10 @@ use stanchion_http::{Coding, Head, codings_taken, percent_decoded};
 
 use super::Requests;
 use super::file::FILE_TIMEOUT;
-use crate::dispatch::reply::Reply;
-use crate::dispatch::ticket::{Answer, Ticket};
-use crate::storage::disk::{self, FileSystem, Job};
 use answer::Found;
+use stanchion_dispatch::reply::Reply;
+use stanchion_dispatch::storage::disk::{self, FileSystem, Job};
+use stanchion_dispatch::ticket::{Answer, Ticket};
 use stanchion_generation::tally::Outcome;
 use stanchion_settings::{Settings, StaticMissing};
 use types::Types;

@@ -8,8 +8,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use stanchion_http::Head;
 
 use super::*;
-use crate::dispatch::ticket::{AppAnswer, Section, Start};
-use crate::storage::scratch::Scratch;
+use stanchion_dispatch::storage::scratch::Scratch;
+use stanchion_dispatch::ticket::{AppAnswer, Section, Start};
 
 /// A directory with files, which goes with the test.
 struct Site {

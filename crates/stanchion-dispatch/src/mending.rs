@@ -1,0 +1,325 @@
+//! Every worker can write to all memory of the exchange. When a worker has written where it should not, the acceptor
+//! goes by what it knows itself, repairs what only the acceptor writes, and goes on.
+
+use std::io;
+use std::sync::atomic::Ordering::Relaxed;
+
+use stanchion_exchange::{Corrupt, SeatState, SlotState};
+use stanchion_sys::charge;
+use tracing::{error, warn};
+
+use super::{Dispatch, Sitting, refuse};
+use crate::outflow::StreamEnd;
+use crate::refusal::Refusal;
+use crate::ticket::{Stage, Ticket};
+use stanchion_generation::messages::{self, FromAcceptor, WorkerRef};
+
+/// How often the acceptor compares the exchange with what it knows. This bounds how long a request can stand in a ring
+/// in which no seat sees it, and how long an answer can be there without a notice.
+const MEND_US: u64 = 1_000_000;
+/// After so many looks the acceptor uses a slot again that makes no sense and that no seat says it has: a seat says so
+/// a moment after it has taken a request.
+const LOOKS: u32 = 2;
+/// After so many looks the acceptor gives up a slot whose owner is at no seat, or has emptied its seat: the master
+/// announces workers that come and go, and its message may be on its way.
+const LOOKS_UNTOLD: u32 = 5;
+/// After so many looks the acceptor gives up a slot whose owner says that it has it though the master has not announced
+/// the owner: a hook may hold up the master, and a worker that is ready does not wait for the master.
+const LOOKS_UNANNOUNCED: u32 = 120;
+/// After so many looks the acceptor gives up a slot of a session that its worker is to give back: the worker's loop may
+/// be blocked.
+const LOOKS_OF_SESSION: u32 = 120;
+
+/// A reason to doubt that the owner that a slot names has the slot.
+enum Doubt {
+    /// The owner is at its seat, but idle or at another request.
+    Elsewhere,
+    /// The same, but the slot may be a session of the owner's, whose client has gone.
+    PerhapsSession,
+    /// The master has not announced the owner, or has announced its death, and the owner does not say that it has the
+    /// slot.
+    Untold,
+    /// The master has announced no worker at that seat, and a worker there says that it has the slot.
+    Unannounced,
+    /// The owner's seat is empty, as if the owner were dead.
+    Left(WorkerRef),
+}
+
+impl Doubt {
+    /// After so many looks the doubt counts as certain.
+    fn looks(&self) -> u32 {
+        match self {
+            Self::Elsewhere => LOOKS,
+            Self::PerhapsSession => LOOKS_OF_SESSION,
+            Self::Untold | Self::Left(..) => LOOKS_UNTOLD,
+            Self::Unannounced => LOOKS_UNANNOUNCED,
+        }
+    }
+}
+
+/// A slot that makes no sense. The acceptor does not use it until no worker can write to it any more.
+pub(super) struct Poisoned {
+    slot: u32,
+    owner: Owner,
+}
+
+/// The workers that may still write to a slot.
+enum Owner {
+    /// The worker that had the slot. The master replaces it.
+    Known(WorkerRef),
+    /// These workers may have had the slot; no seat says which of them did. With the number of looks for the owner so
+    /// far.
+    Unknown(Vec<WorkerRef>, u32),
+}
+
+impl Owner {
+    /// Removes a dead worker; true if no other one may write to the slot.
+    fn forget(&mut self, dead: WorkerRef) -> bool {
+        match self {
+            Self::Known(worker) => *worker == dead,
+            Self::Unknown(some, _) => {
+                some.retain(|&owner| owner != dead);
+                some.is_empty()
+            }
+        }
+    }
+}
+
+impl Dispatch {
+    /// Compares the exchange with what the acceptor knows, and repairs it; called now and then.
+    pub fn mend(&mut self, now_us: u64) {
+        self.side.wipe_remains();
+        if now_us.saturating_sub(self.mended_us) < MEND_US {
+            return;
+        }
+        self.mended_us = now_us;
+        if let Err(corrupt) = self.side.mend() {
+            error!(
+                "{corrupt}; the acceptor has repaired it, and cannot know which worker wrote there"
+            );
+        }
+        // Notices of seats may be lost too, so each slot gets a look.
+        for slot in 0..self.slots.len() as u32 {
+            self.look(slot, now_us);
+        }
+        self.look_for_strays();
+        self.look_for_owners();
+        self.take_files();
+        self.log_cut_files();
+        self.fill(now_us);
+        self.announce();
+    }
+
+    /// Looks for requests that a seat has taken, as their slots say, but that no seat has in hand. Some may be from an
+    /// acceptor before this one.
+    fn look_for_strays(&mut self) {
+        let before = std::mem::take(&mut self.strays);
+        for slot in 0..self.slots.len() as u32 {
+            let Some(doubt) = self.doubt(slot) else {
+                continue;
+            };
+            let stray = self.side.submitted(slot);
+            let seen = before.iter().find(|(other, _)| *other == stray);
+            let looks = 1 + seen.map_or(0, |(_, looks)| *looks);
+            if looks < doubt.looks() {
+                self.strays.push((stray, looks));
+            } else {
+                self.end_stray(slot, &doubt);
+            }
+        }
+    }
+
+    /// A reason to doubt that the owner that a slot names has the slot.
+    fn doubt(&self, slot: u32) -> Option<Doubt> {
+        let is_used = self.slots[slot as usize].is_some() || self.side.is_orphan(slot);
+        if !is_used || self.is_poisoned(slot) {
+            return None;
+        }
+        let Ok(SlotState::Running { tenant, .. }) = self.side.state(slot) else {
+            return None;
+        };
+        // The seat of a session has gone on to other requests.
+        let ticket = self.slots[slot as usize].as_ref();
+        let is_session = ticket.is_some_and(|ticket| ticket.is_session.get());
+        if !is_session && self.side.is_stray(slot) {
+            // The acceptor before this one may have known it as a session, or its client has gone before this acceptor
+            // saw it become one.
+            let is_perhaps = match ticket {
+                Some(ticket) => ticket.request.websocket.is_some(),
+                None => self.exchange.geometry().event_loops,
+            };
+            return Some(if is_perhaps {
+                Doubt::PerhapsSession
+            } else {
+                Doubt::Elsewhere
+            });
+        }
+        let index = self.exchange.geometry().worker_of(tenant.seat);
+        let sitter = self.workers.get(&index).map(|sitting| sitting.epoch);
+        match (sitter, self.exchange.seat_state(tenant.seat)) {
+            // The master announces the end of a worker before it lets another one have the same seats.
+            (None, SeatState::Busy) => Some(Doubt::Unannounced),
+            (Some(epoch), state) if epoch == tenant.epoch => {
+                (state == SeatState::Empty).then_some(Doubt::Left(WorkerRef { index, epoch }))
+            }
+            (_, _) => Some(Doubt::Untold),
+        }
+    }
+
+    fn end_stray(&mut self, slot: u32, doubt: &Doubt) {
+        let corrupt = Corrupt("a request was taken, but no worker has it");
+        match (self.slots[slot as usize].clone(), doubt) {
+            (Some(ticket), Doubt::Left(..)) => self.poison(slot, &ticket, corrupt),
+            (Some(ticket), _) => self.poison_without_owner(slot, &ticket, corrupt),
+            (None, Doubt::Left(worker)) => self.replace(*worker),
+            (None, _) => {
+                error!("{corrupt} (slot {slot}, of the acceptor before this one)");
+                self.side.settle_orphan(slot, true);
+            }
+        }
+    }
+
+    /// Looks again for the owners of poisoned slots whose owners are unknown.
+    fn look_for_owners(&mut self) {
+        let (mut free, mut found) = (Vec::new(), Vec::new());
+        let mut poisoned = std::mem::take(&mut self.poisoned);
+        poisoned.retain_mut(|Poisoned { slot, owner }| {
+            let Owner::Unknown(_, looks) = owner else {
+                return true;
+            };
+            let seat = self.exchange.busy_seat_of(*slot);
+            if let Some(worker) = seat.and_then(|seat| self.sitter_at(seat)) {
+                *owner = Owner::Known(worker);
+                found.push(worker);
+                return true;
+            }
+            *looks += 1;
+            if *looks >= LOOKS {
+                free.push(*slot);
+            }
+            *looks < LOOKS
+        });
+        self.poisoned = poisoned;
+        for slot in free {
+            self.free(slot);
+        }
+        for worker in found {
+            self.replace(worker);
+        }
+    }
+
+    /// Frees the poisoned slots to which only this worker, which is dead, could still have written.
+    pub(super) fn free_poisoned_of(&mut self, worker: WorkerRef) {
+        let (freed, kept) = std::mem::take(&mut self.poisoned)
+            .into_iter()
+            .map(|mut poisoned| (poisoned.owner.forget(worker), poisoned))
+            .partition::<Vec<_>, _>(|(is_free, _)| *is_free);
+        self.poisoned = kept.into_iter().map(|(_, poisoned)| poisoned).collect();
+        for (_, Poisoned { slot, .. }) in freed {
+            self.free(slot);
+        }
+    }
+
+    pub(super) fn is_poisoned(&self, slot: u32) -> bool {
+        self.poisoned.iter().any(|poisoned| poisoned.slot == slot)
+    }
+
+    /// Takes a slot that makes no sense out of use: refuses its request, or breaks the answer off, and has the master
+    /// replace its worker. The slot is used again when that worker is dead.
+    pub(super) fn poison(&mut self, slot: u32, ticket: &Ticket, corrupt: Corrupt) {
+        if self.is_poisoned(slot) {
+            return;
+        }
+        // No client pays for the table of poisoned slots, nor for the message to the master.
+        let _charged = charge::to_nobody();
+        let seat = match self.side.state(slot) {
+            Ok(SlotState::Running { tenant, .. } | SlotState::Done { tenant, .. }) => {
+                Some(tenant.seat)
+            }
+            _ => {
+                let busy = self.exchange.busy_seat_of(slot);
+                busy.or_else(|| self.exchange.last_seat_of(slot))
+            }
+        };
+        let Some(worker) = seat.and_then(|seat| self.sitter_at(seat)) else {
+            return self.poison_without_owner(slot, ticket, corrupt);
+        };
+        tell_client(slot, ticket, corrupt);
+        let owner = Owner::Known(worker);
+        self.poisoned.push(Poisoned { slot, owner });
+        self.replace(worker);
+    }
+
+    fn poison_without_owner(&mut self, slot: u32, ticket: &Ticket, corrupt: Corrupt) {
+        tell_client(slot, ticket, corrupt);
+        let owners = self.possible_owners();
+        let called = owners.iter().filter_map(|owner| {
+            let Sitting { number, pid, .. } = self.workers.get(&owner.index)?;
+            Some(format!("worker {number} ({pid})"))
+        });
+        let called: Vec<_> = called.collect();
+        warn!(
+            "slot {slot} stays out of use until none of these workers can write to it: {}",
+            called.join(", ")
+        );
+        let owner = Owner::Unknown(owners, 0);
+        self.poisoned.push(Poisoned { slot, owner });
+    }
+
+    /// The worker that has a seat.
+    fn sitter_at(&self, seat: u16) -> Option<WorkerRef> {
+        let index = self.exchange.geometry().worker_of(seat);
+        let &Sitting { epoch, .. } = self.workers.get(&index)?;
+        Some(WorkerRef { index, epoch })
+    }
+
+    /// The workers that may have a slot of which no seat says so. The master empties the seats of dead workers before
+    /// it announces their death. If there are workers with emptied seats, it is one of these; else it may be any
+    /// worker.
+    fn possible_owners(&self) -> Vec<WorkerRef> {
+        let first_of = |worker: u16| self.exchange.geometry().seats_of(worker).start;
+        let pid_of = |worker: u16| self.exchange.seat(first_of(worker)).pid.load(Relaxed);
+        let all = self.workers.iter();
+        let all = all.map(|(&worker, sitting)| (worker, *sitting));
+        let (sitting, dead): (Vec<_>, Vec<_>) =
+            all.partition(|(worker, sitting)| pid_of(*worker) == sitting.pid.cast_unsigned());
+        let some = if dead.is_empty() { sitting } else { dead };
+        let epochs = some.into_iter();
+        epochs
+            .map(|(index, Sitting { epoch, .. })| WorkerRef { index, epoch })
+            .collect()
+    }
+
+    fn replace(&mut self, worker: WorkerRef) {
+        self.unreported.insert(worker);
+        self.report_culprits();
+    }
+
+    /// Asks the master to replace workers that must not go on. A worker for which there is no room in the channel is
+    /// kept for the next look: as long as such a worker lives, its slot is out of use.
+    pub fn report_culprits(&mut self) {
+        let master = &self.master;
+        self.unreported.retain(|&worker| {
+            let replace = FromAcceptor::Replace(worker);
+            match messages::send(master, &replace) {
+                Ok(()) => false,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => true,
+                Err(error) => {
+                    let pid = self.workers.get(&worker.index).map_or(0, |one| one.pid);
+                    error!("the acceptor cannot ask the master to replace process {pid}: {error}");
+                    false
+                }
+            }
+        });
+    }
+}
+
+fn tell_client(slot: u32, ticket: &Ticket, corrupt: Corrupt) {
+    error!("{corrupt} (slot {slot}, {})", ticket.request.describe());
+    if ticket.is_streaming() {
+        ticket.pour(|outflow| outflow.end(StreamEnd::Broken));
+        ticket.stage.set(Stage::Over);
+    } else if ticket.stage.get() != Stage::Over {
+        refuse(ticket, Refusal::NoAnswer);
+    }
+}

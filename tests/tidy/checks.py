@@ -43,7 +43,16 @@ ARROWS: dict[str, set[str]] = {
         "stanchion-exchange",
         "stanchion-sys",
     },
+    "stanchion-observers": {
+        "stanchion-dispatch",
+        "stanchion-generation",
+        "stanchion-settings",
+        "stanchion-log",
+        "stanchion-http",
+        "stanchion-sys",
+    },
     "stanchion-acceptor": {
+        "stanchion-observers",
         "stanchion-dispatch",
         "stanchion-generation",
         "stanchion-record",
@@ -90,9 +99,9 @@ OWNERS = {
     "backtrace": {"stanchion-sys"},
     "libcrux-ml-kem": {"stanchion-tls"},
     "pyo3": {"stanchion-py"},
-    "tokio": {"stanchion-acceptor"},
+    "tokio": {"stanchion-acceptor", "stanchion-observers"},
     "h2": {"stanchion-acceptor"},
-    "hyper": {"stanchion-acceptor"},
+    "hyper": {"stanchion-observers"},
     "tungstenite": {"stanchion-websocket"},
     "zlib-rs": {"stanchion-compression", "stanchion-websocket"},
     "brotli": {"stanchion-compression"},
@@ -105,10 +114,10 @@ OWNERS = {
 HTTP_PARSERS: dict[str, tuple[str, ...]] = {
     "h2": ("crates/stanchion-acceptor/src/connections/",),
     "httparse": (),
-    "hyper": ("crates/stanchion-acceptor/src/observers/spans/",),
-    "hyper_util": ("crates/stanchion-acceptor/src/observers/spans/",),
+    "hyper": ("crates/stanchion-observers/src/spans/",),
+    "hyper_util": ("crates/stanchion-observers/src/spans/",),
     "tokio": (
-        "crates/stanchion-acceptor/src/observers/spans/",
+        "crates/stanchion-observers/src/spans/",
         "crates/stanchion-acceptor/src/connections/wire.rs",
     ),
 }
@@ -117,7 +126,7 @@ HTTP_PARSERS: dict[str, tuple[str, ...]] = {
 ACCEPTOR = "crates/stanchion-acceptor/src/"
 DISPATCH = "crates/stanchion-dispatch/src/"
 LAYERS: dict[str, list[str]] = {
-    ACCEPTOR: ["admin", "doors", "connections", "requests", "observers"],
+    ACCEPTOR: ["admin", "doors", "connections", "requests"],
     DISPATCH: ["storage"],
 }
 """The layers within a crate from the highest to the lowest: each may name those below it, and nothing else of its crate. Above
@@ -143,11 +152,11 @@ WALL_CLOCKS: dict[str, str] = {
     "crates/stanchion-log/src/lib.rs": "dates its lines",
     "crates/stanchion-log/src/trouble.rs": "dates its lines",
     "crates/stanchion-log/src/entry.rs": "tells the scribe when it was",
-    "crates/stanchion-acceptor/src/observers/access_log/record.rs": "tells the scribe when it was",
-    "crates/stanchion-acceptor/src/observers/access_log/mod.rs": "dates its lines",
-    "crates/stanchion-acceptor/src/observers/access_log/time.rs": "writes it in a line",
+    "crates/stanchion-observers/src/access_log/record.rs": "tells the scribe when it was",
+    "crates/stanchion-observers/src/access_log/mod.rs": "dates its lines",
+    "crates/stanchion-observers/src/access_log/time.rs": "writes it in a line",
     "crates/stanchion-server/src/template.rs": "compares files by when they were changed",
-    "crates/stanchion-acceptor/src/observers/spans/exporter.rs": "tells a collector when it was",
+    "crates/stanchion-observers/src/spans/exporter.rs": "tells a collector when it was",
     "crates/stanchion-acceptor/src/requests/head.rs": "dates answers",
     "crates/stanchion-acceptor/src/requests/mod.rs": "reads from a proxy when it was",
     "crates/stanchion-acceptor/src/tls.rs": "compares certificates, which are for a time",

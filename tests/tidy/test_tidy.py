@@ -178,7 +178,7 @@ BROKEN: list[tuple[Check, Tree]] = [
 
 FINE: list[tuple[Check, Tree]] = [
     (checks.arrows_in_sources, {SYS: '/* tokio::spawn\n pyo3:: */ const A: &str = r#"hyper::x "#; // pyo3::y'}),
-    (checks.one_parser_of_http, {f"{ACCEPTOR}observers/spans/post.rs": "use hyper::client::conn::http1;"}),
+    (checks.one_parser_of_http, {"crates/stanchion-observers/src/spans/post.rs": "use hyper::client::conn::http1;"}),
     (checks.folders_in_layers, {f"{ACCEPTOR}admin/a.rs": "use crate::{doors::{Doors, Room}, lifecycle::Lifecycle};"}),
     (checks.folders_in_layers, {f"{ACCEPTOR}orders.rs": "use crate::admin::Admin;\nuse super::admin;"}),
     (checks.folders_in_layers, {f"{DISPATCH}storage/mod.rs": "use super::storage::disk;\nuse std::requests;"}),

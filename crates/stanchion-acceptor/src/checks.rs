@@ -2,8 +2,6 @@
 
 use stanchion_settings::{Protocol, Settings};
 
-use crate::observers;
-
 /// Checks the settings that only the acceptor understands.
 pub fn check_settings(settings: &Settings) -> Result<(), String> {
     if let Some(admin) = &settings.admin
@@ -23,5 +21,5 @@ pub fn check_settings(settings: &Settings) -> Result<(), String> {
         );
     }
     settings.check_tls()?;
-    observers::check(settings)
+    stanchion_observers::check(settings)
 }

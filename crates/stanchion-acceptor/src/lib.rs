@@ -14,7 +14,6 @@ mod checks;
 mod connections;
 mod doors;
 mod lifecycle;
-mod observers;
 mod operators;
 mod orders;
 mod poller;

@@ -28,7 +28,6 @@ use stanchion_sys::channel::Channel;
 use stanchion_sys::charge;
 
 use super::lifecycle::Lifecycle;
-use super::observers::{Observers, Repeats};
 use body::Sink;
 use compressor::Compressor;
 use handshake::handshaken;
@@ -54,6 +53,7 @@ use stanchion_dispatch::ticket::{Answer, Ticket};
 use stanchion_generation::common::Common;
 use stanchion_generation::tally::{Event, Outcome, Tally};
 use stanchion_log::LogChannels;
+use stanchion_observers::{Observers, Repeats};
 use stanchion_record::REQUEST_HEAD_BYTES_MAX;
 use stanchion_settings::{Believed, Settings};
 use static_files::{Looking, StaticFiles};

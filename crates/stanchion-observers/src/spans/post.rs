@@ -98,7 +98,7 @@ fn judge(status: StatusCode, body: &[u8]) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observers::spans::proto::ExportTracePartialSuccess;
+    use crate::spans::proto::ExportTracePartialSuccess;
 
     fn judged(status: u16, body: &[u8]) -> String {
         let status = StatusCode::from_u16(status).expect("a status");

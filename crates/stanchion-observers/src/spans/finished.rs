@@ -2,7 +2,7 @@
 
 use stanchion_http::{HTTP2, Head};
 
-use crate::observers::traceparent::TRACESTATE;
+use crate::traceparent::TRACESTATE;
 use stanchion_dispatch::over::Over;
 use stanchion_dispatch::sessions::SessionFacts;
 use stanchion_dispatch::trace::Trace;

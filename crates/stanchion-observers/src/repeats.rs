@@ -17,7 +17,7 @@ const SECOND_US: u64 = 1_000_000;
 
 /// How often each reason has come within the last second.
 #[derive(Default)]
-pub(crate) struct Repeats(RefCell<Vec<Repeat>>);
+pub struct Repeats(RefCell<Vec<Repeat>>);
 
 /// Why there is a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ struct Repeat {
 
 impl Repeats {
     /// Logs a request that was refused; names its lane if there are several, and adds `detail` to a client's fault.
-    pub(crate) fn refused(
+    pub fn refused(
         &self,
         ticket: &Ticket,
         refusal: Refusal,
@@ -71,7 +71,7 @@ impl Repeats {
     }
 
     /// Logs the refusal of a request whose head was not read.
-    pub(crate) fn refused_unread(&self, refusal: Refusal, address: &str, now_us: u64) {
+    pub fn refused_unread(&self, refusal: Refusal, address: &str, now_us: u64) {
         if self.shows(Reason::Request(refusal.outcome()), now_us) {
             let (status, reason) = (refusal.status(), refusal.reason());
             info!("{status}: a client's fault: {reason} (from {address:?})");
@@ -79,7 +79,7 @@ impl Repeats {
     }
 
     /// Logs a client that has so many connections over its limit that the acceptor resets some without an answer.
-    pub(crate) fn turned_out(&self, address: &str, now_us: u64) {
+    pub fn turned_out(&self, address: &str, now_us: u64) {
         if self.shows(Reason::Request(Outcome::TooManyConnections), now_us) {
             info!(
                 "a client's fault: connection reset, far above max_connections_per_client (from {address:?})"
@@ -88,7 +88,7 @@ impl Repeats {
     }
 
     /// Logs a client that is cut off.
-    pub(crate) fn cut_off(&self, event: Event, why: &str, address: &str, now_us: u64) {
+    pub fn cut_off(&self, event: Event, why: &str, address: &str, now_us: u64) {
         if self.shows(Reason::Connection(event), now_us) {
             info!("a client's fault: {why} (from {address:?})");
         }
@@ -113,7 +113,7 @@ impl Repeats {
     }
 
     /// Logs how many lines were not shown, once their second is over.
-    pub(crate) fn settle(&self, now_us: u64) {
+    pub fn settle(&self, now_us: u64) {
         let is_over = |repeat: &mut Repeat| now_us.saturating_sub(repeat.since_us) >= SECOND_US;
         for Repeat { reason, count, .. } in self.0.borrow_mut().extract_if(.., is_over) {
             if count > LINES_MAX {

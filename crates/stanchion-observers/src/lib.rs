@@ -1,6 +1,11 @@
 //! Observers keep records of requests: the access log, statsd, spans, and the error log of refused requests. Each gets
-//! one record of a request that is over, at the end of the turn in which it ended, and nothing depends on what an
-//! observer does with the record.
+//! one record of a request that is over ([`stanchion_dispatch::over::Over`]), at the end of the turn in which the request
+//! ended, and nothing depends on what an observer does with the record.
+//!
+//! This crate may not change a request, an answer or a connection, nor keep the loop waiting: lines go to the threads of the
+//! log, and a thread of its own sends spans. It is the only crate that names hyper, for that thread alone.
+
+#![forbid(unsafe_code)]
 
 pub(crate) mod access_log;
 mod repeats;
@@ -19,7 +24,7 @@ use stanchion_sys::channel::Channel;
 use stanchion_sys::charge;
 
 use access_log::AccessLog;
-pub(crate) use repeats::Repeats;
+pub use repeats::Repeats;
 use spans::Spans;
 use stanchion_dispatch::over::Over;
 use stanchion_dispatch::ticket::Ticket;
@@ -27,10 +32,10 @@ use stanchion_dispatch::trace::Trace;
 use stanchion_generation::tally::{Event, Tally};
 use stanchion_settings::Settings;
 use statsd::Statsd;
-pub(crate) use statsd::{Gauges, Loops};
+pub use statsd::{Gauges, Loops};
 
 /// Checks the settings that only observers understand.
-pub(crate) fn check(settings: &Settings) -> Result<(), String> {
+pub fn check(settings: &Settings) -> Result<(), String> {
     access_log::check(&settings.access_log_format)
 }
 
@@ -38,7 +43,7 @@ pub(crate) fn check(settings: &Settings) -> Result<(), String> {
 const OVER_MAX: usize = 64;
 
 /// The observers that the settings ask for.
-pub(crate) struct Observers {
+pub struct Observers {
     /// One for people, and one for the scribe (the log process).
     access_logs: Vec<AccessLog>,
     statsd: Option<Statsd>,
@@ -53,7 +58,7 @@ pub(crate) struct Observers {
 impl Observers {
     /// Starts the threads of observers: to be called only in a process that does not fork any more. `scribe` is the
     /// channel to the scribe, if there is one.
-    pub(crate) fn open(
+    pub fn open(
         settings: &Settings,
         tally: &Arc<Tally>,
         scribe: Option<Channel>,
@@ -74,23 +79,23 @@ impl Observers {
     }
 
     /// Whether any observer records requests.
-    pub(crate) fn wants(&self) -> bool {
+    pub fn wants(&self) -> bool {
         self.wants
     }
 
     /// Whether any observer reads [`Over::head`].
-    pub(crate) fn wants_answer_head(&self) -> bool {
+    pub fn wants_answer_head(&self) -> bool {
         self.access_logs.iter().any(|log| log.wants_answer_head)
     }
 
     /// Gives a request whose head has come its place in a trace, if it is traced, and writes the place into the head
     /// for the app.
-    pub(crate) fn begin_trace(&self, head: &mut Head, started_us: u64) -> Option<Box<Trace>> {
+    pub fn begin_trace(&self, head: &mut Head, started_us: u64) -> Option<Box<Trace>> {
         self.spans.as_ref()?.begin(head, started_us)
     }
 
     /// Keeps a request that is over until the next [`Self::tell`].
-    pub(crate) fn over(&mut self, over: Over) {
+    pub fn over(&mut self, over: Over) {
         // The list is for all requests, so no single client pays for it.
         let _charged = charge::to_nobody();
         self.over.push(over);
@@ -102,7 +107,7 @@ impl Observers {
     /// Hands all requests that are over to the observers, and gives away the tickets. To be called once per turn of the
     /// event loop, before it sleeps, and not for each answer: right after an answer has gone to the kernel, the core's
     /// caches do not have what writes a line.
-    pub(crate) fn tell(&mut self, mut done: impl FnMut(Rc<Ticket>)) {
+    pub fn tell(&mut self, mut done: impl FnMut(Rc<Ticket>)) {
         for over in self.over.drain(..) {
             for log in &mut self.access_logs {
                 log.add(&over);
@@ -120,7 +125,7 @@ impl Observers {
 
     /// Has statsd send its metrics, and counts dropped spans, four times a second. `gauges` is called when it is time to
     /// send gauges; of two acceptors, only the one that accepts connections gives some.
-    pub(crate) fn tick(&self, now_us: u64, gauges: impl FnOnce() -> Option<Gauges>) {
+    pub fn tick(&self, now_us: u64, gauges: impl FnOnce() -> Option<Gauges>) {
         if let Some(statsd) = &self.statsd {
             statsd.tick(&self.tally, now_us, gauges);
         }
@@ -128,14 +133,14 @@ impl Observers {
     }
 
     /// Opens the access log again, after it was renamed.
-    pub(crate) fn reopen(&mut self) {
+    pub fn reopen(&mut self) {
         // Requests that are over belong to the old file.
         self.tell(drop);
         self.access_logs.iter().for_each(AccessLog::reopen);
     }
 
     /// Writes and sends what is left, each observer within a bound. To be called last of all.
-    pub(crate) fn finish(&mut self) {
+    pub fn finish(&mut self) {
         self.tell(drop);
         if let Some(statsd) = &self.statsd {
             statsd.finish(&self.tally);

@@ -66,7 +66,7 @@ impl Origin {
             [Some(server), wait, run, session].into_iter().flatten()
         });
         let scope = InstrumentationScope {
-            name: env!("CARGO_PKG_NAME").to_owned(),
+            name: "stanchion-acceptor".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
         ExportTraceServiceRequest {

@@ -9,7 +9,7 @@ use super::LogLine;
 use super::format::{Atom, Own};
 use super::text::{decimal_s, escaped, number};
 use super::user::user;
-use crate::observers::traceparent::Traceparent;
+use crate::traceparent::Traceparent;
 
 impl Atom {
     /// Appends the value of the atom.

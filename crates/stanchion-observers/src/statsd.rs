@@ -27,7 +27,7 @@ pub(super) struct Statsd {
 
 /// Figures that go up and down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Gauges {
+pub struct Gauges {
     /// Workers at their seats.
     pub workers: usize,
     /// Requests in the line.
@@ -40,7 +40,7 @@ pub(crate) struct Gauges {
 
 /// The figures of all event loops together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Loops {
+pub struct Loops {
     /// Sessions that they have; `None` under gevent, where there are none.
     pub sessions: Option<u64>,
     /// The largest lag of any event loop.

@@ -31,7 +31,7 @@ CODINGS = ["gzip", "br", "zstd"]
 COMPRESS = ("--compress", "zstd,br,gzip")
 BODIES_MAX = 64
 BODIES_MAX_EACH = 16
-"""The limits of crates/stanchion-acceptor/src/requests/compressor.rs."""
+"""The limits of crates/stanchion-requests/src/compressor.rs."""
 GUNZIP = 16 + zlib.MAX_WBITS
 ACCEPTED = "Accept-Encoding: gzip"
 PIECES = [b"first piece, ", b"second piece, ", b"third piece\n"]

@@ -51,7 +51,22 @@ ARROWS: dict[str, set[str]] = {
         "stanchion-http",
         "stanchion-sys",
     },
+    "stanchion-requests": {
+        "stanchion-observers",
+        "stanchion-dispatch",
+        "stanchion-generation",
+        "stanchion-record",
+        "stanchion-settings",
+        "stanchion-log",
+        "stanchion-http",
+        "stanchion-websocket",
+        "stanchion-tls",
+        "stanchion-compression",
+        "stanchion-exchange",
+        "stanchion-sys",
+    },
     "stanchion-acceptor": {
+        "stanchion-requests",
         "stanchion-observers",
         "stanchion-dispatch",
         "stanchion-generation",
@@ -126,13 +141,12 @@ HTTP_PARSERS: dict[str, tuple[str, ...]] = {
 ACCEPTOR = "crates/stanchion-acceptor/src/"
 DISPATCH = "crates/stanchion-dispatch/src/"
 LAYERS: dict[str, list[str]] = {
-    ACCEPTOR: ["admin", "doors", "connections", "requests"],
+    ACCEPTOR: ["admin", "doors", "connections"],
     DISPATCH: ["storage"],
 }
 """The layers within a crate from the highest to the lowest: each may name those below it, and nothing else of its crate. Above
 all of them are the files beside them."""
 LAYERS_ASIDE: dict[str, set[str]] = {
-    "lifecycle": {"admin", "doors", "connections", "requests"},
     "poller": {"doors", "connections"},
 }
 """A file beside the layers -> the layers that may name it."""
@@ -157,8 +171,8 @@ WALL_CLOCKS: dict[str, str] = {
     "crates/stanchion-observers/src/access_log/time.rs": "writes it in a line",
     "crates/stanchion-server/src/template.rs": "compares files by when they were changed",
     "crates/stanchion-observers/src/spans/exporter.rs": "tells a collector when it was",
-    "crates/stanchion-acceptor/src/requests/head.rs": "dates answers",
-    "crates/stanchion-acceptor/src/requests/mod.rs": "reads from a proxy when it was",
+    "crates/stanchion-requests/src/head.rs": "dates answers",
+    "crates/stanchion-requests/src/lib.rs": "reads from a proxy when it was",
     "crates/stanchion-acceptor/src/tls.rs": "compares certificates, which are for a time",
     "crates/stanchion-generation/src/credentials.rs": "compares certificates, which are for a time",
     "crates/stanchion-generation/src/ticket_keys.rs": "dates keys that outlive processes",

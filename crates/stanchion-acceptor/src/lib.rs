@@ -13,11 +13,9 @@ mod calls;
 mod checks;
 mod connections;
 mod doors;
-mod lifecycle;
 mod operators;
 mod orders;
 mod poller;
-mod requests;
 mod tls;
 
 /// Entries for `fuzz/`.
@@ -49,10 +47,8 @@ pub use checks::check_settings;
 use connections::{Audience, Connections, Doing, after};
 use doors::lent::Sought;
 use doors::{AcceptThread, Doors, Inside};
-use lifecycle::Lifecycle;
 use orders::Farewell;
 use poller::{Poller, Source};
-use requests::Requests;
 use stanchion_dispatch::PortNumber;
 use stanchion_dispatch::storage::connection_shares::ConnectionShares;
 use stanchion_dispatch::storage::payers::Payers;
@@ -63,6 +59,8 @@ use stanchion_log as log;
 use stanchion_log::caught::caught;
 use stanchion_log::cure;
 use stanchion_log::exit_code;
+use stanchion_requests::Requests;
+use stanchion_requests::lifecycle::Lifecycle;
 use tls::{Certificates, TicketKeeper};
 
 /// How long refusals may take to be written when the server leaves.

@@ -4,10 +4,10 @@ use stanchion_http::Head;
 
 use super::admin::{Facts, Sources, State, listener_statuses};
 use super::connections::Fate;
-use super::lifecycle::Lifecycle;
 use super::{Acceptor, OPERATORS_ANSWERS_MAX, admin};
 use stanchion_dispatch::reply::Reply;
 use stanchion_observers::{Gauges, Loops};
+use stanchion_requests::lifecycle::Lifecycle;
 
 impl Acceptor {
     /// Answers what an operator has asked, and what it has asked behind that.

@@ -9,13 +9,13 @@ use tracing::{error, info, warn};
 
 use super::connections::{Audience, Doing, after};
 use super::doors::Inside;
-use super::lifecycle::Lifecycle;
 use super::{Acceptor, Ending, FAREWELL};
 use stanchion_dispatch::PortNumber;
 use stanchion_dispatch::refusal::Refusal;
 use stanchion_generation::listeners::of_worker;
 use stanchion_generation::messages::{self, FromAcceptor, Incoming, Said, ToAcceptor, WorkerRef};
 use stanchion_log as log;
+use stanchion_requests::lifecycle::Lifecycle;
 use stanchion_settings::Bind;
 
 /// How many turns the acceptor accepts connections that wait before it turns clients away: enough for the longest queue that
@@ -325,11 +325,11 @@ mod tests {
     use super::*;
     use crate::connections::Newcomer;
     use crate::doors::AcceptThread;
-    use crate::requests::rig::{S, common};
     use stanchion_dispatch::rig::peer;
     use stanchion_dispatch::storage::payers::Payers;
     use stanchion_generation::tally::Outcome;
     use stanchion_record::AnswerHead;
+    use stanchion_requests::rig::{S, common};
 
     fn serving() -> (Acceptor, Channel) {
         serving_with(r#"{"graceful_timeout": 30}"#)

@@ -9,10 +9,10 @@ use tracing::{error, warn};
 
 use super::Acceptor;
 use super::poller::Source;
-use super::requests::tls::TlsService;
 use stanchion_generation::common::Common;
 use stanchion_generation::expiry::ServedCertificate;
 use stanchion_generation::ticket_keys::TicketKeyFile;
+use stanchion_requests::tls::TlsService;
 
 /// How often the acceptor reads the file of ticket keys, which acceptors share, and makes a new key if one is due.
 const KEYS_LOOK: Duration = Duration::from_secs(60);

@@ -65,7 +65,7 @@ mod tests {
     use stanchion_http::{Head, HeadReader, HeadRules, Permits};
 
     use super::*;
-    use crate::requests::host::host_of;
+    use stanchion_requests::host::host_of;
 
     fn hosts(admin: &str, allowed: &str) -> AllowedHosts {
         let text = format!(r#"{{"admin": "{admin}", "admin_allowed_hosts": [{allowed}]}}"#);

@@ -378,8 +378,8 @@ fn about_certificates(page: &mut Exposition, status: &Status) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::requests::rig::{S, requests};
     use stanchion_generation::messages::WorkerRef;
+    use stanchion_requests::rig::{S, requests};
 
     const SETTINGS: &str = r#"{"interface": "asgi"}"#;
 
@@ -454,7 +454,7 @@ mod tests {
             .inbox(0)
             .expect("there are event loops");
         let beat = |times| (0..times).for_each(|_| inbox.beat(S, 5, S));
-        let count = |requests: &crate::requests::Requests| {
+        let count = |requests: &stanchion_requests::Requests| {
             let dispatch = &requests.dispatch;
             dispatch.loop_status(0, S).expect("a loop").lags.count
         };

@@ -13,14 +13,14 @@ use bytes::Bytes;
 use stanchion_http::{Framing, Head};
 use tracing::error;
 
-use crate::requests::host::host_of;
-use crate::requests::probe::Verdict;
 use exposition::Flavour;
 use history::History;
 pub(crate) use history::Moment;
 use hosts::AllowedHosts;
 pub(crate) use snapshot::{Sources, listener_statuses};
 use stanchion_dispatch::reply::Reply;
+use stanchion_requests::host::host_of;
+use stanchion_requests::probe::Verdict;
 use stanchion_settings::Settings;
 pub(crate) use status::{AcceptorMemory, Connections, State, Status};
 use told::Telling;

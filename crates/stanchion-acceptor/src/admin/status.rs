@@ -8,13 +8,13 @@ use serde::Serialize;
 use stanchion_sys::charge::{self, Payer};
 
 use crate::connections::{ClientMemory, Doing};
-use crate::lifecycle::Lifecycle;
 use stanchion_dispatch::durations::Histogram;
 use stanchion_dispatch::status::{
     LineStatus, LoopStatus, SeatCounts, SeatStatus, StandstillStatus,
 };
 use stanchion_generation::expiry::ServedCertificate;
 use stanchion_log::FailingLog;
+use stanchion_requests::lifecycle::Lifecycle;
 
 /// The state at one moment.
 #[derive(Debug, Default, Serialize)]

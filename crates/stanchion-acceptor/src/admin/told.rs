@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
     use crate::admin::status::State;
-    use crate::requests::probe::Verdict;
+    use stanchion_requests::probe::Verdict;
 
     #[test]
     fn what_costs_more_is_told_for_longer() {

@@ -8,16 +8,16 @@ use super::connection::{Audience, Connection, Phase, Step, Waiting};
 use super::sending::{Asked, Sending, Source};
 use super::session::Session;
 use super::transport::Written;
-use crate::requests::Requests;
-use crate::requests::compressor::Plan;
-use crate::requests::file::{FileBody, put_cached};
-use crate::requests::head::{Ending, Extras};
 use stanchion_dispatch::collect::SWITCHING;
 use stanchion_dispatch::refusal::Refusal;
 use stanchion_dispatch::reply::Reply;
 use stanchion_dispatch::storage::disk::OpenFile;
 use stanchion_dispatch::ticket::{Answer, AppAnswer, Section, Start, Ticket};
 use stanchion_generation::tally::{Event, Outcome};
+use stanchion_requests::Requests;
+use stanchion_requests::compressor::Plan;
+use stanchion_requests::file::{FileBody, put_cached};
+use stanchion_requests::head::{Ending, Extras};
 
 /// An answer up to this size goes out with its head, in one piece: a copy costs less than a second slice.
 pub(super) const TOGETHER_BYTES_MAX: usize = 16 << 10;

@@ -9,7 +9,7 @@ use super::session::Session;
 use super::transport::{Read, Written};
 use super::turns::{Turns, WHOLE_BYTES};
 use crate::poller::Poller;
-use crate::requests::Requests;
+use stanchion_requests::Requests;
 
 /// How many frames the connection begins before it looks how long its turn has lasted: tens of microseconds, if they are as
 /// short as can be.

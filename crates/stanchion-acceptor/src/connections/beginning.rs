@@ -8,8 +8,8 @@ use super::connection::{Audience, Connection, Phase, Step};
 use super::form::HeadForm;
 use super::proxied;
 use super::reading::PartialHead;
-use crate::requests::Requests;
 use stanchion_dispatch::refusal::Refusal;
+use stanchion_requests::Requests;
 use stanchion_settings::Protocol;
 
 /// The first byte from a client that speaks TLS: a record of its handshake (RFC 8446 section 5.1). No method begins with it.

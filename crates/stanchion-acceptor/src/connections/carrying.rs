@@ -23,7 +23,7 @@ use super::transport::{Read, Transport, Written};
 use super::turns::Turns;
 use super::wire::{Wire, Wired};
 use crate::poller::Poller;
-use crate::requests::Requests;
+use stanchion_requests::Requests;
 use stanchion_settings::Settings;
 
 /// How many bytes of the input h2 gets at a time: even a few may take it long.

@@ -14,13 +14,13 @@ use tracing::error;
 use super::answering::TOGETHER_BYTES_MAX;
 use super::connection::{Connection, Phase, Step};
 use super::sending::{Asked, Sending, Source, advance};
-use crate::requests::Requests;
-use crate::requests::compressor::{BodyEncoder, Compressed, Compressor, PIECE_BYTES};
-use crate::requests::head::Ending;
 use stanchion_dispatch::outflow::{Next, StreamEnd};
 use stanchion_dispatch::storage::disk::Job;
 use stanchion_dispatch::storage::memory::Piece;
 use stanchion_dispatch::ticket::Ticket;
+use stanchion_requests::Requests;
+use stanchion_requests::compressor::{BodyEncoder, Compressed, Compressor, PIECE_BYTES};
+use stanchion_requests::head::Ending;
 
 /// A body and its encoder.
 pub(super) struct Compressing {

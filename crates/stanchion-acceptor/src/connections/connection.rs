@@ -15,14 +15,14 @@ use super::transport::Transport;
 use super::turns::Turns;
 use super::upload::Upload;
 use crate::poller::{Poller, Ready};
-use crate::requests::static_files::Looking;
-use crate::requests::{Account, Requests};
 use stanchion_dispatch::refusal::Refusal;
 use stanchion_dispatch::request::Peer;
 use stanchion_dispatch::storage::clients::{Client, Share};
 use stanchion_dispatch::storage::payers::Paying;
 use stanchion_dispatch::ticket::Ticket;
 use stanchion_http::Head;
+use stanchion_requests::static_files::Looking;
+use stanchion_requests::{Account, Requests};
 
 /// How many requests one connection may begin in one go, when they come all at once, before others have their turn.
 const REQUESTS_A_TURN_MAX: u32 = 16;

@@ -8,9 +8,9 @@ use super::pace::intake_pace;
 use super::sending::{Fetched, Sending, Source};
 use super::transport::Written;
 use crate::poller::Poller;
-use crate::requests::Requests;
-use crate::requests::file::Stretch;
 use stanchion_generation::tally::Outcome;
+use stanchion_requests::Requests;
+use stanchion_requests::file::Stretch;
 
 impl Connection {
     /// Sends as much of an answer as there is: mostly all of it, at once.

@@ -9,13 +9,13 @@ use tracing::debug;
 
 use super::connection::{Connection, Phase, Step};
 use super::transport::{Broken, Read};
-use crate::requests::Requests;
-use crate::requests::tls::{TlsService, Turn};
 use stanchion_dispatch::refusal::Refusal;
 use stanchion_dispatch::request::Peer;
 use stanchion_dispatch::storage::disk::Job;
 use stanchion_generation::credentials::HTTP_2;
 use stanchion_generation::tally::Event;
+use stanchion_requests::Requests;
+use stanchion_requests::tls::{TlsService, Turn};
 
 /// How many bytes of a client's handshake the connection takes at a time. It is less than a record, so that there is room
 /// for the bytes behind its last message, which begin a request.

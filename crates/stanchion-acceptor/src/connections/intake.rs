@@ -146,7 +146,7 @@ impl Intake {
 mod tests {
     use super::*;
     use crate::connections::pace::LIMITS;
-    use crate::requests::rig::S;
+    use stanchion_requests::rig::S;
 
     /// The intake of a client for which so many bytes were written, of which the kernel has sent none.
     fn stalled(bytes: usize) -> Intake {

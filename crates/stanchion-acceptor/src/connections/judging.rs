@@ -10,9 +10,9 @@ use super::leaving::{LAST_WORD, LINGER, LINGER_PAUSE};
 use super::pace::{Pace, Slowness};
 use super::session::Session;
 use crate::poller::Poller;
-use crate::requests::Requests;
-use crate::requests::file::FILE_TIMEOUT;
 use stanchion_dispatch::refusal::Refusal;
+use stanchion_requests::Requests;
+use stanchion_requests::file::FILE_TIMEOUT;
 
 /// While the server drains: how long a new connection may take to send its first byte.
 const NEWCOMER: Duration = Duration::from_secs(1);

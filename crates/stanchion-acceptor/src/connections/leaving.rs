@@ -12,7 +12,7 @@ use super::connection::{Connection, Phase, Step};
 use super::pace::intake_pace;
 use super::transport::{Broken, Read};
 use crate::poller::Poller;
-use crate::requests::Requests;
+use stanchion_requests::Requests;
 
 /// How long a client that is still sending gets in all, how long it may pause meanwhile, and how many bytes it may send.
 /// nginx has 30 s, 5 s and no bound (`lingering_time`, `lingering_timeout`).

@@ -48,7 +48,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::poller::{Poller, Ready, Source};
-use super::requests::Requests;
 use connection::Connection;
 pub(crate) use connection::{Audience, Doing, Fate};
 use connection_table::ConnectionTable;
@@ -63,6 +62,7 @@ use stanchion_dispatch::storage::clients::Share;
 use stanchion_dispatch::storage::payers::{Payers, Paying};
 use stanchion_generation::tally::Event;
 use stanchion_http::Head;
+use stanchion_requests::Requests;
 use stanchion_settings::Seconds;
 use transport::Transport;
 use wasters::Wasters;

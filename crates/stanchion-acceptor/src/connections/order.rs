@@ -6,8 +6,8 @@ use stanchion_sys::clock::monotonic_us;
 use super::Connections;
 use super::transport::TIMED_BYTES;
 use crate::poller::{Poller, Ready};
-use crate::requests::Requests;
 use stanchion_dispatch::storage::woken::CLIENT_BYTES_MAX;
+use stanchion_requests::Requests;
 
 /// How many connections that have used up their turn go on in one turn of the loop, at most.
 const BEHIND_MAX: usize = 16;

@@ -11,8 +11,8 @@ use super::intake::CutOff;
 use super::pace::Pace;
 use super::{Audience, Connections, after};
 use crate::poller::Poller;
-use crate::requests::Requests;
 use stanchion_dispatch::storage::clients::Client;
+use stanchion_requests::Requests;
 
 /// How many of the clients that have most the status names.
 const NAMED_MAX: usize = 5;

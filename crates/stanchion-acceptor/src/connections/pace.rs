@@ -186,7 +186,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::requests::rig::S;
+    use stanchion_requests::rig::S;
 
     /// A body that comes in pieces: after so many seconds, so many bytes.
     fn came(pieces: &[(u64, usize)]) -> Pace {

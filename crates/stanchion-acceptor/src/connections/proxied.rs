@@ -6,9 +6,9 @@ use stanchion_http::{Head, PROXY_HEADER_BYTES_MAX, ProxyHeader, ProxyStart, prox
 
 use super::connection::{Connection, Step};
 use super::transport::Read;
-use crate::requests::Requests;
 use stanchion_dispatch::refusal::Refusal;
 use stanchion_dispatch::storage::connection_shares::Claim;
+use stanchion_requests::Requests;
 
 impl Connection {
     /// Reads the header and nothing behind it, which the next phase reads. Until the header is whole, it stays in the socket

@@ -9,10 +9,10 @@ use super::form::HeadForm;
 use super::pace::{Pace, body_pace, doze_us};
 use super::transport::{DRIPPED_BYTES, Read};
 use super::upload::Early;
-use crate::requests::body::{Sink, SinkState};
-use crate::requests::{Account, Requests};
 use stanchion_dispatch::refusal::Refusal;
 use stanchion_dispatch::request::Body;
+use stanchion_requests::body::{Sink, SinkState};
+use stanchion_requests::{Account, Requests};
 
 /// The rules for heads of operators' requests.
 const OPERATORS_RULES: HeadRules = HeadRules {

@@ -10,14 +10,14 @@ use stanchion_sys::outgoing::BEFORE_MAX;
 
 use super::compressing::{Compressing, Unsent};
 use super::transport::{Transport, Written};
-use crate::requests::file::FileBody;
-use crate::requests::spooler::Spooler;
-use crate::requests::{Account, Requests};
 use stanchion_dispatch::collect::Fetchable;
 use stanchion_dispatch::outflow::{Next, Outflow, StreamEnd};
 use stanchion_dispatch::storage::memory::Piece;
 use stanchion_dispatch::ticket::Ticket;
 use stanchion_generation::tally::Outcome;
+use stanchion_requests::file::FileBody;
+use stanchion_requests::spooler::Spooler;
+use stanchion_requests::{Account, Requests};
 
 /// How many pieces one call writes.
 const PIECES_MAX: usize = 16;

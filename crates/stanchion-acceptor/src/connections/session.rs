@@ -16,7 +16,6 @@ use super::pace::body_pace;
 use super::pings::{Due, Pings, Seen};
 use super::transport::{Transport, Written};
 use super::unfinished::Unfinished;
-use crate::requests::{Account, Requests};
 use stanchion_dispatch::collect::SWITCHING;
 use stanchion_dispatch::outflow::{Next, StreamEnd};
 use stanchion_dispatch::sessions::SessionFacts;
@@ -24,6 +23,7 @@ use stanchion_dispatch::storage::memory::Held;
 use stanchion_dispatch::ticket::Ticket;
 use stanchion_generation::tally::{self, CloseCode};
 use stanchion_record::{Form, MESSAGE_HEAD_BYTES, restart};
+use stanchion_requests::{Account, Requests};
 
 /// How long a client may take for its part of the closing handshake.
 const CLOSING: Duration = Duration::from_secs(10);

@@ -5,11 +5,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::{Audience, Connections, Newcomer};
-use crate::lifecycle::Lifecycle;
 use crate::poller::{Poller, Source};
-use crate::requests::Requests;
 use stanchion_dispatch::request::Peer;
 use stanchion_dispatch::storage::payers::Payers;
+use stanchion_requests::Requests;
+use stanchion_requests::lifecycle::Lifecycle;
 
 /// Turns of the loop that any test takes at most.
 pub(super) const TURNS_MAX: usize = 2_000;

@@ -14,9 +14,9 @@ use super::ledger::Ledger;
 use super::stream::Stream;
 use super::transport::Transport;
 use crate::poller::{Poller, Source};
-use crate::requests::Requests;
 use stanchion_dispatch::request::Peer;
 use stanchion_generation::tally::Event;
+use stanchion_requests::Requests;
 
 impl Connections {
     /// Makes connections of the streams that this connection has brought.

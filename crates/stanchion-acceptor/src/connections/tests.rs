@@ -14,10 +14,10 @@ use std::time::Duration;
 use super::connection::Phase;
 use super::stage::{Stage, TURNS_MAX};
 use super::*;
-use crate::requests::rig::{S, answer, requests, undated};
 use stanchion_dispatch::rig::peer;
 use stanchion_dispatch::ticket::{Start, Ticket};
 use stanchion_generation::tally::Outcome;
+use stanchion_requests::rig::{S, answer, requests, undated};
 
 impl Stage {
     fn new(settings: &str) -> Self {

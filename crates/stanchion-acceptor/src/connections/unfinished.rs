@@ -55,7 +55,7 @@ impl Unfinished {
 mod tests {
     use super::*;
     use crate::connections::pace::LIMITS;
-    use crate::requests::rig::S;
+    use stanchion_requests::rig::S;
 
     /// A message of which so many bytes have come, at these seconds.
     fn came(pieces: &[(u64, usize)]) -> Unfinished {

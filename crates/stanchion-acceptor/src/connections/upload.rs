@@ -11,11 +11,11 @@ use super::connection::{Connection, Phase, Step, Waiting};
 use super::pace::Pace;
 use super::reading::ReadingBody;
 use super::transport::Read;
-use crate::requests::Requests;
-use crate::requests::body::Sink;
 use stanchion_dispatch::refusal::Refusal;
 use stanchion_dispatch::ticket::{Answer, Ticket};
 use stanchion_dispatch::uploads::Room;
+use stanchion_requests::Requests;
+use stanchion_requests::body::Sink;
 use stanchion_settings::Settings;
 
 /// A request joins the line with so many bytes of its body,

@@ -15,10 +15,10 @@ use tracing::{debug, warn};
 
 use super::accept_thread::AcceptThread;
 use crate::connections::{Audience, after};
-use crate::lifecycle::Lifecycle;
 use crate::poller::{Poller, Source};
 use stanchion_dispatch::PortNumber;
 use stanchion_dispatch::request::Peer;
+use stanchion_requests::lifecycle::Lifecycle;
 use stanchion_settings::{Protocol, Settings};
 
 /// How long handshakes under way have to complete after the acceptor closed a door: more than a round trip in most networks

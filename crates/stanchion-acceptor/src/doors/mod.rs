@@ -14,9 +14,7 @@ use stanchion_sys::listener::Listener;
 use tracing::{debug, error, info};
 
 use super::connections::{Audience, Connections, Newcomer, after};
-use super::lifecycle::Lifecycle;
 use super::poller::{Poller, Source};
-use super::requests::Requests;
 pub(crate) use accept_thread::{AcceptThread, tell_of_promptness};
 pub(crate) use door::Closing;
 use door::{Accepted, Door};
@@ -25,6 +23,8 @@ use stanchion_dispatch::PortNumber;
 use stanchion_dispatch::storage::connection_shares::Claim;
 use stanchion_dispatch::storage::shortage::Shortage;
 use stanchion_generation::tally::Event;
+use stanchion_requests::Requests;
+use stanchion_requests::lifecycle::Lifecycle;
 use stanchion_settings::Settings;
 
 /// How many connections a door accepts in one turn of the loop; the others wait in the kernel's queue meanwhile.

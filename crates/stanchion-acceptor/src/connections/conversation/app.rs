@@ -4,10 +4,10 @@ use stanchion_exchange::{Ending, SeatSide, Taken, Tenant};
 use stanchion_websocket::{Form, Kind};
 
 use super::script::{AppAct, Promise};
-use crate::requests::Requests;
 use stanchion_generation::common::Common;
 use stanchion_generation::messages::WorkerRef;
 use stanchion_record::{AnswerHead, Close, Content, close_record, message_head, piece_prefix};
+use stanchion_requests::Requests;
 
 const PID: i32 = 1;
 /// The bodies of this app consist of this byte, and no answer's head begins with it.

@@ -14,13 +14,13 @@ use std::os::unix::net::UnixStream;
 use stanchion_sys::charge::{self, Payer};
 
 use super::stage::{Stage, TURNS_MAX};
-use crate::lifecycle::Lifecycle;
 use app::ScriptedApp;
 use client::ScriptedClient;
 use script::{CLIENTS, Happening, Opening, Script};
 use settings::PAYERS_MAX;
 use stanchion_dispatch::storage::disk::Disk;
 use stanchion_generation::tally::{Counts, Outcome};
+use stanchion_requests::lifecycle::Lifecycle;
 
 /// How many connections the clients of a script open at most.
 const CONNECTIONS_MAX: usize = 8;

@@ -5,14 +5,14 @@ use std::cell::OnceCell;
 use std::rc::Rc;
 
 use super::script::{Opening, Way};
-use crate::requests::Requests;
-use crate::requests::rig::{common_of_seats, requests_of};
-use crate::requests::tls::TlsService;
 use stanchion_dispatch::request::Peer;
 use stanchion_dispatch::rig::peer;
 use stanchion_dispatch::storage::disk::Disk;
 use stanchion_dispatch::storage::payers::Payers;
 use stanchion_generation::common::Common;
+use stanchion_requests::Requests;
+use stanchion_requests::rig::{common_of_seats, requests_of};
+use stanchion_requests::tls::TlsService;
 
 /// How many requests run at once, and how many sessions beside them.
 const SEATS: usize = 3;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::connections::judging::after;
-use crate::requests::rig::S;
 use stanchion_dispatch::storage::disk::{FOREIGN_THREADS_MAX, FileSystem};
+use stanchion_requests::rig::S;
 
 /// Deadlines that are all different.
 const SETTINGS: &str = r#"{"header_timeout": 10, "body_timeout": 20, "keepalive": 5, "write_timeout": 40,
@@ -181,7 +181,7 @@ fn who_is_seen_out_may_pause_and_take_so_long_in_all() {
 #[test]
 fn while_the_server_leaves_newcomers_have_a_second_and_idlers_none() {
     let mut stage = Stage::new(SETTINGS);
-    stage.requests.lifecycle = crate::lifecycle::Lifecycle::Draining;
+    stage.requests.lifecycle = stanchion_requests::lifecycle::Lifecycle::Draining;
     stage.later(S - 1);
     assert_eq!(stage.doing(), Some(Doing::New));
     stage.later(1);
@@ -190,7 +190,7 @@ fn while_the_server_leaves_newcomers_have_a_second_and_idlers_none() {
     let mut stage = Stage::new(SETTINGS);
     stage.say(GET);
     stage.answer(OK, "x");
-    stage.requests.lifecycle = crate::lifecycle::Lifecycle::Draining;
+    stage.requests.lifecycle = stanchion_requests::lifecycle::Lifecycle::Draining;
     stage.later(0);
     assert_eq!(stage.doing(), None);
     stage.close_books();

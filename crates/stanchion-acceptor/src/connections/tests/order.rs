@@ -3,10 +3,10 @@
 use std::net::Shutdown;
 
 use super::*;
-use crate::lifecycle::Lifecycle;
 use stanchion_dispatch::outflow::{Outflow, StreamEnd};
 use stanchion_dispatch::request::Body;
 use stanchion_http::BodyLength;
+use stanchion_requests::lifecycle::Lifecycle;
 
 #[test]
 fn a_request_that_comes_byte_by_byte_is_one_request() {

@@ -5,11 +5,11 @@ use stanchion_websocket::Came;
 
 use super::fetching::{WORKER, take};
 use super::*;
-use crate::lifecycle::Lifecycle;
 use stanchion_dispatch::collect::SWITCHING;
 use stanchion_dispatch::storage::message_memory::OWN_BYTES;
 use stanchion_dispatch::ticket::Answer;
 use stanchion_record::{AnswerHead, Content, Kind, message_head};
+use stanchion_requests::lifecycle::Lifecycle;
 
 const SETTINGS: &str = r#"{"interface": "asgi", "ws_ping_interval": 100, "ws_ping_timeout": 20, "body_timeout": 60,
     "session_grace": 0}"#;

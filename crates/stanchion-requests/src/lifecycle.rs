@@ -2,7 +2,7 @@
 
 /// How the acceptor treats connected clients, and those that connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Lifecycle {
+pub enum Lifecycle {
     /// The acceptor accepts no connection yet.
     Starting,
     /// The acceptor accepts operators; clients wait in the kernel's queue.
@@ -21,16 +21,17 @@ pub(crate) enum Lifecycle {
 
 impl Lifecycle {
     /// Whether connections end with their present request or the next one.
-    pub(crate) fn is_leaving(self) -> bool {
+    pub fn is_leaving(self) -> bool {
         self >= Self::Retiring
     }
 
     /// Whether idle connections close, because no acceptor will be there for their next request.
-    pub(crate) fn is_closing(self) -> bool {
+    pub fn is_closing(self) -> bool {
         self >= Self::Draining
     }
 
-    pub(crate) fn is_refusing(self) -> bool {
+    /// Whether requests that no worker has are refused.
+    pub fn is_refusing(self) -> bool {
         matches!(self, Self::Refusing | Self::TurningAway)
     }
 }

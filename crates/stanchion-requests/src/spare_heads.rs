@@ -13,11 +13,11 @@ const HEAD_BYTES_MAX: usize = 32 << 10;
 
 /// Heads of requests that are over.
 #[derive(Default)]
-pub(crate) struct SpareHeads(Vec<Head>);
+pub struct SpareHeads(Vec<Head>);
 
 impl SpareHeads {
     /// An empty head, with the memory of one before it if there is any.
-    pub(crate) fn take(&mut self) -> Head {
+    pub fn take(&mut self) -> Head {
         let mut head = self.0.pop().unwrap_or_default();
         let (bytes, fields) = head.buffers();
         charge::take_over(bytes);
@@ -27,7 +27,7 @@ impl SpareHeads {
 
     /// Keeps the head of a request that is over, so that its memory serves the next one, unless something else still
     /// has the ticket.
-    pub(crate) fn keep(&mut self, ticket: Rc<Ticket>) {
+    pub fn keep(&mut self, ticket: Rc<Ticket>) {
         if let Ok(ticket) = Rc::try_unwrap(ticket)
             && self.0.len() < HEADS_MAX
             && ticket.request.head.bytes().len() <= HEAD_BYTES_MAX

@@ -14,7 +14,7 @@ use stanchion_generation::tally::Event;
 
 impl Requests {
     /// Leaves a note for each connection for which a helper thread has something. To be called once per turn of the loop.
-    pub(crate) fn hear_threads(&self) {
+    pub fn hear_threads(&self) {
         self.disk.done(&self.woken);
         if let Some(tls) = &self.tls {
             tls.done();
@@ -25,7 +25,7 @@ impl Requests {
     }
 
     /// Goes on with a body that is being kept.
-    pub(crate) fn advance(&mut self, sink: &mut Sink) -> SinkState {
+    pub fn advance(&mut self, sink: &mut Sink) -> SinkState {
         let means = Means {
             disk: &self.disk,
             spool: &self.spool,
@@ -41,14 +41,14 @@ impl Requests {
     }
 
     /// Sends answers to slow clients to files, if workers wait for these clients.
-    pub(crate) fn spool_for_slow_clients(&mut self) {
+    pub fn spool_for_slow_clients(&mut self) {
         for ticket in self.dispatch.slow_clients(self.now_us) {
             ticket.pour(Outflow::spool);
         }
     }
 
     /// Goes on with an answer that goes to a file; true if something came of it for the client.
-    pub(crate) fn spool(&mut self, spooler: &mut Spooler, ticket: &Ticket) -> bool {
+    pub fn spool(&mut self, spooler: &mut Spooler, ticket: &Ticket) -> bool {
         let believed = &*Rc::clone(&self.believed);
         let request = &ticket.request;
         let owner = || request.peer.client(&request.head, believed);

@@ -15,7 +15,7 @@ use stanchion_dispatch::ticket::Section;
 
 /// How long a look for a file, or the reading of a stretch of it, may take. A file system that works is faster, also one of
 /// a network.
-pub(crate) const FILE_TIMEOUT: Duration = Duration::from_secs(30);
+pub const FILE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The acceptor looks for so much of a file in the page cache, and sends it, at a time.
 const STRETCH_BYTES: u64 = 512 << 10;
@@ -28,7 +28,7 @@ const FOREIGN_STRETCH_BYTES: u64 = 128 << 10;
 const PROBE_BYTES: usize = 32 << 10;
 
 /// The part of a file that is still to be sent.
-pub(crate) struct FileBody {
+pub struct FileBody {
     file: OpenFile,
     offset: u64,
     left: u64,
@@ -44,10 +44,14 @@ pub(crate) struct FileBody {
 }
 
 /// The next part of a file that can be sent at once.
-pub(crate) enum Stretch<'f> {
+pub enum Stretch<'f> {
+    /// Bytes of the file.
     Bytes {
+        /// The file.
         file: &'f File,
+        /// Where in the file they begin.
         offset: u64,
+        /// How many there are.
         len: usize,
     },
     /// Bytes that are in memory: text between parts of the file, or what a helper thread has read of a foreign one. To
@@ -55,13 +59,15 @@ pub(crate) enum Stretch<'f> {
     Text(Bytes),
     /// A helper thread fetches the next part.
     Waits,
+    /// The client has got all of the body.
     Over,
     /// The file cannot be read, and the answer is not whole.
     Broken,
 }
 
 impl FileBody {
-    pub(crate) fn new(file: OpenFile, mut sections: Vec<Section>) -> Self {
+    /// The body that these sections of a file are.
+    pub fn new(file: OpenFile, mut sections: Vec<Section>) -> Self {
         sections.retain(|section| section.len() > 0);
         Self {
             file,
@@ -75,17 +81,17 @@ impl FileBody {
     }
 
     /// Whether nothing is left to be sent.
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.left == 0 && self.behind.is_empty()
     }
 
     /// Since when the answer waits for a helper thread, if it does.
-    pub(crate) fn waits_since_us(&self) -> Option<u64> {
+    pub fn waits_since_us(&self) -> Option<u64> {
         self.warming.as_ref().map(|_| self.asked_us)
     }
 
     /// The next part that can be sent now.
-    pub(crate) fn next(&mut self, disk: &Disk, connection: u32, now_us: u64) -> Stretch<'_> {
+    pub fn next(&mut self, disk: &Disk, connection: u32, now_us: u64) -> Stretch<'_> {
         while self.left == 0 {
             match self.behind.pop_front() {
                 None => return Stretch::Over,
@@ -151,14 +157,14 @@ impl FileBody {
     }
 
     /// Notes that so many bytes were sent.
-    pub(crate) fn sent(&mut self, bytes: usize) {
+    pub fn sent(&mut self, bytes: usize) {
         self.offset += bytes as u64;
         self.left -= bytes as u64;
     }
 }
 
 /// Appends all sections to `out`, if the page cache has them at once; else `out` stays as it was.
-pub(crate) fn put_cached(out: &mut Vec<u8>, file: &File, sections: &[Section]) -> bool {
+pub fn put_cached(out: &mut Vec<u8>, file: &File, sections: &[Section]) -> bool {
     let before = out.len();
     for section in sections {
         match section {

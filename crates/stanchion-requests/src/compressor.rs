@@ -32,10 +32,10 @@ const BODIES_MAX: usize = 64;
 /// others.
 const BODIES_MAX_EACH: usize = BODIES_MAX / 4;
 /// So much of a body is compressed at a time, or somewhat more.
-pub(crate) const PIECE_BYTES: usize = 128 << 10;
+pub const PIECE_BYTES: usize = 128 << 10;
 
 /// Compresses bodies.
-pub(crate) struct Compressor {
+pub struct Compressor {
     rules: CompressRules,
     threads: Disk,
     /// Each encoder has a clone of this,
@@ -46,7 +46,7 @@ pub(crate) struct Compressor {
 }
 
 /// The encoder of one body, with its place among those that there may be.
-pub(crate) struct BodyEncoder {
+pub struct BodyEncoder {
     coding: Coding,
     /// `None` until the first bytes have come. Helper threads allocate and free its memory.
     encoder: Option<Encoder>,
@@ -58,17 +58,19 @@ pub(crate) struct BodyEncoder {
 }
 
 /// A part of a body, compressed.
-pub(crate) struct Compressed {
+pub struct Compressed {
+    /// The compressed bytes.
     pub bytes: Vec<u8>,
     /// The encoder for the next part, if this was not the last one. It has its place in any case until the connection
     /// has taken this, so that there are never more jobs than places.
     pub encoder: BodyEncoder,
+    /// This was the last part.
     pub is_over: bool,
 }
 
 /// How an answer goes to the client.
 #[derive(Default)]
-pub(crate) struct Plan {
+pub struct Plan {
     /// Its head, in wire form, if it is not the app's.
     pub wire: Option<Vec<u8>>,
     /// The encoder of its body, if the body is compressed.
@@ -96,7 +98,7 @@ impl Compressor {
     }
 
     /// Rings when something is compressed; to be watched edge-triggered.
-    pub(crate) fn bell(&self) -> &EventFd {
+    pub fn bell(&self) -> &EventFd {
         self.threads.bell()
     }
 
@@ -143,7 +145,7 @@ impl Compressor {
     }
 
     /// Has a thread compress the next part of a connection's answer.
-    pub(crate) fn compress(
+    pub fn compress(
         &self,
         connection: u32,
         mut encoder: BodyEncoder,
@@ -169,7 +171,7 @@ impl Compressor {
 
     /// Frees an encoder, as no client wants the rest of its body. A thread does it: it takes a while, and some encoders
     /// do their last work then.
-    pub(crate) fn discard(&self, encoder: BodyEncoder) {
+    pub fn discard(&self, encoder: BodyEncoder) {
         self.threads.discard(FileSystem::Own, encoder);
     }
 }
@@ -197,7 +199,7 @@ impl BodyEncoder {
 
 impl Requests {
     /// Decides how an answer of the app goes to the client. Its body has `whole` bytes if all of it is at hand.
-    pub(crate) fn plan(
+    pub fn plan(
         &self,
         ticket: &Ticket,
         wire: &[u8],

@@ -4,14 +4,14 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use stanchion_exchange::{Exchange, Geometry};
-#[cfg(test)]
+#[cfg(any(test, feature = "rig"))]
 use stanchion_http::check;
 use stanchion_sys::channel::Channel;
 use stanchion_sys::memory::AppendFile;
 use stanchion_sys::process;
 
-use super::Requests;
-#[cfg(test)]
+use crate::Requests;
+#[cfg(any(test, feature = "rig"))]
 use stanchion_dispatch::ticket::{Answer, AppAnswer, Start};
 use stanchion_generation::common::{Common, Files};
 use stanchion_generation::credentials::KeyFiles;
@@ -23,20 +23,20 @@ use stanchion_record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, respo
 use stanchion_settings::Settings;
 
 /// A second, in microseconds.
-pub(crate) const S: u64 = 1_000_000;
+pub const S: u64 = 1_000_000;
 
 /// The bytes of a slot for bodies that are still coming, under event loops.
 const INFLOW_BYTES: usize = 64 << 10;
 
 /// The shared state of a house (a generation) with these settings. It stays until the tests end, as in a server it
 /// stays until the process ends.
-#[cfg(test)]
-pub(crate) fn common(settings: &str) -> &'static Common {
+#[cfg(any(test, feature = "rig"))]
+pub fn common(settings: &str) -> &'static Common {
     common_of_seats(settings, 1, 0)
 }
 
 /// The same for a house whose worker has so many seats, and slots for so many sessions besides.
-pub(crate) fn common_of_seats(settings: &str, seats: usize, sessions: usize) -> &'static Common {
+pub fn common_of_seats(settings: &str, seats: usize, sessions: usize) -> &'static Common {
     let settings = Settings::from_json(settings).expect("settings");
     let event_loops = settings.is_event_loop();
     let exchange = Exchange::create(Geometry {
@@ -83,20 +83,20 @@ pub(crate) fn common_of_seats(settings: &str, seats: usize, sessions: usize) -> 
 }
 
 /// The requests of such a house, a second after the clock began. No master reads its messages.
-#[cfg(test)]
-pub(crate) fn requests(settings: &str) -> Requests {
+#[cfg(any(test, feature = "rig"))]
+pub fn requests(settings: &str) -> Requests {
     requests_of(common(settings))
 }
 
 /// The same for a house that exists already.
-pub(crate) fn requests_of(common: &'static Common) -> Requests {
+pub fn requests_of(common: &'static Common) -> Requests {
     let (ours, _) = Channel::pair().expect("a channel");
     Requests::new(common, &Rc::new(ours), S).expect("what requests need")
 }
 
 impl Requests {
     /// Memory that is counted as in use for requests: of bodies, of answers and of messages.
-    pub(crate) fn counted_bytes(&self) -> [usize; 3] {
+    pub fn counted_bytes(&self) -> [usize; 3] {
         let messages = &self.messages;
         [
             self.body_memory.bytes(),
@@ -107,8 +107,8 @@ impl Requests {
 }
 
 /// The app's answer: a head in wire form, and the body as far as it is there.
-#[cfg(test)]
-pub(crate) fn answer(head: &str, body: &[u8], is_head: bool, start: Start) -> Answer {
+#[cfg(any(test, feature = "rig"))]
+pub fn answer(head: &str, body: &[u8], is_head: bool, start: Start) -> Answer {
     let facts = check(head.as_bytes(), is_head).expect("an answer's head");
     Answer::App(AppAnswer {
         bytes: [head.as_bytes(), body].concat(),
@@ -120,8 +120,8 @@ pub(crate) fn answer(head: &str, body: &[u8], is_head: bool, start: Start) -> An
 }
 
 /// The bytes that were sent, without the `Date` field.
-#[cfg(test)]
-pub(crate) fn undated(sent: &[u8]) -> String {
+#[cfg(any(test, feature = "rig"))]
+pub fn undated(sent: &[u8]) -> String {
     let text = String::from_utf8_lossy(sent);
     let lines = text.split_inclusive('\n');
     lines.filter(|line| !line.starts_with("Date: ")).collect()

@@ -32,7 +32,7 @@ const TURNS_MAX_EACH: u64 = 64;
 const WOKEN_AT_ONCE: usize = 8;
 
 /// The service for TLS connections.
-pub(crate) struct TlsService {
+pub struct TlsService {
     config: Config,
     threads: Disk,
     turns: Rc<Turns>,
@@ -77,17 +77,14 @@ impl Waiting {
 }
 
 /// A client's turn at the threads, until this is dropped.
-pub(crate) struct Turn {
+pub struct Turn {
     share: Option<Share>,
     turns: Rc<Turns>,
 }
 
 impl TlsService {
-    pub(crate) fn new(
-        config: Config,
-        connections_max: usize,
-        woken: &Rc<Woken>,
-    ) -> io::Result<Self> {
+    /// Starts the threads that compute for handshakes of so many connections.
+    pub fn new(config: Config, connections_max: usize, woken: &Rc<Woken>) -> io::Result<Self> {
         let cores = available_parallelism().map_or(THREADS_MIN, usize::from);
         let crew = Crew {
             name: "stanchion-tls",
@@ -114,7 +111,7 @@ impl TlsService {
     }
 
     /// Rings when handshakes are computed; to be watched edge-triggered.
-    pub(crate) fn bell(&self) -> &EventFd {
+    pub fn bell(&self) -> &EventFd {
         self.threads.bell()
     }
 
@@ -124,13 +121,13 @@ impl TlsService {
     }
 
     /// Begins TLS on a new connection.
-    pub(crate) fn begin(&self) -> io::Result<Tls> {
+    pub fn begin(&self) -> io::Result<Tls> {
         Tls::new(&self.config)
     }
 
     /// Takes a turn for the client at this address; without an address the client has no limit. If there is no turn,
     /// the connection is woken when there may be one.
-    pub(crate) fn turn(&self, ip: Option<IpAddr>, connection: u32) -> Option<Turn> {
+    pub fn turn(&self, ip: Option<IpAddr>, connection: u32) -> Option<Turn> {
         let turns = &self.turns;
         let share = ip.map(|ip| turns.shares.take(Client::at(ip), 1, TURNS_MAX_EACH));
         let Ok(share) = share.transpose() else {
@@ -147,7 +144,7 @@ impl TlsService {
     }
 
     /// Has a thread do the work.
-    pub(crate) fn compute<T: Send + 'static>(
+    pub fn compute<T: Send + 'static>(
         &self,
         connection: u32,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -179,7 +176,7 @@ impl Drop for Turn {
 
 impl Requests {
     /// Logs and counts a client that did not do its part of a handshake.
-    pub(crate) fn handshake_failed(&self, why: &dyn Display, address: &str) {
+    pub fn handshake_failed(&self, why: &dyn Display, address: &str) {
         self.common.tally.happened(Event::HandshakeFailed);
         debug!("a client's fault: no TLS with {address:?}: {why}");
     }

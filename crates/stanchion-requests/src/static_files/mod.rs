@@ -67,7 +67,7 @@ pub(crate) struct Wanted {
 
 /// A file that was asked for.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub struct Opened {
     file: File,
     attributes: Attributes,
     wanted: Wanted,
@@ -119,7 +119,7 @@ pub(crate) enum Look {
 }
 
 /// A look for a file by a helper thread.
-pub(crate) type Looking = Job<Option<Opened>>;
+pub type Looking = Job<Option<Opened>>;
 
 impl Mount {
     /// Opens a directory. Errors name it.
@@ -229,7 +229,7 @@ impl Requests {
     }
 
     /// Answers a request if a helper thread has found its file by now. Gives whether the thread still looks.
-    pub(crate) fn look_again(&mut self, ticket: &Rc<Ticket>, looking: &mut Looking) -> bool {
+    pub fn look_again(&mut self, ticket: &Rc<Ticket>, looking: &mut Looking) -> bool {
         let found = looking.take();
         let still = found.is_none();
         if let Some(found) = found {
@@ -240,7 +240,7 @@ impl Requests {
 
     /// Gives up a look for a file that has taken as long as it may. The helper thread goes on with it, but no
     /// connection waits for that.
-    pub(crate) fn give_up_looking(&mut self, ticket: &Rc<Ticket>) {
+    pub fn give_up_looking(&mut self, ticket: &Rc<Ticket>) {
         let limit_s = FILE_TIMEOUT.as_secs();
         let why = format!("its file system has not answered for {limit_s} s");
         self.found(ticket, Err(io::Error::new(io::ErrorKind::TimedOut, why)));

@@ -1,23 +1,31 @@
-//! Connections ask [`Requests`] for all that a request needs, from its head to the last byte of its answer.
+//! Requests on their way in, and answers on their way out. A connection asks [`Requests`] for all that a request needs, from
+//! its head to the last byte of its answer: the client that a proxy names, the body in memory or in a file, the place in the
+//! line, the head of the answer, files of the operator and of the app, compression, and the record for observers.
+//!
+//! This crate does not know how bytes come and go: it may not name a socket of a client, frames, or deadlines of
+//! connections. It waits for nothing. Threads of the disk and of the compressor do what would keep the loop waiting.
 
-pub(crate) mod body;
-pub(crate) mod compressor;
-pub(crate) mod file;
+#![forbid(unsafe_code)]
+
+mod account;
+pub mod body;
+pub mod compressor;
+pub mod file;
 mod handshake;
-pub(crate) mod head;
-pub(crate) mod host;
-pub(crate) mod probe;
+pub mod head;
+pub mod host;
+pub mod lifecycle;
+pub mod probe;
 mod redirect;
-#[cfg(any(test, fuzzing))]
-pub(crate) mod rig;
+#[cfg(any(test, fuzzing, feature = "rig"))]
+pub mod rig;
 mod spare_heads;
-pub(crate) mod spooler;
-pub(crate) mod static_files;
+pub mod spooler;
+pub mod static_files;
 mod storing;
-pub(crate) mod tls;
+pub mod tls;
 mod tls_facts;
 
-use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 
@@ -27,11 +35,12 @@ use stanchion_http::{
 use stanchion_sys::channel::Channel;
 use stanchion_sys::charge;
 
-use super::lifecycle::Lifecycle;
+pub use account::Account;
 use body::Sink;
 use compressor::Compressor;
 use handshake::handshaken;
 use head::Date;
+use lifecycle::Lifecycle;
 use probe::{Load, Verdict};
 use spare_heads::SpareHeads;
 use stanchion_dispatch::Dispatch;
@@ -51,7 +60,7 @@ use stanchion_dispatch::storage::spool::Spool;
 use stanchion_dispatch::storage::woken::{Later, Woken};
 use stanchion_dispatch::ticket::{Answer, Ticket};
 use stanchion_generation::common::Common;
-use stanchion_generation::tally::{Event, Outcome, Tally};
+use stanchion_generation::tally::{Event, Outcome};
 use stanchion_log::LogChannels;
 use stanchion_observers::{Observers, Repeats};
 use stanchion_record::REQUEST_HEAD_BYTES_MAX;
@@ -71,24 +80,33 @@ const CLIENT_GONE: u16 = 499;
 const NAME_CHARS_MAX: usize = 64;
 
 /// All that requests need.
-pub(crate) struct Requests {
+pub struct Requests {
+    /// The state that the processes of a generation share.
     pub common: &'static Common,
+    /// The line, and the seats.
     pub dispatch: Dispatch,
+    /// The observers that the settings ask for.
     pub observers: Observers,
     /// Refusals that the log need not show one by one.
     pub repeats: Repeats,
+    /// The threads that wait for files.
     pub disk: Disk,
+    /// The files of bodies that are too large for memory.
     pub spool: Rc<Spool>,
+    /// The limits of bodies that clients have not taken.
     pub answers: Rc<Limits>,
+    /// Clients' connections that the loop has to drive.
     pub woken: Rc<Woken>,
     /// The same for operators' connections.
     pub operators_woken: Woken,
     /// Connections whose bodies have begun to come.
     pub later: Later,
+    /// How far the acceptor is in its life.
     pub lifecycle: Lifecycle,
     /// A new client waits for a place: answers then say that the connection closes, so that clients who never idle for long share the places with
     /// clients that have none.
     pub is_pressed: bool,
+    /// Bodies that the spool has no room for.
     pub unspooled: Shortage,
     /// How many connections each client has.
     pub connection_shares: ConnectionShares,
@@ -98,10 +116,12 @@ pub(crate) struct Requests {
     pub https_port: Option<u16>,
     /// The compressor of answers, if the settings have any compressed.
     pub compressor: Option<Rc<Compressor>>,
+    /// Files that cannot be read.
     pub unread: Shortage,
     static_files: StaticFiles,
     /// The disk has failed since [`Self::take_disk_trouble`] was last called.
     has_disk_trouble: bool,
+    /// The rules for heads.
     pub head_rules: HeadRules,
     field_rules: FieldRules,
     scheme_fields: SchemeFields,
@@ -109,20 +129,19 @@ pub(crate) struct Requests {
     /// When this turn began.
     pub now_us: u64,
     body_memory: Rc<Memory>,
+    /// The memory of messages of sessions.
     pub messages: MessageMemory,
     request_ids: Option<RequestIds>,
     date: Date,
     scratch: Vec<u8>,
     out: Vec<u8>,
+    /// Heads that were read, for the next ones.
     pub heads: SpareHeads,
 }
 
 impl Requests {
-    pub(crate) fn new(
-        common: &'static Common,
-        master: &Rc<Channel>,
-        now_us: u64,
-    ) -> io::Result<Self> {
+    /// Opens all that requests need. The dispatch reports to the master on this channel.
+    pub fn new(common: &'static Common, master: &Rc<Channel>, now_us: u64) -> io::Result<Self> {
         let settings = &common.settings;
         let scribe = common.log_channels.as_ref();
         let scribe = scribe.map(LogChannels::writer_of_accesses);
@@ -175,7 +194,7 @@ impl Requests {
     }
 
     /// Lends the buffer into which connections read first. A connection may take the buffer away to keep what is in it.
-    pub(crate) fn with_scratch<T>(&mut self, act: impl FnOnce(&mut Vec<u8>, &mut Self) -> T) -> T {
+    pub fn with_scratch<T>(&mut self, act: impl FnOnce(&mut Vec<u8>, &mut Self) -> T) -> T {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         if scratch.capacity() < SCRATCH_BYTES {
@@ -189,20 +208,21 @@ impl Requests {
     }
 
     /// Hands the requests that are over to the observers. To be called once a turn.
-    pub(crate) fn tell_observers(&mut self) {
+    pub fn tell_observers(&mut self) {
         let heads = &mut self.heads;
         self.observers.tell(|ticket| heads.keep(ticket));
     }
 
     /// The buffer in which answers are put together.
-    pub(crate) fn take_out(&mut self) -> Vec<u8> {
+    pub fn take_out(&mut self) -> Vec<u8> {
         let mut out = std::mem::take(&mut self.out);
         out.clear();
         charge::take_over(&mut out);
         out
     }
 
-    pub(crate) fn give_out(&mut self, mut out: Vec<u8>) {
+    /// Keeps a buffer from [`Self::take_out`] for the next answer, unless it is large.
+    pub fn give_out(&mut self, mut out: Vec<u8>) {
         if out.capacity() <= SPARE_BYTES_MAX {
             charge::give_back(&mut out);
             self.out = out;
@@ -210,33 +230,29 @@ impl Requests {
     }
 
     /// Keeps the memory of an answer that has been sent, for the next one.
-    pub(crate) fn recycle(&mut self, bytes: Vec<u8>) {
+    pub fn recycle(&mut self, bytes: Vec<u8>) {
         self.dispatch.recycle(bytes);
     }
 
     /// Counts a request that has begun to arrive.
-    pub(crate) fn arrives(&self) -> Account {
-        self.common.tally.arrived();
-        Account {
-            tally: &self.common.tally,
-            closed: Cell::new(None),
-        }
+    pub fn arrives(&self) -> Account {
+        Account::open(&self.common.tally)
     }
 
     /// The proxies that the server believes about their clients.
-    pub(crate) fn believed(&self) -> &Believed {
+    pub fn believed(&self) -> &Believed {
         &self.believed
     }
 
     /// Makes the sink for a body that is about to come.
-    pub(crate) fn sink(&self, peer: &Peer, head: &Head, framing: Framing, connection: u32) -> Sink {
+    pub fn sink(&self, peer: &Peer, head: &Head, framing: Framing, connection: u32) -> Sink {
         let owner = peer.client(head, &self.believed);
         Sink::new(&self.body_memory, owner, framing, connection)
     }
 
     /// Puts a request that has arrived into the line, or answers it. If a helper thread has to look for a static file first, gives the look, which
     /// [`Self::look_again`] takes.
-    pub(crate) fn join(
+    pub fn join(
         &mut self,
         head: Head,
         body: Body,
@@ -263,7 +279,7 @@ impl Requests {
     }
 
     /// Refuses a request before all of it was read.
-    pub(crate) fn refused(
+    pub fn refused(
         &mut self,
         refusal: Refusal,
         head: Head,
@@ -342,7 +358,7 @@ impl Requests {
     }
 
     /// Whether the server is ready for new clients, or they are better sent elsewhere.
-    pub(crate) fn verdict_ready(&self) -> Verdict {
+    pub fn verdict_ready(&self) -> Verdict {
         let load = Load {
             waiting: self.dispatch.waiting(),
             oldest_wait_us: self.dispatch.oldest_wait_us(self.now_us),
@@ -352,19 +368,19 @@ impl Requests {
     }
 
     /// Whether connections end with their present requests.
-    pub(crate) fn ends_connections(&self) -> bool {
+    pub fn ends_connections(&self) -> bool {
         self.lifecycle.is_leaving() || self.is_pressed
     }
 
     /// Ends a request whose client has gone before there was an answer.
-    pub(crate) fn client_gone(&mut self, ticket: &Rc<Ticket>, account: &Account) {
+    pub fn client_gone(&mut self, ticket: &Rc<Ticket>, account: &Account) {
         let outcome = self.dispatch.abandon(ticket, self.now_us);
         let outcome = account.close(outcome);
         self.over(ticket, CLIENT_GONE, outcome, Vec::new(), 0);
     }
 
     /// Keeps a request that is over for the observers, if any want it.
-    pub(crate) fn over(
+    pub fn over(
         &mut self,
         ticket: &Rc<Ticket>,
         status: u16,
@@ -390,7 +406,7 @@ impl Requests {
 
     /// Adds the id of the request to a reply of the server, so that a client can name the request when it asks about it. In the app's answers that is
     /// up to the app.
-    pub(crate) fn named(&self, reply: Reply, ticket: &Ticket) -> Reply {
+    pub fn named(&self, reply: Reply, ticket: &Ticket) -> Reply {
         match (&self.request_ids, ticket.request.id()) {
             (Some(ids), Some(id)) => reply.with(ids.header().to_owned(), id),
             _ => reply,
@@ -398,7 +414,7 @@ impl Requests {
     }
 
     /// Logs and counts the refusal of a request whose head was not read.
-    pub(crate) fn refused_unread(&self, refusal: Refusal, address: &str) {
+    pub fn refused_unread(&self, refusal: Refusal, address: &str) {
         self.repeats.refused_unread(refusal, address, self.now_us);
         self.count_unreadable(refusal.outcome());
     }
@@ -412,13 +428,13 @@ impl Requests {
 
     /// Logs and counts a connection that is closed without an answer, since its client has too many. Other connections give the client the reason: to
     /// give it on all of them would take as many places as the client likes.
-    pub(crate) fn turn_out(&self, address: &str) {
+    pub fn turn_out(&self, address: &str) {
         self.repeats.turned_out(address, self.now_us);
         self.count_unreadable(Outcome::TooManyConnections);
     }
 
     /// Logs and counts a client that is cut off.
-    pub(crate) fn cut_off(&self, event: Event, reason: &str, address: &str) {
+    pub fn cut_off(&self, event: Event, reason: &str, address: &str) {
         self.common.tally.happened(event);
         self.repeats.cut_off(event, reason, address, self.now_us);
     }
@@ -438,7 +454,7 @@ impl Requests {
     }
 
     /// Logs a request that was refused.
-    pub(crate) fn log_refusal(&self, ticket: &Ticket, refusal: Refusal) {
+    pub fn log_refusal(&self, ticket: &Ticket, refusal: Refusal) {
         let lane = self.dispatch.lanes.name(ticket.lane.get());
         let detail = self.detail(ticket, refusal);
         self.repeats
@@ -453,7 +469,7 @@ impl Requests {
     }
 
     /// Whether the disk has failed since this was last asked: then the clients that are here come first.
-    pub(crate) fn take_disk_trouble(&mut self) -> bool {
+    pub fn take_disk_trouble(&mut self) -> bool {
         std::mem::take(&mut self.has_disk_trouble)
     }
 }
@@ -470,30 +486,5 @@ fn head_rules(settings: &Settings) -> HeadRules {
         },
         head_bytes: REQUEST_HEAD_BYTES_MAX,
         permits: settings.permits(),
-    }
-}
-
-/// Counts a request once, however it ends.
-pub(crate) struct Account {
-    tally: &'static Tally,
-    closed: Cell<Option<Outcome>>,
-}
-
-impl Account {
-    /// Counts how the request has ended, unless it has ended before. Gives how it ended.
-    pub(crate) fn close(&self, outcome: Outcome) -> Outcome {
-        if let Some(before) = self.closed.get() {
-            return before;
-        }
-        self.closed.set(Some(outcome));
-        self.tally.ended(outcome);
-        outcome
-    }
-}
-
-impl Drop for Account {
-    /// Each end after the body was read closes the account, so this request was given up while it was read.
-    fn drop(&mut self) {
-        self.close(Outcome::AbandonedReading);
     }
 }

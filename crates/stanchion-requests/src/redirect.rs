@@ -21,7 +21,7 @@ const USUAL_PORT: u16 = 443;
 impl Requests {
     /// Whether the server redirects a request of which only the head has come. The body is for the server at https, so
     /// it is neither asked for here nor read.
-    pub(crate) fn sends_on(&self, head: &Head, peer: &Peer) -> bool {
+    pub fn sends_on(&self, head: &Head, peer: &Peer) -> bool {
         if self.https_port.is_none() {
             return false;
         }

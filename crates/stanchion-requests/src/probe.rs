@@ -9,7 +9,7 @@ use stanchion_dispatch::reply::Reply;
 use stanchion_settings::Settings;
 
 /// The answer to a probe.
-pub(crate) struct Verdict(Result<(), String>);
+pub struct Verdict(Result<(), String>);
 
 /// The figures of the line by which the server is ready or not.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Load {
 
 impl Requests {
     /// The refusal of all requests that no worker has, if the server serves them no more.
-    pub(crate) fn refusal(&self) -> Option<Refusal> {
+    pub fn refusal(&self) -> Option<Refusal> {
         match self.lifecycle {
             Lifecycle::Refusing => Some(Refusal::ShuttingDown),
             Lifecycle::TurningAway => Some(Refusal::AppNotStarted),
@@ -34,7 +34,7 @@ impl Requests {
 
 impl Verdict {
     /// The server lives: a client that gets an answer knows that the acceptor's loop goes round.
-    pub(crate) fn live() -> Self {
+    pub fn live() -> Self {
         Self(Ok(()))
     }
 
@@ -70,7 +70,7 @@ impl Verdict {
     }
 
     /// 200, or 503 with the reason.
-    pub(crate) fn reply(self) -> Reply {
+    pub fn reply(self) -> Reply {
         let reply = match self.0 {
             Ok(()) => Reply::text(200, "yes\n"),
             Err(reason) => Reply::text(503, format!("no: {reason}\n")),
@@ -79,7 +79,7 @@ impl Verdict {
     }
 
     /// The reason why it is not ready, if it is not.
-    pub(crate) fn reason(self) -> Option<String> {
+    pub fn reason(self) -> Option<String> {
         self.0.err()
     }
 }

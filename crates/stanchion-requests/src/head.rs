@@ -15,18 +15,20 @@ const MINOR_VERSION_AT: usize = b"HTTP/1.".len();
 
 /// How the client finds the end of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub enum Ending {
     /// The head says so already, or there is no body, or it ends with the connection.
     Told,
     /// So many bytes, which the head does not say yet.
     Length(u64),
+    /// The body goes in chunks.
     Chunked,
 }
 
 /// The fields that the server adds to the head of an answer.
-pub(crate) struct Extras {
+pub struct Extras {
     /// Facts about the head, if the app has written it.
     pub facts: Option<AnswerFacts>,
+    /// How the client finds the end of the body.
     pub ending: Ending,
     /// The connection goes on.
     pub keeps: bool,
@@ -60,7 +62,7 @@ impl Date {
 
 impl Requests {
     /// A copy of the head of an answer, if an observer wants heads; else nothing.
-    pub(crate) fn observed(&self, head: &[u8]) -> Vec<u8> {
+    pub fn observed(&self, head: &[u8]) -> Vec<u8> {
         if self.observers.wants_answer_head() {
             head.to_vec()
         } else {
@@ -70,7 +72,7 @@ impl Requests {
 
     /// The head of the app's answer to a request, behind hints that did not go out before it, and a copy of the head
     /// for the observers.
-    pub(crate) fn compose_answer(
+    pub fn compose_answer(
         &mut self,
         ticket: &Ticket,
         wire: &[u8],
@@ -94,7 +96,7 @@ impl Requests {
     }
 
     /// Puts a head together: the fields of the answer, and those that the server adds.
-    pub(crate) fn compose(&mut self, out: &mut Vec<u8>, head: &[u8], extras: &Extras) {
+    pub fn compose(&mut self, out: &mut Vec<u8>, head: &[u8], extras: &Extras) {
         let start = out.len();
         out.extend_from_slice(head);
         if extras.is_old
@@ -128,7 +130,7 @@ impl Requests {
     }
 
     /// The head of a reply of the server.
-    pub(crate) fn compose_reply(
+    pub fn compose_reply(
         &mut self,
         out: &mut Vec<u8>,
         reply: &Reply,
@@ -158,7 +160,7 @@ impl Requests {
 
     /// The value of `Server-Timing`, which says where the time went, in milliseconds (W3C Server Timing section 2), if
     /// clients may know (`server_timing`).
-    pub(crate) fn timing_of(&self, ticket: &Ticket) -> Option<String> {
+    pub fn timing_of(&self, ticket: &Ticket) -> Option<String> {
         if !self.common.settings.server_timing {
             return None;
         }
@@ -183,7 +185,7 @@ mod tests {
     use stanchion_http::check;
 
     use super::*;
-    use crate::requests::rig::{requests, undated};
+    use crate::rig::{requests, undated};
 
     fn composed(head: &str, ending: Ending, keeps: bool, is_old: bool) -> String {
         let facts = check(head.as_bytes(), false).expect("an answer's head");

@@ -17,7 +17,7 @@ impl Requests {
     ///
     /// # Errors
     /// The client is at fault: the reason why the server does not serve it with the certificate that it has shown.
-    pub(crate) fn tls_facts(&self, tls: &Tls, address: &str) -> Result<Rc<[u8]>, &'static str> {
+    pub fn tls_facts(&self, tls: &Tls, address: &str) -> Result<Rc<[u8]>, &'static str> {
         let shown = match tls.client_chain().next() {
             Some(own) => Some(Certificate::read(own).ok_or("its certificate makes no sense")?),
             None => None,

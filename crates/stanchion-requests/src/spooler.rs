@@ -11,7 +11,7 @@ use stanchion_dispatch::storage::disk::{self, Disk};
 use stanchion_dispatch::storage::spool::{Reading, Spool, SpoolError, SpoolFile};
 
 /// Works for one answer for as long as the answer needs a file. The sender of the answer owns it.
-pub(crate) struct Spooler {
+pub struct Spooler {
     connection: u32,
     file: Option<SpoolFile>,
     doing: Doing,
@@ -50,7 +50,8 @@ pub(crate) enum Turn {
 }
 
 impl Spooler {
-    pub(crate) fn new(connection: u32) -> Self {
+    /// The spooler of an answer, which goes to this connection.
+    pub fn new(connection: u32) -> Self {
         Self {
             connection,
             file: None,
@@ -59,7 +60,8 @@ impl Spooler {
         }
     }
 
-    pub(crate) fn is_needed(&self) -> bool {
+    /// Whether the answer still needs its file.
+    pub fn is_needed(&self) -> bool {
         self.is_needed
     }
 

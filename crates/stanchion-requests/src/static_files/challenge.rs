@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::{Mount, NoFile, StaticFiles, Wanted};
-use crate::requests::Requests;
+use crate::Requests;
 use stanchion_dispatch::request::Request;
 use stanchion_dispatch::ticket::Ticket;
 
@@ -23,7 +23,7 @@ impl Requests {
     /// Whether a request is for a challenge, whether or not there is its file. Then the server neither redirects it to
     /// https nor gives it to the app. An authority begins in clear text (RFC 8555 section 8.3), and ports of single
     /// workers are for clients nearby.
-    pub(in crate::requests) fn is_challenge(&self, request: &Request) -> bool {
+    pub(crate) fn is_challenge(&self, request: &Request) -> bool {
         let is_public = request.peer.scheme == "http" && request.peer.only_worker.is_none();
         let is_read = matches!(request.head.method(), "GET" | "HEAD");
         let has_challenges = self.static_files.challenges.is_some();
@@ -31,7 +31,7 @@ impl Requests {
     }
 
     /// Answers a request for a challenge, or looks for its file.
-    pub(in crate::requests) fn seek_challenge(
+    pub(crate) fn seek_challenge(
         &mut self,
         ticket: &Rc<Ticket>,
         connection: u32,

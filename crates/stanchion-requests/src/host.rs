@@ -4,11 +4,11 @@ use stanchion_http::Head;
 
 /// The request does not name its host clearly.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct NoHost;
+pub struct NoHost;
 
 /// The host that a request is for, without a port. The host of a whole URI stands in the Host field too, once the head
 /// was read (RFC 9112 section 3.2.2).
-pub(crate) fn host_of(head: &Head) -> Result<Option<&str>, NoHost> {
+pub fn host_of(head: &Head) -> Result<Option<&str>, NoHost> {
     let mut fields = head.all("host");
     let Some(field) = fields.next() else {
         return Ok(None);

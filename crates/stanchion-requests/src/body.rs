@@ -24,7 +24,7 @@ const PIECE_BYTES_MIN: usize = 1 << 10;
 const SPOOL_WRITE_BYTES: usize = 256 << 10;
 
 /// Takes a body that is being read.
-pub(crate) struct Sink {
+pub struct Sink {
     /// The bytes in memory, in order: pieces that are full, and the piece that is being filled.
     pieces: Vec<Bytes>,
     filling: Vec<u8>,
@@ -46,10 +46,12 @@ pub(crate) struct Sink {
 
 /// Whether more can come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SinkState {
+pub enum SinkState {
+    /// The next bytes may come.
     Ready,
     /// The disk has something to do first; the connection is woken when it is done.
     Busy,
+    /// The body cannot be taken, and the request gets this refusal.
     Failed(Refusal),
 }
 
@@ -100,12 +102,16 @@ impl Sink {
     }
 
     /// How many bytes have come.
-    pub(crate) fn len(&self) -> u64 {
+    #[allow(
+        clippy::len_without_is_empty,
+        reason = "no caller asks whether it is empty"
+    )]
+    pub fn len(&self) -> u64 {
         self.len
     }
 
     /// Takes the next bytes.
-    pub(crate) fn add(&mut self, mut data: &[u8]) {
+    pub fn add(&mut self, mut data: &[u8]) {
         let len = data.len();
         while !data.is_empty() {
             self.make_room(data.len());
@@ -118,7 +124,7 @@ impl Sink {
     }
 
     /// Takes the next bytes, and keeps them as they are.
-    pub(crate) fn add_piece(&mut self, piece: Bytes) {
+    pub fn add_piece(&mut self, piece: Bytes) {
         self.put_away();
         let len = piece.len();
         self.pieces.push(piece);
@@ -128,7 +134,7 @@ impl Sink {
     /// The buffer into which the connection may read the next bytes directly, behind those that are there; it says to
     /// [`Sink::placed`] how many they were. `None` for a body of unknown length, of which so few bytes may come that a
     /// copy is better. `plain` bytes are still to come.
-    pub(crate) fn place(&mut self, plain: u64) -> Option<&mut Vec<u8>> {
+    pub fn place(&mut self, plain: u64) -> Option<&mut Vec<u8>> {
         if plain == 0 || self.announced.is_none() {
             return None;
         }
@@ -137,12 +143,12 @@ impl Sink {
     }
 
     /// Counts bytes that were read into the buffer of [`Sink::place`].
-    pub(crate) fn placed(&mut self, len: usize) {
+    pub fn placed(&mut self, len: usize) {
         self.count(len);
     }
 
     /// Ends the body: no more bytes follow.
-    pub(crate) fn end(&mut self) {
+    pub fn end(&mut self) {
         self.is_whole = true;
     }
 
@@ -230,18 +236,18 @@ impl Sink {
     }
 
     /// Whether no part of the body is in a file, or about to be.
-    pub(crate) fn is_in_memory(&self) -> bool {
+    pub fn is_in_memory(&self) -> bool {
         self.file.is_none()
     }
 
     /// The part of the body that has come, if its rest goes elsewhere; only if the sink [`Self::is_in_memory`].
-    pub(crate) fn into_start(mut self) -> Body {
+    pub fn into_start(mut self) -> Body {
         self.put_away();
         Body::Begun(InMemory::new(self.pieces, self.held))
     }
 
     /// The whole body; to be called once it is, and nothing is [`SinkState::Busy`].
-    pub(crate) fn into_body(mut self) -> Body {
+    pub fn into_body(mut self) -> Body {
         self.put_away();
         if let Some(spooled) = self.file.and_then(SpoolFile::close) {
             return Body::Spooled(spooled);

@@ -1,0 +1,39 @@
+//! Each request is counted once.
+
+use std::cell::Cell;
+
+use stanchion_generation::tally::{Outcome, Tally};
+
+/// Counts a request once, however it ends.
+pub struct Account {
+    tally: &'static Tally,
+    closed: Cell<Option<Outcome>>,
+}
+
+impl Account {
+    /// Counts a request that has begun to arrive.
+    pub(crate) fn open(tally: &'static Tally) -> Self {
+        tally.arrived();
+        Self {
+            tally,
+            closed: Cell::new(None),
+        }
+    }
+
+    /// Counts how the request has ended, unless it has ended before. Gives how it ended.
+    pub fn close(&self, outcome: Outcome) -> Outcome {
+        if let Some(before) = self.closed.get() {
+            return before;
+        }
+        self.closed.set(Some(outcome));
+        self.tally.ended(outcome);
+        outcome
+    }
+}
+
+impl Drop for Account {
+    /// Each end after the body was read closes the account, so this request was given up while it was read.
+    fn drop(&mut self) {
+        self.close(Outcome::AbandonedReading);
+    }
+}

@@ -10,4 +10,4 @@ use stanchion_sys::charge::Charging;
 #[global_allocator]
 static ALLOCATOR: Charging = Charging;
 
-fuzz_target!(|script: &[u8]| stanchion_acceptor::fuzzing::conversation(script));
+fuzz_target!(|script: &[u8]| stanchion_connections::fuzzing::conversation(script));

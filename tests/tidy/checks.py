@@ -65,7 +65,21 @@ ARROWS: dict[str, set[str]] = {
         "stanchion-exchange",
         "stanchion-sys",
     },
+    "stanchion-connections": {
+        "stanchion-requests",
+        "stanchion-dispatch",
+        "stanchion-generation",
+        "stanchion-record",
+        "stanchion-settings",
+        "stanchion-http",
+        "stanchion-websocket",
+        "stanchion-tls",
+        "stanchion-compression",
+        "stanchion-exchange",
+        "stanchion-sys",
+    },
     "stanchion-acceptor": {
+        "stanchion-connections",
         "stanchion-requests",
         "stanchion-observers",
         "stanchion-dispatch",
@@ -74,9 +88,7 @@ ARROWS: dict[str, set[str]] = {
         "stanchion-settings",
         "stanchion-log",
         "stanchion-http",
-        "stanchion-websocket",
         "stanchion-tls",
-        "stanchion-compression",
         "stanchion-exchange",
         "stanchion-sys",
     },
@@ -114,8 +126,8 @@ OWNERS = {
     "backtrace": {"stanchion-sys"},
     "libcrux-ml-kem": {"stanchion-tls"},
     "pyo3": {"stanchion-py"},
-    "tokio": {"stanchion-acceptor", "stanchion-observers"},
-    "h2": {"stanchion-acceptor"},
+    "tokio": {"stanchion-connections", "stanchion-observers"},
+    "h2": {"stanchion-connections"},
     "hyper": {"stanchion-observers"},
     "tungstenite": {"stanchion-websocket"},
     "zlib-rs": {"stanchion-compression", "stanchion-websocket"},
@@ -127,13 +139,13 @@ OWNERS = {
 """For each foreign crate, the crates of ours that may name it."""
 
 HTTP_PARSERS: dict[str, tuple[str, ...]] = {
-    "h2": ("crates/stanchion-acceptor/src/connections/",),
+    "h2": ("crates/stanchion-connections/src/",),
     "httparse": (),
     "hyper": ("crates/stanchion-observers/src/spans/",),
     "hyper_util": ("crates/stanchion-observers/src/spans/",),
     "tokio": (
         "crates/stanchion-observers/src/spans/",
-        "crates/stanchion-acceptor/src/connections/wire.rs",
+        "crates/stanchion-connections/src/wire.rs",
     ),
 }
 """Foreign crates that read HTTP or run an event loop -> files that may name them nevertheless."""
@@ -141,15 +153,11 @@ HTTP_PARSERS: dict[str, tuple[str, ...]] = {
 ACCEPTOR = "crates/stanchion-acceptor/src/"
 DISPATCH = "crates/stanchion-dispatch/src/"
 LAYERS: dict[str, list[str]] = {
-    ACCEPTOR: ["admin", "doors", "connections"],
+    ACCEPTOR: ["admin", "doors"],
     DISPATCH: ["storage"],
 }
 """The layers within a crate from the highest to the lowest: each may name those below it, and nothing else of its crate. Above
 all of them are the files beside them."""
-LAYERS_ASIDE: dict[str, set[str]] = {
-    "poller": {"doors", "connections"},
-}
-"""A file beside the layers -> the layers that may name it."""
 
 UNSAFE_HOMES = (
     "crates/stanchion-sys/",
@@ -253,8 +261,7 @@ def folders_in_layers(root: Path) -> list[str]:
         missing.discard((home, layer))
         if inside.endswith("tests.rs") or "/tests/" in inside:
             continue
-        layers = LAYERS[home]
-        below = {*layers[layers.index(layer) :], *(aside for aside, users in LAYERS_ASIDE.items() if layer in users)}
+        below = set(LAYERS[home][LAYERS[home].index(layer) :])
         for other in sorted(named_in_crate(inside, rust_code(without_tests(text))) - below):
             complaints.append(f"{name}: {layer} must not name {other}")
     return complaints + [f"{home}: {layer} is not there" for home, layer in sorted(missing)]

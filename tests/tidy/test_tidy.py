@@ -92,9 +92,9 @@ BROKEN: list[tuple[Check, Tree]] = [
     (checks.folders_in_layers, {f"{DISPATCH}storage/disk.rs": "use crate::ticket::Ticket;"}),
     (checks.folders_in_layers, {f"{DISPATCH}storage/disk.rs": "use super::super::Dispatch;"}),
     (checks.folders_in_layers, {f"{DISPATCH}storage/mod.rs": "fn f(a: &super::ticket::Ticket) {}"}),
-    (checks.folders_in_layers, {f"{ACCEPTOR}doors/a/b.rs": "use crate::{\n  poller::Poller, admin};"}),
+    (checks.folders_in_layers, {f"{ACCEPTOR}doors/a/b.rs": "use crate::{\n  doors::Doors, admin};"}),
     (checks.folders_in_layers, {f"{ACCEPTOR}doors/a.rs": "use crate::\n    admin::{Admin, State};"}),
-    (checks.folders_in_layers, {f"{ACCEPTOR}admin/a.rs": "use crate::poller::Poller;"}),
+    (checks.folders_in_layers, {f"{ACCEPTOR}admin/a.rs": "use crate::Acceptor;"}),
     (checks.rooms_make_no_circle, {f"{HTTP}a.rs": "use crate::b::B;", f"{HTTP}b.rs": "fn f() { crate::a::g() }"}),
     (
         checks.rooms_make_no_circle,

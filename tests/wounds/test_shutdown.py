@@ -18,7 +18,7 @@ IN_KERNEL = 30
 KNOCK_S = 0.1
 NEWCOMER_S = 1
 """So long a connection that has sent nothing is kept while the server leaves, as
-crates/stanchion-acceptor/src/connections/judging.rs has it."""
+crates/stanchion-connections/src/judging.rs has it."""
 ATTEMPTS = 5
 TOO_SLOW = f"the test itself took more than {NEWCOMER_S} s each time, which says nothing of the server"
 

@@ -2,32 +2,21 @@
 //!
 //! It has one thread and one loop: no code here locks anything, and only the loop waits, for the kernel. In each turn the
 //! loop accepts the connections that wait, drives the connections that have news, sweeps up answers, and wakes workers for
-//! all new requests at once. ARCHITECTURE.md draws the layers, each of which knows only those below it.
+//! all new requests at once. The work itself is in the crates below: connections, requests, observers and dispatch, each of
+//! which knows only those below it. This crate has the loop, the doors by which clients come in, and the answers for operators.
 //!
-//! It knows the master by its messages and the workers by the exchange. It forks nothing and runs no code of the app.
+//! It knows the master by its messages and the workers by the exchange. It may not fork, run code of the app, or read what
+//! a client sends: the crate of connections does.
 
 #![forbid(unsafe_code)]
 
 mod admin;
 mod calls;
 mod checks;
-mod connections;
 mod doors;
 mod operators;
 mod orders;
-mod poller;
 mod tls;
-
-/// Entries for `fuzz/`.
-#[cfg(fuzzing)]
-pub mod fuzzing {
-    use crate::connections::conversation::play;
-
-    /// Plays a script on a server, and panics if something does not add up.
-    pub fn conversation(script: &[u8]) {
-        play(script);
-    }
-}
 
 use std::io;
 use std::rc::Rc;
@@ -44,11 +33,11 @@ use tracing::{error, info, warn};
 
 use admin::Admin;
 pub use checks::check_settings;
-use connections::{Audience, Connections, Doing, after};
 use doors::lent::Sought;
 use doors::{AcceptThread, Doors, Inside};
 use orders::Farewell;
-use poller::{Poller, Source};
+use stanchion_connections::poller::{Poller, Source};
+use stanchion_connections::{Audience, Connections, Doing, after};
 use stanchion_dispatch::PortNumber;
 use stanchion_dispatch::storage::connection_shares::ConnectionShares;
 use stanchion_dispatch::storage::payers::Payers;

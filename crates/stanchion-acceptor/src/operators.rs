@@ -3,8 +3,8 @@
 use stanchion_http::Head;
 
 use super::admin::{Facts, Sources, State, listener_statuses};
-use super::connections::Fate;
 use super::{Acceptor, OPERATORS_ANSWERS_MAX, admin};
+use stanchion_connections::Fate;
 use stanchion_dispatch::reply::Reply;
 use stanchion_observers::{Gauges, Loops};
 use stanchion_requests::lifecycle::Lifecycle;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use stanchion_sys::listener::Listener;
 use tracing::{error, info, warn};
 
-use super::connections::{Audience, Doing, after};
 use super::doors::Inside;
 use super::{Acceptor, Ending, FAREWELL};
+use stanchion_connections::{Audience, Doing, after};
 use stanchion_dispatch::PortNumber;
 use stanchion_dispatch::refusal::Refusal;
 use stanchion_generation::listeners::of_worker;
@@ -323,8 +323,8 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
-    use crate::connections::Newcomer;
     use crate::doors::AcceptThread;
+    use stanchion_connections::Newcomer;
     use stanchion_dispatch::rig::peer;
     use stanchion_dispatch::storage::payers::Payers;
     use stanchion_generation::tally::Outcome;

@@ -8,7 +8,7 @@ use stanchion_tls::Config;
 use tracing::{error, warn};
 
 use super::Acceptor;
-use super::poller::Source;
+use stanchion_connections::poller::Source;
 use stanchion_generation::common::Common;
 use stanchion_generation::expiry::ServedCertificate;
 use stanchion_generation::ticket_keys::TicketKeyFile;

@@ -96,7 +96,7 @@ impl TlsService {
     }
 
     /// Makes a service whose handshakes these threads compute.
-    pub(crate) fn computed_by(threads: Disk, config: Config, woken: &Rc<Woken>) -> Self {
+    pub fn computed_by(threads: Disk, config: Config, woken: &Rc<Woken>) -> Self {
         Self {
             config,
             threads,

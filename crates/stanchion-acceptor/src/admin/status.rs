@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use stanchion_sys::charge::{self, Payer};
 
-use crate::connections::{ClientMemory, Doing};
+use stanchion_connections::{ClientMemory, Doing};
 use stanchion_dispatch::durations::Histogram;
 use stanchion_dispatch::status::{
     LineStatus, LoopStatus, SeatCounts, SeatStatus, StandstillStatus,

@@ -14,8 +14,8 @@ use stanchion_sys::listener::{Listener, ListenerAddress};
 use tracing::{debug, warn};
 
 use super::accept_thread::AcceptThread;
-use crate::connections::{Audience, after};
-use crate::poller::{Poller, Source};
+use stanchion_connections::poller::{Poller, Source};
+use stanchion_connections::{Audience, after};
 use stanchion_dispatch::PortNumber;
 use stanchion_dispatch::request::Peer;
 use stanchion_requests::lifecycle::Lifecycle;

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use stanchion_sys::channel::Channel;
 use tracing::warn;
 
-use crate::connections::after;
+use stanchion_connections::after;
 use stanchion_dispatch::{Dispatch, PortNumber};
 use stanchion_generation::listeners::of_worker::{self, Failure, Patience};
 use stanchion_generation::messages::{self, FromAcceptor};

@@ -13,12 +13,12 @@ use std::time::Duration;
 use stanchion_sys::listener::Listener;
 use tracing::{debug, error, info};
 
-use super::connections::{Audience, Connections, Newcomer, after};
-use super::poller::{Poller, Source};
 pub(crate) use accept_thread::{AcceptThread, tell_of_promptness};
 pub(crate) use door::Closing;
 use door::{Accepted, Door};
 pub(crate) use room::connections_max;
+use stanchion_connections::poller::{Poller, Source};
+use stanchion_connections::{Audience, Connections, Newcomer, after};
 use stanchion_dispatch::PortNumber;
 use stanchion_dispatch::storage::connection_shares::Claim;
 use stanchion_dispatch::storage::shortage::Shortage;

@@ -5,7 +5,7 @@ use stanchion_sys::charge::{self, Charging};
 use super::play;
 use stanchion_dispatch::storage::payers::IN_TURN;
 
-#[path = "../../../../../fuzz/kept.rs"]
+#[path = "../../../../fuzz/kept.rs"]
 mod kept;
 
 /// The allocator of the product, so that memory counts here as it does there.

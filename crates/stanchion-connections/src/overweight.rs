@@ -40,9 +40,10 @@ struct Weight {
 
 /// The memory of one client.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct ClientMemory {
+pub struct ClientMemory {
     /// An address of the client; of a proxy, if it may speak for many.
     pub client: String,
+    /// The bytes that are counted.
     pub bytes: usize,
     /// How many connections and streams it has.
     pub connections: usize,
@@ -135,7 +136,7 @@ impl Connection {
 
 impl Connections {
     /// The clients that have most memory, the largest first.
-    pub(crate) fn heaviest(&self, requests: &Requests) -> Vec<ClientMemory> {
+    pub fn heaviest(&self, requests: &Requests) -> Vec<ClientMemory> {
         let mut clients: HashMap<Sharer, ClientMemory> = HashMap::new();
         for connection in self.table.iter() {
             let sharer = connection.sharer(requests);

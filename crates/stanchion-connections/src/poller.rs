@@ -14,7 +14,7 @@ const EVENTS_MAX: usize = 256;
 
 /// A descriptor that the acceptor watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub enum Source {
     /// A worker rings, or a helper thread has done something. Each turn looks at both anyway.
     Bell,
     /// The channel to the master.
@@ -59,9 +59,10 @@ impl Source {
     clippy::struct_excessive_bools,
     reason = "flags of epoll(7), of which any may be set"
 )]
-pub(crate) struct Ready {
+pub struct Ready {
     /// There is something to read, or the end of it.
     pub readable: bool,
+    /// The socket may take bytes.
     pub writable: bool,
     /// The peer sends no more.
     pub ended: bool,
@@ -70,13 +71,14 @@ pub(crate) struct Ready {
 }
 
 /// Watches descriptors, all of them edge-triggered: the kernel reports news once, and again only when there is more.
-pub(crate) struct Poller {
+pub struct Poller {
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
 }
 
 impl Poller {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// Makes an epoll(7) that watches nothing.
+    pub fn new() -> io::Result<Self> {
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).in_call("epoll_create1")?,
             events: Vec::with_capacity(EVENTS_MAX),
@@ -84,7 +86,7 @@ impl Poller {
     }
 
     /// From now on the kernel reports when there is something to read, until the descriptor is closed.
-    pub(crate) fn watch(&self, source: Source, fd: impl AsFd) -> io::Result<()> {
+    pub fn watch(&self, source: Source, fd: impl AsFd) -> io::Result<()> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(source.key());
         epoll::add(&self.epoll, fd, data, flags).in_call("epoll_ctl")
@@ -100,12 +102,12 @@ impl Poller {
     }
 
     /// Watches a descriptor no more, though it stays open elsewhere.
-    pub(crate) fn forget(&self, fd: impl AsFd) -> io::Result<()> {
+    pub fn forget(&self, fd: impl AsFd) -> io::Result<()> {
         epoll::delete(&self.epoll, fd).in_call("epoll_ctl")
     }
 
     /// Waits for events, at most so long; with a `timeout` of zero it only looks. A signal ends the wait.
-    pub(crate) fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         self.events.clear();
         let timeout = clock::kernel_wait(timeout);
         let timeout = Timespec {
@@ -128,12 +130,12 @@ impl Poller {
     }
 
     /// How many events the last wait has reported.
-    pub(crate) fn news(&self) -> usize {
+    pub fn news(&self) -> usize {
         self.events.len()
     }
 
     /// An event that the last wait has reported.
-    pub(crate) fn get(&self, index: usize) -> (Source, Ready) {
+    pub fn get(&self, index: usize) -> (Source, Ready) {
         let event = self.events[index];
         let flags = event.flags;
         let failed = epoll::EventFlags::ERR | epoll::EventFlags::HUP;

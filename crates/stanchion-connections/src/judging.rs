@@ -306,6 +306,6 @@ fn judge_body(pace: &Pace, others_wait: bool, now_us: u64) -> Look {
 }
 
 /// The moment so long after another one.
-pub(crate) fn after(since_us: u64, time: Duration) -> u64 {
+pub fn after(since_us: u64, time: Duration) -> u64 {
     u64::try_from(time.as_micros()).map_or(u64::MAX, |us| since_us.saturating_add(us))
 }

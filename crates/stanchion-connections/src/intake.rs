@@ -145,7 +145,7 @@ impl Intake {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connections::pace::LIMITS;
+    use crate::pace::LIMITS;
     use stanchion_requests::rig::S;
 
     /// The intake of a client for which so many bytes were written, of which the kernel has sent none.

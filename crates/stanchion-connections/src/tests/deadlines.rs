@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::connections::judging::after;
+use crate::judging::after;
 use stanchion_dispatch::storage::disk::{FOREIGN_THREADS_MAX, FileSystem};
 use stanchion_requests::rig::S;
 

@@ -1,4 +1,12 @@
-//! The connections of clients: each is a state machine, and one table has all of them.
+//! The connections of clients. Each is a state machine that never waits ([`Connections::drive`]), and one table has all of them:
+//! HTTP/1.1, the streams of HTTP/2, sessions of `WebSocket`, and operators' connections are the same machine, which knows by
+//! its transport and its phase what it carries. [`poller`] is the epoll(7) by which the loop learns what is ready.
+//!
+//! This crate may not decide what a request means or which worker answers it: a connection gives its requests to
+//! [`stanchion_requests::Requests`], and takes what comes. It may not accept connections or keep listeners. Each deadline
+//! is judged by the time that the loop passes down. Only here h2 takes frames apart.
+
+#![forbid(unsafe_code)]
 
 mod answering;
 mod attending;
@@ -25,6 +33,7 @@ mod overhead;
 mod overweight;
 mod pace;
 mod pings;
+pub mod poller;
 mod proxied;
 mod reading;
 mod sending;
@@ -42,19 +51,30 @@ mod upload;
 mod wasters;
 mod wire;
 
+/// Entries for `fuzz/`.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    use crate::conversation::play;
+
+    /// Plays a script on a server, and panics if something does not add up.
+    pub fn conversation(script: &[u8]) {
+        play(script);
+    }
+}
+
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::poller::{Poller, Ready, Source};
 use connection::Connection;
-pub(crate) use connection::{Audience, Doing, Fate};
+pub use connection::{Audience, Doing, Fate};
 use connection_table::ConnectionTable;
 use judging::Wanted;
-pub(crate) use judging::after;
-pub(crate) use overweight::ClientMemory;
+pub use judging::after;
+pub use overweight::ClientMemory;
 use pace::GRACE;
+use poller::{Poller, Ready, Source};
 use stanchion_dispatch::refusal::Refusal;
 use stanchion_dispatch::reply::Reply;
 use stanchion_dispatch::request::Peer;
@@ -75,7 +95,7 @@ const SHED_SHARE: usize = 8;
 const SHED_MAX: usize = 32;
 
 /// All connections of one audience.
-pub(crate) struct Connections {
+pub struct Connections {
     audience: Audience,
     payers: Rc<Payers>,
     table: ConnectionTable<Box<Connection>>,
@@ -90,8 +110,10 @@ pub(crate) struct Connections {
 }
 
 /// An accepted connection that is about to be added.
-pub(crate) struct Newcomer {
+pub struct Newcomer {
+    /// The socket.
     pub socket: OwnedFd,
+    /// The client, or the proxy in front of it.
     pub peer: Peer,
     /// The connection's share of those that its client may have.
     pub claim: Option<Share>,
@@ -102,7 +124,8 @@ pub(crate) struct Newcomer {
 }
 
 impl Connections {
-    pub(crate) fn new(audience: Audience, payers: Rc<Payers>) -> Self {
+    /// No connections yet, of this audience.
+    pub fn new(audience: Audience, payers: Rc<Payers>) -> Self {
         Self {
             audience,
             payers,
@@ -116,21 +139,26 @@ impl Connections {
     }
 
     /// Takes a payer for a connection that is about to be added.
-    pub(crate) fn take_payer(&self) -> Paying {
+    pub fn take_payer(&self) -> Paying {
         self.payers.take()
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// How many there are.
+    #[allow(
+        clippy::len_without_is_empty,
+        reason = "no caller asks whether it is empty"
+    )]
+    pub fn len(&self) -> usize {
         self.table.len() - self.streams
     }
 
     /// How many connections can be spared.
-    pub(crate) fn spare(&self) -> usize {
+    pub fn spare(&self) -> usize {
         self.table.spare()
     }
 
     /// The state of each connection.
-    pub(crate) fn doing(&self) -> impl Iterator<Item = Doing> {
+    pub fn doing(&self) -> impl Iterator<Item = Doing> {
         let all = self.table.iter();
         all.filter(|one| !one.transport.is_stream())
             .map(|one| one.doing())
@@ -140,7 +168,7 @@ impl Connections {
     ///
     /// # Errors
     /// The kernel cannot watch the connection, and it is closed.
-    pub(crate) fn add(
+    pub fn add(
         &mut self,
         newcomer: Newcomer,
         requests: &mut Requests,
@@ -183,7 +211,7 @@ impl Connections {
     }
 
     /// Has a connection do all that it can.
-    pub(crate) fn drive(
+    pub fn drive(
         &mut self,
         number: u32,
         ready: Option<Ready>,
@@ -204,12 +232,12 @@ impl Connections {
     }
 
     /// The request of an operator.
-    pub(crate) fn asked(&mut self, number: u32) -> Option<&Head> {
+    pub fn asked(&mut self, number: u32) -> Option<&Head> {
         self.table.get_mut(number)?.asked()
     }
 
     /// Answers an operator. The connection is then the last that the server closes to make room.
-    pub(crate) fn reply(
+    pub fn reply(
         &mut self,
         number: u32,
         reply: &Reply,
@@ -262,7 +290,7 @@ impl Connections {
     }
 
     /// Looks at the connections that may dawdle, four times a second; `others_wait` for their places.
-    pub(crate) fn look(&mut self, others_wait: bool, requests: &mut Requests, poller: &Poller) {
+    pub fn look(&mut self, others_wait: bool, requests: &mut Requests, poller: &Poller) {
         let now_us = requests.now_us;
         let least = least_limit(requests);
         let streams_wait = std::mem::take(&mut self.streams_wait);
@@ -307,7 +335,7 @@ impl Connections {
     }
 
     /// Closes some of the connections that have idled for the longest. Gives how long to wait until the next attempt.
-    pub(crate) fn shed(&mut self, requests: &mut Requests, poller: &Poller) -> Duration {
+    pub fn shed(&mut self, requests: &mut Requests, poller: &Poller) -> Duration {
         let now_us = requests.now_us;
         let batch = (self.table.spare() / SHED_SHARE).clamp(1, SHED_MAX);
         for _ in 0..batch {
@@ -341,7 +369,7 @@ impl Connections {
 
     /// Closes the connection that has asked nothing for the longest, or any one if all of them ask or are being answered.
     /// False if there is none.
-    pub(crate) fn send_one_away(&mut self, requests: &Requests) -> bool {
+    pub fn send_one_away(&mut self, requests: &Requests) -> bool {
         let spare = self.table.longest_spare();
         let Some(number) = spare.or_else(|| self.table.numbers().first().copied()) else {
             return false;
@@ -351,7 +379,7 @@ impl Connections {
     }
 
     /// Ends the connections with their present requests for which `is_meant` holds.
-    pub(crate) fn close_soon(
+    pub fn close_soon(
         &mut self,
         is_meant: impl Fn(Doing) -> bool,
         requests: &mut Requests,
@@ -369,14 +397,14 @@ impl Connections {
     }
 
     /// Drives all connections, because something has changed for them.
-    pub(crate) fn drive_all(&mut self, requests: &mut Requests, poller: &Poller) {
+    pub fn drive_all(&mut self, requests: &mut Requests, poller: &Poller) {
         for number in self.table.numbers() {
             self.drive(number, None, requests, poller);
         }
     }
 
     /// Ends all connections now, whatever they are in the middle of.
-    pub(crate) fn abandon_all(&mut self, requests: &mut Requests) {
+    pub fn abandon_all(&mut self, requests: &mut Requests) {
         for number in self.table.numbers() {
             if let Some(connection) = self.table.get_mut(number) {
                 connection.abandon(requests);
@@ -386,7 +414,7 @@ impl Connections {
     }
 
     /// Ends a turn of the loop.
-    pub(crate) fn end_turn(&mut self) {
+    pub fn end_turn(&mut self) {
         self.table.end_turn();
     }
 }

@@ -57,7 +57,7 @@ pub(super) struct Connection {
 
 /// The side from which a connection comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Audience {
+pub enum Audience {
     /// Clients of the app.
     Clients,
     /// Operators at the admin listener.
@@ -113,20 +113,27 @@ pub(super) enum Step {
 
 /// The outcome of driving a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub enum Fate {
+    /// The connection stays.
     Stays,
     /// An operator waits for an answer: [`Connection::asked`].
     Asks,
+    /// The connection ends.
     Ends,
 }
 
 /// The state of a connection, as operators see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Doing {
+pub enum Doing {
+    /// Nothing has come yet.
     New,
+    /// It has been answered, and asks for nothing.
     Idle,
+    /// A request is coming.
     Reading,
+    /// A request waits for its answer, or gets it.
     Busy,
+    /// It is about to close.
     Leaving,
 }
 

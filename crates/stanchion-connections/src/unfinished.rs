@@ -54,7 +54,7 @@ impl Unfinished {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connections::pace::LIMITS;
+    use crate::pace::LIMITS;
     use stanchion_requests::rig::S;
 
     /// A message of which so many bytes have come, at these seconds.

@@ -23,13 +23,7 @@ const WASTE_REST_US: u64 = 600;
 impl Connections {
     /// Drives a connection of which the kernel has news. If another connection of its client has used up its turn meanwhile,
     /// this one stands behind: so many connections of one client get no more of a turn of the loop than a single one.
-    pub(crate) fn hear(
-        &mut self,
-        number: u32,
-        ready: Ready,
-        requests: &mut Requests,
-        poller: &Poller,
-    ) {
+    pub fn hear(&mut self, number: u32, ready: Ready, requests: &mut Requests, poller: &Poller) {
         if let Some(connection) = self.table.get_mut(number)
             && !connection.turns.is_behind
             && (connection.turns.is_wasteful(requests.now_us)
@@ -50,7 +44,7 @@ impl Connections {
     }
 
     /// Drives a connection for which a worker, a thread, a clock or another connection has left a note.
-    pub(crate) fn wake(&mut self, number: u32, requests: &mut Requests, poller: &Poller) {
+    pub fn wake(&mut self, number: u32, requests: &mut Requests, poller: &Poller) {
         match self.table.get_mut(number) {
             Some(connection) if connection.turns.is_wasteful(requests.now_us) => {
                 connection.wake_later(requests);
@@ -63,7 +57,7 @@ impl Connections {
     }
 
     /// Has one connection go on that has used up its turn; and further ones as long as they have little to do.
-    pub(crate) fn drive_behind(&mut self, requests: &mut Requests, poller: &Poller) {
+    pub fn drive_behind(&mut self, requests: &mut Requests, poller: &Poller) {
         let mut bytes = 0;
         for _ in 0..BEHIND_MAX {
             let Some(number) = requests.woken.next_behind() else {
@@ -86,7 +80,7 @@ impl Connections {
     }
 
     /// Has wasteful connections go on for a moment, if they have rested.
-    pub(crate) fn drive_wasteful(&mut self, requests: &mut Requests, poller: &Poller) {
+    pub fn drive_wasteful(&mut self, requests: &mut Requests, poller: &Poller) {
         if !requests.woken.may_waste(requests.now_us) {
             return;
         }

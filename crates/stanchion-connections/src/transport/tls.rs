@@ -56,32 +56,32 @@ impl io::Write for Outlet<'_> {
 
 impl Transport {
     /// Puts `tls` over the socket, from now on; plaintext may wait in it already.
-    pub(in crate::connections) fn cover(&mut self, tls: Box<Tls>) {
+    pub(crate) fn cover(&mut self, tls: Box<Tls>) {
         self.readable |= tls.unread() > 0 || tls.is_over();
         self.cover.tls = Some(tls);
     }
 
     /// Takes the TLS layer off, for a while.
-    pub(in crate::connections) fn uncover(&mut self) -> Option<Box<Tls>> {
+    pub(crate) fn uncover(&mut self) -> Option<Box<Tls>> {
         self.cover.tls.take()
     }
 
-    pub(in crate::connections) fn tls(&self) -> Option<&Tls> {
+    pub(crate) fn tls(&self) -> Option<&Tls> {
         self.cover.tls.as_deref()
     }
 
     /// Whether the connection is to end with the present request, because TLS has encrypted too much with its keys.
-    pub(in crate::connections) fn is_worn(&self) -> bool {
+    pub(crate) fn is_worn(&self) -> bool {
         self.tls().is_some_and(Tls::is_worn)
     }
 
     /// Whether no TLS layer is over the socket.
-    pub(in crate::connections) fn is_bare(&self) -> bool {
+    pub(crate) fn is_bare(&self) -> bool {
         self.cover.tls.is_none()
     }
 
     /// Whether TLS has accepted bytes that the kernel has not taken.
-    pub(in crate::connections) fn has_unsent(&self) -> bool {
+    pub(crate) fn has_unsent(&self) -> bool {
         self.tls().is_some_and(Tls::waits)
     }
 
@@ -91,7 +91,7 @@ impl Transport {
     }
 
     /// Gives the kernel the accepted bytes, as far as it has room.
-    pub(in crate::connections) fn flush(&mut self) -> Result<(), Broken> {
+    pub(crate) fn flush(&mut self) -> Result<(), Broken> {
         self.flush_with(SendFlags::empty())
     }
 
@@ -127,7 +127,7 @@ impl Transport {
     }
 
     /// Has the kernel report room, if the writer above or the bytes that wait here need it.
-    pub(in crate::connections) fn watch_for_unsent(&mut self, poller: &Poller) {
+    pub(crate) fn watch_for_unsent(&mut self, poller: &Poller) {
         if self.cover.tls.is_some() {
             self.watch_room(self.cover.wants_room, poller);
         }
@@ -216,7 +216,7 @@ impl Transport {
 
     /// After an alert, input is read and discarded: if the socket were closed with unread bytes, the kernel would send a
     /// reset, which can overtake the alert.
-    pub(in crate::connections) fn heed_no_more(&mut self) {
+    pub(crate) fn heed_no_more(&mut self) {
         self.cover.discards = true;
     }
 

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 /// The outcome of reading.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::connections) enum Read {
+pub(crate) enum Read {
     Bytes(usize),
     /// Nothing is there now.
     Nothing,
@@ -16,7 +16,7 @@ pub(in crate::connections) enum Read {
 
 /// The outcome of writing something.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::connections) enum Written {
+pub(crate) enum Written {
     /// So many bytes were taken, which is progress: a loop that tries again after none would have no end.
     Bytes(NonZeroUsize),
     /// There is no room now.
@@ -26,7 +26,7 @@ pub(in crate::connections) enum Written {
 }
 
 impl Written {
-    pub(in crate::connections) fn of(len: usize) -> Self {
+    pub(crate) fn of(len: usize) -> Self {
         NonZeroUsize::new(len).map_or(Self::Full, Self::Bytes)
     }
 
@@ -34,7 +34,7 @@ impl Written {
     ///
     /// # Errors
     /// The connection is broken.
-    pub(in crate::connections) fn len(&self) -> Result<usize, Broken> {
+    pub(crate) fn len(&self) -> Result<usize, Broken> {
         match self {
             Self::Bytes(len) => Ok(len.get()),
             Self::Full => Ok(0),
@@ -45,4 +45,4 @@ impl Written {
 
 /// A connection is broken: nothing more can be written to it.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::connections) struct Broken;
+pub(crate) struct Broken;

@@ -10,8 +10,7 @@ use stanchion_sys::outgoing::BEFORE_MAX;
 
 use super::compressing::{Compressing, Unsent};
 use super::transport::{Transport, Written};
-use stanchion_dispatch::collect::Fetchable;
-use stanchion_dispatch::outflow::{Next, Outflow, StreamEnd};
+use stanchion_dispatch::outflow::{Fetchable, Next, Outflow, StreamEnd};
 use stanchion_dispatch::storage::memory::Piece;
 use stanchion_dispatch::ticket::Ticket;
 use stanchion_generation::tally::Outcome;

@@ -12,7 +12,7 @@ use stanchion_sys::charge;
 use tracing::{error, warn};
 
 use super::{Dispatch, refuse};
-use crate::outflow::StreamEnd;
+use crate::outflow::{Fetchable, StreamEnd};
 use crate::refusal::Refusal;
 use crate::storage::disk::OpenFile;
 use crate::ticket::{Answer, AppAnswer, Section, Stage, Start, Ticket, bytes_of};
@@ -445,15 +445,6 @@ impl Dispatch {
             Some(sitting) => sitting.pid == pid,
         }
     }
-}
-
-/// How much of a body the connection can fetch.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Fetchable {
-    /// Bytes that are there.
-    pub len: usize,
-    /// Nothing comes after it: the body is whole.
-    pub is_last: bool,
 }
 
 fn is_whole(state: SlotState) -> bool {

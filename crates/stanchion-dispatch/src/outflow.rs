@@ -50,6 +50,15 @@ pub enum Next {
     End(StreamEnd),
 }
 
+/// How much of a body the connection can fetch.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fetchable {
+    /// Bytes that are there.
+    pub len: usize,
+    /// Nothing comes after it: the body is whole.
+    pub is_last: bool,
+}
+
 /// Whether a worker should go on waiting for its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {

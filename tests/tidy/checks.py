@@ -156,8 +156,8 @@ LAYERS: dict[str, list[str]] = {
     ACCEPTOR: ["admin", "doors"],
     DISPATCH: ["storage"],
 }
-"""The layers within a crate from the highest to the lowest: each may name those below it, and nothing else of its crate. Above
-all of them are the files beside them."""
+"""The layers within a crate from the highest to the lowest: each may name those below it, nothing else of the crate.
+Above all of them are the files beside them."""
 
 UNSAFE_HOMES = (
     "crates/stanchion-sys/",
@@ -194,6 +194,12 @@ PROMISES = ["SECURITY.md", "docs/internals/past-wounds.md"]
 FILE_LINES_MAX = 500
 FILE_LINES_EXCEPTIONS: dict[str, str] = {}
 """Path -> why it may be longer."""
+
+CRATE_LINES_MAX = 18_000
+CRATE_LINES_EXCEPTIONS: dict[str, str] = {
+    "stanchion-server": "master, template and worker still share it",
+}
+"""Crate -> why it may be longer, with its tests."""
 
 # ---- Rust
 
@@ -352,6 +358,21 @@ def imported(node: ast.AST, name: str) -> list[str]:
 # ---- Everything
 
 
+def crates_are_small(root: Path) -> list[str]:
+    lines = Counter[str]()
+    for _, crate, text in rust_sources(root):
+        lines[crate] += text.count("\n")
+    return [
+        f"crates/{crate}: {lines[crate]} lines, more than {CRATE_LINES_MAX}"
+        for crate in sorted(lines.keys() - CRATE_LINES_EXCEPTIONS.keys())
+        if lines[crate] > CRATE_LINES_MAX
+    ] + [
+        f"crates/{crate}: needs no exception"
+        for crate in sorted(CRATE_LINES_EXCEPTIONS)
+        if lines[crate] <= CRATE_LINES_MAX
+    ]
+
+
 def files_are_short(root: Path) -> list[str]:
     """Tests do not count: neither test files, nor what stands below `mod tests` in a Rust file."""
     complaints = []
@@ -502,6 +523,7 @@ def no_traces_of_a_machine(root: Path) -> list[str]:
 
 
 CHECKS = [
+    crates_are_small,
     arrows_in_manifests,
     arrows_in_sources,
     one_parser_of_http,

@@ -116,7 +116,7 @@ pub(super) enum Step {
 pub enum Fate {
     /// The connection stays.
     Stays,
-    /// An operator waits for an answer: [`Connection::asked`].
+    /// An operator waits for an answer: `Connection::asked`.
     Asks,
     /// The connection ends.
     Ends,

@@ -201,7 +201,7 @@ impl Dispatch {
 
     /// How much of a body the connection may send from the exchange now: what the worker has written, but no more than
     /// the outflow has room for, since that keeps what the client does not take. Only for a connection that fetches:
-    /// [`Outflow::fetches`].
+    /// [`crate::outflow::Outflow::fetches`].
     pub fn fetchable(&mut self, ticket: &Ticket) -> Fetchable {
         let room = ticket.outflow(|outflow| outflow.room()).unwrap_or(0);
         let found = self.fetching(ticket, |side, slot| {

@@ -51,7 +51,7 @@ const OWN_FILE_SYSTEMS: [u32; 12] = [
 /// The file system of the files that a job is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileSystem {
-    /// The machine's own ([`OWN_FILE_SYSTEMS`]), or any on which an app has opened a file.
+    /// The machine's own (`OWN_FILE_SYSTEMS`), or any on which an app has opened a file.
     Own,
     /// A file system that may ask a server each time, which may not answer.
     Foreign,

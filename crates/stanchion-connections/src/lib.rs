@@ -192,9 +192,7 @@ impl Connections {
             requests.now_us,
         ));
         drop(charged);
-        if let Some(client) = connection.only_client() {
-            connection.turns.waste = self.wasters.waste_of(client, requests.now_us);
-        }
+        self.wasters.meet(&mut connection, requests.now_us);
         self.table.add(connection);
         // The client has not asked anything yet.
         self.table.set_spare(number, true);
@@ -261,6 +259,7 @@ impl Connections {
         let Some(connection) = self.table.get_mut(number) else {
             return;
         };
+        self.wasters.meet(connection, requests.now_us);
         let (is_spare, look_us) = (connection.is_spare(), connection.dozes_until_us());
         self.table.set_spare(number, is_spare);
         if let Some(look_us) = look_us {

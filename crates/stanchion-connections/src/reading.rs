@@ -8,6 +8,7 @@ use super::connection::{Audience, Connection, Phase, Step, Waiting};
 use super::form::HeadForm;
 use super::pace::{Pace, body_pace, doze_us};
 use super::transport::{DRIPPED_BYTES, Read};
+use super::turns::WHOLE_BYTES;
 use super::upload::Early;
 use stanchion_dispatch::refusal::Refusal;
 use stanchion_dispatch::request::Body;
@@ -230,6 +231,8 @@ impl Connection {
     /// Begins a request whose head has come whole, with the bytes `rest` behind it.
     fn begin(&mut self, head: Head, rest: Came<'_>, requests: &mut Requests) -> Step {
         self.requests = self.requests.wrapping_add(1);
+        // A request pays for what earlier connections of the client have wasted.
+        self.turns.count(0, 0, WHOLE_BYTES, requests.now_us);
         self.closing |= self.transport.is_worn();
         if self.audience == Audience::Operators {
             self.ahead = rest.kept();

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use stanchion_sys::charge;
 
+use super::connection::Connection;
 use super::turns::Waste;
 use stanchion_dispatch::storage::clients::Client;
 
@@ -32,8 +33,18 @@ impl Wasters {
         }
     }
 
-    /// What the next connection of the client begins with.
-    pub(super) fn waste_of(&mut self, client: Client, now_us: u64) -> Waste {
+    /// A connection begins with what earlier ones of its client have wasted, once the client is known: a PROXY header may name it.
+    pub(super) fn meet(&mut self, connection: &mut Connection, now_us: u64) {
+        if connection.turns.is_met || connection.transport.is_stream() {
+            return;
+        }
+        if let Some(client) = connection.only_client() {
+            connection.turns.is_met = true;
+            connection.turns.waste = self.waste_of(client, now_us);
+        }
+    }
+
+    fn waste_of(&mut self, client: Client, now_us: u64) -> Waste {
         match self.0.get(&client) {
             None => Waste::default(),
             Some(waste) if waste.is_too_much(now_us) => *waste,

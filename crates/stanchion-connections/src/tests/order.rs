@@ -275,6 +275,52 @@ fn the_next_connection_of_a_wasteful_client_is_wasteful_and_no_other_clients_is(
 }
 
 #[test]
+fn a_client_whom_a_proxy_header_names_brings_its_waste_along() {
+    let mut stage = Stage::new(r#"{"proxy_protocol": "auto"}"#);
+    let came = |stage: &mut Stage, ip: &str, is_proxied: bool| {
+        let (mut theirs, ours) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let number = stage.clients.table.next_number();
+        let proxy = if is_proxied { "192.0.2.1" } else { ip };
+        let from = Peer {
+            ip: proxy.parse().ok(),
+            sends_proxy_header: is_proxied,
+            ..peer()
+        };
+        stage.let_in(ours, from, false);
+        if is_proxied {
+            write!(theirs, "PROXY TCP4 {ip} 192.0.2.2 4711 80\r\n").unwrap();
+        }
+        stage.turn();
+        (number, theirs)
+    };
+    let (number, theirs) = came(&mut stage, "192.0.2.7", false);
+    stage.make_wasteful(number);
+    drop(theirs);
+    stage.turn();
+    for (ip, is_wasteful) in [("192.0.2.7", true), ("192.0.2.8", false)] {
+        let (number, _theirs) = came(&mut stage, ip, true);
+        let now_us = stage.requests.now_us;
+        let connection = stage.clients.table.get_mut(number).unwrap();
+        assert_eq!(connection.turns.is_wasteful(now_us), is_wasteful, "{ip}");
+    }
+    stage.close_books();
+}
+
+#[test]
+fn requests_of_http_1_pay_for_what_earlier_connections_have_wasted() {
+    let mut stage = Stage::new(r#"{"health_path": "/-"}"#);
+    let now_us = stage.requests.now_us;
+    stage.connection().turns.count(10_000, 0, 0, now_us);
+    assert!(stage.connection().turns.is_wasteful(now_us));
+    for _ in 0..10 {
+        stage.say("GET /-/live HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    assert!(!stage.connection().turns.is_wasteful(now_us));
+    stage.close_books();
+}
+
+#[test]
 fn a_body_in_pieces_is_framed_as_its_client_understands_it() {
     for (version, head, framed, is_over) in [
         (

@@ -96,6 +96,11 @@ impl Behind {
     pub(super) fn is_empty(&self) -> bool {
         self.turns.is_empty()
     }
+
+    #[cfg(test)]
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.is_empty() && self.lines.is_empty() && self.had_bytes.is_empty()
+    }
 }
 
 #[cfg(test)]

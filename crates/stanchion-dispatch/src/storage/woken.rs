@@ -85,6 +85,7 @@ impl Woken {
     /// Ends a turn of the loop.
     pub fn end_turn(&self) {
         self.behind.borrow_mut().end_turn();
+        self.wasteful.borrow_mut().end_turn();
     }
 
     /// Takes the next connection of those that have used up their turn.
@@ -166,5 +167,22 @@ impl Later {
         let due = self.0.partition_point(|(due_us, _)| *due_us <= now_us);
         let due = self.0.drain(..due);
         due.for_each(|(_, connection)| woken.add(connection));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_client_is_remembered_past_a_turn_of_the_loop() {
+        let woken = Woken::default();
+        for (number, is_wasteful) in [(1, false), (2, true)] {
+            let client = Client::at([192, 0, 2, number].into());
+            woken.stand_behind(u32::from(number), Some(client), is_wasteful);
+        }
+        assert!(woken.next_behind().is_some() && woken.next_wasteful().is_some());
+        woken.end_turn();
+        assert!(woken.behind.borrow().is_forgotten() && woken.wasteful.borrow().is_forgotten());
     }
 }

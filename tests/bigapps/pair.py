@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bigapps import memory
 from bigapps.application import Application, Ask
 from bigapps.client import ASK_WITHIN_S, Answer, Client
 from bigapps.compare import Own
-from support import processes
 from support.address import Address
 from support.neighbour import accepts
 from support.patience import eventually
@@ -111,8 +111,8 @@ class Side:
             wire.close()
         return 1000 * statistics.median(took)
 
-    def pss_bytes(self) -> int:
-        return processes.pss_bytes(self.server.processes())
+    def memory_bytes(self) -> int:
+        return memory.memory_bytes(self.server.processes())
 
     def leave(self, within_s: float) -> float:
         """TERM, until no process is left: how long that took. A TimeoutExpired names those that are left."""

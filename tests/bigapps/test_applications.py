@@ -15,6 +15,7 @@ import pytest
 from bigapps.application import Application
 from bigapps.client import Answer
 from bigapps.compare import Masks, added, differences
+from bigapps.memory import memory_bytes
 from bigapps.pair import NotReady, Pair, Side
 from support.chromium import CHROMIUM, NEEDS_CHROMIUM
 from support.devtools import tab
@@ -123,8 +124,8 @@ def test_complaints_in_the_log(pair: Pair) -> None:
 
 def test_size_of_memory(pair: Pair, figure: Figure) -> None:
     pair.visited()
-    usual, ours = (side.pss_bytes() for side in pair.sides)
-    figure("PSS MB", f"{usual / 1e6:.0f} / {ours / 1e6:.0f}")
+    usual, ours = (side.memory_bytes() for side in pair.sides)
+    figure("memory MB", f"{usual / 1e6:.0f} / {ours / 1e6:.0f}")
     allowed = usual * (1 + NOISE) + OWN_BYTES
     assert ours <= allowed, f"{ours / 1e6:.0f} MB, the usual server {usual / 1e6:.0f} MB: {tree(pair.ours)}"
 
@@ -246,7 +247,7 @@ def workers(side: Side) -> list[psutil.Process]:
 
 
 def tree(side: Side) -> str:
-    sizes = [f"{one.name()} {one.memory_full_info().pss / 1e6:.0f}" for one in side.server.processes()]
+    sizes = [f"{one.name()} {memory_bytes([one]) / 1e6:.0f} alone" for one in side.server.processes()]
     return ", ".join(sizes)
 
 

@@ -1,13 +1,19 @@
 """The harness of `make test-apps` reads descriptions and compares answers, here without any application."""
 
+import contextlib
 import re
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from bigapps.application import FOLDERS, Mistake, read
 from bigapps.client import Answer, multipart
 from bigapps.compare import Masks, Own, added, differences
+from bigapps.memory import memory_bytes
 from bigapps.report import CHECKS, Row, page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,3 +117,37 @@ def test_each_check_of_the_report_is_a_test() -> None:
     source = (FOLDERS.parent / "test_applications.py").read_text()
     found = {name.rpartition("_")[2] for name in re.findall(r"^def (test_\w+)", source, re.MULTILINE)}
     assert found == set(CHECKS)
+
+
+MAPPED_BYTES = 16_000_000
+MAPS = """
+import mmap, sys
+with open(sys.argv[1], "rb") as file:
+    mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+for at in range(0, len(mapped), mmap.PAGESIZE):
+    mapped[at]
+print("mapped", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def mapping(file: Path) -> Iterator[psutil.Process]:
+    """A process that maps a file and has read it all."""
+    command = [sys.executable, "-c", MAPS, str(file)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"mapped\n"
+        yield psutil.Process(process.pid)
+
+
+def test_the_memory_of_a_server_is_the_same_whatever_else_maps_its_files(tmp_path: Path) -> None:
+    """PSS takes half of a file away when a second process maps it, and so judges one server by what the other does."""
+    file = tmp_path / "library"
+    file.write_bytes(bytes(MAPPED_BYTES))
+    with mapping(file) as first:
+        alone = memory_bytes([first])
+        assert alone > MAPPED_BYTES
+        with mapping(file) as second:
+            assert memory_bytes([first]) == pytest.approx(alone, rel=0.05)
+            assert memory_bytes([first, second]) < alone + MAPPED_BYTES, "each page counts once"

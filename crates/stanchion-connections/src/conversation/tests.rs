@@ -48,3 +48,30 @@ fn scripts_add_up() {
         }
     }
 }
+
+/// The app begins its answer, and takes nothing of a body that it has no room for. The server cannot send the answer from the
+/// worker's memory.
+#[test]
+fn a_stream_whose_body_waits_for_its_worker_comes_to_rest() {
+    const HTTP2_ASGI: u8 = 0x11;
+    let _in_turn = IN_TURN.lock();
+    let says = |payload: &[u8]| {
+        let [high, low] = (payload.len() as u16).to_be_bytes();
+        let frame = [&[0, high, low, 0, 0, 0, 0, 0, 1], payload].concat();
+        [&[1], &(frame.len() as u16).to_le_bytes()[..], &frame].concat()
+    };
+    // These are three quarters of a stream's window, and more than half of the room that the worker has for a body.
+    let much = says(&[b'a'; 0x4000]).repeat(3);
+    let (asks, passes, takes, begins) = (b"\x06\x01", b"\x1b\x01", b"\x0d", b"\x0f\0\x02\0");
+    let script = [
+        &[HTTP2_ASGI],
+        &asks[..],
+        &says(b"a"),
+        passes,
+        takes,
+        &much,
+        begins,
+    ]
+    .concat();
+    play(&script);
+}

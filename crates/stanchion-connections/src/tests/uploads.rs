@@ -265,6 +265,28 @@ fn an_answer_before_the_end_of_a_body_is_the_last() {
     stage.close_books();
 }
 
+/// The client takes nothing of the answer, and the worker takes nothing of the body: the loop waits for both of them.
+#[test]
+fn an_answer_and_a_body_that_both_wait_for_the_other_side_keep_the_loop_at_rest() {
+    let mut stage = stage(ASGI, &head("Content-Length: 200000"));
+    stage.say(&"a".repeat(EARLY_BYTES));
+    let mut running = taken(&stage);
+    stage.say(&"a".repeat(INFLOW_BYTES));
+    assert_eq!(running.inflow().0, INFLOW_BYTES);
+    fetching::write(&mut running, None, b"");
+    while !stage.connection().intake.is_stalled() {
+        running.write(&[b'x'; 10_000]).expect("room");
+        running.publish();
+        stage.sweep();
+    }
+    stage.say("a");
+    received(&mut running);
+    stage.sweep();
+    assert_eq!(running.inflow().0, 1, "the rest comes once there is room");
+    drop(running);
+    stage.close_books();
+}
+
 /// The connection must not take the rest of the body for a request.
 #[test]
 fn a_worker_that_has_written_nonsense_ends_the_connection() {

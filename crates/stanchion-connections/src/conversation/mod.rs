@@ -1,7 +1,8 @@
 //! Whole connections, for the fuzzer: clients and an app do what a script says, the acceptor is real, and in the end all
 //! counts have to add up. A script that was found to break something is a test below.
 //!
-//! The script alone decides what happens, but for the keys of TLS, the date in answers, and the order in hash tables.
+//! The script alone decides what happens, but for the keys of TLS, the date in answers, the order in hash tables, and the turns that end because
+//! they have lasted long.
 
 mod app;
 mod client;

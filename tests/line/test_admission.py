@@ -89,7 +89,7 @@ def test_by_the_kernels_clock_the_queue_timeout_passes_too(serve: Serve) -> None
     """While there is no worker at all: one that gets no core would take the request too late."""
     server = serve("hello:app", "--queue-timeout", "1")
     server.signal(signal.SIGWINCH)
-    eventually(lambda: "stanchion-work" not in [process.name() for process in server.processes()], "the worker leaves")
+    eventually(lambda: "stanchion-work" not in server.names(), "the worker leaves")
     with server.connect() as wire:
         since_s = time.monotonic()
         assert_told(wire.get("/"))

@@ -17,10 +17,6 @@ ALONE = ["stanchion", "stanchion-acpt", "stanchion-work"]
 WITH_TEMPLATE = ["stanchion", "stanchion-acpt", "stanchion-tmpl", "stanchion-work"]
 
 
-def names(server: Server) -> list[str]:
-    return sorted(process.name() for process in server.processes())
-
-
 def worker(server: Server) -> int:
     (found,) = [process.pid for process in server.processes() if process.name() == "stanchion-work"]
     return found
@@ -41,7 +37,7 @@ def test_the_process_that_has_imported_the_app_is_the_worker_and_none_stays_besi
     serve: Serve, gate: Gate, env: dict[str, str], arguments: list[str]
 ) -> None:
     server = serve("inherited:app", *arguments, env=env)
-    assert names(server) == ALONE
+    assert server.names() == ALONE
     assert loaded(gate) == worker(server)
     assert not gate.announced()
 
@@ -51,7 +47,7 @@ def test_a_template_stays_where_it_has_more_to_do(
     serve: Serve, gate: Gate, env: dict[str, str], arguments: list[str]
 ) -> None:
     server = serve("inherited:app", *arguments, env=env)
-    assert names(server) == WITH_TEMPLATE
+    assert server.names() == WITH_TEMPLATE
     assert loaded(gate) != worker(server)
     os.kill(worker(server), signal.SIGKILL)
     server.log.wait_for("worker ready", 2)
@@ -76,7 +72,7 @@ def test_from_the_first_worker_that_dies_a_template_stays(serve: Serve, gate: Ga
     server = serve("inherited:app", env=env)
     os.kill(loaded(gate), signal.SIGKILL)
     server.log.wait_for("worker ready", 2)
-    assert names(server) == WITH_TEMPLATE
+    assert server.names() == WITH_TEMPLATE
     assert loaded(gate) != worker(server)
     os.kill(worker(server), signal.SIGKILL)
     server.log.wait_for("worker ready", 3)
@@ -95,7 +91,7 @@ def test_a_worker_that_is_sent_term_serves_until_its_successor_has_imported_the_
         gate.let_pass(1)
         assert wire.response().status == 200
     gone(first)
-    eventually(lambda: names(server) == ALONE, "its successor is alone")
+    eventually(lambda: server.names() == ALONE, "its successor is alone")
 
 
 def test_a_template_comes_for_a_second_worker_and_leaves_with_it(serve: Serve, gate: Gate, env: dict[str, str]) -> None:
@@ -103,11 +99,11 @@ def test_a_template_comes_for_a_second_worker_and_leaves_with_it(serve: Serve, g
     first = loaded(gate)
     server.signal(signal.SIGTTIN)
     server.log.wait_for("worker ready", 2)
-    assert names(server) == sorted([*WITH_TEMPLATE, "stanchion-work"])
+    assert server.names() == sorted([*WITH_TEMPLATE, "stanchion-work"])
     assert loaded(gate) != first
     mark = server.log.mark()
     server.signal(signal.SIGTTOU)
-    eventually(lambda: names(server) == ALONE, "the template leaves with the second worker")
+    eventually(lambda: server.names() == ALONE, "the template leaves with the second worker")
     assert worker(server) == first
     assert not server.log.matches("template", mark)
 
@@ -118,5 +114,5 @@ def test_usr1_and_hup_find_all_there_are(serve: Serve, gate: Gate, env: dict[str
     server.signal(signal.SIGUSR1)
     server.signal(signal.SIGHUP)
     server.log.wait("reloaded: generation 2 serves", mark)
-    eventually(lambda: names(server) == ALONE, "the first generation leaves")
+    eventually(lambda: server.names() == ALONE, "the first generation leaves")
     assert not server.log.matches("WARNING|ERROR", mark)

@@ -187,7 +187,7 @@ def test_ttou_goes_down_to_none_in_unicorns_way(serve: Serve, gate: Gate) -> Non
     server.signal(signal.SIGTTOU)
     server.log.wait("TTOU: 0 workers")
     left = ["stanchion", "stanchion-acpt", "stanchion-tmpl"]
-    eventually(lambda: sorted(one.name() for one in server.processes()) == left, "the template waits in its place")
+    eventually(lambda: server.names() == left, "the template waits in its place")
     with server.connect() as wire:
         wire.send(request("GET", "/pid?patient"))
         assert wire.silent(0.3)

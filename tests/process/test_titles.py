@@ -54,7 +54,7 @@ def test_each_process_has_its_role_and_its_app_in_its_title(serve: Serve) -> Non
         [f"stanchion: master [hello:app] {' '.join(command)}", *list(every("hello:app", 2))[1:]]
     )
     # The short names stay as they are, for tools that look for these.
-    names = sorted(process.name() for process in server.processes())
+    names = server.names()
     assert names == ["stanchion", "stanchion-acpt", "stanchion-tmpl", "stanchion-work", "stanchion-work"]
 
 

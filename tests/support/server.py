@@ -160,6 +160,14 @@ class Server:
     def processes(self) -> list[psutil.Process]:
         return processes.of_session(self.process.pid)
 
+    def names(self) -> list[str]:
+        """The names of its processes, sorted; one that ends meanwhile is left out."""
+        found = []
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found.append(process.name())
+        return sorted(found)
+
     def acceptor_by_name(self) -> psutil.Process:
         """Without a connection to it, which it might count, and of unix sockets, too."""
         [found] = [process for process in self.processes() if process.name() == "stanchion-acpt"]

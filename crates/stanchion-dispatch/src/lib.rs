@@ -26,7 +26,7 @@ pub mod refusal;
 pub mod reply;
 pub mod request;
 pub mod request_id;
-#[cfg(any(test, fuzzing, feature = "rig"))]
+#[cfg(debug_assertions)]
 pub mod rig;
 mod running;
 pub mod sessions;
@@ -332,7 +332,7 @@ impl Dispatch {
     }
 
     /// How many slots are in use, orphans included.
-    #[cfg(any(test, fuzzing, feature = "rig"))]
+    #[cfg(debug_assertions)]
     pub fn used_slots(&self) -> usize {
         self.slots.len() - self.side.free_slots()
     }

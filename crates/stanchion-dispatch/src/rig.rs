@@ -1,4 +1,5 @@
-//! For tests and for the fuzzer: a client whose requests are dispatched.
+//! For tests and for the fuzzer: a client whose requests are dispatched. Builds without debug assertions, as of the wheel that people
+//! install, have neither this nor the other test helpers of the crate.
 
 use super::request::Peer;
 

@@ -17,7 +17,7 @@ pub mod host;
 pub mod lifecycle;
 pub mod probe;
 mod redirect;
-#[cfg(any(test, fuzzing, feature = "rig"))]
+#[cfg(debug_assertions)]
 pub mod rig;
 mod spare_heads;
 pub mod spooler;

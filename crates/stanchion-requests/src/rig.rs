@@ -1,17 +1,16 @@
-//! For tests and for the fuzzer: the part of a server below its connections, without a worker.
+//! For tests and for the fuzzer: the part of a server below its connections, without a worker. Builds without debug assertions, as of
+//! the wheel that people install, have none of it; the tests of all crates and the wheel under test share one build that has.
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use stanchion_exchange::{Exchange, Geometry};
-#[cfg(any(test, feature = "rig"))]
 use stanchion_http::check;
 use stanchion_sys::channel::Channel;
 use stanchion_sys::memory::AppendFile;
 use stanchion_sys::process;
 
 use crate::Requests;
-#[cfg(any(test, feature = "rig"))]
 use stanchion_dispatch::ticket::{Answer, AppAnswer, Start};
 use stanchion_generation::common::{Common, Files};
 use stanchion_generation::credentials::KeyFiles;
@@ -30,7 +29,6 @@ const INFLOW_BYTES: usize = 64 << 10;
 
 /// The shared state of a house (a generation) with these settings. It stays until the tests end, as in a server it
 /// stays until the process ends.
-#[cfg(any(test, feature = "rig"))]
 pub fn common(settings: &str) -> &'static Common {
     common_of_seats(settings, 1, 0)
 }
@@ -83,7 +81,6 @@ pub fn common_of_seats(settings: &str, seats: usize, sessions: usize) -> &'stati
 }
 
 /// The requests of such a house, a second after the clock began. No master reads its messages.
-#[cfg(any(test, feature = "rig"))]
 pub fn requests(settings: &str) -> Requests {
     requests_of(common(settings))
 }
@@ -107,7 +104,6 @@ impl Requests {
 }
 
 /// The app's answer: a head in wire form, and the body as far as it is there.
-#[cfg(any(test, feature = "rig"))]
 pub fn answer(head: &str, body: &[u8], is_head: bool, start: Start) -> Answer {
     let facts = check(head.as_bytes(), is_head).expect("an answer's head");
     Answer::App(AppAnswer {
@@ -120,7 +116,6 @@ pub fn answer(head: &str, body: &[u8], is_head: bool, start: Start) -> Answer {
 }
 
 /// The bytes that were sent, without the `Date` field.
-#[cfg(any(test, feature = "rig"))]
 pub fn undated(sent: &[u8]) -> String {
     let text = String::from_utf8_lossy(sent);
     let lines = text.split_inclusive('\n');

@@ -491,7 +491,7 @@ pub(super) fn write_at(file: &File, offset: u64, pieces: &[Bytes]) -> io::Result
     Ok(())
 }
 
-#[cfg(any(test, fuzzing, feature = "rig"))]
+#[cfg(debug_assertions)]
 mod by_hand;
 #[cfg(test)]
 mod tests;

@@ -18,7 +18,7 @@ pub struct MessageMemory {
 
 impl MessageMemory {
     /// How many bytes there are.
-    #[cfg(any(test, fuzzing, feature = "rig"))]
+    #[cfg(debug_assertions)]
     pub fn bytes(&self) -> usize {
         self.memory.bytes()
     }

@@ -7,7 +7,7 @@ pub mod disk;
 pub mod memory;
 pub mod message_memory;
 pub mod payers;
-#[cfg(any(test, feature = "rig"))]
+#[cfg(debug_assertions)]
 pub mod scratch;
 pub mod shortage;
 pub mod spool;

@@ -102,7 +102,7 @@ impl Drop for Paying {
 }
 
 /// For tests of payers, which all threads of a process share: one at a time.
-#[cfg(any(test, feature = "rig"))]
+#[cfg(debug_assertions)]
 pub static IN_TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[cfg(test)]

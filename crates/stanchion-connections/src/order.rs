@@ -15,7 +15,7 @@ const BEHIND_MAX: usize = 16;
 /// The loop drives wasteful connections for so long, one after the other. The last of them may use up its turn, which comes on
 /// top ([`Transport`]).
 ///
-/// [`Transport`]: transport::Transport
+/// [`Transport`]: super::transport::Transport
 const WASTE_US_MAX: u64 = 100;
 /// Then wasteful connections rest for so long: however many there are, they take between a seventh and a quarter of its time.
 const WASTE_REST_US: u64 = 600;
@@ -63,10 +63,7 @@ impl Connections {
             let Some(number) = requests.woken.next_behind() else {
                 return;
             };
-            if let Some(connection) = self.table.get_mut(number) {
-                connection.turns.is_behind = false;
-            }
-            self.drive(number, None, requests, poller);
+            self.drive_from_behind(number, requests, poller);
             if let Some(connection) = self.table.get_mut(number) {
                 bytes += connection.transport.turn_bytes();
                 if connection.turns.is_behind {
@@ -89,15 +86,20 @@ impl Connections {
         while now_us.saturating_sub(since_us) < WASTE_US_MAX
             && let Some(number) = requests.woken.next_wasteful()
         {
-            if let Some(connection) = self.table.get_mut(number) {
-                connection.turns.is_behind = false;
-            }
-            self.drive(number, None, requests, poller);
+            self.drive_from_behind(number, requests, poller);
             now_us = monotonic_us();
         }
         let spent_us = now_us.saturating_sub(since_us);
         requests
             .woken
             .rest_until(requests.now_us + spent_us + WASTE_REST_US);
+    }
+
+    /// Drives a connection that stands behind others no more.
+    fn drive_from_behind(&mut self, number: u32, requests: &mut Requests, poller: &Poller) {
+        if let Some(connection) = self.table.get_mut(number) {
+            connection.turns.is_behind = false;
+        }
+        self.drive(number, None, requests, poller);
     }
 }

@@ -230,16 +230,19 @@ impl Transport {
                 self.count(Traffic::Received, len);
                 Read::Bytes(len)
             }
-            Err(Errno::AGAIN | Errno::INTR) => {
-                self.readable = false;
-                Read::Nothing
-            }
-            Err(error) => {
-                debug!("a connection broke off: {error}");
-                self.hung_up = true;
-                Read::Failed
-            }
+            Err(error) => self.not_received(error),
         }
+    }
+
+    /// The kernel has given no bytes: there are none yet, or the connection is broken.
+    fn not_received(&mut self, error: Errno) -> Read {
+        if matches!(error, Errno::AGAIN | Errno::INTR) {
+            self.readable = false;
+            return Read::Nothing;
+        }
+        debug!("a connection broke off: {error}");
+        self.hung_up = true;
+        Read::Failed
     }
 
     /// Copies the bytes that there are, as far as they fit, and leaves them there. Only for a socket.
@@ -250,15 +253,7 @@ impl Transport {
         match recv(socket, buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK) {
             Ok((0, _)) => Read::End,
             Ok((len, _)) => Read::Bytes(len),
-            Err(Errno::AGAIN | Errno::INTR) => {
-                self.readable = false;
-                Read::Nothing
-            }
-            Err(error) => {
-                debug!("a connection broke off: {error}");
-                self.hung_up = true;
-                Read::Failed
-            }
+            Err(error) => self.not_received(error),
         }
     }
 

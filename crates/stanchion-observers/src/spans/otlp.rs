@@ -118,11 +118,7 @@ impl Origin {
         }
         attributes.extend(worker_pid(one));
         let error = error(one);
-        attributes.extend(
-            error
-                .as_deref()
-                .map(|error| KeyValue::text("error.type", error)),
-        );
+        attributes.extend(error_type(error.as_deref()));
         let parent = one.parent_id.map(|id| (id, true));
         Span {
             name: name.to_owned(),
@@ -150,11 +146,7 @@ fn wait(one: &Finished, clock: Clock, id: [u8; 8]) -> Option<Span> {
     Some(Span {
         name: "wait".to_owned(),
         kind: SpanKind::Internal.into(),
-        attributes: error
-            .as_deref()
-            .map(|error| KeyValue::text("error.type", error))
-            .into_iter()
-            .collect(),
+        attributes: error_type(error.as_deref()).into_iter().collect(),
         status,
         ..span(one, id, parent, clock, [times.arrived_us, times.left_us?])
     })
@@ -165,11 +157,7 @@ fn run(one: &Finished, clock: Clock) -> Option<Span> {
     let times = &one.times;
     let error = error(one);
     let mut attributes: Vec<KeyValue> = worker_pid(one).into_iter().collect();
-    attributes.extend(
-        error
-            .as_deref()
-            .map(|error| KeyValue::text("error.type", error)),
-    );
+    attributes.extend(error_type(error.as_deref()));
     let parent = Some((one.server_id, false));
     Some(Span {
         name: "run".to_owned(),
@@ -203,11 +191,7 @@ fn session(one: &Finished, clock: Clock, random: &mut Random) -> Option<Span> {
     );
     attributes.extend(worker_pid(one));
     let error = error(one);
-    attributes.extend(
-        error
-            .as_deref()
-            .map(|error| KeyValue::text("error.type", error)),
-    );
+    attributes.extend(error_type(error.as_deref()));
     let ended_us = one.times.ended_us;
     let times = [facts.begun_us.min(ended_us), ended_us];
     let parent = Some((one.server_id, false));
@@ -283,6 +267,10 @@ fn error(one: &Finished) -> Option<Cow<'static, str>> {
         Outcome::Answered => is_server_error(one.status).then(|| one.status.to_string().into()),
         outcome => Some(outcome.name().into()),
     }
+}
+
+fn error_type(error: Option<&str>) -> Option<KeyValue> {
+    error.map(|error| KeyValue::text("error.type", error))
 }
 
 fn is_server_error(status: u16) -> bool {

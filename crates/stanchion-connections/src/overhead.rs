@@ -115,7 +115,7 @@ impl Overhead {
         self.asked_bytes += (target + fields.sum::<usize>()) as u64 + BYTES_PER_REQUEST;
     }
 
-    /// What a head that is not whole yet counts as, up to the longest that the server takes.
+    /// The bytes that a head counts as while it is not whole, up to the longest head that the server takes.
     fn unfinished_bytes(&self) -> u64 {
         let unfinished_bytes = self.fields.unfinished_bytes(self.skipped == 0);
         unfinished_bytes.min(self.head_bytes_max)

@@ -19,7 +19,7 @@ pub(super) const WHOLE_BYTES: u64 = 256;
 pub(super) struct Turns {
     /// The connection stands behind others, which go first.
     pub(super) is_behind: bool,
-    /// What earlier connections of its client have wasted is in `waste`.
+    /// `waste` has the bytes that earlier connections of its client have wasted.
     pub(super) is_met: bool,
     pub(super) waste: Waste,
 }

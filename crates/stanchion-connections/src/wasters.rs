@@ -12,7 +12,7 @@ use stanchion_dispatch::storage::clients::Client;
 /// So many clients are remembered, each for a minute at most.
 const CLIENTS_MAX: usize = 4_096;
 
-/// What these clients have wasted.
+/// The bytes that these clients have wasted.
 #[derive(Debug, Default)]
 pub(super) struct Wasters(HashMap<Client, Waste>);
 
@@ -67,7 +67,7 @@ mod tests {
         Client::at(number.to_be_bytes().into())
     }
 
-    /// What a client has wasted that sent so many bytes for nothing.
+    /// The waste of a client that sent so many bytes for nothing.
     fn waste(bytes: u64) -> Waste {
         let mut turns = Turns::default();
         turns.count(bytes, 0, 0, S);

@@ -122,7 +122,7 @@ impl Puller {
             running.map(|running| running.clone_ref(py)).collect()
         };
         for running in running {
-            // An error tells of no task that has ended, and the child ends all the same.
+            // With an error no task is known to have ended, and the child ends all the same.
             if let Ok(Some(task)) = running.ended_task(py) {
                 self.end_if_forked_by(&task);
             }

@@ -314,7 +314,7 @@ def test_a_worker_that_imports_another_kind_of_app_than_the_server_has_is_told_o
     kind_file.write_text("wsgi")
     server = serve("kind:app", "-w", "2", "--no-preload", env=env)
     kind_file.write_text("asgi")
-    lost = next(one for one in server.processes() if one.name() == "stanchion-work")
+    lost = server.of_name("stanchion-work")[0]
     lost.kill()
     server.log.wait(r"ERROR\] the app has become asynchronous \(ASGI\) since it was loaded: reload the server")
     assert ask(server) == "wsgi"

@@ -225,7 +225,7 @@ def test_sessions_go_to_the_worker_that_has_the_fewest(serve: Serve, counts: Cou
             return len({wire.get("/seen").json()["pid"] for _ in range(2)})
 
     eventually(lambda: both() == 2, "both turn")
-    workers = [process for process in server.processes() if process.name() == "stanchion-work"]
+    workers = server.of_name("stanchion-work")
     of: dict[int, list[WebSocket]] = {process.pid: [] for process in workers}
 
     def open_until_both_have_as_many(least: int, most: int) -> int:

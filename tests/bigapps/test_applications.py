@@ -243,7 +243,7 @@ def load(side: Side, fine: tuple[int, ...] = (200,)) -> Steady:
 
 
 def workers(side: Side) -> list[psutil.Process]:
-    return [one for one in side.server.processes() if one.name() == "stanchion-work"]
+    return side.server.of_name("stanchion-work")
 
 
 def tree(side: Side) -> str:

@@ -245,7 +245,7 @@ def test_a_real_server_is_known_by_what_it_says(serve: Serve, tmp_path: Path) ->
     eventually(is_known, "the server says that it has event loops", 3 * PATIENCE_S)
     about = {one["code"]: one for one in said[-1].data["findings"] if one["about"] == f"stanchion ({server.pid})"}
     assert "900 connections" in about["websockets-take-all"]["known"]
-    (worker,) = [one for one in server.processes() if one.name() == "stanchion-work"]
+    (worker,) = server.of_name("stanchion-work")
     soft, _ = worker.rlimit(psutil.RLIMIT_NOFILE)
     assert processes.worker_fds_max(Path("/proc"), server.pid) == soft
     assert processes.worker_fds_max(Path("/proc"), os.getpid()) is None

@@ -58,7 +58,7 @@ def ask_all(server: Server, workers: int = 2) -> dict[int, str]:
 
 
 def template(server: Server) -> int:
-    return next(one.pid for one in server.processes() if one.name() == "stanchion-tmpl")
+    return server.of_name("stanchion-tmpl")[0].pid
 
 
 @pytest.fixture

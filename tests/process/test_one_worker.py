@@ -18,7 +18,7 @@ WITH_TEMPLATE = ["stanchion", "stanchion-acpt", "stanchion-tmpl", "stanchion-wor
 
 
 def worker(server: Server) -> int:
-    (found,) = [process.pid for process in server.processes() if process.name() == "stanchion-work"]
+    (found,) = [process.pid for process in server.of_name("stanchion-work")]
     return found
 
 

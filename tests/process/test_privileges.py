@@ -165,7 +165,7 @@ def test_root_writes_to_no_link_that_the_user_may_have_put_there(start: Start, h
 def test_a_worker_that_is_killed_is_replaced_by_another_nobody(start: Start) -> None:
     server = start("--user", str(NOBODY), "--group", str(OTHERS))
     mark = server.log.mark()
-    victims = [process for process in server.processes() if process.name() == "stanchion-work"]
+    victims = server.of_name("stanchion-work")
     victims[0].kill()
     server.log.wait("SIGKILL", mark)
     assert ask(server, "/identity")["uids"] == [NOBODY] * 3

@@ -105,23 +105,13 @@ def configured(build: Serve, config: str, *arguments: str, app: str = "configure
     return server
 
 
-def of_name(server: Server, name: str) -> list[psutil.Process]:
-    found = []
-    for process in server.processes():
-        # One may end meanwhile.
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if process.name() == name:
-                found.append(process)
-    return found
-
-
 @contextlib.contextmanager
 def named_files(server: Server, name: str) -> Iterator[None]:
     """If the block fails, the error has the files that processes of this name have open."""
     try:
         yield
     except AssertionError as error:
-        paths = {process.pid: processes.open_paths(process) for process in of_name(server, name)}
+        paths = {process.pid: processes.open_paths(process) for process in server.of_name(name)}
         raise AssertionError(f"{error}: {paths}") from error
 
 
@@ -132,7 +122,7 @@ def text(server: Server, name: str) -> str:
 
 
 def scribe(server: Server) -> psutil.Process:
-    found = eventually(lambda: of_name(server, "stanchion-scrb"), "there is a scribe")
+    found = eventually(lambda: server.of_name("stanchion-scrb"), "there is a scribe")
     assert len(found) == 1
     return found[0]
 
@@ -177,7 +167,7 @@ def ask(server: Server, requests: int) -> None:
 @pytest.mark.privileges
 def test_both_logs_go_by_a_dictionary(build: Serve) -> None:
     server = configured(build, JSON.replace('"maxBytes": 0', '"maxBytes": 2000'))
-    (worker,) = of_name(server, "stanchion-work")
+    (worker,) = server.of_name("stanchion-work")
     for number in range(40):
         assert answer(server, f"/{number}") == 200
         assert answer(server, "/health") == 200
@@ -190,7 +180,7 @@ def test_both_logs_go_by_a_dictionary(build: Serve) -> None:
     assert (server.home / "accesses.json.1").exists(), "it was rotated"
     (ready,) = eventually(said(server, "ready: 1 worker"), "what the master has said is written")
     assert (ready["name"], ready["level"], ready["pid"]) == ("gunicorn.error", "INFO", server.pid)
-    (acceptor,) = of_name(server, "stanchion-acpt")
+    (acceptor,) = server.of_name("stanchion-acpt")
     (confined,) = eventually(said(server, "acceptor confined"), "what the acceptor has said is written")
     assert confined["pid"] == acceptor.pid
     assert psutil.Process(server.pid).create_time() - 5 < confined["created"] <= ready["created"]
@@ -206,7 +196,7 @@ def test_the_access_of_a_class_is_called_with_what_gunicorns_gets(build: Serve) 
     (line,) = [line for line in text(server, "errors.log").splitlines() if "/a/b" in line and "mine" in line]
     expected = "mine: ('200 OK', 'text/plain', 4, 'GET', '/a/b', 'c=d', 'shoes', 'shoes', '', True)"
     assert line.endswith(expected)
-    (worker,) = of_name(server, "stanchion-work")
+    (worker,) = server.of_name("stanchion-work")
     assert re.match(rf"\[\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d \+\d{{4}}\] \[{worker.pid}\] \[INFO\] mine: ", line)
 
 
@@ -246,7 +236,7 @@ def test_one_that_is_killed_is_replaced_and_requests_go_on(build: Serve, tmp_pat
     ask(server, 1_000)
     killed.kill()
     ask(server, 1_000)
-    eventually(lambda: of_name(server, "stanchion-scrb") and scribe(server).pid != killed.pid, "another one is there")
+    eventually(lambda: server.of_name("stanchion-scrb") and scribe(server).pid != killed.pid, "another one is there")
     ask(server, 1_000)
     lost = "the scribe was killed by SIGKILL; another one is started in 100 ms"
     eventually(lambda: lost in server.log.text(), "it is said where nobody needs a scribe to read it")
@@ -261,7 +251,7 @@ def test_while_there_is_none_what_the_master_says_is_in_the_error_log_itself(bui
     fails += "logconfig_dict['filters']['picky'] = {'()': Picky}\n"
     # A template, which has set up the loggers of the app before, forks the successor.
     server = configured(build, JSON + fails, "--preload")
-    (worker,) = of_name(server, "stanchion-work")
+    (worker,) = server.of_name("stanchion-work")
     (server.home / "broken").touch()
     scribe(server).kill()
     eventually(lambda: "the scribe exited with code 7 before it was ready" in server.log.text(), "none comes up")
@@ -340,7 +330,7 @@ def test_a_reload_takes_one_away_and_brings_one(build: Serve) -> None:
     first = scribe(server)
     (server.home / "gunicorn.conf.py").write_text("")
     server.signal(signal.SIGHUP)
-    eventually(lambda: not of_name(server, "stanchion-scrb"), "there is none")
+    eventually(lambda: not server.of_name("stanchion-scrb"), "there is none")
     processes.gone(first.pid)
     assert answer(server, "/without") == 200
     eventually(lambda: "/without" in text(server, "accesses.log"), "the acceptor writes it")
@@ -416,5 +406,5 @@ def test_without_such_settings_there_is_none(build: Serve) -> None:
     server = configured(build, f"{logs}\npreload_app = True")
     names = server.names()
     assert names == ["stanchion", "stanchion-acpt", "stanchion-tmpl", "stanchion-work"]
-    (template,) = of_name(server, "stanchion-tmpl")
+    (template,) = server.of_name("stanchion-tmpl")
     assert "logging" not in Path(f"/proc/{template.pid}/maps").read_text()

@@ -182,7 +182,7 @@ def test_lines_are_counted_that_the_log_does_not_show(build: Serve, tmp_path: Pa
             assert wire.get("/raises").status == 500
         statsd.wait("gunicorn.log.exception", lambda count: count == 1)
         before = statsd.sums()["gunicorn.log.warning"]
-        (worker,) = [process for process in server.processes() if process.name() == "stanchion-work"]
+        (worker,) = server.of_name("stanchion-work")
         worker.kill()
         statsd.wait("gunicorn.log.warning", lambda count: count == before + 1)
         assert not server.log.matches("WARNING")

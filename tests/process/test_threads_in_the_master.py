@@ -95,7 +95,7 @@ class TestOfAHook:
 
     def test_workers_are_replaced_all_the_same(self, server: Server) -> None:
         mark = server.log.mark()
-        template = next(one for one in server.processes() if one.name() == "stanchion-work")
+        template = server.of_name("stanchion-work")[0]
         kill(template)
         server.log.wait("worker ready", mark)
         assert answers(server)
@@ -109,7 +109,7 @@ class TestOfAHook:
 
     def test_a_template_that_cannot_be_replaced_is_said_and_workers_serve_on(self, server: Server) -> None:
         mark = server.log.mark()
-        template = next(one for one in server.processes() if one.name() == "stanchion-tmpl")
+        template = server.of_name("stanchion-tmpl")[0]
         kill(template)
         server.log.wait(rf"ERROR\] the template cannot be forked: a hook has left {NAMED} in the master", mark)
         assert answers(server)

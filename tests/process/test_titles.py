@@ -76,7 +76,7 @@ def test_a_reload_and_a_successor_have_the_name_that_counts_now(serve: Serve, tm
     control = tmp_path / "control"
     server = serve("hello:app", "-c", str(config), "--control", f"unix:{control}")
     assert titles(server) == every("shop", 1)
-    (worker,) = (one for one in server.processes() if one.name() == "stanchion-work")
+    (worker,) = server.of_name("stanchion-work")
     worker.kill()
     worker.wait()
     # A template stays from now on.

@@ -54,7 +54,7 @@ class Watched(NamedTuple):
         return set(re.findall(r'worker="(\d+)"', self.ask("/metrics")))
 
     def titles(self) -> list[str]:
-        told = [" ".join(one.cmdline()) for one in self.server.processes() if one.name() == "stanchion-work"]
+        told = [" ".join(one.cmdline()) for one in self.server.of_name("stanchion-work")]
         return sorted(found[1] for title in told if (found := re.match(r"stanchion: worker (\d+)", title)))
 
     def logged(self, since: int = 0) -> set[str]:

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -161,16 +161,21 @@ class Server:
         return processes.of_session(self.process.pid)
 
     def names(self) -> list[str]:
-        """The names of its processes, sorted; one that ends meanwhile is left out."""
-        found = []
+        """The names of its processes, sorted."""
+        return sorted(name for name, _ in self.named())
+
+    def of_name(self, name: str) -> list[psutil.Process]:
+        return [process for found, process in self.named() if found == name]
+
+    def named(self) -> Iterator[tuple[str, psutil.Process]]:
+        """Its processes with their names; one that ends meanwhile is left out."""
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):
-                found.append(process.name())
-        return sorted(found)
+                yield process.name(), process
 
     def acceptor_by_name(self) -> psutil.Process:
         """Without a connection to it, which it might count, and of unix sockets, too."""
-        [found] = [process for process in self.processes() if process.name() == "stanchion-acpt"]
+        [found] = self.of_name("stanchion-acpt")
         return found
 
     def acceptor(self) -> psutil.Process:

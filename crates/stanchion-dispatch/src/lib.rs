@@ -337,6 +337,12 @@ impl Dispatch {
         self.slots.len() - self.side.free_slots()
     }
 
+    /// Loses the notices that seats have posted, as happens when an app writes over them.
+    #[cfg(debug_assertions)]
+    pub fn lose_notices(&mut self) {
+        self.side.sweep(|_| ());
+    }
+
     fn free(&mut self, slot: u32) {
         // No client pays for the table of slots.
         let _charged = charge::to_nobody();

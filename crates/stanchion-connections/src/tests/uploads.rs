@@ -287,6 +287,25 @@ fn an_answer_and_a_body_that_both_wait_for_the_other_side_keep_the_loop_at_rest(
     stage.close_books();
 }
 
+#[test]
+fn a_body_goes_on_after_a_while_if_the_notice_of_room_is_lost() {
+    let mut stage = stage(ASGI, &head("Content-Length: 200000"));
+    stage.say(&"a".repeat(EARLY_BYTES));
+    let mut running = taken(&stage);
+    stage.say(&"a".repeat(INFLOW_BYTES + 1));
+    received(&mut running);
+    stage.requests.dispatch.lose_notices();
+    stage.turn();
+    assert_eq!(running.inflow().0, 0);
+    stage.requests.now_us += 10 * S;
+    let now_us = stage.requests.now_us;
+    stage.requests.dispatch.mend(now_us);
+    stage.turn();
+    assert_eq!(running.inflow().0, 1);
+    drop(running);
+    stage.close_books();
+}
+
 /// The connection must not take the rest of the body for a request.
 #[test]
 fn a_worker_that_has_written_nonsense_ends_the_connection() {

@@ -122,7 +122,7 @@ impl Puller {
             running.map(|running| running.clone_ref(py)).collect()
         };
         for running in running {
-            // With an error no task is known to have ended, and the child ends all the same.
+            // An error names no task that has ended, and the child ends without one.
             if let Ok(Some(task)) = running.ended_task(py) {
                 self.end_if_forked_by(&task);
             }

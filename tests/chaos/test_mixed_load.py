@@ -100,7 +100,13 @@ def test_what_is_lost_with_acceptors_is_accounted_for_and_the_server_serves_on(v
     with nothing_leaks(victim):
         before = victim.counts.settled()
         kill_acceptor = (1.5, lambda: victim.acceptor().kill())
-        account = run(load, [kill_acceptor, *on_workers(victim, random.Random(load.seed))], ABORTERS)
+        lost = before.get("lost_with_acceptor", 0)
+        account = run(
+            load,
+            [kill_acceptor, *on_workers(victim, random.Random(load.seed))],
+            ABORTERS,
+            until=lambda _: victim.counts.status()["requests"].get("lost_with_acceptor", 0) > lost,
+        )
         rose = rise(before, victim.counts.settled())
         print(f"the server counted {rose}")
         assert not account.wrong, account.wrong[:5]

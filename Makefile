@@ -148,7 +148,9 @@ APPS ?=
 
 # They are installed with a network, and tried without one.
 .PHONY: test-apps
-test-apps: test-tools $(STAMP)/uv ## Try large applications that others wrote under their usual server and ours (APPS="gradio marimo": only these)
+test-apps: $(STAMP)/uv ## Try large applications that others wrote under their usual server and ours (APPS="gradio marimo": only these)
+	# Memory and times are those of the wheel that people install.
+	$(MAKE) --no-print-directory WHEEL_PROFILE=release test-tools
 	scripts/make-apps $(LARGE_APPS) $(APPS)
 	STANCHION_APPS=$(abspath $(LARGE_APPS)) APPS="$(APPS)" $(PYTEST) tests/bigapps
 

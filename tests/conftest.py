@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +24,10 @@ from support.counts import Counts
 from support.gate import Gate
 from support.results import Results
 from support.server import KINDS, STANCHION, Kind, Serve, Server
+
+FILES = pytest.StashKey[Path | None]()
+"""The folder of this run's files. pytest's own, /tmp/pytest-of-USER, is shared by all runs of a user, and one run may
+fail while it removes what another one removes too."""
 
 TIMEOUT_S = 120
 """The limit of one test, unless it says otherwise."""
@@ -52,6 +58,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
     signal.signal(signal.SIGTERM, end)
     heed_what_is_ignored()
+    if not hasattr(config, "workerinput") and config.option.basetemp is None:
+        config.option.basetemp = config.stash[FILES] = Path(tempfile.mkdtemp(prefix="tests-"))
     report_fd = config.getoption("--report-fd")
     if report_fd is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Results(report_fd))
@@ -64,6 +72,18 @@ def pytest_configure(config: pytest.Config) -> None:
         "privileges: what it tests depends on the rights that the server has, "
         "so root runs it again as an ordinary user",
     )
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """A failed run leaves its files, so that a person can look into them."""
+    if exitstatus == pytest.ExitCode.TESTS_FAILED:
+        session.config.stash[FILES] = None
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    files = config.stash.get(FILES, None)
+    if files:
+        shutil.rmtree(files)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

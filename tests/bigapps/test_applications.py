@@ -154,7 +154,8 @@ def test_little_lost_by_a_worker_that_is_killed(pair: Pair, figure: Figure) -> N
             "another worker is there",
             pair.application.start_within_s,
         )
-        steady.more(3)
+        # It may have to import the application.
+        steady.more(3, pair.application.start_within_s)
     steady.assert_no_failure()
     lost = steady.statuses()[502]
     figure("502 at kill -9", lost)

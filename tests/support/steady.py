@@ -102,14 +102,14 @@ class Steady:
         """How many answers of each status that counts as fine."""
         return sum((tally.statuses for tallies in self._tallies.values() for tally in tallies), Counter())
 
-    def more(self, count: int = 10) -> None:
+    def more(self, count: int = 10, within_s: float = CLIENTS_PATIENCE_S) -> None:
         """Wait until each client has been answered so many times more."""
         tallies = [tally for tallies in self._tallies.values() for tally in tallies]
         wanted = [tally.answered + count for tally in tallies]
         eventually(
             lambda: all(tally.answered >= least for tally, least in zip(tallies, wanted, strict=True)),
             f"{count} more answers for each client; failed so far: {self.failed()}",
-            CLIENTS_PATIENCE_S,
+            within_s,
         )
 
     def all_wait(self) -> None:

@@ -1,18 +1,16 @@
 """Each kind of server that experiments can name, started for real in a namespace where somaxconn is small."""
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from stanchion import _stanchion
 from stanchion.lab import servers
 from stanchion.lab.programs import PROGRAMS
 from stanchion.lab.scenario import Mistake, Server
 from stanchion.lab.servers import KINDS, Address, Place
-from stanchion.lab.witness import logs
+from stanchion.lab.witness import logs, sockets
 from stanchion.lab.witness.kernel import Kernel
 from stanchion.lab.workers import workers
 from support import netns
@@ -42,7 +40,7 @@ def need(kind: str) -> None:
 
 
 def listening(here: Trial) -> list[str]:
-    return [one["address"] for one in json.loads(here.inside(lambda: _stanchion.network_view([])))["listening"]]
+    return [one.address for one in here.inside(sockets.listening)]
 
 
 def of_kind(kind: str, listen: str) -> Server:

@@ -1,11 +1,10 @@
 """The kernel's counters, and how full its accept queues were, both in our own network namespace."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from stanchion import _stanchion
 from stanchion.lab.witness.sampler import Sampler
+from stanchion.lab.witness.sockets import listening
 
 EVERY_S = 0.005
 """One look takes about a fiftieth of that."""
@@ -72,13 +71,13 @@ class Kernel:
         return figures
 
     def _look(self) -> None:
-        view = json.loads(_stanchion.network_view([], half_open=False))
+        found = listening()
         for name, address in self._listening.items():
-            here = [one for one in view["listening"] if one["address"] in names_of(address)]
+            here = [one for one in found if one.address in names_of(address)]
             if here:
-                self._backlog[name] = max(one["backlog"] for one in here)
+                self._backlog[name] = max(one.backlog for one in here)
                 self._queues[name] = max(len(here), self._queues.get(name, 0))
-                self.waiting_max[name] = max(self.waiting_max.get(name, 0), *(one["waiting"] for one in here))
+                self.waiting_max[name] = max(self.waiting_max.get(name, 0), *(one.waiting for one in here))
 
 
 def names_of(address: str) -> tuple[str, ...]:

@@ -91,9 +91,9 @@ def check_credentials(settings: str) -> list[str]:
 def refuse_threads(host: _Host) -> None:
     """Wait a moment for this process to have one thread; raise ValueError, which names the others, if they stay."""
 
-def network_view(files: list[str], namespace: str | PathLike[str] | None = None, half_open: bool = True) -> str:
-    """The listening sockets of a network namespace and what files say in there, as a JSON object. To count connections
-    that are half open costs milliseconds."""
+def network_view(files: list[str], namespace: str | PathLike[str] | None = None) -> str:
+    """The listening sockets of a network namespace, how many connections are half open there, and what files say in
+    there, as a JSON object."""
 
 def first_not_roots_alone(path: str) -> str | None:
     """The first place on the way to an absolute path, or what is there, that others than root may change."""

@@ -123,18 +123,16 @@ mod _stanchion {
         stanchion_server::refuse_at_start(host).map_err(PyValueError::new_err)
     }
 
-    /// The listening sockets of a network namespace and the contents of `files` in it, as a JSON object. `namespace` is a path such as
-    /// `/proc/PID/ns/net`, and entering it takes root; without it the process's own namespace is used. Counting half-open connections costs
-    /// milliseconds.
+    /// The listening sockets of a network namespace, how many connections are half open there, and the contents of `files` in it, as a JSON
+    /// object. `namespace` is a path such as `/proc/PID/ns/net`, and entering it takes root; without it the process's own namespace is used.
     #[pyfunction]
-    #[pyo3(signature = (files, namespace=None, half_open=true))]
+    #[pyo3(signature = (files, namespace=None))]
     fn network_view(
         py: Python<'_>,
         files: Vec<String>,
         namespace: Option<PathBuf>,
-        half_open: bool,
     ) -> PyResult<String> {
-        Ok(py.detach(move || network::view_json(namespace.as_deref(), &files, half_open))?)
+        Ok(py.detach(move || network::view_json(namespace.as_deref(), &files))?)
     }
 
     /// Runs the server with effective settings, a JSON object of `{name: value}`, for the app that `host.load()` returns. Returns in the master and

@@ -1,4 +1,4 @@
-//! The view of a network namespace from outside of any server, for `stanchion doctor`, `stanchion top --any` and `stanchion lab`.
+//! The view of a network namespace from outside of any server, for `stanchion doctor` and `stanchion top --any`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use stanchion_sys::sock_diag::{self, ListeningSocket};
 #[derive(Serialize)]
 struct View<'a> {
     listening: Vec<Socket>,
-    /// Local address -> connections that are half open there; empty unless the caller asks for them.
+    /// Local address -> connections that are half open there.
     half_open: BTreeMap<String, u32>,
     /// `None` for what cannot be read.
     files: BTreeMap<&'a str, Option<String>>,
@@ -33,12 +33,8 @@ struct Socket {
 
 /// The view as JSON: of our own network namespace, or of the one that `namespace` links to.
 /// To find those that are half open the kernel walks its whole table of connections, which takes milliseconds.
-pub fn view_json(
-    namespace: Option<&Path>,
-    files: &[String],
-    half_open: bool,
-) -> io::Result<String> {
-    let look = || view(files, half_open);
+pub fn view_json(namespace: Option<&Path>, files: &[String]) -> io::Result<String> {
+    let look = || view(files);
     let view = match namespace {
         Some(link) => network_namespace::inside(link, look),
         None => look(),
@@ -46,12 +42,10 @@ pub fn view_json(
     serde_json::to_string(&view).map_err(io::Error::other)
 }
 
-fn view(files: &[String], with_half_open: bool) -> io::Result<View<'_>> {
+fn view(files: &[String]) -> io::Result<View<'_>> {
     let mut half_open = BTreeMap::new();
-    if with_half_open {
-        for address in sock_diag::half_open()? {
-            *half_open.entry(address.to_string()).or_default() += 1;
-        }
+    for address in sock_diag::half_open()? {
+        *half_open.entry(address.to_string()).or_default() += 1;
     }
     Ok(View {
         listening: sock_diag::listening()?
@@ -97,7 +91,7 @@ mod tests {
     fn the_view_has_sockets_and_the_files_that_can_be_read() {
         let listener = Listener::unix_abstract(&format!("view-{}", std::process::id()), 3).unwrap();
         let files = ["/proc/sys/net/core/somaxconn", "/proc/none"].map(str::to_owned);
-        let view: Value = serde_json::from_str(&view_json(None, &files, true).unwrap()).unwrap();
+        let view: Value = serde_json::from_str(&view_json(None, &files).unwrap()).unwrap();
         let name = listener.address().to_string();
         let name = name.strip_prefix("unix:").unwrap();
         let listening = view["listening"].as_array().unwrap();

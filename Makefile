@@ -118,12 +118,17 @@ test-ordinary: test-needs ## As root: run the tests that depend on privileges as
 PRIVILEGES = $(shell grep --recursive --files-with-matches --include='test_*.py' 'mark\.privileges' tests)
 
 .PHONY: test-nightly
-test-nightly: test-needs ## Run the Python and end-to-end tests that are too long for the gate
-	scripts/try $(PYTEST) $(TOGETHER) -- --only nightly --without own_verb tests
+test-nightly: test-needs $(STAMP)/lab-wheel ## Run the Python and end-to-end tests that are too long for the gate
+	scripts/try $(PYTEST) $(TOGETHER) -- --only nightly --without own_verb tests lab/tests
 
 .PHONY: test-nightly-alone
-test-nightly-alone: test-needs
-	scripts/try $(PYTEST) -- --only nightly --only alone --without own_verb tests
+test-nightly-alone: test-needs $(STAMP)/lab-wheel
+	scripts/try $(PYTEST) -- --only nightly --only alone --without own_verb tests lab/tests
+
+.PHONY: test-lab
+test-lab: test-tools $(STAMP)/lab-wheel ## Run the tests of the lab
+	scripts/try $(PYTEST) $(TOGETHER) -- lab/tests
+	scripts/try $(PYTEST) -- --only alone lab/tests
 
 # Apart, since they need a network and the tests must not.
 .PHONY: test-tools
@@ -195,15 +200,15 @@ autobahn: $(STAMP)/wheel-release $(STAMP)/dev $(AUTOBAHN)/made ## Have Autobahn'
 
 # Each experiment in its small size: under ten minutes on two cores. A server or tool that cannot be had here costs only
 # its own trials, and the report says which.
-LAB = $(BIN)/stanchion lab run all --out lab-results
+LAB = $(BIN)/stanchion-lab run all --out lab-results
 
 .PHONY: lab-quick
-lab-quick: $(STAMP)/wheel-release $(STAMP)/dev $(STAMP)/lab ## Run every experiment of the lab, small (under ten minutes; reports in lab-results/)
+lab-quick: $(STAMP)/wheel-release $(STAMP)/dev $(STAMP)/lab $(STAMP)/lab-wheel ## Run every experiment of the lab, small (under ten minutes; reports in lab-results/)
 	$(LAB_PACKAGES)
 	$(LAB) --quick
 
 .PHONY: lab
-lab: $(STAMP)/wheel-release $(STAMP)/dev $(STAMP)/lab ## Run every experiment of the lab as large as in its document (hours; reports in lab-results/)
+lab: $(STAMP)/wheel-release $(STAMP)/dev $(STAMP)/lab $(STAMP)/lab-wheel ## Run every experiment of the lab as large as in its document (hours; reports in lab-results/)
 	$(LAB_PACKAGES)
 	$(LAB) --full
 
@@ -232,6 +237,7 @@ lint-python: $(TESTED) $(STAMP)/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict python
+	cd lab && $(abspath $(BIN))/mypy
 	MYPYPATH=python $(BIN)/stubtest stanchion._stanchion
 
 .PHONY: deny
@@ -322,7 +328,7 @@ venv: $(STAMP)/dev ## Make the virtual environment for development
 
 .PHONY: clean
 clean: ## Remove everything that was built
-	rm -rf target fuzz/target dist .bench $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf target fuzz/target dist .bench $(VENV) .pytest_cache .mypy_cache lab/.mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---- Steps, each done once
@@ -344,6 +350,11 @@ $(CARGO_FUZZ):
 $(H2SPEC): tests/http2/h2spec/go.mod tests/http2/h2spec/go.sum
 	scripts/system-packages go=golang-go
 	cd $(<D) && go build -o $(abspath $@) github.com/summerwind/h2spec/cmd/h2spec
+
+# Without its dependencies, which are in requirements/dev.txt.
+$(STAMP)/lab-wheel: lab/pyproject.toml lab/README.md $(shell find lab/stanchion_lab -type f -not -path '*/__pycache__/*') $(STAMP)/build
+	$(BIN)/pip install --quiet --force-reinstall --no-deps --no-build-isolation ./lab
+	@touch $@
 
 $(AUTOBAHN)/made: scripts/make-autobahn tests/autobahn/requirements.txt
 	scripts/make-autobahn tests/autobahn/requirements.txt $(abspath $(AUTOBAHN))

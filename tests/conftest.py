@@ -2,35 +2,18 @@
 
 import contextlib
 import os
-import shutil
-import signal
-import sys
-import tempfile
 from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import psutil
 import pytest
 
-# `support` is imported by name from every directory of tests, whatever pytest's import mode.
-sys.path.insert(0, str(Path(__file__).parent))
-
-from support import plan
 from support.clock import Clock
 from support.counts import Counts
 from support.gate import Gate
-from support.results import Results
 from support.server import KINDS, STANCHION, Kind, Serve, Server
-
-FILES = pytest.StashKey[Path | None]()
-"""The folder of this run's files. pytest's own, /tmp/pytest-of-USER, is shared by all runs of a user, and one run may
-fail while it removes what another one removes too."""
-
-TIMEOUT_S = 120
-"""The limit of one test, unless it says otherwise."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,74 +23,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=STANCHION.name,
         help="what the end-to-end tests serve with; a peer shows which of them hold for any good server",
     )
-    lists = list(plan.read().lists)
-    parser.addoption("--only", action="append", choices=lists, default=[], help="files of this list of tests/plan.toml")
-    parser.addoption("--without", action="append", choices=lists, default=[], help="no files of this list")
-    parser.addoption("--large", action="store_true", help="with the sizes that are marked as large")
-    parser.addoption("--report-fd", type=int, help="a descriptor for what came of each test, as lines of JSON")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    has_workers = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
-
-    def end(number: int, frame: FrameType | None) -> None:
-        """TERM ends as Ctrl-C does, also in pytest-xdist's workers: the fixtures stop the servers that were started."""
-        for worker in psutil.Process().children() if has_workers else []:
-            worker.terminate()
-        signal.default_int_handler(number, frame)
-
-    signal.signal(signal.SIGTERM, end)
-    heed_what_is_ignored()
-    if not hasattr(config, "workerinput") and config.option.basetemp is None:
-        config.option.basetemp = config.stash[FILES] = Path(tempfile.mkdtemp(prefix="tests-"))
-    report_fd = config.getoption("--report-fd")
-    if report_fd is not None and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Results(report_fd))
     if config.getoption("--server") == STANCHION.name and not hasattr(config, "workerinput"):
         refuse_an_old_wheel()
-    config.addinivalue_line("markers", "large: a size of a test that only the night has time for (--large)")
     config.addinivalue_line("markers", "own(why): a promise of stanchion alone; skipped when a peer is the server")
     config.addinivalue_line(
         "markers",
         "privileges: what it tests depends on the rights that the server has, "
         "so root runs it again as an ordinary user",
     )
-
-
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """A failed run leaves its files, so that a person can look into them."""
-    if exitstatus == pytest.ExitCode.TESTS_FAILED:
-        session.config.stash[FILES] = None
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    files = config.stash.get(FILES, None)
-    if files:
-        shutil.rmtree(files)
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Only files of the lists that were asked for."""
-    if collection_path.suffix != ".py" or not collection_path.is_relative_to(plan.TESTS):
-        return None
-    file = str(collection_path.relative_to(plan.TESTS))
-    planned = plan.read()
-    is_wanted = all(planned.has(name, file) for name in config.getoption("--only")) and not any(
-        planned.has(name, file) for name in config.getoption("--without")
-    )
-    return None if is_wanted else True
-
-
-def heed_what_is_ignored() -> None:
-    """Programs that the tests start would ignore it too (signal(7)): INT and QUIT where a shell has put pytest into the
-    background, HUP under nohup(1)."""
-    for number, handler in (
-        (signal.SIGINT, signal.default_int_handler),
-        (signal.SIGQUIT, signal.SIG_DFL),
-        (signal.SIGHUP, signal.SIG_DFL),
-    ):
-        if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, handler)
 
 
 def refuse_an_old_wheel() -> None:
@@ -128,16 +54,8 @@ def refuse_an_old_wheel() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # Large sizes only on request. The same test has a small one, which each run takes.
-    large = [item for item in items if item.get_closest_marker("large") and not config.getoption("--large")]
-    config.hook.pytest_deselected(items=large)
-    items[:] = [item for item in items if item not in large]
-    # The long ones first: at the end, all others would have to wait for them.
-    items.sort(key=lambda item: not plan.read().has("long", str(item.path.relative_to(plan.TESTS))))
     peer = config.getoption("--server") != STANCHION.name
     for item in items:
-        if not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
         own = item.get_closest_marker("own")
         if peer and own:
             item.add_marker(pytest.mark.skip(reason=f"a promise of stanchion alone: {own.args[0]}"))
@@ -245,13 +163,6 @@ def shared_serve(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def counts(tmp_path: Path) -> Counts:
     """Counts of the server that is started with the `arguments` of this."""
     return Counts(tmp_path / "counts")
-
-
-@pytest.fixture
-def gate(tmp_path: Path) -> Iterator[Gate]:
-    opened = Gate(tmp_path / "gate")
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -98,13 +98,16 @@ def _doctor(arguments: list[str]) -> int:
 
 
 def _lab(arguments: list[str]) -> NoReturn:
-    """It becomes another program, of which nothing here knows more than the name."""
-    if sys.version_info < (3, 11):
+    """Become the lab, another program, of which this one knows only the name."""
+    from importlib.util import find_spec
+
+    if find_spec("stanchion_lab") is None:
         raise UsageError(
-            "the lab needs Python 3.11 or newer, as its plots do; this is Python {}.{}".format(*sys.version_info)
+            "the lab is a package of its own, which this Python does not have: "
+            "`pip install ./lab` in a checkout of stanchion, with Python 3.11 or newer"
         )
     # -P: what lies in the working directory must not stand in for a module of the lab.
-    os.execv(sys.executable, [sys.executable, "-P", "-m", "stanchion.lab", *arguments])
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "stanchion_lab", *arguments])
 
 
 def _help(arguments: list[str]) -> int:

@@ -6,7 +6,7 @@ COMMANDS = (
     ("ctl", "COMMAND", "Command a running server"),
     ("top", "[FLAGS]", "Look at a running server"),
     ("doctor", "[FLAGS]", "Say why connections get lost"),
-    ("lab", "COMMAND", "Repeat the experiments on waiting lines"),
+    ("lab", "COMMAND", "Run stanchion-lab, the experiments on waiting lines"),
     ("help", "[WHAT]", "Explain a command, flag or setting"),
     ("completion", "SHELL", "Print completions for bash, zsh or fish"),
 )

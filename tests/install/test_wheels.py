@@ -52,6 +52,7 @@ def test_it_says_what_it_is(any_wheel: Path) -> None:
     ]
     assert [name for name in files if name.endswith(".cyclonedx.json")]
     assert {"stanchion/py.typed", "stanchion/_stanchion.pyi"} <= files.keys()
+    assert not [name for name in files if name.startswith("stanchion/lab")], "the lab is a distribution of its own"
 
 
 def test_its_module_is_for_that_machine_and_an_old_glibc(any_wheel: Path) -> None:

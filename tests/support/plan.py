@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
+FOLDERS = {TESTS: "", TESTS.parent / "lab/tests": "lab/"}
+"""Where tests are -> what comes before their paths in plan.toml."""
 RUNS = ("gate", "nightly", "by_hand")
 """Each test file is in exactly one of these lists. The others are for parts of them."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Lists of places, which are files and folders by their paths under tests/."""
+    """Lists of places, which are files and folders by their paths under tests/; `lab` stands for lab/tests."""
 
     lists: dict[str, list[str]]
 
@@ -28,6 +30,19 @@ class Plan:
     def _nearest(self, name: str, file: str) -> str:
         """The place of a list that is the file or has it, the innermost one; "" if there is none."""
         return max((place for place in self.lists[name] if is_at(place, file)), key=len, default="")
+
+
+def file_of(path: Path) -> str | None:
+    """The name of a file in plan.toml; None if it is in no folder of tests."""
+    return next(
+        (before + str(path.relative_to(folder)) for folder, before in FOLDERS.items() if path.is_relative_to(folder)),
+        None,
+    )
+
+
+def files() -> list[str]:
+    """All files of tests."""
+    return sorted(str(file_of(path)) for folder in FOLDERS for path in folder.rglob("test_*.py"))
 
 
 def is_at(place: str, file: str) -> bool:

@@ -15,6 +15,12 @@ def requirement_files(root: Path) -> Iterator[tuple[str, list[str]]]:
             yield path.relative_to(root).as_posix(), [line for line in lines if line]
 
 
+def build_requirements(root: Path) -> Iterator[tuple[str, list[str]]]:
+    """(path, what builds it) of the server's distribution and of the lab's."""
+    for name in ("pyproject.toml", "lab/pyproject.toml"):
+        yield name, tomllib.loads((root / name).read_text())["build-system"]["requires"]
+
+
 def project(requirement: str) -> str:
     """The name of what is required, of its spellings the one that counts (PEP 503)."""
     name = re.match(r"[\w.-]*", requirement)
@@ -25,8 +31,7 @@ def pins_agree(root: Path) -> list[str]:
     """Every requirement is exact, and the same one everywhere but in bench/, which has a venv of its own."""
     complaints = []
     pinned: dict[str, str] = {}
-    build = tomllib.loads((root / "pyproject.toml").read_text())["build-system"]["requires"]
-    for source, requirements in [("pyproject.toml", build), *requirement_files(root)]:
+    for source, requirements in [*build_requirements(root), *requirement_files(root)]:
         for requirement in requirements:
             found = re.fullmatch(r"([\w.-]+)(?:\[[\w,-]+\])?==([\w.!+]+)(?: *;[^-]*)?(?: +--hash=\S+)*", requirement)
             if not found:
@@ -54,23 +59,30 @@ def pins_have_hashes(root: Path) -> list[str]:
 
 
 def python_is_old_enough(root: Path) -> list[str]:
-    """The oldest Python that pip installs the package for can read its files, and the checkers check for that Python.
+    """The oldest Python that pip installs a package for can read its files, and the checkers check for that Python.
 
     The grammar only; mypy knows which modules and names the oldest Python has.
     """
-    pyproject = tomllib.loads((root / "pyproject.toml").read_text())
+    return [
+        *_reads(root, "pyproject.toml", "python"),
+        *_reads(root, "lab/pyproject.toml", "lab/stanchion_lab"),
+    ]
+
+
+def _reads(root: Path, settings: str, sources: str) -> list[str]:
+    pyproject = tomllib.loads((root / settings).read_text())
     oldest = pyproject["project"]["requires-python"].removeprefix(">=")
     checked = {
         "mypy": pyproject["tool"]["mypy"]["python_version"],
         "ruff": pyproject["tool"]["ruff"]["target-version"].replace("py3", "3."),
     }
     complaints = [
-        f"pyproject.toml: {tool} checks for Python {version}, not {oldest}"
+        f"{settings}: {tool} checks for Python {version}, not {oldest}"
         for tool, version in checked.items()
         if version != oldest
     ]
     major, minor = map(int, oldest.split("."))
-    for path in sorted((root / "python").rglob("*.py*")):
+    for path in sorted((root / sources).rglob("*.py*")):
         if path.suffix in {".py", ".pyi"}:
             try:
                 ast.parse(path.read_text(), feature_version=(major, minor))

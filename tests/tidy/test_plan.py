@@ -15,10 +15,6 @@ from support.plan import RUNS, TESTS, Plan, is_at
 FLAKY_MAX = 5
 
 
-def files_of_tests() -> list[str]:
-    return sorted(str(path.relative_to(TESTS)) for path in TESTS.rglob("test_*.py"))
-
-
 def misplaced(planned: Plan, files: list[str]) -> list[str]:
     """Complaints about the places where the files run."""
     found = [
@@ -39,7 +35,7 @@ def misplaced(planned: Plan, files: list[str]) -> list[str]:
 
 
 def test_each_test_file_is_in_exactly_one_of_gate_nightly_and_by_hand() -> None:
-    assert misplaced(plan.read(), files_of_tests()) == []
+    assert misplaced(plan.read(), plan.files()) == []
 
 
 @pytest.mark.parametrize(

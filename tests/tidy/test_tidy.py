@@ -46,6 +46,10 @@ TIDY: Tree = {
         '[build-system]\nrequires = ["maturin==1.16.0"]\n[project]\nrequires-python = ">=3.10"\n'
         '[tool.mypy]\npython_version = "3.10"\n[tool.ruff]\ntarget-version = "py310"\n'
     ),
+    "lab/pyproject.toml": (
+        '[build-system]\nrequires = ["flit-core==4.2.0"]\n[project]\nrequires-python = ">=3.11"\n'
+        '[tool.mypy]\npython_version = "3.11"\n[tool.ruff]\ntarget-version = "py311"\n'
+    ),
     "requirements/dev.in": "maturin==1.16.0\nruamel.yaml==1.0  # why\n",
     "requirements/dev.txt": f"maturin==1.16.0{HASH}{HASH}\nruamel-yaml==1.0 ; os_name == 'posix'{HASH}\n    # via x\n",
     "bench/peers.in": "maturin==1.0\n",
@@ -58,6 +62,7 @@ EXCHANGE = "crates/stanchion-exchange/src/lib.rs"
 LINE = "crates/stanchion-line/src/lib.rs"
 HTTP = "crates/stanchion-http/src/"
 PROMISE = "SECURITY.md"
+APART = checks.lab_and_server_know_of_no_module_of_each_other
 PY = "crates/stanchion-py/src/lib.rs"
 ACCEPTOR = checks.ACCEPTOR
 DISPATCH = checks.DISPATCH
@@ -128,10 +133,10 @@ BROKEN: list[tuple[Check, Tree]] = [
     (checks.unsafe_says_why, {SYS: "fn f() {\n    // SAFETY: of g.\n    unsafe { g() };\n    unsafe { h() }\n}\n"}),
     (checks.unsafe_says_why, {SYS: 'fn f() {\n    let a = "// SAFETY: no comment";\n    unsafe { g(a) }\n}\n'}),
     (checks.unsafe_says_why, {SYS: "unsafe impl Send for A {}\n"}),
-    (checks.lab_is_a_leaf, {"python/stanchion/cli.py": "def f():\n    from stanchion.lab import report\n"}),
-    (checks.lab_is_a_leaf, {"python/stanchion/cli.py": "from . import lab\n"}),
-    (checks.lab_is_a_leaf, {"python/stanchion/view/top.py": "from ..lab.report import draw\n"}),
-    (checks.lab_is_a_leaf, {"bench/a.py": "import stanchion.lab.report\n"}),
+    (APART, {"python/stanchion/cli.py": "def f():\n    from stanchion_lab import report\n"}),
+    (APART, {"bench/a.py": "import stanchion_lab.report\n"}),
+    (APART, {"lab/stanchion_lab/load/own.py": "from stanchion.output import show\n"}),
+    (APART, {"lab/stanchion_lab/a.py": "from stanchion import _stanchion\n"}),
     (checks.files_are_short, {"python/stanchion/a.py": "x = 1\n" * 501}),
     (checks.files_are_short, {LINE: "//\n" * 501 + "#[cfg(test)]\nmod tests {}\n"}),
     (checks.crates_are_small, {"crates/stanchion-line/tests/a.rs": "//\n" * 18_001}),
@@ -167,12 +172,14 @@ BROKEN: list[tuple[Check, Tree]] = [
     (checks.pins_have_hashes, {"requirements/demo.in": "flask==3.1.3\n"}),
     (checks.pins_have_hashes, {"bench/requirements.txt": f"flask==3.1.3{HASH}\n"}),
     (checks.pins_have_hashes, {"bench/peers.txt": "maturin==1.0\n"}),
-    (checks.python_is_old_enough, {"python/stanchion/lab/a.py": "try:\n    f()\nexcept* OSError:\n    pass\n"}),
+    (checks.python_is_old_enough, {"python/stanchion/top/a.py": "try:\n    f()\nexcept* OSError:\n    pass\n"}),
     (
         checks.python_is_old_enough,
         {"pyproject.toml": TIDY["pyproject.toml"].replace('version = "3.10"', 'version = "3.11"')},
     ),
     (checks.python_is_old_enough, {"pyproject.toml": TIDY["pyproject.toml"].replace("py310", "py311")}),
+    (checks.python_is_old_enough, {"lab/stanchion_lab/a.py": "type A = int\n"}),
+    (checks.pins_agree, {"requirements/build.in": "flit-core==4.1.0\n"}),
     (checks.no_traces_of_a_machine, {"docs/a.md": "cd /" + "root/stanchion"}),
     (checks.no_traces_of_a_machine, {"docs/a.md": "in /" + "home/ada/stanchion"}),
     (checks.no_traces_of_a_machine, {"a.toml": "https://" + "pypi" + ".org/simple"}),
@@ -216,8 +223,8 @@ FINE: list[tuple[Check, Tree]] = [
     (checks.files_are_short, {LINE: FORBID + "#[cfg(test)]\nmod tests {\n" + "//\n" * 600 + "}\n"}),
     (checks.files_are_short, {"crates/stanchion-line/tests/model.rs": "//\n" * 600}),
     (checks.waits_know_no_calendar, {LINE: f"{FORBID}// SystemTime\nuse std::time::Instant;\n"}),
-    (checks.waits_know_no_calendar, {"python/stanchion/lab/a.py": "time.time()\n"}),
-    (checks.lab_is_a_leaf, {"python/stanchion/lab/report.py": "from stanchion.lab import draw\n"}),
+    (checks.waits_know_no_calendar, {"lab/stanchion_lab/a.py": "time.time()\n"}),
+    (APART, {"lab/stanchion_lab/a.py": "from stanchion_lab import b\n", "lab/tests/a.py": "import stanchion_lab\n"}),
     (checks.links_name_headings, {"docs/a.md": "## A `b_c` / d\n[a](#a-b_c--d)\n```\n[c](#c)\n```"}),
     (checks.menu_has_every_page, {"docs/b/c.md": "", "mkdocs.yml": f"{MENU}  - C: b/c.md\n  - In: ARCHITECTURE.md\n"}),
     (checks.no_traces_of_a_machine, {"docs/a.md": "serve / work, /work, /rooted, examples/root/x"}),

@@ -1,0 +1,1 @@
+"""Servers of the lab and results of runs, for its tests."""

@@ -1,0 +1,61 @@
+"""The experiments that come with the lab, as files."""
+
+from pathlib import Path
+
+import pytest
+
+from stanchion_lab import result, scenario
+from stanchion_lab.scenario import SHIPPED, Mistake, Size
+
+DOCUMENTS = Path(__file__).parents[2] / "docs" / "lab"
+NAMES = [path.stem for path in scenario.shipped()]
+
+
+def test_all_of_the_literature_is_there() -> None:
+    assert set(NAMES) == {
+        "unix-backlog",
+        "nginx-backlog",
+        "ab-burst",
+        "unicorn-throughput",
+        "accept-order",
+        "one-line-or-many",
+        "keep-alive-tills",
+        "after-the-stall",
+    }
+
+
+@pytest.mark.parametrize("size", ["quick", "full"])
+@pytest.mark.parametrize("name", NAMES)
+def test_it_can_be_read_and_has_all_its_files(name: str, size: Size) -> None:
+    shown = scenario.read(name, size).scenario
+    assert shown.claims and shown.plots and shown.table
+    for server in shown.servers.values():
+        module = server.app.partition(":")[0]
+        files = [server.config, module if module.endswith(".ru") else f"{module}.py" if module else ""]
+        for file in filter(None, files):
+            assert (SHIPPED / "files" / file).is_file(), file
+    for trial in shown.trials:
+        told = [claim for claim in shown.claims if f"{trial.name}:" in f"{claim.of} {claim.than}"]
+        drawn = [plot for plot in shown.plots if not plot.trials or trial.name in plot.trials]
+        assert told or drawn, f"nothing is said of {trial.name}"
+
+
+@pytest.mark.parametrize("kept", [path.parent.name for path in DOCUMENTS.glob("*/result.json")])
+def test_a_result_in_the_documents_can_still_be_read(kept: str) -> None:
+    assert result.read(DOCUMENTS / kept).name == kept
+
+
+def test_it_is_repeated_as_often_as_the_caller_says() -> None:
+    assert scenario.read("unix-backlog", "quick").scenario.repeats == 1
+    assert scenario.read("unix-backlog", "quick", repeats=3).scenario.repeats == 3
+    with pytest.raises(Mistake, match="repeats must be from 1 to 20"):
+        scenario.read("unix-backlog", "quick", repeats=0)
+
+
+def test_a_small_run_says_nothing_of_trials_that_it_leaves_out(tmp_path: Path) -> None:
+    text = (SHIPPED / "after-the-stall.toml").read_text()
+    (tmp_path / "one.toml").write_text(text.replace('only = ["fifo-silent", ', 'only = ["fifo-silent"]\n#'))
+    small = scenario.read(str(tmp_path / "one.toml"), "quick").scenario
+    assert [trial.name for trial in small.trials] == ["fifo-silent"]
+    assert [plot.trials for plot in small.plots] == [["fifo-silent"], ["fifo-silent"]]
+    assert small.claims == []

@@ -68,8 +68,14 @@ def _parser() -> argparse.ArgumentParser:
     run.set_defaults(command=_run, size="quick")
 
     reporting = commands.add_parser("report", help="write the pages of results again")
-    reporting.add_argument("results", nargs="+", type=Path, metavar="DIR", help="what `run` wrote")
+    reporting.add_argument("results", nargs="+", type=Path, metavar="DIR", help="what `run` wrote, or a kept result")
+    reporting.add_argument("--out", type=Path, metavar="DIR", help="default: where the result is")
     reporting.set_defaults(command=_report)
+
+    keeping = commands.add_parser("keep", help="write what a repository keeps: a page, its picture, one small file")
+    keeping.add_argument("results", nargs="+", type=Path, metavar="DIR", help="what `run` wrote")
+    keeping.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the files of all results go")
+    keeping.set_defaults(command=_keep)
 
     looking = commands.add_parser("doctor", help="what is missing here, and the package that has it")
     looking.add_argument("--json", action="store_true")
@@ -132,6 +138,14 @@ def _report(options: argparse.Namespace) -> int:
     from stanchion_lab import report
 
     for path in options.results:
-        directory = path if path.is_dir() else path.parent
+        directory = options.out or (path if path.is_dir() else path.parent)
         show(str(report.render(result.read(path), directory)))
+    return EXIT_OK
+
+
+def _keep(options: argparse.Namespace) -> int:
+    from stanchion_lab import report
+
+    for path in options.results:
+        show(str(report.keep(result.read(path), options.out)))
     return EXIT_OK

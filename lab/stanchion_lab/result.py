@@ -1,5 +1,6 @@
 """The result of a run: one JSON file, from which the report is made, and any other report can be."""
 
+import lzma
 import statistics
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,6 +10,8 @@ import msgspec
 from stanchion_lab.scenario import Claim, Mistake, Scenario, Size
 
 FILE = "result.json"
+PACKED = ".json.xz"
+"""So end the names of results that `stanchion-lab keep` has written."""
 
 # The outcomes of a request. Each request has exactly one; these are names of figures.
 SERVED = "served"  # 200 to 399, within the client's patience
@@ -133,8 +136,9 @@ def read(path: Path) -> Result:
     """From the file, or the directory that has it."""
     file = path / FILE if path.is_dir() else path
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Result)
+        data = file.read_bytes()
+        return msgspec.json.decode(lzma.decompress(data) if file.name.endswith(PACKED) else data, type=Result)
     except OSError as error:
         raise Mistake(f"{file}: {error.strerror}; `stanchion-lab run` writes it") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, lzma.LZMAError) as error:
         raise Mistake(f"{file} is no result of a run: {error}") from error

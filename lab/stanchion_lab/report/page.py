@@ -4,7 +4,6 @@ import base64
 import gzip
 import os
 import re
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,6 @@ from markupsafe import Markup
 
 from stanchion_lab.report import canvas, colours, plots, samples, setup, text, words
 from stanchion_lab.result import FILE, Measured, Result, Verdict, verdict
-from stanchion_lab.scenario import shipped
 
 FILE_NAME = "report.html"
 INDEX_NAME = "index.html"
@@ -75,7 +73,7 @@ def render(result: Result, directory: Path) -> Path:
             (one, samples.figure_spread(result, one.trial, one.figure)) for one in result.scenario.published
         ],
         failures=[one for one in result.measured if one.failure],
-        again=_again(result),
+        again=words.again(result),
         how=list(_how(result)),
         download=_download(result),
     )  # fmt: skip
@@ -211,13 +209,6 @@ class How:
     sysctl: dict[str, int]
     words: list[tuple[str, str, str]]
     left_out: int
-
-
-def _again(result: Result) -> str:
-    """The command; whose experiment is one's own knows where the file is."""
-    own = result.name not in {path.stem for path in shipped()}
-    name = shlex.quote(f"{result.name}.toml") if own else result.name
-    return f"stanchion-lab run {name} --{result.size} --repeats {result.scenario.repeats}"
 
 
 def _how(result: Result) -> Iterator[How]:

@@ -3,6 +3,7 @@
 import errno
 import math
 import re
+import shlex
 from collections.abc import Sequence
 from html import escape
 
@@ -10,8 +11,8 @@ from markupsafe import Markup
 
 from stanchion_lab import result as results
 from stanchion_lab.report.samples import Spread
-from stanchion_lab.result import Verdict
-from stanchion_lab.scenario import Trial
+from stanchion_lab.result import Result, Verdict
+from stanchion_lab.scenario import Trial, shipped
 
 OUTCOMES = {
     results.SERVED: ("served", "an answer of 200 to 399, while the client was still waiting"),
@@ -126,6 +127,13 @@ def reference(name: str, titles: dict[str, str]) -> str:
     """`small:gateway`, for a person."""
     trial, _, what = name.partition(":")
     return f"{figure(what)} · {titles.get(trial, trial)}"
+
+
+def again(result: Result) -> str:
+    """The command; whose experiment is one's own knows where the file is."""
+    own = result.name not in {path.stem for path in shipped()}
+    name = shlex.quote(f"{result.name}.toml") if own else result.name
+    return f"stanchion-lab run {name} --{result.size} --repeats {result.scenario.repeats}"
 
 
 def in_short(verdicts: list[Verdict]) -> str:

@@ -5,9 +5,12 @@ from pathlib import Path
 import pytest
 
 from stanchion_lab import result, scenario
+from stanchion_lab.report import kept
+from stanchion_lab.result import PACKED
 from stanchion_lab.scenario import SHIPPED, Mistake, Size
 
-DOCUMENTS = Path(__file__).parents[2] / "docs" / "lab"
+KEPT = Path(__file__).parents[2] / "docs/lab/results"
+KEPT_BYTES_MAX = 128 << 10
 NAMES = [path.stem for path in scenario.shipped()]
 
 
@@ -40,9 +43,18 @@ def test_it_can_be_read_and_has_all_its_files(name: str, size: Size) -> None:
         assert told or drawn, f"nothing is said of {trial.name}"
 
 
-@pytest.mark.parametrize("kept", [path.parent.name for path in DOCUMENTS.glob("*/result.json")])
-def test_a_result_in_the_documents_can_still_be_read(kept: str) -> None:
-    assert result.read(DOCUMENTS / kept).name == kept
+def test_the_documents_have_one_page_one_picture_and_one_small_file_of_each() -> None:
+    assert {path.name for path in KEPT.iterdir()} == {
+        f"{name}{ending}" for name in NAMES for ending in (".md", ".svg", PACKED)
+    }
+    assert max(path.stat().st_size for path in KEPT.iterdir()) <= KEPT_BYTES_MAX
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_in_the_documents_is_that_of_the_result_beside_it(name: str) -> None:
+    kept_result = result.read(KEPT / f"{name}{PACKED}")
+    assert kept_result.name == name
+    assert (KEPT / f"{name}.md").read_text() == kept.page(kept_result)
 
 
 def test_it_is_repeated_as_often_as_the_caller_says() -> None:

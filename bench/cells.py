@@ -117,7 +117,7 @@ def killed(server: Server, plan: Plan, round_number: int) -> Figures:
                 try:
                     worker = int((await asyncio.to_thread(ask, port, "/pid")).body)
                 except OSError as error:
-                    raise ServerError(f"nobody answers after {number} kills: {error}") from error
+                    raise ServerError(f"the server does not answer after {number} kills: {error}") from error
                 if worker == tree.root.pid or worker not in tree.pids():
                     raise ServerError(f"process {worker} answered, which is no child of the server")
                 os.kill(worker, signal.SIGKILL)

@@ -72,7 +72,7 @@ CASES: Mapping[str, bytes] = {
     "a coding with an underscore": fields("Transfer_Encoding: chunked"),
     "a type with an underscore": fields("Content_Type: text/plain"),
     "a scheme with an underscore": fields("X_Forwarded_Proto: https"),
-    # ---- What forwarders say
+    # ---- Fields of forwarders
     "a mount point": fields("SCRIPT_NAME: /app", target="/app/x?y"),
     "a mount point in lower case": fields("script_name: /app", target="/app"),
     "two mount points": fields("SCRIPT_NAME: /a", "SCRIPT_NAME: /app", target="/app/x"),
@@ -231,7 +231,7 @@ def started(serve: Serve, tmp_path: Path, name: str, kind: Kind) -> Server:
     return serve("echo:raw", *arguments, kind=kind)
 
 
-# ---- What is ours alone
+# ---- Settings of stanchion alone
 
 
 @pytest.mark.own("gunicorn takes no notice of root_path for WSGI")

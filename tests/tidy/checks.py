@@ -12,6 +12,8 @@ from pathlib import Path
 from tidy.packaging import pins_agree, pins_have_hashes, python_is_old_enough
 from tidy.pages import links_name_headings, menu_has_every_page
 from tidy.rooms import rooms_make_no_circle
+from tidy.sentences import sentences_have_subjects
+from tidy.shapes import functions_are_short, structs_are_small, type_names_are_unique, types_keep_together
 from tidy.sources import paths, rust_code, rust_sources, without_tests
 
 ARROWS: dict[str, set[str]] = {
@@ -530,6 +532,11 @@ CHECKS = [
     unsafe_says_why,
     lab_and_server_know_of_no_module_of_each_other,
     files_are_short,
+    structs_are_small,
+    functions_are_short,
+    types_keep_together,
+    type_names_are_unique,
+    sentences_have_subjects,
     waits_know_no_calendar,
     promises_have_tests,
     words_are_in_the_code,

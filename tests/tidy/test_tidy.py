@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tidy import checks, rooms
+from tidy import checks, rooms, shapes
 from tidy.checks import CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -15,7 +15,8 @@ Tree = dict[str, str]
 
 MANIFEST = '[package]\nname = "{}"\n'
 FORBID = "#![forbid(unsafe_code)]\n"
-GLOSSARY = "\n## Words\n\n| word | it is | in the code |\n|---|---|---|\n| line | who waits | `Line`, by `join` |\n"
+GLOSSARY = "\n## Words\n\n| word | it is | in the code |\n|---|---|---|\n| line | the queue | `Line`, by `join` |\n"
+FIELDS = "".join(f"    field_{number}: u8,\n" for number in range(15))
 HASH = f" \\\n    --hash=sha256:{'0a' * 32}"
 
 MENU = "nav:\n  - Start: index.md\n  - Wounds: internals/past-wounds.md\n"
@@ -38,7 +39,7 @@ TIDY: Tree = {
     "crates/stanchion-line/src/line.rs": "// struct Line\npub struct Line;\nfn join() {}\n"
     "#[cfg(test)]\nmod tests { struct Line; }",
     "crates/stanchion-line/tests/model.rs": "struct Line;\n",
-    **dict.fromkeys(checks.PROMISES, "| What | Test |\n|---|---|\n| a | `crates/stanchion-sys/src/lib.rs::f` |\n"),
+    **dict.fromkeys(checks.PROMISES, "| Promise | Test |\n|---|---|\n| a | `crates/stanchion-sys/src/lib.rs::f` |\n"),
     "CHANGELOG.md": "# Changelog\n\n## Unreleased\n",
     "mkdocs.yml": MENU,
     "README.md": "[inside](ARCHITECTURE.md#words) [elsewhere](https://example.com/x)\n",
@@ -141,17 +142,41 @@ BROKEN: list[tuple[Check, Tree]] = [
     (checks.files_are_short, {LINE: "//\n" * 501 + "#[cfg(test)]\nmod tests {}\n"}),
     (checks.crates_are_small, {"crates/stanchion-line/tests/a.rs": "//\n" * 18_001}),
     (checks.crates_are_small, {"crates/stanchion-server/tests/long.rs": "//\n"}),
+    (checks.structs_are_small, {SYS: f"pub struct A<'a> {{\n{FIELDS}    pub(crate) last: &'a [u8],\n}}\n"}),
+    (checks.structs_are_small, {shapes.EXCEPTIONS: '[fields]\n"stanchion-line::Line" = "it was large"\n'}),
+    (
+        checks.functions_are_short,
+        {SYS: "impl A {\n    fn f(\n        a: [u8; 2],\n    ) {\n" + "        g();\n" * 57 + "    }\n}\n"},
+    ),
+    (
+        checks.functions_are_short,
+        {"python/stanchion/a.py": "class A:\n    async def f(self):\n" + "        g()\n" * 60},
+    ),
+    (
+        checks.functions_are_short,
+        {shapes.EXCEPTIONS: '[functions]\n"crates/stanchion-line/src/line.rs::join" = "it was long"\n'},
+    ),
+    (checks.types_keep_together, {f"{HTTP}{file}.rs": "impl<'a, T: B<C>> A<'a, T> {\n}\n" for file in "abcd"}),
+    (checks.types_keep_together, {shapes.EXCEPTIONS: '[files]\n"stanchion-line::Line" = "it was spread"\n'}),
+    (checks.type_names_are_unique, {SYS: "pub(crate) enum Line {}\n"}),
+    (checks.type_names_are_unique, {f"{HTTP}a.rs": "struct A;\n", f"{HTTP}b.rs": "type A = u8;\n"}),
+    (checks.type_names_are_unique, {shapes.EXCEPTIONS: '[names]\nLine = "there were two"\n'}),
+    (checks.sentences_have_subjects, {LINE: f"{FORBID}/// Who waits.\n"}),
+    (checks.sentences_have_subjects, {LINE: f'{FORBID}fn f() {{\n    warn!("the master was told");\n}}\n'}),
+    (checks.sentences_have_subjects, {"python/stanchion/a.py": '"""A page.\n\nLikewise for others.\n"""\n'}),
+    (checks.sentences_have_subjects, {"docs/b.md": "# Pages\n\nThe page is for whoever waits.\n"}),
+    (checks.sentences_have_subjects, {"docs/b.md": "- Those that wait have one.\n"}),
     (checks.waits_know_no_calendar, {LINE: f"{FORBID}fn f() {{ SystemTime::now(); }}"}),
     (checks.waits_know_no_calendar, {"python/stanchion/a.py": "import time\n\ntime.time()\n"}),
     (checks.waits_know_no_calendar, {"crates/stanchion-sys/src/clock.rs": "// SystemTime\n"}),
-    (checks.promises_have_tests, {PROMISE: "| What | Test |\n|---|---|\n"}),
+    (checks.promises_have_tests, {PROMISE: "| Promise | Test |\n|---|---|\n"}),
     (checks.promises_have_tests, {PROMISE: "| slow heads | 2009 | soon |\n"}),
     (checks.promises_have_tests, {PROMISE: f"| slow heads | `{SYS}` |\n"}),
     (checks.promises_have_tests, {PROMISE: f"| slow heads | `{SYS}::f`, `{SYS}::gone` |\n"}),
     (checks.promises_have_tests, {PROMISE: f"| slow heads | `{SYS}::f`, `tests/http/test_gone.py::test_x` |\n"}),
-    (checks.words_are_in_the_code, {"ARCHITECTURE.md": "# Architecture\n\n| line | who waits | `Line` |\n"}),
-    (checks.words_are_in_the_code, {"ARCHITECTURE.md": f"{GLOSSARY}| hall | where they stand | a list |\n"}),
-    (checks.words_are_in_the_code, {"ARCHITECTURE.md": f"{GLOSSARY}| hall | where they stand | `Hall` |\n"}),
+    (checks.words_are_in_the_code, {"ARCHITECTURE.md": "# Architecture\n\n| line | the queue | `Line` |\n"}),
+    (checks.words_are_in_the_code, {"ARCHITECTURE.md": f"{GLOSSARY}| hall | a room | a list |\n"}),
+    (checks.words_are_in_the_code, {"ARCHITECTURE.md": f"{GLOSSARY}| hall | a room | `Hall` |\n"}),
     (checks.words_are_in_the_code, {"ARCHITECTURE.md": f"{GLOSSARY}| to leave | to stop waiting | `leave` |\n"}),
     (checks.words_are_in_the_code, {SYS: "pub(crate) enum Line {}\n"}),
     (checks.named_paths_exist, {"ARCHITECTURE.md": "`crates/gone/`"}),
@@ -222,6 +247,24 @@ FINE: list[tuple[Check, Tree]] = [
     (checks.unsafe_says_why, {SYS: "// SAFETY: plain data.\n#[allow(x)]\nunsafe impl Send for A {}\n"}),
     (checks.files_are_short, {LINE: FORBID + "#[cfg(test)]\nmod tests {\n" + "//\n" * 600 + "}\n"}),
     (checks.files_are_short, {"crates/stanchion-line/tests/model.rs": "//\n" * 600}),
+    (checks.structs_are_small, {SYS: f"struct A {{\n{FIELDS}    // a::b, c: d\n}}\n"}),
+    (checks.structs_are_small, {f"{HTTP}tests/a.rs": f"struct A {{\n{FIELDS}    last: u8,\n}}\n"}),
+    (checks.functions_are_short, {SYS: "trait A {\n    fn f();\n" + "    fn g() { '{' }\n" * 60 + "}\n"}),
+    (checks.functions_are_short, {"python/stanchion/a.py": "def f():\n" + "    g()\n" * 59}),
+    (
+        checks.types_keep_together,
+        {f"{HTTP}{file}.rs": "impl B for A {\n}\nimpl A {\n}\n" for file in "abc"}
+        | {f"{HTTP}d.rs": "impl B for A {\n}\n"},
+    ),
+    (
+        checks.type_names_are_unique,
+        {f"{HTTP}a.rs": "struct A;\nimpl A {\n    type B = u8;\n}\ntrait C {\n    type B;\n}\n"},
+    ),
+    (checks.sentences_have_subjects, {LINE: f"{FORBID}// `Who` waits? What is this?\nfn f() {{ g(whom); }}\n"}),
+    (
+        checks.sentences_have_subjects,
+        {"docs/b.md": "```\nnobody\n```\n", "CHANGELOG.md": "## Unreleased\n- Somebody waits.\n"},
+    ),
     (checks.waits_know_no_calendar, {LINE: f"{FORBID}// SystemTime\nuse std::time::Instant;\n"}),
     (checks.waits_know_no_calendar, {"lab/stanchion_lab/a.py": "time.time()\n"}),
     (APART, {"lab/stanchion_lab/a.py": "from stanchion_lab import b\n", "lab/tests/a.py": "import stanchion_lab\n"}),

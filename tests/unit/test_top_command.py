@@ -248,7 +248,7 @@ def test_who_comes_first_wins_and_is_enough(first, admin, home, monkeypatch):
     assert admin.targets == ["/status"]
 
 
-# ---- What it is made of
+# ---- How the command is made
 
 
 def test_without_rich_there_is_json_and_a_word(admin, home):

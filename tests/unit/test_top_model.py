@@ -9,7 +9,7 @@ from stanchion.top.model import Order, model, sort
 from stanchion.top.status import Unexpected, parse
 from support.admin import histogram, lane, seat, status
 
-# ---- What is believed
+# ---- Which statuses it takes
 
 
 def test_a_status_is_read_and_unknown_keys_are_ignored():

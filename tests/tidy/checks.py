@@ -9,6 +9,7 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 
+from tidy.first_pages import first_pages_are_kept
 from tidy.packaging import pins_agree, pins_have_hashes, python_is_old_enough
 from tidy.pages import links_name_headings, menu_has_every_page
 from tidy.rooms import rooms_make_no_circle
@@ -528,6 +529,7 @@ CHECKS = [
     one_parser_of_http,
     folders_in_layers,
     rooms_make_no_circle,
+    first_pages_are_kept,
     unsafe_stays_home,
     unsafe_says_why,
     lab_and_server_know_of_no_module_of_each_other,

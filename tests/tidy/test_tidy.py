@@ -7,6 +7,7 @@ import pytest
 
 from tidy import checks, rooms, shapes
 from tidy.checks import CHECKS
+from tidy.first_pages import MAY_NOT
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,16 +24,21 @@ MENU = "nav:\n  - Start: index.md\n  - Wounds: internals/past-wounds.md\n"
 
 CLOCKS: Tree = {path: "time.time()\n" if path.endswith(".py") else "SystemTime;\n" for path in checks.WALL_CLOCKS}
 
+FIRST_PAGES: Tree = {
+    f"crates/{crate}/src/lib.rs": f"//! A room.\n//!\n//! It may not have\n//! {', '.join(words)}.\n"
+    + (FORBID if crate in checks.UNSAFE_FORBIDDEN else "")
+    for crate, words in MAY_NOT.items()
+}
+
 TIDY: Tree = {
     **CLOCKS,
     **{f"crates/{crate}/Cargo.toml": MANIFEST.format(crate) for crate in checks.ARROWS},
-    **{
-        lib: FORBID + CLOCKS.get(lib, "") for lib in (f"crates/{crate}/src/lib.rs" for crate in checks.UNSAFE_FORBIDDEN)
-    },
-    "crates/stanchion-dispatch/src/lib.rs": f"{FORBID}use stanchion_line::Line;\n",
+    **{lib: FIRST_PAGES[lib] + CLOCKS.get(lib, "") for lib in FIRST_PAGES},
+    "crates/stanchion-dispatch/src/lines.rs": "use stanchion_line::Line;\n",
     **{f"{home}{layer}/layer.rs": "" for home, layers in checks.LAYERS.items() for layer in layers},
     **{f"crates/{crate}/tests/long.rs": "//\n" * 18_001 for crate in checks.CRATE_LINES_EXCEPTIONS},
-    "crates/stanchion-sys/src/lib.rs": "fn f() {\n    // SAFETY: shown above.\n    unsafe { g() }\n}\n",
+    "crates/stanchion-sys/src/lib.rs": FIRST_PAGES["crates/stanchion-sys/src/lib.rs"]
+    + "fn f() {\n    // SAFETY: shown above.\n    unsafe { g() }\n}\n",
     "python/stanchion/__init__.py": "",
     **{f"{folder}/{room}.rs": f"use super::{other}::A;\n" for folder in rooms.CIRCLES for room, other in ("ab", "ba")},
     "ARCHITECTURE.md": f"See `crates/stanchion-line/`, `lib.rs` and `a::b`.\n```\n`gone/gone.rs`\n```\n{GLOSSARY}",
@@ -68,7 +74,43 @@ PY = "crates/stanchion-py/src/lib.rs"
 ACCEPTOR = checks.ACCEPTOR
 DISPATCH = checks.DISPATCH
 
+FORBIDDEN = {
+    "I/O": "fn f() { std::fs::read(a); }",
+    "clock": "fn f() -> u64 { monotonic_us() }",
+    "threads": "fn f() { std::thread::spawn(g); }",
+    "unsafe": "fn f() { unsafe { g() } }",
+    "log": "fn f() { warn!(a); }",
+    "HTTP": "use stanchion_http::Head;",
+    "Python": "struct PythonApp;",
+    "fork": "fn f() { process::fork_child(); }",
+    "listeners": "fn f(a: &Listener) {}",
+    "sockets of clients": "use std::net::TcpStream;",
+    "sockets": "use stanchion_sys::incoming::read;",
+    "the line": "fn f(a: &mut Dispatch) {}",
+    "the exchange": "use stanchion_exchange::Seat;",
+    "frames": "use h2::server;",
+    "epoll": "fn f(a: &Poller) {}",
+    "heads of clients": "fn f(a: HeadReader) {}",
+}
+"""Words of first pages -> code that does what they forbid."""
+
 BROKEN: list[tuple[Check, Tree]] = [
+    *(
+        (checks.first_pages_are_kept, {f"crates/{crate}/src/a.rs": FORBIDDEN[word]})
+        for crate, words in MAY_NOT.items()
+        for word in words
+    ),
+    *(
+        (checks.first_pages_are_kept, {f"{HTTP}a.rs": code})
+        for code in (
+            "fn f() { println!(a); }",
+            "fn f() { libc::getpid(); }",
+            "fn f(a: UdpSocket) {}",
+            "fn f(a: Instant) {}",
+        )
+    ),
+    (checks.first_pages_are_kept, {LINE: FIRST_PAGES[LINE].replace("clock", "calendar")}),
+    (checks.first_pages_are_kept, {LINE: FIRST_PAGES[LINE].replace("A room.", "It may not run.")}),
     (
         checks.arrows_in_manifests,
         {"crates/stanchion-exchange/Cargo.toml": f"{MANIFEST.format('stanchion-exchange')}[dependencies]\nhyper = '1'"},
@@ -240,6 +282,14 @@ FINE: list[tuple[Check, Tree]] = [
             f"{HTTP}b.rs": "",
             f"{HTTP}c.rs": "use crate::a::A;",
         },
+    ),
+    (
+        checks.first_pages_are_kept,
+        {f"{HTTP}a.rs": "// a clock\nuse std::net::IpAddr;\n#[cfg(test)]\nmod tests { use std::fs; }\n"},
+    ),
+    (
+        checks.first_pages_are_kept,
+        {f"{HTTP}tests/a.rs": "use std::fs;", "crates/stanchion-http/tests/a.rs": "use std::fs;"},
     ),
     (checks.unsafe_stays_home, {PY: '// unsafe\nconst A: char = \'"\'; const B: &str = "unsafe";'}),
     (checks.unsafe_stays_home, {"crates/stanchion-py/src/fork.rs": "unsafe { g() }"}),

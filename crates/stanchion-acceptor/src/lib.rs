@@ -1,12 +1,15 @@
 //! The acceptor owns every client connection, keeps the line, and hands its head to free workers.
 //!
-//! It has one thread and one loop: no code here locks anything, and only the loop waits, for the kernel. In each turn the
-//! loop accepts the connections that wait, drives the connections that have news, sweeps up answers, and wakes workers for
-//! all new requests at once. The work itself is in the crates below: connections, requests, observers and dispatch, each of
-//! which knows only those below it. This crate has the loop, the doors by which clients come in, and the answers for operators.
+//! It has one loop on one thread, and only the loop waits, for the kernel; helper threads do what would keep it
+//! waiting. In each turn the loop does this, in this order: accept new connections; drive the connections that epoll(7)
+//! reports; collect the answers of workers; drive the connections for which workers or helper threads have something;
+//! check deadlines; notify the observers of requests that are over. It wakes workers for all new requests of a turn at
+//! once. Time is read once a turn and passed down as `now_us`. The work itself is in the crates below: connections,
+//! requests, observers and dispatch, each of which knows only those below it. This crate has the loop, the doors by
+//! which clients come in, and the answers for operators.
 //!
-//! It knows the master by its messages and the workers by the exchange. It may not fork, run code of the app, or read what
-//! a client sends: the crate of connections does.
+//! It knows the master by its messages and the workers by the exchange. It may not fork, name Python, read heads of
+//! clients (the crate of connections does) or use unsafe code.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,8 @@
-//! Compresses bodies of answers piece by piece as they come: no I/O, no clock, no unsafe. zlib-rs, brotli and zstd compress; this crate gives them
+//! Compresses bodies of answers piece by piece as they come. zlib-rs, brotli and zstd compress; this crate gives them
 //! one interface, and bounds the memory of an encoder.
+//!
+//! It may not do I/O, read a clock, have threads or use unsafe code. `stanchion_http` decides which answers are
+//! compressed, and the crate of requests has the threads that do it.
 //!
 //! ```
 //! use stanchion_compression::{After, Encoder};

@@ -1,10 +1,11 @@
-//! The connections of clients. Each is a state machine that never waits ([`Connections::drive`]), and one table has all of them:
-//! HTTP/1.1, the streams of HTTP/2, sessions of `WebSocket`, and operators' connections are the same machine, which knows by
-//! its transport and its phase what it carries. [`poller`] is the epoll(7) by which the loop learns what is ready.
+//! The connections of clients. Each is a state machine that never waits ([`Connections::drive`]), and one table has all
+//! of them: HTTP/1.1, the streams of HTTP/2, sessions of `WebSocket`, and operators' connections are the same machine,
+//! which knows by its transport and its phase what it carries. [`poller`] is the epoll(7) by which the loop learns what
+//! is ready.
 //!
-//! This crate may not decide what a request means or which worker answers it: a connection gives its requests to
-//! [`stanchion_requests::Requests`], and takes what comes. It may not accept connections or keep listeners. Each deadline
-//! is judged by the time that the loop passes down. Only here h2 takes frames apart.
+//! This crate does not decide what a request means or which worker answers it: a connection gives its requests to
+//! [`stanchion_requests::Requests`], and takes what comes. It may not have listeners or threads, fork, or use unsafe
+//! code. Each deadline is judged by the time that the loop passes down. Only here h2 takes frames apart.
 
 #![forbid(unsafe_code)]
 

@@ -1,13 +1,28 @@
-//! The exchange: the shared memory through which the acceptor hands requests to workers and gets
-//! their answers back. See ARCHITECTURE.md for a picture.
+//! The exchange: the shared memory through which the acceptor hands requests to workers and gets their answers back. It
+//! is one memfd, mapped before any fork, so it is at the same address in every process. Nothing in it is locked.
+//! `layout.rs` has a picture of it.
 //!
-//! It knows bytes, slots and seats; what the bytes mean is the server's business. Its promises:
+//! ```text
+//!           acceptor            any seat             that seat             acceptor
+//! Free ──────▶ Filling ──────▶ Ready ──────▶ Taken ──────▶ Answering ──────▶ Done ──────▶ Free
+//!                 ▲ withdraw    │              └───────── whole answer ──────▲
+//!                 └─────────────┘
+//! ```
+//!
+//! It has bytes, slots and seats; the crate of records knows what the bytes mean. Its promises:
 //!
 //! - one atomic word names a slot's only owner, at every moment;
 //! - seats take requests in the order in which they were submitted, in the shared ring and in each worker's own ring;
 //! - a process killed at any instruction strands no slot and blocks no other process;
-//! - the acceptor believes nothing that it reads here: it checks each length before it uses it, and it puts damaged
-//!   fields right from its own record ([`AcceptorSide::mend`]).
+//! - the acceptor believes nothing that it reads here: it copies bytes before it reads them, it checks each length
+//!   before it uses it, and it puts damaged fields right from its own record ([`AcceptorSide::mend`]). The code makes
+//!   no reference to bytes that other processes can write.
+//!
+//! The proof: `tests/loom/main.rs` explores the interleavings of `protocol.rs`, which is the code that runs, on loom's
+//! atomics; `tests/model/main.rs` compares both sides with a plain model, including deaths; `tests/processes/main.rs`
+//! kills real processes at random instants; and `tests/chaos` of the repository does so to the whole server under load.
+//!
+//! This crate may not know HTTP or Python, and may not log: it returns what it finds.
 
 mod corrupt;
 mod protocol;

@@ -1,7 +1,7 @@
-//! A generation is a set of processes that serve one version of app and settings: an acceptor, a template and workers. This
-//! crate has the things that they share: memory, listeners, messages to and from the master, counts.
+//! A generation is a set of processes that serve one version of app and settings: an acceptor, a template and workers.
+//! This crate has the things that they share: memory, listeners, messages to and from the master, counts.
 //!
-//! It does no process's work: no code here accepts, serves, forks or decides.
+//! It does no process's work: no code here serves or decides. It may not fork, have threads or use unsafe code.
 
 #![forbid(unsafe_code)]
 

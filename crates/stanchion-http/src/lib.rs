@@ -1,10 +1,17 @@
-//! HTTP/1.1 (RFC 9110, RFC 9112) without I/O: bytes in, meaning out, and back.
+//! HTTP/1.1 (RFC 9110, RFC 9112) and its meaning for a gateway: bytes in, meaning out, and back.
 //!
-//! There is no socket here, no runtime and no clock. [`HeadReader`] makes a [`Head`] of bytes that come in pieces, [`Decoder`] takes a body out of
-//! its framing, [`answer`] writes and checks the heads of answers, [`gateway`] has the names and values that CGI and PEP 3333 derive from a request,
-//! [`forwarded`] reads how proxies in front describe a request, and [`proxy_protocol`] how they describe a connection. [`uwsgi`] reads requests of
-//! that protocol. A request that is wrong gives a [`Fault`], which knows the status it earns; a table in `docs/internals/http.md` says which side
-//! this crate takes where servers differ.
+//! [`HeadReader`] makes a [`Head`] of bytes that come in pieces, [`Decoder`] takes a body out of its framing,
+//! [`answer`] writes and checks the heads of answers, [`gateway`] has the names and values that CGI and PEP 3333 derive
+//! from a request, [`forwarded`] reads how proxies in front describe a request, and [`proxy_protocol`] how they
+//! describe a connection. [`uwsgi`] reads requests of that protocol. A request that is wrong gives a [`Fault`], which
+//! knows the status it earns; a table in `docs/internals/http.md` says which side this crate takes where servers
+//! differ.
+//!
+//! Only this crate reads HTTP from clients: two readers that understand the same bytes differently are how requests are
+//! smuggled. So a head that comes in another form than HTTP/1.1 is written as HTTP/1.1 and read again, and one reader
+//! has all rules.
+//!
+//! It may not do I/O, read a clock, have threads or use unsafe code, and it names no other crate of ours.
 //!
 //! ```
 //! use stanchion_http::{Framing, Head, HeadReader, HeadRules, Permits};

@@ -1,9 +1,9 @@
 //! The waiting line: which requests wait, in which order and for how long, and which clients are asked to come back
-//! later.
+//! later. The line consists of lanes, by default of one.
 //!
-//! This crate is policy only. It performs no I/O and has no clock: time is an argument, in
-//! microseconds of one monotonic clock whose zero does not matter. The same code can therefore
-//! run in the acceptor, in a table test and in a simulator, and give the same answers.
+//! This crate is policy only. It may not do I/O, read a clock, have threads or use unsafe code: time is an argument, in
+//! microseconds of one monotonic clock whose zero does not matter. So the same code runs in the acceptor, in a table
+//! test and in a simulator, and gives the same answers. It links no other crate.
 //!
 //! ```
 //! use stanchion_line::{Discipline, Expiry, Full, LaneId, Line, LineLimits};

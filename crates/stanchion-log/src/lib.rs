@@ -1,9 +1,12 @@
-//! The error log, shared by every process of the tree: one line an event, one write(2) a line. No
-//! process waits for a slow reader of the log: the acceptor has threads that write ([`queue`]), and the other processes drop
-//! lines that cannot be written at once ([`direct`]). The crate also has the rest of what a process says about itself:
-//! `StatsD`, panics, exit codes, and cures, an operator's next steps after an error ([`cure`]).
+//! The error log, shared by every process of the tree: one line an event, one write(2) a line. No process waits for a
+//! slow reader of the log: the acceptor has threads that write ([`queue`]), and the other processes drop lines that
+//! cannot be written at once ([`direct`]). The crate also has the rest of what a process says about itself: `StatsD`,
+//! panics, exit codes, and cures, an operator's next steps after an error ([`cure`]).
 //!
-//! This crate knows settings and the kernel, and nothing of requests, workers or the acceptor.
+//! Text of clients or of the app is escaped where it is shown ([`escape`]), not where it is stored.
+//!
+//! This crate knows settings and the kernel, and nothing of requests, workers or the acceptor. It may not fork, have
+//! listeners or use unsafe code.
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,10 @@
 //! Observers keep records of requests: the access log, statsd, spans, and the error log of refused requests. Each gets
-//! one record of a request that is over ([`stanchion_dispatch::over::Over`]), at the end of the turn in which the request
-//! ended, and nothing depends on what an observer does with the record.
+//! one record of a request that is over ([`stanchion_dispatch::over::Over`]), at the end of the turn in which the
+//! request ended, and nothing depends on what an observer does with the record.
 //!
-//! This crate may not change a request, an answer or a connection, nor keep the loop waiting: lines go to the threads of the
-//! log, and a thread of its own sends spans. It is the only crate that names hyper, for that thread alone.
+//! This crate may not change a request, an answer or a connection: it may not name the line or the exchange, fork, or
+//! use unsafe code. Nor does it keep the loop waiting: lines go to the threads of the log, and a thread of its own
+//! sends spans.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,22 @@
-//! `stanchion._stanchion`: hosts WSGI and ASGI apps for the server, and gives Python access to the server's settings. It translates between Python
-//! and Rust and decides nothing.
+//! `stanchion._stanchion`: hosts WSGI and ASGI apps for the server, and gives Python access to the server's settings.
+//! It translates between Python and Rust and decides nothing.
+//!
+//! A worker of an asynchronous app, or of a WSGI app under gevent, has `worker_concurrency` seats, all of one thread. A
+//! seat is the place where one request runs, so the line, deadlines, epochs, mending, retries and the accounts work as
+//! with threads. Two things differ: how a request comes in, and how the two sides wait.
+//!
+//! ```text
+//! acceptor                                exchange                          worker: one thread
+//! ────────                                ────────                          ──────────────────
+//! fill ──────────────────────────────▶ ready ring ─────────────────────▶ Puller ── a task per request
+//! call: the least loaded that sleeps ─▶ inbox: asleep, load, beat ─ fd ─▶ selector of asyncio or uvloop
+//! room in the answer, more of the ────▶ inbox: a notice per slot ──────▶ Request::look ─▶ a future ─▶ the task
+//! body, a client that has gone            response ring ◀──────────────── send     (waits for room)
+//!                                         inflow ───────────────────────▶ receive  (waits for more)
+//! ```
+//!
+//! It may not have sockets, listeners, epoll or threads of its own: requests come through the exchange. Only `fork.rs`
+//! has unsafe code.
 
 mod answer;
 mod answerer;

@@ -8,6 +8,19 @@
 //! message   kind │ length │ bytes
 //! ```
 //!
+//! The acceptor copies a request in one piece, not field by field. The worker checks its table of fields once, and
+//! copies the body directly to the memory from which the app reads. The prefix of an answer says how long the head is,
+//! and, if the body is part of a file, which part.
+//!
+//! Numbers are little-endian. Acceptor and worker read each other's records. Both are of one build, so a record has no
+//! version. But each side checks every length: the app's native code may spoil the worker's memory, and a worker can
+//! write to all of the exchange.
+//!
+//! This crate reads and writes bytes that its caller hands it, and decides nothing. It may not do I/O, read a clock,
+//! have threads or use unsafe code.
+//!
+//! ```
+//!
 //! Numbers are little-endian. Acceptor and worker read each other's records. Both are of one build, so a record has no
 //! version. But each side checks every length: the app's native code may spoil the worker's memory, and a worker can write to
 //! all of the exchange.

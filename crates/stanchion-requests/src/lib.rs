@@ -1,9 +1,11 @@
-//! Requests on their way in, and answers on their way out. A connection asks [`Requests`] for all that a request needs, from
-//! its head to the last byte of its answer: the client that a proxy names, the body in memory or in a file, the place in the
-//! line, the head of the answer, files of the operator and of the app, compression, and the record for observers.
+//! Requests on their way in, and answers on their way out. A connection asks [`Requests`] for all that a request needs,
+//! from its head to the last byte of its answer: the client that a proxy names, the body in memory or in a file, the
+//! place in the line, the head of the answer, files of the operator and of the app, compression, and the record for
+//! observers.
 //!
-//! This crate does not know how bytes come and go: it may not name a socket of a client, frames, or deadlines of
-//! connections. It waits for nothing. Threads of the disk and of the compressor do what would keep the loop waiting.
+//! This crate does not know how bytes come and go: it may not name sockets of clients, frames or epoll, and it may not
+//! fork or use unsafe code. It waits for nothing. Threads of the disk and of the compressor do what would keep the loop
+//! waiting.
 
 #![forbid(unsafe_code)]
 

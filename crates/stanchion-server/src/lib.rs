@@ -1,5 +1,14 @@
-//! The server: the process tree from its first moment to its last, the master, the template and the workers. It runs any app
-//! that implements [`Host`] and knows no Python.
+//! The server: the process tree from its first moment to its last, the master, the template and the workers. It runs
+//! any app that implements [`Host`].
+//!
+//! The master gathers signals, reports, commands and dead children, asks its step what follows, and performs that. The
+//! step (`master/step.rs`) is pure: no system call, no clock, tested as a table. A signal handler of the master's
+//! writes one byte to a pipe. The master sends signals only to processes that are its children according to the kernel
+//! (`stanchion_sys::child`), and logs a message that it refuses as a warning with the reason, at most once in 10 s for
+//! each child.
+//!
+//! This crate may not know HTTP or Python, name sockets of clients, or use unsafe code: the acceptor serves clients,
+//! and the host runs the app.
 
 #![forbid(unsafe_code)]
 

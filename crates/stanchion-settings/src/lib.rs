@@ -1,13 +1,13 @@
 //! The settings: one table, from which everything else that knows settings is made.
 //!
-//! [`table`] defines each setting once: name, flags, environment variable, default, range and
-//! help. The command line and `stanchion check` are built from [`schema_json`]; the layers of
-//! values (defaults, environment, config file, command line) are merged and checked by
-//! [`resolve`]; `docs/reference/settings.md` is written by [`reference_markdown`]. The rest of the
+//! [`table`] defines each setting once: name, flags, environment variable, default, range and help. The command line
+//! and `stanchion check` are built from [`schema_json`]; the layers of values (defaults, environment, config file,
+//! command line) are merged and checked by [`resolve`]; `docs/reference/settings.md` is written by
+//! [`reference_markdown`]. The manual page and the completions of shells are made from the table too. The rest of the
 //! server sees only [`Settings`], which cannot hold a value that the table refuses.
 //!
-//! This crate opens no file and no socket, reads no environment variable and logs nothing: the caller hands it values, and
-//! it returns what they mean or why they are refused.
+//! This crate may not do I/O, read a clock, have threads, log or use unsafe code: it opens no file and no socket and
+//! reads no environment variable. The caller hands it values, and it returns what they mean or why they are refused.
 
 #![forbid(unsafe_code)]
 

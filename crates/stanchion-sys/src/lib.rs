@@ -1,9 +1,10 @@
-//! The Linux kernel behind safe types: processes, signals, futexes, shared memory, message
-//! sockets, listeners.
+//! The Linux kernel behind safe types: processes, signals, futexes, shared memory, message sockets, listeners.
 //!
-//! This crate and `stanchion-exchange` are the only homes of `unsafe` (beside the Python fork hooks). Nothing here knows
-//! HTTP, Python, or the line. Every function is a system call, or a short sequence of system calls whose order matters, and
-//! names the man page it comes from.
+//! This crate and `stanchion-exchange` are the only homes of `unsafe` (beside the Python fork hooks). Every function is
+//! a system call, or a short sequence of system calls whose order matters, and names the man page it comes from.
+//!
+//! It may not know anything above a system call: no HTTP, no Python, no requests. It may not log: an error names the
+//! call that the kernel refused, and the caller decides.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("stanchion needs Linux: futexes, memfd, subreapers and SEQPACKET sockets");

@@ -1,6 +1,9 @@
-//! The server's side of TLS, between a socket's bytes and plaintext: no I/O, no unsafe, and no clock except the one by which rustls judges clients'
-//! certificates and tickets. rustls implements the protocol, and only this crate uses it. This crate explains to operators why a certificate is
-//! unusable, chooses the certificate that a client gets, and bounds the memory of a connection.
+//! The server's side of TLS, between a socket's bytes and plaintext. rustls implements the protocol, and only this
+//! crate uses it. This crate explains to operators why a certificate is unusable, chooses the certificate that a client
+//! gets, and bounds the memory of a connection.
+//!
+//! It may not do I/O, read a clock, have threads or use unsafe code, and it names no other crate of ours. The one clock
+//! below it is the clock by which rustls judges clients' certificates and tickets.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,15 @@
-//! The WebSocket protocol (RFC 6455) for a server, between bytes and messages: no I/O, no clock, no unsafe. A message
-//! that comes in one piece is not copied. tungstenite, which only this crate names, computes the value of the
-//! handshake; in tests it is the oracle for frames. zlib-rs, which only this crate names too, compresses messages.
+//! The WebSocket protocol (RFC 6455) for a server, between bytes and messages. A message that comes in one piece is not
+//! copied.
+//!
+//! tungstenite, which only this crate names, computes the value of the handshake. The reader of frames is our own,
+//! since tungstenite copies the bytes that it reads; in tests tungstenite is the oracle for frames, and `make autobahn`
+//! tries the cases of Autobahn's test suite on the server. zlib-rs, which only this crate and the crate of compression
+//! name, compresses messages.
+//!
+//! The acceptor negotiates compression and reads one bit of each frame; a compressed message crosses the exchange as it
+//! came, and the worker decompresses it, so that no client spends the acceptor's time with it.
+//!
+//! This crate may not do I/O, read a clock, have threads or use unsafe code, and it names no other crate of ours.
 
 #![forbid(unsafe_code)]
 

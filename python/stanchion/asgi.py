@@ -1,4 +1,7 @@
-"""The event loop of a worker whose app is an ASGI one: its start-up, its requests, its end (lifespan 2.0)."""
+"""The event loop of a worker whose app is an ASGI one: its start-up, its requests, its end (lifespan 2.0).
+
+Apps that are no coroutine functions are called within the task of their request, so that they find its context.
+"""
 
 import asyncio
 import inspect

@@ -2,6 +2,9 @@
 
 `Logger` has the methods that classes derived from gunicorn's override. Nothing imports this unless one of `logconfig`,
 `logconfig_dict`, `logconfig_json` and `logger_class` is set.
+
+The scribe is a log process that exists only for these settings: the other processes send it their lines as JSON, and
+`scribe.py` gives them to Python's loggers. A process without `logging` has none of this in its memory.
 """
 
 import importlib

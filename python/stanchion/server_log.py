@@ -2,6 +2,9 @@
 
 The server imports this only after some other code has imported `logging`: a process that does not log has neither in
 its memory.
+
+Both logs are written in Rust. If anything imports Python's `logging`, a loader that `standard.py` puts behind that
+import gives the loggers which apps borrow a handler for the error log, from here.
 """
 
 import contextlib

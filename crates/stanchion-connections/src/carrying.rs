@@ -1,5 +1,10 @@
 //! A connection that carries HTTP/2 (RFC 9113): h2 takes its frames apart and puts them together, and each stream becomes a
 //! connection of its own for one request.
+//!
+//! h2 works between two buffers, which the loop fills from the socket and empties into it. When h2 has something for a
+//! connection, its `Waker` puts the number into the woken list; the carrier sends the frames of a stream in the turn in
+//! which the stream wrote them. When a carrier ends, h2 breaks its streams off, and each finds that its client has
+//! left, as a connection does whose socket is closed.
 
 use std::cell::RefCell;
 use std::future::Future;

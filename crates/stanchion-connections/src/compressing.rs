@@ -1,6 +1,15 @@
 //! An answer that the server compresses on its way. Helper threads compress a part at a time, and the next part begins when
 //! the client has taken the output of the one before. So no more of it is in memory than of an answer that is not
 //! compressed.
+//!
+//! A connection compresses between the ticket's outflow and the bytes that wait for the socket. So an outflow fills,
+//! goes to a file, and holds or frees its worker as without compression, and code below a connection does not know of
+//! it; only the fetch of long answers from the exchange in place does not happen. TLS and streams of HTTP/2 get
+//! compressed bytes as any others.
+//!
+//! A part that takes all bytes that have come is flushed, since the app may be silent for long; while more bytes wait,
+//! nothing is flushed. A body that is at hand as a whole is one part, and its head is written after it, since the head
+//! has the length.
 
 use std::collections::VecDeque;
 use std::ops::Range;

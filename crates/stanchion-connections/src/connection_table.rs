@@ -1,4 +1,7 @@
 //! The table of connections by number, and a list of those that can be spared, longest first.
+//!
+//! Connections in that list can be closed without harm: they are idle, never used, or being closed. When there is no
+//! room for another connection, the first of the list are closed.
 
 /// The number of no entry.
 const NOBODY: u32 = u32::MAX;

@@ -1,4 +1,8 @@
 //! Messages on their way from the client of a WebSocket to its worker.
+//!
+//! A binary message that comes whole in one read is copied once, into the inflow, and unmasked on the way. A text is
+//! unmasked where it was read, since it must be checked first. For all other messages all clients together may use
+//! `max_ws_memory` in the acceptor, beyond 16 KiB of each.
 
 use std::collections::VecDeque;
 

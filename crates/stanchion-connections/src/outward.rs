@@ -1,4 +1,9 @@
 //! Messages on their way from a worker to the client of a WebSocket.
+//!
+//! The acceptor makes frames of a worker's bytes as they come, so a long message takes no memory in the acceptor. 8 KiB
+//! or more of a message go from the ring to the socket (sendmsg(2)), behind a header that the acceptor makes. A message
+//! that a worker cannot decompress has the worker close the WebSocket by a record of its own, since the app does not
+//! close it; the acceptor believes that record only for clients that compress, and only with the codes for it.
 
 use stanchion_exchange::Corrupt;
 use stanchion_websocket::{Close, FrameHead, frame_head};

@@ -1,4 +1,8 @@
 //! The HTTP/2 streams that a connection brings: each becomes a connection.
+//!
+//! Such a connection has a number of its own, and every deadline and account that a connection has. It differs only in
+//! its transport (`super::stream`), so no other code knows of streams. Its head goes through the one reader of heads
+//! (`stanchion_http::http2`).
 
 use std::rc::Rc;
 

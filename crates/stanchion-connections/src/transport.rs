@@ -1,5 +1,9 @@
 //! Bytes from a client, and bytes to it, whatever carries them. TLS may stand between the two, so no code above this looks
 //! at the socket's own bytes.
+//!
+//! Sockets are watched edge-triggered: the kernel reports each event once, so a transport remembers the events that
+//! were reported. With TLS the ways around plaintext are closed: the server does not send an answer from the worker's
+//! memory or by sendfile(2), but reads and encrypts it.
 
 mod outcome;
 mod tls;

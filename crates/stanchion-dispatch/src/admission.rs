@@ -1,4 +1,6 @@
 //! The dispatch lets requests into the line, each into its lane, or refuses them.
+//!
+//! The ticket of a request keeps its lane.
 
 use std::rc::Rc;
 

@@ -1,5 +1,8 @@
 //! A worker may send early hints (RFC 8297) before its answer. They are no answer yet: until the head is there, the
 //! server may still refuse the request, or another worker may run it.
+//!
+//! There is room for all hints that are allowed beside a head of any length, so no seat waits for room. An answer
+//! without any costs only a look at the prefix.
 
 use stanchion_exchange::Corrupt;
 use stanchion_http::{Head, check_hints};

@@ -1,5 +1,20 @@
 //! Every worker can write to all memory of the exchange. When a worker has written where it should not, the acceptor
 //! goes by what it knows itself, repairs what only the acceptor writes, and goes on.
+//!
+//! Once a second the acceptor compares everything, and checks each request in the exchange, since notices may be lost:
+//!
+//! - A request whose slot is Taken, but which no seat claims at two checks, gets 502. If the slot's owner is no worker
+//!   that the master has announced, the request gets 502 after five checks, since news of a worker may be on its way.
+//!   The same holds for slots that a dead acceptor had handed out.
+//! - A slot with an unknown owner is used again when all workers that may have it are dead, or when no seat claims it
+//!   at two checks. The acceptor cannot know which worker wrote there, as all can write everywhere. The error log says
+//!   that it happened, and only a worker with a damaged slot is replaced.
+//! - One gap remains: a worker that is stopped for two seconds or more (a debugger, SIGSTOP) between taking a request
+//!   and saying so counts as having nothing. Its client gets 502 and its slot is used again. When the worker goes on,
+//!   it finds another turn or another owner in the slot's word and leaves the slot alone. Only a worker that is stopped
+//!   a second time, between that look and its next act, may still damage the next request there.
+//! - The acceptor does not compare what seats only read: the length and arrival time of a request, and which acceptor
+//!   is at work. Writing there damages requests in flight.
 
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;

@@ -4,6 +4,12 @@
 //! The first bytes are in front, in memory. Behind them come the bytes in the file, if there is one. At the back, in
 //! memory again, are the bytes that will be written to the file. Code here neither waits nor touches the disk: the
 //! spooler asks for the next [`Job`], does it, and reports how it went.
+//!
+//! A full buffer does not show that a client is slow, since a worker fills it faster than any socket takes it. Only
+//! when the seat has waited for longer than a quick client needs, the rest of the answer goes through a file. When the
+//! client has caught up, only memory is used again. The file has no name, so nothing is left after SIGKILL. Another
+//! thread writes it, one piece at a time. If there is no room (`response_spool`, `max_spool`, the disk), the seat waits
+//! for the client.
 
 use std::collections::VecDeque;
 use std::rc::Rc;

@@ -2,6 +2,10 @@
 //! port has a worker, and a line of its own.
 //!
 //! A port belongs to a worker, not to a process: when that worker is gone its requests wait for the successor.
+//!
+//! Its requests wait in that line before they go into the worker's own ring of the exchange. All waiting requests count
+//! towards `max_waiting`, and one such line may have the worker's share of it: the line of a stuck worker fills up and
+//! blocks no other worker.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -1,5 +1,9 @@
 //! A worker writes the body in pieces behind a head that announces trailers (RFC 9110 section 6.5), so that the body
 //! has an end, and then the trailers.
+//!
+//! The prefix of such an answer says that the body comes in pieces, each behind a prefix of its own, and the trailers
+//! behind the last one. The acceptor takes the pieces apart where it collects the body, and holds the trailers to the
+//! rules before it counts the answer as whole. A worker that dies in between leaves an answer that is not whole.
 
 use bytes::Bytes;
 use stanchion_exchange::Corrupt;

@@ -2,6 +2,15 @@
 //!
 //! A loop sleeps in epoll(7), not on a futex, so it is woken by an eventfd(2). The acceptor writes there only if the
 //! loop has said that it sleeps, and once: a busy loop costs it no system call.
+//!
+//! The acceptor wakes a loop once for all news of a turn, as it wakes seats for requests (`AcceptorSide::announce`), at
+//! the latest after 0.1 ms. Before the loop sleeps it says so, and then looks at the notices and at the ready ring once
+//! more.
+//!
+//! Any worker can write over the inbox of another one. So with each heartbeat (0.25 s; 1 s while it has nothing to do)
+//! a loop also looks as if it had been woken, and at a fourth of its requests whether or not there is a notice. A
+//! request that has lost its slot to another one, because a process wrote there and the acceptor took the slot back, is
+//! notified when the slot is used again.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;

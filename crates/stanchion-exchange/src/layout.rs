@@ -6,6 +6,23 @@
 //!
 //! Everything up to the areas is atomics on cache lines of their own. The areas are plain bytes; the slot's word names
 //! their owner.
+//!
+//! ```text
+//! header   magic, version, acceptor number, closed, ring head, ring tail, bell, asleep
+//! seats    the scoreboard: pid, epoch, state, slot, started, deadline, served, busy
+//! words    one atomic word a slot:   turn:32 │ epoch:12 │ seat:16 │ phase:4
+//! heads    per slot: request length, times, ending; and the flow of its response ring
+//! ring     slots that are ready, oldest first        ┌─────────┬─────────┬─────────┬───
+//! own      such a ring for each worker, for          │ slot 3  │ slot 0  │ slot 5  │ ...
+//!          requests that it alone may take           └─▲───────┴─────────┴───────▲─┴───
+//! notices  a bit a slot: "acceptor, look here"    head ┘ (seats)     (acceptor) tail
+//! areas    request area and response ring a slot
+//! ```
+//!
+//! An answer that fits into the response ring (a body of 1 MiB, and its head) frees the worker at once. A longer one
+//! streams, and the seat waits for room. The ring has 1 MiB because a smaller one costs more switches between the
+//! processes; the ring of an event loop, which has a slot for each of thousands of clients, has 512 KiB. The head of a
+//! request is limited to 64 KiB in all, since it must fit a slot. gunicorn's limits allow 800 KiB.
 
 use std::ops::Range;
 

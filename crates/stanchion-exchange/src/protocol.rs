@@ -4,6 +4,17 @@
 //!
 //! A process may be killed between any two instructions here. It leaves nothing locked: there are no locks, and each
 //! step has either happened or can be finished by another process.
+//!
+//! Idle seats sleep on one word, the *bell*. futex(2) wakes them in the order in which they went to sleep, so idle
+//! workers take turns. The acceptor rings it once per turn of its loop for all requests of that turn (in a long turn
+//! after 100 µs), and not at all if no seat sleeps. On one core each ring costs two switches between the processes. A
+//! worker that leaves *rouses* the others instead: the bell's bit is right for one ringer only.
+//!
+//! To wake the acceptor, a seat sets the notice bit of its slot, and writes to an eventfd only if the acceptor said
+//! that it sleeps. The eventfd is watched edge-triggered and never read. Each turn of the loop ends with reading the
+//! bits, filling free slots and ringing the bell. Before the loop waits in epoll(7), it announces its sleep; if a bit
+//! was set in between, it makes another turn without waiting. Such a turn asks epoll(7) only now and then, since its
+//! work is a worker's answer.
 
 use std::time::Duration;
 

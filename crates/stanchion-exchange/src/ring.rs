@@ -4,6 +4,21 @@
 //! Workers can write to the memory in which a ring lies, and a faulty worker may write anything. So the producer keeps
 //! its own record of what it has filled in ([`Published`]) and goes by that. It only compares the memory with it, and
 //! fills the ring again when it finds an impossible value.
+//!
+//! Taking a request is one compare-and-swap on the slot's word, Ready → Taken. After that any seat may move the ring's
+//! head on. A worker that is killed in between leaves an entry whose slot is no longer Ready; the next seat skips it.
+//! The turn in word and entry prevents an old entry from claiming a later request.
+//!
+//! Each worker has a ring of its own too, for requests that come by its port (`--worker-port-base`). A seat takes from
+//! the two rings in turns, so neither starves.
+//!
+//! - It is a ring and not one entry for each seat, so that two seats of a worker can each have a request without the
+//!   acceptor hearing in between that the first was taken.
+//! - It belongs to the worker's seats, not to its process: the successor of a dead worker finds there the requests that
+//!   were not taken. If the port passes to a worker with other seats, the acceptor withdraws the requests and puts them
+//!   into that worker's ring.
+//! - While no such request exists, looking costs two loads of a cache line that never changes.
+//! - The bell cannot choose which seat it wakes, so for these requests it wakes all of them.
 
 use crate::corrupt::Corrupt;
 use crate::sync::{AtomicU64, Ordering};

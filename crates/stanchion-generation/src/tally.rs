@@ -2,6 +2,11 @@
 //!
 //! The counts of a house are in memory that its processes share. Its acceptor writes them; they
 //! outlive one that is killed, and the master reads them for `stanchion ctl status`.
+//!
+//! A request is answered by the app; answered by the server, with one outcome for each reason; abandoned by the client,
+//! with the stage it was at; or lost with an acceptor that was killed. Counting is a load and a store, since only the
+//! acceptor writes. The master logs the requests that were lost with an acceptor, and carries the counts over a reload.
+//! When the acceptor leaves it logs the counts, and an error if they do not add up.
 
 use std::io;
 use std::ops::AddAssign;

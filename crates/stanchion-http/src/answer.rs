@@ -2,6 +2,10 @@
 //!
 //! Wire form is `HTTP/1.1 200 OK\r\n` and then a line `Name: value\r\n` for each field, without the empty line at the end: the acceptor adds fields
 //! of its own and the empty line when it sends the head.
+//!
+//! The worker's host has applied the same rules to the app's values. The body must be as long as the head says, whether
+//! it comes at once or in pieces: otherwise the next client on a proxy's connection would get the rest of this answer
+//! as its own.
 
 use memchr::memchr;
 

@@ -1,3 +1,14 @@
+//! How many requests are handed out ahead of the seats depends on how long requests take, and on how long their answers
+//! are.
+//!
+//! For each seat it is one while requests take half a millisecond or more, and up to 31 while they are so short that
+//! all of these are taken within a millisecond; one long request sets it back to one. With acceptor and worker on one
+//! core, each hand-over is a switch between two processes, and a batch of requests needs only one. The answers of those
+//! ahead come to 3 MiB at most, by the mean of late: each goes through a ring of its own, and more rings do not stay in
+//! a core's caches. If the line has lanes, or another order than first come first served, it is at most seven. All
+//! seats take from the same ring, so requests stay in order, and no seat is idle while a request is in the ring. A
+//! request that was handed out and not taken is withdrawn when its client leaves or its time in the line is over.
+
 /// How much work may be handed out ahead of the seats, in microseconds of a seat's time. A request that is handed out
 /// has left the line's order; if a seat takes it within this time, no client notices.
 const AHEAD_US: u64 = 1_000;

@@ -1,4 +1,8 @@
 //! Seats that are kept for some lanes.
+//!
+//! All seats take from one ready ring, in which nothing can be overtaken. So while seats are reserved for a lane, the
+//! exchange holds no more requests than there are seats. Then counting is enough to keep a seat free, and workers know
+//! nothing of lanes.
 
 use crate::line::LaneId;
 

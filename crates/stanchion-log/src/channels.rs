@@ -1,5 +1,7 @@
 //! The ways to a scribe. They are made before the house has any process, and the master keeps both ends of each: so
 //! what was sent waits for the next scribe if one dies.
+//!
+//! The master writes lines that no scribe has read by the end to the error log.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};

@@ -1,6 +1,8 @@
 //! The acceptor sends metrics of the line and its requests to a statsd server: durations one by one, counts as what
 //! they have grown by, gauges now and then. It gathers them first: a server of that kind sums up seconds, and a
 //! datagram costs as much as a small request.
+//!
+//! It gathers for a quarter of a second. Each generation's acceptor sends the growth of its own counts.
 
 use std::cell::{Cell, RefCell};
 use std::io;

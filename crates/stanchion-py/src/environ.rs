@@ -1,4 +1,15 @@
 //! The environ of a request (PEP 3333, with gunicorn's additions).
+//!
+//! Each seat keeps a few prepared dicts (`super::template`; no relation to the process of that name), and an environ is
+//! a copy of one of them.
+//!
+//! - The first of these dicts has only the keys that every environ has. The others also have the keys of header fields
+//!   that requests often send together.
+//! - A prepared dict has the values of its last request. For the next request only values that differ are made again;
+//!   if the head is exactly the same, its fields are not looked at. Long values, and values that may be secret, such as
+//!   queries, are not kept.
+//! - Strings of values that clients repeat, of ports, and of names of fields are kept in tables with a fixed number of
+//!   entries and a limit on the length of each. Each seat has its own tables, so there are no locks.
 
 use std::hash::Hasher;
 

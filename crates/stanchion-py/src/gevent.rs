@@ -2,6 +2,11 @@
 //!
 //! The hub watches the worker's inbox. When the inbox wakes it, [`GreenPuller::turn`] wakes greenlets that wait for news and takes requests. No lock
 //! may be held while Python runs: another greenlet would wait for it on the same thread, for ever.
+//!
+//! A greenlet runs on a stack that gevent moves away while others run. So no `Python::detach` is in force either where
+//! Python code runs. An answer that waits for room lets its lock go, and waits for a notice of its slot
+//! (`waiting_greenlets.rs`). Each worker has gevent change the modules before it imports the app. A Python signal
+//! handler runs in any greenlet; in the hub, which cannot wait, it has a greenlet run the hooks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,7 @@
 //! The rules on the head of an answer (PEP 3333, RFC 9110).
+//!
+//! The host writes a head once, with the names of fields as the app wrote them. If the app gives the same string
+//! objects for the next answer, the host uses the head that was written for them again.
 
 use std::borrow::Cow;
 

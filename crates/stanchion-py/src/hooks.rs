@@ -1,4 +1,9 @@
 //! The operator's hooks, which are Python functions: the hooks of the process tree, and the two that run for each request.
+//!
+//! Children that the app forks share the exchange with their worker. A handler of forks (`tell_of_forks`) has such a
+//! child take nothing, give nothing back and write nothing there (`Exchange::forsake`). If the child returns to the
+//! server's code it ends, without hooks; a child of an event loop ends at once, since it sleeps in the parent's
+//! epoll(7) instance, and would remove the parent's descriptors from it.
 
 use std::io;
 

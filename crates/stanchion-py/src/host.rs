@@ -1,4 +1,7 @@
 //! Python as the host of an app.
+//!
+//! The template makes the objects that each seat of a worker needs for its first request (`stanchion_sys::heap` says
+//! why).
 
 use std::collections::HashMap;
 use std::ffi::OsString;

@@ -1,4 +1,7 @@
 //! Checks whether the app has kept objects that are made once and used for one request after another.
+//!
+//! The objects that an app gets (`answerer.rs`, `input.rs`) are used again for the next request if the reference counts
+//! show that the app has kept none of them, not even by a weak reference.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

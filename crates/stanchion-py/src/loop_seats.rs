@@ -1,4 +1,10 @@
 //! The seats of an event loop: which of them are free, how many requests the loop takes now, and when it may sleep.
+//!
+//! The puller takes no more in one turn than the worker's share of the ready requests, looks a few times, and then
+//! gives the tasks of the loop their turn. When a request ends it takes the next one in the same turn, without a system
+//! call. A loop that is blocked takes nothing, so its share goes to the others by itself. A loop that has been late
+//! takes one request at a time for ten seconds, and the next once the app was called for that one: requests that an app
+//! with blocking code has taken wait for each other. gevent's hub takes requests in the same way.
 
 use std::mem;
 use std::sync::Arc;

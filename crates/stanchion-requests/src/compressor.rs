@@ -1,4 +1,10 @@
 //! The acceptor compresses answers of the app on their way, if the rules say so, in helper threads.
+//!
+//! `stanchion_http::compression` decides which answers are compressed, and writes their heads: pure, from the request,
+//! the head of the answer and the settings. An encoder goes to a helper thread with a part of the body, up to 128 KiB,
+//! and comes back with the compressed bytes, through the woken list like all work of helper threads. The threads also
+//! allocate it and free it. Each encoder holds a place while it exists, also if its client has left before a thread
+//! came to it; without a place an answer goes out as it is.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,5 +1,11 @@
 //! The acceptor sends a file itself: one that a worker has handed over, so that the worker is free at once, or a static
 //! one.
+//!
+//! The acceptor sends a file half a MiB at a time. sendfile(2) does not wait for the disk if the pages are in the page
+//! cache. So the acceptor first asks with preadv2(2) and `RWF_NOWAIT` whether the first and the last bytes of that part
+//! are in the page cache. If not, a helper thread reads the part first, so that a slow disk does not stop the loop. If
+//! pages in the middle are missing, or the kernel drops some in between, sendfile(2) waits for the disk after all; this
+//! is rare.
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -1,4 +1,6 @@
 //! The certificates, and the helper threads that compute handshakes, which all connections with TLS share.
+//!
+//! A handshake costs as much as dozens of small requests. Helper threads compute only a few of one client's at a time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};

@@ -1,4 +1,6 @@
 //! The moments at which the operator's own code runs.
+//!
+//! The master runs Python for hooks and for a reload of the configuration, and at no other time.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,8 @@
 //! The process that has started a daemon, and waits at the shell for the outcome of the start.
+//!
+//! The server goes into the background before Rust has anything to do with it (`python/stanchion/daemon.py`): two forks
+//! and setsid(2). The launching process reads one byte from a pipe, the exit code. The master writes 0 when it serves,
+//! or its exit code.
 
 use std::cell::RefCell;
 use std::fs::File;

@@ -1,6 +1,10 @@
 //! The users that processes run as, and what each process gives up before it sees a byte of a client's or of the app's. A master that is root stays
 //! root, to listen and to start other processes again: children lack what their parent has given up, so the master can give up only what no app ever
 //! needs.
+//!
+//! Children become `--user` as the first thing after their fork: before they tie themselves to the master, since a
+//! change of credentials clears `PR_SET_PDEATHSIG`, and before a byte of a client's or of the app's reaches them. The
+//! master looks names up, so that a child makes system calls only.
 
 use std::io;
 use std::path::{Path, PathBuf};

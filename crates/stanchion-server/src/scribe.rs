@@ -1,4 +1,8 @@
 //! The scribe: runs the host's own logging, which may wait for anything, on the lines of the other processes. No process waits for it.
+//!
+//! A generation has one only if the settings ask for Python's logging. It is forked before the template, since it finds
+//! out whether the settings of logging work, and leaves after all others. If it dies, the master starts another one,
+//! which finds the lines sent meanwhile. The master writes the lines that it has not read by its end to the error log.
 
 use std::io;
 use std::os::fd::AsFd;

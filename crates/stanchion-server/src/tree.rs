@@ -1,5 +1,8 @@
 //! The process tree from its first moment to its last: sockets and memory before any fork, then
 //! the master, and each child on its own way.
+//!
+//! It opens the listeners and maps the shared memory before any fork; each process of the tree returns to this file
+//! when it is born.
 
 use std::path::Path;
 use std::{env, io};

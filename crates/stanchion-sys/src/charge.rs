@@ -3,6 +3,13 @@
 //!
 //! Memory of libraries counts like the server's own, and no buffer has to say what it is for. C code does not use Rust's
 //! allocator: [`Foreign`] charges its memory.
+//!
+//! Eight bytes in front of each block say which connection pays for it, and one count for each connection sums its
+//! blocks. Buffers that count themselves would leave out the memory of h2, rustls and the compressors, which is most of
+//! an idle HTTP/2 connection, and each new buffer could be forgotten. The acceptor allocates a few blocks for a
+//! request, so that counting them costs less CPU than turns of the same build differ by (measured side by side: 0.94 to
+//! 0.96 of the CPU time before, each turn within 10 %). Tables and buffers that all connections share are charged to no
+//! payer, and a buffer from a store of spare ones changes its payer.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

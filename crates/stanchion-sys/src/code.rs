@@ -1,4 +1,9 @@
 //! The code of the program and its libraries, which the kernel maps into each process as it runs.
+//!
+//! Code that only the beginning needed is let go by the template once the app is loaded, by the acceptor once it has
+//! its threads, by the master once all is ready, and by a worker that was the template as it becomes one. Other workers
+//! do not: the kernel is asked for each page of the process's memory before, which takes a millisecond for each 30 MB
+//! of the app, and requests might wait.
 
 use std::ffi::{c_int, c_void};
 use std::fs;

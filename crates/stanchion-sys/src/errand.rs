@@ -10,6 +10,8 @@
 //! everything, returns.
 //!
 //! This depends on how kernel, C library and processor work together, so `trial` tries it before the server relies on it.
+//!
+//! On processors other than x86-64, and with `--no-fast-fork`, there are two ordinary forks.
 
 use std::io;
 

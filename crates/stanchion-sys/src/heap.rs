@@ -1,4 +1,9 @@
 //! The C library's heap, which children share with their parent page by page, until one of them writes to a page.
+//!
+//! The master fills the gaps before its first fork, and the template before it forks the first worker. The filling is
+//! never given back. No memory is lost by it, as the pages stay the parent's. For the same reason the template makes
+//! the objects that each seat of a worker needs for its first request, and those that a worker needs to catch signals
+//! (`crates/stanchion-py/src/host.rs`).
 
 use std::hint::black_box;
 

@@ -1,4 +1,8 @@
 //! How soon the kernel gives a thread a core (sched(7)).
+//!
+//! The acceptor does not preempt other processes (`SCHED_BATCH`). With the normal policy, and acceptor and worker on
+//! one core, each answer and each packet interrupts the worker, which costs CPU time. If a core is idle, `SCHED_BATCH`
+//! changes nothing. If none is, the acceptor may wait for a time slice of the scheduler.
 
 use std::io;
 

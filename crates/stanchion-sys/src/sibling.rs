@@ -3,6 +3,9 @@
 //! A service manager watches, and waits for, only its own children: systemd says `Supervising process 129 which is not
 //! our child` of any other, and kills it without waiting. So the next main process of the service must be the manager's
 //! child from the start.
+//!
+//! So the old master learns by a pidfd that the new one ended, but not how: the new one leaves the reason in a file of
+//! the kernel's memory (`last_words` of stanchion-server).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};

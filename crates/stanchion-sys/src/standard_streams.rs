@@ -1,5 +1,8 @@
 //! Standard output and standard error of a server that goes into the background. The server leaves the streams that the
 //! shell gave it, so that the terminal may close, and a process that reads a pipe to its end finds the end.
+//!
+//! Until the master serves, all processes have the shell's streams, so that the operator sees the reason for a failure.
+//! Then the master has each process open the logs again, as for USR1, and so leave these streams.
 
 use std::fs::{File, OpenOptions};
 use std::io;

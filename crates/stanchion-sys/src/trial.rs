@@ -1,5 +1,8 @@
 //! Tries the process that borrows our memory (`errand`) before the template makes workers that way: once, for real, but
 //! in a copy of ours, so that a failure harms only the copy, and within a bounded time.
+//!
+//! It checks pid, thread, locks, restartable sequences, signal mask and adoption. If a check fails, or the copy crashes
+//! or hangs, the template uses ordinary forks.
 
 use std::cell::UnsafeCell;
 use std::io;

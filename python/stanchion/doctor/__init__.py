@@ -1,4 +1,9 @@
-"""`stanchion doctor`: one look at a host or container that says why connections get lost, at servers of any kind."""
+"""`stanchion doctor`: one look at a host or container that says why connections get lost, at servers of any kind.
+
+The doctor is no part of a server, and `serve` imports nothing of it. `gather.py` gathers facts (from network.rs of the
+server's crate, /proc and systemctl), `admin.py` and `stacks.py` ask stanchions, pure functions make findings of the
+facts (`servers.py`, `queues.py`, `limits.py`, `event_loops.py`, `nginx.py`), and `words.py` shows them.
+"""
 
 import argparse
 import dataclasses

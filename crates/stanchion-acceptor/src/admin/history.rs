@@ -2,6 +2,8 @@
 //!
 //! The acceptor takes a sample when it is awake anyway, and only if there is an admin listener at which a client may ask for
 //! it.
+//!
+//! The acceptor writes each sample down as JSON once, however many pages ask for it.
 
 use std::collections::VecDeque;
 

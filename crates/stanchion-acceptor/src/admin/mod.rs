@@ -1,5 +1,10 @@
 //! The admin listener shows people, scrapers and probes how the server is. A request here never waits in the line, and the
 //! acceptor gathers the answers so seldom that they cost a bounded share of its time.
+//!
+//! Page, JSON and metrics are made from one snapshot. The figures that only the master knows are in memory that the two
+//! share (`stanchion_generation::figures`), with the counts of the generations before. So one process answers for the
+//! whole server, and no count goes down at a reload. A connection to the admin listener is the same state machine as
+//! any other; the loop answers its requests itself.
 
 mod exposition;
 mod history;

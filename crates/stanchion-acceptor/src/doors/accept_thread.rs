@@ -11,6 +11,20 @@
 //!
 //! The accept thread accepts with the lock held. So when [`AcceptThread::withdraw`] returns, the accept thread accepts nothing at that door any
 //! more, and the caller has every connection that it did accept there.
+//!
+//! Without this thread a short queue overflows on a machine whose cores are all busy. If the kernel does not allow it
+//! to be real-time, the thread does not help.
+//!
+//! - "Plenty of room" means that three quarters of a TCP listener's queue are free (`TCP_INFO`). For unix sockets the
+//!   kernel does not report it.
+//! - The acceptor becomes real-time (`SCHED_RR`, priority 1) and starts this thread, which inherits that. Then the loop
+//!   goes back to `SCHED_BATCH`, and the acceptor gives up the right to become real-time with all its other rights.
+//! - The thread never accepts at a listener that is shut or being closed (loop and thread accept under one lock), nor
+//!   near `max_connections`, nor while accepting pauses.
+//! - It sleeps in poll(2), because a second epoll(7) would cost a callback for each connection, even while no thread
+//!   waits in it.
+//! - If each request has its own connection, the thread costs some CPU time for each of them on one core: it takes
+//!   connections that a quick loop would have accepted itself.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,4 +1,12 @@
 //! One door: a listener for clients, or the admin listener, in one acceptor.
+//!
+//! On TERM the acceptor empties the kernel's queue before it closes a listener. `close_door` in
+//! `stanchion_sys::listener::door` stops newcomers first: on a unix socket by shutdown(2), on TCP by a least TTL of
+//! 255. Then the acceptor accepts and serves the clients in the queue. It does so when the master orders it to leave,
+//! when it finds its master dead, and at a listener that a reload or an upgrade drops, for which the master sends an
+//! order. It leaves a socket alone that another process uses too (a socket that was passed to the server, or that
+//! another master shares), since shutdown(2) and options act on all descriptors of a socket. Closing at once resets
+//! clients in the middle of their handshake.
 
 use std::collections::VecDeque;
 use std::io;

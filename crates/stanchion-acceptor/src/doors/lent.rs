@@ -1,5 +1,8 @@
 //! Listeners that single workers ask for (`worker.listen`): while another process has the address, the acceptor tries it
 //! again.
+//!
+//! The loop tries again and not the worker, since the loop has a clock. A thread in the worker could do it too, but
+//! would make forks by the app unsafe.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,5 +1,9 @@
 //! The listeners: the acceptor accepts as fast as connections come, so that the kernel's queue stays near empty whatever its
 //! limit is, and makes room for the connections that it has accepted.
+//!
+//! Accepting comes first in each turn of the loop, because a connection in the kernel's queue takes up room for the
+//! next one. One wait remains: if all cores are busy, the loop waits for a time slice of the scheduler. The normal
+//! scheduling policy and shorter slices were tried, and lost more connections. `accept_thread` accepts in the meantime.
 
 mod accept_thread;
 mod door;

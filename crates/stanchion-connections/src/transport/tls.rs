@@ -1,5 +1,7 @@
 //! TLS between a socket and the code that reads and writes plaintext. Bytes that this has accepted and the kernel has no
 //! room for yet wait here, within a limit, until the kernel reports room.
+//!
+//! These bytes count as not yet taken by the client.
 
 use std::fs::File;
 use std::io::{self, IoSlice};

@@ -1,4 +1,17 @@
 //! The acceptor's view of a slot: the state of the request in it, and the bytes of its answer.
+//!
+//! A short answer is copied out of its response ring. A long one is *fetched*: as long as the client keeps up, its
+//! connection sends directly from the ring (sendmsg(2), with the framing around it), so that the kernel's copy is the
+//! only one in the acceptor. Bytes that the socket does not take are copied into the client's buffer, as far as that
+//! has room (`response_buffer`, and `max_response_memory` for all). So a slow client does not occupy a ring, and when
+//! the seat is done the slot is free.
+//!
+//! sendfile(2) from the exchange is not used, though it would save the kernel's copy too. The kernel keeps references
+//! to the pages, and does not report when the last of them is gone. `SIOCOUTQ` shows how much the peer's kernel has
+//! acknowledged; but on loopback and on unix sockets, where nginx is, acknowledged data in the peer's receive queue
+//! still refers to our pages: the next answer would be written over data that the peer has not read yet. splice(2) from
+//! a pipe is not used either, though no process writes over its pages: the worker's write(2) into fresh pages costs
+//! more than the copy that splice(2) saves (docs/internals/measurements.md).
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -1,6 +1,12 @@
 //! Wiping of what long requests and answers leave in their slots ([`Remains`](super::remains::Remains)): a little later, because the
 //! next long one overwrites most of it anyway. The slot's memory is kept for that next one, and given back to the
 //! kernel if none comes soon.
+//!
+//! When a slot is freed, the acceptor overwrites the used parts of the request and its answer with zeroes, those of 64
+//! KiB and more here. So a worker that looks around finds only the requests under way at that moment, and long requests
+//! and answers of the last quarter of a second (of the last second, if no client is connected any more). A mapping for
+//! each worker would not help, since any worker takes any request; memory protection keys are changed by an
+//! unprivileged instruction, so native code undoes them.
 
 use super::AcceptorSide;
 use super::remains::BYTES_MIN;

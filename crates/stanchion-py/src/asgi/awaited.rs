@@ -3,6 +3,11 @@
 //!
 //! They are coroutines as far as asyncio goes (`send`, `throw` and `close`), because apps make tasks of them, pass them to `wait_for`, and make them
 //! in other threads. A call that is cancelled before its first step has taken nothing.
+//!
+//! An app may make `receive` and `send` in another thread, make tasks of them, and cancel them before they begin. Each
+//! turn of the loop has a ration of decompressed bytes (`stanchion_websocket::ration`): a client sends little for many
+//! of them. A future only says that it is worth looking again; the task that then looks takes the event. So none is
+//! lost when a waiting task is cancelled.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

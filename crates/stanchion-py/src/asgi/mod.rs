@@ -2,6 +2,9 @@
 //!
 //! The loop sleeps in its selector, which also watches the worker's inbox. When the inbox wakes the loop, [`Puller::turn`] looks at the slots that
 //! have news, takes requests, and goes on in the next turn of the loop if there are more: so the loop's other tasks have their turn in between.
+//!
+//! After a panic in the server's part of a loop, the state of its requests is unknown: all of them are given up (502,
+//! or broken off), and its worker leaves.
 
 mod awaited;
 mod callables;

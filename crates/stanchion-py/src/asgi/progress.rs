@@ -1,4 +1,10 @@
 //! The progress of an ASGI app's request: how much of the request's body the app has got, and how much of its answer is written.
+//!
+//! `send` writes as much as fits into the response ring. The rest is kept, and the acceptor's next notice writes on. A
+//! task may end while pieces wait (another task has sent the last one, or a send was cancelled): the request then keeps
+//! its seat until they are out. After a send that was cancelled no further message is taken before the pieces are out:
+//! an app that tries each message with a timeout would else have all of them in memory. Only the end, a close or an
+//! empty last piece, is taken, if it overtakes no piece.
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -1,4 +1,7 @@
 //! The workers whose end the acceptor must hear of.
+//!
+//! The epoch in a slot's word tells a dead worker from its successor, not the pid. The master reports deaths in their
+//! order, so the acceptor can clean up after a worker while its successor already takes requests.
 
 use std::collections::VecDeque;
 

@@ -5,6 +5,13 @@
 //! - One worker is wanted, and nothing keeps a template beside it. The two would share only pages to which neither has written, so
 //!   the template becomes the only worker, and no template stays. Once a worker has died that served, a template stays: what ended that
 //!   worker, perhaps a client's request, can end the next one, and each import keeps all clients waiting.
+//!
+//! Such a template would share memory with one worker only, and each page that the worker writes to, be it a count of
+//! references, would be there twice: 58 MB for Prefect. In return, a worker that dies is missing for the time of an
+//! import, as with other servers that import in the worker. `--preload` keeps a template, and so does `--reload`, since
+//! the template looks for changed files. Where limits have the worker replaced again and again, the template stays,
+//! too: an import for each successor would cost more CPU than the template costs memory. A template fills the gaps of
+//! its heap only at its first fork, so a template that becomes the worker can use them.
 
 use super::event::Action;
 use super::house::House;

@@ -1,4 +1,8 @@
 //! Which reports of a house's children the master reads, and when.
+//!
+//! The master reads at most 64 messages of one child in a turn of its loop, and then none of them for 100 ms. So a
+//! child that sends without end fills its own channel, and does not keep the master from other work. When no process
+//! has the worker's end of a channel any more, the worker has ended, or has closed its descriptors, and is replaced.
 
 use std::os::fd::{AsFd, BorrowedFd};
 

@@ -1,6 +1,11 @@
 //! The app decides by which interface it is called (`interface` auto), and a house is made for one or the other before any process has imported the
 //! app. If its template, or a worker, then finds the other, that house goes without having served, and another one is made with the same settings:
 //! beside it, as at a reload.
+//!
+//! The interface decides how the exchange is laid out. So with `--interface auto` the master builds a generation for WSGI,
+//! or for the interface of the generation that serves, also of the old master's at an upgrade. It makes another generation once
+//! for each start or reload. The first generation has let no client in: as long as its interface is a guess and no other
+//! generation serves, its acceptor answers operators only, and clients wait in the kernel's queue.
 
 use super::acceptor::Audience;
 use super::event::Action;

@@ -1,5 +1,8 @@
 //! The listeners of single workers that those have asked for (`worker.listen`). The master holds them, so that they outlive the worker and the
 //! acceptor that has them: a successor asks for the same address and gets the same socket, with the connections that wait in its queue.
+//!
+//! A successor asks for the same address *before* its predecessor is gone. So the answer to "in use" is the existing
+//! socket, for the next worker, generation or master. The worker binds the socket with its own rights.
 
 use std::os::fd::OwnedFd;
 

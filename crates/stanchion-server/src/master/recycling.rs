@@ -1,6 +1,13 @@
 //! Workers that are to be replaced though they serve: those that have had enough, after requests,
 //! time or memory, one at a time and only when the successor is there; and those that are condemned,
 //! at once.
+//!
+//! A worker that has reached a limit goes on until its successor is ready, so that capacity stays the same; therefore
+//! `max_requests` is not exact. A worker whose request is past its deadline is *condemned*: the acceptor answers 504 at
+//! once, a successor is requested, and the worker writes its stacks into a memfd from a signal handler. The master
+//! sends it ABRT when no other request of it can still end, at the latest after a second: then it runs its hooks and
+//! leaves, and the master kills it if it has not left a second later. A worker that takes too much memory is killed
+//! without ABRT.
 
 use std::time::Duration;
 

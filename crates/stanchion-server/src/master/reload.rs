@@ -1,5 +1,11 @@
 //! A reload: another house is made ready beside the one that serves, gets the door, and the old house retires. If the new house cannot be made ready
 //! the old one goes on, untouched.
+//!
+//! When all workers of the new generation are ready, its acceptor starts accepting (both have the listening sockets). The
+//! old generation *retires*: it accepts no more, answers its requests with `Connection: close`, and is dismissed. A reload
+//! replaces the acceptor too, not only template and workers. Each keep-alive client has to connect once more, but every
+//! setting can change, also threads and limits, new code cannot harm the old before it has booted, and an upgrade can
+//! use the same mechanism. The first start is the same, with no generation before it.
 
 use stanchion_sys::signal::SIGKILL;
 

@@ -1,4 +1,8 @@
 //! The way from master to master: the one before us, if there was one, and the one after us.
+//!
+//! An upgrade is a reload across an execve(2). The new master inherits the listeners and a versioned JSON object
+//! (`crate::handover`), and reports when it serves. It is not our child but a child of our parent
+//! (`stanchion_sys::sibling`), because a service manager waits only for its own children.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -5,6 +5,10 @@
 //! behind them if the arguments are too short. This module gives the kernel other addresses (`PR_SET_MM_MAP` in
 //! prctl(2)), which takes no privilege: a title then has the room it needs, no other memory is overwritten, and
 //! `/proc/PID/environ` still shows the environment.
+//!
+//! The page of the title is named to the kernel before the process has a thread and before the acceptor's filter. The
+//! master's command line stands behind its title, since the doctor reads settings there; an upgrade goes by
+//! `sys.orig_argv`.
 
 use std::io;
 

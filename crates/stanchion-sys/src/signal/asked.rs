@@ -2,6 +2,12 @@
 //!
 //! A runtime with signal handlers of its own (Python) sets those first. Our handler stands in front: it sets the bits,
 //! wakes the sleepers, and calls the runtime's handler, which acts at its next safe point.
+//!
+//! Changing the word on which the seats sleep closes the gap between a seat's last look at the bits and its going to
+//! sleep, without a thread or a second descriptor. A worker in the middle of Python runs its hooks at Python's next
+//! safe point. The signal may come just before the main thread begins to wait, or to another thread: so a timer signals
+//! the main thread again, ten times a second, until the handler has run. The same timer ends a worker that comes to no
+//! safe point because it is stuck in C.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};

@@ -4,6 +4,11 @@
 //! the runtime that can do so within a signal writes the stacks (Python: `faulthandler.register`). Our handler stands
 //! in front of it: it calls it, adds the table of threads and seats, and reports to the master by one send(2) of a
 //! message made beforehand.
+//!
+//! Our handler stands in front and not behind, as `chain=True` of `faulthandler.register` would have it: that one drops
+//! `SA_RESTART`, and a worker that is only looked at would give its app an `EINTR`. Python before 3.14 does not show
+//! which thread has which seat. All workers write to one memfd, opened for appending, so the master has one worker
+//! write at a time.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};

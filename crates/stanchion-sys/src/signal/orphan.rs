@@ -1,6 +1,9 @@
 //! Ending a process after its parent. The kernel sends it SIGCONT at the parent's end (prctl(2), `PR_SET_PDEATHSIG`):
 //! SIGCONT also makes a stopped process go on (signal(7)). Any other signal would stay pending in a stopped process,
 //! except SIGKILL, which leaves no time for requests. A timer bounds how long the process may take, wherever it hangs.
+//!
+//! A worker takes SIGCONT for SIGTERM, and an acceptor sees the end of its channel. An idle worker also looks each
+//! second whether the master is its parent, as its app may catch or block SIGCONT.
 
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicU64, Ordering};

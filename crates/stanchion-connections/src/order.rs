@@ -1,5 +1,12 @@
 //! The order in which connections have their turns: connections of which the kernel or another part of the server has news go first, then one
 //! that has used up its turn, and last the wasteful ones, for a small part of the time.
+//!
+//! A turn of a connection is 256 KiB at most, or 0.1 ms after its first 4 KiB. Of the connections that stand behind,
+//! one goes on in each turn of the loop, or several that have little to do: clients by turns, and then connections.
+//! Once a connection of a client has used up its turn, or all of the client's have had 16 KiB, its others stand behind,
+//! too, if the kernel has news of them in that turn of the loop. The tally counts turns, so that the server finds a
+//! turn that does not end (`stanchion_sys::signal::spin`), and a turn that does not begin
+//! (`stanchion_generation::heartbeat`).
 
 use stanchion_sys::clock::monotonic_us;
 

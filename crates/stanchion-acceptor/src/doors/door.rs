@@ -7,6 +7,9 @@
 //! order. It leaves a socket alone that another process uses too (a socket that was passed to the server, or that
 //! another master shares), since shutdown(2) and options act on all descriptors of a socket. Closing at once resets
 //! clients in the middle of their handshake.
+//!
+//! A door is shut (not open yet), open, at its last call (closed to new connections, while the acceptor serves its
+//! queue), or closed.
 
 use std::collections::VecDeque;
 use std::io;

@@ -10,8 +10,9 @@ from collections import Counter
 from pathlib import Path
 
 from tidy.first_pages import first_pages_are_kept
+from tidy.index import index_names_places
 from tidy.packaging import pins_agree, pins_have_hashes, python_is_old_enough
-from tidy.pages import links_name_headings, menu_has_every_page
+from tidy.pages import links_name_headings, menu_has_every_page, pages_are_short
 from tidy.rooms import rooms_make_no_circle
 from tidy.sentences import sentences_have_subjects
 from tidy.shapes import functions_are_short, structs_are_small, type_names_are_unique, types_keep_together
@@ -543,6 +544,8 @@ CHECKS = [
     promises_have_tests,
     words_are_in_the_code,
     named_paths_exist,
+    index_names_places,
+    pages_are_short,
     links_lead_somewhere,
     links_name_headings,
     menu_has_every_page,

@@ -3,6 +3,9 @@
 import re
 from pathlib import Path
 
+WORDS_MAX = {"ARCHITECTURE.md": 4_000, "CONTRIBUTING.md": 1_200, "CHANGELOG.md": 1_000}
+"""Pages that a newcomer reads to the end."""
+
 CODE = re.compile(r"^ *(```|~~~).*?^ *\1", re.MULTILINE | re.DOTALL)
 
 
@@ -16,6 +19,15 @@ def links_name_headings(root: Path) -> list[str]:
             if path.suffix == ".md" and path.exists() and anchor not in headings(path):
                 complaints.append(f"{page.relative_to(root)}: {target}#{anchor} is no heading")
     return complaints
+
+
+def pages_are_short(root: Path) -> list[str]:
+    words = {name: len((root / name).read_text().split()) for name in WORDS_MAX if (root / name).exists()}
+    return [
+        f"{name}: {count} words, more than {WORDS_MAX[name]}"
+        for name, count in words.items()
+        if count > WORDS_MAX[name]
+    ]
 
 
 def headings(page: Path) -> set[str]:

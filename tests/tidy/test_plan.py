@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -71,11 +70,11 @@ def test_few_tests_are_flaky_and_each_has_a_date_and_a_suspected_cause() -> None
         assert row["cause"], row
 
 
-def test_the_table_in_contributing_names_each_place_that_is_not_in_the_gate() -> None:
-    page = Path(TESTS.parent / "CONTRIBUTING.md").read_text()
+def test_the_table_of_the_tests_names_each_place_that_is_not_in_the_gate() -> None:
+    page = (TESTS / "README.md").read_text()
     planned = plan.read()
     missing = [place for run in ("nightly", "by_hand") for place in planned.lists[run] if f"`{place}`" not in page]
-    assert not missing, f"CONTRIBUTING.md, Where each test runs: {missing}"
+    assert not missing, f"tests/README.md, Where each test runs: {missing}"
 
 
 @pytest.mark.parametrize(("options", "sizes"), [((), ["5"]), (("--large",), ["5", "20"])])

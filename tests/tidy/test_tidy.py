@@ -18,6 +18,7 @@ MANIFEST = '[package]\nname = "{}"\n'
 FORBID = "#![forbid(unsafe_code)]\n"
 GLOSSARY = "\n## Words\n\n| word | it is | in the code |\n|---|---|---|\n| line | the queue | `Line`, by `join` |\n"
 FIELDS = "".join(f"    field_{number}: u8,\n" for number in range(15))
+INDEX = "# Contributing\n\n## Where to go\n\n"
 HASH = f" \\\n    --hash=sha256:{'0a' * 32}"
 
 MENU = "nav:\n  - Start: index.md\n  - Wounds: internals/past-wounds.md\n"
@@ -46,6 +47,7 @@ TIDY: Tree = {
     "#[cfg(test)]\nmod tests { struct Line; }",
     "crates/stanchion-line/tests/model.rs": "struct Line;\n",
     **dict.fromkeys(checks.PROMISES, "| Promise | Test |\n|---|---|\n| a | `crates/stanchion-sys/src/lib.rs::f` |\n"),
+    "CONTRIBUTING.md": f"{INDEX}- **Wait.** `crates/stanchion-line/src/line.rs` (its `Line` and\n  `join`).\n",
     "CHANGELOG.md": "# Changelog\n\n## Unreleased\n",
     "mkdocs.yml": MENU,
     "README.md": "[inside](ARCHITECTURE.md#words) [elsewhere](https://example.com/x)\n",
@@ -223,6 +225,23 @@ BROKEN: list[tuple[Check, Tree]] = [
     (checks.words_are_in_the_code, {SYS: "pub(crate) enum Line {}\n"}),
     (checks.named_paths_exist, {"ARCHITECTURE.md": "`crates/gone/`"}),
     (checks.named_paths_exist, {"ARCHITECTURE.md": "`gone.rs`"}),
+    (checks.index_names_places, {"CONTRIBUTING.md": "# Contributing\n\n## House style\n\n## Where to go\n"}),
+    (checks.index_names_places, {"CONTRIBUTING.md": f"{INDEX}- **Wait.** In the line.\n"}),
+    (checks.index_names_places, {"CONTRIBUTING.md": f"{INDEX}- **Wait.** `crates/gone.rs` (`Line`).\n"}),
+    (
+        checks.index_names_places,
+        {"CONTRIBUTING.md": f"{INDEX}- **Wait.** `crates/stanchion-line/src/line.rs` (`Line`, `leave`).\n"},
+    ),
+    (checks.index_names_places, {"crates/stanchion-line/src/line.rs": "// struct Line\nfn join(line: Line) {}\n"}),
+    (
+        checks.index_names_places,
+        {
+            "CONTRIBUTING.md": f"{INDEX}- **Read.** `python/stanchion/a.py` (`read`).\n",
+            "python/stanchion/a.py": "def f():\n    read()\n",
+        },
+    ),
+    (checks.pages_are_short, {"ARCHITECTURE.md": "word " * 4_001}),
+    (checks.pages_are_short, {"CHANGELOG.md": "word\n" * 1_001}),
     (checks.links_lead_somewhere, {"docs/a.md": "[up](../GONE.md)"}),
     (checks.links_name_headings, {"docs/a.md": "# Who, where?\n[a](#who-where) [b](#who)\n```\n[c](#c)\n```"}),
     (checks.links_name_headings, {"docs/a.md": "[up](../ARCHITECTURE.md#tour)"}),
@@ -318,6 +337,16 @@ FINE: list[tuple[Check, Tree]] = [
     (checks.waits_know_no_calendar, {LINE: f"{FORBID}// SystemTime\nuse std::time::Instant;\n"}),
     (checks.waits_know_no_calendar, {"lab/stanchion_lab/a.py": "time.time()\n"}),
     (APART, {"lab/stanchion_lab/a.py": "from stanchion_lab import b\n", "lab/tests/a.py": "import stanchion_lab\n"}),
+    (
+        checks.index_names_places,
+        {
+            "CONTRIBUTING.md": f"{INDEX}- **Count.** `docs/a.md`, `python/stanchion/a.py` (`read`, `NAMES`),\n"
+            f"  `{HTTP}a.rs` (`Event`, `Kind`, `field`).\n",
+            "docs/a.md": "",
+            "python/stanchion/a.py": "async def read(): ...\nNAMES: dict[str, str] = {}\n",
+            f"{HTTP}a.rs": "counted! {\n    Event {\n        Kind,\n    }\n}\nstruct A {\n    pub field: u8,\n}\n",
+        },
+    ),
     (checks.links_name_headings, {"docs/a.md": "## A `b_c` / d\n[a](#a-b_c--d)\n```\n[c](#c)\n```"}),
     (checks.menu_has_every_page, {"docs/b/c.md": "", "mkdocs.yml": f"{MENU}  - C: b/c.md\n  - In: ARCHITECTURE.md\n"}),
     (checks.no_traces_of_a_machine, {"docs/a.md": "serve / work, /work, /rooted, examples/root/x"}),

@@ -414,7 +414,7 @@ impl Acceptor {
         dispatch.mend(now_us);
         dispatch.expire(now_us);
         dispatch.end_those_overdue(now_us);
-        dispatch.report_culprits();
+        dispatch.slots.report_culprits();
         dispatch.look_at_line(self.common.settings.workers as usize, now_us);
         self.doors.settle(now_us);
         self.requests.unspooled.settle(now_us);

@@ -82,7 +82,7 @@ impl Acceptor {
             queued.map(u64::from).sum()
         });
         Some(Gauges {
-            workers: dispatch.sitting().count(),
+            workers: dispatch.view().workers().len(),
             waiting: dispatch.waiting(),
             queued,
             loops: settings
@@ -92,10 +92,10 @@ impl Acceptor {
     }
 
     fn loops(&self, now_us: u64) -> Loops {
-        let dispatch = &self.requests.dispatch;
-        let loops = dispatch
-            .sitting()
-            .filter_map(|(worker, _)| dispatch.loop_now(worker, now_us));
+        let workers = self.requests.dispatch.view().workers();
+        let loops = workers
+            .iter()
+            .filter_map(|(worker, _)| workers.loop_now(worker, now_us));
         let none = Loops {
             sessions: self.common.settings.is_asgi().then_some(0),
             lag_us: 0,

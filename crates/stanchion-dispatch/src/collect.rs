@@ -1,159 +1,151 @@
-//! The dispatch collects what seats have written: heads, bodies, files, and now and then nonsense.
+//! Reading what a seat has written into its slot: heads, bodies, files, and now and then nonsense.
 
-use std::io;
 use std::ops::Range;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::rc::Rc;
 
 use bytes::Bytes;
-use stanchion_exchange::{AcceptorSide, Corrupt, Ending, SlotState, Submitted, Tenant};
-use stanchion_http::{AnswerFacts, BodyLength};
-use stanchion_sys::channel::{Message, Received};
-use stanchion_sys::charge;
-use tracing::{error, warn};
+use stanchion_exchange::{Corrupt, Ending, SlotState};
+use stanchion_http::{AnswerFacts, BodyLength, check_hints};
+use tracing::warn;
 
-use super::{Dispatch, refuse};
-use crate::outflow::{Fetchable, StreamEnd};
+use crate::outflow::{Limits, StreamEnd};
 use crate::refusal::Refusal;
+use crate::service_times::ServiceTimes;
+use crate::slots::{SlotTable, is_whole};
+use crate::slow_clients::SlowClients;
+use crate::spare_buffers::SpareBuffers;
 use crate::storage::disk::OpenFile;
 use crate::ticket::{Answer, AppAnswer, Section, Stage, Start, Ticket, bytes_of};
-use crate::trailers::takes_trailers;
-use stanchion_record::{ANSWER_HEAD_BYTES_MAX, FilePart, PREFIX_BYTES, answer_prefix};
+use stanchion_record::{
+    ANSWER_HEAD_BYTES_MAX, FilePart, HINT_BYTES_MAX, PREFIX_BYTES, answer_prefix, hints_len,
+};
 
 /// The acceptor copies answers up to this size out of the exchange. No head alone is longer, so an answer that names a
 /// file is always copied.
 const COPIED_BYTES_MAX: usize = PREFIX_BYTES + ANSWER_HEAD_BYTES_MAX;
 /// The status by which the app accepts a WebSocket.
 pub const SWITCHING: u16 = 101;
-/// One look receives at most so many files. The kernel has buffers for no more on their way.
-const FILES_MAX: usize = 1024;
 
-impl Dispatch {
-    /// Takes what the seat of a slot has written. There may be room for more of the body, too, so a connection that wants room asks.
-    pub(super) fn look(&mut self, slot: u32, now_us: u64) {
-        if let Some(ticket) = &self.slots[slot as usize]
-            && ticket.wants_room.get()
-        {
-            ticket.wake();
-        }
-        self.take_news(slot, now_us);
-    }
+/// One look at the slot of a request that a seat may have written to.
+pub(crate) struct SlotReader<'d> {
+    pub(crate) slots: &'d mut SlotTable,
+    pub(crate) buffers: &'d mut SpareBuffers,
+    pub(crate) limits: &'d Rc<Limits>,
+    pub(crate) slow: &'d mut SlowClients,
+    pub(crate) times: &'d mut ServiceTimes,
+    pub(crate) slot: u32,
+    pub(crate) ticket: &'d Ticket,
+    pub(crate) now_us: u64,
+}
 
-    /// Takes what the seat of a slot has written.
-    pub(super) fn take_news(&mut self, slot: u32, now_us: u64) {
-        // No client pays for the tables of slots: this slot may be another client's.
-        let _charged = charge::to_nobody();
-        if self.side.settle_orphan(slot, false) || self.is_poisoned(slot) {
-            return;
-        }
-        let Some(ticket) = self.slots[slot as usize].clone() else {
-            return;
-        };
-        if let Err(corrupt) = self.advance(slot, &ticket, now_us, true) {
-            self.poison(slot, &ticket, corrupt);
-        }
-    }
+/// Whether a request is still in its slot after a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterLook {
+    /// It is.
+    Kept,
+    /// Its worker is done with it, and the slot is free.
+    Freed,
+}
 
+impl SlotReader<'_> {
     /// Takes what the slot's seat has written since the last look. If it `may_leave` some, it leaves in the exchange
     /// what the connection fetches itself, or has no room for.
-    pub(super) fn advance(
-        &mut self,
-        slot: u32,
-        ticket: &Ticket,
-        now_us: u64,
-        may_leave: bool,
-    ) -> Result<(), Corrupt> {
+    pub(crate) fn advance(&mut self, may_leave: bool) -> Result<AfterLook, Corrupt> {
+        let (slot, ticket) = (self.slot, self.ticket);
         let _charged = ticket.charged();
-        let state = self.side.state(slot)?;
+        let state = self.slots.side.state(slot)?;
         let (tenant, taken_us) = match state {
-            SlotState::Ready => return Ok(()),
+            SlotState::Ready => return Ok(AfterLook::Kept),
             SlotState::Running { tenant, taken_us }
             | SlotState::Done {
                 tenant, taken_us, ..
             } => (tenant, taken_us),
         };
-        self.seen_with(tenant, taken_us, ticket);
+        self.slots.seen_with(tenant, taken_us, ticket);
         let wanted = ticket.stage.get() != Stage::Over;
         // A request that is over but not in the logs yet keeps its times.
         if wanted && let SlotState::Done { done_us, .. } = state {
             ticket.done_us.set(done_us);
         }
-        let has_head = wanted && (ticket.is_streaming() || self.take_hints(slot, ticket)?);
-        if wanted && may_leave && self.is_left(slot, ticket, state)? {
-            return Ok(());
+        let has_head = wanted && (ticket.is_streaming() || self.take_hints()?);
+        if wanted && may_leave && self.is_left(state)? {
+            return Ok(AfterLook::Kept);
         }
         if let SlotState::Done {
             ending, done_us, ..
         } = state
         {
-            if !ticket.is_session.get() {
-                let in_ring = self.side.reached(slot) as u64;
-                self.ahead.served(done_us.saturating_sub(taken_us), in_ring);
-                self.waits
-                    .add(taken_us.saturating_sub(ticket.request.arrived_us));
-                self.services.add(done_us.saturating_sub(taken_us));
+            if !self.slots.is_session(slot) {
+                let wait_us = taken_us.saturating_sub(ticket.request.arrived_us);
+                let in_ring = self.slots.side.reached(slot);
+                self.times
+                    .served(wait_us, done_us.saturating_sub(taken_us), in_ring);
             }
             let ending = ending.ok_or(Corrupt("an answer has an unknown ending"))?;
             if wanted {
-                self.take_rest(slot, ticket, ending)?;
+                self.take_rest(ending)?;
             } else {
                 // No client wants the answer any more: its file is closed, if one came.
-                drop(self.fetch_file(slot));
+                drop(self.slots.take_file(slot));
             }
-            if let Some(line) = self.line_of(ticket) {
-                line.drained(now_us, ticket.lane.get());
-            }
-            self.free(slot);
-        } else if has_head {
-            self.take_more(slot, ticket, now_us)?;
+            self.slots.free(slot);
+            return Ok(AfterLook::Freed);
+        }
+        if has_head {
+            self.take_more()?;
             if !may_leave && ticket.is_streaming() {
-                self.take_last(slot, ticket)?;
+                self.take_last()?;
             }
         }
-        Ok(())
+        Ok(AfterLook::Kept)
+    }
+
+    /// How many bytes the seat has written that were not taken.
+    fn readable(&self) -> Result<usize, Corrupt> {
+        self.slots.side.readable(self.slot)
+    }
+
+    /// Notes whether the worker has to wait for room for its answer. The worker of an event loop does not count: its loop
+    /// runs other requests meanwhile, so a file would free nothing, and have the app go on for a client that is far behind.
+    fn hold(&mut self, is_held: bool) {
+        let is_held = is_held && !self.slots.exchange.geometry().event_loops;
+        let submitted = self.slots.side.submitted(self.slot);
+        self.slow.hold(submitted, self.ticket, is_held, self.now_us);
     }
 
     /// Whether the answer stays in the exchange, for the connection to fetch it from there: either the connection has
     /// fetched all before it, or the body is whole and too long to be copied for nothing.
-    fn is_left(&mut self, slot: u32, ticket: &Ticket, state: SlotState) -> Result<bool, Corrupt> {
+    fn is_left(&mut self, state: SlotState) -> Result<bool, Corrupt> {
+        let ticket = self.ticket;
         if ticket.is_fetched() {
-            let is_news = self.side.readable(slot)? > 0;
+            let is_news = self.readable()? > 0;
             if is_news {
                 ticket.wake();
             }
             return Ok(is_news);
         }
-        let is_left = is_whole(state)
-            && !ticket.is_streaming()
-            && self.side.readable(slot)? > COPIED_BYTES_MAX;
+        let is_left =
+            is_whole(state) && !ticket.is_streaming() && self.readable()? > COPIED_BYTES_MAX;
         if is_left {
-            self.take_head(slot, ticket, true)?;
+            self.take_head(true)?;
         }
         Ok(is_left)
     }
 
-    /// Notes which worker has the request, and since when.
-    pub(super) fn seen_with(&self, tenant: Tenant, taken_us: u64, ticket: &Ticket) {
-        ticket.taken_us.set(taken_us);
-        let sitting = self.sitting_at(tenant);
-        ticket
-            .worker_pid
-            .set(sitting.map_or(0, |sitting| sitting.pid));
-        ticket.worker.set(sitting.map(|sitting| sitting.number));
-    }
-
     /// Takes the rest of an answer that the worker has ended, whole or not.
-    fn take_rest(&mut self, slot: u32, ticket: &Ticket, ending: Ending) -> Result<(), Corrupt> {
+    fn take_rest(&mut self, ending: Ending) -> Result<(), Corrupt> {
+        let ticket = self.ticket;
         let end = match ending {
             Ending::Complete => StreamEnd::Complete,
             Ending::Broken => StreamEnd::Broken,
         };
         if ticket.is_streaming() {
-            self.take_last(slot, ticket)?;
+            self.take_last()?;
             ticket.end(end)?;
-        } else if self.side.readable(slot)? == 0 {
-            refuse(ticket, Refusal::NoAnswer);
+        } else if self.readable()? == 0 {
+            ticket.refuse(Refusal::NoAnswer);
         } else {
-            let head = self.read_head(slot, ticket, true)?;
+            let head = self.read_head(true)?;
             let whole = (head.bytes.len() - head.head.end) as u64;
             if head.facts.status == SWITCHING && head.file.is_some() {
                 return Err(Corrupt("an answer that accepts a WebSocket names a file"));
@@ -165,9 +157,9 @@ impl Dispatch {
                 }
                 (Some(part), StreamEnd::Complete) => {
                     keep_with(head.facts.length, part.len)?;
-                    let Some(file) = self.fetch_file(slot) else {
+                    let Some(file) = self.slots.take_file(self.slot) else {
                         warn!("the file of an answer did not arrive (open files? see ulimit -n)");
-                        refuse(ticket, Refusal::NoAnswer);
+                        ticket.refuse(Refusal::NoAnswer);
                         return Ok(());
                     };
                     let file = std::fs::File::from(file);
@@ -186,7 +178,7 @@ impl Dispatch {
                     keep_with(head.facts.length, whole)?;
                     head.begins(Start::Whole)
                 }
-                _ => self.streamed(head, ticket, None)?,
+                _ => self.streamed(head, None)?,
             };
             ticket.answer(Answer::App(answer));
             if ticket.is_streaming() {
@@ -199,115 +191,57 @@ impl Dispatch {
         Ok(())
     }
 
-    /// How much of a body the connection may send from the exchange now: what the worker has written, but no more than
-    /// the outflow has room for, since that keeps what the client does not take. Only for a connection that fetches:
-    /// [`crate::outflow::Outflow::fetches`].
-    pub fn fetchable(&mut self, ticket: &Ticket) -> Fetchable {
-        let room = ticket.outflow(|outflow| outflow.room()).unwrap_or(0);
-        let found = self.fetching(ticket, |side, slot| {
-            // The state is read before the length: no seat writes to a slot that is done. A slot that makes no sense
-            // has nothing to send.
-            let state = side.state(slot)?;
-            let readable = side.readable(slot)?;
-            Ok(Fetchable {
-                len: readable.min(room),
-                is_last: is_whole(state) && readable <= room,
-            })
-        });
-        found.unwrap_or_default()
-    }
-
-    /// Sends `len` bytes of a body from the exchange over `socket`, with the bytes `before` in front of them and
-    /// `after` behind. Gives how many bytes the kernel took of all, and appends to `left` the bytes of the body that it
-    /// did not take. `None` if the slot makes no sense any more.
-    pub fn send(
-        &mut self,
-        ticket: &Ticket,
-        len: usize,
-        socket: BorrowedFd<'_>,
-        (before, after): (&[&[u8]], &[u8]),
-        left: &mut Vec<u8>,
-    ) -> Option<io::Result<usize>> {
-        self.fetching(ticket, |side, slot| {
-            let owed = ticket.owed_after(len)?;
-            let sent = side.send(slot, len, socket, before, after, left)?;
-            if sent.is_ok() {
-                ticket.fetched(len, owed);
-            }
-            Ok(sent)
-        })
-    }
-
-    /// Lets `look` read the slot of a request. If the slot makes no sense, it is poisoned, and the result is `None`.
-    pub(super) fn fetching<T>(
-        &mut self,
-        ticket: &Ticket,
-        look: impl FnOnce(&mut AcceptorSide<'_>, u32) -> Result<T, Corrupt>,
-    ) -> Option<T> {
-        let Stage::Submitted(Submitted { slot, .. }) = ticket.stage.get() else {
-            return None;
-        };
-        if self.is_poisoned(slot) {
-            return None;
-        }
-        let seen = look(&mut self.side, slot);
-        seen.map_err(|corrupt| self.poison(slot, ticket, corrupt))
-            .ok()
-    }
-
     /// Takes the rest of a body, whether or not its client has room for it, because the slot is to be freed.
-    fn take_last(&mut self, slot: u32, ticket: &Ticket) -> Result<(), Corrupt> {
-        let left = self.side.readable(slot)?;
+    fn take_last(&mut self) -> Result<(), Corrupt> {
+        let ticket = self.ticket;
+        let left = self.readable()?;
         ticket.outflow(|outflow| outflow.make_room(left));
         let mut bytes = Vec::new();
-        self.side.read(slot, usize::MAX, &mut bytes)?;
+        self.slots.side.read(self.slot, usize::MAX, &mut bytes)?;
         ticket.push(Bytes::from(bytes))
     }
 
     /// Takes what there is of an answer that the worker has not ended yet.
-    fn take_more(&mut self, slot: u32, ticket: &Ticket, now_us: u64) -> Result<(), Corrupt> {
-        let readable = self.side.readable(slot)?;
+    fn take_more(&mut self) -> Result<(), Corrupt> {
+        let ticket = self.ticket;
+        let readable = self.readable()?;
         if readable == 0 {
             return Ok(());
         }
         if let Some(room) = ticket.outflow(|outflow| outflow.room()) {
             let unread = readable.saturating_sub(room);
-            let is_held = room == 0 || self.side.is_held_by(unread);
-            self.hold(slot, ticket, is_held, now_us);
+            let is_held = room == 0 || self.slots.side.is_held_by(unread);
+            self.hold(is_held);
             if room > 0 {
                 let mut bytes = Vec::new();
-                self.side.read(slot, room, &mut bytes)?;
+                self.slots.side.read(self.slot, room, &mut bytes)?;
                 ticket.push(Bytes::from(bytes))?;
             }
         } else {
-            self.take_head(slot, ticket, false)?;
+            self.take_head(false)?;
         }
         Ok(())
     }
 
     /// Takes the head alone, and leaves the body in the exchange for the connection to fetch. If it `is_whole`, all of
     /// the body is there.
-    fn take_head(&mut self, slot: u32, ticket: &Ticket, is_whole: bool) -> Result<(), Corrupt> {
-        let head = self.read_head(slot, ticket, false)?;
+    fn take_head(&mut self, is_whole: bool) -> Result<(), Corrupt> {
+        let head = self.read_head(false)?;
         let mut whole = None;
         if is_whole && !head.has_trailers {
-            let bytes = self.side.readable(slot)? as u64;
+            let bytes = self.readable()? as u64;
             keep_with(head.facts.length, bytes)?;
             whole = Some(bytes);
         }
-        let answer = self.streamed(head, ticket, whole)?;
-        ticket.answer(Answer::App(answer));
+        let answer = self.streamed(head, whole)?;
+        self.ticket.answer(Answer::App(answer));
         Ok(())
     }
 
     /// Begins an answer whose body comes in pieces, the first of them behind the head. The body is `whole` bytes long,
     /// if its length is known without the head.
-    fn streamed(
-        &mut self,
-        head: Headed,
-        ticket: &Ticket,
-        whole: Option<u64>,
-    ) -> Result<AppAnswer, Corrupt> {
+    fn streamed(&mut self, head: Headed, whole: Option<u64>) -> Result<AppAnswer, Corrupt> {
+        let ticket = self.ticket;
         let Headed {
             bytes,
             head,
@@ -325,9 +259,9 @@ impl Dispatch {
         if facts.status == SWITCHING {
             // Messages come behind this head, and no body.
             promised = BodyLength::Unknown;
-            self.session_begins(ticket);
+            self.slots.give_seat_back(self.slot);
         }
-        ticket.start_streaming(&self.answers, promised, first)?;
+        ticket.start_streaming(self.limits, promised, first)?;
         Ok(AppAnswer {
             head: 0..head.len(),
             bytes: bytes[head].to_vec(),
@@ -339,19 +273,22 @@ impl Dispatch {
 
     /// Reads a head and checks it. A seat publishes the head in one piece, with the start of the body behind it. If all
     /// of the answer `is_there`, the body is read too.
-    fn read_head(&mut self, slot: u32, ticket: &Ticket, is_there: bool) -> Result<Headed, Corrupt> {
-        let mut bytes = self.spare();
+    fn read_head(&mut self, is_there: bool) -> Result<Headed, Corrupt> {
+        let request = &self.ticket.request;
+        let mut bytes = self.buffers.take();
         let first = if is_there { usize::MAX } else { PREFIX_BYTES };
-        self.side.read(slot, first, &mut bytes)?;
+        self.slots.side.read(self.slot, first, &mut bytes)?;
         let cut = Corrupt("the head of an answer is cut");
         let prefix = answer_prefix(&bytes).map_err(|_| cut)?;
         let head = PREFIX_BYTES..PREFIX_BYTES + prefix.head_len;
         if !is_there {
-            self.side.read(slot, prefix.head_len, &mut bytes)?;
+            self.slots
+                .side
+                .read(self.slot, prefix.head_len, &mut bytes)?;
         }
         let wire = bytes.get(head.clone()).ok_or(cut)?;
-        let is_head_request = ticket.request.head.method() == "HEAD";
-        let switch = match ticket.request.websocket {
+        let is_head_request = request.head.method() == "HEAD";
+        let switch = match request.websocket {
             Some(_) => stanchion_http::check_switch(wire).map_err(Corrupt)?,
             None => None,
         };
@@ -360,8 +297,7 @@ impl Dispatch {
             None => stanchion_http::check(wire, is_head_request).map_err(Corrupt)?,
         };
         let has_trailers = prefix.has_trailers;
-        if has_trailers && (!takes_trailers(&ticket.request) || facts.length == BodyLength::Nothing)
-        {
+        if has_trailers && (!request.takes_trailers() || facts.length == BodyLength::Nothing) {
             return Err(Corrupt("an answer has trailers, and its client takes none"));
         }
         Ok(Headed {
@@ -374,87 +310,36 @@ impl Dispatch {
         })
     }
 
-    /// Takes the file that the slot's seat sent before its answer. `None` if none has arrived: the kernel drops a
-    /// descriptor for which the acceptor has none left.
-    fn fetch_file(&mut self, slot: u32) -> Option<OwnedFd> {
-        self.take_files();
-        let (turn, fd) = self.files.remove(&slot)?;
-        (turn == self.side.submitted(slot).turn).then_some(fd)
-    }
-
-    /// Receives the files that have come. [`Dispatch::mend`] calls this too: else a worker that sends files which no
-    /// answer names would leave no room in the channel for those of others.
-    pub(super) fn take_files(&mut self) {
-        // The look ends, even if workers send files without a pause.
-        for _ in 0..FILES_MAX {
-            let received = match &self.files_channel {
-                Some(channel) => channel.receive(),
-                None => return,
+    /// Takes the hints that a seat has written, up to the head of its answer. Gives whether the head is there; if it is
+    /// not, one more hint may come.
+    fn take_hints(&mut self) -> Result<bool, Corrupt> {
+        let mut prefix = [0; PREFIX_BYTES];
+        while self.readable()? > 0 {
+            // A seat publishes a hint in one piece, and a head too.
+            if !self.slots.side.peek(self.slot, &mut prefix)? {
+                return Err(Corrupt("the prefix of a hint or of a head is cut"));
+            }
+            let Some(len) = hints_len(&prefix) else {
+                return Ok(true);
             };
-            match received {
-                Ok(Received::Message(message)) => self.keep_file(message),
-                Ok(Received::Nothing | Received::Closed) => return,
-                // A message that is too long must not hold up the messages of other workers behind it.
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => self.files_cut += 1,
-                Err(error) => {
-                    error!("the acceptor cannot receive the descriptor of a file: {error}");
-                    return;
-                }
+            if !self.ticket.request.takes_hints {
+                return Err(Corrupt("a worker sends hints to a client that takes none"));
             }
-        }
-    }
-
-    /// Logs how many messages were too long. Called now and then only: a worker that sends such messages could else
-    /// fill the log.
-    pub(super) fn log_cut_files(&mut self) {
-        let cut = std::mem::take(&mut self.files_cut);
-        if cut > 0 {
-            error!(
-                "the acceptor dropped {cut} messages of workers, which were too long to name a file"
-            );
-        }
-    }
-
-    /// Keeps a file for the answer that it names: one for each slot, and only from the worker that has the slot, so
-    /// that no worker can answer for another one, or make the acceptor keep more files. Other files are closed.
-    fn keep_file(&mut self, message: Message) {
-        let name = <[u8; 8]>::try_from(message.bytes.as_slice()).ok();
-        let named = message.fd.zip(name);
-        if let Some((fd, [s0, s1, s2, s3, t0, t1, t2, t3])) = named {
-            let slot = u32::from_le_bytes([s0, s1, s2, s3]);
-            let turn = u32::from_le_bytes([t0, t1, t2, t3]);
-            let taken = self.slots.get(slot as usize).is_some_and(Option::is_some);
-            if taken
-                && turn == self.side.submitted(slot).turn
-                && self.has_in_hand(message.sender, slot)
-            {
-                self.files.insert(slot, (turn, fd));
+            if len > HINT_BYTES_MAX {
+                return Err(Corrupt("a hint is longer than it may be"));
             }
+            let mut bytes = self.buffers.take();
+            self.slots
+                .side
+                .read(self.slot, PREFIX_BYTES + len, &mut bytes)?;
+            let wire = bytes.get(PREFIX_BYTES..PREFIX_BYTES + len);
+            let wire = wire.ok_or(Corrupt("hints are cut"))?;
+            check_hints(wire).map_err(Corrupt)?;
+            self.ticket.hint(|hints| hints.add(wire))?;
+            self.buffers.keep(bytes);
         }
+        Ok(false)
     }
-
-    /// Whether the process with this id has the slot.
-    fn has_in_hand(&self, pid: i32, slot: u32) -> bool {
-        let tenant = match self.side.state(slot) {
-            Ok(SlotState::Running { tenant, .. } | SlotState::Done { tenant, .. }) => tenant,
-            Ok(SlotState::Ready) | Err(_) => return false,
-        };
-        match self.sitting_at(tenant) {
-            // The worker took its first request before the master's message about the worker arrived.
-            None => self.exchange.pid_at(tenant.seat) == Some(pid.cast_unsigned()),
-            Some(sitting) => sitting.pid == pid,
-        }
-    }
-}
-
-fn is_whole(state: SlotState) -> bool {
-    matches!(
-        state,
-        SlotState::Done {
-            ending: Some(Ending::Complete),
-            ..
-        }
-    )
 }
 
 /// A head that a seat has published, checked, and the bytes that came behind it.

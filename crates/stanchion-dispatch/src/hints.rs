@@ -5,11 +5,8 @@
 //! without any costs only a look at the prefix.
 
 use stanchion_exchange::Corrupt;
-use stanchion_http::{Head, check_hints};
-
-use super::Dispatch;
-use crate::ticket::Ticket;
-use stanchion_record::{HINT_BYTES_MAX, HINTS_BYTES_MAX, HINTS_MAX, PREFIX_BYTES, hints_len};
+use stanchion_http::Head;
+use stanchion_record::{HINTS_BYTES_MAX, HINTS_MAX};
 
 /// Whether the server may send hints before the answer to a request with this head. Not to HTTP/1.0, to which no 1xx
 /// may go (RFC 9110 section 15.2). Not to HEAD either, though it is allowed: an nginx before 1.29 takes the hints for
@@ -33,7 +30,8 @@ pub struct Hints {
 }
 
 impl Hints {
-    fn add(&mut self, wire: &[u8]) -> Result<(), Corrupt> {
+    /// Adds a hint. It is an error to send more than may go before an answer.
+    pub(crate) fn add(&mut self, wire: &[u8]) -> Result<(), Corrupt> {
         self.count += 1;
         self.bytes += wire.len();
         if self.count > HINTS_MAX || self.bytes > HINTS_BYTES_MAX {
@@ -77,37 +75,6 @@ impl Hints {
     /// Counts from zero, because another worker begins with the request.
     pub(crate) fn begin_anew(&mut self) {
         (self.count, self.bytes) = (0, 0);
-    }
-}
-
-impl Dispatch {
-    /// Takes the hints that a seat has written, up to the head of its answer. Gives whether the head is there; if it is
-    /// not, one more hint may come.
-    pub(super) fn take_hints(&mut self, slot: u32, ticket: &Ticket) -> Result<bool, Corrupt> {
-        let mut prefix = [0; PREFIX_BYTES];
-        while self.side.readable(slot)? > 0 {
-            // A seat publishes a hint in one piece, and a head too.
-            if !self.side.peek(slot, &mut prefix)? {
-                return Err(Corrupt("the prefix of a hint or of a head is cut"));
-            }
-            let Some(len) = hints_len(&prefix) else {
-                return Ok(true);
-            };
-            if !ticket.request.takes_hints {
-                return Err(Corrupt("a worker sends hints to a client that takes none"));
-            }
-            if len > HINT_BYTES_MAX {
-                return Err(Corrupt("a hint is longer than it may be"));
-            }
-            let mut bytes = self.spare();
-            self.side.read(slot, PREFIX_BYTES + len, &mut bytes)?;
-            let wire = bytes.get(PREFIX_BYTES..PREFIX_BYTES + len);
-            let wire = wire.ok_or(Corrupt("hints are cut"))?;
-            check_hints(wire).map_err(Corrupt)?;
-            ticket.hint(|hints| hints.add(wire))?;
-            self.recycle(bytes);
-        }
-        Ok(false)
     }
 }
 

@@ -8,28 +8,20 @@
 //! blocks no other worker.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
-use stanchion_line::{LaneId, Line, LineLimits, Pulled};
-use tracing::info;
-
-use super::{Dispatch, Sitting, refuse};
-use crate::refusal::Refusal;
-use crate::ticket::{Stage, Ticket};
 use stanchion_generation::messages::WorkerRef;
+use stanchion_line::{Line, LineLimits};
 
-/// The ports of `worker_port_base` are counted from 0; the master numbers the others, beyond them.
-pub type PortNumber = u32;
+use crate::request::PortNumber;
+use crate::seats_taken::SeatsTaken;
 
 /// Every port.
-pub(super) struct Ports<T> {
+pub(crate) struct Ports<T> {
     /// Empty, mostly.
     ports: BTreeMap<PortNumber, Port<T>>,
     /// One worker's share of all requests that may wait, so that a stuck worker does not shut out the requests of
     /// others.
     share: LineLimits,
-    /// Requests that are worth handing to one worker at a time.
-    submitted_max: usize,
 }
 
 struct Port<T> {
@@ -41,47 +33,41 @@ struct Port<T> {
     /// `worker_port_base`, which belongs to a worker number.
     claims: Option<Vec<WorkerRef>>,
     line: Line<T>,
-    /// Its requests in the exchange.
-    submitted: usize,
 }
 
 /// A port has passed to another worker.
 #[derive(Debug, PartialEq, Eq)]
-struct Passed {
-    port: PortNumber,
-    from: u16,
-    to: u16,
+pub(crate) struct PortPassed {
+    pub(crate) port: PortNumber,
+    pub(crate) to: u16,
 }
 
 impl<T> Ports<T> {
     /// Makes the ports of `worker_port_base`: port N is worker N's, which has the seats with index N to begin with.
-    pub(super) fn new(base: u16, count: u16, share: LineLimits, submitted_max: usize) -> Self {
+    pub(crate) fn new(base: u16, count: u16, share: LineLimits) -> Self {
         let port = |worker: u16| {
             let port = Port {
                 name: format!("port {}", base + worker),
                 worker,
                 claims: None,
                 line: Line::new(share),
-                submitted: 0,
             };
             (PortNumber::from(worker), port)
         };
         Self {
             ports: (0..count).map(port).collect(),
             share,
-            submitted_max,
         }
     }
 
     /// Notes that a worker asks for a port. If the port is another worker's, this worker is next.
-    fn claim(&mut self, port: PortNumber, worker: WorkerRef, name: &str) {
+    pub(crate) fn claim(&mut self, port: PortNumber, worker: WorkerRef, name: &str) {
         let share = self.share;
         let port = self.ports.entry(port).or_insert_with(|| Port {
             name: name.to_owned(),
             worker: worker.index,
             claims: Some(Vec::new()),
             line: Line::new(share),
-            submitted: 0,
         });
         if let Some(claims) = &mut port.claims
             && !claims.contains(&worker)
@@ -91,13 +77,13 @@ impl<T> Ports<T> {
     }
 
     /// The first worker of those that have asked for a port.
-    fn claimant(&self, port: PortNumber) -> Option<WorkerRef> {
+    pub(crate) fn claimant(&self, port: PortNumber) -> Option<WorkerRef> {
         let claims = self.ports.get(&port)?.claims.as_ref()?;
         claims.first().copied()
     }
 
     /// Removes the claims of a worker that is gone.
-    pub(super) fn forget(&mut self, worker: WorkerRef) {
+    pub(crate) fn forget(&mut self, worker: WorkerRef) {
         for port in self.ports.values_mut() {
             if let Some(claims) = &mut port.claims {
                 claims.retain(|claim| *claim != worker);
@@ -106,97 +92,91 @@ impl<T> Ports<T> {
     }
 
     /// How many requests wait at all ports.
-    pub(super) fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.ports.values().map(|port| port.line.len()).sum()
     }
 
     /// Whether as many requests wait at the ports of this port's worker as may.
-    pub(super) fn is_full(&self, port: PortNumber) -> bool {
-        let waiting = self.of_worker_of(port).map(|port| port.line.len());
-        waiting.sum::<usize>() >= self.share.waiting_max
-    }
-
-    fn of_worker_of(&self, port: PortNumber) -> impl Iterator<Item = &Port<T>> {
+    pub(crate) fn is_full(&self, port: PortNumber) -> bool {
         let worker = self.worker(port);
-        let ports = self.ports.values();
-        ports.filter(move |port| Some(port.worker) == worker)
+        let theirs = self
+            .ports
+            .values()
+            .filter(|port| Some(port.worker) == worker);
+        theirs.map(|port| port.line.len()).sum::<usize>() >= self.share.waiting_max
     }
 
     /// The line at a port; `None` if that is gone.
-    pub(super) fn line(&mut self, port: PortNumber) -> Option<&mut Line<T>> {
+    pub(crate) fn line(&mut self, port: PortNumber) -> Option<&mut Line<T>> {
         self.ports.get_mut(&port).map(|port| &mut port.line)
     }
 
     /// The lines at all ports.
-    pub(super) fn lines(&mut self) -> impl Iterator<Item = &mut Line<T>> {
+    pub(crate) fn lines(&mut self) -> impl Iterator<Item = &mut Line<T>> {
         self.ports.values_mut().map(|port| &mut port.line)
     }
 
     /// The worker that has a port.
-    pub(super) fn worker(&self, port: PortNumber) -> Option<u16> {
+    pub(crate) fn worker(&self, port: PortNumber) -> Option<u16> {
         self.ports.get(&port).map(|port| port.worker)
     }
 
-    /// How many seats of these workers, which have `per_worker` each, requests of ports have or are about to have.
-    pub(super) fn seats_held(
+    /// How many seats of these workers, which have `seats_each`, requests of ports have or are about to have.
+    pub(crate) fn seats_held(
         &self,
         workers: impl Iterator<Item = u16>,
-        per_worker: usize,
+        seats_each: usize,
+        taken: &SeatsTaken,
     ) -> usize {
         if self.ports.is_empty() {
             return 0;
         }
-        let held = |worker| {
-            let ports = self.ports.values().filter(|port| port.worker == worker);
-            ports
-                .map(|port| port.submitted)
-                .sum::<usize>()
-                .min(per_worker)
-        };
+        let held = |worker| taken.by_ports(self.of_worker(worker)).min(seats_each);
         workers.map(held).sum()
     }
 
-    /// Counts a request of a port that has got into the exchange.
-    pub(super) fn entered(&mut self, port: PortNumber) {
-        if let Some(port) = self.ports.get_mut(&port) {
-            port.submitted += 1;
-        }
+    /// Whether the ports of a worker together have so many requests in the exchange.
+    pub(crate) fn have_handed(&self, worker: u16, count: usize, taken: &SeatsTaken) -> bool {
+        taken.by_ports(self.of_worker(worker)) >= count
     }
 
-    /// Counts a request that is out of the exchange; its port may be gone by now.
-    pub(super) fn left(&mut self, port: PortNumber) {
-        if let Some(port) = self.ports.get_mut(&port) {
-            port.submitted -= 1;
-        }
+    /// The numbers of all ports.
+    pub(crate) fn numbers(&self) -> Vec<PortNumber> {
+        self.ports.keys().copied().collect()
     }
 
-    /// Takes the next request out of the line at a port, with the index of its worker, if the worker has use for it.
-    fn pull(
-        &mut self,
-        port: PortNumber,
-        now_us: u64,
-        mut can_submit_to: impl FnMut(u16) -> bool,
-    ) -> Option<(u16, T)> {
-        let submitted = self.of_worker_of(port).map(|port| port.submitted);
-        let has_enough = submitted.sum::<usize>() >= self.submitted_max;
-        let Port { worker, line, .. } = self.ports.get_mut(&port)?;
-        if has_enough || line.is_empty() || !can_submit_to(*worker) {
-            return None;
-        }
-        let Pulled { item, .. } = line.pull(now_us)?;
-        Some((*worker, item))
+    /// The ports of a worker.
+    pub(crate) fn of_worker(&self, worker: u16) -> impl Iterator<Item = PortNumber> {
+        let theirs = self
+            .ports
+            .iter()
+            .filter(move |(_, port)| port.worker == worker);
+        theirs.map(|(&number, _)| number)
+    }
+
+    /// The worker for which requests wait at a port; `None` if none waits there.
+    pub(crate) fn awaited(&self, port: PortNumber) -> Option<u16> {
+        let port = self.ports.get(&port)?;
+        (!port.line.is_empty()).then_some(port.worker)
+    }
+
+    /// The name of a port, for the log.
+    pub(crate) fn name(&self, port: PortNumber) -> &str {
+        self.ports.get(&port).map_or("", |port| &port.name)
+    }
+
+    /// Removes a port, and gives its line.
+    pub(crate) fn remove(&mut self, port: PortNumber) -> Option<Line<T>> {
+        self.ports.remove(&port).map(|port| port.line)
     }
 
     /// Gives ports to other workers. `sitting` has the workers at their seats, by index and number, the newest last. A
     /// port of `worker_port_base` goes to the newest worker with its number, as a predecessor leaves and takes no more.
     /// If there is no such worker, the port stays with the seats of the worker that is gone. A port that workers have
     /// asked for goes to the next that has asked, when the one that has it is gone.
-    fn pass_on(&mut self, sitting: &[(u16, u16)]) -> Vec<Passed> {
+    pub(crate) fn pass_on(&mut self, sitting: &[(u16, u16)]) -> Vec<PortPassed> {
         let mut passed = Vec::new();
-        let numbers: Vec<PortNumber> = self.ports.keys().copied().collect();
-        for number in numbers {
-            let port = &self.ports[&number];
-            let from = port.worker;
+        for (&number, port) in &mut self.ports {
             let to = match &port.claims {
                 None => {
                     let is_its = |(_, its): &&(u16, u16)| PortNumber::from(*its) == number;
@@ -210,131 +190,12 @@ impl<T> Ports<T> {
                     claims.next().map(|claim| claim.index)
                 }
             };
-            if let Some(to) = to.filter(|&to| to != from) {
-                if let Some(port) = self.ports.get_mut(&number) {
-                    port.worker = to;
-                }
-                let port = number;
-                passed.push(Passed { port, from, to });
+            if let Some(to) = to.filter(|&to| to != port.worker) {
+                port.worker = to;
+                passed.push(PortPassed { port: number, to });
             }
         }
         passed
-    }
-}
-
-impl Dispatch {
-    /// The line that a request is in, or is to join; `None` if the port that it came by is gone.
-    pub(super) fn line_of(&mut self, ticket: &Ticket) -> Option<&mut Line<Rc<Ticket>>> {
-        match ticket.request.peer.only_worker {
-            None => Some(&mut self.line),
-            Some(port) => self.ports.line(port),
-        }
-    }
-
-    /// Notes that a worker asks for a port, and passes the port to it if it is first.
-    pub fn claim_port(&mut self, port: PortNumber, worker: WorkerRef, name: &str, now_us: u64) {
-        self.ports.claim(port, worker, name);
-        self.pass_ports_on(now_us);
-        self.fill(now_us);
-    }
-
-    /// The worker whose turn it is to have a port.
-    pub fn claimant(&self, port: PortNumber) -> Option<WorkerRef> {
-        self.ports.claimant(port)
-    }
-
-    /// Removes a port that no worker has any more, and refuses the requests that wait there.
-    pub fn give_up_port(&mut self, number: PortNumber, now_us: u64) {
-        let mut waiting = self.withdraw_all_of(number);
-        let Some(mut port) = self.ports.ports.remove(&number) else {
-            return;
-        };
-        let retry_after_s = port.line.retry_after_s(now_us, LaneId::DEFAULT);
-        waiting.extend(port.line.drain(now_us).map(|pulled| pulled.item));
-        for ticket in waiting {
-            refuse(&ticket, Refusal::WorkerAbsent { retry_after_s });
-        }
-    }
-
-    /// Moves the heads of the ports' lines into the exchange.
-    pub(super) fn fill_ports(&mut self, now_us: u64) {
-        if self.ports.waiting() == 0 {
-            return;
-        }
-        let numbers: Vec<PortNumber> = self.ports.ports.keys().copied().collect();
-        for port in numbers {
-            loop {
-                let can_submit_to =
-                    |worker| self.workers.contains_key(&worker) && self.side.can_submit_to(worker);
-                let Some((worker, ticket)) = self.ports.pull(port, now_us, can_submit_to) else {
-                    break;
-                };
-                self.submit_to(worker, ticket);
-            }
-        }
-    }
-
-    fn submit_to(&mut self, worker: u16, ticket: Rc<Ticket>) {
-        let request = &ticket.request;
-        let submitted = self
-            .side
-            .submit_to(worker, request.arrived_us, |area| request.write(area));
-        self.submitted(ticket, submitted);
-    }
-
-    /// Passes ports to successors after workers have come or gone. The requests that wait in the exchange for the
-    /// worker before go back to the line.
-    pub(super) fn pass_ports_on(&mut self, now_us: u64) {
-        let mut sitting: Vec<_> = self.sitting().collect();
-        sitting.sort_by_key(|(_, one)| one.since_us);
-        let sitting = sitting.iter().map(|(index, one)| (*index, one.number));
-        let sitting: Vec<_> = sitting.collect();
-        for Passed { port, to, .. } in self.ports.pass_on(&sitting) {
-            let name = &self.ports.ports[&port].name;
-            if let Some(Sitting { number, pid, .. }) = self.workers.get(&to) {
-                info!("{name} passes to worker {number} ({pid})");
-            }
-            let tickets = self.withdraw_all_of(port);
-            let (whole, begun): (Vec<_>, Vec<_>) = tickets
-                .into_iter()
-                .partition(|ticket| ticket.request.is_whole());
-            for ticket in begun {
-                // The part of the body that came later was in the slot, and cannot be handed over again.
-                let retry_after_s = self.retry_after_s(&ticket, now_us);
-                refuse(&ticket, Refusal::WorkerAbsent { retry_after_s });
-            }
-            let Some(line) = self.ports.line(port) else {
-                continue;
-            };
-            for ticket in whole {
-                let (lane, since_us) = (LaneId::DEFAULT, ticket.request.arrived_us);
-                let place = line.put_back(now_us, lane, since_us, Rc::clone(&ticket));
-                ticket.stage.set(Stage::Waiting(place));
-            }
-        }
-    }
-
-    /// Takes back the requests of a port that no seat has taken.
-    fn withdraw_all_of(&mut self, port: PortNumber) -> Vec<Rc<Ticket>> {
-        let mut tickets = Vec::new();
-        for slot in 0..self.slots.len() as u32 {
-            let whose = self.slots[slot as usize]
-                .as_ref()
-                .and_then(|ticket| ticket.request.peer.only_worker);
-            if whose == Some(port) {
-                tickets.extend(self.withdraw(slot));
-            }
-        }
-        tickets
-    }
-
-    /// Whether a request came by the port of a worker that is not there.
-    pub(super) fn is_workers_absent(&self, ticket: &Ticket) -> bool {
-        let port = ticket.request.peer.only_worker;
-        port.is_some_and(|port| {
-            let worker = self.ports.worker(port);
-            worker.is_none_or(|worker| !self.workers.contains_key(&worker))
-        })
     }
 }
 
@@ -343,7 +204,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use proptest::prelude::*;
-    use stanchion_line::Discipline;
+    use stanchion_line::{Discipline, LaneId, Reserve};
 
     use super::*;
 
@@ -371,8 +232,8 @@ mod tests {
     #[test]
     fn a_port_stays_with_the_number_of_its_worker() {
         // Workers sit, by index and number, one after the other; the ports are at these indexes then.
-        type Sitting = [(u16, u16)];
-        let table: &[(&Sitting, [u16; 3])] = &[
+        type AtSeats = [(u16, u16)];
+        let table: &[(&AtSeats, [u16; 3])] = &[
             (&[(2, 2)], [0, 1, 2]),
             (&[(0, 0), (1, 1), (2, 2)], [0, 1, 2]),
             // 1 dies, and comes back.
@@ -388,7 +249,7 @@ mod tests {
             (&[], [0, 4, 2]),
             (&[(7, 0), (6, 1), (5, 2), (4, 3)], [7, 6, 5]),
         ];
-        let mut ports: Ports<char> = Ports::new(9293, 3, LIMITS, 2);
+        let mut ports: Ports<char> = Ports::new(9293, 3, LIMITS);
         for (sitting, expected) in table {
             ports.pass_on(sitting);
             assert_eq!(workers(&ports), expected, "sitting: {sitting:?}");
@@ -396,21 +257,16 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_over_from_whom_is_told() {
-        let mut ports: Ports<char> = Ports::new(9293, 2, LIMITS, 2);
+    fn each_port_that_passes_is_named() {
+        let mut ports: Ports<char> = Ports::new(9293, 2, LIMITS);
         let passed = ports.pass_on(&[(1, 1), (2, 0)]);
-        let expected = Passed {
-            port: 0,
-            from: 0,
-            to: 2,
-        };
-        assert_eq!(passed, [expected]);
+        assert_eq!(passed, [PortPassed { port: 0, to: 2 }]);
         assert_eq!(ports.pass_on(&[(1, 1), (2, 0)]), []);
     }
 
     #[test]
     fn each_port_has_its_share_of_what_may_wait() {
-        let mut ports = Ports::new(9293, 3, LIMITS, 2);
+        let mut ports = Ports::new(9293, 3, LIMITS);
         ports.claim(LENT, worker(1, 1), "another of worker 1");
         for (port, others, fits) in [(0, 0, 9), (1, 0, 4), (LENT, 4, 5), (2, 0, 9)] {
             for joined in others..others + fits {
@@ -429,52 +285,65 @@ mod tests {
             assert!(ports.is_full(port), "{port}");
         }
         assert_eq!(ports.waiting(), 27);
-        assert_eq!(Ports::<char>::new(0, 0, LIMITS, 2).waiting(), 0);
+        assert_eq!(Ports::<char>::new(0, 0, LIMITS).waiting(), 0);
     }
 
     #[test]
     fn requests_of_ports_hold_seats_of_workers_that_sit() {
-        let mut ports: Ports<char> = Ports::new(9293, 3, LIMITS, 4);
+        let ports: Ports<char> = Ports::new(9293, 3, LIMITS);
+        let mut taken = SeatsTaken::new(Reserve::new(vec![]));
         for port in [0, 0, 0, 1, 2] {
-            ports.entered(port);
+            taken.entered(LaneId::DEFAULT, Some(port));
         }
-        assert_eq!(ports.seats_held([0, 1, 2, 3].into_iter(), 2), 4);
-        assert_eq!(ports.seats_held([0, 1, 2].into_iter(), 9), 5);
-        assert_eq!(ports.seats_held([1, 3].into_iter(), 2), 1);
+        let held = |workers: &[u16], each| ports.seats_held(workers.iter().copied(), each, &taken);
+        assert_eq!(held(&[0, 1, 2, 3], 2), 4);
+        assert_eq!(held(&[0, 1, 2], 9), 5);
+        assert_eq!(held(&[1, 3], 2), 1);
     }
 
     #[test]
-    fn a_worker_gets_as_many_as_it_has_use_for() {
-        let mut ports = Ports::new(9293, 2, LIMITS, 2);
-        for item in "abc".chars() {
+    fn all_ports_of_a_worker_together_give_it_as_many_as_it_has_use_for() {
+        let mut ports: Ports<char> = Ports::new(9293, 2, LIMITS);
+        ports.claim(LENT, worker(1, 1), "another of worker 1");
+        let mut taken = SeatsTaken::new(Reserve::new(vec![]));
+        for port in [0, 1, LENT] {
+            assert!(!ports.have_handed(1, 2, &taken));
+            taken.entered(LaneId::DEFAULT, Some(port));
+        }
+        assert!(ports.have_handed(1, 2, &taken) && !ports.have_handed(0, 2, &taken));
+        taken.left(LaneId::DEFAULT, Some(LENT));
+        assert!(!ports.have_handed(1, 2, &taken));
+        // A request that is still in the exchange when its port has gone leaves no trace.
+        taken.entered(LaneId::DEFAULT, Some(LENT));
+        ports.remove(LENT);
+        assert!(!ports.have_handed(1, 2, &taken));
+        taken.left(LaneId::DEFAULT, Some(LENT));
+    }
+
+    #[test]
+    fn a_port_says_for_which_worker_requests_wait() {
+        let mut ports = Ports::new(9293, 2, LIMITS);
+        ports.claim(LENT, worker(1, 1), "another of worker 1");
+        assert_eq!(ports.of_worker(1).collect::<Vec<_>>(), [1, LENT]);
+        let line = ports.line(LENT).unwrap();
+        line.join(0, LaneId::DEFAULT, 'a').unwrap();
+        assert_eq!(
             ports
-                .line(1)
-                .unwrap()
-                .join(0, LaneId::DEFAULT, item)
-                .unwrap();
-        }
-        assert_eq!(ports.pull(0, 1, |_| true), None);
-        assert_eq!(ports.pull(1, 1, |worker| worker != 1), None, "not there");
-        for item in "ab".chars() {
-            assert_eq!(ports.pull(1, 1, |_| true), Some((1, item)));
-            ports.entered(1);
-        }
-        assert_eq!(ports.pull(1, 1, |_| true), None, "it has enough");
-        ports.left(1);
-        assert_eq!(ports.pull(1, 100, |_| true), None, "it has waited too long");
-        assert_eq!(ports.pull(1, 99, |_| true), Some((1, 'c')));
+                .numbers()
+                .into_iter()
+                .map(|port| ports.awaited(port))
+                .collect::<Vec<_>>(),
+            [None, None, Some(1)]
+        );
+        let mut line = ports.remove(LENT).expect("it was there");
+        assert_eq!(line.pull(1).map(|pulled| pulled.item), Some('a'));
+        assert!(ports.line(LENT).is_none() && ports.awaited(LENT).is_none());
     }
 
     #[test]
     fn a_port_that_was_asked_for_is_the_first_askers_until_it_is_gone() {
-        let mut ports: Ports<char> = Ports::new(0, 0, LIMITS, 2);
-        let passed = |from, to| {
-            vec![Passed {
-                port: LENT,
-                from,
-                to,
-            }]
-        };
+        let mut ports: Ports<char> = Ports::new(0, 0, LIMITS);
+        let passed = |to| vec![PortPassed { port: LENT, to }];
         ports.claim(LENT, worker(0, 1), "one");
         assert_eq!(ports.pass_on(&of(&[0, 1])), []);
         // 2 is to replace 0, and 1 has asked too.
@@ -482,14 +351,14 @@ mod tests {
         ports.claim(LENT, worker(1, 1), "one");
         assert_eq!(ports.pass_on(&of(&[0, 1, 2])), []);
         ports.forget(worker(0, 1));
-        assert_eq!(ports.pass_on(&of(&[1])), passed(0, 1), "2 is not there yet");
+        assert_eq!(ports.pass_on(&of(&[1])), passed(1), "2 is not there yet");
         assert_eq!(
             ports.pass_on(&of(&[1, 2])),
-            passed(1, 2),
+            passed(2),
             "and it came before 1"
         );
         ports.forget(worker(2, 1));
-        assert_eq!(ports.pass_on(&of(&[1])), passed(2, 1));
+        assert_eq!(ports.pass_on(&of(&[1])), passed(1));
         // It dies, and comes back to the same seats.
         ports.forget(worker(1, 1));
         assert_eq!(ports.pass_on(&[]), []);
@@ -497,34 +366,6 @@ mod tests {
         ports.claim(LENT, worker(1, 2), "one");
         assert_eq!(ports.pass_on(&of(&[0, 1, 2, 3])), []);
         assert_eq!(ports.worker(LENT), Some(1));
-    }
-
-    #[test]
-    fn all_ports_of_a_worker_together_give_it_as_many_as_it_has_use_for() {
-        let mut ports = Ports::new(9293, 2, LIMITS, 2);
-        ports.claim(LENT, worker(1, 1), "another of worker 1");
-        for port in [0, 1, LENT] {
-            for item in "abc".chars() {
-                ports
-                    .line(port)
-                    .unwrap()
-                    .join(0, LaneId::DEFAULT, item)
-                    .unwrap();
-            }
-        }
-        for port in [1, LENT, 0, 0] {
-            assert!(ports.pull(port, 1, |_| true).is_some());
-            ports.entered(port);
-        }
-        for port in [0, 1, LENT] {
-            assert_eq!(ports.pull(port, 1, |_| true), None);
-        }
-        ports.left(LENT);
-        assert_eq!(ports.pull(1, 1, |_| true), Some((1, 'b')));
-        // A request that is still in the exchange when its port has gone leaves no trace.
-        ports.ports.remove(&LENT);
-        ports.left(LENT);
-        assert!(ports.line(LENT).is_none());
     }
 
     /// A plain model of the ports that workers have asked for.
@@ -550,7 +391,7 @@ mod tests {
         fn ports_grow_and_shrink_as_workers_come_and_go(
             events in prop::collection::vec((0..5u8, 0..4u32, 0..4u16), 0..80)
         ) {
-            let mut ports: Ports<usize> = Ports::new(0, 0, LIMITS, 2);
+            let mut ports: Ports<usize> = Ports::new(0, 0, LIMITS);
             let mut model = Model::default();
             let mut epochs = [0u16; 4];
             for (kind, number, index) in events {

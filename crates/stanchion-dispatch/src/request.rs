@@ -6,18 +6,20 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use stanchion_exchange::Area;
-use stanchion_http::{Head, ProxyHeader};
+use stanchion_http::{HTTP2, Head, ProxyHeader};
 use stanchion_websocket::Deflate;
 
-use super::PortNumber;
 use super::request_id::RequestId;
-use super::trailers::takes_trailers;
 use crate::storage::clients::Client;
 use crate::storage::memory::Held;
 use crate::storage::spool::SpooledBody;
 use stanchion_log::describe;
 use stanchion_record::{BodySource, RequestFacts, write_request};
 use stanchion_settings::{AllowedPeers, Believed};
+
+/// The number of a port of a single worker. The ports of `worker_port_base` are counted from 0; the master numbers the
+/// others, beyond them.
+pub type PortNumber = u32;
 
 /// The peer of a connection, described once for all requests of the connection.
 #[derive(Clone)]
@@ -231,6 +233,13 @@ impl Request {
         (is_safe || matches!(method, "PUT" | "DELETE")) && is_kept
     }
 
+    /// Whether trailers may come behind the answer: over HTTP/2, to a client that says that it takes them (`TE`, which is
+    /// `trailers` there or refused).
+    pub(crate) fn takes_trailers(&self) -> bool {
+        let head = &self.head;
+        head.protocol() == HTTP2 && self.websocket.is_none() && head.first("te").is_some()
+    }
+
     /// Whether its body is whole.
     pub(crate) fn is_whole(&self) -> bool {
         !matches!(self.body, Body::Begun(_))
@@ -268,7 +277,7 @@ impl Request {
             proxy_us: self.proxy_us,
             is_websocket: self.websocket.is_some(),
             takes_hints: self.takes_hints,
-            takes_trailers: takes_trailers(self),
+            takes_trailers: self.takes_trailers(),
             deflate_bits: self.deflate().map(Deflate::window_bits),
         };
         let write = |body: BodySource<'_>| write_request(area, &facts, &self.head, &body);

@@ -1,21 +1,15 @@
-//! Sessions (`WebSocket`s) between their connections and their workers: how many there are, and their messages.
-//!
-//! A session keeps its slot, but gives its seat back, so that the seat runs another request meanwhile.
+//! Sessions (`WebSocket`s): how many there are, and what is known of one that is over.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
-use stanchion_exchange::{Corrupt, Part, Submitted};
-
 use super::request::Request;
-use super::{Dispatch, Stage, Ticket};
 use crate::storage::clients::{Client, Share, Shares};
 use crate::storage::connection_shares::max_each;
 use stanchion_settings::{Believed, Settings};
 
 /// Counts the sessions, and the requests that may become sessions.
-pub(super) struct Sessions {
-    are_possible: bool,
+pub(crate) struct Sessions {
     max: usize,
     permits: Rc<Cell<usize>>,
     /// The sessions of each client, and how many it may have if there is a limit.
@@ -67,10 +61,9 @@ impl Drop for SessionPermit {
 }
 
 impl Sessions {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(crate) fn new(settings: &Settings) -> Self {
         let max = settings.workers as usize * settings.worker_sessions as usize;
         Self {
-            are_possible: settings.is_asgi(),
             max,
             permits: Rc::default(),
             shares: Rc::default(),
@@ -79,19 +72,14 @@ impl Sessions {
         }
     }
 
-    /// Whether the app can have sessions.
-    pub(super) fn are_possible(&self) -> bool {
-        self.are_possible
-    }
-
     /// The client whose request asks for a session, if it is known.
-    pub(super) fn client_of(&self, request: &Request) -> Option<Client> {
+    pub(crate) fn client_of(&self, request: &Request) -> Option<Client> {
         request.peer.client(&request.head, &self.believed)
     }
 
     /// The right to one more session for this client, if the limits allow it. Without a client only the limit of all
     /// sessions counts.
-    pub(super) fn permit(&self, client: Option<Client>) -> Option<SessionPermit> {
+    pub(crate) fn permit(&self, client: Option<Client>) -> Option<SessionPermit> {
         let permits = self.permits.get();
         if permits >= self.max {
             return None;
@@ -104,45 +92,6 @@ impl Sessions {
             permits: Rc::clone(&self.permits),
             _share: share,
         })
-    }
-}
-
-impl Dispatch {
-    /// Turns a request whose WebSocket the app has accepted into a session: its seat goes on to another request.
-    pub(super) fn session_begins(&mut self, ticket: &Ticket) {
-        if ticket.is_session.replace(true) {
-            return;
-        }
-        self.gives_seat_back(ticket);
-    }
-
-    /// Hands what a client has sent to its worker, one part after the other, as far as there is room, and gives how
-    /// many bytes that were. If it was not all, the dispatch wakes the connection when there is room. `None` if the
-    /// worker takes nothing any more.
-    pub fn pour(&mut self, ticket: &Ticket, parts: &[Part<'_>]) -> Option<usize> {
-        let all: usize = parts.iter().map(Part::len).sum();
-        let poured = self.fetching(ticket, |side, slot| side.pour(slot, parts))?;
-        ticket.wants_room.set(poured < all);
-        Some(poured)
-    }
-
-    /// How many bytes of messages the worker has written that the connection has not taken.
-    pub fn messages_len(&mut self, ticket: &Ticket) -> usize {
-        self.fetching(ticket, |side, slot| side.readable(slot))
-            .unwrap_or(0)
-    }
-
-    /// Takes up to `max` bytes of messages that the worker has written.
-    pub fn take_messages(&mut self, ticket: &Ticket, max: usize, out: &mut Vec<u8>) -> usize {
-        let taken = self.fetching(ticket, |side, slot| side.read(slot, max, out));
-        taken.unwrap_or(0)
-    }
-
-    /// Poisons the slot of a request in which a worker has written nonsense: the master replaces the worker.
-    pub fn distrust(&mut self, ticket: &Ticket, corrupt: Corrupt) {
-        if let Stage::Submitted(Submitted { slot, .. }) = ticket.stage.get() {
-            self.poison(slot, ticket, corrupt);
-        }
     }
 }
 

@@ -3,13 +3,12 @@
 
 use std::fmt;
 
-use stanchion_exchange::SlotState;
+use stanchion_generation::tally::{Counts, Outcome, Tally};
 use tracing::{info, warn};
 
-use super::Dispatch;
-use super::sitting::Sitting;
-use super::status::{SeatCounts, SeatStatus, StandstillStatus};
-use stanchion_generation::tally::{Counts, Outcome};
+use crate::status::{SeatCounts, SeatStatus, StandstillStatus};
+use crate::view::LineView;
+use crate::workers::Sitting;
 
 /// The line stands if its oldest request has waited for so long.
 const OLD_US: u64 = 5_000_000;
@@ -22,7 +21,7 @@ const LATE_US: u64 = 1_000_000;
 
 /// The state of the line, at looks a few times a second.
 #[derive(Debug, Default)]
-pub(super) struct Standstills {
+pub(crate) struct Standstills {
     current: Option<Standstill>,
     /// Requests that the full line had turned away by the last look.
     turned_away: u64,
@@ -103,6 +102,53 @@ impl fmt::Display for Past {
 }
 
 impl Standstills {
+    /// Looks whether the line stands, a few times a second, and logs it. `workers` is how many there should be.
+    pub(crate) fn log(&mut self, view: &LineView<'_>, tally: &Tally, workers: usize, now_us: u64) {
+        let oldest_us = view.oldest_untaken_us(now_us);
+        let costs = Costs::of(&tally.read());
+        let Some(said) = self.look(oldest_us, view.is_full(), costs, now_us) else {
+            return;
+        };
+        let seconds = |us: u64| us as f64 / 1e6;
+        let (waiting, oldest_s) = (view.untaken(), seconds(oldest_us));
+        match said {
+            Said::Begins => warn!(
+                "the line stands: {waiting} wait, the oldest for {oldest_s:.1} s: {}",
+                why_it_stands(view, workers, now_us)
+            ),
+            Said::Lasts { for_us } => warn!(
+                "the line still stands after {:.0} s: {waiting} wait, the oldest for {oldest_s:.1} s: {}",
+                seconds(for_us),
+                why_it_stands(view, workers, now_us)
+            ),
+            Said::Over(past) => info!("the line goes on, after {past}"),
+        }
+    }
+
+    /// Logs a standstill that lasts when the acceptor leaves, as no look will come any more that finds the line calm.
+    pub(crate) fn log_end(&mut self, tally: &Tally) {
+        if let Some(past) = self.end(Costs::of(&tally.read())) {
+            info!("the acceptor leaves, and the line has stood for {past}");
+        }
+    }
+
+    /// The standstill that lasts, for `/status`.
+    pub(crate) fn status(
+        &self,
+        view: &LineView<'_>,
+        workers: usize,
+        now_us: u64,
+    ) -> Option<StandstillStatus> {
+        let current = self.current.as_ref()?;
+        let seconds = |us: u64| us as f64 / 1e6;
+        Some(StandstillStatus {
+            since_s: seconds(now_us.saturating_sub(current.since_us)),
+            waiting: view.untaken(),
+            oldest_wait_s: seconds(view.oldest_untaken_us(now_us)),
+            why: why_it_stands(view, workers, now_us),
+        })
+    }
+
     /// Takes note of a look: how long the oldest request has waited, whether the line is full, and how many requests
     /// the line has not brought to a worker until now. Gives what the log is to say.
     fn look(&mut self, oldest_us: u64, is_full: bool, costs: Costs, now_us: u64) -> Option<Said> {
@@ -156,93 +202,24 @@ impl Standstills {
     }
 }
 
-impl Dispatch {
-    /// Looks whether the line stands, a few times a second, and logs it. `workers` is how many there should be.
-    pub fn look_at_line(&mut self, workers: usize, now_us: u64) {
-        let oldest_us = self.oldest_untaken_us(now_us);
-        let costs = Costs::of(&self.tally.read());
-        let is_full = !self.line.is_empty() && self.line.len() >= self.lanes.waiting_max();
-        let Some(said) = self.standstills.look(oldest_us, is_full, costs, now_us) else {
-            return;
-        };
-        let seconds = |us: u64| us as f64 / 1e6;
-        let (waiting, oldest_s) = (self.untaken_requests(), seconds(oldest_us));
-        match said {
-            Said::Begins => warn!(
-                "the line stands: {waiting} wait, the oldest for {oldest_s:.1} s: {}",
-                self.why_it_stands(workers, now_us)
-            ),
-            Said::Lasts { for_us } => warn!(
-                "the line still stands after {:.0} s: {waiting} wait, the oldest for {oldest_s:.1} s: {}",
-                seconds(for_us),
-                self.why_it_stands(workers, now_us)
-            ),
-            Said::Over(past) => info!("the line goes on, after {past}"),
-        }
+fn why_it_stands(view: &LineView<'_>, workers: usize, now_us: u64) -> String {
+    let seated = view.workers();
+    let late = seated.iter().find_map(|(index, sitting)| {
+        let lag_us = seated.loop_now(index, now_us)?.lag_us;
+        (lag_us >= LATE_US).then_some((sitting, lag_us))
+    });
+    if let Some((Sitting { number, pid, .. }, lag_us)) = late {
+        let late_s = lag_us as f64 / 1e6;
+        return format!(
+            "the event loop of worker {number} ({pid}) has not turned for {late_s:.1} s"
+        );
     }
-
-    /// Logs a standstill that lasts when the acceptor leaves, as no look will come any more that finds the line calm.
-    pub fn end_standstill(&mut self) {
-        if let Some(past) = self.standstills.end(Costs::of(&self.tally.read())) {
-            info!("the acceptor leaves, and the line has stood for {past}");
-        }
-    }
-
-    /// The standstill that lasts, for `/status`.
-    pub fn standstill(&self, workers: usize, now_us: u64) -> Option<StandstillStatus> {
-        let current = self.standstills.current.as_ref()?;
-        let seconds = |us: u64| us as f64 / 1e6;
-        Some(StandstillStatus {
-            since_s: seconds(now_us.saturating_sub(current.since_us)),
-            waiting: self.untaken_requests(),
-            oldest_wait_s: seconds(self.oldest_untaken_us(now_us)),
-            why: self.why_it_stands(workers, now_us),
-        })
-    }
-
-    /// How long the oldest request has waited that no seat has taken, in the line or in the exchange.
-    fn oldest_untaken_us(&self, now_us: u64) -> u64 {
-        let waited = |arrived_us: u64| now_us.saturating_sub(arrived_us);
-        let handed_out = self.handed_out().map(waited);
-        handed_out
-            .max()
-            .unwrap_or(0)
-            .max(self.line.oldest_wait_us(now_us))
-    }
-
-    fn untaken_requests(&self) -> usize {
-        self.line.len() + self.handed_out().count()
-    }
-
-    /// The times of arrival of the requests in the exchange that no seat has taken yet.
-    fn handed_out(&self) -> impl Iterator<Item = u64> {
-        let is_there = self.exchange.oldest_ready().is_some();
-        let slots = (0..).zip(&self.slots).filter(move |_| is_there);
-        slots.filter_map(|(slot, ticket)| {
-            let ticket = ticket.as_ref()?;
-            let is_ready = matches!(self.side.state(slot), Ok(SlotState::Ready));
-            is_ready.then_some(ticket.request.arrived_us)
-        })
-    }
-
-    fn why_it_stands(&self, workers: usize, now_us: u64) -> String {
-        let late = self.sitting().find_map(|(index, sitting)| {
-            let lag_us = self.loop_now(index, now_us)?.lag_us;
-            (lag_us >= LATE_US).then_some((sitting, lag_us))
-        });
-        if let Some((Sitting { number, pid, .. }, lag_us)) = late {
-            let late_s = lag_us as f64 / 1e6;
-            return format!(
-                "the event loop of worker {number} ({pid}) has not turned for {late_s:.1} s"
-            );
-        }
-        let busy = self.seat_statuses(workers, now_us);
-        why(
-            self.untaken_requests(),
-            self.running(workers, now_us).counts,
-            &busy,
-        )
-    }
+    let busy = view.seat_statuses(workers, now_us);
+    why(
+        view.untaken(),
+        seated.running(workers, now_us).counts,
+        &busy,
+    )
 }
 
 fn why(waiting: usize, counts: SeatCounts, seats: &[SeatStatus]) -> String {

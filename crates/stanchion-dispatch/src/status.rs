@@ -86,7 +86,7 @@ pub struct SeatStatus {
 
 impl SeatStatus {
     /// No process has this seat: the worker of this number is missing.
-    pub(super) fn empty((worker, seat): (u16, u16)) -> Self {
+    pub(crate) fn empty((worker, seat): (u16, u16)) -> Self {
         Self {
             worker,
             seat,
@@ -125,6 +125,25 @@ pub struct LoopStatus {
     /// All times that it was measured how late the loop was. The acceptor adds up those of this worker, and of the
     /// workers with its number that are gone.
     pub lags: Lags,
+}
+
+impl LoopStatus {
+    /// Adds up the event loops of a worker and of its successor, as if they were one. The later of the two is how late
+    /// they are.
+    pub fn and(&mut self, other: &Self) {
+        self.sessions = match (self.sessions, other.sessions) {
+            (Some(one), Some(two)) => Some(one.saturating_add(two)),
+            (one, two) => one.or(two),
+        };
+        self.lag_us = self.lag_us.max(other.lag_us);
+        self.lag_max_us = self.lag_max_us.max(other.lag_max_us);
+        let (lags, more) = (&mut self.lags, &other.lags);
+        lags.count = lags.count.saturating_add(more.count);
+        lags.sum_us = lags.sum_us.saturating_add(more.sum_us);
+        for ((_, count), (_, more)) in lags.buckets.iter_mut().zip(&more.buckets) {
+            *count = count.saturating_add(*more);
+        }
+    }
 }
 
 /// How late an event loop was.

@@ -62,8 +62,6 @@ pub struct Ticket {
     pub worker: Cell<Option<u16>>,
     /// The right to a session, if it asks for a WebSocket.
     pub permit: Cell<Option<SessionPermit>>,
-    /// It has become a session, and its seat has another request.
-    pub is_session: Cell<bool>,
     /// The facts about its session, once that is over.
     pub session: OnceCell<Box<SessionFacts>>,
     /// There was no room for what its client has sent: the connection looks again when there is.
@@ -177,7 +175,6 @@ impl Ticket {
             worker_pid: Cell::new(0),
             worker: Cell::new(None),
             permit: Cell::new(None),
-            is_session: Cell::new(false),
             session: OnceCell::new(),
             wants_room: Cell::new(false),
             client_until_us: Cell::new(0),
@@ -215,6 +212,13 @@ impl Ticket {
     /// Its connection pays for all that is allocated until the guard is dropped.
     pub(crate) fn charged(&self) -> Charged {
         charge::to(self.payer)
+    }
+
+    /// Ends the request, which no app will answer.
+    pub(crate) fn refuse(&self, why: Refusal) {
+        self.client_share.take();
+        self.stage.set(Stage::Over);
+        self.answer(Answer::Refused(why));
     }
 
     /// Leaves the answer for the connection, and wakes the connection.

@@ -7,17 +7,9 @@
 
 use bytes::Bytes;
 use stanchion_exchange::Corrupt;
-use stanchion_http::{HTTP2, check_trailers};
+use stanchion_http::check_trailers;
 
-use super::request::Request;
 use stanchion_record::{AnswerPart, PREFIX_BYTES, answer_part};
-
-/// Whether trailers may come behind the answer to a request: over HTTP/2, to a client that says that it takes them
-/// (`TE`, which is `trailers` there or refused).
-pub(crate) fn takes_trailers(request: &Request) -> bool {
-    let head = &request.head;
-    head.protocol() == HTTP2 && request.websocket.is_none() && head.first("te").is_some()
-}
 
 /// How far an answer with trailers has come.
 #[derive(Default)]

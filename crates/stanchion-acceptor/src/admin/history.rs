@@ -80,10 +80,17 @@ impl History {
             return;
         }
         let (dispatch, now_us) = (moment.dispatch, moment.now_us);
-        let running = dispatch.running(moment.common.settings.workers as usize, now_us);
+        let running = dispatch
+            .view()
+            .workers()
+            .running(moment.common.settings.workers as usize, now_us);
         let counts = running.counts;
-        let waits = dispatch.waits.since(&self.waits);
-        let services = dispatch.services.since(&self.services).with(&running.ages);
+        let waits = dispatch.times.waits.since(&self.waits);
+        let services = dispatch
+            .times
+            .services
+            .since(&self.services)
+            .with(&running.ages);
         let sample = Sample {
             at_us: now_us,
             waiting: dispatch.waiting(),
@@ -97,8 +104,8 @@ impl History {
             service_p99_us: services.estimate_us(99),
             ..Sample::counted(&moment.common.total.read())
         };
-        self.waits.clone_from(&dispatch.waits);
-        self.services.clone_from(&dispatch.services);
+        self.waits.clone_from(&dispatch.times.waits);
+        self.services.clone_from(&dispatch.times.services);
         self.keep(&sample);
     }
 

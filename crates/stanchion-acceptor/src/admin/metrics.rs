@@ -455,8 +455,8 @@ mod tests {
             .expect("there are event loops");
         let beat = |times| (0..times).for_each(|_| inbox.beat(S, 5, S));
         let count = |requests: &stanchion_requests::Requests| {
-            let dispatch = &requests.dispatch;
-            dispatch.loop_status(0, S).expect("a loop").lags.count
+            let workers = requests.dispatch.view().workers();
+            workers.loop_status(0, S).expect("a loop").lags.count
         };
         let mut counted = Vec::new();
         for (epoch, number, beats) in [(1, 0, 4), (2, 1, 3), (3, 0, 2), (4, 1, 1)] {

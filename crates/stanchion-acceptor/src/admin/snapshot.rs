@@ -52,19 +52,21 @@ impl Sources<'_> {
         let traffic = Traffic::ALL.iter();
         let codes = CloseCode::ALL.iter();
         let codes = codes.map(|one| (one.name(), counts.ended_by(*one)));
-        let workers = dispatch.sitting().map(|(index, sitting)| {
-            let (seats, busy) = dispatch.seats_of(index);
+        let view = dispatch.view();
+        let seated = view.workers();
+        let workers = seated.iter().map(|(index, sitting)| {
+            let (seats, busy) = seated.seats_of(index);
             WorkerStatus {
                 worker: sitting.number,
                 pid: sitting.pid,
                 memory_bytes: memory::resident_bytes(sitting.pid),
                 seats,
                 busy,
-                event_loop: dispatch.loop_status(index, now_us),
+                event_loop: seated.loop_status(index, now_us),
             }
         });
         let workers_wanted = common.settings.workers as usize;
-        let running = dispatch.running(workers_wanted, now_us);
+        let running = seated.running(workers_wanted, now_us);
         Status {
             version: env!("CARGO_PKG_VERSION"),
             pid: common.master_pid,
@@ -75,9 +77,9 @@ impl Sources<'_> {
             state: self.state,
             ready: self.not_ready_because.is_none(),
             not_ready_because: self.not_ready_because,
-            line: dispatch.line_status(now_us),
+            line: view.line_status(now_us),
             standstill: dispatch.standstill(workers_wanted, now_us),
-            seats: dispatch.seat_statuses(workers_wanted, now_us),
+            seats: view.seat_statuses(workers_wanted, now_us),
             seat_counts: running.counts,
             workers: workers.collect(),
             listeners: self.listeners,
@@ -93,8 +95,8 @@ impl Sources<'_> {
             bytes: traffic
                 .map(|one| (one.name(), counts.moved(*one)))
                 .collect(),
-            wait_us: dispatch.waits.histogram(),
-            service_us: dispatch.services.histogram(),
+            wait_us: dispatch.times.waits.histogram(),
+            service_us: dispatch.times.services.histogram(),
             running_us: running.ages.histogram(),
             seats_stuck_us: running.stuck_us,
             server: server_status(&common.figures),

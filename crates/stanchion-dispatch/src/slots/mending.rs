@@ -16,22 +16,17 @@
 //! - The acceptor does not compare what seats only read: the length and arrival time of a request, and which acceptor
 //!   is at work. Writing there damages requests in flight.
 
-use std::io;
-use std::sync::atomic::Ordering::Relaxed;
-
 use stanchion_exchange::{Corrupt, SeatState, SlotState};
 use stanchion_sys::charge;
 use tracing::{error, warn};
 
-use super::{Dispatch, Sitting, refuse};
+use super::SlotTable;
 use crate::outflow::StreamEnd;
 use crate::refusal::Refusal;
 use crate::ticket::{Stage, Ticket};
-use stanchion_generation::messages::{self, FromAcceptor, WorkerRef};
+use crate::workers::Sitting;
+use stanchion_generation::messages::WorkerRef;
 
-/// How often the acceptor compares the exchange with what it knows. This bounds how long a request can stand in a ring
-/// in which no seat sees it, and how long an answer can be there without a notice.
-const MEND_US: u64 = 1_000_000;
 /// After so many looks the acceptor uses a slot again that makes no sense and that no seat says it has: a seat says so
 /// a moment after it has taken a request.
 const LOOKS: u32 = 2;
@@ -100,36 +95,30 @@ impl Owner {
     }
 }
 
-impl Dispatch {
-    /// Compares the exchange with what the acceptor knows, and repairs it; called now and then.
-    pub fn mend(&mut self, now_us: u64) {
-        self.side.wipe_remains();
-        if now_us.saturating_sub(self.mended_us) < MEND_US {
-            return;
-        }
-        self.mended_us = now_us;
+impl SlotTable {
+    /// Repairs what only the acceptor writes.
+    pub(crate) fn mend(&mut self) {
         if let Err(corrupt) = self.side.mend() {
             error!(
                 "{corrupt}; the acceptor has repaired it, and cannot know which worker wrote there"
             );
         }
-        // Notices of seats may be lost too, so each slot gets a look.
-        for slot in 0..self.slots.len() as u32 {
-            self.look(slot, now_us);
-        }
+    }
+
+    /// Looks for slots without an owner, and receives files: else a worker that sends files which no answer names would
+    /// leave no room in the channel for those of others.
+    pub(crate) fn look_around(&mut self) {
         self.look_for_strays();
         self.look_for_owners();
-        self.take_files();
-        self.log_cut_files();
-        self.fill(now_us);
-        self.announce();
+        self.receive_files();
+        self.files.log_cut();
     }
 
     /// Looks for requests that a seat has taken, as their slots say, but that no seat has in hand. Some may be from an
     /// acceptor before this one.
     fn look_for_strays(&mut self) {
         let before = std::mem::take(&mut self.strays);
-        for slot in 0..self.slots.len() as u32 {
+        for slot in 0..self.count() {
             let Some(doubt) = self.doubt(slot) else {
                 continue;
             };
@@ -146,7 +135,8 @@ impl Dispatch {
 
     /// A reason to doubt that the owner that a slot names has the slot.
     fn doubt(&self, slot: u32) -> Option<Doubt> {
-        let is_used = self.slots[slot as usize].is_some() || self.side.is_orphan(slot);
+        let ticket = self.ticket(slot);
+        let is_used = ticket.is_some() || self.side.is_orphan(slot);
         if !is_used || self.is_poisoned(slot) {
             return None;
         }
@@ -154,9 +144,7 @@ impl Dispatch {
             return None;
         };
         // The seat of a session has gone on to other requests.
-        let ticket = self.slots[slot as usize].as_ref();
-        let is_session = ticket.is_some_and(|ticket| ticket.is_session.get());
-        if !is_session && self.side.is_stray(slot) {
+        if !self.is_session(slot) && self.side.is_stray(slot) {
             // The acceptor before this one may have known it as a session, or its client has gone before this acceptor
             // saw it become one.
             let is_perhaps = match ticket {
@@ -170,7 +158,7 @@ impl Dispatch {
             });
         }
         let index = self.exchange.geometry().worker_of(tenant.seat);
-        let sitter = self.workers.get(&index).map(|sitting| sitting.epoch);
+        let sitter = self.workers.get(index).map(|sitting| sitting.epoch);
         match (sitter, self.exchange.seat_state(tenant.seat)) {
             // The master announces the end of a worker before it lets another one have the same seats.
             (None, SeatState::Busy) => Some(Doubt::Unannounced),
@@ -183,7 +171,7 @@ impl Dispatch {
 
     fn end_stray(&mut self, slot: u32, doubt: &Doubt) {
         let corrupt = Corrupt("a request was taken, but no worker has it");
-        match (self.slots[slot as usize].clone(), doubt) {
+        match (self.ticket(slot).cloned(), doubt) {
             (Some(ticket), Doubt::Left(..)) => self.poison(slot, &ticket, corrupt),
             (Some(ticket), _) => self.poison_without_owner(slot, &ticket, corrupt),
             (None, Doubt::Left(worker)) => self.replace(*worker),
@@ -203,7 +191,7 @@ impl Dispatch {
                 return true;
             };
             let seat = self.exchange.busy_seat_of(*slot);
-            if let Some(worker) = seat.and_then(|seat| self.sitter_at(seat)) {
+            if let Some(worker) = seat.and_then(|seat| self.workers.named_on(seat)) {
                 *owner = Owner::Known(worker);
                 found.push(worker);
                 return true;
@@ -224,7 +212,7 @@ impl Dispatch {
     }
 
     /// Frees the poisoned slots to which only this worker, which is dead, could still have written.
-    pub(super) fn free_poisoned_of(&mut self, worker: WorkerRef) {
+    pub(crate) fn free_poisoned_of(&mut self, worker: WorkerRef) {
         let (freed, kept) = std::mem::take(&mut self.poisoned)
             .into_iter()
             .map(|mut poisoned| (poisoned.owner.forget(worker), poisoned))
@@ -235,13 +223,13 @@ impl Dispatch {
         }
     }
 
-    pub(super) fn is_poisoned(&self, slot: u32) -> bool {
+    pub(crate) fn is_poisoned(&self, slot: u32) -> bool {
         self.poisoned.iter().any(|poisoned| poisoned.slot == slot)
     }
 
     /// Takes a slot that makes no sense out of use: refuses its request, or breaks the answer off, and has the master
     /// replace its worker. The slot is used again when that worker is dead.
-    pub(super) fn poison(&mut self, slot: u32, ticket: &Ticket, corrupt: Corrupt) {
+    pub(crate) fn poison(&mut self, slot: u32, ticket: &Ticket, corrupt: Corrupt) {
         if self.is_poisoned(slot) {
             return;
         }
@@ -256,7 +244,7 @@ impl Dispatch {
                 busy.or_else(|| self.exchange.last_seat_of(slot))
             }
         };
-        let Some(worker) = seat.and_then(|seat| self.sitter_at(seat)) else {
+        let Some(worker) = seat.and_then(|seat| self.workers.named_on(seat)) else {
             return self.poison_without_owner(slot, ticket, corrupt);
         };
         tell_client(slot, ticket, corrupt);
@@ -267,9 +255,9 @@ impl Dispatch {
 
     fn poison_without_owner(&mut self, slot: u32, ticket: &Ticket, corrupt: Corrupt) {
         tell_client(slot, ticket, corrupt);
-        let owners = self.possible_owners();
+        let owners = self.workers.possible_owners();
         let called = owners.iter().filter_map(|owner| {
-            let Sitting { number, pid, .. } = self.workers.get(&owner.index)?;
+            let Sitting { number, pid, .. } = self.workers.get(owner.index)?;
             Some(format!("worker {number} ({pid})"))
         });
         let called: Vec<_> = called.collect();
@@ -281,51 +269,14 @@ impl Dispatch {
         self.poisoned.push(Poisoned { slot, owner });
     }
 
-    /// The worker that has a seat.
-    fn sitter_at(&self, seat: u16) -> Option<WorkerRef> {
-        let index = self.exchange.geometry().worker_of(seat);
-        let &Sitting { epoch, .. } = self.workers.get(&index)?;
-        Some(WorkerRef { index, epoch })
-    }
-
-    /// The workers that may have a slot of which no seat says so. The master empties the seats of dead workers before
-    /// it announces their death. If there are workers with emptied seats, it is one of these; else it may be any
-    /// worker.
-    fn possible_owners(&self) -> Vec<WorkerRef> {
-        let first_of = |worker: u16| self.exchange.geometry().seats_of(worker).start;
-        let pid_of = |worker: u16| self.exchange.seat(first_of(worker)).pid.load(Relaxed);
-        let all = self.workers.iter();
-        let all = all.map(|(&worker, sitting)| (worker, *sitting));
-        let (sitting, dead): (Vec<_>, Vec<_>) =
-            all.partition(|(worker, sitting)| pid_of(*worker) == sitting.pid.cast_unsigned());
-        let some = if dead.is_empty() { sitting } else { dead };
-        let epochs = some.into_iter();
-        epochs
-            .map(|(index, Sitting { epoch, .. })| WorkerRef { index, epoch })
-            .collect()
-    }
-
     fn replace(&mut self, worker: WorkerRef) {
-        self.unreported.insert(worker);
+        self.culprits.add(worker);
         self.report_culprits();
     }
 
-    /// Asks the master to replace workers that must not go on. A worker for which there is no room in the channel is
-    /// kept for the next look: as long as such a worker lives, its slot is out of use.
+    /// Asks the master to replace workers that must not go on.
     pub fn report_culprits(&mut self) {
-        let master = &self.master;
-        self.unreported.retain(|&worker| {
-            let replace = FromAcceptor::Replace(worker);
-            match messages::send(master, &replace) {
-                Ok(()) => false,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => true,
-                Err(error) => {
-                    let pid = self.workers.get(&worker.index).map_or(0, |one| one.pid);
-                    error!("the acceptor cannot ask the master to replace process {pid}: {error}");
-                    false
-                }
-            }
-        });
+        self.culprits.report(&self.workers);
     }
 }
 
@@ -335,6 +286,6 @@ fn tell_client(slot: u32, ticket: &Ticket, corrupt: Corrupt) {
         ticket.pour(|outflow| outflow.end(StreamEnd::Broken));
         ticket.stage.set(Stage::Over);
     } else if ticket.stage.get() != Stage::Over {
-        refuse(ticket, Refusal::NoAnswer);
+        ticket.refuse(Refusal::NoAnswer);
     }
 }

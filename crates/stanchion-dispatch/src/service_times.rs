@@ -1,0 +1,37 @@
+//! How long requests waited and ran, and how many requests to hand out ahead of seats because of that.
+
+use stanchion_line::Ahead;
+
+use crate::durations::Durations;
+
+/// The times of the requests that workers have answered.
+pub struct ServiceTimes {
+    /// How long requests waited from their arrival until a seat took them.
+    pub waits: Durations,
+    /// How long seats ran them from then on.
+    pub services: Durations,
+    ahead: Ahead,
+}
+
+impl ServiceTimes {
+    /// Nothing was measured yet. At most `ahead_max` requests are handed out ahead of a seat.
+    pub(crate) fn new(ahead_max: usize) -> Self {
+        Self {
+            waits: Durations::default(),
+            services: Durations::default(),
+            ahead: Ahead::new(ahead_max),
+        }
+    }
+
+    /// Notes that a seat took a request that had waited for so long, ran it for so long, and wrote so many bytes to its ring.
+    pub(crate) fn served(&mut self, wait_us: u64, service_us: u64, in_ring: usize) {
+        self.ahead.served(service_us, in_ring as u64);
+        self.waits.add(wait_us);
+        self.services.add(service_us);
+    }
+
+    /// How many requests to hand out for each seat beyond the one that it serves.
+    pub(crate) fn ahead_per_seat(&self) -> usize {
+        self.ahead.per_seat()
+    }
+}

@@ -209,7 +209,7 @@ impl Connection {
                 until_us: file_by_us,
             };
         };
-        let has_seat = || requests.dispatch.has_seat(&upload.ticket);
+        let has_seat = || requests.dispatch.slots.has_seat(&upload.ticket);
         let others_wait = wanted.place || (wanted.seat && has_seat());
         judge_body(&upload.pace, others_wait, now_us)
     }

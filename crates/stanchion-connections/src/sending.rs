@@ -195,7 +195,7 @@ impl Sending {
             return Fetched::Nothing;
         }
         let ticket = Rc::clone(&asked.ticket);
-        let there = requests.dispatch.fetchable(&ticket);
+        let there = requests.dispatch.slots.fetchable(&ticket);
         if there.len > 0
             && let Some(written) = self.send_from_worker(&ticket, there, transport, requests)
         {
@@ -235,9 +235,9 @@ impl Sending {
             *part = piece;
         }
         let before = &before[..=self.pending.len()];
-        let mut left = requests.dispatch.spare();
-        let dispatch = &mut requests.dispatch;
-        let sent = dispatch.send(ticket, len, socket, (before, end), &mut left)?;
+        let mut left = requests.dispatch.buffers.take();
+        let slots = &mut requests.dispatch.slots;
+        let sent = slots.send(ticket, len, socket, (before, end), &mut left)?;
         let written = transport.wrote(sent);
         let Written::Bytes(bytes) = written else {
             self.is_behind = true;

@@ -212,11 +212,13 @@ impl Session {
         requests: &mut Requests,
     ) -> Option<Written> {
         let socket = transport.socket()?;
-        let readable = requests.dispatch.messages_len(&self.ticket);
+        let readable = requests.dispatch.slots.messages_len(&self.ticket);
         let (head, len) = self.outward.next_frame(readable.min(TAKEN_BYTES))?;
         let (dispatch, ticket) = (&mut requests.dispatch, &self.ticket);
-        let mut left = dispatch.spare();
-        let sent = dispatch.send(ticket, len, socket, (&[&head], b""), &mut left)?;
+        let mut left = dispatch.buffers.take();
+        let sent = dispatch
+            .slots
+            .send(ticket, len, socket, (&[&head], b""), &mut left)?;
         let written = transport.wrote(sent);
         let Written::Bytes(bytes) = written else {
             // The socket is full, or broken: the message is kept until there is room.
@@ -293,14 +295,14 @@ impl Session {
 
     /// Whether the worker has so much of a message ready that it is better sent from where it stands.
     fn finds_large(&mut self, out: &mut Vec<u8>, requests: &mut Requests) -> bool {
-        let readable = requests.dispatch.messages_len(&self.ticket);
+        let readable = requests.dispatch.slots.messages_len(&self.ticket);
         if readable < MESSAGE_HEAD_BYTES + SENT_IN_PLACE_BYTES {
             return false;
         }
         if let Some(len) = self.outward.missing_head() {
             let mut head = Vec::new();
-            let (dispatch, ticket) = (&mut requests.dispatch, &self.ticket);
-            dispatch.take_messages(ticket, len, &mut head);
+            let (slots, ticket) = (&mut requests.dispatch.slots, &self.ticket);
+            slots.take_messages(ticket, len, &mut head);
             self.said(&head, out, requests);
         }
         let part = self.outward.next_frame(readable - MESSAGE_HEAD_BYTES);
@@ -311,9 +313,9 @@ impl Session {
 
     /// Makes frames of some of the worker's messages; false if there are none.
     fn take_some(&mut self, out: &mut Vec<u8>, requests: &mut Requests) -> bool {
-        let mut bytes = requests.dispatch.spare();
-        let (dispatch, ticket) = (&mut requests.dispatch, &self.ticket);
-        let len = dispatch.take_messages(ticket, TAKEN_BYTES, &mut bytes);
+        let mut bytes = requests.dispatch.buffers.take();
+        let (slots, ticket) = (&mut requests.dispatch.slots, &self.ticket);
+        let len = slots.take_messages(ticket, TAKEN_BYTES, &mut bytes);
         self.said(&bytes, out, requests);
         requests.recycle(bytes);
         len > 0
@@ -339,7 +341,7 @@ impl Session {
             }
             Err(corrupt) => {
                 let ticket = Rc::clone(&self.ticket);
-                requests.dispatch.distrust(&ticket, corrupt);
+                requests.dispatch.slots.distrust(&ticket, corrupt);
                 self.worker_is_done(StreamEnd::Broken, requests);
             }
         }
@@ -487,7 +489,7 @@ impl Session {
 /// Hands pieces to the worker, and takes masks off them on the way.
 fn pour(ticket: &Ticket, pieces: [Piece<'_>; 2], requests: &mut Requests) -> Option<usize> {
     let parts = pieces.map(|(bytes, mask)| Part::new(bytes, mask));
-    requests.dispatch.pour(ticket, &parts)
+    requests.dispatch.slots.pour(ticket, &parts)
 }
 
 /// When this session closes, if all are to: the server spreads them over `session_grace`.

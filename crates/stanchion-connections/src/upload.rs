@@ -20,8 +20,8 @@ use super::pace::Pace;
 use super::reading::ReadingBody;
 use super::transport::Read;
 use stanchion_dispatch::refusal::Refusal;
+use stanchion_dispatch::slots::Room;
 use stanchion_dispatch::ticket::{Answer, Ticket};
-use stanchion_dispatch::uploads::Room;
 use stanchion_requests::Requests;
 use stanchion_requests::body::Sink;
 use stanchion_settings::Settings;
@@ -127,7 +127,7 @@ impl Connection {
             };
             // Everything that comes from here on is news.
             upload.ticket.seen();
-            let room = match requests.dispatch.room_for(&upload.ticket) {
+            let room = match requests.dispatch.slots.room_for(&upload.ticket) {
                 Room::Bytes(room) => room,
                 Room::Nothing => {
                     upload.hold(requests.now_us);
@@ -180,8 +180,8 @@ impl Connection {
             return Err(Refusal::BodyTooLarge);
         }
         if is_over || !body.is_empty() {
-            let dispatch = &mut requests.dispatch;
-            dispatch.hand_over(&upload.ticket, &body, is_over);
+            let slots = &mut requests.dispatch.slots;
+            slots.hand_over(&upload.ticket, &body, is_over);
         }
         if is_over {
             upload.hold(requests.now_us);

@@ -50,10 +50,6 @@ pub mod storage;
 pub mod ticket;
 pub mod trace;
 pub(crate) mod trailers;
-/// Where connections still look for it.
-pub mod uploads {
-    pub use crate::slots::Room;
-}
 pub mod view;
 mod wakeups;
 mod worker_files;

@@ -233,7 +233,7 @@ impl Requests {
 
     /// Keeps the memory of an answer that has been sent, for the next one.
     pub fn recycle(&mut self, bytes: Vec<u8>) {
-        self.dispatch.recycle(bytes);
+        self.dispatch.buffers.keep(bytes);
     }
 
     /// Counts a request that has begun to arrive.

@@ -314,7 +314,7 @@ fn a_worker_that_has_written_nonsense_ends_the_connection() {
     let running = taken(&stage);
     let ticket = stage.ticket();
     let nonsense = Corrupt("nonsense");
-    stage.requests.dispatch.distrust(&ticket, nonsense);
+    stage.requests.dispatch.slots.distrust(&ticket, nonsense);
     drop(ticket);
     stage.say("GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n");
     let (heard, is_over) = stage.heard();

@@ -1,6 +1,5 @@
 //! The line and the exchange together: a request joins the line, goes to a seat in its turn, and comes back with an answer.
 
-mod doors;
 mod losses;
 mod turned_away;
 

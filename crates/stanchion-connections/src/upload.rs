@@ -236,8 +236,8 @@ impl Connection {
 impl Upload {
     /// Stops waiting for the client: the server waits for the worker, or for nothing.
     fn hold(&mut self, now_us: u64) {
-        if !self.pace.is_held() || self.ticket.client_until_us.get() == u64::MAX {
-            self.ticket.client_until_us.set(now_us);
+        if !self.pace.is_held() || self.ticket.client_until_us() == u64::MAX {
+            self.ticket.set_client_until_us(now_us);
         }
         self.pace.hold(now_us);
     }
@@ -245,6 +245,6 @@ impl Upload {
     /// Waits for the client.
     fn go_on(&mut self, now_us: u64) {
         self.pace.go_on(now_us);
-        self.ticket.client_until_us.set(u64::MAX);
+        self.ticket.set_client_until_us(u64::MAX);
     }
 }

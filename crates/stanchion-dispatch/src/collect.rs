@@ -15,7 +15,9 @@ use crate::slots::{SlotTable, is_whole};
 use crate::slow_clients::SlowClients;
 use crate::spare_buffers::SpareBuffers;
 use crate::storage::disk::OpenFile;
-use crate::ticket::{Answer, AppAnswer, Section, Stage, Start, Ticket, bytes_of};
+use crate::streamed_body::bytes_of;
+use crate::ticket::{Answer, AppAnswer, Section, Start, Ticket};
+use crate::trailers::Trailed;
 use stanchion_record::{
     ANSWER_HEAD_BYTES_MAX, FilePart, HINT_BYTES_MAX, PREFIX_BYTES, answer_prefix, hints_len,
 };
@@ -62,10 +64,9 @@ impl SlotReader<'_> {
             } => (tenant, taken_us),
         };
         self.slots.seen_with(tenant, taken_us, ticket);
-        let wanted = ticket.stage.get() != Stage::Over;
-        // A request that is over but not in the logs yet keeps its times.
-        if wanted && let SlotState::Done { done_us, .. } = state {
-            ticket.done_us.set(done_us);
+        let wanted = !ticket.is_over();
+        if let SlotState::Done { done_us, .. } = state {
+            ticket.finishes(done_us);
         }
         let has_head = wanted && (ticket.is_streaming() || self.take_hints()?);
         if wanted && may_leave && self.is_left(state)? {
@@ -187,7 +188,7 @@ impl SlotReader<'_> {
                 ticket.end(end)?;
             }
         }
-        ticket.stage.set(Stage::Over);
+        ticket.ends();
         Ok(())
     }
 
@@ -251,17 +252,15 @@ impl SlotReader<'_> {
             ..
         } = head;
         let bytes = Bytes::from(bytes);
-        let mut first = bytes.slice(head.end..);
-        if has_trailers {
-            first = ticket.begin_trailed(&first)?;
-        }
+        let first = bytes.slice(head.end..);
         let mut promised = whole.map_or(facts.length, BodyLength::Bytes);
         if facts.status == SWITCHING {
             // Messages come behind this head, and no body.
             promised = BodyLength::Unknown;
             self.slots.give_seat_back(self.slot);
         }
-        ticket.start_streaming(self.limits, promised, first)?;
+        let trailed = has_trailers.then(Trailed::default);
+        ticket.start_body(self.limits, promised, first, trailed)?;
         Ok(AppAnswer {
             head: 0..head.len(),
             bytes: bytes[head].to_vec(),

@@ -53,7 +53,7 @@ impl Lines {
     }
 
     /// Lets a request into its lane, or says why not.
-    pub(crate) fn admit(&mut self, ticket: &Rc<Ticket>, now_us: u64) -> Result<Place, Refusal> {
+    pub(crate) fn admit(&mut self, ticket: &Rc<Ticket>, now_us: u64) -> Result<(), Refusal> {
         let lane = self.lanes.lane_of(&ticket.request);
         ticket.lane.set(lane);
         // A lane with a limit of its own is bounded already. And all health checks that come through one proxy look
@@ -93,8 +93,8 @@ impl Lines {
         drop(charged);
         let place =
             joined.map_err(|(_, Full { retry_after_s })| Refusal::LineFull { retry_after_s })?;
-        ticket.client_share.set(share);
-        Ok(place)
+        ticket.joins(place, share);
+        Ok(())
     }
 
     /// The line that a request is in, or is to join; `None` if the port that it came by is gone.

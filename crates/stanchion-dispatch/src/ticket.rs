@@ -16,6 +16,9 @@ use super::refusal::Refusal;
 use super::reply::Reply;
 use super::request::Request;
 use super::sessions::{SessionFacts, SessionPermit};
+use super::stage::RequestStage;
+pub use super::stage::SeatRun;
+use super::streamed_body::{StreamedBody, left_of};
 use super::trace::Trace;
 use super::trailers::Trailed;
 use crate::storage::clients::Share;
@@ -30,59 +33,45 @@ pub struct Ticket {
     pub request: Request,
     /// Its place in a trace, if it is traced.
     pub trace: Option<Box<Trace>>,
-    /// How far the request has come.
-    pub stage: Cell<Stage>,
     /// The lane that gives it its turns in the line, and its seats.
     pub lane: Cell<LaneId>,
-    /// Its share of `max_waiting_per_client` while it waits, if that is limited.
-    pub client_share: Cell<Option<Share>>,
-    /// The head of the answer, and the body as far as it came with the head, until the connection fetches them.
-    answer: RefCell<Option<Answer>>,
+    /// How far the request has come.
+    stage: RefCell<RequestStage>,
+    /// A worker has died over it, and it goes to another one.
+    is_retried: Cell<bool>,
+    asker: Asker,
     /// Hints that go to the client before the answer, if any have come.
     hints: RefCell<Option<Box<Hints>>>,
+    /// The head of the answer, and the body as far as it came with the head, until the connection fetches them.
+    answer: RefCell<Option<Answer>>,
     /// The body of an answer that comes in pieces, once the head is out.
-    outflow: RefCell<Option<Box<Outflow>>>,
-    /// How far the body has come, if trailers come behind it.
-    trailed: RefCell<Option<Box<Trailed>>>,
-    /// Bytes of the body that the head promises and that have not come, if it promises a number.
-    owed: Cell<Option<u64>>,
-    /// The payer of the connection that asks, which pays for all that the worker brings.
-    payer: Payer,
-    /// The connection that waits, and the list of connections to wake.
-    connection: u32,
-    woken: Rc<Woken>,
-    is_woken: Cell<bool>,
-    /// When a seat took it; 0 = not yet.
-    pub taken_us: Cell<u64>,
-    /// When the seat gave it back; 0 = not yet.
-    pub done_us: Cell<u64>,
-    /// The worker's process; 0 = none took it.
-    pub worker_pid: Cell<i32>,
-    /// The worker's number, once a worker took it.
-    pub worker: Cell<Option<u16>>,
+    body: RefCell<Option<Box<StreamedBody>>>,
+    /// How far the client has sent a body that is still coming while the request waits and runs.
+    upload: Cell<UploadState>,
     /// The right to a session, if it asks for a WebSocket.
-    pub permit: Cell<Option<SessionPermit>>,
+    pub(crate) permit: Cell<Option<SessionPermit>>,
     /// The facts about its session, once that is over.
     pub session: OnceCell<Box<SessionFacts>>,
-    /// There was no room for what its client has sent: the connection looks again when there is.
-    pub wants_room: Cell<bool>,
-    /// Until when the worker had to wait for the client to send the rest of the body; `u64::MAX` while it has to.
-    pub client_until_us: Cell<u64>,
-    /// A worker has died over it, and it goes to another one.
-    pub is_retried: Cell<bool>,
 }
 
-/// Where a request is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Not yet in the line.
-    New,
-    /// In the line.
-    Waiting(Place),
-    /// In the exchange.
-    Submitted(Submitted),
-    /// Neither: answered, refused, or no longer wanted by a client.
-    Over,
+/// The connection that waits for the answer.
+struct Asker {
+    connection: u32,
+    /// The payer of the connection, which pays for all that the worker brings.
+    payer: Payer,
+    /// The list of connections to wake.
+    woken: Rc<Woken>,
+    /// It was woken, and has not looked since.
+    is_woken: Cell<bool>,
+}
+
+/// A body between its client and the worker.
+#[derive(Clone, Copy, Default)]
+struct UploadState {
+    /// There was no room for what its client has sent: the connection looks again when there is.
+    wants_room: bool,
+    /// Until when the worker had to wait for the client to send the rest of the body; `u64::MAX` while it has to.
+    client_until_us: u64,
 }
 
 /// An answer, as the connection gets it.
@@ -158,41 +147,128 @@ impl Ticket {
         Self {
             request,
             trace,
-            stage: Cell::new(Stage::New),
             lane: Cell::default(),
-            client_share: Cell::new(None),
-            answer: RefCell::new(None),
+            stage: RefCell::new(RequestStage::New),
+            is_retried: Cell::new(false),
+            asker: Asker {
+                connection,
+                payer: charge::current(),
+                woken: Rc::clone(woken),
+                is_woken: Cell::new(false),
+            },
             hints: RefCell::default(),
-            outflow: RefCell::default(),
-            trailed: RefCell::default(),
-            owed: Cell::new(None),
-            payer: charge::current(),
-            connection,
-            woken: Rc::clone(woken),
-            is_woken: Cell::new(false),
-            taken_us: Cell::new(0),
-            done_us: Cell::new(0),
-            worker_pid: Cell::new(0),
-            worker: Cell::new(None),
+            answer: RefCell::new(None),
+            body: RefCell::default(),
+            upload: Cell::default(),
             permit: Cell::new(None),
             session: OnceCell::new(),
-            wants_room: Cell::new(false),
-            client_until_us: Cell::new(0),
-            is_retried: Cell::new(false),
         }
+    }
+
+    /// Whether it has come to the line: it waits or has waited there, or was refused there.
+    pub fn has_joined(&self) -> bool {
+        !matches!(*self.stage.borrow(), RequestStage::New)
+    }
+
+    /// Whether it is over: the app's answer is whole, or there will be none.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(*self.stage.borrow(), RequestStage::Over(_))
+    }
+
+    /// Its place in the exchange, while it is there.
+    pub(crate) fn submitted(&self) -> Option<Submitted> {
+        self.stage.borrow().submitted()
+    }
+
+    /// Notes that it waits in the line.
+    pub(crate) fn joins(&self, place: Place, share: Option<Share>) {
+        self.stage.replace(RequestStage::Waiting {
+            place,
+            _share: share,
+        });
+    }
+
+    /// Notes that it is in the exchange.
+    pub(crate) fn enters(&self, submitted: Submitted) {
+        self.stage.replace(RequestStage::Handed(submitted));
+    }
+
+    /// Notes which worker has it, or had it last, and since when.
+    pub(crate) fn runs(&self, taken_us: u64, worker: Option<(u16, i32)>) {
+        self.stage.borrow_mut().runs(taken_us, worker);
+    }
+
+    /// Notes that its worker is done with it, unless it is over already: then it keeps its times until they are in the logs.
+    pub(crate) fn finishes(&self, done_us: u64) {
+        self.stage.borrow_mut().finishes(done_us);
+    }
+
+    /// Ends it, and gives where it was.
+    pub(crate) fn ends(&self) -> RequestStage {
+        self.stage.borrow_mut().ends()
+    }
+
+    /// Ends it without an answer of an app.
+    pub(crate) fn refuse(&self, why: Refusal) {
+        self.ends();
+        self.answer(Answer::Refused(why));
+    }
+
+    /// Whether it may go to another worker, after one has died over it.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        !self.is_retried.get() && self.request.is_repeatable()
+    }
+
+    /// Notes that it goes to another worker, and waits in the line again.
+    pub(crate) fn retries(&self, place: Place) {
+        self.joins(place, None);
+        self.hints(Hints::begin_anew);
+        self.is_retried.set(true);
+    }
+
+    fn run(&self) -> Option<SeatRun> {
+        self.stage.borrow().run()
+    }
+
+    /// When a seat took it; 0 = not yet.
+    pub fn taken_us(&self) -> u64 {
+        self.run().map_or(0, |run| run.taken_us)
+    }
+
+    /// When the seat gave it back; 0 = not yet.
+    pub fn done_us(&self) -> u64 {
+        self.run().map_or(0, |run| run.done_us)
+    }
+
+    /// The number of the worker that has it or had it.
+    pub fn worker_number(&self) -> Option<u16> {
+        let (number, _) = self.run()?.worker?;
+        Some(number)
+    }
+
+    /// The process of the worker that has it or had it.
+    pub fn worker_pid(&self) -> Option<u64> {
+        let (_, pid) = self.run()?.worker?;
+        u64::try_from(pid).ok()
+    }
+
+    /// Has it look as if a worker had run it.
+    #[cfg(debug_assertions)]
+    pub fn was_run(&self, run: SeatRun) {
+        self.stage.replace(RequestStage::Over(Some(run)));
     }
 
     /// Such as ` worker=0 pid=4711`, to stand at the end of a line of the log; nothing if no worker took it.
     pub fn shown_worker(&self) -> String {
-        match (self.worker.get(), self.worker_pid.get()) {
-            (None, _) | (_, 0) => String::new(),
-            (Some(worker), pid) => format!(" worker={worker} pid={pid}"),
-        }
+        let worker = self.run().and_then(|run| run.worker);
+        worker.map_or_else(String::new, |(worker, pid)| {
+            format!(" worker={worker} pid={pid}")
+        })
     }
 
     /// How long it was in the line; until now, if no seat has taken it.
     pub fn wait_us(&self, now_us: u64) -> u64 {
-        let until_us = match self.taken_us.get() {
+        let until_us = match self.taken_us() {
             0 => now_us,
             taken_us => taken_us,
         };
@@ -201,24 +277,47 @@ impl Ticket {
 
     /// How long a seat ran it, or has run it until now, if one took it.
     pub fn service_us(&self, now_us: u64) -> Option<u64> {
-        let taken_us = self.taken_us.get();
-        let until_us = match self.done_us.get() {
+        let SeatRun {
+            taken_us, done_us, ..
+        } = self.run()?;
+        let until_us = match done_us {
             0 => now_us,
             done_us => done_us,
         };
         (taken_us != 0).then(|| until_us.saturating_sub(taken_us))
     }
 
-    /// Its connection pays for all that is allocated until the guard is dropped.
-    pub(crate) fn charged(&self) -> Charged {
-        charge::to(self.payer)
+    /// Notes whether there was no room for what the client has sent.
+    pub(crate) fn wants_room(&self, wanted: bool) {
+        self.upload.set(UploadState {
+            wants_room: wanted,
+            ..self.upload.get()
+        });
     }
 
-    /// Ends the request, which no app will answer.
-    pub(crate) fn refuse(&self, why: Refusal) {
-        self.client_share.take();
-        self.stage.set(Stage::Over);
-        self.answer(Answer::Refused(why));
+    /// Wakes the connection if it waits for room for what its client has sent.
+    pub(crate) fn may_have_room(&self) {
+        if self.upload.get().wants_room {
+            self.wake();
+        }
+    }
+
+    /// Notes until when the worker had to wait for the client to send the rest of the body; `u64::MAX` while it has to.
+    pub fn set_client_until_us(&self, until_us: u64) {
+        self.upload.set(UploadState {
+            client_until_us: until_us,
+            ..self.upload.get()
+        });
+    }
+
+    /// Until when the worker had to wait for the client to send the rest of the body; `u64::MAX` while it has to.
+    pub fn client_until_us(&self) -> u64 {
+        self.upload.get().client_until_us
+    }
+
+    /// Its connection pays for all that is allocated until the guard is dropped.
+    pub(crate) fn charged(&self) -> Charged {
+        charge::to(self.asker.payer)
     }
 
     /// Leaves the answer for the connection, and wakes the connection.
@@ -229,7 +328,7 @@ impl Ticket {
 
     /// Gives the connection the answer, if it is there.
     pub fn take_answer(&self) -> Option<Answer> {
-        self.is_woken.set(false);
+        self.seen();
         self.answer.borrow_mut().take()
     }
 
@@ -253,84 +352,82 @@ impl Ticket {
         promised: BodyLength,
         first: Bytes,
     ) -> Result<(), Corrupt> {
-        let owed = left_of(bytes_of(promised), first.len())?;
-        let mut outflow = Outflow::new(limits);
-        outflow.push(first);
-        *self.outflow.borrow_mut() = Some(Box::new(outflow));
-        self.owed.set(owed);
-        Ok(())
+        self.start_body(limits, promised, first, None)
     }
 
-    /// Begins a body behind which trailers come, as its head says. Gives the bytes of `first` that are body.
-    pub(crate) fn begin_trailed(&self, first: &[u8]) -> Result<Bytes, Corrupt> {
-        let mut trailed = Box::<Trailed>::default();
-        let body = trailed.take(first)?;
-        *self.trailed.borrow_mut() = Some(trailed);
-        Ok(body)
+    /// The same, with a body behind which trailers come if it is `trailed`.
+    pub(crate) fn start_body(
+        &self,
+        limits: &Rc<Limits>,
+        promised: BodyLength,
+        first: Bytes,
+        trailed: Option<Trailed>,
+    ) -> Result<(), Corrupt> {
+        let body = StreamedBody::new(limits, promised, first, trailed)?;
+        *self.body.borrow_mut() = Some(Box::new(body));
+        Ok(())
     }
 
     /// Whether trailers come behind the body.
     pub fn is_trailed(&self) -> bool {
-        self.trailed.borrow().is_some()
+        let body = self.body.borrow();
+        body.as_ref().is_some_and(|body| body.trailed.is_some())
     }
 
     /// Gives the connection the trailers, in wire form, once the body is whole; `None` if there are none.
     pub fn take_trailers(&self) -> Option<Vec<u8>> {
-        let trailed = self.trailed.take();
-        trailed.and_then(|trailed| trailed.into_trailers())
+        let trailed = self.body.borrow_mut().as_mut()?.trailed.take();
+        trailed.and_then(Trailed::into_trailers)
     }
 
     /// Appends to the body what its worker has written, and wakes the connection. A piece with which the body would be
     /// longer than its head says is an error: the client would take the rest for another answer.
     pub fn push(&self, written: Bytes) -> Result<(), Corrupt> {
-        let piece = match self.trailed.borrow_mut().as_deref_mut() {
-            Some(trailed) => trailed.take(&written)?,
-            None => written,
-        };
-        self.owed.set(self.owed_after(piece.len())?);
-        self.pour(|outflow| outflow.push(piece));
+        if let Some(body) = self.body.borrow_mut().as_deref_mut() {
+            body.push(written)?;
+        }
+        self.wake();
         Ok(())
     }
 
     /// How many bytes the head still promises after so many more, if it promises a number.
     pub(crate) fn owed_after(&self, bytes: usize) -> Result<Option<u64>, Corrupt> {
-        left_of(self.owed.get(), bytes)
+        let owed = self.body.borrow().as_ref().and_then(|body| body.owed);
+        left_of(owed, bytes)
     }
 
     /// Notes that the connection has fetched and sent so many bytes of the body.
     pub(crate) fn fetched(&self, bytes: usize, owed: Option<u64>) {
-        self.owed.set(owed);
-        self.outflow(|outflow| outflow.fetched(bytes));
+        if let Some(body) = self.body.borrow_mut().as_deref_mut() {
+            body.owed = owed;
+            body.outflow.fetched(bytes);
+        }
     }
 
     /// Whether the connection fetches the body from the exchange.
     pub fn is_fetched(&self) -> bool {
-        let outflow = self.outflow.borrow();
-        outflow.as_deref().is_some_and(Outflow::is_fetched)
+        let body = self.body.borrow();
+        body.as_ref().is_some_and(|body| body.outflow.is_fetched())
     }
 
     /// Ends the body. To end as complete a body with fewer bytes than its head says is an error.
     pub fn end(&self, end: StreamEnd) -> Result<(), Corrupt> {
-        if end == StreamEnd::Complete && self.owed.get().is_some_and(|owed| owed > 0) {
-            return Err(Corrupt("an answer is shorter than it says"));
+        if let Some(body) = self.body.borrow_mut().as_deref_mut() {
+            body.end(end)?;
         }
-        if end == StreamEnd::Complete
-            && let Some(trailed) = self.trailed.borrow_mut().as_deref_mut()
-        {
-            trailed.check()?;
-        }
-        self.pour(|outflow| outflow.end(end));
+        self.wake();
         Ok(())
     }
 
     /// Whether the head is out.
     pub(crate) fn is_streaming(&self) -> bool {
-        self.outflow.borrow().is_some()
+        self.body.borrow().is_some()
     }
 
     /// Lets `act` look at the body or change it, without waking the connection; `None` if the head is not out.
     pub fn outflow<T>(&self, act: impl FnOnce(&mut Outflow) -> T) -> Option<T> {
-        self.outflow.borrow_mut().as_deref_mut().map(act)
+        let mut body = self.body.borrow_mut();
+        body.as_deref_mut().map(|body| act(&mut body.outflow))
     }
 
     /// Lets `act` change the body, and wakes the connection.
@@ -342,41 +439,30 @@ impl Ticket {
 
     /// Gives the connection a piece of the body, or its end.
     pub fn next_piece(&self) -> Next {
-        self.is_woken.set(false);
+        self.seen();
         self.outflow(Outflow::pop).unwrap_or(Next::Nothing)
     }
 
     /// The connection waits for what comes next, and looks by itself: until it has looked, nothing wakes it.
     pub fn expects(&self) {
-        self.is_woken.set(true);
+        self.asker.is_woken.set(true);
     }
 
     /// The connection has looked, though it fetched nothing: what comes from now on wakes it.
     pub fn seen(&self) {
-        self.is_woken.set(false);
+        self.asker.is_woken.set(false);
     }
 
     /// Wakes the connection, once until it looks.
     pub(crate) fn wake(&self) {
-        if !self.is_woken.replace(true) {
-            self.woken.add(self.connection);
+        let Asker {
+            connection,
+            woken,
+            is_woken,
+            ..
+        } = &self.asker;
+        if !is_woken.replace(true) {
+            woken.add(*connection);
         }
     }
-}
-
-/// How many bytes a body has, if that is known.
-pub(crate) fn bytes_of(length: BodyLength) -> Option<u64> {
-    match length {
-        BodyLength::Nothing => Some(0),
-        BodyLength::Bytes(bytes) => Some(bytes),
-        BodyLength::Unknown => None,
-    }
-}
-
-/// How many bytes are owed after so many more.
-fn left_of(owed: Option<u64>, bytes: usize) -> Result<Option<u64>, Corrupt> {
-    let Some(owed) = owed else { return Ok(None) };
-    let left = owed.checked_sub(bytes as u64);
-    let left = left.ok_or(Corrupt("an answer is longer than it says"))?;
-    Ok(Some(left))
 }

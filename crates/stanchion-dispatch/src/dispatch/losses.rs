@@ -7,10 +7,9 @@ use stanchion_exchange::{SlotState, Tenant, Unwanted};
 use tracing::warn;
 
 use super::Dispatch;
-use crate::hints::Hints;
 use crate::outflow::StreamEnd;
 use crate::refusal::Refusal;
-use crate::ticket::{Stage, Ticket};
+use crate::ticket::Ticket;
 use stanchion_generation::messages::WorkerRef;
 use stanchion_generation::tally::Event;
 
@@ -74,10 +73,10 @@ impl Dispatch {
         }
         let timeout_us = self.timeout_us;
         let running = slots.tickets().filter_map(|(slot, ticket)| {
-            let is_meant = matches!(ticket.stage.get(), Stage::Submitted(_))
+            let is_meant = ticket.submitted().is_some()
                 && !ticket.is_streaming()
                 // The time counts from when the worker had all that the client had sent.
-                && now_us.saturating_sub(ticket.client_until_us.get()) >= timeout_us;
+                && now_us.saturating_sub(ticket.client_until_us()) >= timeout_us;
             // No other slot's head is read: a slot that no request has used takes no memory until it is touched.
             match is_meant.then(|| slots.side.state(slot)) {
                 Some(Ok(SlotState::Running { tenant, .. })) => Some((slot, tenant.seat)),
@@ -105,12 +104,10 @@ impl Dispatch {
         let Some(ticket) = self.slots.ticket(slot).cloned() else {
             return;
         };
-        let taken_us = ticket.taken_us.get();
+        let taken_us = ticket.taken_us();
         let ran_us = now_us.saturating_sub(taken_us);
         // `taken_us` is 0 if a seat took the request just now, and has not written when.
-        let is_it = taken_us != 0
-            && ran_us >= ran_ms * 1_000
-            && matches!(ticket.stage.get(), Stage::Submitted(_));
+        let is_it = taken_us != 0 && ran_us >= ran_ms * 1_000 && ticket.submitted().is_some();
         if is_it && !ticket.is_streaming() && !self.slots.is_poisoned(slot) {
             self.slots.side.give_up(slot, Unwanted::Overdue);
             let ran_ms = ran_us / 1_000;
@@ -122,7 +119,7 @@ impl Dispatch {
     fn bury(&mut self, slot: u32, ticket: &Rc<Ticket>, now_us: u64) {
         self.slots.free(slot);
         let died = Refusal::WorkerDied;
-        if ticket.stage.get() == Stage::Over {
+        if ticket.is_over() {
             return;
         }
         if ticket.is_streaming() {
@@ -132,7 +129,7 @@ impl Dispatch {
                 ticket.request.describe()
             );
             ticket.pour(|outflow| outflow.end(StreamEnd::Broken));
-            ticket.stage.set(Stage::Over);
+            ticket.ends();
         } else if !self.retry(ticket, now_us) {
             ticket.refuse(died);
         }
@@ -142,8 +139,7 @@ impl Dispatch {
     /// allowed. Gives whether it did.
     fn retry(&mut self, ticket: &Rc<Ticket>, now_us: u64) -> bool {
         if !self.retries
-            || ticket.is_retried.get()
-            || !ticket.request.is_repeatable()
+            || !ticket.is_repeatable()
             || self.lines.is_overdue(ticket.request.arrived_us, now_us)
         {
             return false;
@@ -151,13 +147,8 @@ impl Dispatch {
         let Some(place) = self.lines.put_back(ticket, now_us) else {
             return false;
         };
-        ticket.stage.set(Stage::Waiting(place));
         let worker = ticket.shown_worker();
-        ticket.worker_pid.set(0);
-        ticket.worker.set(None);
-        ticket.taken_us.set(0);
-        ticket.hints(Hints::begin_anew);
-        ticket.is_retried.set(true);
+        ticket.retries(place);
         self.tally.happened(Event::Retried);
         warn!(
             "{}: the worker died before it had answered, another one gets the request{worker}",

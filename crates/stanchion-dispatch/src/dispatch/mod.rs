@@ -24,9 +24,10 @@ use crate::service_times::ServiceTimes;
 use crate::slots::SlotTable;
 use crate::slow_clients::SlowClients;
 use crate::spare_buffers::SpareBuffers;
+use crate::stage::RequestStage;
 use crate::standstill::Standstills;
 use crate::status::StandstillStatus;
-use crate::ticket::{Stage, Ticket};
+use crate::ticket::Ticket;
 use crate::view::LineView;
 use crate::wakeups::{Untaken, Wakeups};
 use crate::workers::Sitting;
@@ -94,10 +95,7 @@ impl Dispatch {
     /// Puts a request that has arrived into the line, or refuses it and says why.
     pub fn join(&mut self, ticket: &Rc<Ticket>, now_us: u64) {
         match self.lines.admit(ticket, now_us) {
-            Ok(place) => {
-                ticket.stage.set(Stage::Waiting(place));
-                self.fill(now_us);
-            }
+            Ok(()) => self.fill(now_us),
             Err(refusal) => ticket.refuse(refusal),
         }
     }
@@ -160,15 +158,12 @@ impl Dispatch {
     }
 
     fn submit(&mut self, ticket: &Rc<Ticket>, worker: Option<u16>) {
-        ticket.client_share.take();
         if !self.slots.submit(ticket, worker) {
             ticket.refuse(Refusal::HeadTooLarge);
             return;
         }
         ticket.request.forget_body(self.retries);
-        if ticket.wants_room.get() {
-            ticket.wake();
-        }
+        ticket.may_have_room();
     }
 
     /// Takes what seats have written, and fills the seats again. It does so once per turn: what seats write meanwhile
@@ -188,10 +183,8 @@ impl Dispatch {
 
     /// Takes what the seat of a slot has written. There may be room for more of the body, too, so a connection that wants room asks.
     fn look(&mut self, slot: u32, now_us: u64) {
-        if let Some(ticket) = self.slots.ticket(slot)
-            && ticket.wants_room.get()
-        {
-            ticket.wake();
+        if let Some(ticket) = self.slots.ticket(slot) {
+            ticket.may_have_room();
         }
         self.take_news(slot, now_us);
     }
@@ -238,9 +231,9 @@ impl Dispatch {
     /// Looks at the slot of a request for its connection: for more of its stream, or for the reason why there is none. It wakes no
     /// connection that wants room: this one has asked for room, got none, and would look for ever.
     pub fn look_for(&mut self, ticket: &Ticket, now_us: u64) {
-        if let Stage::Submitted(submitted) = ticket.stage.get() {
+        if let Some(submitted) = ticket.submitted() {
             self.take_news(submitted.slot, now_us);
-            if ticket.stage.get() == Stage::Over {
+            if ticket.is_over() {
                 // The slot is free for the next request in the line.
                 self.fill(now_us);
             }
@@ -249,13 +242,13 @@ impl Dispatch {
 
     /// Drops a request for whose answer no connection waits any more. Gives how far the request had come.
     pub fn abandon(&mut self, ticket: &Ticket, now_us: u64) -> Outcome {
-        match ticket.stage.replace(Stage::Over) {
-            Stage::Waiting(place) => {
-                ticket.client_share.take();
+        match ticket.ends() {
+            RequestStage::Waiting { place, .. } => {
                 self.lines.leave(ticket, place);
                 Outcome::AbandonedWaiting
             }
-            Stage::Submitted(Submitted { slot, .. }) => {
+            RequestStage::Handed(Submitted { slot, .. })
+            | RequestStage::Running(Submitted { slot, .. }, _) => {
                 let withdrawn = self.slots.withdraw(slot).is_some();
                 if !withdrawn {
                     // The log names the worker that has it. If the slot makes no sense, the look below finds that out.
@@ -275,8 +268,8 @@ impl Dispatch {
                     Outcome::AbandonedRunning
                 }
             }
-            Stage::New => Outcome::AbandonedWaiting,
-            Stage::Over => Outcome::AbandonedAnswering,
+            RequestStage::New => Outcome::AbandonedWaiting,
+            RequestStage::Over(_) => Outcome::AbandonedAnswering,
         }
     }
 
@@ -330,7 +323,7 @@ impl Dispatch {
                 let is_whole = ticket.request.is_whole();
                 let place = is_whole.then(|| self.lines.put_back(&ticket, now_us));
                 match place.flatten() {
-                    Some(place) => ticket.stage.set(Stage::Waiting(place)),
+                    Some(place) => ticket.joins(place, None),
                     None => self.refuse_without_worker(&ticket, now_us),
                 }
             }

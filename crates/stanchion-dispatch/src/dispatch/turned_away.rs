@@ -9,7 +9,7 @@ use stanchion_line::{Expiry, LaneId};
 use super::Dispatch;
 use crate::refusal::Refusal;
 use crate::request::PortNumber;
-use crate::ticket::{Stage, Ticket};
+use crate::ticket::Ticket;
 
 impl Dispatch {
     /// Refuses the requests that have waited too long.
@@ -104,7 +104,7 @@ impl Dispatch {
                 // The worker may be done by now. If it is not, the log is to name the worker.
                 self.look(slot, now_us);
             }
-            if ticket.stage.get() == Stage::Over || ticket.is_streaming() {
+            if ticket.is_over() || ticket.is_streaming() {
                 continue;
             }
             if self.slots.withdraw(slot).is_some() {

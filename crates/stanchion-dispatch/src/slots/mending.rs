@@ -23,7 +23,7 @@ use tracing::{error, warn};
 use super::SlotTable;
 use crate::outflow::StreamEnd;
 use crate::refusal::Refusal;
-use crate::ticket::{Stage, Ticket};
+use crate::ticket::Ticket;
 use crate::workers::Sitting;
 use stanchion_generation::messages::WorkerRef;
 
@@ -284,8 +284,8 @@ fn tell_client(slot: u32, ticket: &Ticket, corrupt: Corrupt) {
     error!("{corrupt} (slot {slot}, {})", ticket.request.describe());
     if ticket.is_streaming() {
         ticket.pour(|outflow| outflow.end(StreamEnd::Broken));
-        ticket.stage.set(Stage::Over);
-    } else if ticket.stage.get() != Stage::Over {
+        ticket.ends();
+    } else if !ticket.is_over() {
         ticket.refuse(Refusal::NoAnswer);
     }
 }

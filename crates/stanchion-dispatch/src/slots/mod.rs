@@ -15,7 +15,7 @@ use stanchion_sys::charge;
 
 use crate::culprits::Culprits;
 use crate::seats_taken::SeatsTaken;
-use crate::ticket::{Stage, Ticket};
+use crate::ticket::Ticket;
 use crate::worker_files::WorkerFiles;
 use crate::workers::{SeatedWorkers, Sitting};
 use mending::Poisoned;
@@ -81,7 +81,7 @@ impl SlotTable {
         };
         self.taken
             .entered(ticket.lane.get(), request.peer.only_worker);
-        ticket.stage.set(Stage::Submitted(submitted));
+        ticket.enters(submitted);
         self.entries[submitted.slot as usize] = Some(SlotEntry {
             ticket: Rc::clone(ticket),
             has_seat: true,
@@ -185,12 +185,8 @@ impl SlotTable {
 
     /// Notes which worker has a request, and since when.
     pub(crate) fn seen_with(&self, tenant: Tenant, taken_us: u64, ticket: &Ticket) {
-        ticket.taken_us.set(taken_us);
         let sitting = self.workers.at(tenant);
-        ticket
-            .worker_pid
-            .set(sitting.map_or(0, |sitting| sitting.pid));
-        ticket.worker.set(sitting.map(|sitting| sitting.number));
+        ticket.runs(taken_us, sitting.map(|one| (one.number, one.pid)));
     }
 
     /// Takes the file that the slot's seat sent before its answer. `None` if none has arrived: the kernel drops a

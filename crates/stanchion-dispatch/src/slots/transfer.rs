@@ -7,7 +7,7 @@ use stanchion_exchange::{AcceptorSide, Corrupt, Ending, Part, SlotState, Submitt
 
 use super::SlotTable;
 use crate::outflow::Fetchable;
-use crate::ticket::{Stage, Ticket};
+use crate::ticket::Ticket;
 
 /// Where the rest of a body can go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,28 +23,23 @@ pub enum Room {
 impl SlotTable {
     /// Whether a seat has this request.
     pub fn has_seat(&self, ticket: &Ticket) -> bool {
-        let Stage::Submitted(submitted) = ticket.stage.get() else {
-            return false;
-        };
-        matches!(
-            self.side.state(submitted.slot),
-            Ok(SlotState::Running { .. })
-        )
+        let state = ticket.submitted().map(|at| self.side.state(at.slot));
+        matches!(state, Some(Ok(SlotState::Running { .. })))
     }
 
     /// Where the rest of a request's body can go.
     pub fn room_for(&mut self, ticket: &Ticket) -> Room {
-        let room = match ticket.stage.get() {
-            Stage::Over => return Room::Over,
-            Stage::New | Stage::Waiting(_) => None,
-            Stage::Submitted(_) => {
-                match self.with_slot(ticket, |side, slot| Ok(side.await_inflow_room(slot))) {
-                    Some(room) => room,
-                    None => return Room::Over,
-                }
+        if ticket.is_over() {
+            return Room::Over;
+        }
+        let mut room = None;
+        if ticket.submitted().is_some() {
+            match self.with_slot(ticket, |side, slot| Ok(side.await_inflow_room(slot))) {
+                Some(found) => room = found,
+                None => return Room::Over,
             }
-        };
-        ticket.wants_room.set(room.is_none());
+        }
+        ticket.wants_room(room.is_none());
         room.map_or(Room::Nothing, Room::Bytes)
     }
 
@@ -66,7 +61,7 @@ impl SlotTable {
     pub fn pour(&mut self, ticket: &Ticket, parts: &[Part<'_>]) -> Option<usize> {
         let all: usize = parts.iter().map(Part::len).sum();
         let poured = self.with_slot(ticket, |side, slot| side.pour(slot, parts))?;
-        ticket.wants_room.set(poured < all);
+        ticket.wants_room(poured < all);
         Some(poured)
     }
 
@@ -123,7 +118,7 @@ impl SlotTable {
 
     /// Poisons the slot of a request in which a worker has written nonsense: the master replaces the worker.
     pub fn distrust(&mut self, ticket: &Ticket, corrupt: Corrupt) {
-        if let Stage::Submitted(Submitted { slot, .. }) = ticket.stage.get() {
+        if let Some(Submitted { slot, .. }) = ticket.submitted() {
             self.poison(slot, ticket, corrupt);
         }
     }
@@ -134,9 +129,7 @@ impl SlotTable {
         ticket: &Ticket,
         act: impl FnOnce(&mut AcceptorSide<'_>, u32) -> Result<T, Corrupt>,
     ) -> Option<T> {
-        let Stage::Submitted(Submitted { slot, .. }) = ticket.stage.get() else {
-            return None;
-        };
+        let Submitted { slot, .. } = ticket.submitted()?;
         if self.is_poisoned(slot) {
             return None;
         }

@@ -52,10 +52,8 @@ impl Atom {
             Self::Microseconds => number(out, line.took_us()),
             Self::DecimalSeconds => decimal_s(out, line.took_us()),
             Self::Worker => {
-                // A process has a positive number, and 0 stands for none.
-                let pid = u64::try_from(over.ticket.worker_pid.get()).unwrap_or_default();
                 out.push(b'<');
-                number(out, pid);
+                number(out, over.ticket.worker_pid().unwrap_or_default());
                 out.push(b'>');
             }
             Self::RequestField(name) => known(out, head.first(name)),
@@ -73,7 +71,7 @@ impl Own {
             Self::WaitUs => number(out, line.wait_us()),
             Self::ServiceUs => known_number(out, line.service_us()),
             Self::ProxyUs => known_number(out, ticket.request.proxy_us),
-            Self::Worker => known_number(out, ticket.worker.get().map(u64::from)),
+            Self::Worker => known_number(out, ticket.worker_number().map(u64::from)),
             Self::Client => address(out, line.client()),
             Self::Outcome => text(out, Some(line.over.outcome.name())),
             Self::Lane => text(out, Some(line.lane)),
@@ -117,7 +115,7 @@ fn environ(out: &mut Vec<u8>, name: &str, line: &LogLine<'_>) {
         return;
     }
     match name {
-        "stanchion.queue_wait" => match ticket.taken_us.get() {
+        "stanchion.queue_wait" => match ticket.taken_us() {
             0 => out.push(b'-'),
             taken_us => decimal_s(out, taken_us.saturating_sub(request.arrived_us)),
         },

@@ -44,9 +44,8 @@ pub(super) fn write(out: &mut Vec<u8>, line: &LogLine<'_>) {
     number(out, "proxy_us", request.proxy_us);
     text(out, "outcome", Some(over.outcome.name().as_bytes()));
     text(out, "lane", Some(line.lane.as_bytes()));
-    number(out, "worker", ticket.worker.get().map(u64::from));
-    let pid = ticket.worker_pid.get();
-    number(out, "pid", u64::try_from(pid).ok().filter(|&pid| pid != 0));
+    number(out, "worker", ticket.worker_number().map(u64::from));
+    number(out, "pid", ticket.worker_pid());
     text(out, "request_id", request.id().map(str::as_bytes));
     text(out, "trace_id", trace_id(head).map(str::as_bytes));
     key(out, "client");

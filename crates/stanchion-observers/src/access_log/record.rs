@@ -69,9 +69,8 @@ fn object(out: &mut Vec<u8>, line: &LogLine<'_>, json: bool, text_bytes_max: usi
         key(out, name);
         digits(out, value);
     }
-    let pid = over.ticket.worker_pid.get();
     key(out, "pid");
-    digits(out, u64::try_from(pid).unwrap_or_default());
+    digits(out, over.ticket.worker_pid().unwrap_or_default());
     for (name, value) in [
         ("method", head.method().as_bytes()),
         ("target", head.target()),

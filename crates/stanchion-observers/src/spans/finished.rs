@@ -36,7 +36,7 @@ pub(super) struct Finished {
     pub(super) outcome: Outcome,
     /// Its lane's number.
     pub(super) lane: usize,
-    pub(super) worker_pid: i32,
+    pub(super) worker_pid: Option<u64>,
     pub(super) request_id: Option<Box<str>>,
     /// The facts about its session, if it became one.
     pub(super) session: Option<Box<SessionFacts>>,
@@ -96,7 +96,7 @@ impl Finished {
     pub(super) fn new(trace: &Trace, over: &Over, has_waited: bool) -> Self {
         let ticket = &over.ticket;
         let (request, head) = (&ticket.request, &ticket.request.head);
-        let (taken_us, done_us) = (ticket.taken_us.get(), ticket.done_us.get());
+        let (taken_us, done_us) = (ticket.taken_us(), ticket.done_us());
         Self {
             trace_id: trace.trace_id,
             parent_id: trace.parent_id,
@@ -120,7 +120,7 @@ impl Finished {
             status: over.status,
             outcome: over.outcome,
             lane: ticket.lane.get().index(),
-            worker_pid: ticket.worker_pid.get(),
+            worker_pid: ticket.worker_pid(),
             request_id: request.id().map(Box::from),
             session: ticket.session.get().cloned(),
         }

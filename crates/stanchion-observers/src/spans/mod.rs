@@ -25,7 +25,6 @@ use exporter::Exporter;
 use finished::Finished;
 use stanchion_dispatch::over::Over;
 use stanchion_dispatch::random::Random;
-use stanchion_dispatch::ticket::Stage;
 use stanchion_dispatch::trace::Trace;
 use stanchion_generation::tally::Outcome;
 use stanchion_settings::Settings;
@@ -87,8 +86,8 @@ impl Spans {
         if let Some(trace) = &ticket.trace
             && over.outcome != Outcome::Probed
         {
-            let has_waited = ticket.stage.get() != Stage::New;
-            let was_taken = ticket.taken_us.get() != 0;
+            let has_waited = ticket.has_joined();
+            let was_taken = ticket.taken_us() != 0;
             let parts = [
                 has_waited,
                 has_waited && was_taken,

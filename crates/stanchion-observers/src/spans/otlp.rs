@@ -289,6 +289,6 @@ fn failed(is_failed: bool) -> Option<Status> {
 }
 
 fn worker_pid(one: &Finished) -> Option<KeyValue> {
-    let pid = u64::try_from(one.worker_pid).ok().filter(|&pid| pid != 0);
-    pid.map(|pid| KeyValue::number("stanchion.worker.pid", pid))
+    one.worker_pid
+        .map(|pid| KeyValue::number("stanchion.worker.pid", pid))
 }

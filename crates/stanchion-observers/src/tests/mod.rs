@@ -14,7 +14,7 @@ use stanchion_dispatch::request::{Body, Peer, Request};
 use stanchion_dispatch::request_id::RequestIds;
 use stanchion_dispatch::rig::peer;
 use stanchion_dispatch::sessions::{Messages, SessionFacts};
-use stanchion_dispatch::ticket::Ticket;
+use stanchion_dispatch::ticket::{SeatRun, Ticket};
 use stanchion_generation::tally::{CloseCode, Outcome};
 
 /// A log of this test alone, gone when the test is.
@@ -60,10 +60,11 @@ fn ticket(head: Head, trace: Option<Box<Trace>>) -> Rc<Ticket> {
         arrived_us: 1_000_000,
     };
     let ticket = Ticket::new(request, trace, 0, &Rc::default());
-    ticket.taken_us.set(1_000_250);
-    ticket.done_us.set(1_001_250);
-    ticket.worker.set(Some(3));
-    ticket.worker_pid.set(77);
+    ticket.was_run(SeatRun {
+        taken_us: 1_000_250,
+        done_us: 1_001_250,
+        worker: Some((3, 77)),
+    });
     Rc::new(ticket)
 }
 

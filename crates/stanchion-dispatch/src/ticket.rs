@@ -61,8 +61,18 @@ struct Asker {
     payer: Payer,
     /// The list of connections to wake.
     woken: Rc<Woken>,
+    attention: Cell<Attention>,
+}
+
+/// Whether news wakes the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attention {
+    /// It waits, and has looked at all there was: the next news wakes it.
+    Waits,
     /// It was woken, and has not looked since.
-    is_woken: Cell<bool>,
+    Woken,
+    /// The dispatch looks for it, while it waits for the result; whether that has found news.
+    Looks { has_news: bool },
 }
 
 /// A body between its client and the worker.
@@ -154,7 +164,7 @@ impl Ticket {
                 connection,
                 payer: charge::current(),
                 woken: Rc::clone(woken),
-                is_woken: Cell::new(false),
+                attention: Cell::new(Attention::Waits),
             },
             hints: RefCell::default(),
             answer: RefCell::new(None),
@@ -443,26 +453,43 @@ impl Ticket {
         self.outflow(Outflow::pop).unwrap_or(Next::Nothing)
     }
 
+    /// Lets `look` look for news on behalf of the connection, which need not be woken for them since it waits for the
+    /// result: whether there is news.
+    pub(crate) fn has_news_after(&self, look: impl FnOnce()) -> bool {
+        let attention = &self.asker.attention;
+        attention.set(Attention::Looks { has_news: false });
+        look();
+        attention.replace(Attention::Waits) == Attention::Looks { has_news: true }
+    }
+
     /// The connection waits for what comes next, and looks by itself: until it has looked, nothing wakes it.
     pub fn expects(&self) {
-        self.asker.is_woken.set(true);
+        self.asker.attention.set(Attention::Woken);
     }
 
     /// The connection has looked, though it fetched nothing: what comes from now on wakes it.
     pub fn seen(&self) {
-        self.asker.is_woken.set(false);
+        self.asker.attention.set(Attention::Waits);
     }
 
-    /// Wakes the connection, once until it looks.
+    /// Wakes the connection for news, once until it looks.
     pub(crate) fn wake(&self) {
         let Asker {
             connection,
             woken,
-            is_woken,
+            attention,
             ..
         } = &self.asker;
-        if !is_woken.replace(true) {
-            woken.add(*connection);
+        match attention.get() {
+            Attention::Waits => {
+                attention.set(Attention::Woken);
+                woken.add(*connection);
+            }
+            Attention::Woken => {}
+            Attention::Looks { .. } => attention.set(Attention::Looks { has_news: true }),
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

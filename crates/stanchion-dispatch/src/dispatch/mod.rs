@@ -228,6 +228,13 @@ impl Dispatch {
         }
     }
 
+    /// Looks at the slot of a request for its connection, which is at work and has sent all it had. Gives whether there is
+    /// news: more of the stream, or its end. The connection is not woken for the news.
+    pub fn news(&mut self, ticket: &Ticket, now_us: u64) -> bool {
+        let is_found = ticket.has_news_after(|| self.look_for(ticket, now_us));
+        is_found || ticket.outflow(|outflow| outflow.has_news()) == Some(true)
+    }
+
     /// Looks at the slot of a request for its connection: for more of its stream, or for the reason why there is none. It wakes no
     /// connection that wants room: this one has asked for room, got none, and would look for ever.
     pub fn look_for(&mut self, ticket: &Ticket, now_us: u64) {

@@ -202,12 +202,10 @@ impl Sending {
             return Fetched::Sent(written);
         }
         // Nothing is there; the stream may have ended.
-        ticket.expects();
-        requests.dispatch.look_for(&ticket, requests.now_us);
-        ticket.seen();
-        match ticket.outflow(|outflow| outflow.has_news()) {
-            Some(true) => Fetched::News,
-            _ => Fetched::Nothing,
+        if requests.dispatch.news(&ticket, requests.now_us) {
+            Fetched::News
+        } else {
+            Fetched::Nothing
         }
     }
 

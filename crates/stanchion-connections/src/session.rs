@@ -275,14 +275,11 @@ impl Session {
             if (in_place && self.finds_large(out, requests)) || self.take_some(out, requests) {
                 return;
             }
-            if has_looked {
+            // Nothing is there; the stream may have ended, or a message has come meanwhile. Messages that come later wake the
+            // connection.
+            if has_looked || !requests.dispatch.news(&ticket, requests.now_us) {
                 return;
             }
-            // Nothing is there; the stream may have ended. The look for that is no news to the ticket, so the loop looks for
-            // messages once more; messages that come later wake the connection.
-            ticket.expects();
-            requests.dispatch.look_for(&ticket, requests.now_us);
-            ticket.seen();
         }
     }
 

@@ -165,7 +165,7 @@ impl Outflow {
     }
 
     /// Whether there is a piece for the client, or the end.
-    pub fn has_news(&self) -> bool {
+    pub(crate) fn has_news(&self) -> bool {
         self.end.is_some() || self.front.bytes > 0
     }
 

@@ -462,11 +462,6 @@ impl Ticket {
         attention.replace(Attention::Waits) == Attention::Looks { has_news: true }
     }
 
-    /// The connection waits for what comes next, and looks by itself: until it has looked, nothing wakes it.
-    pub fn expects(&self) {
-        self.asker.attention.set(Attention::Woken);
-    }
-
     /// The connection has looked, though it fetched nothing: what comes from now on wakes it.
     pub fn seen(&self) {
         self.asker.attention.set(Attention::Waits);

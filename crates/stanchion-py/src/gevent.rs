@@ -17,7 +17,8 @@ use pyo3::sync::MutexExt;
 use stanchion_server::{Inbox, Worker};
 use tracing::error;
 
-use crate::loop_seats::{LOOKS_MAX, LoopSeats, Seated};
+use crate::loop_puller::LoopPuller;
+use crate::loop_seats::{LoopSeats, Seated};
 use crate::waiting_greenlets::WaitingGreenlets;
 use crate::wsgi::{App, Gateway};
 
@@ -72,11 +73,6 @@ impl GreenPuller {
         })
     }
 
-    /// Whether this process is a forked child and no worker: then it takes no requests and answers none.
-    fn is_forsaken(&self) -> bool {
-        self.forsaken.load(Ordering::Relaxed)
-    }
-
     fn lock(&self, py: Python<'_>) -> MutexGuard<'_, GreenPullerState> {
         self.state
             .lock_py_attached(py)
@@ -90,104 +86,17 @@ impl GreenPuller {
         begun.map(|begun| choose(begun).clone_ref(py))
     }
 
-    /// Wakes the greenlets for whose slots there is news.
-    fn look(&self, py: Python<'_>) {
-        let mut slots = Vec::new();
-        self.inbox.sweep(|slot| slots.push(slot));
-        for slot in slots {
-            if let Err(failure) = self.greenlets.tell(py, slot) {
-                error!("cannot wake a greenlet that waits for room in its answer: {failure}");
-            }
-        }
-    }
-
-    /// Takes this worker's share of requests, and spawns a greenlet for each.
-    fn pull(this: &Bound<'_, Self>) -> PyResult<()> {
-        let (py, puller) = (this.py(), this.get());
-        let Some(spawn) = puller.begun(py, |begun| &begun.spawn) else {
-            return Ok(());
-        };
-        let share = puller.lock(py).seats.share();
-        for _ in 0..share {
-            let mut state = puller.lock(py);
-            let Some(seated) = state.seats.take() else {
-                break;
-            };
-            let hastens = state.seats.wants_beat();
-            drop(state);
-            let hasten = hastens.then(|| puller.begun(py, |begun| &begun.hasten));
-            if let Some(Err(failure)) = hasten.flatten().map(|hasten| hasten.call0(py)) {
-                error!(
-                    "cannot reschedule the hub's heartbeat, so the next one comes late: {failure}"
-                );
-            }
-            let run = Run {
-                puller: this.clone().unbind(),
-                seated: Mutex::new(Some(seated)),
-            };
-            // If the greenlet is dropped before it runs, `run` answers 502 and frees the seat.
-            spawn.call1(py, (Bound::new(py, run)?,))?;
-        }
-        Ok(())
-    }
-
-    /// Takes the requests that are ready, and schedules another turn if there are more than this worker's share.
-    fn go_on(this: &Bound<'_, Self>) -> PyResult<()> {
-        let (py, puller) = (this.py(), this.get());
-        if puller.is_forsaken() {
-            return Ok(());
-        }
-        let is_leaving = puller.worker.should_leave();
-        if !is_leaving {
-            Self::pull(this)?;
-        }
-        let state = puller.lock(py);
-        let (running, has_more) = (state.seats.running(), state.seats.has_more());
-        drop(state);
-        if is_leaving {
-            puller.inbox.show_load(Inbox::NO_ROOM);
-            if running == 0
-                && let Some(over) = puller.begun(py, |begun| &begun.over)
-            {
-                over.call_method0(py, intern!(py, "set"))?;
-            }
-            return Ok(());
-        }
-        puller.inbox.show_load(running as u32);
-        if has_more {
-            Self::come_again(this)?;
-        }
-        Ok(())
-    }
-
     /// A turn of the hub; `is_further` if the puller has asked for it.
-    fn look_and_pull(this: &Bound<'_, Self>, is_further: bool) -> PyResult<()> {
+    fn take_a_turn(this: &Bound<'_, Self>, is_further: bool) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
-        if puller.is_forsaken() {
-            return Ok(());
-        }
-        puller.lock(py).seats.turns(is_further);
-        for _ in 0..LOOKS_MAX {
-            puller.look(py);
-            Self::go_on(this)?;
-            if puller.lock(py).seats.try_sleep() {
-                return Ok(());
+        let mut turned = Ok(());
+        puller.worker.work(|| {
+            if !puller.is_forsaken() {
+                puller.with_seats(py, |seats| seats.turns(is_further));
+                turned = Self::look_and_pull(this);
             }
-        }
-        Self::come_again(this)
-    }
-
-    /// Has the hub call [`GreenPuller::turn_again`] after the greenlets had their turn.
-    fn come_again(this: &Bound<'_, Self>) -> PyResult<()> {
-        let (py, puller) = (this.py(), this.get());
-        // Before `begin`, which looks by itself, the hub would never run this turn, and a loop that was late would wait for it.
-        let Some(run_callback) = puller.begun(py, |begun| &begun.run_callback) else {
-            return Ok(());
-        };
-        if puller.lock(py).seats.wants_turn() {
-            run_callback.call1(py, (this.getattr(intern!(py, "turn_again"))?,))?;
-        }
-        Ok(())
+        });
+        turned
     }
 
     /// Answers a request, in its own greenlet.
@@ -221,6 +130,87 @@ impl GreenPuller {
     }
 }
 
+impl LoopPuller for GreenPuller {
+    fn worker(&self) -> &'static Worker {
+        self.worker
+    }
+
+    fn inbox(&self) -> &Inbox<'static> {
+        &self.inbox
+    }
+
+    fn with_seats<T>(&self, py: Python<'_>, act: impl FnOnce(&mut LoopSeats) -> T) -> T {
+        act(&mut self.lock(py).seats)
+    }
+
+    fn has_begun(&self, py: Python<'_>) -> bool {
+        self.lock(py).begun.is_some()
+    }
+
+    /// Wakes the greenlets for whose slots there is news.
+    fn look(&self, py: Python<'_>) {
+        let mut slots = Vec::new();
+        self.inbox.sweep(|slot| slots.push(slot));
+        for slot in slots {
+            if let Err(failure) = self.greenlets.tell(py, slot) {
+                error!("cannot wake a greenlet that waits for room in its answer: {failure}");
+            }
+        }
+    }
+
+    /// Spawns a greenlet for each request.
+    fn pull(this: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, puller) = (this.py(), this.get());
+        let Some(spawn) = puller.begun(py, |begun| &begun.spawn) else {
+            return Ok(());
+        };
+        let share = puller.lock(py).seats.share();
+        for _ in 0..share {
+            let mut state = puller.lock(py);
+            let Some(seated) = state.seats.take() else {
+                break;
+            };
+            let hastens = state.seats.wants_beat();
+            drop(state);
+            let hasten = hastens.then(|| puller.begun(py, |begun| &begun.hasten));
+            if let Some(Err(failure)) = hasten.flatten().map(|hasten| hasten.call0(py)) {
+                error!(
+                    "cannot reschedule the hub's heartbeat, so the next one comes late: {failure}"
+                );
+            }
+            let run = Run {
+                puller: this.clone().unbind(),
+                seated: Mutex::new(Some(seated)),
+            };
+            // If the greenlet is dropped before it runs, `run` answers 502 and frees the seat.
+            spawn.call1(py, (Bound::new(py, run)?,))?;
+        }
+        Ok(())
+    }
+
+    fn is_forsaken(&self) -> bool {
+        self.forsaken.load(Ordering::Relaxed)
+    }
+
+    fn leave_in_the_end(&self, py: Python<'_>) -> PyResult<()> {
+        let is_idle = self.with_seats(py, |seats| seats.running() == 0);
+        if let Some(over) = self.begun(py, |begun| &begun.over)
+            && is_idle
+        {
+            over.call_method0(py, intern!(py, "set"))?;
+        }
+        Ok(())
+    }
+
+    fn call_again(this: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, puller) = (this.py(), this.get());
+        if let Some(run_callback) = puller.begun(py, |begun| &begun.run_callback) {
+            run_callback.call1(py, (this.getattr(intern!(py, "turn_again"))?,))?;
+        }
+        Ok(())
+    }
+}
+
 #[pymethods]
 impl GreenPuller {
     /// The descriptor that becomes readable when the acceptor has news.
@@ -249,18 +239,12 @@ impl GreenPuller {
 
     /// Looks for news, and takes requests. The hub calls it when there is news, and at intervals, so that lost news waits only for a while.
     fn turn(this: &Bound<'_, Self>) -> PyResult<()> {
-        let mut turned = Ok(());
-        let worker = this.get().worker;
-        worker.work(|| turned = Self::look_and_pull(this, false));
-        turned
+        Self::take_a_turn(this, false)
     }
 
     /// The same, in a turn that the puller has asked for.
     fn turn_again(this: &Bound<'_, Self>) -> PyResult<()> {
-        let mut turned = Ok(());
-        let worker = this.get().worker;
-        worker.work(|| turned = Self::look_and_pull(this, true));
-        turned
+        Self::take_a_turn(this, true)
     }
 
     /// How many seconds the next call of [`GreenPuller::beat`] comes after this one, which the hub makes right after this call.

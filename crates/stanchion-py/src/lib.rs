@@ -31,6 +31,7 @@ mod hooks;
 mod host;
 mod input;
 mod kept;
+mod loop_puller;
 mod loop_seats;
 mod names;
 mod response;

@@ -42,7 +42,8 @@ use running::Running;
 use socket::Socket;
 use upkeep::has_looked;
 
-use crate::loop_seats::{LOOKS_MAX, LoopSeats, Seated};
+use crate::loop_puller::LoopPuller;
+use crate::loop_seats::{LoopSeats, Seated};
 
 /// Takes requests for an event loop. It belongs to one loop, and only that loop's thread calls it.
 #[pyclass(frozen, module = "stanchion")]
@@ -110,56 +111,6 @@ impl Puller {
         self.state
             .lock_py_attached(py)
             .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Has each request look whose slot has news.
-    fn look(&self, py: Python<'_>) {
-        let mut slots = Vec::new();
-        self.inbox.sweep(|slot| slots.push(slot));
-        for slot in slots {
-            let state = self.lock(py);
-            let running = state.running.get(slot as usize).and_then(Option::as_ref);
-            let running = running.map(|running| running.clone_ref(py));
-            drop(state);
-            has_looked(running.map(|running| running.look(py)));
-        }
-    }
-
-    /// Takes this worker's share of requests, and starts their tasks.
-    fn pull(this: &Bound<'_, Self>) {
-        let (py, puller) = (this.py(), this.get());
-        let mut state = puller.lock(py);
-        let share = state.seats.share();
-        state.is_pulling = true;
-        drop(state);
-        for _ in 0..share {
-            let mut state = puller.lock(py);
-            let Some(seated) = state.seats.take() else {
-                break;
-            };
-            let begun = state.begun.as_ref();
-            let hasten = begun.map(|begun| begun.hasten.clone_ref(py));
-            let hasten = hasten.filter(|_| state.seats.wants_beat());
-            drop(state);
-            if let Some(Err(failure)) = hasten.map(|hasten| hasten.call0(py)) {
-                error!(
-                    "cannot reschedule the loop's heartbeat, so the next one comes late: {failure}"
-                );
-            }
-            let number = seated.number;
-            match Self::prepare(this, seated) {
-                Ok((scope, running)) => {
-                    if let Err(failure) = Self::start(this, &scope, &running) {
-                        error!("cannot track the task of a request: {failure}");
-                    }
-                }
-                Err(failure) => {
-                    error!("cannot give a request to the app, and its client gets 502: {failure}");
-                    puller.is_free(py, number);
-                }
-            }
-        }
-        puller.lock(py).is_pulling = false;
     }
 
     /// Makes the scope and the object that the app is called with. If that fails, the slot is given back.
@@ -319,61 +270,92 @@ impl Puller {
         // Takes the next request in the same turn, without a system call.
         Self::go_on(this)
     }
+}
 
-    /// Takes the requests that are ready, and schedules another turn if there are more than this worker's share.
-    fn go_on(this: &Bound<'_, Self>) -> PyResult<()> {
+impl LoopPuller for Puller {
+    fn worker(&self) -> &'static Worker {
+        self.worker
+    }
+
+    fn inbox(&self) -> &Inbox<'static> {
+        &self.inbox
+    }
+
+    fn with_seats<T>(&self, py: Python<'_>, act: impl FnOnce(&mut LoopSeats) -> T) -> T {
+        act(&mut self.lock(py).seats)
+    }
+
+    fn has_begun(&self, py: Python<'_>) -> bool {
+        self.lock(py).begun.is_some()
+    }
+
+    /// Has each request look whose slot has news.
+    fn look(&self, py: Python<'_>) {
+        let mut slots = Vec::new();
+        self.inbox.sweep(|slot| slots.push(slot));
+        for slot in slots {
+            let state = self.lock(py);
+            let running = state.running.get(slot as usize).and_then(Option::as_ref);
+            let running = running.map(|running| running.clone_ref(py));
+            drop(state);
+            has_looked(running.map(|running| running.look(py)));
+        }
+    }
+
+    /// Starts a task for each request.
+    fn pull(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
-        let is_leaving = puller.worker.should_leave();
-        if is_leaving {
-            puller.restart_sessions(py);
-        } else {
-            Self::pull(this);
-        }
-        let state = puller.lock(py);
-        let load = state.seats.running();
-        if is_leaving {
-            puller.inbox.show_load(Inbox::NO_ROOM);
-            if load == 0
-                && state.sessions == 0
-                && let Some(begun) = &state.begun
-            {
-                let over = begun.over.clone_ref(py);
-                drop(state);
-                over.call_method0(py, intern!(py, "set"))?;
-            }
-            return Ok(());
-        }
-        puller.inbox.show_load(load as u32);
-        let has_more = state.seats.has_more();
+        let mut state = puller.lock(py);
+        let share = state.seats.share();
+        state.is_pulling = true;
         drop(state);
-        if has_more {
-            Self::come_again(this)?;
+        for _ in 0..share {
+            let mut state = puller.lock(py);
+            let Some(seated) = state.seats.take() else {
+                break;
+            };
+            let begun = state.begun.as_ref();
+            let hasten = begun.map(|begun| begun.hasten.clone_ref(py));
+            let hasten = hasten.filter(|_| state.seats.wants_beat());
+            drop(state);
+            if let Some(Err(failure)) = hasten.map(|hasten| hasten.call0(py)) {
+                error!(
+                    "cannot reschedule the loop's heartbeat, so the next one comes late: {failure}"
+                );
+            }
+            let number = seated.number;
+            match Self::prepare(this, seated) {
+                Ok((scope, running)) => {
+                    if let Err(failure) = Self::start(this, &scope, &running) {
+                        error!("cannot track the task of a request: {failure}");
+                    }
+                }
+                Err(failure) => {
+                    error!("cannot give a request to the app, and its client gets 502: {failure}");
+                    puller.is_free(py, number);
+                }
+            }
+        }
+        puller.lock(py).is_pulling = false;
+        Ok(())
+    }
+
+    fn leave_in_the_end(&self, py: Python<'_>) -> PyResult<()> {
+        self.restart_sessions(py);
+        let state = self.lock(py);
+        if state.seats.running() == 0
+            && state.sessions == 0
+            && let Some(begun) = &state.begun
+        {
+            let over = begun.over.clone_ref(py);
+            drop(state);
+            over.call_method0(py, intern!(py, "set"))?;
         }
         Ok(())
     }
 
-    /// Looks for news and takes requests, until there is nothing more or other tasks should have their turn.
-    fn look_and_pull(this: &Bound<'_, Self>) -> PyResult<()> {
-        let (py, puller) = (this.py(), this.get());
-        for _ in 0..LOOKS_MAX {
-            puller.look(py);
-            Self::go_on(this)?;
-            if puller.lock(py).seats.try_sleep() {
-                return Ok(());
-            }
-        }
-        Self::come_again(this)
-    }
-
-    /// Has the loop call [`Puller::turn_again`] after its other tasks had their turn.
-    fn come_again(this: &Bound<'_, Self>) -> PyResult<()> {
-        let (py, puller) = (this.py(), this.get());
-        let mut state = puller.lock(py);
-        if !state.seats.wants_turn() {
-            return Ok(());
-        }
-        drop(state);
-        Self::call_soon(this, intern!(py, "turn_again"))
+    fn call_again(this: &Bound<'_, Self>) -> PyResult<()> {
+        Self::call_soon(this, intern!(this.py(), "turn_again"))
     }
 }
 

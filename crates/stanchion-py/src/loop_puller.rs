@@ -1,0 +1,84 @@
+//! The turns of an event loop that takes requests: the same for asyncio's loop and for gevent's hub.
+
+use pyo3::PyClass;
+use pyo3::prelude::*;
+use pyo3::pyclass::boolean_struct::True;
+use stanchion_server::{Inbox, Worker};
+
+use crate::loop_seats::{LOOKS_MAX, LoopSeats};
+
+/// Takes requests for an event loop, in its thread.
+pub(crate) trait LoopPuller: PyClass<Frozen = True> + Sync {
+    /// The worker that has the loop.
+    fn worker(&self) -> &'static Worker;
+
+    /// The inbox by which the acceptor wakes the loop.
+    fn inbox(&self) -> &Inbox<'static>;
+
+    /// Calls `act` with the seats, under the lock: no Python may run meanwhile.
+    fn with_seats<T>(&self, py: Python<'_>, act: impl FnOnce(&mut LoopSeats) -> T) -> T;
+
+    /// Whether the app is ready, so that the loop may be asked for turns.
+    fn has_begun(&self, py: Python<'_>) -> bool;
+
+    /// Brings the news of the acceptor to the requests that wait for it.
+    fn look(&self, py: Python<'_>);
+
+    /// Takes this worker's share of requests.
+    fn pull(this: &Bound<'_, Self>) -> PyResult<()>;
+
+    /// The worker leaves, and takes no more requests: ends the loop once nothing runs any more.
+    fn leave_in_the_end(&self, py: Python<'_>) -> PyResult<()>;
+
+    /// Has the loop call `turn_again` after its other tasks had their turn.
+    fn call_again(this: &Bound<'_, Self>) -> PyResult<()>;
+
+    /// Whether this process is a child that the app has forked: then it takes no requests and answers none, since they belong to
+    /// its parent, the worker. asyncio's loop ends such a child itself.
+    fn is_forsaken(&self) -> bool {
+        false
+    }
+
+    /// Takes the requests that are ready, and asks for another turn if there are more than this worker's share.
+    fn go_on(this: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, puller) = (this.py(), this.get());
+        if puller.is_forsaken() {
+            return Ok(());
+        }
+        if puller.worker().should_leave() {
+            puller.inbox().show_load(Inbox::NO_ROOM);
+            return puller.leave_in_the_end(py);
+        }
+        Self::pull(this)?;
+        let (running, has_more) =
+            puller.with_seats(py, |seats| (seats.running(), seats.has_more()));
+        puller.inbox().show_load(running as u32);
+        if has_more {
+            Self::come_again(this)?;
+        }
+        Ok(())
+    }
+
+    /// Looks for news and takes requests, until there is nothing more or other tasks should have their turn.
+    fn look_and_pull(this: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, puller) = (this.py(), this.get());
+        for _ in 0..LOOKS_MAX {
+            puller.look(py);
+            Self::go_on(this)?;
+            if puller.with_seats(py, |seats| seats.try_sleep()) {
+                return Ok(());
+            }
+        }
+        Self::come_again(this)
+    }
+
+    /// Asks the loop for a further turn, unless it was asked already.
+    fn come_again(this: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, puller) = (this.py(), this.get());
+        // Before the app is ready the loop would never run this turn, and a loop that was late would wait for it.
+        if puller.has_begun(py) && puller.with_seats(py, LoopSeats::wants_turn) {
+            Self::call_again(this)?;
+        }
+        Ok(())
+    }
+}

@@ -187,8 +187,8 @@ impl Acceptor {
         requests.connection_shares = ConnectionShares::new(settings, connections_max);
         // The loop never reads these: each ring ends a wait, and each turn looks at all that may have rung.
         poller.watch(Source::Bell, common.exchange.doorbell())?;
-        poller.watch(Source::Bell, requests.disk.bell())?;
-        requests.https_port = settings.https_port(listeners);
+        poller.watch(Source::Bell, requests.storage.disk.bell())?;
+        requests.policy.https_port = settings.https_port(listeners);
         if let Some(compressor) = &requests.compressor {
             poller.watch(Source::Bell, compressor.bell())?;
         }
@@ -277,8 +277,8 @@ impl Acceptor {
             self.sought.due_us(),
             self.requests.dispatch.held_due_us(),
             self.requests.dispatch.call_due_us(),
-            self.requests.later.due_us(),
-            self.requests.woken.wasteful_due_us(),
+            self.requests.wakes.later.due_us(),
+            self.requests.wakes.clients.wasteful_due_us(),
             self.ending.map(|ending| ending.until_us),
         ];
         let due_us = due.into_iter().flatten().min().unwrap_or(u64::MAX);
@@ -304,16 +304,17 @@ impl Acceptor {
         }
         self.requests.hear_threads();
         let requests = &mut self.requests;
-        requests.later.wake(requests.now_us, &requests.woken);
+        requests.wakes.wake_due(requests.now_us);
         self.requests.dispatch.sweep(self.requests.now_us);
         self.drive_woken();
         self.look_at_the_clock();
         self.requests.dispatch.end_turn(self.requests.now_us);
         self.requests.tell_observers();
-        self.requests.woken.end_turn();
+        self.requests.wakes.clients.end_turn();
         self.clients.end_turn();
         self.operators.end_turn();
-        is_busy |= !self.requests.woken.is_empty() || !self.requests.operators_woken.is_empty();
+        is_busy |=
+            !self.requests.wakes.clients.is_empty() || !self.requests.wakes.operators.is_empty();
         is_busy |= self.doors.can_welcome(&self.clients);
         Ok(is_busy)
     }
@@ -356,7 +357,7 @@ impl Acceptor {
     /// Drives the connections that have news from workers, threads and clocks. Later news waits for the next turn.
     fn drive_woken(&mut self) {
         let mut woken = std::mem::take(&mut self.woken);
-        self.requests.woken.take(&mut woken);
+        self.requests.wakes.clients.take(&mut woken);
         for number in woken.drain(..) {
             self.clients.wake(number, &mut self.requests, &self.poller);
             self.requests.dispatch.announce_if_late(monotonic_us);
@@ -365,11 +366,11 @@ impl Acceptor {
         self.clients
             .drive_wasteful(&mut self.requests, &self.poller);
         // An HTTP/2 connection sends at once what its streams have written.
-        self.requests.woken.take_called(&mut woken);
+        self.requests.wakes.clients.take_called(&mut woken);
         for number in woken.drain(..) {
             self.clients.wake(number, &mut self.requests, &self.poller);
         }
-        self.requests.operators_woken.take(&mut woken);
+        self.requests.wakes.operators.take(&mut woken);
         for number in woken.drain(..) {
             let (requests, poller) = (&mut self.requests, &self.poller);
             let fate = self.operators.drive(number, None, requests, poller);
@@ -417,12 +418,12 @@ impl Acceptor {
         dispatch.slots.report_culprits();
         dispatch.look_at_line(self.common.settings.workers as usize, now_us);
         self.doors.settle(now_us);
-        self.requests.unspooled.settle(now_us);
-        self.requests.unread.settle(now_us);
-        self.requests.messages.settle(now_us);
+        self.requests.settle();
         self.common.count_dropped_lines();
-        self.requests.repeats.settle(now_us);
-        self.requests.observers.tick(now_us, || self.gauges());
+        self.requests
+            .record
+            .observers
+            .tick(now_us, || self.gauges());
         self.keep_history();
         self.look_at_tls(now_us);
         let (requests, poller) = (&mut self.requests, &self.poller);
@@ -438,7 +439,7 @@ impl Acceptor {
         // An operator that has just connected is about to ask, and only an answer that closes the connection sends it to the
         // next acceptor.
         let asks = |doing| matches!(doing, Doing::New | Doing::Reading | Doing::Busy);
-        let is_retiring = self.requests.lifecycle == Lifecycle::Retiring;
+        let is_retiring = self.requests.serving.lifecycle == Lifecycle::Retiring;
         let is_awaited = is_retiring && self.operators.doing().any(asks);
         let is_empty = self.clients.len() == 0 && self.doors.are_closed() && !is_awaited;
         if is_empty || (ending.is_last && now_us >= ending.until_us) {
@@ -469,7 +470,7 @@ impl Acceptor {
                 counts.sessions()
             );
         }
-        self.requests.observers.finish();
-        self.requests.disk.finish(FAREWELL);
+        self.requests.record.observers.finish();
+        self.requests.storage.disk.finish(FAREWELL);
     }
 }

@@ -26,14 +26,14 @@ impl Acceptor {
         }
         if fate == Fate::Asks {
             // Other connections have their turn first.
-            self.requests.operators_woken.add(number);
+            self.requests.wakes.operators.add(number);
         }
     }
 
     fn admin_reply(&mut self, head: &Head) -> Reply {
         let (requests, doors, clients) = (&self.requests, &self.doors, &self.clients);
         let (common, now_us) = (self.common, self.requests.now_us);
-        let state = State::of(requests.lifecycle);
+        let state = State::of(requests.serving.lifecycle);
         let facts = Facts {
             now_us,
             master_pid: common.master_pid,
@@ -71,7 +71,7 @@ impl Acceptor {
 
     /// Of two acceptors only the one that has the listeners sends gauges.
     pub(super) fn gauges(&self) -> Option<Gauges> {
-        if self.requests.lifecycle != Lifecycle::Open {
+        if self.requests.serving.lifecycle != Lifecycle::Open {
             return None;
         }
         let settings = &self.common.settings;

@@ -102,7 +102,7 @@ impl Acceptor {
             ToAcceptor::TurnAway => self.let_in_the_queue(),
             ToAcceptor::Reopen => {
                 log::reopen();
-                self.requests.observers.reopen();
+                self.requests.record.observers.reopen();
             }
             ToAcceptor::Drain { timeout_ms } => {
                 return Some(Farewell::Drain(Duration::from_millis(timeout_ms)));
@@ -117,8 +117,8 @@ impl Acceptor {
 
     /// Moves on to a stage in which the acceptor accepts more than before.
     fn advance_to(&mut self, lifecycle: Lifecycle) {
-        if self.requests.lifecycle <= Lifecycle::Open {
-            self.requests.lifecycle = lifecycle.max(self.requests.lifecycle);
+        if self.requests.serving.lifecycle <= Lifecycle::Open {
+            self.requests.serving.lifecycle = lifecycle.max(self.requests.serving.lifecycle);
         }
     }
 
@@ -136,7 +136,8 @@ impl Acceptor {
                 break;
             }
         }
-        self.requests.lifecycle = self.requests.lifecycle.max(Lifecycle::TurningAway);
+        self.requests.serving.lifecycle =
+            self.requests.serving.lifecycle.max(Lifecycle::TurningAway);
     }
 
     /// Leaves as the master orders. An acceptor that is leaving already obeys only an order to quit, and notices the death
@@ -172,16 +173,16 @@ impl Acceptor {
                 // The acceptor that the master orders to close the listeners has them, even if the master has not ordered it
                 // to accept before.
                 self.let_doors_follow(Lifecycle::Open);
-                self.requests.lifecycle = Lifecycle::Draining;
+                self.requests.serving.lifecycle = Lifecycle::Draining;
                 timeout
             }
             Farewell::Retire(timeout) => {
-                self.requests.lifecycle = Lifecycle::Retiring;
+                self.requests.serving.lifecycle = Lifecycle::Retiring;
                 timeout
             }
             Farewell::Quit | Farewell::Orphaned => {
                 // Without the master the acceptor cannot know what became of the other master that had the listeners too.
-                let is_ours = !self.is_shared && self.requests.lifecycle == Lifecycle::Open;
+                let is_ours = !self.is_shared && self.requests.serving.lifecycle == Lifecycle::Open;
                 self.let_doors_follow(if is_ours {
                     Lifecycle::Open
                 } else {
@@ -191,7 +192,7 @@ impl Acceptor {
                 self.common.settings.graceful_timeout.duration()
             }
         };
-        self.let_doors_follow(self.requests.lifecycle);
+        self.let_doors_follow(self.requests.serving.lifecycle);
         if let Farewell::Retire(_) = farewell {
             self.tell_that_it_retires();
         }
@@ -200,7 +201,7 @@ impl Acceptor {
             until_us: after(self.requests.now_us, timeout),
             is_last: false,
         });
-        if self.requests.lifecycle != Lifecycle::Retiring {
+        if self.requests.serving.lifecycle != Lifecycle::Retiring {
             // A request that has begun to arrive, or may be about to, is still served; its answer
             // says that the connection closes.
             let is_meant = |doing| matches!(doing, Doing::Idle | Doing::Busy);
@@ -235,18 +236,18 @@ impl Acceptor {
     /// Refuses the requests that no worker has, and with `running` also those whose answers have not begun.
     fn refuse(&mut self, running: bool) {
         let requests = &mut self.requests;
-        let (lifecycle, why) = match requests.refusal() {
-            Some(why) => (requests.lifecycle, why),
+        let (lifecycle, why) = match requests.serving.lifecycle.refusal() {
+            Some(why) => (requests.serving.lifecycle, why),
             None => (Lifecycle::Refusing, Refusal::ShuttingDown),
         };
-        requests.lifecycle = lifecycle;
+        requests.serving.lifecycle = lifecycle;
         requests.dispatch.refuse_all(why, running, requests.now_us);
     }
 
     /// Refuses every request whose answer has not begun, because the server leaves.
     pub(super) fn refuse_everybody(&mut self) {
         self.refuse(true);
-        self.let_doors_follow(self.requests.lifecycle);
+        self.let_doors_follow(self.requests.serving.lifecycle);
         let (requests, poller) = (&mut self.requests, &self.poller);
         self.clients.close_soon(|_| true, requests, poller);
         // A client that does not read the refusal in time goes without.
@@ -433,7 +434,7 @@ mod tests {
                 acceptor.leave(*farewell);
             }
             let ending = acceptor.ending.expect("it leaves");
-            assert_eq!(acceptor.requests.lifecycle, lifecycle, "{said:?}");
+            assert_eq!(acceptor.requests.serving.lifecycle, lifecycle, "{said:?}");
             assert_eq!(
                 (ending.farewell, ending.until_us),
                 (farewell, until_us),
@@ -476,7 +477,7 @@ mod tests {
         assert!(acceptor.obey().is_ok() && acceptor.ending.is_none());
         messages::send(&master, &ToAcceptor::Drain { timeout_ms: 5_000 }).expect("sent");
         acceptor.obey().expect("heard");
-        assert_eq!(acceptor.requests.lifecycle, Lifecycle::Draining);
+        assert_eq!(acceptor.requests.serving.lifecycle, Lifecycle::Draining);
         drop(master);
         acceptor.obey().expect("heard");
         // No client is connected, so the acceptor does not wait.

@@ -100,7 +100,7 @@ impl Acceptor {
         // The keys are there before the first client comes.
         self.look_at_tls(self.requests.now_us);
         let connections_max = self.common.settings.max_connections as usize;
-        let tls = TlsService::new(config, connections_max, &self.requests.woken)?;
+        let tls = TlsService::new(config, connections_max, &self.requests.wakes.clients)?;
         self.poller.watch(Source::Bell, tls.bell())?;
         self.requests.tls = Some(tls);
         Ok(())

@@ -40,7 +40,7 @@ impl Connection {
             }
             Answer::Refused(refusal) => {
                 requests.log_refusal(&waiting.ticket, refusal);
-                let reply = requests.named(refusal.reply(), &waiting.ticket);
+                let reply = requests.policy.named(refusal.reply(), &waiting.ticket);
                 self.answer_by_us(waiting, &reply, refusal.outcome(), requests)
             }
             Answer::Ours(reply, outcome) => self.answer_by_us(waiting, &reply, outcome, requests),
@@ -69,13 +69,14 @@ impl Connection {
         } = answer;
         self.closing |= closes;
         let whole = bytes.len() - head.end;
-        let plan = match outcome {
-            Outcome::Answered => {
-                requests.plan(&ticket, &bytes[head.clone()], facts, (&body, whole))
-            }
+        let plan: Option<Plan> = match outcome {
+            Outcome::Answered => requests.compressor.as_ref().map(|compressor| {
+                compressor.plan(&ticket, &bytes[head.clone()], facts, &body, whole)
+            }),
             // A static file may have a compressed variant on disk already.
-            _ => Plan::default(),
+            _ => None,
         };
+        let plan = plan.unwrap_or_default();
         let (length, is_told) = length_of(facts.length, &body, whole);
         // Trailers may still follow when the whole body is there, so the answer need not end with the last byte of the body.
         let wanted = length.filter(|_| !ticket.is_trailed());
@@ -144,18 +145,20 @@ impl Connection {
                 put_field(&mut head, b"Sec-WebSocket-Extensions", agreed.as_bytes());
             }
         }
-        let mut out = requests.take_out();
+        let mut out = requests.answer_heads.take_out();
         let extras = Extras {
             facts: Some(answer.facts),
             ending: Ending::Told,
             keeps: true,
             is_old: false,
-            timing: requests.timing_of(&waiting.ticket),
+            timing: requests
+                .answer_heads
+                .timing_of(&waiting.ticket, requests.now_us),
         };
-        requests.compose(&mut out, &head, &extras);
+        requests.answer_heads.compose(&mut out, &head, &extras);
         let pending = Bytes::copy_from_slice(&out);
-        let told = requests.observed(&out);
-        requests.give_out(out);
+        let told = requests.record.observed(&out);
+        requests.answer_heads.give_out(out);
         requests.common.tally.happened(Event::SessionBegun);
         let session = Session::new(waiting, told, pending, requests);
         self.phase = Phase::Session(Box::new(session));
@@ -177,12 +180,14 @@ impl Connection {
         let request = &ticket.request.head;
         let (is_old, is_head) = (request.minor_version() == 0, request.method() == "HEAD");
         let keeps = !reply.closes && self.keeps(&ticket, requests);
-        let mut out = requests.take_out();
+        let mut out = requests.answer_heads.take_out();
         ticket.hints(|hints| hints.put(&mut out));
         let hinted = out.len();
-        let timing = requests.timing_of(&ticket);
-        requests.compose_reply(&mut out, reply, is_old, keeps, timing);
-        let head = requests.observed(&out[hinted..]);
+        let timing = requests.answer_heads.timing_of(&ticket, requests.now_us);
+        requests
+            .answer_heads
+            .compose_reply(&mut out, reply, is_old, keeps, timing);
+        let head = requests.record.observed(&out[hinted..]);
         let len = if is_head { 0 } else { reply.body.len() };
         out.extend_from_slice(&reply.body[..len]);
         let mut asked = Asked {
@@ -208,8 +213,10 @@ impl Connection {
         };
         let is_old = head.minor_version() == 0;
         let keeps = head.keeps_alive() && !self.closing && !reply.closes;
-        let mut out = requests.take_out();
-        requests.compose_reply(&mut out, reply, is_old, keeps, None);
+        let mut out = requests.answer_heads.take_out();
+        requests
+            .answer_heads
+            .compose_reply(&mut out, reply, is_old, keeps, None);
         let rest = if head.method() == "HEAD" {
             Bytes::new()
         } else {
@@ -228,7 +235,7 @@ impl Connection {
         ticket.request.head.keeps_alive()
             && settings.keepalive.as_duration().is_some()
             && !self.closing
-            && !requests.ends_connections()
+            && !requests.serving.ends_connections()
             && (requests_max == 0 || self.requests < requests_max)
     }
 }
@@ -264,7 +271,7 @@ impl Asked {
             return Bytes::from(bytes).slice(from..);
         }
         out.extend_from_slice(body);
-        requests.recycle(bytes);
+        requests.dispatch.recycle(bytes);
         Bytes::new()
     }
 
@@ -310,14 +317,18 @@ impl Connection {
     /// Refuses a request of which no head was read: the client gets the refusal, and the connection ends.
     pub(super) fn refuse_unread(&mut self, refusal: Refusal, requests: &mut Requests) -> Step {
         if self.audience == Audience::Clients {
-            requests.refused_unread(refusal, &self.peer.address);
+            requests
+                .record
+                .refused_unread(refusal, &self.peer.address, requests.now_us);
         }
-        let mut out = requests.take_out();
+        let mut out = requests.answer_heads.take_out();
         let reply = refusal.reply();
-        requests.compose_reply(&mut out, &reply, false, false, None);
+        requests
+            .answer_heads
+            .compose_reply(&mut out, &reply, false, false, None);
         out.extend_from_slice(&reply.body);
         let step = self.say_last(&out, requests);
-        requests.give_out(out);
+        requests.answer_heads.give_out(out);
         step
     }
 }

@@ -124,7 +124,7 @@ impl Carrier {
             wire,
             frames: Speech::Begins(Box::new(handshake)),
             waker,
-            ledger: Ledger::new(&requests.answers.memory),
+            ledger: Ledger::new(&requests.storage.answers.memory),
             brought: Vec::new(),
             idle_since_us: Some(requests.now_us),
             ending: Ending::Open,
@@ -308,7 +308,7 @@ impl Carrier {
         let asked = asked.saturating_add(self.brought.len() as u32);
         let is_last = must_end
             || self.is_served(asked, &requests.common.settings)
-            || (asked > 0 && requests.ends_connections());
+            || (asked > 0 && requests.serving.ends_connections());
         (is_last || self.is_told()) && self.end(requests.now_us)
     }
 
@@ -335,7 +335,7 @@ fn bodies_bytes(settings: &Settings) -> u32 {
 impl Connection {
     /// Begins HTTP/2 on this connection, with the bytes `came`.
     pub(super) fn begin_carrying(&mut self, came: Bytes, requests: &Requests) -> Step {
-        let waker = requests.woken.waker(self.number);
+        let waker = requests.wakes.clients.waker(self.number);
         let carrier = Carrier::new(came, waker, requests);
         self.transport.wake_at(1);
         self.phase = Phase::Carrying(Box::new(carrier));
@@ -417,7 +417,7 @@ impl Connection {
                     Step::Wait
                 };
             }
-            let read = requests.with_scratch(|scratch, _| {
+            let read = requests.buffers.with_scratch(|scratch| {
                 let read = self.transport.read(scratch);
                 (read, Bytes::copy_from_slice(scratch))
             });

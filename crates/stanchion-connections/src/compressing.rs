@@ -249,7 +249,10 @@ impl Sending {
             asked.gave(bytes.len());
         }
         if !bytes.is_empty() {
-            self.frame(Piece::new(&requests.answers.memory, bytes), requests);
+            self.frame(
+                Piece::new(&requests.storage.answers.memory, bytes),
+                requests,
+            );
         }
     }
 }
@@ -265,7 +268,7 @@ impl Connection {
         requests: &Requests,
     ) -> Step {
         let body = plain.0.slice(plain.1.end..);
-        compressing.push(Piece::new(&requests.answers.memory, body));
+        compressing.push(Piece::new(&requests.storage.answers.memory, body));
         compressing.has_end = true;
         compressing.go_on();
         let unsent = Box::new(Unsent {

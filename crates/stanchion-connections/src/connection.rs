@@ -249,7 +249,7 @@ impl Connection {
     /// Whether the connections of its client have had as many bytes in this turn of the loop as they may.
     pub(super) fn client_has_spent(&self, requests: &Requests) -> bool {
         self.only_client()
-            .is_some_and(|client| requests.woken.has_spent(client))
+            .is_some_and(|client| requests.wakes.clients.has_spent(client))
     }
 
     /// Has the connection go on after others have had their turn.
@@ -260,11 +260,12 @@ impl Connection {
                     let (client, is_wasteful) =
                         (self.only_client(), self.turns.is_wasteful(requests.now_us));
                     requests
-                        .woken
+                        .wakes
+                        .clients
                         .stand_behind(self.number, client, is_wasteful);
                 }
             }
-            Audience::Operators => requests.operators_woken.add(self.number),
+            Audience::Operators => requests.wakes.operators.add(self.number),
         }
     }
 
@@ -304,7 +305,9 @@ impl Connection {
         let _charged = self.paying.charged();
         if self.awaits_handshake() {
             // The client would not understand a refusal in clear text.
-            requests.refused_unread(refusal, &self.peer.address);
+            requests
+                .record
+                .refused_unread(refusal, &self.peer.address, requests.now_us);
             self.transport.reset();
             return Fate::Ends;
         }
@@ -348,7 +351,12 @@ impl Connection {
     /// Resets the connection of a client that does not take its answer: else the kernel would keep the unsent bytes for
     /// minutes.
     pub(super) fn cut_off(&mut self, why: CutOff, requests: &mut Requests) {
-        requests.cut_off(why.event(), why.reason(), &self.peer.address);
+        requests.record.cut_off(
+            why.event(),
+            why.reason(),
+            &self.peer.address,
+            requests.now_us,
+        );
         self.transport.reset();
         self.abandon(requests);
     }

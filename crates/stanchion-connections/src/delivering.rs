@@ -30,24 +30,24 @@ impl Connection {
                 self.transport.write(&out)
             };
             let Ok(written) = written.len() else {
-                requests.give_out(out);
+                requests.answer_heads.give_out(out);
                 sending.abandon(requests);
                 return Step::Close;
             };
             self.intake.wrote(written, requests.now_us);
             if written == out.len() {
-                requests.give_out(out);
+                requests.answer_heads.give_out(out);
                 if ends {
                     self.transport.end();
                 }
                 return self.sent(sending, requests);
             }
             sending.push(Bytes::copy_from_slice(&out[written..]), requests);
-            requests.give_out(out);
+            requests.answer_heads.give_out(out);
         } else {
             sending.push(Bytes::copy_from_slice(&out), requests);
             sending.push(rest, requests);
-            requests.give_out(out);
+            requests.answer_heads.give_out(out);
         }
         self.phase = Phase::Sending(Box::new(sending));
         Step::On
@@ -110,7 +110,7 @@ impl Connection {
             Source::Compressed(_) => return Err(self.send_compressed(requests)),
             Source::File(file) => file,
         };
-        match file.next(&requests.disk, self.number, requests.now_us) {
+        match file.next(&requests.storage.disk, self.number, requests.now_us) {
             Stretch::Over => sending.source = Source::Over,
             Stretch::Broken => sending.break_off(),
             Stretch::Waits => return Err(self.wait_for_more(requests)),
@@ -187,7 +187,7 @@ impl Connection {
             if is_whole && let Some(trailers) = asked.ticket.take_trailers() {
                 self.transport.put_trailers(&trailers);
             }
-            requests.heads.keep(asked.ticket);
+            requests.buffers.heads.keep(asked.ticket);
         }
         if keeps && is_whole {
             self.phase = Phase::Idle {

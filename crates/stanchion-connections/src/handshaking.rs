@@ -170,7 +170,11 @@ impl Connection {
         let Some(tls) = self.transport.tls() else {
             return Step::Close;
         };
-        match requests.tls_facts(tls, &self.peer.address) {
+        let Some(service) = &requests.tls else {
+            return Step::Close;
+        };
+        let is_asgi = requests.common.settings.is_asgi();
+        match service.facts(tls, is_asgi, &self.peer.address) {
             Ok(facts) => {
                 self.peer = Rc::new(Peer {
                     tls: facts,
@@ -178,7 +182,7 @@ impl Connection {
                 });
             }
             Err(why) => {
-                requests.handshake_failed(&why, &self.peer.address);
+                requests.record.handshake_failed(&why, &self.peer.address);
                 return self.say_last(&[], requests);
             }
         }
@@ -199,7 +203,7 @@ impl Connection {
 
     /// Ends a handshake that has failed, with an alert to the client.
     fn fail_handshake(&mut self, fault: &Fault, requests: &mut Requests) -> Step {
-        requests.handshake_failed(fault, &self.peer.address);
+        requests.record.handshake_failed(fault, &self.peer.address);
         // The kernel takes the rest of the alert once it has room.
         let _ = self.transport.flush();
         self.transport.heed_no_more();

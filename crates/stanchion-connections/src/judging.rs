@@ -144,9 +144,9 @@ impl Connection {
                 look
             }
         };
-        let is_closing = requests.lifecycle.is_closing();
+        let is_closing = requests.serving.lifecycle.is_closing();
         if self.audience == Audience::Operators {
-            let is_leaving = requests.lifecycle.is_leaving();
+            let is_leaving = requests.serving.lifecycle.is_leaving();
             let newcomer = if is_leaving { NEWCOMER } else { OPERATORS_IDLE };
             return match &self.phase {
                 Phase::New { since_us } => past(*since_us, Some(newcomer), Look::Drop),
@@ -232,7 +232,7 @@ impl Connection {
                 Look::Doubt
             };
         }
-        let is_closing = requests.lifecycle.is_closing();
+        let is_closing = requests.serving.lifecycle.is_closing();
         let (limit, look) = if carrier.begins() {
             let newcomer = is_closing.then_some(NEWCOMER);
             let limit = newcomer.or(settings.header_timeout.as_duration());

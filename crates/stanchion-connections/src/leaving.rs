@@ -115,7 +115,9 @@ impl Connection {
     /// plaintext.
     fn throw_away(&mut self, requests: &mut Requests) -> (Read, usize) {
         let before = self.transport.turn_bytes();
-        let read = requests.with_scratch(|scratch, _| self.transport.read(scratch));
+        let read = requests
+            .buffers
+            .with_scratch(|scratch| self.transport.read(scratch));
         (read, self.transport.turn_bytes() - before)
     }
 

@@ -273,7 +273,7 @@ impl Connections {
             let client = connection.only_client();
             if connection.turns.is_behind {
                 // Another connection will have the number.
-                requests.woken.leave(number, client);
+                requests.wakes.clients.leave(number, client);
             }
             if let Some(client) = client {
                 let waste = connection.turns.waste;
@@ -302,7 +302,7 @@ impl Connections {
         };
         // Once the server closes, connections get less time than before, and the same holds while others have no place: then
         // the loop looks at all connections. An upload is looked at each time anyway.
-        let is_urgent = requests.lifecycle.is_closing() || others_wait || streams_wait;
+        let is_urgent = requests.serving.lifecycle.is_closing() || others_wait || streams_wait;
         let mut due = std::mem::take(&mut self.due);
         self.table
             .due(if is_urgent { u64::MAX } else { now_us }, &mut due);
@@ -325,7 +325,7 @@ impl Connections {
                 seats_wanted = seats_wanted.saturating_sub(1);
             }
             if looked.fate == Fate::Asks {
-                requests.operators_woken.add(number);
+                requests.wakes.operators.add(number);
             }
             let again_us = looked.again_us.min(after(now_us, least));
             self.table.look_at(number, again_us);

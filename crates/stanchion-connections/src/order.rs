@@ -46,7 +46,7 @@ impl Connections {
             && bytes >= TIMED_BYTES
             && let Some(client) = connection.only_client()
         {
-            requests.woken.had(client, bytes);
+            requests.wakes.clients.had(client, bytes);
         }
     }
 
@@ -67,7 +67,7 @@ impl Connections {
     pub fn drive_behind(&mut self, requests: &mut Requests, poller: &Poller) {
         let mut bytes = 0;
         for _ in 0..BEHIND_MAX {
-            let Some(number) = requests.woken.next_behind() else {
+            let Some(number) = requests.wakes.clients.next_behind() else {
                 return;
             };
             self.drive_from_behind(number, requests, poller);
@@ -85,20 +85,21 @@ impl Connections {
 
     /// Has wasteful connections go on for a moment, if they have rested.
     pub fn drive_wasteful(&mut self, requests: &mut Requests, poller: &Poller) {
-        if !requests.woken.may_waste(requests.now_us) {
+        if !requests.wakes.clients.may_waste(requests.now_us) {
             return;
         }
         let since_us = monotonic_us();
         let mut now_us = since_us;
         while now_us.saturating_sub(since_us) < WASTE_US_MAX
-            && let Some(number) = requests.woken.next_wasteful()
+            && let Some(number) = requests.wakes.clients.next_wasteful()
         {
             self.drive_from_behind(number, requests, poller);
             now_us = monotonic_us();
         }
         let spent_us = now_us.saturating_sub(since_us);
         requests
-            .woken
+            .wakes
+            .clients
             .rest_until(requests.now_us + spent_us + WASTE_REST_US);
     }
 

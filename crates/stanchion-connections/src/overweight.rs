@@ -112,7 +112,7 @@ impl Connection {
             Phase::Session(session) => &session.ticket.request.head,
             _ => return None,
         };
-        self.peer.client(head, requests.believed())
+        self.peer.client(head, &requests.policy.believed)
     }
 
     /// When the client is too slow if it does not move.

@@ -75,7 +75,9 @@ impl Connection {
                 Some(self.refuse_unread(Refusal::TooManyConnections, requests))
             }
             Claim::TooMuch => {
-                requests.turn_out(&self.peer.address);
+                requests
+                    .record
+                    .turn_out(&self.peer.address, requests.now_us);
                 self.transport.reset();
                 Some(Step::Close)
             }

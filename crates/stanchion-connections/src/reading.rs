@@ -154,7 +154,7 @@ impl Connection {
             return self.refuse_unread(refusal, requests);
         }
         let rules = match self.audience {
-            Audience::Clients => requests.head_rules,
+            Audience::Clients => requests.policy.rules,
             Audience::Operators => OPERATORS_RULES,
         };
         if let Phase::Head(partial) = &mut self.phase {
@@ -182,7 +182,7 @@ impl Connection {
             };
         }
         let mut form = self.form();
-        let mut head = requests.heads.take();
+        let mut head = requests.buffers.heads.take();
         match form.read(bytes, &rules, &mut head) {
             Ok(Some(len)) => self.begin(head, came.behind(len), requests),
             Ok(None) => {
@@ -211,7 +211,7 @@ impl Connection {
             return self.refuse_unread(refusal, requests);
         }
         self.requests = self.requests.wrapping_add(1);
-        let (account, started_us) = (requests.arrives(), requests.now_us);
+        let (account, started_us) = (requests.record.arrives(), requests.now_us);
         self.refuse(refusal, head, account, started_us, requests)
     }
 
@@ -253,14 +253,14 @@ impl Connection {
         {
             return step;
         }
-        let account = requests.arrives();
+        let account = requests.record.arrives();
         let started_us = requests.now_us;
         let framing = head.framing();
         if framing == Framing::Empty {
             self.ahead = rest.kept();
             return self.arrive(head, Body::Empty, account, started_us, requests);
         }
-        if requests.sends_on(&head, &self.peer) {
+        if requests.policy.sends_on(&head, &self.peer) {
             self.closing = true;
             self.unread = true;
             return self.arrive(head, Body::Empty, account, started_us, requests);
@@ -272,7 +272,7 @@ impl Connection {
         {
             return self.refuse(Refusal::BodyTooLarge, head, account, started_us, requests);
         }
-        if let Some(refusal) = requests.refusal() {
+        if let Some(refusal) = requests.serving.lifecycle.refusal() {
             return self.refuse(refusal, head, account, started_us, requests);
         }
         let has_begun = !rest.bytes().is_empty();
@@ -299,10 +299,10 @@ impl Connection {
         let Phase::Body(body) = &mut self.phase else {
             return Step::On;
         };
-        if let Some(refusal) = requests.refusal() {
+        if let Some(refusal) = requests.serving.lifecycle.refusal() {
             return self.refuse_body(refusal, requests);
         }
-        match requests.advance(&mut body.sink) {
+        match requests.storage.advance(&mut body.sink, requests.now_us) {
             SinkState::Ready => body.pace.go_on(requests.now_us),
             SinkState::Busy => {
                 body.pace.hold(requests.now_us);

@@ -96,7 +96,14 @@ impl Asked {
     pub(super) fn over(&mut self, outcome: Outcome, requests: &mut Requests) {
         // A refusal was counted when the server made it.
         let head = std::mem::take(&mut self.head);
-        requests.over(&self.ticket, self.status, outcome, head, self.bytes);
+        requests.record.over(
+            &self.ticket,
+            self.status,
+            outcome,
+            head,
+            self.bytes,
+            requests.now_us,
+        );
     }
 }
 
@@ -119,7 +126,7 @@ impl Sending {
     pub(super) fn push(&mut self, bytes: Bytes, requests: &Requests) {
         if !bytes.is_empty() {
             self.pending
-                .push_back(Piece::new(&requests.answers.memory, bytes));
+                .push_back(Piece::new(&requests.storage.answers.memory, bytes));
         }
     }
 
@@ -250,7 +257,7 @@ impl Sending {
             requests,
         );
         if left.is_empty() {
-            requests.recycle(left);
+            requests.dispatch.recycle(left);
         } else {
             self.push(Bytes::from(left), requests);
         }
@@ -352,7 +359,7 @@ impl Sending {
             || (asked.wanted == Some(0) && self.compressing.is_none());
         let outcome = asked.account.close(if is_given {
             asked.outcome
-        } else if requests.lifecycle.is_refusing() {
+        } else if requests.serving.lifecycle.is_refusing() {
             Outcome::CutAtShutdown
         } else {
             Outcome::AbandonedAnswering

@@ -96,7 +96,7 @@ impl Session {
             facts,
             written: 0,
             inward: Inward::default(),
-            held: requests.messages.held(),
+            held: requests.storage.messages.held(),
             unfinished: Unfinished::default(),
             is_worker_done: false,
             end: None,
@@ -113,7 +113,7 @@ impl Session {
             // The server asks nothing else of the client any more.
             return self.closed_by_us;
         }
-        if requests.lifecycle.is_leaving() && self.restarts_us.is_none() {
+        if requests.serving.lifecycle.is_leaving() && self.restarts_us.is_none() {
             return requests.now_us;
         }
         let due_us = self.pings.due_us().min(self.unfinished.due_us());
@@ -126,10 +126,10 @@ impl Session {
             return;
         }
         let now_us = requests.now_us;
-        if requests.lifecycle.is_leaving() && self.restarts_us.is_none() {
+        if requests.serving.lifecycle.is_leaving() && self.restarts_us.is_none() {
             self.restarts_us = Some(restarts_us(number, requests));
         }
-        let is_told = requests.lifecycle.is_refusing();
+        let is_told = requests.serving.lifecycle.is_refusing();
         if is_told || self.restarts_us.is_some_and(|at_us| now_us >= at_us) {
             self.close(End::Restart, &restart(), requests);
         }
@@ -235,7 +235,7 @@ impl Session {
         if bytes.get() < head.len() {
             self.pending = Bytes::from([&head[bytes.get()..], &left].concat());
         } else if left.is_empty() {
-            requests.recycle(left);
+            requests.dispatch.recycle(left);
         } else {
             self.pending = Bytes::from(left);
         }
@@ -314,7 +314,7 @@ impl Session {
         let (slots, ticket) = (&mut requests.dispatch.slots, &self.ticket);
         let len = slots.take_messages(ticket, TAKEN_BYTES, &mut bytes);
         self.said(&bytes, out, requests);
-        requests.recycle(bytes);
+        requests.dispatch.recycle(bytes);
         len > 0
     }
 
@@ -443,6 +443,7 @@ impl Session {
         let bytes = held + self.inward.held_bytes() + ahead;
         // A session that is closed already is not closed again.
         if !requests
+            .storage
             .messages
             .hold(&mut self.held, bytes, requests.now_us)
             && self.end.is_none()
@@ -469,7 +470,14 @@ impl Session {
         requests.dispatch.abandon(&self.ticket, requests.now_us);
         requests.common.tally.happened(end.event());
         let outcome = self.account.close(end.outcome());
-        requests.over(&self.ticket, SWITCHING, outcome, self.head, self.bytes);
+        requests.record.over(
+            &self.ticket,
+            SWITCHING,
+            outcome,
+            self.head,
+            self.bytes,
+            requests.now_us,
+        );
     }
 
     /// The connection has ended.

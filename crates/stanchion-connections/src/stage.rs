@@ -29,7 +29,7 @@ pub(super) struct Stage<S = UnixStream> {
 impl<S> Stage<S> {
     /// A server that is open, and has no connection.
     pub(super) fn of(mut requests: Requests, payers: Rc<Payers>, socket: S) -> Self {
-        requests.lifecycle = Lifecycle::Open;
+        requests.serving.lifecycle = Lifecycle::Open;
         Self {
             requests,
             poller: Poller::new().expect("epoll"),
@@ -67,9 +67,9 @@ impl<S> Stage<S> {
     pub(super) fn turn_once(&mut self) -> bool {
         self.poller.wait(Duration::ZERO).expect("epoll");
         let mut woken = Vec::new();
-        self.requests.woken.take(&mut woken);
-        if self.poller.news() == 0 && woken.is_empty() && self.requests.woken.is_empty() {
-            let Some(due_us) = self.requests.woken.wasteful_due_us() else {
+        self.requests.wakes.clients.take(&mut woken);
+        if self.poller.news() == 0 && woken.is_empty() && self.requests.wakes.clients.is_empty() {
+            let Some(due_us) = self.requests.wakes.clients.wasteful_due_us() else {
                 return false;
             };
             self.requests.now_us = self.requests.now_us.max(due_us);
@@ -89,7 +89,7 @@ impl<S> Stage<S> {
         let (requests, poller) = (&mut self.requests, &self.poller);
         self.clients.drive_behind(requests, poller);
         self.clients.drive_wasteful(requests, poller);
-        self.requests.woken.end_turn();
+        self.requests.wakes.clients.end_turn();
         self.clients.end_turn();
         true
     }

@@ -63,7 +63,7 @@ impl Connections {
         }
         let (parts, body) = request.into_parts();
         let is_all = body.is_end_stream();
-        let mut stream = Stream::new(body, respond, requests.woken.waker(number), ledger);
+        let mut stream = Stream::new(body, respond, requests.wakes.clients.waker(number), ledger);
         if stream.is_reset() {
             return;
         }
@@ -125,9 +125,9 @@ impl Connection {
         let fields: Vec<_> = fields
             .map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
             .collect();
-        let mut head = requests.heads.take();
+        let mut head = requests.buffers.heads.take();
         let list_bytes_max = requests.common.settings.http2_max_header_list_size as usize;
-        let rules = &requests.head_rules;
+        let rules = &requests.policy.rules;
         let step = match stream_head.read(&fields, list_bytes_max, rules, &mut head) {
             Ok(()) => self.begin_stream(head, requests),
             Err(fault) => self.refuse_unread(fault.into(), requests),

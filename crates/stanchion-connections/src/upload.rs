@@ -65,7 +65,7 @@ impl Early {
         if *self == Self::Yes && sink.len() > 0 {
             let at_us = requests.now_us + EARLY_US;
             *self = Self::AtUs(at_us);
-            requests.later.add(connection, at_us);
+            requests.wakes.later.add(connection, at_us);
         }
     }
 

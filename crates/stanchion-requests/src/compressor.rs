@@ -21,13 +21,13 @@ use stanchion_http::{
 use stanchion_sys::charge::Foreign;
 use stanchion_sys::eventfd::EventFd;
 
-use super::Requests;
 use stanchion_dispatch::storage::clients::Client;
 use stanchion_dispatch::storage::disk::{Crew, Disk, FileSystem, Job};
 use stanchion_dispatch::storage::woken::Woken;
 use stanchion_dispatch::ticket::{Start, Ticket};
-use stanchion_generation::tally::Event;
-use stanchion_settings::Settings;
+use stanchion_generation::common::Common;
+use stanchion_generation::tally::{Event, Tally};
+use stanchion_settings::Believed;
 
 /// At most so many threads compress, and never more than there are cores, which they share with the app.
 const THREADS_MAX: usize = 8;
@@ -43,6 +43,9 @@ pub const PIECE_BYTES: usize = 128 << 10;
 /// Compresses bodies.
 pub struct Compressor {
     rules: CompressRules,
+    /// The proxies whose word for the client counts.
+    believed: Believed,
+    tally: &'static Tally,
     threads: Disk,
     /// Each encoder has a clone of this,
     places: Arc<()>,
@@ -85,7 +88,8 @@ pub struct Plan {
 
 impl Compressor {
     /// Makes the compressor that the settings ask for; `None` if nothing is to be compressed.
-    pub(super) fn new(settings: &Settings) -> io::Result<Option<Rc<Self>>> {
+    pub(super) fn new(common: &'static Common) -> io::Result<Option<Rc<Self>>> {
+        let settings = &common.settings;
         let Some(rules) = settings.compress_rules() else {
             return Ok(None);
         };
@@ -97,6 +101,8 @@ impl Compressor {
         };
         Ok(Some(Rc::new(Self {
             rules,
+            believed: settings.believed(),
+            tally: &common.tally,
             threads: Disk::with_crew(crew, BODIES_MAX)?,
             places: Arc::default(),
             shares: RefCell::default(),
@@ -203,18 +209,16 @@ impl BodyEncoder {
     }
 }
 
-impl Requests {
+impl Compressor {
     /// Decides how an answer of the app goes to the client. Its body has `whole` bytes if all of it is at hand.
     pub fn plan(
-        &self,
+        self: &Rc<Self>,
         ticket: &Ticket,
         wire: &[u8],
         facts: AnswerFacts,
-        (body, whole): (&Start, usize),
+        body: &Start,
+        whole: usize,
     ) -> Plan {
-        let Some(compressor) = &self.compressor else {
-            return Plan::default();
-        };
         let known = match body {
             Start::Whole if facts.length != BodyLength::Nothing => Some(whole as u64),
             Start::Whole => None,
@@ -226,7 +230,7 @@ impl Requests {
         let mut plan = Plan::default();
         // Without its length, and without chunks, a body that is cut off would look whole (RFC 9112 section 6.3).
         let shows_end = request.minor_version() > 0 || matches!(body, Start::Whole);
-        let coding = match compressor.rules.judge(request, facts.status, wire, known) {
+        let coding = match self.rules.judge(request, facts.status, wire, known) {
             Compression::Never => return plan,
             Compression::With(_) if !shows_end => None,
             Compression::NotForThisClient => None,
@@ -237,17 +241,17 @@ impl Requests {
             let has_body = facts.length != BodyLength::Nothing;
             let peer = &ticket.request.peer;
             let client = peer.client(request, &self.believed);
-            let begin = || Some((Rc::clone(compressor), compressor.begin(coding, client)?));
+            let begin = || Some((Rc::clone(self), self.begin(coding, client)?));
             plan.encoder = has_body.then(begin).flatten();
             if plan.encoder.is_some() || !has_body {
                 if has_body {
-                    self.common.tally.happened(Event::Compressed);
+                    self.tally.happened(Event::Compressed);
                 }
                 put_compressed(&mut head, wire, coding);
                 plan.wire = Some(head);
                 return plan;
             }
-            self.common.tally.happened(Event::Uncompressed);
+            self.tally.happened(Event::Uncompressed);
         }
         put_varied(&mut head, wire);
         plan.wire = Some(head);

@@ -6,10 +6,12 @@ use stanchion_http::{AnswerFacts, put_field, put_status};
 use stanchion_sys::charge;
 use stanchion_sys::clock::wall_s;
 
-use super::Requests;
 use stanchion_dispatch::reply::Reply;
 use stanchion_dispatch::ticket::Ticket;
+use stanchion_settings::Settings;
 
+/// The acceptor keeps a buffer for the next answers up to this size, and gives a larger one back.
+const SPARE_BYTES_MAX: usize = 32 << 10;
 /// Where in a status line the minor version stands.
 const MINOR_VERSION_AT: usize = b"HTTP/1.".len();
 
@@ -60,39 +62,37 @@ impl Date {
     }
 }
 
-impl Requests {
-    /// A copy of the head of an answer, if an observer wants heads; else nothing.
-    pub fn observed(&self, head: &[u8]) -> Vec<u8> {
-        if self.observers.wants_answer_head() {
-            head.to_vec()
-        } else {
-            Vec::new()
+/// Puts the heads of answers together.
+pub struct AnswerHeads {
+    date: Date,
+    /// Clients may know where the time went (`server_timing`).
+    tells_timing: bool,
+    out: Vec<u8>,
+}
+
+impl AnswerHeads {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self {
+            date: Date::default(),
+            tells_timing: settings.server_timing,
+            out: Vec::new(),
         }
     }
 
-    /// The head of the app's answer to a request, behind hints that did not go out before it, and a copy of the head
-    /// for the observers.
-    pub fn compose_answer(
-        &mut self,
-        ticket: &Ticket,
-        wire: &[u8],
-        facts: AnswerFacts,
-        ending: Ending,
-        keeps: bool,
-    ) -> (Vec<u8>, Vec<u8>) {
-        let mut out = self.take_out();
-        ticket.hints(|hints| hints.put(&mut out));
-        let hinted = out.len();
-        let extras = Extras {
-            facts: Some(facts),
-            ending,
-            keeps,
-            is_old: ticket.request.head.minor_version() == 0,
-            timing: self.timing_of(ticket),
-        };
-        self.compose(&mut out, wire, &extras);
-        let told = self.observed(&out[hinted..]);
-        (out, told)
+    /// The buffer in which answers are put together.
+    pub fn take_out(&mut self) -> Vec<u8> {
+        let mut out = std::mem::take(&mut self.out);
+        out.clear();
+        charge::take_over(&mut out);
+        out
+    }
+
+    /// Keeps a buffer from [`Self::take_out`] for the next answer, unless it is large.
+    pub fn give_out(&mut self, mut out: Vec<u8>) {
+        if out.capacity() <= SPARE_BYTES_MAX {
+            charge::give_back(&mut out);
+            self.out = out;
+        }
     }
 
     /// Puts a head together: the fields of the answer, and those that the server adds.
@@ -160,13 +160,13 @@ impl Requests {
 
     /// The value of `Server-Timing`, which says where the time went, in milliseconds (W3C Server Timing section 2), if
     /// clients may know (`server_timing`).
-    pub fn timing_of(&self, ticket: &Ticket) -> Option<String> {
-        if !self.common.settings.server_timing {
+    pub fn timing_of(&self, ticket: &Ticket, now_us: u64) -> Option<String> {
+        if !self.tells_timing {
             return None;
         }
         let spans = [
-            ("wait", Some(ticket.wait_us(self.now_us))),
-            ("run", ticket.service_us(self.now_us)),
+            ("wait", Some(ticket.wait_us(now_us))),
+            ("run", ticket.service_us(now_us)),
             ("proxy", ticket.request.proxy_us),
         ];
         let known = spans
@@ -185,12 +185,16 @@ mod tests {
     use stanchion_http::check;
 
     use super::*;
-    use crate::rig::{requests, undated};
+    use crate::rig::undated;
+
+    fn heads() -> AnswerHeads {
+        AnswerHeads::new(&Settings::from_json("{}").expect("settings"))
+    }
 
     fn composed(head: &str, ending: Ending, keeps: bool, is_old: bool) -> String {
         let facts = check(head.as_bytes(), false).expect("an answer's head");
         let mut out = Vec::new();
-        requests("{}").compose(
+        heads().compose(
             &mut out,
             head.as_bytes(),
             &Extras {
@@ -253,7 +257,7 @@ mod tests {
         assert_eq!(said, expected);
         let mut out = Vec::new();
         let reply = Reply::text(503, "no\n").with("Retry-After", "7");
-        requests("{}").compose_reply(&mut out, &reply, false, false, None);
+        heads().compose_reply(&mut out, &reply, false, false, None);
         let expected = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
             Retry-After: 7\r\nServer: stanchion\r\nContent-Length: 3\r\nConnection: close\r\n\r\n";
         assert_eq!(undated(&out), expected);

@@ -1,4 +1,6 @@
-//! How far an acceptor is in its life.
+//! How far an acceptor is in its life, and how it treats connections.
+
+use stanchion_dispatch::refusal::Refusal;
 
 /// How the acceptor treats connected clients, and those that connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,7 +34,33 @@ impl Lifecycle {
 
     /// Whether requests that no worker has are refused.
     pub fn is_refusing(self) -> bool {
-        matches!(self, Self::Refusing | Self::TurningAway)
+        self.refusal().is_some()
+    }
+
+    /// The refusal of all requests that no worker has, if the server serves them no more.
+    pub fn refusal(self) -> Option<Refusal> {
+        match self {
+            Self::Refusing => Some(Refusal::ShuttingDown),
+            Self::TurningAway => Some(Refusal::AppNotStarted),
+            _ => None,
+        }
+    }
+}
+
+/// How the acceptor treats connections now.
+#[derive(Clone, Copy, Debug)]
+pub struct Serving {
+    /// How far the acceptor is in its life.
+    pub lifecycle: Lifecycle,
+    /// A new client waits for a place: answers then say that the connection closes, so that clients who never idle for long share the places with
+    /// clients that have none.
+    pub is_pressed: bool,
+}
+
+impl Serving {
+    /// Whether connections end with their present requests.
+    pub fn ends_connections(self) -> bool {
+        self.lifecycle.is_leaving() || self.is_pressed
     }
 }
 

@@ -2,9 +2,7 @@
 
 use stanchion_http::Head;
 
-use super::Requests;
 use crate::lifecycle::Lifecycle;
-use stanchion_dispatch::refusal::Refusal;
 use stanchion_dispatch::reply::Reply;
 use stanchion_settings::Settings;
 
@@ -19,17 +17,6 @@ pub(crate) struct Load {
     pub oldest_wait_us: u64,
     /// A worker is at its seats.
     pub has_workers: bool,
-}
-
-impl Requests {
-    /// The refusal of all requests that no worker has, if the server serves them no more.
-    pub fn refusal(&self) -> Option<Refusal> {
-        match self.lifecycle {
-            Lifecycle::Refusing => Some(Refusal::ShuttingDown),
-            Lifecycle::TurningAway => Some(Refusal::AppNotStarted),
-            _ => None,
-        }
-    }
 }
 
 impl Verdict {

@@ -7,47 +7,18 @@ use stanchion_http::Head;
 use stanchion_http::gateway::split_target;
 use stanchion_http::put_uri;
 
-use super::Requests;
 use super::host::host_of;
 use stanchion_dispatch::refusal::Refusal;
 use stanchion_dispatch::reply::Reply;
-use stanchion_dispatch::request::{Peer, Request};
-use stanchion_dispatch::ticket::Answer;
-use stanchion_generation::tally::Outcome;
 
 /// The port of https, which a URI need not name.
 const USUAL_PORT: u16 = 443;
 
-impl Requests {
-    /// Whether the server redirects a request of which only the head has come. The body is for the server at https, so
-    /// it is neither asked for here nor read.
-    pub fn sends_on(&self, head: &Head, peer: &Peer) -> bool {
-        if self.https_port.is_none() {
-            return false;
-        }
-        let said = self.said_scheme(head, peer).unwrap_or_default();
-        self.port_instead(said.unwrap_or(peer.scheme), peer)
-            .is_some()
-    }
-
-    /// The answer to a request that the server redirects; `None` if it does not.
-    pub(super) fn redirected(&self, request: &Request) -> Option<Answer> {
-        let port = self.port_instead(request.scheme, &request.peer)?;
-        Some(match redirect(&request.head, port) {
-            Ok(reply) => Answer::Ours(reply, Outcome::Redirected),
-            Err(refusal) => Answer::Refused(refusal),
-        })
-    }
-
-    /// The port of https to which a client that came by this scheme is redirected, if it is. A client whose proxy has
-    /// spoken TLS came by https; and ports of single workers are for clients nearby.
-    fn port_instead(&self, scheme: &str, peer: &Peer) -> Option<u16> {
-        let is_meant = scheme == "http" && peer.only_worker.is_none();
-        self.https_port.filter(|_| is_meant)
-    }
-}
-
-fn redirect(head: &Head, port: u16) -> Result<Reply, Refusal> {
+/// The redirect of a request with this head to https at `port`.
+///
+/// # Errors
+/// The request names no host to which a client can go on.
+pub(crate) fn redirect(head: &Head, port: u16) -> Result<Reply, Refusal> {
     let host = host_of(head).ok().flatten().filter(|host| is_host(host));
     let host = host.ok_or(Refusal::BadRequest(
         "the request names no host for a redirect to https",

@@ -91,18 +91,6 @@ pub fn requests_of(common: &'static Common) -> Requests {
     Requests::new(common, &Rc::new(ours), S).expect("what requests need")
 }
 
-impl Requests {
-    /// Memory that is counted as in use for requests: of bodies, of answers and of messages.
-    pub fn counted_bytes(&self) -> [usize; 3] {
-        let messages = &self.messages;
-        [
-            self.body_memory.bytes(),
-            self.answers.memory.bytes(),
-            messages.bytes(),
-        ]
-    }
-}
-
 /// The app's answer: a head in wire form, and the body as far as it is there.
 pub fn answer(head: &str, body: &[u8], is_head: bool, start: Start) -> Answer {
     let facts = check(head.as_bytes(), is_head).expect("an answer's head");

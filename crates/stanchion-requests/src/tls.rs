@@ -4,7 +4,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
-use std::fmt::Display;
 use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -13,13 +12,12 @@ use std::thread::available_parallelism;
 use stanchion_sys::charge;
 use stanchion_sys::eventfd::EventFd;
 use stanchion_tls::{Config, Tls};
-use tracing::{debug, warn};
+use tracing::warn;
 
-use super::Requests;
+use super::tls_facts::{FactsFault, tls_facts};
 use stanchion_dispatch::storage::clients::{Client, Share, Shares};
 use stanchion_dispatch::storage::disk::{Crew, Disk, FileSystem, Job};
 use stanchion_dispatch::storage::woken::Woken;
-use stanchion_generation::tally::Event;
 use stanchion_record::TLS_BYTES_MAX;
 
 /// Threads that compute handshakes: one for each core, within these bounds. They share the cores with the app.
@@ -38,7 +36,8 @@ pub struct TlsService {
     config: Config,
     threads: Disk,
     turns: Rc<Turns>,
-    /// The log has named a client whose certificates are too large.
+    /// The log has named a client whose certificates are too large. It does that once: a client that has one such certificate
+    /// may have any number of them.
     has_told: Cell<bool>,
 }
 
@@ -153,6 +152,24 @@ impl TlsService {
     ) -> Job<T> {
         self.threads.start(FileSystem::Own, connection, work)
     }
+
+    /// The facts about a connection's TLS for the app, by the names of its interface.
+    ///
+    /// # Errors
+    /// The client is at fault: the reason why the server does not serve it with the certificate that it has shown.
+    pub fn facts(&self, tls: &Tls, is_asgi: bool, address: &str) -> Result<Rc<[u8]>, FactsFault> {
+        let facts = tls_facts(tls, is_asgi);
+        if let Err(FactsFault::TooLarge) = facts
+            && !self.has_told.replace(true)
+        {
+            warn!(
+                "{address:?} is not served over TLS: its certificates, with the values read from them, have more than the {TLS_BYTES_MAX} \
+                 bytes that an app gets. Let the client send shorter certificates, and only those that are needed. The log says this once; \
+                 handshakes_failed counts other clients"
+            );
+        }
+        facts
+    }
 }
 
 impl Drop for Turn {
@@ -173,30 +190,6 @@ impl Drop for Turn {
             _ => waiting.len().min(WOKEN_AT_ONCE),
         };
         waiting.drain(count).for_each(|number| woken.add(number));
-    }
-}
-
-impl Requests {
-    /// Logs and counts a client that did not do its part of a handshake.
-    pub fn handshake_failed(&self, why: &dyn Display, address: &str) {
-        self.common.tally.happened(Event::HandshakeFailed);
-        debug!("a client's fault: no TLS with {address:?}: {why}");
-    }
-
-    /// Logs a client that is not served though its certificates are good, because they are too large. The log has this
-    /// once: a client that has one such certificate may have any number of them.
-    pub(super) fn certificates_are_too_large(&self, address: &str) {
-        let is_news = self
-            .tls
-            .as_ref()
-            .is_some_and(|tls| !tls.has_told.replace(true));
-        if is_news {
-            warn!(
-                "{address:?} is not served over TLS: its certificates, with the values read from them, have more than the {TLS_BYTES_MAX} \
-                 bytes that an app gets. Let the client send shorter certificates, and only those that are needed. The log says this once; \
-                 handshakes_failed counts other clients"
-            );
-        }
     }
 }
 

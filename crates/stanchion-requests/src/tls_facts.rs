@@ -1,38 +1,48 @@
 //! The facts about a connection's TLS that the app gets. The handshake shows all of them. Header fields of proxies say
 //! other things, and come by other names.
 
+use std::fmt;
 use std::rc::Rc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use stanchion_tls::{Certificate, Tls, pem};
 
-use super::Requests;
 use stanchion_record::TlsValues;
 
 /// A certificate cannot be for a later time (RFC 5280 section 4.1.2.5), by the clock on the wall.
 const LAST_S: u64 = 253_402_300_799;
 
-impl Requests {
-    /// The facts for the app, by the names of its interface.
-    ///
-    /// # Errors
-    /// The client is at fault: the reason why the server does not serve it with the certificate that it has shown.
-    pub fn tls_facts(&self, tls: &Tls, address: &str) -> Result<Rc<[u8]>, &'static str> {
-        let shown = match tls.client_chain().next() {
-            Some(own) => Some(Certificate::read(own).ok_or("its certificate makes no sense")?),
-            None => None,
-        };
-        let values = if self.common.settings.is_asgi() {
-            of_scope(tls, shown.as_ref())
-        } else {
-            of_environ(tls, shown.as_ref())
-        };
-        let Some(bytes) = values.finish() else {
-            self.certificates_are_too_large(address);
-            return Err("its certificates are larger than those of clients may be");
-        };
-        Ok(bytes.into())
+/// Why the server does not serve a client with the certificates that it has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FactsFault {
+    /// Its certificate cannot be read.
+    Senseless,
+    /// Its certificates have more bytes than an app gets.
+    TooLarge,
+}
+
+impl fmt::Display for FactsFault {
+    fn fmt(&self, into: &mut fmt::Formatter<'_>) -> fmt::Result {
+        into.write_str(match self {
+            Self::Senseless => "its certificate makes no sense",
+            Self::TooLarge => "its certificates are larger than those of clients may be",
+        })
     }
+}
+
+/// The facts for the app, by the names of its interface.
+pub(crate) fn tls_facts(tls: &Tls, is_asgi: bool) -> Result<Rc<[u8]>, FactsFault> {
+    let shown = match tls.client_chain().next() {
+        Some(own) => Some(Certificate::read(own).ok_or(FactsFault::Senseless)?),
+        None => None,
+    };
+    let values = if is_asgi {
+        of_scope(tls, shown.as_ref())
+    } else {
+        of_environ(tls, shown.as_ref())
+    };
+    let bytes = values.finish().ok_or(FactsFault::TooLarge)?;
+    Ok(bytes.into())
 }
 
 /// The variables of Apache's `mod_ssl`, which PEP 3333 recommends.

@@ -201,7 +201,7 @@ impl Doors {
     /// Accepts the connections that wait, as far as there is room. True if there is more to do at once.
     pub(crate) fn accept(&mut self, inside: &mut Inside<'_>) -> bool {
         let now_us = inside.requests.now_us;
-        if inside.requests.take_disk_trouble() {
+        if inside.requests.storage.take_trouble() {
             self.pause(inside);
         }
         self.make_room(inside);
@@ -210,7 +210,7 @@ impl Doors {
         let mut more = !self.take_from_accept_thread();
         let mut doors = std::mem::take(&mut self.doors);
         for door in &mut doors {
-            door.advance(inside.requests.lifecycle, now_us);
+            door.advance(inside.requests.serving.lifecycle, now_us);
             more |= self.accept_at(door, inside);
         }
         doors.retain(|door| {
@@ -222,7 +222,7 @@ impl Doors {
             !is_gone
         });
         self.doors = doors;
-        inside.requests.is_pressed = self.somebody_waits(inside.clients);
+        inside.requests.serving.is_pressed = self.somebody_waits(inside.clients);
         more
     }
 
@@ -346,7 +346,10 @@ impl Doors {
                 Claim::ToBeTold(share) => (Some(share), true),
                 Claim::TooMuch => {
                     inside.requests.common.tally.happened(Event::Accepted);
-                    inside.requests.turn_out(&peer.address);
+                    inside
+                        .requests
+                        .record
+                        .turn_out(&peer.address, inside.requests.now_us);
                     accepted.reset();
                     inside.requests.common.tally.happened(Event::Closed);
                     return;

@@ -90,13 +90,13 @@ impl Conversation {
             Happening::App(which, act) => self.app.act(which, act, requests),
             Happening::Passes(us) => self.pass(us),
             Happening::Retires => {
-                requests.lifecycle = match requests.lifecycle {
+                requests.serving.lifecycle = match requests.serving.lifecycle {
                     Lifecycle::Open => Lifecycle::Retiring,
                     Lifecycle::Retiring => Lifecycle::Draining,
                     _ => Lifecycle::Refusing,
                 };
             }
-            Happening::Presses(is_pressed) => requests.is_pressed = is_pressed,
+            Happening::Presses(is_pressed) => requests.serving.is_pressed = is_pressed,
             Happening::Sheds => {
                 let stage = &mut self.stage;
                 stage.clients.shed(&mut stage.requests, &stage.poller);
@@ -129,7 +129,7 @@ impl Conversation {
         let now_us = stage.requests.now_us;
         stage.requests.dispatch.mend(now_us);
         stage.requests.dispatch.expire(now_us);
-        let others_wait = stage.requests.is_pressed;
+        let others_wait = stage.requests.serving.is_pressed;
         let (requests, poller) = (&mut stage.requests, &stage.poller);
         stage.clients.look(others_wait, requests, poller);
         stage.clients.end_turn();
@@ -157,7 +157,7 @@ impl Conversation {
         let requests = &mut stage.requests;
         let now_us = requests.now_us;
         requests.hear_threads();
-        requests.later.wake(now_us, &requests.woken);
+        requests.wakes.wake_due(now_us);
         requests.dispatch.sweep(now_us);
         let has_moved = stage.turn_once();
         let requests = &mut stage.requests;
@@ -219,7 +219,7 @@ impl Conversation {
             self.answers
         );
         assert_eq!(
-            requests.counted_bytes(),
+            requests.storage.counted_bytes(),
             [0; 3],
             "bytes of bodies, answers, messages"
         );

@@ -65,7 +65,7 @@ pub(super) fn requests(opening: Opening) -> (Requests, Disk, Rc<Payers>) {
     let payers = Payers::open(CONNECTIONS_MAX, STREAMS_MAX);
     let mut requests = requests_of(common(opening));
     let disk = Disk::without_threads(JOBS_MAX).expect("an eventfd");
-    requests.disk = disk.clone();
+    requests.storage.disk = disk.clone();
     requests.tls = tls(opening.way, &disk, &requests);
     (requests, disk, payers)
 }
@@ -74,7 +74,7 @@ pub(super) fn requests(opening: Opening) -> (Requests, Disk, Rc<Payers>) {
 fn tls(way: Way, disk: &Disk, requests: &Requests) -> Option<TlsService> {
     let config = SERVER.with(Clone::clone);
     way.is_tls
-        .then(|| TlsService::computed_by(disk.clone(), config, &requests.woken))
+        .then(|| TlsService::computed_by(disk.clone(), config, &requests.wakes.clients))
 }
 
 /// Tests have no client that speaks TLS.

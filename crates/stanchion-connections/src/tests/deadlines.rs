@@ -129,7 +129,7 @@ fn who_takes_nothing_of_its_answer_is_cut_off() {
             stage.answer(OK, &body);
         } else {
             let ticket = stage.ticket();
-            let limits = Rc::clone(&stage.requests.answers);
+            let limits = Rc::clone(&stage.requests.storage.answers);
             let first = body.clone().into();
             ticket
                 .start_streaming(&limits, BodyLength::Unknown, first)
@@ -181,7 +181,7 @@ fn who_is_seen_out_may_pause_and_take_so_long_in_all() {
 #[test]
 fn while_the_server_leaves_newcomers_have_a_second_and_idlers_none() {
     let mut stage = Stage::new(SETTINGS);
-    stage.requests.lifecycle = stanchion_requests::lifecycle::Lifecycle::Draining;
+    stage.requests.serving.lifecycle = stanchion_requests::lifecycle::Lifecycle::Draining;
     stage.later(S - 1);
     assert_eq!(stage.doing(), Some(Doing::New));
     stage.later(1);
@@ -190,7 +190,7 @@ fn while_the_server_leaves_newcomers_have_a_second_and_idlers_none() {
     let mut stage = Stage::new(SETTINGS);
     stage.say(GET);
     stage.answer(OK, "x");
-    stage.requests.lifecycle = stanchion_requests::lifecycle::Lifecycle::Draining;
+    stage.requests.serving.lifecycle = stanchion_requests::lifecycle::Lifecycle::Draining;
     stage.later(0);
     assert_eq!(stage.doing(), None);
     stage.close_books();
@@ -229,7 +229,11 @@ fn a_file_system_that_does_not_answer_is_not_waited_for_without_end() {
             drop(released.lock().map(|released| released.recv()));
             Ok(())
         };
-        stage.requests.disk.start(FileSystem::Foreign, 99, wait)
+        stage
+            .requests
+            .storage
+            .disk
+            .start(FileSystem::Foreign, 99, wait)
     };
     let _hanging: Vec<_> = (0..FOREIGN_THREADS_MAX).map(|_| hang()).collect();
     stage.say("GET /s/ostype HTTP/1.1\r\nHost: a\r\n\r\n");

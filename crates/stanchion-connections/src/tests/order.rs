@@ -222,7 +222,7 @@ fn wasteful_connections_go_on_after_others_and_rest_in_between() {
     let mut answers = Vec::new();
     for is_rested in [true, false, false, true] {
         if is_rested {
-            let due_us = stage.requests.woken.wasteful_due_us();
+            let due_us = stage.requests.wakes.clients.wasteful_due_us();
             stage.requests.now_us = due_us.unwrap_or(0).max(stage.requests.now_us);
         }
         stage.socket.write_all(probe).unwrap();
@@ -242,7 +242,7 @@ fn a_wasteful_connection_gets_its_answer_once_it_has_rested() {
     stage.say(GET);
     stage.make_wasteful(0);
     let due_us = stage.requests.now_us + 1;
-    stage.requests.woken.rest_until(due_us);
+    stage.requests.wakes.clients.rest_until(due_us);
     let ticket = stage.ticket();
     ticket.answer(answer(OK, b"", false, Start::Whole));
     drop(ticket);
@@ -340,7 +340,7 @@ fn a_body_in_pieces_is_framed_as_its_client_understands_it() {
         let mut stage = Stage::new("{}");
         stage.say(&format!("GET / HTTP/{version}\r\nHost: a\r\n\r\n"));
         let ticket = stage.ticket();
-        let limits = Rc::clone(&stage.requests.answers);
+        let limits = Rc::clone(&stage.requests.storage.answers);
         ticket
             .start_streaming(&limits, BodyLength::Unknown, "one".into())
             .unwrap();
@@ -370,7 +370,7 @@ fn an_answer_that_breaks_off_ends_without_an_end() {
     let mut stage = Stage::new("{}");
     stage.say(GET);
     let ticket = stage.ticket();
-    let limits = Rc::clone(&stage.requests.answers);
+    let limits = Rc::clone(&stage.requests.storage.answers);
     ticket
         .start_streaming(&limits, BodyLength::Unknown, "one".into())
         .unwrap();
@@ -502,10 +502,10 @@ fn how_the_server_leaves_is_how_connections_end() {
     ] {
         let mut stage = Stage::new("{}");
         stage.say(sent);
-        stage.requests.lifecycle = lifecycle;
+        stage.requests.serving.lifecycle = lifecycle;
         if lifecycle.is_refusing() {
             let now_us = stage.requests.now_us;
-            let why = stage.requests.refusal().expect("one");
+            let why = stage.requests.serving.lifecycle.refusal().expect("one");
             stage.requests.dispatch.refuse_all(why, true, now_us);
         }
         if lifecycle.is_closing() {

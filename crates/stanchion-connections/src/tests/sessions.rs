@@ -90,7 +90,7 @@ fn once_it_is_closed_nothing_is_due_but_its_end() {
     send(&mut stage, CONTINUED);
     stage.turn();
     stage.later(4 * S);
-    stage.requests.lifecycle = Lifecycle::Draining;
+    stage.requests.serving.lifecycle = Lifecycle::Draining;
     assert_eq!(due_in_us(&mut stage), 6 * S);
     stage.later(6 * S - 1);
     assert_eq!(frames(&mut stage), (vec![], false));

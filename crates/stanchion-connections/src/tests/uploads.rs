@@ -63,7 +63,7 @@ fn received(taken: &mut Taken<'_>) -> Vec<u8> {
 fn moment(stage: &mut Stage, by_us: u64) {
     stage.requests.now_us += by_us;
     let requests = &mut stage.requests;
-    requests.later.wake(requests.now_us, &requests.woken);
+    requests.wakes.wake_due(requests.now_us);
     stage.turn();
 }
 
@@ -79,7 +79,10 @@ fn a_request_joins_the_line_with_64_kib_or_with_what_there_is_after_a_while() {
 
     let mut stage = self::stage(ASGI, &head("Content-Length: 9"));
     moment(&mut stage, S);
-    assert!(stage.requests.later.due_us().is_none(), "nothing has come");
+    assert!(
+        stage.requests.wakes.later.due_us().is_none(),
+        "nothing has come"
+    );
     stage.say("abc");
     moment(&mut stage, 49_999);
     assert!(matches!(stage.connection().phase, Phase::Body(_)));

@@ -2,13 +2,10 @@
 //! 8555 section 8.3).
 
 use std::ffi::CString;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use super::{Mount, NoFile, StaticFiles, Wanted};
-use crate::Requests;
 use stanchion_dispatch::request::Request;
-use stanchion_dispatch::ticket::Ticket;
 
 /// The folder of challenges, below the webroot as in the paths of requests (RFC 8555 section 8.3).
 const FOLDER: &str = ".well-known/acme-challenge/";
@@ -19,30 +16,18 @@ pub(super) const FILE_BYTES_MAX: u64 = 4 << 10;
 /// RFC 8555 section 8.3 recommends it.
 const CONTENT_TYPE: &str = "application/octet-stream";
 
-impl Requests {
+impl StaticFiles {
     /// Whether a request is for a challenge, whether or not there is its file. Then the server neither redirects it to
     /// https nor gives it to the app. An authority begins in clear text (RFC 8555 section 8.3), and ports of single
     /// workers are for clients nearby.
     pub(crate) fn is_challenge(&self, request: &Request) -> bool {
-        let is_public = request.peer.scheme == "http" && request.peer.only_worker.is_none();
-        let is_read = matches!(request.head.method(), "GET" | "HEAD");
-        let has_challenges = self.static_files.challenges.is_some();
-        has_challenges && is_public && is_read && token(request.head.path()).is_some()
+        let is_public = || request.peer.scheme == "http" && request.peer.only_worker.is_none();
+        let is_read = || matches!(request.head.method(), "GET" | "HEAD");
+        let has_challenges = self.challenges.is_some();
+        has_challenges && is_public() && is_read() && token(request.head.path()).is_some()
     }
 
-    /// Answers a request for a challenge, or looks for its file.
-    pub(crate) fn seek_challenge(
-        &mut self,
-        ticket: &Rc<Ticket>,
-        connection: u32,
-    ) -> Option<super::Looking> {
-        let wanted = self.static_files.challenge(ticket.request.head.path());
-        self.seek(ticket, wanted, connection)
-    }
-}
-
-impl StaticFiles {
-    fn challenge(&self, path: &[u8]) -> Result<Wanted, NoFile> {
+    pub(super) fn challenge(&self, path: &[u8]) -> Result<Wanted, NoFile> {
         let challenges: &Mount = self.challenges.as_ref().ok_or(NoFile)?;
         let name = token(path).filter(|token| is_token(token)).ok_or(NoFile)?;
         Ok(Wanted {

@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::io::Errno;
 use stanchion_http::Coding;
 
-use super::{Attributes, Look, Opened, Wanted};
+use super::{Attributes, Looking, Opened, Wanted};
 use stanchion_dispatch::storage::disk::{Disk, FileSystem, file_system_of};
 
 /// How often a look starts again while other processes rename what is around the file.
@@ -42,8 +42,15 @@ pub(super) fn probe(directory: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 impl Wanted {
-    /// Looks for the file, without waiting for the disk.
-    pub(super) fn look(self, disk: &Disk, connection: u32) -> Look {
+    /// Looks for the file, without waiting for the disk. Gives the outcome.
+    ///
+    /// # Errors
+    /// A helper thread looks.
+    pub(super) fn look(
+        self,
+        disk: &Disk,
+        connection: u32,
+    ) -> Result<io::Result<Option<Opened>>, Looking> {
         let found = match self.file_system {
             FileSystem::Own => self.find(Patience::None),
             FileSystem::Foreign => Err(Errno::XDEV),
@@ -53,13 +60,13 @@ impl Wanted {
             Err(Errno::AGAIN | Errno::INVAL) => FileSystem::Own,
             // The file is on a file system that is mounted below the directory, or a link leads out.
             Err(Errno::XDEV) => FileSystem::Foreign,
-            found => return Look::Done(self.opened(found)),
+            found => return Ok(self.opened(found)),
         };
         let find = move || {
             let found = self.find_patiently();
             self.opened(found)
         };
-        Look::Waits(disk.start(file_system, connection, find))
+        Err(disk.start(file_system, connection, find))
     }
 
     /// As [`Self::find`]. The kernel asks to try again if something was renamed or mounted meanwhile, wherever that was,

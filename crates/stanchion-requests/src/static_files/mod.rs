@@ -11,7 +11,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
@@ -19,19 +18,20 @@ use httpdate::parse_http_date;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use stanchion_http::{Coding, Head, codings_taken, percent_decoded};
 
-use super::Requests;
 use super::file::FILE_TIMEOUT;
 use answer::Found;
 use stanchion_dispatch::reply::Reply;
-use stanchion_dispatch::storage::disk::{self, FileSystem, Job};
-use stanchion_dispatch::ticket::{Answer, Ticket};
+use stanchion_dispatch::request::Request;
+use stanchion_dispatch::storage::disk::{self, Disk, FileSystem, Job};
+use stanchion_dispatch::storage::shortage::Shortage;
+use stanchion_dispatch::ticket::Answer;
 use stanchion_generation::tally::Outcome;
 use stanchion_settings::{Settings, StaticMissing};
 use types::Types;
 use uncoded::Uncoded;
 
 /// The directories, and facts about their files.
-pub(crate) struct StaticFiles {
+pub struct StaticFiles {
     mounts: Vec<Mount>,
     /// Where a client for ACME puts its files.
     challenges: Option<Mount>,
@@ -39,6 +39,8 @@ pub(crate) struct StaticFiles {
     /// For how long caches may keep a file (`static_max_age`); 0 = the server says nothing of it.
     max_age_s: u32,
     missing: StaticMissing,
+    /// Files that cannot be read.
+    unread: Shortage,
 }
 
 /// A directory, and the prefix of the paths that are below it.
@@ -111,13 +113,6 @@ impl Attributes {
     }
 }
 
-/// The result of a look for a file, as far as there is one.
-pub(crate) enum Look {
-    Done(io::Result<Option<Opened>>),
-    /// A helper thread looks.
-    Waits(Looking),
-}
-
 /// A look for a file by a helper thread.
 pub type Looking = Job<Option<Opened>>;
 
@@ -164,6 +159,9 @@ impl StaticFiles {
             mounts,
             max_age_s: settings.static_max_age,
             missing: settings.static_missing,
+            unread: Shortage::of(
+                "a static file cannot be read (permissions? open files? see --static)",
+            ),
         })
     }
 
@@ -204,89 +202,78 @@ impl StaticFiles {
     }
 }
 
-impl Requests {
-    /// Answers a request for a static file, and has all others join the line.
-    pub(super) fn seek_file(&mut self, ticket: &Rc<Ticket>, connection: u32) -> Option<Looking> {
-        match self.static_files.wanted(&ticket.request.head, self.now_us) {
-            None => self.dispatch.join(ticket, self.now_us),
-            Some(wanted) => return self.seek(ticket, wanted, connection),
-        }
-        None
-    }
-
-    fn seek(
+impl StaticFiles {
+    /// Looks for the static file that a request asks for. Gives the answer, if a file or the lack of it is one; else the app
+    /// is to answer.
+    ///
+    /// # Errors
+    /// A helper thread has to look first: it gives what [`Self::found`] takes.
+    pub(crate) fn seek(
         &mut self,
-        ticket: &Rc<Ticket>,
-        wanted: Result<Wanted, NoFile>,
+        request: &Request,
+        disk: &Disk,
         connection: u32,
-    ) -> Option<Looking> {
-        match wanted.map(|wanted| wanted.look(&self.disk, connection)) {
-            Err(NoFile) => self.no_file(ticket),
-            Ok(Look::Done(found)) => self.found(ticket, found),
-            Ok(Look::Waits(looking)) => return Some(looking),
-        }
-        None
+        now_us: u64,
+    ) -> Result<Option<Answer>, Looking> {
+        let wanted = if self.is_challenge(request) {
+            Some(self.challenge(request.head.path()))
+        } else {
+            self.wanted(&request.head, now_us)
+        };
+        let found = match wanted {
+            None => return Ok(None),
+            Some(Err(NoFile)) => Ok(None),
+            Some(Ok(wanted)) => wanted.look(disk, connection)?,
+        };
+        Ok(self.found(request, found, disk, now_us))
     }
 
-    /// Answers a request if a helper thread has found its file by now. Gives whether the thread still looks.
-    pub fn look_again(&mut self, ticket: &Rc<Ticket>, looking: &mut Looking) -> bool {
-        let found = looking.take();
-        let still = found.is_none();
-        if let Some(found) = found {
-            self.found(ticket, found);
-        }
-        still
-    }
-
-    /// Gives up a look for a file that has taken as long as it may. The helper thread goes on with it, but no
-    /// connection waits for that.
-    pub fn give_up_looking(&mut self, ticket: &Rc<Ticket>) {
-        let limit_s = FILE_TIMEOUT.as_secs();
-        let why = format!("its file system has not answered for {limit_s} s");
-        self.found(ticket, Err(io::Error::new(io::ErrorKind::TimedOut, why)));
-    }
-
-    /// Answers a request when the look for its static file is over.
-    fn found(&mut self, ticket: &Rc<Ticket>, found: io::Result<Option<Opened>>) {
+    /// The answer when the look for a static file is over, if it is not the app's.
+    pub(crate) fn found(
+        &mut self,
+        request: &Request,
+        found: io::Result<Option<Opened>>,
+        disk: &Disk,
+        now_us: u64,
+    ) -> Option<Answer> {
         let answered = match found {
-            Ok(Some(opened)) if !opened.is_served() => return self.no_file(ticket),
-            Ok(Some(opened)) => {
-                let (head, disk) = (&ticket.request.head, &self.disk);
-                self.static_files.answer(head, opened, disk, self.now_us)
+            Ok(Some(opened)) if opened.is_served() => {
+                self.answer(&request.head, opened, disk, now_us)
             }
-            Ok(None) => return self.no_file(ticket),
+            Ok(_) => return self.no_file(request),
             Err(error) => Err(error),
         };
-        ticket.answer(match answered {
+        Some(match answered {
             Ok(Found::File(answer)) => Answer::Static(answer),
             Ok(Found::Reply(reply)) => Answer::Ours(reply, Outcome::Static),
             Err(error) => {
-                self.unread.failed(self.now_us, &error);
+                self.unread.failed(now_us, &error);
                 let (status, outcome) = verdict(error.kind());
                 Answer::Ours(Reply::text(status, "the file cannot be read\n"), outcome)
             }
-        });
+        })
     }
 
-    /// Answers a request if there is no static file of that name. No app answers for a challenge.
-    fn no_file(&mut self, ticket: &Rc<Ticket>) {
-        let missing = if self.is_challenge(&ticket.request) {
-            StaticMissing::NotFound
-        } else {
-            self.static_files.missing
-        };
-        match missing {
-            // A refusal may be due: the helper thread looked until after the others were refused.
-            StaticMissing::App => match self.refusal() {
-                Some(refusal) => ticket.answer(Answer::Refused(refusal)),
-                None => self.dispatch.join(ticket, self.now_us),
-            },
-            StaticMissing::NotFound => {
-                let reply = Reply::text(404, "there is no such file\n");
-                ticket.answer(Answer::Ours(reply, Outcome::Static));
-            }
+    /// The answer to a request if there is no static file of that name. No app answers for a challenge.
+    fn no_file(&self, request: &Request) -> Option<Answer> {
+        if self.missing == StaticMissing::App && !self.is_challenge(request) {
+            return None;
         }
+        let reply = Reply::text(404, "there is no such file\n");
+        Some(Answer::Ours(reply, Outcome::Static))
     }
+
+    /// Looks whether files can be read again, and logs that.
+    pub(crate) fn settle(&self, now_us: u64) {
+        self.unread.settle(now_us);
+    }
+}
+
+/// The outcome of a look for a file that has taken as long as it may.
+pub(crate) fn too_long<T>() -> io::Result<T> {
+    let limit_s = FILE_TIMEOUT.as_secs();
+    let why = format!("its file system has not answered for {limit_s} s");
+    Err(io::Error::new(io::ErrorKind::TimedOut, why))
 }
 
 /// The status and the outcome for a file that is there and cannot be read.

@@ -59,8 +59,8 @@ impl Site {
         let now_us = self.now_us.get();
         let wanted = files.wanted(head, now_us)?.ok()?;
         let found = match wanted.look(&self.scratch.disk, 0) {
-            Look::Done(found) => found.unwrap(),
-            Look::Waits(mut job) => self.scratch.until(|| job.take()).unwrap(),
+            Ok(found) => found.unwrap(),
+            Err(mut job) => self.scratch.until(|| job.take()).unwrap(),
         };
         Some(
             files
@@ -362,7 +362,7 @@ fn on_a_file_system_that_may_not_answer_a_helper_thread_looks() {
             .wanted(&Head::of("GET", path, &[]), 0)
             .unwrap()
             .unwrap();
-        let Look::Waits(mut job) = wanted.look(&scratch.disk, 0) else {
+        let Err(mut job) = wanted.look(&scratch.disk, 0) else {
             panic!("{directory}: the event loop has looked");
         };
         let found = scratch.until(|| job.take()).unwrap().expect("a file");

@@ -46,11 +46,11 @@ def _parts(result: Result) -> Iterator[str]:
     yield f"# {plain(scenario.title)}"
     yield plain(scenario.question)
     yield f"From: {plain(scenario.origin)}"
+    if scenario.plots:
+        yield f"![{plain(scenario.plots[0].title)}]({result.name}.svg)"
     yield words.in_short(verdicts)
     if verdicts:
         yield table(("", "claim", "figure", "measured"), [_claim(one, result) for one in verdicts])
-    if scenario.plots:
-        yield f"![{plain(scenario.plots[0].title)}]({result.name}.svg)"
     yield "## Figures"
     yield _figures(result)
     if any(one.repeat for one in result.measured):

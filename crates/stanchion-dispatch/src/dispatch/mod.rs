@@ -298,8 +298,14 @@ impl Dispatch {
     }
 
     /// Notes that a worker is ready: its number, how many workers have had that number, and its process.
-    pub fn worker_ready(&mut self, worker: WorkerRef, is: (u16, u32, i32), now_us: u64) {
-        self.slots.workers.sit_down(worker, is, now_us);
+    pub fn worker_ready(
+        &mut self,
+        worker: WorkerRef,
+        (number, nth, pid): (u16, u32, i32),
+        now_us: u64,
+    ) {
+        let workers = &mut self.slots.workers;
+        workers.sit_down(worker, (number, nth, pid), now_us);
         self.pass_ports_on(now_us);
         self.fill(now_us);
     }

@@ -1,5 +1,5 @@
 //! The slots of the exchange: the request in each, the workers at their seats, and what seats and acceptor hand each other.
-//! [`transfer`] moves bodies and messages, and [`mending`] repairs what workers have spoilt.
+//! `transfer.rs` moves bodies and messages, and `mending.rs` repairs what workers have spoilt.
 
 mod mending;
 mod transfer;

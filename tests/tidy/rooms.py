@@ -9,7 +9,6 @@ from pathlib import Path
 from tidy.sources import rust_code, rust_sources, test_modules, without_tests
 
 CIRCLES: dict[str, str] = {
-    "crates/stanchion-connections/src": "the phases of a connection are methods of it, in files of their own",
     "crates/stanchion-acceptor/src/doors": "a door has a thread that accepts, which gives the door what it accepted",
 }
 """A folder whose rooms make a circle -> what still makes it."""

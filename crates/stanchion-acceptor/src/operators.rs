@@ -17,12 +17,14 @@ impl Acceptor {
             if fate != Fate::Asks {
                 return;
             }
-            let Some(head) = self.operators.asked(number).cloned() else {
+            let Some(head) = self.operators.take_asked(number, &self.requests) else {
                 return;
             };
             let reply = self.admin_reply(&head);
             let (requests, poller) = (&mut self.requests, &self.poller);
-            fate = self.operators.reply(number, &reply, requests, poller);
+            fate = self
+                .operators
+                .reply(number, &head, &reply, requests, poller);
         }
         if fate == Fate::Asks {
             // Other connections have their turn first.

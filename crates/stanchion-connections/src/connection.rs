@@ -1,130 +1,27 @@
-//! One connection of a client, as a state machine: its present phase, and the state that the phase needs.
-//!
-//! ```text
-//! New ──▶ Head ──▶ Body ──▶ Waiting ──▶ Sending ──▶ Idle ──▶ Head ...
-//!  └────────┴────────┴─────────┴───────────┴──────────┴────▶ Leaving ──▶ Over
-//! ```
-//!
-//! With TLS a new connection first comes to *Handshaking*, and is *New* once more after the handshake. After *Waiting*
-//! comes a session if the app has accepted a WebSocket. The connection does not read bytes behind a request
-//! (pipelining) before that request is answered, so answers go out in the order of their requests.
-//!
-//! To *drive* a connection is to let it do all that it can do without waiting. It looks at its whole state each time,
-//! so driving it without need does no harm. It may serve a limited number of requests and bytes in one turn of the
-//! loop; then the others have their turn. Code that has something for a connection (a worker's answer, a helper
-//! thread's bytes) puts the connection's number into `stanchion_dispatch::storage::woken`, and knows nothing else of
-//! it. The number of a connection that ended is used again in a later turn only, so an event of the old one is never
-//! taken for one of the new one.
+//! One connection of a client: the client's side, the present phase, and the loop that has one step of a phase follow another.
 
-use std::rc::Rc;
+use http::request::Parts;
+use stanchion_http::{Head, StreamHead};
 
-use bytes::Bytes;
-
-use super::carrying::Carrier;
-use super::handshaking::Handshaking;
-use super::intake::{CutOff, Intake};
-use super::leaving::Leaving;
-use super::reading::{PartialHead, ReadingBody};
-use super::sending::Sending;
-use super::session::Session;
-use super::transport::Transport;
-use super::turns::Turns;
-use super::upload::Upload;
-use crate::poller::{Poller, Ready};
+use super::intake::CutOff;
+use super::link::ClientLink;
+use super::phase::{Phase, Step, answer_operator, begin_stream, leave, refuse_unread};
+use super::poller::{Poller, Ready};
 use stanchion_dispatch::refusal::Refusal;
-use stanchion_dispatch::request::Peer;
-use stanchion_dispatch::storage::clients::{Client, Share};
+use stanchion_dispatch::reply::Reply;
+use stanchion_dispatch::storage::clients::Client;
 use stanchion_dispatch::storage::payers::Paying;
-use stanchion_dispatch::ticket::Ticket;
-use stanchion_http::Head;
-use stanchion_requests::static_files::Looking;
-use stanchion_requests::{Account, Requests};
+use stanchion_requests::Requests;
 
 /// How many requests one connection may begin in one go, when they come all at once, before others have their turn.
 const REQUESTS_A_TURN_MAX: u32 = 16;
 
 /// A client's connection.
-pub(super) struct Connection {
-    /// Its number in the table of connections.
-    pub(super) number: u32,
-    pub(super) transport: Transport,
-    pub(super) peer: Rc<Peer>,
-    pub(super) audience: Audience,
-    pub(super) phase: Phase,
-    /// The body of the present request is still coming, though the request has arrived: only while it waits for its answer,
-    /// or the answer is being sent.
-    pub(super) upload: Option<Box<Upload>>,
-    /// How the client takes the bytes that the server writes.
-    pub(super) intake: Intake,
-    /// Bytes that came behind the present request.
-    pub(super) ahead: Bytes,
-    /// How many requests it has had.
-    pub(super) requests: u32,
-    /// The next answer is the last.
-    pub(super) closing: bool,
-    /// The client may still be sending bytes that the server will not read as a request.
-    pub(super) unread: bool,
-    /// The connection's share of those that its client may have.
-    pub(super) claim: Option<Share>,
+pub(crate) struct Connection {
+    pub(crate) link: ClientLink,
+    pub(crate) phase: Phase,
     /// The payer that the connection's memory is charged to.
-    pub(super) paying: Paying,
-    pub(super) turns: Turns,
-}
-
-/// The side from which a connection comes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Audience {
-    /// Clients of the app.
-    Clients,
-    /// Operators at the admin listener.
-    Operators,
-}
-
-/// The phase that a connection is in.
-pub(super) enum Phase {
-    /// The client has connected, and sent nothing yet.
-    New { since_us: u64 },
-    /// Client and server agree on how they encrypt.
-    Handshaking(Box<Handshaking>),
-    /// Between requests.
-    Idle { since_us: u64 },
-    /// A part of a head has come.
-    Head(Box<PartialHead>),
-    /// The server reads a body.
-    Body(Box<ReadingBody>),
-    /// A request has arrived, and waits for its answer.
-    Waiting(Waiting),
-    /// An operator has asked; the loop answers at once.
-    Asked(Box<Head>),
-    /// An answer is being sent.
-    Sending(Box<Sending>),
-    /// A WebSocket is open.
-    Session(Box<Session>),
-    /// The connection speaks HTTP/2, and its streams are connections too.
-    Carrying(Box<Carrier>),
-    /// The last answer is out; the server discards what the client still sends.
-    Leaving(Box<Leaving>),
-    /// Nothing is left to do.
-    Over,
-}
-
-/// A request that waits for its answer.
-pub(super) struct Waiting {
-    pub(super) ticket: Rc<Ticket>,
-    pub(super) account: Account,
-    /// The look for a static file that may be the answer, until its outcome is known.
-    pub(super) looking: Option<Looking>,
-}
-
-/// How a connection goes on after a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// The connection goes on at once.
-    On,
-    /// The connection waits for the client, a worker or the disk.
-    Wait,
-    /// The connection is over.
-    Close,
+    pub(crate) paying: Paying,
 }
 
 /// The outcome of driving a connection.
@@ -132,58 +29,24 @@ pub(super) enum Step {
 pub enum Fate {
     /// The connection stays.
     Stays,
-    /// An operator waits for an answer: `Connection::asked`.
+    /// An operator waits for an answer: [`Connections::take_asked`](super::Connections::take_asked).
     Asks,
     /// The connection ends.
     Ends,
 }
 
-/// The state of a connection, as operators see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
-    /// Nothing has come yet.
-    New,
-    /// It has been answered, and asks for nothing.
-    Idle,
-    /// A request is coming.
-    Reading,
-    /// A request waits for its answer, or gets it.
-    Busy,
-    /// It is about to close.
-    Leaving,
-}
-
 impl Connection {
-    pub(super) fn new(
-        number: u32,
-        transport: Transport,
-        peer: Rc<Peer>,
-        audience: Audience,
-        claim: Option<Share>,
-        paying: Paying,
-        now_us: u64,
-    ) -> Self {
+    pub(crate) fn new(link: ClientLink, paying: Paying, now_us: u64) -> Self {
         Self {
-            number,
-            transport,
-            peer,
-            audience,
-            phase: Phase::New { since_us: now_us },
-            upload: None,
-            intake: Intake::default(),
-            ahead: Bytes::new(),
-            requests: 0,
-            closing: false,
-            unread: false,
-            claim,
+            link,
+            phase: Phase::new(now_us),
             paying,
-            turns: Turns::default(),
         }
     }
 
     /// Does all that can be done now. The caller drives a connection when the kernel, a worker, the disk or the clock has
     /// news for it; without any this does nothing.
-    pub(super) fn drive(
+    pub(crate) fn drive(
         &mut self,
         ready: Option<Ready>,
         requests: &mut Requests,
@@ -191,230 +54,203 @@ impl Connection {
     ) -> Fate {
         let _charged = self.paying.charged();
         self.told(ready);
-        self.transport.ask();
+        let transport = &mut self.link.transport;
+        transport.ask();
         // The kernel may have reported room. If the socket is broken, the next write or read finds that out.
-        let _ = self.transport.flush();
+        let _ = transport.flush();
         let fate = self.do_what_can_be_done(requests, poller);
-        self.transport.watch_for_unsent(poller);
+        self.link.transport.watch_for_unsent(poller);
         fate
     }
 
     /// Notes what the kernel has reported of the socket.
-    pub(super) fn told(&mut self, ready: Option<Ready>) {
+    pub(crate) fn told(&mut self, ready: Option<Ready>) {
         if let Some(ready) = ready {
-            self.transport.told(ready);
+            self.link.transport.told(ready);
         }
     }
 
     fn do_what_can_be_done(&mut self, requests: &mut Requests, poller: &Poller) -> Fate {
-        let last = self.requests.wrapping_add(REQUESTS_A_TURN_MAX);
-        self.transport.begin_turn();
+        let link = &mut self.link;
+        let requests_max = link.requests.wrapping_add(REQUESTS_A_TURN_MAX);
+        link.transport.begin_turn();
+        let mut phase = std::mem::replace(&mut self.phase, Phase::Over);
         loop {
-            let step = match &self.phase {
-                Phase::New { .. } if self.peer.sends_proxy_header => {
-                    self.read_proxy_header(requests)
+            match phase.go_on(link, requests_max, requests, poller) {
+                Step::On(next) => phase = next,
+                Step::Wait(next) => {
+                    self.phase = next;
+                    return match self.phase {
+                        Phase::Asked(_) => Fate::Asks,
+                        _ => Fate::Stays,
+                    };
                 }
-                Phase::New { .. } if self.awaits_handshake() => self.begin_handshake(requests),
-                Phase::Handshaking(_) => self.shake_hands(requests),
-                Phase::New { .. } | Phase::Idle { .. } if self.requests == last => {
-                    self.wake_later(requests);
-                    Step::Wait
-                }
-                Phase::New { .. } | Phase::Idle { .. } | Phase::Head(_) => self.read_head(requests),
-                Phase::Body(_) => self.read_body(requests),
-                Phase::Waiting(_) => self.wait(requests),
-                Phase::Asked(_) => return Fate::Asks,
-                Phase::Sending(_) => self.send(requests, poller),
-                Phase::Session(_) => self.attend(requests, poller),
-                Phase::Carrying(_) => self.carry(requests, poller),
-                Phase::Leaving(_) => self.see_out(requests, poller),
-                Phase::Over => Step::Close,
-            };
-            match step {
-                Step::On => {}
-                Step::Wait => return Fate::Stays,
-                Step::Close => {
-                    self.phase = Phase::Over;
-                    return Fate::Ends;
-                }
+                Step::Close => return Fate::Ends,
             }
         }
     }
 
-    /// The client, if the peer is no proxy and has an address.
-    pub(super) fn only_client(&self) -> Option<Client> {
-        self.peer.limited_ip().map(Client::at)
-    }
-
-    /// Whether the connections of its client have had as many bytes in this turn of the loop as they may.
-    pub(super) fn client_has_spent(&self, requests: &Requests) -> bool {
-        self.only_client()
-            .is_some_and(|client| requests.wakes.clients.has_spent(client))
-    }
-
-    /// Has the connection go on after others have had their turn.
-    pub(super) fn wake_later(&mut self, requests: &Requests) {
-        match self.audience {
-            Audience::Clients => {
-                if !std::mem::replace(&mut self.turns.is_behind, true) {
-                    let (client, is_wasteful) =
-                        (self.only_client(), self.turns.is_wasteful(requests.now_us));
-                    requests
-                        .wakes
-                        .clients
-                        .stand_behind(self.number, client, is_wasteful);
-                }
+    /// Goes on after a step that the caller has taken, unless the connection is over with it.
+    fn follow(&mut self, step: Step, requests: &mut Requests, poller: &Poller) -> Fate {
+        match step {
+            Step::On(phase) | Step::Wait(phase) => {
+                self.phase = phase;
+                self.drive(None, requests, poller)
             }
-            Audience::Operators => requests.wakes.operators.add(self.number),
+            Step::Close => {
+                self.phase = Phase::Over;
+                Fate::Ends
+            }
         }
     }
 
-    /// Since when the connection can be spared, if it can: no request has begun, and no answer is being sent.
-    pub(super) fn spare_since_us(&self) -> Option<u64> {
-        match &self.phase {
-            Phase::New { since_us } | Phase::Idle { since_us } => Some(*since_us),
-            Phase::Handshaking(handshaking) => handshaking.spare_since_us(),
-            Phase::Leaving(leaving) => Some(leaving.since_us),
-            Phase::Carrying(carrier) => carrier.spare_since_us(),
-            _ => None,
-        }
-    }
-
-    /// Whether the connection can be spared, and its client has taken all that was written. A stream takes no place from
-    /// other connections.
-    pub(super) fn is_spare(&self) -> bool {
-        let is_spare = self.spare_since_us().is_some() && !self.intake.is_stalled();
-        is_spare && !self.transport.is_stream()
-    }
-
-    /// Until when the connection stays asleep although a few bytes of a head that drips come.
-    pub(super) fn dozes_until_us(&self) -> Option<u64> {
-        match &self.phase {
-            Phase::Head(head) => head.dozes_until_us,
-            _ => None,
-        }
+    /// Takes the head of the request of an HTTP/2 stream, whose body has come if `is_all`.
+    pub(crate) fn take_request(
+        &mut self,
+        parts: &Parts,
+        is_all: bool,
+        requests: &mut Requests,
+        poller: &Poller,
+    ) -> Fate {
+        let _charged = self.paying.charged();
+        let fields = parts.headers.iter();
+        let fields: Vec<_> = fields
+            .map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
+            .collect();
+        let mut head = requests.buffers.heads.take();
+        let list_bytes_max = requests.common.settings.http2_max_header_list_size as usize;
+        let rules = &requests.policy.rules;
+        let stream_head = stream_head(parts, is_all);
+        let step = match stream_head.read(&fields, list_bytes_max, rules, &mut head) {
+            Ok(()) => begin_stream(head, &mut self.link, requests),
+            Err(fault) => refuse_unread(&mut self.link, fault.into(), requests),
+        };
+        self.follow(step, requests, poller)
     }
 
     /// Refuses to serve a client on this connection, whatever it asks.
-    pub(super) fn turn_away(
+    pub(crate) fn turn_away(
         &mut self,
         refusal: Refusal,
         requests: &mut Requests,
         poller: &Poller,
     ) -> Fate {
         let _charged = self.paying.charged();
-        if self.awaits_handshake() {
+        let link = &mut self.link;
+        if link.awaits_handshake() {
             // The client would not understand a refusal in clear text.
-            requests
-                .record
-                .refused_unread(refusal, &self.peer.address, requests.now_us);
-            self.transport.reset();
+            let (address, now_us) = (&link.peer.address, requests.now_us);
+            requests.record.refused_unread(refusal, address, now_us);
+            link.transport.reset();
             return Fate::Ends;
         }
-        match self.refuse_unread(refusal, requests) {
-            Step::Close => Fate::Ends,
-            Step::On | Step::Wait => self.drive(None, requests, poller),
-        }
+        let step = refuse_unread(link, refusal, requests);
+        self.follow(step, requests, poller)
     }
 
-    pub(super) fn doing(&self) -> Doing {
-        match &self.phase {
-            Phase::New { .. } | Phase::Handshaking(_) => Doing::New,
-            Phase::Carrying(carrier) if carrier.has_streams() => Doing::Busy,
-            Phase::Carrying(carrier) if carrier.is_told() => Doing::Leaving,
-            Phase::Idle { .. } | Phase::Carrying(_) => Doing::Idle,
-            Phase::Head(_) => Doing::Reading,
-            Phase::Body(_)
-            | Phase::Waiting(_)
-            | Phase::Asked(_)
-            | Phase::Sending(_)
-            | Phase::Session(_) => Doing::Busy,
-            Phase::Leaving(_) | Phase::Over => Doing::Leaving,
+    /// Refuses the request whose body the client sends too slowly.
+    pub(crate) fn call_off(
+        &mut self,
+        refusal: Refusal,
+        requests: &mut Requests,
+        poller: &Poller,
+    ) -> Fate {
+        let phase = std::mem::replace(&mut self.phase, Phase::Over);
+        if let Step::On(phase) | Step::Wait(phase) =
+            phase.call_off(refusal, &mut self.link, requests)
+        {
+            self.phase = phase;
         }
+        self.drive(None, requests, poller)
     }
 
     /// Ends the connection with its present request; at once if it has none.
-    pub(super) fn close_soon(&mut self, requests: &mut Requests, poller: &Poller) -> Fate {
+    pub(crate) fn close_soon(&mut self, requests: &mut Requests, poller: &Poller) -> Fate {
         let _charged = self.paying.charged();
         // A request that has come by now is served like any other.
-        self.closing = true;
-        self.transport.glance();
-        match self.drive(None, requests, poller) {
-            Fate::Stays if matches!(self.phase, Phase::Idle { .. }) => match self.leave(requests) {
-                Step::Close => Fate::Ends,
-                Step::On | Step::Wait => self.drive(None, requests, poller),
-            },
-            fate => fate,
+        self.link.closing = true;
+        self.link.transport.glance();
+        let fate = self.drive(None, requests, poller);
+        if fate != Fate::Stays || !self.phase.is_idle() {
+            return fate;
         }
+        let step = leave(&mut self.link, &mut requests.buffers, requests.now_us);
+        self.follow(step, requests, poller)
     }
 
     /// Resets the connection of a client that does not take its answer: else the kernel would keep the unsent bytes for
     /// minutes.
-    pub(super) fn cut_off(&mut self, why: CutOff, requests: &mut Requests) {
-        requests.record.cut_off(
-            why.event(),
-            why.reason(),
-            &self.peer.address,
-            requests.now_us,
-        );
-        self.transport.reset();
+    pub(crate) fn cut_off(&mut self, why: CutOff, requests: &mut Requests) {
+        let (address, now_us) = (&self.link.peer.address, requests.now_us);
+        let record = &requests.record;
+        record.cut_off(why.event(), why.reason(), address, now_us);
+        self.link.transport.reset();
         self.abandon(requests);
     }
 
     /// Ends the connection, whatever it is in the middle of, and settles the accounts of its request.
-    pub(super) fn abandon(&mut self, requests: &mut Requests) {
-        match std::mem::replace(&mut self.phase, Phase::Over) {
-            Phase::Waiting(waiting) => requests.client_gone(&waiting.ticket, &waiting.account),
-            Phase::Sending(sending) => sending.abandon(requests),
-            Phase::Session(session) => session.abandon(requests),
-            // The account of a request that is being read settles itself; other phases have none.
-            _ => {}
-        }
+    pub(crate) fn abandon(&mut self, requests: &mut Requests) {
+        let phase = std::mem::replace(&mut self.phase, Phase::Over);
+        phase.abandon(requests);
     }
 
-    /// The request of an operator.
-    pub(super) fn asked(&self) -> Option<&Head> {
-        match &self.phase {
+    /// Takes the request of an operator, which [`Self::reply`] is to answer.
+    pub(crate) fn take_asked(&mut self, now_us: u64) -> Option<Box<Head>> {
+        match std::mem::replace(&mut self.phase, Phase::idle(now_us)) {
             Phase::Asked(head) => Some(head),
-            _ => None,
+            other => {
+                self.phase = other;
+                None
+            }
         }
     }
 
-    fn wait(&mut self, requests: &mut Requests) -> Step {
-        let Phase::Waiting(waiting) = &mut self.phase else {
-            return Step::On;
+    /// Answers an operator, whose request had this head.
+    pub(crate) fn reply(&mut self, head: &Head, reply: &Reply, requests: &mut Requests) {
+        self.phase = match answer_operator(head, reply, &mut self.link, requests) {
+            Step::On(phase) | Step::Wait(phase) => phase,
+            Step::Close => Phase::Over,
         };
-        let ticket = &waiting.ticket;
-        waiting
-            .looking
-            .take_if(|looking| !requests.look_again(ticket, looking));
-        if let Some(answer) = waiting.ticket.take_answer() {
-            let Phase::Waiting(waiting) = std::mem::replace(&mut self.phase, Phase::Over) else {
-                return Step::Close;
-            };
-            self.answers_early();
-            return self.answer(waiting, answer, requests);
-        }
-        let ticket = Rc::clone(ticket);
-        if !self.hint(&ticket, requests) {
-            self.abandon(requests);
-            return Step::Close;
-        }
-        let taken_in = self.take_in(requests);
-        if self.client_has_left(requests) {
-            self.abandon(requests);
-            return Step::Close;
-        }
-        match taken_in {
-            Ok(()) => Step::Wait,
-            Err(refusal) => self.call_off(refusal, requests),
-        }
     }
 
-    /// Whether the client is gone, so that no answer can reach it. A client that has closed its direction counts as gone,
-    /// unless `half_close` says otherwise.
-    pub(super) fn client_has_left(&self, requests: &Requests) -> bool {
-        let half_close = requests.common.settings.half_close;
-        self.transport.is_hung_up() || (self.transport.has_ended() && !half_close)
+    /// Whether the connection can be spared, and its client has taken all that was written. A stream takes no place from
+    /// other connections.
+    pub(crate) fn is_spare(&self) -> bool {
+        let is_spare = self.phase.spare_since_us().is_some() && !self.link.intake.is_stalled();
+        is_spare && !self.link.transport.is_stream()
     }
+
+    /// The client that the connection's memory counts for: the peer, or the client that the present request is from, as a
+    /// proxy reports it.
+    pub(crate) fn client(&self, requests: &Requests) -> Option<Client> {
+        let of_request = || {
+            let head = self.phase.request_head()?;
+            self.link.peer.client(head, &requests.policy.believed)
+        };
+        self.link.only_client().or_else(of_request)
+    }
+
+    /// When the client is too slow if it does not move.
+    pub(crate) fn due_us(&self, requests: &Requests) -> u64 {
+        let takes_by_us = self.link.intake.due_us().unwrap_or(u64::MAX);
+        self.phase.sends_by_us(requests).min(takes_by_us)
+    }
+}
+
+fn stream_head(parts: &Parts, is_all: bool) -> StreamHead<'_> {
+    let path = parts.uri.path_and_query();
+    let authority = parts.uri.authority();
+    StreamHead {
+        method: parts.method.as_str().as_bytes(),
+        path: path.map(|path| path.as_str().as_bytes()),
+        authority: authority.map(|name| name.as_str().as_bytes()),
+        is_all,
+        is_websocket: is_websocket(parts),
+    }
+}
+
+/// Whether the request asks for a WebSocket (RFC 8441 section 4).
+fn is_websocket(parts: &Parts) -> bool {
+    let protocol = parts.extensions.get::<h2::ext::Protocol>();
+    protocol.is_some_and(|protocol| protocol.as_str().eq_ignore_ascii_case("websocket"))
 }

@@ -1,44 +1,34 @@
-//! The connections of clients. Each is a state machine that never waits ([`Connections::drive`]), and one table has all
-//! of them: HTTP/1.1, the streams of HTTP/2, sessions of `WebSocket`, and operators' connections are the same machine,
-//! which knows by its transport and its phase what it carries. [`poller`] is the epoll(7) by which the loop learns what
-//! is ready.
+//! The connections of clients. Each is a state machine that never waits ([`Connections::drive`]), and one table has all of them.
+//! A connection is the client's side (a transport, a peer and their accounts) and a phase. A step of a phase uses the phase up and
+//! gives the next one. HTTP/1.1, the streams of HTTP/2, sessions of `WebSocket`, and operators' connections differ in the
+//! transport, the audience and the phases that they are given. [`poller`] is the epoll(7) by which the loop learns what is
+//! ready.
 //!
-//! This crate does not decide what a request means or which worker answers it: a connection gives its requests to
-//! [`stanchion_requests::Requests`], and takes what comes. It may not have listeners or threads, fork, or use unsafe
-//! code. Each deadline is judged by the time that the loop passes down. Only here h2 takes frames apart.
+//! This crate may not decide what a request means or which worker answers it: a connection gives its requests to
+//! [`stanchion_requests::Requests`], and takes what comes. It may not accept connections or keep listeners. Each deadline
+//! is judged by the time that the loop passes down. Only here h2 takes frames apart.
 
 #![forbid(unsafe_code)]
 
-mod answering;
-mod attending;
-mod beginning;
-mod carrying;
-mod compressing;
+mod audience;
 mod connection;
 mod connection_table;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod conversation;
-mod delivering;
-mod ending;
 mod form;
-mod handshaking;
 mod head_fields;
 mod intake;
-mod inward;
+mod judgement;
 mod judging;
-mod leaving;
 mod ledger;
+mod link;
 mod order;
-mod outward;
+mod outcome;
 mod overhead;
 mod overweight;
 mod pace;
-mod pings;
+mod phase;
 pub mod poller;
-mod proxied;
-mod reading;
-mod sending;
-mod session;
 #[cfg(any(test, fuzzing))]
 mod stage;
 mod stream;
@@ -47,8 +37,6 @@ mod streams;
 mod tests;
 pub(crate) mod transport;
 mod turns;
-mod unfinished;
-mod upload;
 mod wasters;
 mod wire;
 
@@ -68,13 +56,19 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
+pub use audience::Audience;
 use connection::Connection;
-pub use connection::{Audience, Doing, Fate};
+pub use connection::Fate;
 use connection_table::ConnectionTable;
-use judging::Wanted;
-pub use judging::after;
+use intake::CutOff;
+use judgement::Wanted;
+use link::ClientLink;
 pub use overweight::ClientMemory;
+use overweight::WeightLimit;
 use pace::GRACE;
+pub use pace::after;
+pub use phase::Doing;
+use phase::LAST_WORD;
 use poller::{Poller, Ready, Source};
 use stanchion_dispatch::refusal::Refusal;
 use stanchion_dispatch::reply::Reply;
@@ -105,8 +99,7 @@ pub struct Connections {
     streams: usize,
     /// A stream was refused since there are as many as may be.
     streams_wait: bool,
-    /// How much memory clients had after the last look at all of them.
-    looked_at_bytes: usize,
+    weight_limit: WeightLimit,
     due: Vec<u32>,
 }
 
@@ -134,7 +127,7 @@ impl Connections {
             wasters: Wasters::default(),
             streams: 0,
             streams_wait: false,
-            looked_at_bytes: 0,
+            weight_limit: WeightLimit::default(),
             due: Vec::new(),
         }
     }
@@ -161,8 +154,8 @@ impl Connections {
     /// The state of each connection.
     pub fn doing(&self) -> impl Iterator<Item = Doing> {
         let all = self.table.iter();
-        all.filter(|one| !one.transport.is_stream())
-            .map(|one| one.doing())
+        all.filter(|one| !one.link.transport.is_stream())
+            .map(|one| one.phase.doing())
     }
 
     /// Adds a connection.
@@ -183,15 +176,9 @@ impl Connections {
             Audience::Operators => (Source::Operator(number), None),
         };
         let transport = Transport::new(newcomer.socket, source, tally, poller)?;
-        let mut connection = Box::new(Connection::new(
-            number,
-            transport,
-            Rc::new(newcomer.peer),
-            self.audience,
-            newcomer.claim,
-            paying,
-            requests.now_us,
-        ));
+        let peer = Rc::new(newcomer.peer);
+        let link = ClientLink::new(number, transport, peer, self.audience, newcomer.claim);
+        let mut connection = Box::new(Connection::new(link, paying, requests.now_us));
         drop(charged);
         self.wasters.meet(&mut connection, requests.now_us);
         self.table.add(connection);
@@ -220,7 +207,7 @@ impl Connections {
         let Some(connection) = self.table.get_mut(number) else {
             return Fate::Stays;
         };
-        if connection.turns.is_behind {
+        if connection.link.turns.is_behind {
             connection.told(ready);
             return Fate::Stays;
         }
@@ -230,22 +217,23 @@ impl Connections {
         fate
     }
 
-    /// The request of an operator.
-    pub fn asked(&mut self, number: u32) -> Option<&Head> {
-        self.table.get_mut(number)?.asked()
+    /// Takes the request of an operator, which [`Self::reply`] is to answer.
+    pub fn take_asked(&mut self, number: u32, requests: &Requests) -> Option<Box<Head>> {
+        self.table.get_mut(number)?.take_asked(requests.now_us)
     }
 
-    /// Answers an operator. The connection is then the last that the server closes to make room.
+    /// Answers an operator, whose request had this head. The connection is then the last that the server closes to make room.
     pub fn reply(
         &mut self,
         number: u32,
+        head: &Head,
         reply: &Reply,
         requests: &mut Requests,
         poller: &Poller,
     ) -> Fate {
         self.table.set_spare(number, false);
         if let Some(connection) = self.table.get_mut(number) {
-            connection.reply(reply, requests);
+            connection.reply(head, reply, requests);
         }
         self.drive(number, None, requests, poller)
     }
@@ -261,7 +249,7 @@ impl Connections {
             return;
         };
         self.wasters.meet(connection, requests.now_us);
-        let (is_spare, look_us) = (connection.is_spare(), connection.dozes_until_us());
+        let (is_spare, look_us) = (connection.is_spare(), connection.phase.dozes_until_us());
         self.table.set_spare(number, is_spare);
         if let Some(look_us) = look_us {
             self.table.look_by(number, look_us);
@@ -270,18 +258,18 @@ impl Connections {
 
     fn remove(&mut self, number: u32, requests: &Requests) {
         if let Some(connection) = self.table.get_mut(number) {
-            let client = connection.only_client();
-            if connection.turns.is_behind {
+            let client = connection.link.only_client();
+            if connection.link.turns.is_behind {
                 // Another connection will have the number.
                 requests.wakes.clients.leave(number, client);
             }
             if let Some(client) = client {
-                let waste = connection.turns.waste;
+                let waste = connection.link.turns.waste;
                 self.wasters.ended(client, waste, requests.now_us);
             }
         }
         match self.table.remove(number) {
-            Some(gone) if gone.transport.is_stream() => self.streams -= 1,
+            Some(gone) if gone.link.transport.is_stream() => self.streams -= 1,
             Some(_) if self.audience == Audience::Clients => {
                 requests.common.tally.happened(Event::Closed);
             }
@@ -310,7 +298,7 @@ impl Connections {
             let Some(connection) = self.table.get_mut(number) else {
                 continue;
             };
-            let places_wanted = if connection.transport.is_stream() {
+            let places_wanted = if connection.link.transport.is_stream() {
                 &mut streams_to_shed
             } else {
                 &mut to_shed
@@ -345,17 +333,18 @@ impl Connections {
             let Some(connection) = self.table.get_mut(number) else {
                 break;
             };
-            let idle_us = now_us.saturating_sub(connection.spare_since_us().unwrap_or(now_us));
+            let idle_us =
+                now_us.saturating_sub(connection.phase.spare_since_us().unwrap_or(now_us));
             let left = SPARED_AFTER.saturating_sub(Duration::from_micros(idle_us));
             if !left.is_zero() {
                 return left;
             }
-            let fate = match connection.doing() {
+            let fate = match connection.phase.doing() {
                 Doing::Idle => connection.close_soon(requests, poller),
                 _ => Fate::Ends,
             };
             let connection = self.table.get_mut(number);
-            let leaves = connection.is_some_and(|one| one.doing() == Doing::Leaving);
+            let leaves = connection.is_some_and(|one| one.phase.doing() == Doing::Leaving);
             if fate == Fate::Ends || leaves {
                 requests.common.tally.happened(Event::Shed);
             }
@@ -389,7 +378,7 @@ impl Connections {
             let Some(connection) = self.table.get_mut(number) else {
                 continue;
             };
-            if is_meant(connection.doing()) {
+            if is_meant(connection.phase.doing()) {
                 let fate = connection.close_soon(requests, poller);
                 self.settle(number, fate, requests, poller);
             }
@@ -413,6 +402,30 @@ impl Connections {
         }
     }
 
+    /// The clients that have most memory, the largest first.
+    pub fn heaviest(&self, requests: &Requests) -> Vec<ClientMemory> {
+        overweight::heaviest(self.all(), requests)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Connection> {
+        self.table.iter().map(|one| &**one)
+    }
+
+    /// Cuts connections off if all clients together have more memory than they may.
+    fn cut_overweight(&mut self, requests: &mut Requests, poller: &Poller) {
+        let bytes_max = requests.common.settings.max_client_memory;
+        if !self.weight_limit.is_broken(bytes_max) || self.audience == Audience::Operators {
+            return;
+        }
+        for number in WeightLimit::overweight(self.all(), bytes_max, requests) {
+            if let Some(connection) = self.table.get_mut(number) {
+                connection.cut_off(CutOff::Memory, requests);
+                self.settle(number, Fate::Ends, requests, poller);
+            }
+        }
+        self.weight_limit.has_looked();
+    }
+
     /// Ends a turn of the loop.
     pub fn end_turn(&mut self) {
         self.table.end_turn();
@@ -431,5 +444,5 @@ fn least_limit(requests: &Requests) -> Duration {
     ];
     let limits = limits.into_iter().filter_map(Seconds::as_duration);
     // A connection that is leaving has less time than most.
-    limits.fold(GRACE.min(leaving::LAST_WORD), Duration::min)
+    limits.fold(GRACE.min(LAST_WORD), Duration::min)
 }

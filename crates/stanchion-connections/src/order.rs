@@ -32,19 +32,19 @@ impl Connections {
     /// this one stands behind: so many connections of one client get no more of a turn of the loop than a single one.
     pub fn hear(&mut self, number: u32, ready: Ready, requests: &mut Requests, poller: &Poller) {
         if let Some(connection) = self.table.get_mut(number)
-            && !connection.turns.is_behind
-            && (connection.turns.is_wasteful(requests.now_us)
-                || connection.client_has_spent(requests))
+            && !connection.link.turns.is_behind
+            && (connection.link.turns.is_wasteful(requests.now_us)
+                || connection.link.client_has_spent(&requests.wakes))
         {
             connection.told(Some(ready));
-            connection.wake_later(requests);
+            connection.link.wake_later(&requests.wakes, requests.now_us);
             return;
         }
         self.drive(number, Some(ready), requests, poller);
         if let Some(connection) = self.table.get_mut(number)
-            && let bytes = connection.transport.turn_bytes()
+            && let bytes = connection.link.transport.turn_bytes()
             && bytes >= TIMED_BYTES
-            && let Some(client) = connection.only_client()
+            && let Some(client) = connection.link.only_client()
         {
             requests.wakes.clients.had(client, bytes);
         }
@@ -53,8 +53,8 @@ impl Connections {
     /// Drives a connection for which a worker, a thread, a clock or another connection has left a note.
     pub fn wake(&mut self, number: u32, requests: &mut Requests, poller: &Poller) {
         match self.table.get_mut(number) {
-            Some(connection) if connection.turns.is_wasteful(requests.now_us) => {
-                connection.wake_later(requests);
+            Some(connection) if connection.link.turns.is_wasteful(requests.now_us) => {
+                connection.link.wake_later(&requests.wakes, requests.now_us);
             }
             Some(_) => {
                 self.drive(number, None, requests, poller);
@@ -72,8 +72,8 @@ impl Connections {
             };
             self.drive_from_behind(number, requests, poller);
             if let Some(connection) = self.table.get_mut(number) {
-                bytes += connection.transport.turn_bytes();
-                if connection.turns.is_behind {
+                bytes += connection.link.transport.turn_bytes();
+                if connection.link.turns.is_behind {
                     return;
                 }
             }
@@ -106,7 +106,7 @@ impl Connections {
     /// Drives a connection that stands behind others no more.
     fn drive_from_behind(&mut self, number: u32, requests: &mut Requests, poller: &Poller) {
         if let Some(connection) = self.table.get_mut(number) {
-            connection.turns.is_behind = false;
+            connection.link.turns.is_behind = false;
         }
         self.drive(number, None, requests, poller);
     }

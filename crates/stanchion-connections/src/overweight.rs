@@ -6,11 +6,7 @@ use std::collections::{BinaryHeap, HashMap};
 use serde::Serialize;
 use stanchion_sys::charge;
 
-use super::connection::{Connection, Fate, Phase};
-use super::intake::CutOff;
-use super::pace::Pace;
-use super::{Audience, Connections, after};
-use crate::poller::Poller;
+use super::connection::Connection;
 use stanchion_dispatch::storage::clients::Client;
 use stanchion_requests::Requests;
 
@@ -88,93 +84,81 @@ fn overweight(weights: &[Weight], bytes_max: usize) -> Vec<u32> {
     overweight
 }
 
-impl Connection {
-    fn sharer(&self, requests: &Requests) -> Sharer {
-        let client = self.only_client().or_else(|| self.client(requests));
-        client.map_or(Sharer::Connection(self.number), Sharer::Client)
-    }
-
-    fn weight(&self, requests: &Requests) -> Weight {
-        Weight {
-            sharer: self.sharer(requests),
-            bytes: self.paying.bytes(),
-            due_us: self.due_us(requests),
-            number: self.number,
+impl Weight {
+    fn of(connection: &Connection, requests: &Requests) -> Self {
+        Self {
+            sharer: Sharer::of(connection, requests),
+            bytes: connection.paying.bytes(),
+            due_us: connection.due_us(requests),
+            number: connection.link.number,
         }
-    }
-
-    /// The client that the present request is from, as a proxy reports it.
-    fn client(&self, requests: &Requests) -> Option<Client> {
-        let head = match &self.phase {
-            Phase::Body(body) => &body.head,
-            Phase::Waiting(waiting) => &waiting.ticket.request.head,
-            Phase::Sending(sending) => &sending.request.as_ref()?.ticket.request.head,
-            Phase::Session(session) => &session.ticket.request.head,
-            _ => return None,
-        };
-        self.peer.client(head, &requests.policy.believed)
-    }
-
-    /// When the client is too slow if it does not move.
-    fn due_us(&self, requests: &Requests) -> u64 {
-        let limit = requests.common.settings.header_timeout.as_duration();
-        let header_due_us = |since_us| limit.map_or(u64::MAX, |limit| after(since_us, limit));
-        let sends_by_us = match &self.phase {
-            Phase::New { .. } | Phase::Handshaking(_) => header_due_us(self.new_since_us()),
-            Phase::Head(head) => header_due_us(head.since_us),
-            Phase::Body(body) if !body.pace.is_held() => body.pace.due_us(),
-            Phase::Session(session) => session.unfinished.due_us(),
-            _ => u64::MAX,
-        };
-        let upload = self.upload.as_ref().map(|upload| &upload.pace);
-        let upload = upload.filter(|pace| !pace.is_held());
-        let uploads_by_us = upload.map_or(u64::MAX, Pace::due_us);
-        let takes_by_us = self.intake.due_us().unwrap_or(u64::MAX);
-        sends_by_us.min(uploads_by_us).min(takes_by_us)
     }
 }
 
-impl Connections {
-    /// The clients that have most memory, the largest first.
-    pub fn heaviest(&self, requests: &Requests) -> Vec<ClientMemory> {
-        let mut clients: HashMap<Sharer, ClientMemory> = HashMap::new();
-        for connection in self.table.iter() {
-            let sharer = connection.sharer(requests);
-            let client = clients.entry(sharer).or_default();
-            client.bytes += connection.paying.bytes();
-            client.connections += 1;
-            if client.client.is_empty() {
-                client.client.clone_from(&connection.peer.address);
-            }
-        }
-        let mut clients: Vec<_> = clients.into_values().collect();
-        clients.sort_unstable_by_key(|one| Reverse(one.bytes));
-        clients.truncate(NAMED_MAX);
-        clients
+impl Sharer {
+    fn of(connection: &Connection, requests: &Requests) -> Self {
+        let client = connection.client(requests);
+        client.map_or(Self::Connection(connection.link.number), Self::Client)
     }
+}
 
-    /// Cuts connections off if all clients together have more memory than they may.
-    pub(super) fn cut_overweight(&mut self, requests: &mut Requests, poller: &Poller) {
-        let bytes_max = requests.common.settings.max_client_memory;
+/// The clients that have most memory, the largest first.
+pub(super) fn heaviest<'c>(
+    connections: impl Iterator<Item = &'c Connection>,
+    requests: &Requests,
+) -> Vec<ClientMemory> {
+    let mut clients: HashMap<Sharer, ClientMemory> = HashMap::new();
+    for connection in connections {
+        let sharer = Sharer::of(connection, requests);
+        let client = clients.entry(sharer).or_default();
+        client.bytes += connection.paying.bytes();
+        client.connections += 1;
+        if client.client.is_empty() {
+            client.client.clone_from(&connection.link.peer.address);
+        }
+    }
+    let mut clients: Vec<_> = clients.into_values().collect();
+    clients.sort_unstable_by_key(|one| Reverse(one.bytes));
+    clients.truncate(NAMED_MAX);
+    clients
+}
+
+/// The limit of the memory that all clients together may have.
+#[derive(Default)]
+pub(super) struct WeightLimit {
+    /// How much memory clients had after the last look at all of them.
+    looked_at_bytes: usize,
+}
+
+impl WeightLimit {
+    /// Whether a look at all connections is due, because clients have more memory than `bytes_max`; 0 = no limit.
+    pub(super) fn is_broken(&mut self, bytes_max: usize) -> bool {
         let all = charge::all();
         if bytes_max == 0 || all <= bytes_max {
             self.looked_at_bytes = 0;
-            return;
+            return false;
         }
-        let margin = bytes_max / MARGIN_SHARE;
-        if self.audience == Audience::Operators || all < self.looked_at_bytes + margin / 2 {
-            return;
-        }
-        let weights = self.table.iter().map(|one| one.weight(requests));
-        let weights: Vec<_> = weights.collect();
-        for number in overweight(&weights, bytes_max - margin) {
-            if let Some(connection) = self.table.get_mut(number) {
-                connection.cut_off(CutOff::Memory, requests);
-                self.settle(number, Fate::Ends, requests, poller);
-            }
-        }
+        all >= self.looked_at_bytes + margin(bytes_max) / 2
+    }
+
+    /// The connections that have to go.
+    pub(super) fn overweight<'c>(
+        connections: impl Iterator<Item = &'c Connection>,
+        bytes_max: usize,
+        requests: &Requests,
+    ) -> Vec<u32> {
+        let weights: Vec<_> = connections.map(|one| Weight::of(one, requests)).collect();
+        overweight(&weights, bytes_max - margin(bytes_max))
+    }
+
+    /// Notes that these connections are gone.
+    pub(super) fn has_looked(&mut self) {
         self.looked_at_bytes = charge::all();
     }
+}
+
+fn margin(bytes_max: usize) -> usize {
+    bytes_max / MARGIN_SHARE
 }
 
 #[cfg(test)]

@@ -143,6 +143,15 @@ impl Pace {
         self.last_us.saturating_add(pause_us).min(rate_us)
     }
 
+    /// The same if the server waits for the client; else there is no such time.
+    pub(super) fn waits_until_us(&self) -> u64 {
+        if self.is_held() {
+            u64::MAX
+        } else {
+            self.due_us()
+        }
+    }
+
     /// Whether the client keeps to about the least rate, or less: a client that does better soon has all the time in hand
     /// that it may have.
     pub(super) fn drips(&self, now_us: u64) -> bool {
@@ -154,11 +163,15 @@ impl Pace {
     }
 }
 
+/// The moment so long after another one.
+pub fn after(since_us: u64, time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).map_or(u64::MAX, |us| since_us.saturating_add(us))
+}
+
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The limits that tests use.
 /// How slowly a client may send a body.
 pub(super) fn body_pace(settings: &Settings) -> PaceLimits {
     PaceLimits {
@@ -175,6 +188,7 @@ pub(super) fn intake_pace(settings: &Settings) -> PaceLimits {
     }
 }
 
+/// The limits that tests use.
 #[cfg(test)]
 pub(super) const LIMITS: PaceLimits = PaceLimits {
     pause: Some(Duration::from_secs(60)),

@@ -99,8 +99,8 @@ impl<S> Stage<S> {
     pub(super) fn make_wasteful(&mut self, number: u32) {
         let connection = self.clients.table.get_mut(number).expect("it is there");
         let now_us = self.requests.now_us;
-        connection.turns.count(1 << 20, 0, 0, now_us);
-        assert!(connection.turns.is_wasteful(now_us));
+        connection.link.turns.count(1 << 20, 0, 0, now_us);
+        assert!(connection.link.turns.is_wasteful(now_us));
     }
 
     /// Looks at deadlines, this long after the last moment.

@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use stanchion_http::{Field, field_lines, fields};
 
 use super::ledger::{Ledger, Part, Sent};
-use super::transport::{Broken, Read, Written};
+use super::outcome::{Broken, Read, Written};
 
 /// The end of a head.
 const HEAD_END: &[u8] = b"\r\n\r\n";

@@ -11,7 +11,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use super::connection::Phase;
+use super::phase::Phase;
 use super::stage::{Stage, TURNS_MAX};
 use super::*;
 use stanchion_dispatch::rig::peer;
@@ -58,15 +58,21 @@ impl Stage {
     }
 
     fn doing(&mut self) -> Option<Doing> {
-        self.clients.table.get_mut(0).map(|one| one.doing())
+        self.clients.table.get_mut(0).map(|one| one.phase.doing())
     }
 
     /// The request that waits for its answer.
     fn ticket(&mut self) -> Rc<Ticket> {
         match &self.connection().phase {
-            Phase::Waiting(waiting) => Rc::clone(&waiting.ticket),
+            Phase::Waiting(waiting) => Rc::clone(&waiting.request.ticket),
             _ => panic!("no request waits"),
         }
+    }
+
+    /// Whether a request waits, and no more of its body is to come.
+    fn takes_no_body(&mut self) -> bool {
+        let phase = &self.connection().phase;
+        matches!(phase, Phase::Waiting(waiting) if waiting.request.upload.is_none())
     }
 
     /// Has the app answer.

@@ -5,7 +5,6 @@
 //! were reported. With TLS the ways around plaintext are closed: the server does not send an answer from the worker's
 //! memory or by sendfile(2), but reads and encrypts it.
 
-mod outcome;
 mod tls;
 
 use std::cell::Cell;
@@ -25,9 +24,9 @@ use stanchion_sys::incoming::wake_at;
 use stanchion_sys::outgoing::untaken;
 use tracing::debug;
 
+use super::outcome::{Read, Written};
 use super::stream::Stream;
 use crate::poller::{Poller, Ready, Source};
-pub(super) use outcome::{Broken, Read, Written};
 use stanchion_dispatch::storage::disk;
 use stanchion_generation::tally::{Tally, Traffic};
 use tls::Cover;

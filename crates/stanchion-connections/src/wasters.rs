@@ -35,12 +35,12 @@ impl Wasters {
 
     /// A connection begins with what earlier ones of its client have wasted, once the client is known: a PROXY header may name it.
     pub(super) fn meet(&mut self, connection: &mut Connection, now_us: u64) {
-        if connection.turns.is_met || connection.transport.is_stream() {
+        if connection.link.turns.is_met || connection.link.transport.is_stream() {
             return;
         }
-        if let Some(client) = connection.only_client() {
-            connection.turns.is_met = true;
-            connection.turns.waste = self.waste_of(client, now_us);
+        if let Some(client) = connection.link.only_client() {
+            connection.link.turns.is_met = true;
+            connection.link.turns.waste = self.waste_of(client, now_us);
         }
     }
 

@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::judging::after;
+use crate::phase::{LINGER, LINGER_PAUSE};
 use stanchion_dispatch::storage::disk::{FOREIGN_THREADS_MAX, FileSystem};
 use stanchion_requests::rig::S;
 
@@ -159,7 +159,7 @@ fn who_is_seen_out_may_pause_and_take_so_long_in_all() {
         stage.later(0);
         stage
     };
-    let pause_us = after(0, leaving::LINGER_PAUSE);
+    let pause_us = after(0, LINGER_PAUSE);
     let mut stage = refused();
     stage.later(pause_us - 1);
     assert_eq!(stage.doing(), Some(Doing::Leaving));
@@ -174,7 +174,7 @@ fn who_is_seen_out_may_pause_and_take_so_long_in_all() {
         stage.later(S);
         lasted_us += S;
     }
-    assert_eq!(lasted_us, after(0, leaving::LINGER));
+    assert_eq!(lasted_us, after(0, LINGER));
     stage.close_books();
 }
 

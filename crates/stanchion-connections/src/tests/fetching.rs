@@ -373,7 +373,12 @@ fn a_seat_is_woken_in_the_middle_of_a_long_turn() {
 #[test]
 fn a_worker_whom_little_room_does_not_help_waits_for_its_client() {
     let mut stage = Stage::new(r#"{"max_response_memory": 0, "response_buffer": 65536}"#);
-    let socket = stage.connection().transport.socket().expect("it has one");
+    let socket = stage
+        .connection()
+        .link
+        .transport
+        .socket()
+        .expect("it has one");
     set_socket_send_buffer_size(socket, 1).unwrap();
     let mut taken = taken(&mut stage);
     let ticket = stage.ticket();

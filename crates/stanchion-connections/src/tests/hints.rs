@@ -260,7 +260,12 @@ fn a_request_is_run_again_after_hints_and_has_all_of_them_again() {
 #[test]
 fn hints_are_not_kept_for_a_client_that_does_not_read() {
     let mut stage = Stage::new(SETTINGS);
-    let socket = stage.connection().transport.socket().expect("it has one");
+    let socket = stage
+        .connection()
+        .link
+        .transport
+        .socket()
+        .expect("it has one");
     set_socket_send_buffer_size(socket, 1).unwrap();
     let mut taken = taken(&mut stage);
     let ticket = stage.ticket();

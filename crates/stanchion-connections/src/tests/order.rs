@@ -269,7 +269,11 @@ fn the_next_connection_of_a_wasteful_client_is_wasteful_and_no_other_clients_is(
         stage.let_in(ours, Peer { ip, ..peer() }, false);
         let now_us = stage.requests.now_us;
         let connection = stage.clients.table.get_mut(number).unwrap();
-        assert_eq!(connection.turns.is_wasteful(now_us), is_wasteful, "{ip:?}");
+        assert_eq!(
+            connection.link.turns.is_wasteful(now_us),
+            is_wasteful,
+            "{ip:?}"
+        );
     }
     stage.close_books();
 }
@@ -302,7 +306,11 @@ fn a_client_whom_a_proxy_header_names_brings_its_waste_along() {
         let (number, _theirs) = came(&mut stage, ip, true);
         let now_us = stage.requests.now_us;
         let connection = stage.clients.table.get_mut(number).unwrap();
-        assert_eq!(connection.turns.is_wasteful(now_us), is_wasteful, "{ip}");
+        assert_eq!(
+            connection.link.turns.is_wasteful(now_us),
+            is_wasteful,
+            "{ip}"
+        );
     }
     stage.close_books();
 }
@@ -311,12 +319,12 @@ fn a_client_whom_a_proxy_header_names_brings_its_waste_along() {
 fn requests_of_http_1_pay_for_what_earlier_connections_have_wasted() {
     let mut stage = Stage::new(r#"{"health_path": "/-"}"#);
     let now_us = stage.requests.now_us;
-    stage.connection().turns.count(10_000, 0, 0, now_us);
-    assert!(stage.connection().turns.is_wasteful(now_us));
+    stage.connection().link.turns.count(10_000, 0, 0, now_us);
+    assert!(stage.connection().link.turns.is_wasteful(now_us));
     for _ in 0..10 {
         stage.say("GET /-/live HTTP/1.1\r\nHost: a\r\n\r\n");
     }
-    assert!(!stage.connection().turns.is_wasteful(now_us));
+    assert!(!stage.connection().link.turns.is_wasteful(now_us));
     stage.close_books();
 }
 

@@ -74,7 +74,7 @@ fn due_in_us(stage: &mut Stage) -> u64 {
     let Phase::Session(session) = &connection.phase else {
         panic!("it is no session");
     };
-    session.due_us(&stage.requests) - stage.requests.now_us
+    session.due_us(stage.requests.serving.lifecycle, stage.requests.now_us) - stage.requests.now_us
 }
 
 #[test]

@@ -139,7 +139,7 @@ fn the_rest_comes_as_there_is_room_and_then_the_next_request() {
     assert!(got == body.as_bytes());
     assert!(stalls > 0 || unsent.is_empty());
     assert_eq!(running.inflow(), (0, Inflow::Complete));
-    assert!(stage.connection().upload.is_none() && !stage.connection().closing);
+    assert!(stage.takes_no_body() && !stage.connection().link.closing);
     drop(running);
     stage.close_books();
 }
@@ -154,7 +154,7 @@ fn chunks_are_taken_out_of_their_framing_and_what_is_behind_them_is_the_next_req
     stage.say(&format!("2\r\nde\r\n1\r\nf\r\n0\r\n\r\n{GET}"));
     assert_eq!(running.inflow(), (3, Inflow::Complete));
     assert_eq!(received(&mut running), b"def");
-    assert_eq!(stage.connection().ahead, GET.as_bytes());
+    assert_eq!(stage.connection().link.ahead, GET.as_bytes());
     drop(running);
     stage.close_books();
 }
@@ -277,7 +277,7 @@ fn an_answer_and_a_body_that_both_wait_for_the_other_side_keep_the_loop_at_rest(
     stage.say(&"a".repeat(INFLOW_BYTES));
     assert_eq!(running.inflow().0, INFLOW_BYTES);
     fetching::write(&mut running, None, b"");
-    while !stage.connection().intake.is_stalled() {
+    while !stage.connection().link.intake.is_stalled() {
         running.write(&[b'x'; 10_000]).expect("room");
         running.publish();
         stage.sweep();
@@ -393,8 +393,8 @@ fn a_body_is_kept_while_it_may_be_handed_over_once_more() {
         let case = format!("{settings} {method}");
         let mut stage = Stage::new(settings);
         let connection = stage.connection();
-        let peer = (*connection.peer).clone();
-        connection.peer = Rc::new(Peer {
+        let peer = (*connection.link.peer).clone();
+        connection.link.peer = Rc::new(Peer {
             only_worker: port,
             ..peer
         });

@@ -11,7 +11,8 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 use stanchion_tls::Tls;
 use tracing::debug;
 
-use super::{Broken, Read, Transport, Written};
+use super::Transport;
+use crate::outcome::{Broken, Read, Written};
 use crate::poller::Poller;
 use stanchion_dispatch::storage::disk;
 use stanchion_generation::tally::Traffic;

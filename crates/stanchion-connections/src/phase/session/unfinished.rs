@@ -1,6 +1,6 @@
 //! A message of a WebSocket's client that has come in part: its rest has to come as fast as the body of a request.
 
-use super::pace::{Pace, PaceLimits};
+use crate::pace::{Pace, PaceLimits};
 use stanchion_dispatch::storage::message_memory::OWN_BYTES;
 
 /// How the rest of the message comes. A message so short that it takes no memory from others may stay as it is: a client

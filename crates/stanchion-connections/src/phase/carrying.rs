@@ -19,16 +19,21 @@ use h2::server::{Connection as Frames, Handshake, SendResponse};
 use http::Request;
 use tracing::debug;
 
-use super::connection::{Connection, Phase, Step};
-use super::judging::after;
-use super::ledger::{Ledger, Part};
-use super::overhead::Overhead;
-use super::pace::intake_pace;
-use super::transport::{Read, Transport, Written};
-use super::turns::Turns;
-use super::wire::{Wire, Wired};
+use super::leaving::end_streams;
+use super::{Doing, Phase, Step};
+use crate::audience::newcomer;
+use crate::judgement::Judgement;
+use crate::ledger::{Ledger, Part};
+use crate::link::ClientLink;
+use crate::outcome::{Read, Written};
+use crate::overhead::Overhead;
+use crate::pace::after;
 use crate::poller::Poller;
+use crate::transport::Transport;
+use crate::turns::Turns;
+use crate::wire::{Wire, Wired};
 use stanchion_requests::Requests;
+use stanchion_requests::lifecycle::{Lifecycle, Serving};
 use stanchion_settings::Settings;
 
 /// How many bytes of the input h2 gets at a time: even a few may take it long.
@@ -51,7 +56,7 @@ const LIST_TIMES: u32 = 4;
 const ECHO: Duration = Duration::from_secs(2);
 
 /// A connection's HTTP/2 state.
-pub(super) struct Carrier {
+pub(crate) struct Carrier {
     wire: Rc<RefCell<Wire>>,
     frames: Speech,
     waker: Waker,
@@ -81,9 +86,9 @@ enum Ending {
 }
 
 /// A request that has come on a stream.
-pub(super) struct Brought {
-    pub(super) request: Request<h2::RecvStream>,
-    pub(super) respond: SendResponse<Part>,
+pub(crate) struct Brought {
+    pub(crate) request: Request<h2::RecvStream>,
+    pub(crate) respond: SendResponse<Part>,
 }
 
 enum Speech {
@@ -95,7 +100,14 @@ enum Speech {
 }
 
 impl Carrier {
-    /// Begins with the bytes `came`, which the client has sent already.
+    /// Begins HTTP/2 on this connection, with the bytes `came`, which the client has sent already.
+    pub(super) fn begin(came: Bytes, link: &mut ClientLink, requests: &Requests) -> Step {
+        let waker = requests.wakes.clients.waker(link.number);
+        let carrier = Self::new(came, waker, requests);
+        link.transport.wake_at(1);
+        Step::On(Phase::Carrying(Box::new(carrier)))
+    }
+
     fn new(came: Bytes, waker: Waker, requests: &Requests) -> Self {
         let settings = &requests.common.settings;
         let wire = Rc::new(RefCell::new(Wire {
@@ -134,7 +146,7 @@ impl Carrier {
     }
 
     /// Whether any stream is open.
-    pub(super) fn has_streams(&self) -> bool {
+    fn has_streams(&self) -> bool {
         self.has_requests() || self.has_rest()
     }
 
@@ -148,12 +160,8 @@ impl Carrier {
     }
 
     /// Whether the client has not sent its preface yet, since it has agreed on HTTP/2 in its TLS handshake.
-    pub(super) fn begins(&self) -> bool {
+    fn begins(&self) -> bool {
         matches!(self.frames, Speech::Begins(_))
-    }
-
-    pub(super) fn idle_since_us(&self) -> Option<u64> {
-        self.idle_since_us
     }
 
     /// Since when the connection can be spared, if it can.
@@ -165,7 +173,7 @@ impl Carrier {
     }
 
     /// Until when the server waits for the client to read the GOAWAY, if it waits for nothing else.
-    pub(super) fn heard_by_us(&self) -> Option<u64> {
+    fn heard_by_us(&self) -> Option<u64> {
         let since_us = self.spare_since_us().filter(|_| self.is_told())?;
         Some(after(since_us, ECHO))
     }
@@ -188,7 +196,7 @@ impl Carrier {
     }
 
     /// Whether the server has sent GOAWAY.
-    pub(super) fn is_told(&self) -> bool {
+    fn is_told(&self) -> bool {
         !matches!(self.ending, Ending::Open)
     }
 
@@ -294,7 +302,7 @@ impl Carrier {
         self.frames = Speech::Over;
     }
 
-    pub(super) fn is_faulty(&self) -> bool {
+    fn is_faulty(&self) -> bool {
         self.is_faulty
     }
 
@@ -302,14 +310,21 @@ impl Carrier {
         matches!(self.frames, Speech::Over)
     }
 
-    /// Sends GOAWAY if the connection must end, has had all its requests with the `asked` ones, or the server is about to
-    /// leave. True if there is something to be written.
-    fn end_if_last(&mut self, asked: u32, must_end: bool, requests: &Requests) -> bool {
-        let asked = asked.saturating_add(self.brought.len() as u32);
+    /// Sends GOAWAY if the connection must end, has had all its requests, or the server is about to leave. True if there is
+    /// something to be written.
+    fn end_if_last(
+        &mut self,
+        link: &ClientLink,
+        settings: &Settings,
+        serving: Serving,
+        now_us: u64,
+    ) -> bool {
+        let must_end = link.closing || link.transport.is_worn();
+        let asked = link.requests.saturating_add(self.brought.len() as u32);
         let is_last = must_end
-            || self.is_served(asked, &requests.common.settings)
-            || (asked > 0 && requests.serving.ends_connections());
-        (is_last || self.is_told()) && self.end(requests.now_us)
+            || self.is_served(asked, settings)
+            || (asked > 0 && serving.ends_connections());
+        (is_last || self.is_told()) && self.end(now_us)
     }
 
     /// Writes the bytes that wait for the socket; `None` if there are none.
@@ -324,48 +339,29 @@ impl Carrier {
         }
         Some(written)
     }
-}
-
-fn bodies_bytes(settings: &Settings) -> u32 {
-    let each = settings.http2_initial_window_size;
-    let all = each.saturating_mul(settings.http2_max_concurrent_streams);
-    all.clamp(BODIES_BYTES_MIN, BODIES_BYTES_MAX).max(each)
-}
-
-impl Connection {
-    /// Begins HTTP/2 on this connection, with the bytes `came`.
-    pub(super) fn begin_carrying(&mut self, came: Bytes, requests: &Requests) -> Step {
-        let waker = requests.wakes.clients.waker(self.number);
-        let carrier = Carrier::new(came, waker, requests);
-        self.transport.wake_at(1);
-        self.phase = Phase::Carrying(Box::new(carrier));
-        Step::On
-    }
 
     /// Goes on with HTTP/2.
-    pub(super) fn carry(&mut self, requests: &mut Requests, poller: &Poller) -> Step {
-        if let Phase::Carrying(carrier) = &self.phase {
-            // The input that the last turn has left counts for this turn.
-            self.transport
-                .add_to_turn(carrier.wire.borrow().inward.len());
-        }
+    pub(super) fn go_on(
+        mut self: Box<Self>,
+        link: &mut ClientLink,
+        requests: &mut Requests,
+        poller: &Poller,
+    ) -> Step {
+        let (settings, now_us) = (&requests.common.settings, requests.now_us);
+        // The input that the last turn has left counts for this turn.
+        let left = self.wire.borrow().inward.len();
+        link.transport.add_to_turn(left);
         loop {
-            let Phase::Carrying(carrier) = &mut self.phase else {
-                return Step::On;
-            };
-            carrier.turn(requests.now_us);
-            carrier.count(&mut self.turns, requests.now_us);
-            let has_room = match carrier.write(&mut self.transport) {
+            self.turn(now_us);
+            self.count(&mut link.turns, now_us);
+            let has_room = match self.write(&mut link.transport) {
                 Some(Written::Bytes(len)) => {
-                    self.intake.wrote(len.get(), requests.now_us);
-                    if self.transport.has_had_its_turn() {
+                    link.intake.wrote(len.get(), now_us);
+                    if link.transport.has_had_its_turn() {
                         // A flood of frames ends each turn here, so the server looks here, too, whether the connection is to
                         // end.
-                        let must_end = self.closing || self.transport.is_worn();
-                        carrier.end_if_last(self.requests, must_end, requests);
-                        carrier.rest(requests.now_us);
-                        self.wake_later(requests);
-                        return Step::Wait;
+                        self.end_if_last(link, settings, requests.serving, now_us);
+                        break;
                     }
                     // With EPOLLET the kernel reports room only after it has reported that there is none (epoll(7)).
                     continue;
@@ -374,54 +370,43 @@ impl Connection {
                 Some(Written::Failed) => return Step::Close,
                 None => true,
             };
-            self.transport.watch_room(!has_room, poller);
-            if has_room && carrier.is_over() {
-                return self.say_last(&[], requests);
+            link.transport.watch_room(!has_room, poller);
+            if has_room && self.is_over() {
+                return end_streams(link, self.is_faulty(), now_us);
             }
-            if !has_room || carrier.has_rest() {
-                let (pace, untaken) = (
-                    intake_pace(&requests.common.settings),
-                    self.transport.untaken(),
-                );
-                self.intake.stalled(pace, untaken, requests.now_us);
-            } else if self.intake.is_stalled() {
+            if !has_room || self.has_rest() {
+                link.stalls(settings, now_us);
+            } else if link.intake.is_stalled() {
                 // The client has given up the rest of its answers.
-                self.intake.wrote(0, requests.now_us);
+                link.intake.wrote(0, now_us);
             }
             // The connection reads on only when there is room for the output that the input causes.
-            let (is_unread, has_next_piece) = {
-                let wire = carrier.wire.borrow();
-                (
-                    wire.is_unread(),
-                    wire.has_next_piece() && !carrier.is_over(),
-                )
-            };
-            if has_next_piece && !self.transport.has_had_its_turn() {
+            let (is_unread, has_next_piece) = self.input();
+            if has_next_piece && !link.transport.has_had_its_turn() {
                 continue;
             }
-            let has_more = has_next_piece || self.transport.is_readable();
-            let waits = is_unread || carrier.is_over() || !has_more;
-            if waits || self.transport.has_had_its_turn() {
+            let has_more = has_next_piece || link.transport.is_readable();
+            let waits = is_unread || self.is_over() || !has_more;
+            if waits || link.transport.has_had_its_turn() {
                 // The end is decided only here: a request may have woken the connection, and it is read before.
-                let must_end = self.closing || self.transport.is_worn();
-                if carrier.end_if_last(self.requests, must_end, requests) {
+                if self.end_if_last(link, settings, requests.serving, now_us) {
                     continue;
                 }
-                carrier.rest(requests.now_us);
                 if !waits {
-                    self.wake_later(requests);
+                    break;
                 }
-                return if waits && self.transport.is_hung_up() {
+                self.rest(now_us);
+                return if link.transport.is_hung_up() {
                     Step::Close
                 } else {
-                    Step::Wait
+                    Step::Wait(Phase::Carrying(self))
                 };
             }
             let read = requests.buffers.with_scratch(|scratch| {
-                let read = self.transport.read(scratch);
+                let read = link.transport.read(scratch);
                 (read, Bytes::copy_from_slice(scratch))
             });
-            let mut wire = carrier.wire.borrow_mut();
+            let mut wire = self.wire.borrow_mut();
             match read {
                 (Read::Bytes(_), bytes) => wire.inward = bytes,
                 (Read::Nothing, _) => {}
@@ -429,5 +414,65 @@ impl Connection {
                 (Read::Failed, _) => return Step::Close,
             }
         }
+        self.rest(now_us);
+        link.wake_later(&requests.wakes, now_us);
+        Step::Wait(Phase::Carrying(self))
     }
+
+    /// Whether h2 has left input although it may take it, and whether it may take the next piece of the input.
+    fn input(&self) -> (bool, bool) {
+        let wire = self.wire.borrow();
+        let has_next_piece = wire.has_next_piece() && !self.is_over();
+        (wire.is_unread(), has_next_piece)
+    }
+
+    pub(super) fn doing(&self) -> Doing {
+        if self.has_streams() {
+            Doing::Busy
+        } else if self.is_told() {
+            Doing::Leaving
+        } else {
+            Doing::Idle
+        }
+    }
+
+    /// Judges the client, whose streams have deadlines of their own: without any stream the connection is idle. It has had
+    /// so many `requests`.
+    pub(super) fn judge(
+        &self,
+        requests: u32,
+        settings: &Settings,
+        lifecycle: Lifecycle,
+        now_us: u64,
+    ) -> Judgement {
+        let Some(since_us) = self.idle_since_us else {
+            return if self.has_streams() {
+                Judgement::WELL
+            } else {
+                Judgement::Doubt
+            };
+        };
+        if let Some(until_us) = self.heard_by_us() {
+            return Judgement::WELL.doubted_at(until_us, now_us);
+        }
+        if self.begins() {
+            let limit = newcomer(settings, lifecycle);
+            return Judgement::within(since_us, limit, Judgement::Drop, now_us);
+        }
+        if lifecycle.is_closing() {
+            return Judgement::Close;
+        }
+        let limit = if requests == 0 {
+            settings.header_timeout
+        } else {
+            settings.keepalive
+        };
+        Judgement::within(since_us, limit.as_duration(), Judgement::Close, now_us)
+    }
+}
+
+fn bodies_bytes(settings: &Settings) -> u32 {
+    let each = settings.http2_initial_window_size;
+    let all = each.saturating_mul(settings.http2_max_concurrent_streams);
+    all.clamp(BODIES_BYTES_MIN, BODIES_BYTES_MAX).max(each)
 }

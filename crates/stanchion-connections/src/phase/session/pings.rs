@@ -1,6 +1,6 @@
 //! Whether the client of a WebSocket is there: the server pings it, and it has to answer in time.
 
-use super::judging::after;
+use crate::pace::after;
 use stanchion_settings::Settings;
 
 /// When the server pings a client, and when the client must have answered.

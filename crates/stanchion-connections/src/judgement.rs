@@ -1,0 +1,86 @@
+//! Verdicts on clients that dawdle.
+
+use std::time::Duration;
+
+use super::intake::CutOff;
+use super::pace::{Pace, Slowness, after};
+use stanchion_dispatch::refusal::Refusal;
+
+/// The verdict on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Judgement {
+    /// All is well until this time, if nothing changes.
+    Well {
+        until_us: u64,
+    },
+    /// The client may have taken, or sent, more than the acceptor knows: it looks at the socket.
+    Doubt,
+    /// Finish the present answer, then close.
+    Close,
+    /// The head took too long.
+    HeadTimedOut,
+    /// The disk has not found, or read, a file in time.
+    FileTimedOut,
+    /// The body comes too slowly.
+    CallOff(Refusal),
+    /// Close without an answer: the client never asked.
+    Drop,
+    CutOff(CutOff),
+}
+
+/// The possessions of a client that others wait for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// A place among the connections.
+    pub(crate) place: bool,
+    /// The seat of a running request.
+    pub(crate) seat: bool,
+}
+
+impl Judgement {
+    /// Nothing is due.
+    pub(crate) const WELL: Self = Self::Well { until_us: u64::MAX };
+
+    /// All is well until `limit` is over; then the verdict is `otherwise`.
+    pub(crate) fn within(
+        since_us: u64,
+        limit: Option<Duration>,
+        otherwise: Self,
+        now_us: u64,
+    ) -> Self {
+        let until_us = limit.map_or(u64::MAX, |limit| after(since_us, limit));
+        if now_us < until_us {
+            Self::Well { until_us }
+        } else {
+            otherwise
+        }
+    }
+
+    /// If all is well, the verdict is no later than `until_us`.
+    pub(crate) fn at_most(self, most_us: u64) -> Self {
+        match self {
+            Self::Well { until_us } => Self::Well {
+                until_us: until_us.min(most_us),
+            },
+            other => other,
+        }
+    }
+
+    /// If all is well until then, there is doubt from `at_us` on.
+    pub(crate) fn doubted_at(self, at_us: u64, now_us: u64) -> Self {
+        match self {
+            Self::Well { .. } if at_us <= now_us => Self::Doubt,
+            other => other.at_most(at_us),
+        }
+    }
+
+    /// The verdict on a client whose body comes at this pace.
+    pub(crate) fn of_body(pace: &Pace, others_wait: bool, now_us: u64) -> Self {
+        match pace.too_slow(now_us) {
+            None if others_wait && pace.drips(now_us) => Self::CallOff(Refusal::BodyTooSlow),
+            None => Self::Well { until_us: now_us },
+            Some(Slowness::Pause) => Self::CallOff(Refusal::BodyTimeout),
+            Some(Slowness::Rate) => Self::CallOff(Refusal::BodyTooSlow),
+        }
+    }
+}

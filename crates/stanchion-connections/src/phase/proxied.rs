@@ -1,0 +1,105 @@
+//! The client of a connection as a proxy names it: in a PROXY header at the start, or in a packet of the uwsgi protocol.
+
+use std::rc::Rc;
+
+use stanchion_http::{Head, PROXY_HEADER_BYTES_MAX, ProxyHeader, ProxyStart, proxy_start};
+
+use super::Step;
+use super::leaving::refuse_unread;
+use crate::link::ClientLink;
+use crate::outcome::Read;
+use stanchion_dispatch::refusal::Refusal;
+use stanchion_dispatch::storage::connection_shares::Claim;
+use stanchion_requests::Requests;
+use stanchion_settings::Settings;
+
+/// The news that the first bytes of a connection bring about its client.
+pub(super) enum ProxyNews {
+    /// The client is known.
+    Client,
+    /// The header has not come whole.
+    Part,
+    /// The connection goes no further.
+    Ends(Step),
+}
+
+/// Reads the header and nothing behind it, which the next phase reads. Until the header is whole, it stays in the socket
+/// and is only looked at. It has to be whole within the time that a head may take.
+pub(super) fn read_proxy_header(link: &mut ClientLink, requests: &mut Requests) -> ProxyNews {
+    let Some(versions) = requests.common.settings.proxy_protocol else {
+        return is_of(&ProxyHeader::default(), link, requests);
+    };
+    if !link.transport.is_readable() {
+        return ProxyNews::Part;
+    }
+    let mut seen = [0; PROXY_HEADER_BYTES_MAX];
+    let len = match link.transport.peek(&mut seen) {
+        Read::Bytes(len) => len,
+        Read::Nothing => return ProxyNews::Part,
+        Read::End | Read::Failed => return ProxyNews::Ends(Step::Close),
+    };
+    match proxy_start(&seen[..len], versions) {
+        // The client has ended, so the rest never comes.
+        Ok(ProxyStart::Part) if link.transport.has_ended() => ProxyNews::Ends(Step::Close),
+        Ok(ProxyStart::Part) => {
+            link.transport.wait_for_more();
+            ProxyNews::Part
+        }
+        Ok(ProxyStart::Absent) => is_of(&ProxyHeader::default(), link, requests),
+        Ok(ProxyStart::Header(header)) => {
+            match link.transport.read_exact(&mut seen[..header.len]) {
+                Ok(()) => is_of(&header, link, requests),
+                Err(_) => ProxyNews::Ends(Step::Close),
+            }
+        }
+        Err(fault) => ProxyNews::Ends(refuse_unread(link, fault.into(), requests)),
+    }
+}
+
+/// Takes the client that the header names for the peer, and counts the connection among those of that client.
+fn is_of(header: &ProxyHeader, link: &mut ClientLink, requests: &mut Requests) -> ProxyNews {
+    let believed = &requests.common.settings.forwarded_allow_ips;
+    link.peer = Rc::new(link.peer.behind(header, believed));
+    claim(link, requests).map_or(ProxyNews::Client, ProxyNews::Ends)
+}
+
+/// Takes the client that the packet names for the peer. Returns the next step if the connection goes no further.
+pub(super) fn is_of_packet(
+    head: &Head,
+    link: &mut ClientLink,
+    requests: &mut Requests,
+) -> Option<Step> {
+    let believed = &requests.common.settings.forwarded_allow_ips;
+    link.peer = Rc::new(link.peer.of_packet(head, believed));
+    claim(link, requests)
+}
+
+/// Counts the connection among those of its client. Returns the next step if the connection goes no further.
+fn claim(link: &mut ClientLink, requests: &mut Requests) -> Option<Step> {
+    match requests.connection_shares.claim(link.peer.limited_ip()) {
+        Claim::Unlimited => None,
+        Claim::Served(share) => {
+            link.claim = Some(share);
+            None
+        }
+        Claim::ToBeTold(share) => {
+            link.claim = Some(share);
+            Some(refuse_unread(link, Refusal::TooManyConnections, requests))
+        }
+        Claim::TooMuch => {
+            requests
+                .record
+                .turn_out(&link.peer.address, requests.now_us);
+            link.transport.reset();
+            Some(Step::Close)
+        }
+    }
+}
+
+/// The refusal of a PROXY header from a peer that is not to send one.
+pub(super) fn unwanted(settings: &Settings) -> Refusal {
+    Refusal::Forbidden(match settings.proxy_protocol {
+        None => "a PROXY header where proxy_protocol is off",
+        Some(_) => "a PROXY header from a peer that is not in proxy_allow_ips",
+    })
+}

@@ -42,13 +42,7 @@ impl StaticFiles {
             attributes: found,
             wanted,
         } = opened;
-        if let Some(number) = wanted.mount
-            && wanted.may_be_coded
-            && found.coding.is_none()
-            && !found.varies
-        {
-            self.mounts[number].uncoded.add(&wanted.path, now_us);
-        }
+        self.note_uncoded(&wanted, &found, now_us);
         let file = OpenFile::new(file, found.file_system, disk);
         let etag = found.etag();
         let there = Validators {
@@ -57,10 +51,8 @@ impl StaticFiles {
         };
         match condition(head, there, date_s) {
             Condition::Failed => {
-                return Ok(Found::Reply(Reply::text(
-                    412,
-                    "the file is another one by now\n",
-                )));
+                let reply = Reply::text(412, "the file is another one by now\n");
+                return Ok(Found::Reply(reply));
             }
             Condition::NotModified => {
                 let mut wire = status(304);
@@ -75,29 +67,10 @@ impl StaticFiles {
             _ if is_head => Vec::new(),
             Ranges::Whole => Vec::new(),
             Ranges::Parts(parts) => parts,
-            Ranges::Unsatisfiable => {
-                let reply = Reply::text(416, "the file is shorter\n");
-                let len = found.len;
-                return Ok(Found::Reply(
-                    reply.with("Content-Range", format!("bytes */{len}")),
-                ));
-            }
+            Ranges::Unsatisfiable => return Ok(Found::Reply(too_short(found.len))),
         };
-        let content_type = &*wanted.content_type;
         let mut wire = status(if parts.is_empty() { 200 } else { 206 });
-        let (kind, sections) = match parts.as_slice() {
-            [] => (Cow::from(content_type), vec![section(0, found.len)]),
-            [(start, end)] => {
-                let range = content_range(*start, *end, found.len);
-                put_field(&mut wire, b"Content-Range", range.as_bytes());
-                (Cow::from(content_type), vec![section(*start, *end)])
-            }
-            parts => {
-                let (kind, sections) = in_parts(parts, found.len, content_type)?;
-                (Cow::from(kind), sections)
-            }
-        };
-        put_field(&mut wire, b"Content-Type", kind.as_bytes());
+        let sections = put_content(&mut wire, &parts, found.len, &wanted.content_type)?;
         if let Some(coding) = found.coding {
             put_field(&mut wire, b"Content-Encoding", coding.name().as_bytes());
         }
@@ -105,12 +78,8 @@ impl StaticFiles {
         self.put_what_caches_need(&mut wire, (&found, &wanted), &etag);
         let status = if parts.is_empty() { 200 } else { 206 };
         if is_head {
-            let mut digits = itoa::Buffer::new();
-            put_field(
-                &mut wire,
-                b"Content-Length",
-                digits.format(found.len).as_bytes(),
-            );
+            let len = found.len.to_string();
+            put_field(&mut wire, b"Content-Length", len.as_bytes());
             return Ok(without_body(status, wire));
         }
         Ok(Found::File(AppAnswer {
@@ -120,6 +89,17 @@ impl StaticFiles {
             bytes: wire,
             body: Start::File(file, sections),
         }))
+    }
+
+    /// Remembers a file that was looked for in codings, and is there in none.
+    fn note_uncoded(&mut self, wanted: &Wanted, found: &Attributes, now_us: u64) {
+        if let Some(number) = wanted.mount
+            && wanted.may_be_coded
+            && found.coding.is_none()
+            && !found.varies
+        {
+            self.mounts[number].uncoded.add(&wanted.path, now_us);
+        }
     }
 
     /// Adds the fields that a 304 has as well (RFC 9110 section 15.4.5).
@@ -148,6 +128,34 @@ impl StaticFiles {
             put_field(wire, b"Cache-Control", value.as_bytes());
         }
     }
+}
+
+fn too_short(len: u64) -> Reply {
+    let reply = Reply::text(416, "the file is shorter\n");
+    reply.with("Content-Range", format!("bytes */{len}"))
+}
+
+/// Adds the fields that name the content: all of a file of `len` bytes, or parts of it. Gives the sections of the body.
+fn put_content(
+    wire: &mut Vec<u8>,
+    parts: &[(u64, u64)],
+    len: u64,
+    content_type: &str,
+) -> io::Result<Vec<Section>> {
+    let (kind, sections) = match parts {
+        [] => (Cow::from(content_type), vec![section(0, len)]),
+        [(start, end)] => {
+            let range = content_range(*start, *end, len);
+            put_field(wire, b"Content-Range", range.as_bytes());
+            (Cow::from(content_type), vec![section(*start, *end)])
+        }
+        parts => {
+            let (kind, sections) = in_parts(parts, len, content_type)?;
+            (Cow::from(kind), sections)
+        }
+    };
+    put_field(wire, b"Content-Type", kind.as_bytes());
+    Ok(sections)
 }
 
 fn status(status: u16) -> Vec<u8> {

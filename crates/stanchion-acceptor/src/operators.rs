@@ -17,7 +17,7 @@ impl Acceptor {
             if fate != Fate::Asks {
                 return;
             }
-            let Some(head) = self.operators.take_asked(number, &self.requests) else {
+            let Some(head) = self.operators.take_asked(number, self.requests.now_us) else {
                 return;
             };
             let reply = self.admin_reply(&head);
@@ -51,7 +51,7 @@ impl Acceptor {
                     listeners: listener_statuses(&common.settings, doors.listeners()),
                     connections: admin::Connections::of(clients.doing(), doors.connections_max()),
                     memory: admin::AcceptorMemory::of(
-                        clients.heaviest(requests),
+                        clients.heaviest(&requests.policy.believed),
                         common.settings.max_client_memory,
                     ),
                     certificates: &self.certificates.served,

@@ -12,6 +12,7 @@ use stanchion_dispatch::reply::Reply;
 use stanchion_dispatch::storage::clients::Client;
 use stanchion_dispatch::storage::payers::Paying;
 use stanchion_requests::Requests;
+use stanchion_settings::{Believed, Settings};
 
 /// How many requests one connection may begin in one go, when they come all at once, before others have their turn.
 const REQUESTS_A_TURN_MAX: u32 = 16;
@@ -222,18 +223,18 @@ impl Connection {
 
     /// The client that the connection's memory counts for: the peer, or the client that the present request is from, as a
     /// proxy reports it.
-    pub(crate) fn client(&self, requests: &Requests) -> Option<Client> {
+    pub(crate) fn client(&self, believed: &Believed) -> Option<Client> {
         let of_request = || {
             let head = self.phase.request_head()?;
-            self.link.peer.client(head, &requests.policy.believed)
+            self.link.peer.client(head, believed)
         };
         self.link.only_client().or_else(of_request)
     }
 
     /// When the client is too slow if it does not move.
-    pub(crate) fn due_us(&self, requests: &Requests) -> u64 {
+    pub(crate) fn due_us(&self, settings: &Settings) -> u64 {
         let takes_by_us = self.link.intake.due_us().unwrap_or(u64::MAX);
-        self.phase.sends_by_us(requests).min(takes_by_us)
+        self.phase.sends_by_us(settings).min(takes_by_us)
     }
 }
 

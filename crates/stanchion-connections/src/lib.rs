@@ -78,7 +78,7 @@ use stanchion_dispatch::storage::payers::{Payers, Paying};
 use stanchion_generation::tally::Event;
 use stanchion_http::Head;
 use stanchion_requests::Requests;
-use stanchion_settings::Seconds;
+use stanchion_settings::{Believed, Seconds, Settings};
 use transport::Transport;
 use wasters::Wasters;
 
@@ -218,8 +218,8 @@ impl Connections {
     }
 
     /// Takes the request of an operator, which [`Self::reply`] is to answer.
-    pub fn take_asked(&mut self, number: u32, requests: &Requests) -> Option<Box<Head>> {
-        self.table.get_mut(number)?.take_asked(requests.now_us)
+    pub fn take_asked(&mut self, number: u32, now_us: u64) -> Option<Box<Head>> {
+        self.table.get_mut(number)?.take_asked(now_us)
     }
 
     /// Answers an operator, whose request had this head. The connection is then the last that the server closes to make room.
@@ -280,7 +280,7 @@ impl Connections {
     /// Looks at the connections that may dawdle, four times a second; `others_wait` for their places.
     pub fn look(&mut self, others_wait: bool, requests: &mut Requests, poller: &Poller) {
         let now_us = requests.now_us;
-        let least = least_limit(requests);
+        let least = least_limit(&requests.common.settings);
         let streams_wait = std::mem::take(&mut self.streams_wait);
         let to_shed = |wanted: bool| if wanted { SHED_MAX } else { 0 };
         let (mut to_shed, mut streams_to_shed) = (to_shed(others_wait), to_shed(streams_wait));
@@ -403,8 +403,8 @@ impl Connections {
     }
 
     /// The clients that have most memory, the largest first.
-    pub fn heaviest(&self, requests: &Requests) -> Vec<ClientMemory> {
-        overweight::heaviest(self.all(), requests)
+    pub fn heaviest(&self, believed: &Believed) -> Vec<ClientMemory> {
+        overweight::heaviest(self.all(), believed)
     }
 
     fn all(&self) -> impl Iterator<Item = &Connection> {
@@ -413,11 +413,14 @@ impl Connections {
 
     /// Cuts connections off if all clients together have more memory than they may.
     fn cut_overweight(&mut self, requests: &mut Requests, poller: &Poller) {
-        let bytes_max = requests.common.settings.max_client_memory;
-        if !self.weight_limit.is_broken(bytes_max) || self.audience == Audience::Operators {
+        let settings = &requests.common.settings;
+        if !self.weight_limit.is_broken(settings.max_client_memory)
+            || self.audience == Audience::Operators
+        {
             return;
         }
-        for number in WeightLimit::overweight(self.all(), bytes_max, requests) {
+        let believed = &requests.policy.believed;
+        for number in WeightLimit::overweight(self.all(), believed, settings) {
             if let Some(connection) = self.table.get_mut(number) {
                 connection.cut_off(CutOff::Memory, requests);
                 self.settle(number, Fate::Ends, requests, poller);
@@ -434,8 +437,7 @@ impl Connections {
 
 /// The shortest time that a connection may take for anything. No look comes later than this after the one before, so
 /// whatever a connection begins meanwhile is not overdue for long.
-fn least_limit(requests: &Requests) -> Duration {
-    let settings = &requests.common.settings;
+fn least_limit(settings: &Settings) -> Duration {
     let limits = [
         settings.header_timeout,
         settings.body_timeout,

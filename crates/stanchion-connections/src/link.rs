@@ -9,6 +9,7 @@ use super::audience::Audience;
 use super::intake::Intake;
 use super::outcome::Written;
 use super::pace::intake_pace;
+use super::poller::Poller;
 use super::transport::Transport;
 use super::turns::Turns;
 use stanchion_dispatch::request::Peer;
@@ -121,6 +122,12 @@ impl ClientLink {
     pub(crate) fn stalls(&mut self, settings: &Settings, now_us: u64) {
         let untaken = self.transport.untaken();
         self.intake.stalled(intake_pace(settings), untaken, now_us);
+    }
+
+    /// The same, and has the kernel report when there is room.
+    pub(crate) fn waits_for_room(&mut self, settings: &Settings, now_us: u64, poller: &Poller) {
+        self.stalls(settings, now_us);
+        self.transport.watch_room(true, poller);
     }
 
     /// Sends the hints that have come; false if the connection is broken. Hints that find no room go out with the answer.

@@ -8,7 +8,7 @@ use stanchion_sys::charge;
 
 use super::connection::Connection;
 use stanchion_dispatch::storage::clients::Client;
-use stanchion_requests::Requests;
+use stanchion_settings::{Believed, Settings};
 
 /// How many of the clients that have most the status names.
 const NAMED_MAX: usize = 5;
@@ -85,19 +85,19 @@ fn overweight(weights: &[Weight], bytes_max: usize) -> Vec<u32> {
 }
 
 impl Weight {
-    fn of(connection: &Connection, requests: &Requests) -> Self {
+    fn of(connection: &Connection, believed: &Believed, settings: &Settings) -> Self {
         Self {
-            sharer: Sharer::of(connection, requests),
+            sharer: Sharer::of(connection, believed),
             bytes: connection.paying.bytes(),
-            due_us: connection.due_us(requests),
+            due_us: connection.due_us(settings),
             number: connection.link.number,
         }
     }
 }
 
 impl Sharer {
-    fn of(connection: &Connection, requests: &Requests) -> Self {
-        let client = connection.client(requests);
+    fn of(connection: &Connection, believed: &Believed) -> Self {
+        let client = connection.client(believed);
         client.map_or(Self::Connection(connection.link.number), Self::Client)
     }
 }
@@ -105,11 +105,11 @@ impl Sharer {
 /// The clients that have most memory, the largest first.
 pub(super) fn heaviest<'c>(
     connections: impl Iterator<Item = &'c Connection>,
-    requests: &Requests,
+    believed: &Believed,
 ) -> Vec<ClientMemory> {
     let mut clients: HashMap<Sharer, ClientMemory> = HashMap::new();
     for connection in connections {
-        let sharer = Sharer::of(connection, requests);
+        let sharer = Sharer::of(connection, believed);
         let client = clients.entry(sharer).or_default();
         client.bytes += connection.paying.bytes();
         client.connections += 1;
@@ -144,10 +144,12 @@ impl WeightLimit {
     /// The connections that have to go.
     pub(super) fn overweight<'c>(
         connections: impl Iterator<Item = &'c Connection>,
-        bytes_max: usize,
-        requests: &Requests,
+        believed: &Believed,
+        settings: &Settings,
     ) -> Vec<u32> {
-        let weights: Vec<_> = connections.map(|one| Weight::of(one, requests)).collect();
+        let weights = connections.map(|one| Weight::of(one, believed, settings));
+        let weights: Vec<_> = weights.collect();
+        let bytes_max = settings.max_client_memory;
         overweight(&weights, bytes_max - margin(bytes_max))
     }
 

@@ -1,5 +1,7 @@
 //! The answer to a request: where it comes from, how it is framed, and what the connection does after it.
 
+use std::rc::Rc;
+
 use bytes::Bytes;
 use stanchion_http::{BodyLength, Head, put_field};
 
@@ -17,7 +19,7 @@ use stanchion_dispatch::storage::memory::Piece;
 use stanchion_dispatch::ticket::{Answer, AppAnswer, Section, Start};
 use stanchion_generation::tally::{Event, Outcome};
 use stanchion_requests::Requests;
-use stanchion_requests::compressor::Plan;
+use stanchion_requests::compressor::{Compressor, Plan};
 use stanchion_requests::file::{FileBody, put_cached};
 use stanchion_requests::head::{Ending, Extras};
 
@@ -53,7 +55,7 @@ fn answer_by_app(
     link: &mut ClientLink,
     requests: &mut Requests,
 ) -> Step {
-    let plan = plan(&request, &answer, outcome, requests);
+    let plan = plan(&request, &answer, outcome, requests.compressor.as_ref());
     let AppAnswer {
         bytes,
         head,
@@ -84,21 +86,16 @@ fn answer_by_app(
     let is_chunked = !is_framed && !is_old && !link.transport.is_stream();
     let settings = &requests.common.settings;
     let keeps = link.keeps(ticket, settings, requests.serving) && (is_framed || is_chunked);
-    let ending = match length {
-        _ if is_chunked => Ending::Chunked,
-        Some(len) if !is_told && is_framed => Ending::Length(len),
-        _ => Ending::Told,
-    };
+    let ending = ending(is_chunked, length.filter(|_| is_framed && !is_told));
     let wire = wire.as_deref().unwrap_or(&bytes[head.clone()]);
     let (mut out, told) = requests.compose_answer(ticket, wire, facts, ending, keeps);
     asked.head = told;
     let (rest, source) = match body {
-        Start::Whole if facts.length == BodyLength::Nothing => (Bytes::new(), Source::Over),
-        Start::FileUnasked => (Bytes::new(), Source::Over),
-        Start::Whole => {
+        Start::Whole if facts.length != BodyLength::Nothing => {
             let rest = asked.of_memory(&mut out, bytes, head.end, &mut requests.dispatch);
             (rest, Source::Over)
         }
+        Start::Whole | Start::FileUnasked => (Bytes::new(), Source::Over),
         Start::Streamed(_) => (Bytes::new(), Source::Stream),
         Start::File(file, sections) => (Bytes::new(), asked.of_file(&mut out, file, sections)),
     };
@@ -110,16 +107,28 @@ fn answer_by_app(
     sending.start(out, rest, link, requests)
 }
 
+/// How the client finds the end of a body, whose `length` is known and not told yet.
+fn ending(is_chunked: bool, length: Option<u64>) -> Ending {
+    match length {
+        _ if is_chunked => Ending::Chunked,
+        Some(len) => Ending::Length(len),
+        None => Ending::Told,
+    }
+}
+
 /// How the server compresses an answer. A static file may have a compressed variant on disk already.
-fn plan(request: &Arrived, answer: &AppAnswer, outcome: Outcome, requests: &Requests) -> Plan {
-    let compressor = requests.compressor.as_ref();
-    let plan = compressor.filter(|_| outcome == Outcome::Answered);
-    let plan = plan.map(|compressor| {
-        let wire = &answer.bytes[answer.head.clone()];
-        let whole = answer.bytes.len() - answer.head.end;
-        compressor.plan(&request.ticket, wire, answer.facts, &answer.body, whole)
-    });
-    plan.unwrap_or_default()
+fn plan(
+    request: &Arrived,
+    answer: &AppAnswer,
+    outcome: Outcome,
+    compressor: Option<&Rc<Compressor>>,
+) -> Plan {
+    let Some(compressor) = compressor.filter(|_| outcome == Outcome::Answered) else {
+        return Plan::default();
+    };
+    let wire = &answer.bytes[answer.head.clone()];
+    let whole = answer.bytes.len() - answer.head.end;
+    compressor.plan(&request.ticket, wire, answer.facts, &answer.body, whole)
 }
 
 /// Sends the head that accepts a WebSocket; from then on the request is a session.

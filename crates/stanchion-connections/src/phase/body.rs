@@ -196,7 +196,8 @@ impl ReadingBody {
         link: &mut ClientLink,
         requests: &mut Requests,
     ) -> Step {
-        match self.take(&mut came, requests) {
+        let body_max = requests.common.settings.limit_request_body;
+        match self.take(&mut came, body_max, requests.now_us) {
             Ok(None) => Step::On(Phase::Body(self)),
             Ok(Some(len)) => {
                 self.sink.end();
@@ -208,8 +209,12 @@ impl ReadingBody {
     }
 
     /// Takes bytes of the body. Gives how many of `came` these were, if the body is over.
-    fn take(&mut self, came: &mut Came<'_>, requests: &Requests) -> Result<Option<usize>, Refusal> {
-        let (body_max, now_us) = (requests.common.settings.limit_request_body, requests.now_us);
+    fn take(
+        &mut self,
+        came: &mut Came<'_>,
+        body_max: u64,
+        now_us: u64,
+    ) -> Result<Option<usize>, Refusal> {
         if let Some(piece) = came.take_with_buffer(self.decoder.plain_left()) {
             self.decoder.took(piece.len() as u64);
             self.pace.came(piece.len(), now_us);

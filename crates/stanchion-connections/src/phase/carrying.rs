@@ -25,15 +25,15 @@ use crate::audience::newcomer;
 use crate::judgement::Judgement;
 use crate::ledger::{Ledger, Part};
 use crate::link::ClientLink;
-use crate::outcome::{Read, Written};
+use crate::outcome::{Broken, Read, Written};
 use crate::overhead::Overhead;
 use crate::pace::after;
 use crate::poller::Poller;
 use crate::transport::Transport;
 use crate::turns::Turns;
 use crate::wire::{Wire, Wired};
-use stanchion_requests::Requests;
 use stanchion_requests::lifecycle::{Lifecycle, Serving};
+use stanchion_requests::{Buffers, Requests};
 use stanchion_settings::Settings;
 
 /// How many bytes of the input h2 gets at a time: even a few may take it long.
@@ -351,7 +351,7 @@ impl Carrier {
         // The input that the last turn has left counts for this turn.
         let left = self.wire.borrow().inward.len();
         link.transport.add_to_turn(left);
-        loop {
+        let waits = loop {
             self.turn(now_us);
             self.count(&mut link.turns, now_us);
             let has_room = match self.write(&mut link.transport) {
@@ -361,7 +361,7 @@ impl Carrier {
                         // A flood of frames ends each turn here, so the server looks here, too, whether the connection is to
                         // end.
                         self.end_if_last(link, settings, requests.serving, now_us);
-                        break;
+                        break false;
                     }
                     // With EPOLLET the kernel reports room only after it has reported that there is none (epoll(7)).
                     continue;
@@ -374,12 +374,7 @@ impl Carrier {
             if has_room && self.is_over() {
                 return end_streams(link, self.is_faulty(), now_us);
             }
-            if !has_room || self.has_rest() {
-                link.stalls(settings, now_us);
-            } else if link.intake.is_stalled() {
-                // The client has given up the rest of its answers.
-                link.intake.wrote(0, now_us);
-            }
+            self.heed_pace(has_room, link, settings, now_us);
             // The connection reads on only when there is room for the output that the input causes.
             let (is_unread, has_next_piece) = self.input();
             if has_next_piece && !link.transport.has_had_its_turn() {
@@ -392,31 +387,46 @@ impl Carrier {
                 if self.end_if_last(link, settings, requests.serving, now_us) {
                     continue;
                 }
-                if !waits {
-                    break;
-                }
-                self.rest(now_us);
-                return if link.transport.is_hung_up() {
-                    Step::Close
-                } else {
-                    Step::Wait(Phase::Carrying(self))
-                };
+                break waits;
             }
-            let read = requests.buffers.with_scratch(|scratch| {
-                let read = link.transport.read(scratch);
-                (read, Bytes::copy_from_slice(scratch))
-            });
-            let mut wire = self.wire.borrow_mut();
-            match read {
-                (Read::Bytes(_), bytes) => wire.inward = bytes,
-                (Read::Nothing, _) => {}
-                (Read::End, _) => wire.ended = true,
-                (Read::Failed, _) => return Step::Close,
+            if self.read(&mut link.transport, &mut requests.buffers) == Err(Broken) {
+                return Step::Close;
             }
-        }
+        };
         self.rest(now_us);
-        link.wake_later(&requests.wakes, now_us);
+        if !waits {
+            link.wake_later(&requests.wakes, now_us);
+        } else if link.transport.is_hung_up() {
+            return Step::Close;
+        }
         Step::Wait(Phase::Carrying(self))
+    }
+
+    /// Notes whether the client takes what is written. Without room, or with the rest of answers in h2, the server waits for it.
+    fn heed_pace(&self, has_room: bool, link: &mut ClientLink, settings: &Settings, now_us: u64) {
+        if !has_room || self.has_rest() {
+            link.stalls(settings, now_us);
+        } else if link.intake.is_stalled() {
+            // The client has given up the rest of its answers.
+            link.intake.wrote(0, now_us);
+        }
+    }
+
+    /// Reads the next input for h2.
+    fn read(&self, transport: &mut Transport, buffers: &mut Buffers) -> Result<(), Broken> {
+        let mut wire = self.wire.borrow_mut();
+        buffers.with_scratch(|scratch| match transport.read(scratch) {
+            Read::Bytes(_) => {
+                wire.inward = Bytes::copy_from_slice(scratch);
+                Ok(())
+            }
+            Read::Nothing => Ok(()),
+            Read::End => {
+                wire.ended = true;
+                Ok(())
+            }
+            Read::Failed => Err(Broken),
+        })
     }
 
     /// Whether h2 has left input although it may take it, and whether it may take the next piece of the input.

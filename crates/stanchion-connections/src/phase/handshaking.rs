@@ -21,8 +21,8 @@ use stanchion_dispatch::request::Peer;
 use stanchion_dispatch::storage::disk::Job;
 use stanchion_generation::credentials::HTTP_2;
 use stanchion_generation::tally::Event;
-use stanchion_requests::Requests;
 use stanchion_requests::tls::{TlsService, Turn};
+use stanchion_requests::{Record, Requests};
 
 /// How many bytes of a client's handshake the connection takes at a time. It is less than a record, so that there is room
 /// for the bytes behind its last message, which begin a request.
@@ -81,7 +81,7 @@ impl Handshaking {
                 Ok(computed) => {
                     link.transport.cover(computed.tls);
                     if let Err(fault) = computed.taken {
-                        return fail(&fault, link, requests);
+                        return fail(&fault, link, &requests.record, requests.now_us);
                     }
                 }
                 Err(error) => {
@@ -157,7 +157,7 @@ impl Handshaking {
 }
 
 /// Ends a handshake that has succeeded: a request follows as on any other connection.
-fn succeed(link: &mut ClientLink, requests: &mut Requests) -> Step {
+fn succeed(link: &mut ClientLink, requests: &Requests) -> Step {
     let (Some(tls), Some(service)) = (link.transport.tls(), &requests.tls) else {
         return Step::Close;
     };
@@ -186,13 +186,12 @@ fn succeed(link: &mut ClientLink, requests: &mut Requests) -> Step {
 }
 
 /// Ends a handshake that has failed, with an alert to the client.
-fn fail(fault: &Fault, link: &mut ClientLink, requests: &mut Requests) -> Step {
-    let address = &link.peer.address;
-    requests.record.handshake_failed(fault, address);
+fn fail(fault: &Fault, link: &mut ClientLink, record: &Record, now_us: u64) -> Step {
+    record.handshake_failed(fault, &link.peer.address);
     // The kernel takes the rest of the alert once it has room.
     let _ = link.transport.flush();
     link.transport.heed_no_more();
-    end(link, requests.now_us)
+    end(link, now_us)
 }
 
 /// Whether a client has begun to speak HTTP in clear text: all methods are of letters, and no TLS record begins with one

@@ -72,7 +72,8 @@ impl ReadingHead {
                 match proxied::read_proxy_header(link, requests) {
                     ProxyNews::Client => Step::On(self.into()),
                     ProxyNews::Part => Step::Wait(self.into()),
-                    ProxyNews::Ends(step) => step,
+                    ProxyNews::Refused(refusal) => refuse_unread(link, refusal, requests),
+                    ProxyNews::Over => Step::Close,
                 }
             }
             Self::New { since_us } if link.awaits_handshake() => {
@@ -322,10 +323,12 @@ fn begin(head: Head, rest: Came<'_>, link: &mut ClientLink, requests: &mut Reque
         link.closing |= head.framing() != Framing::Empty;
         return Step::On(Phase::Asked(Box::new(head)));
     }
-    if link.peer.sends_packets
-        && let Some(step) = proxied::is_of_packet(&head, link, requests)
-    {
-        return step;
+    if link.peer.sends_packets {
+        match proxied::is_of_packet(&head, link, requests) {
+            ProxyNews::Client | ProxyNews::Part => {}
+            ProxyNews::Refused(refusal) => return refuse_unread(link, refusal, requests),
+            ProxyNews::Over => return Step::Close,
+        }
     }
     let account = requests.record.arrives();
     let started_us = requests.now_us;

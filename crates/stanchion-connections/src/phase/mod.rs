@@ -40,6 +40,7 @@ use sending::Sending;
 use session::Session;
 use stanchion_dispatch::refusal::Refusal;
 use stanchion_requests::Requests;
+use stanchion_settings::Settings;
 use waiting::Waiting;
 
 /// The phase that a connection is in.
@@ -237,8 +238,8 @@ impl Phase {
     }
 
     /// When the client sends too slowly if nothing more comes of it.
-    pub(crate) fn sends_by_us(&self, requests: &Requests) -> u64 {
-        let limit = requests.common.settings.header_timeout.as_duration();
+    pub(crate) fn sends_by_us(&self, settings: &Settings) -> u64 {
+        let limit = settings.header_timeout.as_duration();
         match self {
             Self::Head(head) => head.sends_by_us(limit),
             Self::Handshaking(handshaking) => handshaking.sends_by_us(limit),

@@ -4,8 +4,6 @@ use std::rc::Rc;
 
 use stanchion_http::{Head, PROXY_HEADER_BYTES_MAX, ProxyHeader, ProxyStart, proxy_start};
 
-use super::Step;
-use super::leaving::refuse_unread;
 use crate::link::ClientLink;
 use crate::outcome::Read;
 use stanchion_dispatch::refusal::Refusal;
@@ -19,13 +17,15 @@ pub(super) enum ProxyNews {
     Client,
     /// The header has not come whole.
     Part,
-    /// The connection goes no further.
-    Ends(Step),
+    /// The server refuses the client.
+    Refused(Refusal),
+    /// The connection is over.
+    Over,
 }
 
 /// Reads the header and nothing behind it, which the next phase reads. Until the header is whole, it stays in the socket
 /// and is only looked at. It has to be whole within the time that a head may take.
-pub(super) fn read_proxy_header(link: &mut ClientLink, requests: &mut Requests) -> ProxyNews {
+pub(super) fn read_proxy_header(link: &mut ClientLink, requests: &Requests) -> ProxyNews {
     let Some(versions) = requests.common.settings.proxy_protocol else {
         return is_of(&ProxyHeader::default(), link, requests);
     };
@@ -36,11 +36,11 @@ pub(super) fn read_proxy_header(link: &mut ClientLink, requests: &mut Requests) 
     let len = match link.transport.peek(&mut seen) {
         Read::Bytes(len) => len,
         Read::Nothing => return ProxyNews::Part,
-        Read::End | Read::Failed => return ProxyNews::Ends(Step::Close),
+        Read::End | Read::Failed => return ProxyNews::Over,
     };
     match proxy_start(&seen[..len], versions) {
         // The client has ended, so the rest never comes.
-        Ok(ProxyStart::Part) if link.transport.has_ended() => ProxyNews::Ends(Step::Close),
+        Ok(ProxyStart::Part) if link.transport.has_ended() => ProxyNews::Over,
         Ok(ProxyStart::Part) => {
             link.transport.wait_for_more();
             ProxyNews::Part
@@ -49,49 +49,45 @@ pub(super) fn read_proxy_header(link: &mut ClientLink, requests: &mut Requests) 
         Ok(ProxyStart::Header(header)) => {
             match link.transport.read_exact(&mut seen[..header.len]) {
                 Ok(()) => is_of(&header, link, requests),
-                Err(_) => ProxyNews::Ends(Step::Close),
+                Err(_) => ProxyNews::Over,
             }
         }
-        Err(fault) => ProxyNews::Ends(refuse_unread(link, fault.into(), requests)),
+        Err(fault) => ProxyNews::Refused(fault.into()),
     }
 }
 
 /// Takes the client that the header names for the peer, and counts the connection among those of that client.
-fn is_of(header: &ProxyHeader, link: &mut ClientLink, requests: &mut Requests) -> ProxyNews {
+fn is_of(header: &ProxyHeader, link: &mut ClientLink, requests: &Requests) -> ProxyNews {
     let believed = &requests.common.settings.forwarded_allow_ips;
     link.peer = Rc::new(link.peer.behind(header, believed));
-    claim(link, requests).map_or(ProxyNews::Client, ProxyNews::Ends)
+    claim(link, requests)
 }
 
-/// Takes the client that the packet names for the peer. Returns the next step if the connection goes no further.
-pub(super) fn is_of_packet(
-    head: &Head,
-    link: &mut ClientLink,
-    requests: &mut Requests,
-) -> Option<Step> {
+/// Takes the client that the packet names for the peer.
+pub(super) fn is_of_packet(head: &Head, link: &mut ClientLink, requests: &Requests) -> ProxyNews {
     let believed = &requests.common.settings.forwarded_allow_ips;
     link.peer = Rc::new(link.peer.of_packet(head, believed));
     claim(link, requests)
 }
 
-/// Counts the connection among those of its client. Returns the next step if the connection goes no further.
-fn claim(link: &mut ClientLink, requests: &mut Requests) -> Option<Step> {
+/// Counts the connection among those of its client.
+fn claim(link: &mut ClientLink, requests: &Requests) -> ProxyNews {
     match requests.connection_shares.claim(link.peer.limited_ip()) {
-        Claim::Unlimited => None,
+        Claim::Unlimited => ProxyNews::Client,
         Claim::Served(share) => {
             link.claim = Some(share);
-            None
+            ProxyNews::Client
         }
         Claim::ToBeTold(share) => {
             link.claim = Some(share);
-            Some(refuse_unread(link, Refusal::TooManyConnections, requests))
+            ProxyNews::Refused(Refusal::TooManyConnections)
         }
         Claim::TooMuch => {
             requests
                 .record
                 .turn_out(&link.peer.address, requests.now_us);
             link.transport.reset();
-            Some(Step::Close)
+            ProxyNews::Over
         }
     }
 }

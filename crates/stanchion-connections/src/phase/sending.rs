@@ -332,8 +332,7 @@ impl Sending {
         if link.client_has_left(settings) {
             return self.broke(requests);
         }
-        link.stalls(settings, requests.now_us);
-        link.transport.watch_room(true, poller);
+        link.waits_for_room(settings, requests.now_us, poller);
         Step::Wait(Phase::Sending(self))
     }
 

@@ -133,10 +133,7 @@ impl Session {
                         continue;
                     }
                 }
-                Some(Written::Full) => {
-                    link.stalls(settings, now_us);
-                    link.transport.watch_room(true, poller);
-                }
+                Some(Written::Full) => link.waits_for_room(settings, now_us, poller),
                 Some(Written::Failed) => return self.lose(requests),
                 None => {}
             }

@@ -50,12 +50,11 @@ def has_threads(pid: int) -> bool:
     return len(os.listdir(f"/proc/{pid}/task")) > 1
 
 
-@pytest.mark.parametrize("fork", [[], ["--no-fast-fork"]], ids=["fast", "slow"])
-def test_numpy_is_preloaded_and_each_worker_computes_with_it(serve: Serve, gate: Gate, fork: list[str]) -> None:
+def test_numpy_is_preloaded_and_each_worker_computes_with_it(serve: Serve, gate: Gate) -> None:
     # The threads of OpenBLAS are as many as there are processors, unless this says otherwise.
     # With a limit a template stays beside a single worker, also if neither --preload nor --no-preload is given.
     server = serve(
-        "computes:app", "--max-requests", "1000000", *fork, env={"OPENBLAS_NUM_THREADS": "3", **gate.environment}
+        "computes:app", "--max-requests", "1000000", env={"OPENBLAS_NUM_THREADS": "3", **gate.environment}
     )
     (template,) = [int(line.removeprefix("loaded ")) for line in gate.announcements(1)]
     workers = set()

@@ -1,6 +1,5 @@
-"""A program that installs a filter of system calls, and then becomes the rest of its arguments. With `refuse` the
-kernel answers the clone(2) of the process that borrows a template's memory with EPERM, with `kill` it ends the process
-that asks; with `refuse:NAME` it answers that call with EPERM, whatever its arguments are.
+"""A program that installs a filter of system calls, and then becomes the rest of its arguments. The kernel answers the
+call of the given name with EPERM, whatever its arguments are.
 """
 
 import ctypes
@@ -11,12 +10,9 @@ import sys
 
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
 REFUSE = 0x00050000 | 1
-ACTIONS = {"refuse": REFUSE, "kill": 0x80000000}
 ALLOW = 0x7FFF0000
-SYS_CLONE_X86_64 = 56
-VM_AND_VFORK = 0x00000100 | 0x00004000
 # linux/bpf_common.h
-LOAD, AND, JUMP_EQUAL, RETURN = 0x20, 0x54, 0x15, 0x06
+LOAD, JUMP_EQUAL, RETURN = 0x20, 0x15, 0x06
 
 NUMBERS = {
     "accept4": 288,
@@ -77,31 +73,14 @@ def unavailable() -> str:
     return "" if platform.machine() == "x86_64" else "the numbers of system calls are those of x86-64"
 
 
-def program(action: int) -> bytes:
-    """A filter of clone(2) with both flags; everything else passes (seccomp(2), struct seccomp_data)."""
-    return packed(
-        (LOAD, 0, 0, 0),
-        (JUMP_EQUAL, 0, 4, SYS_CLONE_X86_64),
-        (LOAD, 0, 0, 16),
-        (AND, 0, 0, VM_AND_VFORK),
-        (JUMP_EQUAL, 0, 1, VM_AND_VFORK),
-        (RETURN, 0, 0, action),
-        (RETURN, 0, 0, ALLOW),
-    )
-
-
 def refusing(name: str) -> bytes:
-    """The filter refuses one call, and everything else passes."""
-    return packed((LOAD, 0, 0, 0), (JUMP_EQUAL, 0, 1, NUMBERS[name]), (RETURN, 0, 0, REFUSE), (RETURN, 0, 0, ALLOW))
-
-
-def packed(*steps: tuple[int, int, int, int]) -> bytes:
+    """The filter refuses one call, and everything else passes (seccomp(2), struct seccomp_data)."""
+    steps = (LOAD, 0, 0, 0), (JUMP_EQUAL, 0, 1, NUMBERS[name]), (RETURN, 0, 0, REFUSE), (RETURN, 0, 0, ALLOW)
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
 def main() -> None:
-    what, _, name = sys.argv[1].partition(":")
-    code = refusing(name) if name else program(ACTIONS[what])
+    code = refusing(sys.argv[1])
     buffer = ctypes.create_string_buffer(code, len(code))
     # struct sock_fprog: a count, and a pointer that is aligned.
     filters = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))

@@ -4,7 +4,7 @@ use std::io;
 
 use pyo3::prelude::*;
 use stanchion_server::Fork;
-use stanchion_sys::adoption::{self, Between};
+use stanchion_sys::adoption;
 use stanchion_sys::process;
 
 /// Forks a child of this process.
@@ -14,9 +14,9 @@ pub(crate) fn fork(py: Python<'_>) -> io::Result<Fork> {
 }
 
 /// Forks a child that the master adopts.
-pub(crate) fn fork_for_subreaper(py: Python<'_>, between: Between) -> io::Result<Fork> {
+pub(crate) fn fork_for_subreaper(py: Python<'_>) -> io::Result<Fork> {
     // SAFETY: see `with_interpreter`, which calls it.
-    with_interpreter(py, || unsafe { adoption::fork_for_subreaper(between) })
+    with_interpreter(py, || unsafe { adoption::fork_for_subreaper() })
 }
 
 /// Notifies the interpreter before and after the fork, as `os.fork` does, so that its locks, its notion of the main thread, and the functions that

@@ -17,7 +17,6 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCFunction, PyDict, PyTuple};
 use stanchion_server::{Fork, Hook, Host, LoadError, Logging, NotLoaded, Seat, StartedAs, Worker};
 use stanchion_settings::Settings;
-use stanchion_sys::adoption::Between;
 use stanchion_sys::signal;
 use tracing::{error, warn};
 
@@ -162,8 +161,8 @@ impl Host for PythonHost {
         Python::attach(crate::fork::fork)
     }
 
-    fn fork_worker(&mut self, between: Between) -> io::Result<Fork> {
-        Python::attach(|py| crate::fork::fork_for_subreaper(py, between))
+    fn fork_worker(&mut self) -> io::Result<Fork> {
+        Python::attach(crate::fork::fork_for_subreaper)
     }
 
     fn start_up(&mut self, worker: &'static Worker) -> Result<bool, String> {

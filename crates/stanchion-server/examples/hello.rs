@@ -12,7 +12,7 @@ use stanchion_server::{
     Ending, Fork, Gone, Hook, Host, Launcher, LoadError, NotLoaded, Seat, StartedAs, Taken, Worker,
 };
 use stanchion_settings::Settings;
-use stanchion_sys::adoption::{self, Between};
+use stanchion_sys::adoption;
 use stanchion_sys::process;
 
 /// Answers every request with its method, its target and how long it waited.
@@ -71,8 +71,8 @@ impl Host for Hello {
         process::fork_single_threaded()
     }
 
-    fn fork_worker(&mut self, between: Between) -> io::Result<Fork> {
-        adoption::fork_single_threaded_for_subreaper(between)
+    fn fork_worker(&mut self) -> io::Result<Fork> {
+        adoption::fork_single_threaded_for_subreaper()
     }
 
     fn serve(&mut self, worker: &'static Worker) -> Result<(), String> {

@@ -7,7 +7,6 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use stanchion_sys::adoption::Between;
 use stanchion_sys::process::Fork;
 
 use crate::hook::Hook;
@@ -60,7 +59,7 @@ pub trait Host {
 
     /// In the template: forks a worker that becomes the master's child
     /// ([`stanchion_sys::adoption::fork_for_subreaper`]).
-    fn fork_worker(&mut self, between: Between) -> io::Result<Fork>;
+    fn fork_worker(&mut self) -> io::Result<Fork>;
 
     /// In a worker, first of all: sets what handlers the host's language has for the signals of
     /// [`stanchion_sys::signal::asked`], such that they call [`Worker::depart`] at the next safe

@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use stanchion_sys::adoption::Between;
 use stanchion_sys::channel::{Channel, poll_readable};
 use stanchion_sys::process::{self, Fork};
-use stanchion_sys::{code, heap, signal, trial};
+use stanchion_sys::{code, heap, signal};
 use tracing::{error, info, warn};
 
 use crate::hook::Hook;
@@ -192,7 +191,7 @@ fn serve_orders(
         Prepared::ForItself => FromTemplate::NotForWorkers,
         Prepared::WithApp | Prepared::WithoutApp => FromTemplate::Ready,
     };
-    let mut between = None;
+    let mut is_prepared = false;
     let mut watch = common
         .settings
         .reload
@@ -208,8 +207,12 @@ fn serve_orders(
         match order {
             ToTemplate::Fork { worker, number } => {
                 // Not before: one that becomes a worker puts what it allocates into the gaps of its heap.
-                let between = *between.get_or_insert_with(|| prepare_to_fork(common));
-                match forked(host, number, fd, between) {
+                if !is_prepared {
+                    heap::fill_gaps();
+                    code::let_go_alone();
+                    is_prepared = true;
+                }
+                match forked(host, number, fd) {
                     Ok(Some(reports)) => {
                         return Ok(Assignment {
                             worker,
@@ -244,14 +247,6 @@ fn serve_orders(
             ToTemplate::Reopen => reopen(host),
         }
     }
-}
-
-/// Makes ready for forks, and gives the way to fork.
-fn prepare_to_fork(common: &Common) -> Between {
-    let between = between(common);
-    heap::fill_gaps();
-    code::let_go_alone();
-    between
 }
 
 /// Makes this process the worker of this number. Gives the channel by which it is to report, or its exit code.
@@ -317,34 +312,12 @@ fn tell_of_change(master: &Channel, path: &Path) {
     }
 }
 
-/// How workers are forked: the faster way, if the operator leaves it on and it goes well once.
-fn between(common: &Common) -> Between {
-    if !common.settings.fast_fork || !trial::IS_THERE {
-        return Between::Copying;
-    }
-    match trial::run(common.master_pid) {
-        Ok(()) => Between::Borrowing,
-        Err(why) => {
-            warn!(
-                "workers are forked the slower way, as with --no-fast-fork: the faster one was tried, \
-                 and {why}"
-            );
-            Between::Copying
-        }
-    }
-}
-
 /// Forks a worker; in there, gives the channel by which it is to report. The master knows it by that
 /// alone, and sees its end when the worker's copy is closed: ours is by then.
-fn forked(
-    host: &mut dyn Host,
-    number: u16,
-    fd: Option<OwnedFd>,
-    between: Between,
-) -> io::Result<Option<Channel>> {
+fn forked(host: &mut dyn Host, number: u16, fd: Option<OwnedFd>) -> io::Result<Option<Channel>> {
     let fd = fd.ok_or_else(|| io::Error::other("the order came without a channel"))?;
     run_hook(host, Hook::PreFork { number }).map_err(|_| io::Error::other("pre_fork failed"))?;
-    Ok(match host.fork_worker(between)? {
+    Ok(match host.fork_worker()? {
         Fork::Child => Some(Channel::received(fd)),
         Fork::Parent(_) => None,
     })

@@ -114,8 +114,6 @@ pub struct Settings {
     /// Whether the operator has asked for that, and it is more than the default.
     #[serde(skip)]
     pub is_preload_asked_for: bool,
-    /// Fork workers by a process that borrows the template's memory, where that works.
-    pub fast_fork: bool,
     /// Most requests in the line, at least 1.
     pub max_waiting: u32,
     /// Most requests of one client's address in the line; 0 = any number.

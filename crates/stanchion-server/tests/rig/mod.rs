@@ -11,7 +11,7 @@ use stanchion_server::{
     Fork, Hook, Host, Launcher, LoadError, NotLoaded, Seat, StartedAs, Taken, Worker,
 };
 use stanchion_settings::Settings;
-use stanchion_sys::adoption::{self, Between};
+use stanchion_sys::adoption;
 use stanchion_sys::process;
 
 /// Bound of every wait for an answer.
@@ -44,8 +44,8 @@ impl Host for Answering {
         process::fork_single_threaded()
     }
 
-    fn fork_worker(&mut self, between: Between) -> io::Result<Fork> {
-        adoption::fork_single_threaded_for_subreaper(between)
+    fn fork_worker(&mut self) -> io::Result<Fork> {
+        adoption::fork_single_threaded_for_subreaper()
     }
 
     fn serve(&mut self, worker: &'static Worker) -> Result<(), String> {

@@ -410,23 +410,6 @@ given, this is also done if the import has started threads or an event loop, \
 or is connected to something, none of which a fork brings to workers; a \
 warning names what it was.",
         },
-        Setting {
-            name: "fast_fork",
-            flags: &["--fast-fork", "--no-fast-fork"],
-            metavar: "",
-            env: None,
-            kind: Kind::Bool,
-            default: Preset::Bool(true),
-            gunicorn: false,
-            on_reload: OnReload::Applies,
-            help: "Copy the template's memory once, not twice",
-            long_help: "\
-A worker is forked by a process that shares the template's memory, as \
-after vfork(2), on x86-64 and where a trial before the first fork goes \
-well; a line in the log says if not. With --no-fast-fork, and elsewhere, \
-that process has a copy of its own, which takes some 2 ms more for each \
-100 MB of the app. Turn it off if you suspect that it causes a fault.",
-        },
     ],
 };
 

@@ -1,11 +1,14 @@
 """An OpenTelemetry collector that a test plays: it takes OTLP over HTTP, or does not."""
 
+import base64
+import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from google.protobuf import json_format
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -17,6 +20,25 @@ from support.patience import PATIENCE_S
 
 SAMPLED, HAS_IS_REMOTE, IS_REMOTE = 0x1, 0x100, 0x200
 """Bits of a span's flags."""
+
+
+IDS = "traceId", "spanId", "parentSpanId"
+
+
+def parse(body: bytes) -> ExportTraceServiceRequest:
+    """Protobuf's own parser, which refuses unknown keys and wrong types, reads OTLP's JSON, but for its one exception: ids are hexadecimal, and not
+    base64 (OTLP specification, "JSON Protobuf Encoding").
+    """
+
+    def with_base64(one: dict[str, Any]) -> dict[str, Any]:
+        for key in one.keys() & IDS:
+            assert one[key] == one[key].lower()
+            one[key] = base64.b64encode(bytes.fromhex(one[key])).decode()
+        return one
+
+    message = json.loads(body, object_hook=with_base64)
+    assert all(isinstance(span["kind"], int) for span in message["resourceSpans"][0]["scopeSpans"][0]["spans"])
+    return json_format.ParseDict(message, ExportTraceServiceRequest())
 
 
 def values(attributes: list[KeyValue]) -> dict[str, Any]:
@@ -124,7 +146,7 @@ class Collector:
         response = ExportTraceServiceResponse()
         if rejects:
             response.partial_success.rejected_spans = rejects
-        return status, response.SerializeToString()
+        return status, json_format.MessageToJson(response).encode()
 
     def stop(self) -> None:
         self._may_answer.set()
@@ -138,13 +160,13 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         assert self.path == "/v1/traces"
-        assert self.headers["Content-Type"] == "application/x-protobuf"
+        assert self.headers["Content-Type"] == "application/json"
         assert self.headers["Host"] == self.collector.endpoint.removeprefix("http://")
-        message = ExportTraceServiceRequest.FromString(self.rfile.read(int(self.headers["Content-Length"])))
+        message = parse(self.rfile.read(int(self.headers["Content-Length"])))
         status, body = self.collector.take(message)
         try:
             self.send_response(status)
-            self.send_header("Content-Type", "application/x-protobuf")
+            self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -130,9 +130,9 @@ OWNERS = {
     "backtrace": {"stanchion-sys"},
     "libcrux-ml-kem": {"stanchion-tls"},
     "pyo3": {"stanchion-py"},
-    "tokio": {"stanchion-connections", "stanchion-observers"},
+    "tokio": {"stanchion-connections"},
     "h2": {"stanchion-connections"},
-    "hyper": {"stanchion-observers"},
+    "httparse": {"stanchion-observers"},
     "tungstenite": {"stanchion-websocket"},
     "zlib-rs": {"stanchion-compression", "stanchion-websocket"},
     "brotli": {"stanchion-compression"},
@@ -144,13 +144,9 @@ OWNERS = {
 
 HTTP_PARSERS: dict[str, tuple[str, ...]] = {
     "h2": ("crates/stanchion-connections/src/",),
-    "httparse": (),
-    "hyper": ("crates/stanchion-observers/src/spans/",),
-    "hyper_util": ("crates/stanchion-observers/src/spans/",),
-    "tokio": (
-        "crates/stanchion-observers/src/spans/",
-        "crates/stanchion-connections/src/wire.rs",
-    ),
+    "httparse": ("crates/stanchion-observers/src/spans/post.rs",),
+    "hyper": (),
+    "tokio": ("crates/stanchion-connections/src/wire.rs",),
 }
 """Foreign crates that read HTTP or run an event loop -> files that may name them nevertheless."""
 

@@ -8,10 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use prost::Message;
 use stanchion_sys::clock::{monotonic_us, wall_us};
-use tokio::runtime::{Builder, Runtime};
 use tracing::{info, warn};
 
 use super::finished::Finished;
@@ -81,7 +78,6 @@ impl Exporter {
         let lanes = settings.lanes().into_iter().map(|lane| lane.name).collect();
         let sender = Sender {
             shared: Arc::clone(&shared),
-            runtime: Builder::new_current_thread().enable_all().build()?,
             collector: collector.clone(),
             origin: Origin::new(attributes, lanes),
             random: Random::new()?,
@@ -158,7 +154,6 @@ impl Shared {
 /// The end of the thread, which sends.
 struct Sender {
     shared: Arc<Shared>,
-    runtime: Runtime,
     collector: Collector,
     origin: Origin,
     random: Random,
@@ -197,8 +192,6 @@ impl Sender {
                 self.collector
             );
         }
-        // The lookup of a name may take long, and the process does not wait for it.
-        self.runtime.shutdown_background();
         self.shared.lock().finished = true;
         self.shared.changed.notify_all();
     }
@@ -241,10 +234,9 @@ impl Sender {
         let offset_us = wall_us().wrapping_sub(monotonic_us());
         let clock = Clock { offset_us };
         let message = self.origin.message(part, clock, &mut self.random);
-        let message = Bytes::from(message.encode_to_vec());
+        let message = serde_json::to_vec(&message).expect("texts and numbers are JSON");
         loop {
-            let sent = post(&self.collector, message.clone());
-            match self.runtime.block_on(sent) {
+            match post(&self.collector, &message) {
                 Ok(()) => return self.goes_well(),
                 Err(Failure::Refused { spans: some, why }) => {
                     self.goes_wrong(&why);

@@ -8,8 +8,7 @@ use stanchion_http::split_host;
 use super::finished::Finished;
 use super::proto::{
     CONTEXT_HAS_IS_REMOTE, CONTEXT_IS_REMOTE, ExportTraceServiceRequest, InstrumentationScope,
-    KeyValue, Resource, ResourceSpans, ScopeSpans, Span, SpanKind, Status,
-    StatusCode as SpanStatus,
+    KIND_INTERNAL, KIND_SERVER, KeyValue, Resource, ResourceSpans, ScopeSpans, Span, SpanStatus,
 };
 use stanchion_dispatch::random::Random;
 use stanchion_generation::tally::Outcome;
@@ -19,7 +18,8 @@ const CONVENTIONS: &str = "https://opentelemetry.io/schemas/1.38.0";
 
 /// The facts that all spans have in common.
 pub(super) struct Origin {
-    resource: Resource,
+    /// Attributes of the service.
+    attributes: BTreeMap<String, String>,
     /// Names of the lanes.
     lanes: Vec<String>,
 }
@@ -40,24 +40,18 @@ impl Clock {
 impl Origin {
     /// Makes the origin of all spans, from attributes of the service and the names of the lanes.
     pub(super) fn new(attributes: BTreeMap<String, String>, lanes: Vec<String>) -> Self {
-        let attributes = attributes
-            .into_iter()
-            .map(|(key, value)| KeyValue::text(&key, value));
-        Self {
-            resource: Resource {
-                attributes: attributes.collect(),
-            },
-            lanes,
-        }
+        Self { attributes, lanes }
     }
 
     /// Makes the message with all spans of these requests.
-    pub(super) fn message(
-        &self,
-        finished: &[Finished],
+    pub(super) fn message<'a>(
+        &'a self,
+        finished: &'a [Finished],
         clock: Clock,
         random: &mut Random,
-    ) -> ExportTraceServiceRequest {
+    ) -> ExportTraceServiceRequest<'a> {
+        let attributes = self.attributes.iter();
+        let attributes = attributes.map(|(key, value)| KeyValue::text(key, value));
         let spans = finished.iter().flat_map(|one| {
             let server = self.server(one, clock);
             let wait = wait(one, clock, random.take());
@@ -66,22 +60,24 @@ impl Origin {
             [Some(server), wait, run, session].into_iter().flatten()
         });
         let scope = InstrumentationScope {
-            name: "stanchion-acceptor".to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            name: "stanchion-acceptor",
+            version: env!("CARGO_PKG_VERSION"),
         };
         ExportTraceServiceRequest {
-            resource_spans: vec![ResourceSpans {
-                resource: Some(self.resource.clone()),
-                scope_spans: vec![ScopeSpans {
-                    scope: Some(scope),
+            resource_spans: [ResourceSpans {
+                resource: Resource {
+                    attributes: attributes.collect(),
+                },
+                scope_spans: [ScopeSpans {
+                    scope,
                     spans: spans.collect(),
-                    schema_url: CONVENTIONS.to_owned(),
+                    schema_url: CONVENTIONS,
                 }],
             }],
         }
     }
 
-    fn server(&self, one: &Finished, clock: Clock) -> Span {
+    fn server<'a>(&'a self, one: &'a Finished, clock: Clock) -> Span<'a> {
         let times = &one.times;
         let (name, method) = method(&one.method);
         let mut attributes = vec![
@@ -118,13 +114,14 @@ impl Origin {
         }
         attributes.extend(worker_pid(one));
         let error = error(one);
-        attributes.extend(error_type(error.as_deref()));
+        let status = failed(error.is_some() && !is_clients(one));
+        attributes.extend(error.map(error_type));
         let parent = one.parent_id.map(|id| (id, true));
         Span {
-            name: name.to_owned(),
-            kind: SpanKind::Server.into(),
+            name,
+            kind: KIND_SERVER,
             attributes,
-            status: failed(error.is_some() && !is_clients(one)),
+            status,
             ..span(
                 one,
                 one.server_id,
@@ -137,33 +134,31 @@ impl Origin {
 }
 
 /// The span in the line: from the arrival of the request until a seat took it, or until it was clear that none will.
-fn wait(one: &Finished, clock: Clock, id: [u8; 8]) -> Option<Span> {
+fn wait(one: &Finished, clock: Clock, id: [u8; 8]) -> Option<Span<'_>> {
     let times = &one.times;
     let was_taken = times.run_until_us.is_some();
     let error = error(one).filter(|_| !was_taken);
     let status = failed(error.is_some());
     let parent = Some((one.server_id, false));
     Some(Span {
-        name: "wait".to_owned(),
-        kind: SpanKind::Internal.into(),
-        attributes: error_type(error.as_deref()).into_iter().collect(),
+        name: "wait",
+        attributes: error.map(error_type).into_iter().collect(),
         status,
         ..span(one, id, parent, clock, [times.arrived_us, times.left_us?])
     })
 }
 
 /// The span at a seat.
-fn run(one: &Finished, clock: Clock) -> Option<Span> {
+fn run(one: &Finished, clock: Clock) -> Option<Span<'_>> {
     let times = &one.times;
     let error = error(one);
-    let mut attributes: Vec<KeyValue> = worker_pid(one).into_iter().collect();
-    attributes.extend(error_type(error.as_deref()));
+    let status = failed(error.is_some());
+    let attributes = worker_pid(one).into_iter().chain(error.map(error_type));
     let parent = Some((one.server_id, false));
     Some(Span {
-        name: "run".to_owned(),
-        kind: SpanKind::Internal.into(),
-        attributes,
-        status: failed(error.is_some()),
+        name: "run",
+        attributes: attributes.collect(),
+        status,
         ..span(
             one,
             one.run_id,
@@ -175,7 +170,7 @@ fn run(one: &Finished, clock: Clock) -> Option<Span> {
 }
 
 /// The span of a session: from its begin to its end.
-fn session(one: &Finished, clock: Clock, random: &mut Random) -> Option<Span> {
+fn session<'a>(one: &'a Finished, clock: Clock, random: &mut Random) -> Option<Span<'a>> {
     let facts = one.session.as_deref()?;
     let mut attributes = vec![
         KeyValue::text("network.protocol.name", "websocket"),
@@ -191,41 +186,44 @@ fn session(one: &Finished, clock: Clock, random: &mut Random) -> Option<Span> {
     );
     attributes.extend(worker_pid(one));
     let error = error(one);
-    attributes.extend(error_type(error.as_deref()));
+    let status = failed(error.is_some());
+    attributes.extend(error.map(error_type));
     let ended_us = one.times.ended_us;
     let times = [facts.begun_us.min(ended_us), ended_us];
     let parent = Some((one.server_id, false));
     Some(Span {
-        name: "session".to_owned(),
-        kind: SpanKind::Internal.into(),
+        name: "session",
         attributes,
-        status: failed(error.is_some()),
+        status,
         ..span(one, random.take(), parent, clock, times)
     })
 }
 
-/// The fields that every span has. `parent` also says whether the parent is another system's span.
+/// A span within the server, without attributes. `parent` also says whether the parent is another system's span.
 fn span(
     one: &Finished,
     id: [u8; 8],
     parent: Option<([u8; 8], bool)>,
     clock: Clock,
     [start_us, end_us]: [u64; 2],
-) -> Span {
+) -> Span<'_> {
     let is_remote = parent.is_some_and(|(_, is_remote)| is_remote);
     let mut flags = u32::from(one.flags) | CONTEXT_HAS_IS_REMOTE;
     if is_remote {
         flags |= CONTEXT_IS_REMOTE;
     }
     Span {
-        trace_id: one.trace_id.to_vec(),
-        span_id: id.to_vec(),
-        parent_span_id: parent.map_or_else(Vec::new, |(id, _)| id.to_vec()),
-        trace_state: one.trace_state.to_string(),
-        flags,
+        trace_id: one.trace_id,
+        span_id: id,
+        parent_span_id: parent.map(|(id, _)| id),
+        trace_state: &one.trace_state,
+        name: "",
+        kind: KIND_INTERNAL,
         start_time_unix_nano: clock.ns(start_us),
         end_time_unix_nano: clock.ns(end_us),
-        ..Span::default()
+        attributes: Vec::new(),
+        status: None,
+        flags,
     }
 }
 
@@ -241,13 +239,14 @@ fn method(method: &str) -> (&str, &str) {
 }
 
 /// Host and port that the client asked, as far as a Host field names them.
-fn server_address(host: &str) -> impl Iterator<Item = KeyValue> {
+fn server_address(host: &str) -> impl Iterator<Item = KeyValue<'_>> {
     let (address, port) = split_host(host.as_bytes(), b"");
     let address = String::from_utf8_lossy(address);
     let address = address.trim_matches(['[', ']']);
     let port = std::str::from_utf8(port).ok();
     let port = port.and_then(|port| port.parse::<u16>().ok());
-    let address = (!address.is_empty()).then(|| KeyValue::text("server.address", address));
+    let address =
+        (!address.is_empty()).then(|| KeyValue::text("server.address", address.to_owned()));
     let port = port.map(|port| KeyValue::number("server.port", port.into()));
     address.into_iter().chain(port)
 }
@@ -269,8 +268,8 @@ fn error(one: &Finished) -> Option<Cow<'static, str>> {
     }
 }
 
-fn error_type(error: Option<&str>) -> Option<KeyValue> {
-    error.map(|error| KeyValue::text("error.type", error))
+fn error_type(error: Cow<'static, str>) -> KeyValue<'static> {
+    KeyValue::text("error.type", error)
 }
 
 fn is_server_error(status: u16) -> bool {
@@ -282,13 +281,11 @@ fn is_clients(one: &Finished) -> bool {
     sent_status(one).is_some_and(|status| (400..500).contains(&status))
 }
 
-fn failed(is_failed: bool) -> Option<Status> {
-    is_failed.then(|| Status {
-        code: SpanStatus::Error.into(),
-    })
+fn failed(is_failed: bool) -> Option<SpanStatus> {
+    is_failed.then_some(SpanStatus::ERROR)
 }
 
-fn worker_pid(one: &Finished) -> Option<KeyValue> {
-    one.worker_pid
-        .map(|pid| KeyValue::number("stanchion.worker.pid", pid))
+fn worker_pid(one: &Finished) -> Option<KeyValue<'static>> {
+    let pid = u64::try_from(one.worker_pid?).ok()?;
+    Some(KeyValue::number("stanchion.worker.pid", pid))
 }

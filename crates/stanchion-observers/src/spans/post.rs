@@ -1,24 +1,20 @@
 //! One POST to a collector (OTLP specification, "OTLP/HTTP").
 
-use std::io;
-use std::time::Duration;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, HOST, USER_AGENT};
-use http::{Request, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use prost::Message;
-use tokio::net::TcpStream;
+use http::StatusCode;
+use stanchion_http::{Decoded, Decoder, Framing};
 
 use super::proto::ExportTraceServiceResponse;
 use stanchion_settings::Collector;
 
-/// OpenTelemetry's default for one attempt.
+/// OpenTelemetry's default for one attempt. The lookup of the collector's name has limits of its own (resolv.conf(5)).
 const LIMIT: Duration = Duration::from_secs(10);
-/// The longest answer that the exporter reads.
+/// The longest answer that the exporter reads, and the most fields that its head may have.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
+const ANSWER_FIELDS_MAX: usize = 100;
 
 /// Why the collector has not taken spans.
 #[derive(Debug)]
@@ -34,43 +30,168 @@ pub(super) enum Failure {
 }
 
 /// Sends a message, and waits for the answer.
-pub(super) async fn post(collector: &Collector, message: Bytes) -> Result<(), Failure> {
-    let answer = tokio::time::timeout(LIMIT, exchange(collector, message));
-    match answer.await {
-        Ok(Ok((status, body))) => judge(status, &body),
-        Ok(Err(error)) => Err(Failure::Passing(error.to_string())),
-        Err(_) => Err(Failure::Passing(format!(
-            "no answer within {} s",
-            LIMIT.as_secs()
-        ))),
+pub(super) fn post(collector: &Collector, message: &[u8]) -> Result<(), Failure> {
+    match exchange(collector, message) {
+        Ok((status, body)) => judge(status, &body),
+        // The kernel's answer to SO_RCVTIMEO and SO_SNDTIMEO is EAGAIN (socket(7)).
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+            ) =>
+        {
+            Err(Failure::Passing(format!(
+                "no answer within {} s",
+                LIMIT.as_secs()
+            )))
+        }
+        Err(error) => Err(Failure::Passing(error.to_string())),
     }
 }
 
 /// Opens a connection for each message, since there is one in a second and no collector keeps idle connections for
 /// ever.
-async fn exchange(collector: &Collector, message: Bytes) -> io::Result<(StatusCode, Bytes)> {
-    let stream = TcpStream::connect((collector.host(), collector.port())).await?;
-    let opened = http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = opened.map_err(io::Error::other)?;
-    let request = Request::post(collector.path())
-        .header(HOST, collector.authority())
-        .header(CONTENT_TYPE, "application/x-protobuf")
-        .header(USER_AGENT, concat!("stanchion/", env!("CARGO_PKG_VERSION")))
-        .header(CONNECTION, "close")
-        .body(Full::new(message))
-        .map_err(io::Error::other)?;
-    let answered = async {
-        let answer = sender.send_request(request).await;
-        let (head, body) = answer.map_err(io::Error::other)?.into_parts();
-        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(io::Error::other)?.to_bytes();
-        Ok((head.status, body))
+fn exchange(collector: &Collector, message: &[u8]) -> io::Result<(StatusCode, Vec<u8>)> {
+    let mut stream = Bounded::connect(collector, Instant::now() + LIMIT)?;
+    let head = format!(
+        "POST {} HTTP/1.1\r\n\
+         Host: {}\r\n\
+         User-Agent: stanchion/{}\r\n\
+         Content-Type: application/json\r\n\
+         Content-Length: {}\r\n\
+         Connection: close\r\n\r\n",
+        collector.path(),
+        collector.authority(),
+        env!("CARGO_PKG_VERSION"),
+        message.len(),
+    );
+    let sent = stream
+        .write_all(head.as_bytes())
+        .and_then(|()| stream.write_all(message));
+    // A collector may refuse a message before it has read all of it, and close: its answer says more than the reset.
+    answer(&mut stream).map_err(|error| sent.err().unwrap_or(error))
+}
+
+/// A connection whose calls all end by one deadline.
+struct Bounded {
+    stream: TcpStream,
+    deadline: Instant,
+}
+
+impl Bounded {
+    /// Tries each address of the collector.
+    fn connect(collector: &Collector, deadline: Instant) -> io::Result<Self> {
+        let mut failed = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
+        for address in (collector.host(), collector.port()).to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, left(deadline)?) {
+                Ok(stream) => return Ok(Self { stream, deadline }),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+}
+
+impl Read for Bounded {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(left(self.deadline)?))?;
+        self.stream.read(into)
+    }
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(left(self.deadline)?))?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The time until then, never zero.
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    Ok(left)
+}
+
+/// Reads an answer: its status and its body.
+fn answer(from: &mut impl Read) -> io::Result<(StatusCode, Vec<u8>)> {
+    let mut read = Vec::new();
+    let mut piece = [0; 4096];
+    while read.len() <= ANSWER_BYTES_MAX {
+        let len = match from.read(&mut piece) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            len => len?,
+        };
+        read.extend_from_slice(&piece[..len]);
+        if let Some(answer) = parse(&read, len == 0)? {
+            return Ok(answer);
+        }
+    }
+    Err(io::Error::other("its answer is too long"))
+}
+
+/// Parses an answer, if all of it is there. After `is_end` no more comes.
+fn parse(bytes: &[u8], is_end: bool) -> io::Result<Option<(StatusCode, Vec<u8>)>> {
+    let cut_short = || match is_end {
+        true => Err(io::ErrorKind::UnexpectedEof.into()),
+        false => Ok(None),
     };
-    // This task moves the bytes of `answered`, which says how it went.
-    let moved = tokio::spawn(connection);
-    let answer = answered.await;
-    moved.abort();
-    answer
+    let mut input = bytes;
+    let (status, framing) = loop {
+        let mut fields = [httparse::EMPTY_HEADER; ANSWER_FIELDS_MAX];
+        let mut head = httparse::Response::new(&mut fields);
+        let parsed = head.parse(input).map_err(io::Error::other)?;
+        let httparse::Status::Complete(head_len) = parsed else {
+            return cut_short();
+        };
+        input = &input[head_len..];
+        let code = head.code.unwrap_or_default();
+        let status = StatusCode::from_u16(code).map_err(io::Error::other)?;
+        if !status.is_informational() {
+            break (status, framing(status, head.headers)?);
+        }
+    };
+    let mut decoder = Decoder::new(framing);
+    let mut body = Vec::new();
+    loop {
+        match decoder.decode(&mut input) {
+            Ok(Decoded::Data(data)) => body.extend_from_slice(data),
+            Ok(Decoded::End) => return Ok(Some((status, body))),
+            Ok(Decoded::More) if is_end && decoder.end() => return Ok(Some((status, body))),
+            Ok(Decoded::More) => return cut_short(),
+            Err(fault) => return Err(io::Error::other(fault.reason())),
+        }
+    }
+}
+
+/// How the end of an answer's body is marked (RFC 9112 section 6.3).
+fn framing(status: StatusCode, fields: &[httparse::Header<'_>]) -> io::Result<Framing> {
+    let value = |name: &str| {
+        let field = fields
+            .iter()
+            .find(|field| field.name.eq_ignore_ascii_case(name));
+        field.map(|field| field.value.trim_ascii())
+    };
+    if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+        return Ok(Framing::Empty);
+    }
+    match (value("transfer-encoding"), value("content-length")) {
+        (Some(coding), _) if coding.eq_ignore_ascii_case(b"chunked") => Ok(Framing::Chunked),
+        (None, Some(length)) => {
+            let length = std::str::from_utf8(length).ok();
+            let length = length.and_then(|length| length.parse().ok());
+            length
+                .map(Framing::Length)
+                .ok_or_else(|| io::Error::other("its Content-Length is no number"))
+        }
+        _ => Ok(Framing::ToEnd),
+    }
 }
 
 /// Gives the meaning of an answer ("Failures", "Partial Success").
@@ -84,21 +205,27 @@ fn judge(status: StatusCode, body: &[u8]) -> Result<(), Failure> {
             spans: None,
             why: status.to_string(),
         }),
-        _ => match ExportTraceServiceResponse::decode(body).map(|answer| answer.partial_success) {
-            Ok(Some(partial)) if partial.rejected_spans > 0 => Err(Failure::Refused {
-                spans: u64::try_from(partial.rejected_spans).ok(),
-                why: partial.error_message,
-            }),
+        _ => {
             // Some collectors answer with another body than they should, though they took the spans.
-            Ok(_) | Err(_) => Ok(()),
-        },
+            let answer: ExportTraceServiceResponse =
+                serde_json::from_slice(body).unwrap_or_default();
+            let rejected = answer
+                .partial_success
+                .and_then(|partial| partial.rejected());
+            match rejected {
+                Some((spans, why)) => Err(Failure::Refused {
+                    spans: Some(spans),
+                    why,
+                }),
+                None => Ok(()),
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spans::proto::ExportTracePartialSuccess;
 
     fn judged(status: u16, body: &[u8]) -> String {
         let status = StatusCode::from_u16(status).expect("a status");
@@ -125,17 +252,90 @@ mod tests {
         ] {
             assert_eq!(judged(status, b""), meaning, "{status}");
         }
-        assert_eq!(judged(200, b"{}"), "taken");
-        let partial_success = |rejected_spans| {
-            ExportTraceServiceResponse {
-                partial_success: Some(ExportTracePartialSuccess {
-                    rejected_spans,
-                    error_message: "too old".to_owned(),
-                }),
-            }
-            .encode_to_vec()
-        };
-        assert_eq!(judged(200, &partial_success(0)), "taken");
-        assert_eq!(judged(200, &partial_success(3)), "refused Some(3)");
+        for (body, meaning) in [
+            ("{}", "taken"),
+            (r#"{"partialSuccess":{}}"#, "taken"),
+            (r#"{"partialSuccess":null}"#, "taken"),
+            (
+                r#"{"partialSuccess":{"rejectedSpans":"0","errorMessage":"slow down"}}"#,
+                "taken",
+            ),
+            (
+                r#"{"partialSuccess":{"rejectedSpans":"3","errorMessage":"too old"}}"#,
+                "refused Some(3)",
+            ),
+            (
+                r#"{"partialSuccess":{"rejectedSpans":3}}"#,
+                "refused Some(3)",
+            ),
+            (r#"{"partialSuccess":{"rejectedSpans":"-3"}}"#, "taken"),
+            // A collector that answers in protobuf, or with a page.
+            ("\u{a}\u{2}\u{8}\u{3}", "taken"),
+            ("<html>", "taken"),
+        ] {
+            assert_eq!(judged(200, body.as_bytes()), meaning, "{body}");
+        }
+    }
+
+    /// Gives one byte at a time.
+    struct Dripping<'b>(&'b [u8]);
+
+    impl Read for Dripping<'_> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let len = self.0.len().min(1);
+            self.0.read(&mut into[..len])
+        }
+    }
+
+    #[test]
+    fn an_answer_ends_where_its_framing_says() {
+        for (text, status, body) in [
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}ignored",
+                200,
+                "{}",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n1\r\n{\r\n1;a=b\r\n}\r\n0\r\nA: b\r\n\r\n",
+                200,
+                "{}",
+            ),
+            ("HTTP/1.0 200 \r\n\r\nup to the end", 200, "up to the end"),
+            (
+                "HTTP/1.1 204 No Content\r\nContent-Length: 9\r\n\r\n",
+                204,
+                "",
+            ),
+            (
+                "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 503 Busy\r\ncontent-length:0\r\n\r\n",
+                503,
+                "",
+            ),
+        ] {
+            let (read_status, read_body) = answer(&mut Dripping(text.as_bytes())).expect(text);
+            assert_eq!(
+                (read_status.as_u16(), &*read_body),
+                (status, body.as_bytes()),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_answer_that_breaks_off_or_makes_no_sense_is_an_error() {
+        let endless = format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(ANSWER_BYTES_MAX));
+        for text in [
+            "",
+            "HTTP/1.1 200 OK\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{}",
+            "HTTP/1.1 200 OK\r\nContent-Length: two\r\n\r\n{}",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+            "SSH-2.0-OpenSSH\r\n",
+            &endless,
+            &"HTTP/1.1 102 Processing\r\n\r\n".repeat(2_000),
+        ] {
+            assert!(answer(&mut text.as_bytes()).is_err(), "{text:.60}");
+        }
     }
 }

@@ -1,147 +1,167 @@
-//! The messages of OTLP that the exporter sends and receives, with the fields that it uses. The numbers of the fields
-//! are in opentelemetry-proto (`trace.proto`, `common.proto`, `resource.proto`, `trace_service.proto`), which keeps
-//! them for ever (its section "Stability definition"). The messages are here and not from a crate: the crate with the
-//! same name brings OpenTelemetry's SDK.
+//! The messages of OTLP that the exporter sends and receives, with the fields that it uses, as JSON (OTLP specification,
+//! "JSON Protobuf Encoding"): keys in lowerCamelCase, ids in hexadecimal digits, enumerations as integers, and 64-bit integers
+//! as decimal texts. The names of the fields are in opentelemetry-proto (`trace.proto`, `common.proto`, `resource.proto`,
+//! `trace_service.proto`), which keeps them for ever (its section "Stability definition").
 
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct ExportTraceServiceRequest {
-    #[prost(message, repeated, tag = "1")]
-    pub(super) resource_spans: Vec<ResourceSpans>,
+use std::borrow::Cow;
+use std::fmt::Display;
+
+use serde::{Deserialize, Serialize, Serializer};
+
+use stanchion_dispatch::random::hexadecimal;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ExportTraceServiceRequest<'a> {
+    pub(super) resource_spans: [ResourceSpans<'a>; 1],
 }
 
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct ResourceSpans {
-    #[prost(message, optional, tag = "1")]
-    pub(super) resource: Option<Resource>,
-    #[prost(message, repeated, tag = "2")]
-    pub(super) scope_spans: Vec<ScopeSpans>,
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ResourceSpans<'a> {
+    pub(super) resource: Resource<'a>,
+    pub(super) scope_spans: [ScopeSpans<'a>; 1],
 }
 
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Resource {
-    #[prost(message, repeated, tag = "1")]
-    pub(super) attributes: Vec<KeyValue>,
+#[derive(Serialize)]
+pub(super) struct Resource<'a> {
+    pub(super) attributes: Vec<KeyValue<'a>>,
 }
 
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct ScopeSpans {
-    #[prost(message, optional, tag = "1")]
-    pub(super) scope: Option<InstrumentationScope>,
-    #[prost(message, repeated, tag = "2")]
-    pub(super) spans: Vec<Span>,
-    #[prost(string, tag = "3")]
-    pub(super) schema_url: String,
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ScopeSpans<'a> {
+    pub(super) scope: InstrumentationScope,
+    pub(super) spans: Vec<Span<'a>>,
+    pub(super) schema_url: &'static str,
 }
 
-#[derive(Clone, PartialEq, prost::Message)]
+#[derive(Serialize)]
 pub(super) struct InstrumentationScope {
-    #[prost(string, tag = "1")]
-    pub(super) name: String,
-    #[prost(string, tag = "2")]
-    pub(super) version: String,
+    pub(super) name: &'static str,
+    pub(super) version: &'static str,
 }
 
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Span {
-    #[prost(bytes = "vec", tag = "1")]
-    pub(super) trace_id: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    pub(super) span_id: Vec<u8>,
-    #[prost(string, tag = "3")]
-    pub(super) trace_state: String,
-    #[prost(bytes = "vec", tag = "4")]
-    pub(super) parent_span_id: Vec<u8>,
-    #[prost(string, tag = "5")]
-    pub(super) name: String,
-    #[prost(enumeration = "SpanKind", tag = "6")]
-    pub(super) kind: i32,
-    #[prost(fixed64, tag = "7")]
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Span<'a> {
+    #[serde(serialize_with = "trace_id")]
+    pub(super) trace_id: [u8; 16],
+    #[serde(serialize_with = "span_id")]
+    pub(super) span_id: [u8; 8],
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(super) trace_state: &'a str,
+    #[serde(serialize_with = "parent_id", skip_serializing_if = "Option::is_none")]
+    pub(super) parent_span_id: Option<[u8; 8]>,
+    pub(super) name: &'a str,
+    pub(super) kind: u8,
+    #[serde(serialize_with = "decimal")]
     pub(super) start_time_unix_nano: u64,
-    #[prost(fixed64, tag = "8")]
+    #[serde(serialize_with = "decimal")]
     pub(super) end_time_unix_nano: u64,
-    #[prost(message, repeated, tag = "9")]
-    pub(super) attributes: Vec<KeyValue>,
-    #[prost(message, optional, tag = "15")]
-    pub(super) status: Option<Status>,
-    #[prost(fixed32, tag = "16")]
+    pub(super) attributes: Vec<KeyValue<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) status: Option<SpanStatus>,
     pub(super) flags: u32,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, prost::Enumeration)]
-#[repr(i32)]
-pub(super) enum SpanKind {
-    Unspecified = 0,
-    Internal = 1,
-    Server = 2,
-}
+/// Values of [`Span::kind`].
+pub(super) const KIND_INTERNAL: u8 = 1;
+pub(super) const KIND_SERVER: u8 = 2;
 
 /// Bits of [`Span::flags`], beside the eight bits of the Trace Context: it is known where the parent is, and the parent
 /// is elsewhere.
 pub(super) const CONTEXT_HAS_IS_REMOTE: u32 = 0x100;
 pub(super) const CONTEXT_IS_REMOTE: u32 = 0x200;
 
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Status {
-    #[prost(enumeration = "StatusCode", tag = "3")]
-    pub(super) code: i32,
+#[derive(Serialize)]
+pub(super) struct SpanStatus {
+    code: u8,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, prost::Enumeration)]
-#[repr(i32)]
-pub(super) enum StatusCode {
-    Unset = 0,
-    Error = 2,
+impl SpanStatus {
+    pub(super) const ERROR: Self = Self { code: 2 };
 }
 
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct KeyValue {
-    #[prost(string, tag = "1")]
-    pub(super) key: String,
-    #[prost(message, optional, tag = "2")]
-    pub(super) value: Option<AnyValue>,
+#[derive(Serialize)]
+pub(super) struct KeyValue<'a> {
+    key: &'a str,
+    value: AnyValue<'a>,
 }
 
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct AnyValue {
-    #[prost(oneof = "Value", tags = "1, 3")]
-    pub(super) value: Option<Value>,
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+enum AnyValue<'a> {
+    StringValue(Cow<'a, str>),
+    #[serde(serialize_with = "decimal")]
+    IntValue(i64),
 }
 
-#[derive(Clone, PartialEq, prost::Oneof)]
-pub(super) enum Value {
-    #[prost(string, tag = "1")]
-    String(String),
-    #[prost(int64, tag = "3")]
-    Int(i64),
-}
-
-impl KeyValue {
-    pub(super) fn text(key: &str, value: impl Into<String>) -> Self {
-        Self::new(key, Value::String(value.into()))
+impl<'a> KeyValue<'a> {
+    pub(super) fn text(key: &'a str, value: impl Into<Cow<'a, str>>) -> Self {
+        let value = AnyValue::StringValue(value.into());
+        Self { key, value }
     }
 
-    pub(super) fn number(key: &str, value: u64) -> Self {
-        Self::new(key, Value::Int(value.cast_signed()))
-    }
-
-    fn new(key: &str, value: Value) -> Self {
-        Self {
-            key: key.to_owned(),
-            value: Some(AnyValue { value: Some(value) }),
-        }
+    pub(super) fn number(key: &'a str, value: u64) -> Self {
+        let value = AnyValue::IntValue(value.cast_signed());
+        Self { key, value }
     }
 }
 
-#[derive(Clone, PartialEq, prost::Message)]
+fn trace_id<S: Serializer>(id: &[u8; 16], to: S) -> Result<S::Ok, S::Error> {
+    digits::<32, _>(&hexadecimal(id), to)
+}
+
+fn span_id<S: Serializer>(id: &[u8; 8], to: S) -> Result<S::Ok, S::Error> {
+    digits::<16, _>(&hexadecimal(id), to)
+}
+
+fn digits<const LEN: usize, S: Serializer>(digits: &[u8; LEN], to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(str::from_utf8(digits).expect("digits are text"))
+}
+
+#[expect(clippy::ref_option, reason = "serde hands the field over so")]
+fn parent_id<S: Serializer>(id: &Option<[u8; 8]>, to: S) -> Result<S::Ok, S::Error> {
+    match id {
+        Some(id) => span_id(id, to),
+        None => to.serialize_none(),
+    }
+}
+
+fn decimal<S: Serializer>(number: &impl Display, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(number)
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub(super) struct ExportTraceServiceResponse {
-    #[prost(message, optional, tag = "1")]
     pub(super) partial_success: Option<ExportTracePartialSuccess>,
 }
 
-#[derive(Clone, PartialEq, prost::Message)]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub(super) struct ExportTracePartialSuccess {
-    #[prost(int64, tag = "1")]
-    pub(super) rejected_spans: i64,
-    #[prost(string, tag = "2")]
-    pub(super) error_message: String,
+    rejected_spans: Option<Int64>,
+    error_message: Option<String>,
+}
+
+/// Writers of protobuf's JSON send a text, and readers accept a number too (protobuf, "ProtoJSON Format").
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Int64 {
+    Number(i64),
+    Text(String),
+}
+
+impl ExportTracePartialSuccess {
+    /// How many spans the collector has rejected, and its reason, if there are any.
+    pub(super) fn rejected(self) -> Option<(u64, String)> {
+        let spans = match self.rejected_spans? {
+            Int64::Number(number) => u64::try_from(number).ok(),
+            Int64::Text(text) => text.parse().ok(),
+        };
+        let why = self.error_message.unwrap_or_default();
+        spans.filter(|&spans| spans > 0).map(|spans| (spans, why))
+    }
 }

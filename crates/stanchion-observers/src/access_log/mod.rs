@@ -4,6 +4,7 @@
 mod atom;
 mod format;
 mod json;
+mod object;
 mod record;
 mod text;
 mod time;

@@ -1,14 +1,13 @@
 //! A record of a request for the scribe: a JSON object from which Python makes the arguments of `Logger.access`
 //! (python/stanchion/scribe.py). Texts are as in WSGI: each character is a byte (PEP 3333).
 
-use std::io::Write as _;
-
 use stanchion_http::{answer, percent_decoded};
 
 use super::LogLine;
 use super::format::{Atom, Own};
 use super::json;
-use super::text::{is_plain, number as digits};
+use super::object::{key, latin1, number, string, text};
+use super::text::number as digits;
 use stanchion_log::{ACCESS, LINE_BYTES_MAX};
 
 /// If a request is too long to be sent whole, the record has so many bytes of each text; if it is still too long, since
@@ -66,11 +65,9 @@ fn object(out: &mut Vec<u8>, line: &LogLine<'_>, json: bool, text_bytes_max: usi
         ("bytes", over.bytes),
         ("remote_port", peer.port.into()),
     ] {
-        key(out, name);
-        digits(out, value);
+        number(out, name, Some(value));
     }
-    key(out, "pid");
-    digits(out, over.ticket.worker_pid().unwrap_or_default());
+    number(out, "pid", Some(over.ticket.worker_pid().unwrap_or_default()));
     for (name, value) in [
         ("method", head.method().as_bytes()),
         ("target", head.target()),
@@ -84,7 +81,7 @@ fn object(out: &mut Vec<u8>, line: &LogLine<'_>, json: bool, text_bytes_max: usi
         ("reason", reason(&over.head)),
     ] {
         key(out, name);
-        text(out, cut(value));
+        latin1(out, cut(value));
     }
     let mut missing = SHORT_FIELDS.to_vec();
     let mut is_first = |name: &[u8]| {
@@ -103,8 +100,7 @@ fn object(out: &mut Vec<u8>, line: &LogLine<'_>, json: bool, text_bytes_max: usi
     if json {
         let mut shown = Vec::new();
         json::write(&mut shown, line);
-        key(out, "line");
-        string(out, &String::from_utf8_lossy(&shown));
+        text(out, "line", Some(&shown));
     }
     out.extend_from_slice(b"}}");
 }
@@ -118,11 +114,11 @@ fn atoms(out: &mut Vec<u8>, line: &LogLine<'_>, json: bool, text_bytes_max: usiz
         if number > 0 {
             out.push(b',');
         }
-        string(out, name);
+        string(out, name.as_bytes());
         out.push(b':');
         shown.clear();
         atom.write(&mut shown, line);
-        text(out, cut(&shown, text_bytes_max));
+        latin1(out, cut(&shown, text_bytes_max));
     }
     out.push(b'}');
 }
@@ -143,9 +139,9 @@ fn fields<'f>(out: &mut Vec<u8>, name: &str, fields: impl Iterator<Item = (&'f [
             out.push(b',');
         }
         out.push(b'[');
-        text(out, name);
+        latin1(out, name);
         out.push(b',');
-        text(out, value);
+        latin1(out, value);
         out.push(b']');
     }
     out.push(b']');
@@ -153,46 +149,6 @@ fn fields<'f>(out: &mut Vec<u8>, name: &str, fields: impl Iterator<Item = (&'f [
 
 fn cut(text: &[u8], bytes_max: usize) -> &[u8] {
     &text[..text.len().min(bytes_max)]
-}
-
-fn key(out: &mut Vec<u8>, key: &str) {
-    out.extend_from_slice(b",\"");
-    out.extend_from_slice(key.as_bytes());
-    out.extend_from_slice(b"\":");
-}
-
-/// Appends bytes, each as the character of that number.
-fn text(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.push(b'"');
-    if bytes.iter().fold(true, |all, &byte| all & is_plain(byte)) {
-        out.extend_from_slice(bytes);
-    } else {
-        for &byte in bytes {
-            push(out, char::from(byte));
-        }
-    }
-    out.push(b'"');
-}
-
-/// Appends text of the server's.
-fn string(out: &mut Vec<u8>, text: &str) {
-    out.push(b'"');
-    for char in text.chars() {
-        push(out, char);
-    }
-    out.push(b'"');
-}
-
-/// Appends a character, escaped as RFC 8259 section 7 asks.
-fn push(out: &mut Vec<u8>, char: char) {
-    match char {
-        '"' | '\\' => out.extend_from_slice(&[b'\\', char as u8]),
-        '\0'..='\x1f' => {
-            // Writing to memory cannot fail.
-            let _ = write!(out, "\\u{:04x}", u32::from(char));
-        }
-        char => out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes()),
-    }
 }
 
 #[cfg(test)]
@@ -205,7 +161,7 @@ mod tests {
         #[test]
         fn whatever_bytes_come_each_is_a_character_of_one_line(bytes: Vec<u8>) {
             let mut out = Vec::new();
-            text(&mut out, &bytes);
+            latin1(&mut out, &bytes);
             prop_assert!(!out.contains(&b'\n'));
             let read: String = serde_json::from_slice(&out).expect("JSON");
             let expected: String = bytes.iter().copied().map(char::from).collect();

@@ -286,6 +286,6 @@ fn failed(is_failed: bool) -> Option<SpanStatus> {
 }
 
 fn worker_pid(one: &Finished) -> Option<KeyValue<'static>> {
-    let pid = u64::try_from(one.worker_pid?).ok()?;
-    Some(KeyValue::number("stanchion.worker.pid", pid))
+    one.worker_pid
+        .map(|pid| KeyValue::number("stanchion.worker.pid", pid))
 }

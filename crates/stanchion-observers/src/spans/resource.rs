@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 
+use stanchion_http::percent_decoded;
 use thiserror::Error;
 
 /// The name of a service for which there is no better one.
@@ -67,20 +68,15 @@ fn parse(variable: &OsStr) -> Result<BTreeMap<String, String>, Unusable> {
     Ok(attributes)
 }
 
-/// Decodes percent-encoding (RFC 3986 section 2.1).
+/// Decodes percent-encoding (RFC 3986 section 2.1), if all of it is well formed.
 fn decoded(text: &str) -> Option<String> {
-    let mut bytes = text.bytes();
-    let mut decoded = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        decoded.push(if byte == b'%' {
-            let mut digit = || char::from(bytes.next()?).to_digit(16);
-            let (high, low) = (digit()?, digit()?);
-            u8::try_from(high << 4 | low).ok()?
-        } else {
-            byte
-        });
+    let is_hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
+    let is_encoded = |rest: &[u8]| is_hex(rest.first()) && is_hex(rest.get(1));
+    let mut behind_percents = text.as_bytes().split(|&byte| byte == b'%').skip(1);
+    if !behind_percents.all(is_encoded) {
+        return None;
     }
-    String::from_utf8(decoded).ok()
+    String::from_utf8(percent_decoded(text.as_bytes()).into_owned()).ok()
 }
 
 #[cfg(test)]

@@ -80,7 +80,8 @@ impl ServedCertificate {
     }
 }
 
-fn date(unix_s: u64) -> String {
+/// A time of a certificate as HTTP writes it, at most the last that can be written.
+pub fn date(unix_s: u64) -> String {
     let at = Duration::from_secs(unix_s.min(LAST_S));
     httpdate::fmt_http_date(UNIX_EPOCH + at)
 }

@@ -3,14 +3,11 @@
 
 use std::fmt;
 use std::rc::Rc;
-use std::time::{Duration, UNIX_EPOCH};
 
 use stanchion_tls::{Certificate, Tls, pem};
 
+use stanchion_generation::expiry;
 use stanchion_record::TlsValues;
-
-/// A certificate cannot be for a later time (RFC 5280 section 4.1.2.5), by the clock on the wall.
-const LAST_S: u64 = 253_402_300_799;
 
 /// Why the server does not serve a client with the certificates that it has shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,8 +102,7 @@ fn of_scope(tls: &Tls, shown: Option<&Certificate>) -> TlsValues {
 
 /// Writes a time as OpenSSL does, such as `Nov  6 08:49:37 1994 GMT`.
 fn time(unix_s: u64) -> String {
-    let at = UNIX_EPOCH + Duration::from_secs(unix_s.min(LAST_S));
-    let date = httpdate::fmt_http_date(at);
+    let date = expiry::date(unix_s);
     match *date.split(' ').collect::<Vec<_>>() {
         [_, day, month, year, clock, zone] => {
             let day = day.trim_start_matches('0');

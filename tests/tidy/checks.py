@@ -121,7 +121,7 @@ PURE = {
     "stanchion-line": set[str](),
     "stanchion-http": {"memchr"},
     "stanchion-websocket": {"tungstenite", "zlib-rs"},
-    "stanchion-tls": {"libcrux-ml-kem", "ring", "rustls", "rustls-pki-types", "thiserror"},
+    "stanchion-tls": {"data-encoding", "libcrux-ml-kem", "ring", "rustls", "rustls-pki-types", "thiserror"},
     "stanchion-compression": {"brotli", "stanchion-http", "zlib-rs", "zstd-safe"},
 }
 """Crates that are policy or grammar only -> what they may be linked with."""

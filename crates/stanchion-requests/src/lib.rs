@@ -337,7 +337,7 @@ impl Requests {
 
     /// Logs a request that was refused.
     pub fn log_refusal(&self, ticket: &Ticket, refusal: Refusal) {
-        let lane = self.dispatch.lanes.name(ticket.lane.get());
+        let lane = self.dispatch.lane_name(ticket);
         let detail = self.policy.detail(&ticket.request, refusal);
         let repeats = &self.record.repeats;
         repeats.refused(ticket, refusal, (lane, &detail), self.now_us);

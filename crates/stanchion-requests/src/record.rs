@@ -71,7 +71,7 @@ impl Record {
                 head,
                 bytes,
                 // A seat may have taken or done it since this turn began, which is no later than its end.
-                now_us: now_us.max(ticket.taken_us.get()).max(ticket.done_us.get()),
+                now_us: now_us.max(ticket.taken_us()).max(ticket.done_us()),
             });
         }
     }

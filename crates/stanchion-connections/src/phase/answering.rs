@@ -247,7 +247,7 @@ impl Asked {
             return Bytes::from(bytes).slice(from..);
         }
         out.extend_from_slice(body);
-        dispatch.recycle(bytes);
+        dispatch.buffers.keep(bytes);
         Bytes::new()
     }
 

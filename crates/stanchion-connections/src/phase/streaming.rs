@@ -84,19 +84,17 @@ impl Sending {
             return Fetched::Nothing;
         }
         let ticket = Rc::clone(&asked.request.ticket);
-        let there = requests.dispatch.fetchable(&ticket);
+        let there = requests.dispatch.slots.fetchable(&ticket);
         if there.len > 0
             && let Some(written) = self.send_from_worker(&ticket, there, transport, requests)
         {
             return Fetched::Sent(written);
         }
         // Nothing is there; the stream may have ended.
-        ticket.expects();
-        requests.dispatch.look_for(&ticket, requests.now_us);
-        ticket.seen();
-        match ticket.outflow(|outflow| outflow.has_news()) {
-            Some(true) => Fetched::News,
-            _ => Fetched::Nothing,
+        if requests.dispatch.news(&ticket, requests.now_us) {
+            Fetched::News
+        } else {
+            Fetched::Nothing
         }
     }
 
@@ -124,9 +122,11 @@ impl Sending {
             *part = piece;
         }
         let before = &before[..=self.pending.len()];
-        let mut left = requests.dispatch.spare();
+        let mut left = requests.dispatch.buffers.take();
         let dispatch = &mut requests.dispatch;
-        let sent = dispatch.send(ticket, len, socket, (before, end), &mut left)?;
+        let sent = dispatch
+            .slots
+            .send(ticket, len, socket, (before, end), &mut left)?;
         let written = transport.wrote(sent);
         let Written::Bytes(bytes) = written else {
             self.is_behind = true;
@@ -139,7 +139,7 @@ impl Sending {
         let head_left = Bytes::copy_from_slice(&head[head.len() - head_left..]);
         self.push(head_left, &requests.storage);
         if left.is_empty() {
-            requests.dispatch.recycle(left);
+            requests.dispatch.buffers.keep(left);
         } else {
             self.push(Bytes::from(left), &requests.storage);
         }

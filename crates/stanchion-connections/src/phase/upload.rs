@@ -13,9 +13,9 @@ use crate::outcome::Read;
 use crate::pace::Pace;
 use stanchion_dispatch::Dispatch;
 use stanchion_dispatch::refusal::Refusal;
+use stanchion_dispatch::slots::Room;
 use stanchion_dispatch::storage::woken::Later;
 use stanchion_dispatch::ticket::Ticket;
-use stanchion_dispatch::uploads::Room;
 use stanchion_requests::body::Sink;
 use stanchion_requests::{Account, Requests};
 use stanchion_settings::Settings;
@@ -99,7 +99,7 @@ impl Arrived {
         while let Some(upload) = &mut self.upload {
             // Everything that comes from here on is news.
             ticket.seen();
-            let room = match requests.dispatch.room_for(ticket) {
+            let room = match requests.dispatch.slots.room_for(ticket) {
                 Room::Bytes(room) => room,
                 Room::Nothing => {
                     upload.hold(ticket, now_us);
@@ -159,7 +159,7 @@ impl Arrived {
         let Some(upload) = &self.upload else {
             return Judgement::Well { until_us };
         };
-        let has_seat = || dispatch.has_seat(&self.ticket);
+        let has_seat = || dispatch.slots.has_seat(&self.ticket);
         let others_wait = wanted.place || (wanted.seat && has_seat());
         Judgement::of_body(&upload.pace, others_wait, now_us)
     }
@@ -205,7 +205,7 @@ impl Upload {
             return Err(Refusal::BodyTooLarge);
         }
         if is_over || !body.is_empty() {
-            dispatch.hand_over(ticket, &body, is_over);
+            dispatch.slots.hand_over(ticket, &body, is_over);
         }
         if is_over {
             self.hold(ticket, now_us);
@@ -215,8 +215,8 @@ impl Upload {
 
     /// Stops waiting for the client: the server waits for the worker, or for nothing.
     fn hold(&mut self, ticket: &Ticket, now_us: u64) {
-        if !self.pace.is_held() || ticket.client_until_us.get() == u64::MAX {
-            ticket.client_until_us.set(now_us);
+        if !self.pace.is_held() || ticket.client_until_us() == u64::MAX {
+            ticket.set_client_until_us(now_us);
         }
         self.pace.hold(now_us);
     }
@@ -224,6 +224,6 @@ impl Upload {
     /// Waits for the client.
     fn go_on(&mut self, ticket: &Ticket, now_us: u64) {
         self.pace.go_on(now_us);
-        ticket.client_until_us.set(u64::MAX);
+        ticket.set_client_until_us(u64::MAX);
     }
 }

@@ -67,7 +67,11 @@ fn object(out: &mut Vec<u8>, line: &LogLine<'_>, json: bool, text_bytes_max: usi
     ] {
         number(out, name, Some(value));
     }
-    number(out, "pid", Some(over.ticket.worker_pid().unwrap_or_default()));
+    number(
+        out,
+        "pid",
+        Some(over.ticket.worker_pid().unwrap_or_default()),
+    );
     for (name, value) in [
         ("method", head.method().as_bytes()),
         ("target", head.target()),

@@ -91,7 +91,7 @@ impl Session {
         let deflates = ticket.request.deflate().is_some();
         let facts = SessionFacts {
             // The seat may have taken the request after this turn began. The session begins no earlier.
-            begun_us: now_us.max(ticket.taken_us.get()),
+            begun_us: now_us.max(ticket.taken_us()),
             ..SessionFacts::default()
         };
         Self {

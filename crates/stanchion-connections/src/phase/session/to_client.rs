@@ -81,12 +81,14 @@ impl Session {
         requests: &mut Requests,
     ) -> Option<Written> {
         let socket = transport.socket()?;
-        let readable = requests.dispatch.messages_len(&self.ticket);
+        let readable = requests.dispatch.slots.messages_len(&self.ticket);
         let outward = &self.to_client.outward;
         let (head, len) = outward.next_frame(readable.min(TAKEN_BYTES))?;
         let (dispatch, ticket) = (&mut requests.dispatch, &self.ticket);
-        let mut left = dispatch.spare();
-        let sent = dispatch.send(ticket, len, socket, (&[&head], b""), &mut left)?;
+        let mut left = dispatch.buffers.take();
+        let sent = dispatch
+            .slots
+            .send(ticket, len, socket, (&[&head], b""), &mut left)?;
         let written = transport.wrote(sent);
         let Written::Bytes(bytes) = written else {
             // The socket is full, or broken: the message is kept until there is room.
@@ -103,7 +105,7 @@ impl Session {
         if bytes.get() < head.len() {
             self.to_client.pending = Bytes::from([&head[bytes.get()..], &left].concat());
         } else if left.is_empty() {
-            requests.dispatch.recycle(left);
+            requests.dispatch.buffers.keep(left);
         } else {
             self.to_client.pending = Bytes::from(left);
         }
@@ -143,14 +145,11 @@ impl Session {
             if (in_place && self.finds_large(out, requests)) || self.take_some(out, requests) {
                 return;
             }
-            if has_looked {
+            // Nothing is there; the stream may have ended, or a message has come meanwhile. Messages that come later wake the
+            // connection.
+            if has_looked || !requests.dispatch.news(&ticket, requests.now_us) {
                 return;
             }
-            // Nothing is there; the stream may have ended. The look for that is no news to the ticket, so the loop looks for
-            // messages once more; messages that come later wake the connection.
-            ticket.expects();
-            requests.dispatch.look_for(&ticket, requests.now_us);
-            ticket.seen();
         }
     }
 
@@ -162,14 +161,14 @@ impl Session {
 
     /// Whether the worker has so much of a message ready that it is better sent from where it stands.
     fn finds_large(&mut self, out: &mut Vec<u8>, requests: &mut Requests) -> bool {
-        let readable = requests.dispatch.messages_len(&self.ticket);
+        let readable = requests.dispatch.slots.messages_len(&self.ticket);
         if readable < MESSAGE_HEAD_BYTES + SENT_IN_PLACE_BYTES {
             return false;
         }
         if let Some(len) = self.to_client.outward.missing_head() {
             let mut head = Vec::new();
             let (dispatch, ticket) = (&mut requests.dispatch, &self.ticket);
-            dispatch.take_messages(ticket, len, &mut head);
+            dispatch.slots.take_messages(ticket, len, &mut head);
             self.said(&head, out, requests);
         }
         let outward = &self.to_client.outward;
@@ -182,11 +181,13 @@ impl Session {
 
     /// Makes frames of some of the worker's messages; false if there are none.
     fn take_some(&mut self, out: &mut Vec<u8>, requests: &mut Requests) -> bool {
-        let mut bytes = requests.dispatch.spare();
+        let mut bytes = requests.dispatch.buffers.take();
         let (dispatch, ticket) = (&mut requests.dispatch, &self.ticket);
-        let len = dispatch.take_messages(ticket, TAKEN_BYTES, &mut bytes);
+        let len = dispatch
+            .slots
+            .take_messages(ticket, TAKEN_BYTES, &mut bytes);
         self.said(&bytes, out, requests);
-        requests.dispatch.recycle(bytes);
+        requests.dispatch.buffers.keep(bytes);
         len > 0
     }
 
@@ -211,7 +212,7 @@ impl Session {
             }
             Err(corrupt) => {
                 let ticket = Rc::clone(&self.ticket);
-                requests.dispatch.distrust(&ticket, corrupt);
+                requests.dispatch.slots.distrust(&ticket, corrupt);
                 self.worker_is_done(StreamEnd::Broken, now_us);
             }
         }

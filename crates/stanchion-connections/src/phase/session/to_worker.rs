@@ -205,5 +205,5 @@ impl Session {
 /// Hands pieces to the worker, and takes masks off them on the way.
 fn pour(ticket: &Ticket, pieces: [Piece<'_>; 2], dispatch: &mut Dispatch) -> Option<usize> {
     let parts = pieces.map(|(bytes, mask)| Part::new(bytes, mask));
-    dispatch.pour(ticket, &parts)
+    dispatch.slots.pour(ticket, &parts)
 }

@@ -102,7 +102,7 @@ def test_it_shows_the_line_in_light_and_in_dark(serve: Serve, gate: Gate, tmp_pa
 
 def test_a_target_is_no_markup(serve: Serve, gate: Gate) -> None:
     with row_of_ports(1) as port, ExitStack() as stack:
-        server = serve("sees:wsgi", "--admin", f"127.0.0.1:{port}", "--timeout", "0", env=gate.environment)
+        server = serve("echo:target", "--admin", f"127.0.0.1:{port}", "--timeout", "0", env=gate.environment)
         wire = stack.enter_context(server.connect(timeout_s=BROWSER_PATIENCE_S))
         wire.send(head(b'/<script>document.title="foul"</script><b>"&lt;', b"X-Hold: 1"))
         gate.announcement()

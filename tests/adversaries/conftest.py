@@ -19,7 +19,7 @@ def started(shared_serve: Serve, kind_of_key: str, tmp_path_factory: pytest.Temp
     home = tmp_path_factory.mktemp("target")
     authority = Authority(home)
     pair = authority.issue(NAME, key=kind_of_key)
-    target = launch(shared_serve, home, "compressible:app", *pair.arguments(), "--http-protocols", "h2,h1")
+    target = launch(shared_serve, home, "bodies:compressible", *pair.arguments(), "--http-protocols", "h2,h1")
     target.authority = authority
     return target
 

@@ -232,7 +232,7 @@ def survive(
 @pytest.fixture(scope="module")
 def shop(shared_serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Target:
     h2 = ("--http-protocols", "h2,h1", "--http2-cleartext", "prior-knowledge")
-    return launch(shared_serve, tmp_path_factory.mktemp("shop"), "compressible:app", *h2)
+    return launch(shared_serve, tmp_path_factory.mktemp("shop"), "bodies:compressible", *h2)
 
 
 @pytest.fixture(scope="module")
@@ -244,7 +244,7 @@ def sockets(shared_serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Ta
 def secret(shared_serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Target:
     home = tmp_path_factory.mktemp("secret")
     authority = Authority(home)
-    target = launch(shared_serve, home, "compressible:app", *authority.issue(NAME).arguments())
+    target = launch(shared_serve, home, "bodies:compressible", *authority.issue(NAME).arguments())
     target.authority = authority
     return target
 

@@ -9,7 +9,6 @@ import json
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-import anyio
 from rendezvous import announce, wait_for_pass
 
 Message = dict[str, Any]
@@ -184,6 +183,9 @@ async def not_awaited(scope: Message, receive: Receive, send: Send) -> None:
 
 
 async def in_task_groups(scope: Message, receive: Receive, send: Send) -> None:
+    # Few tests ask for this, and the import takes long.
+    import anyio
+
     async with asyncio.TaskGroup() as group:
         first = group.create_task(receive())
     async with anyio.create_task_group() as started:
@@ -372,3 +374,13 @@ class Plain:
 
 
 plain = Plain()
+
+
+async def pathsend(
+    scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
+) -> None:
+    """Sends files by the extension http.response.pathsend: the path is the file's, the query a Content-Length."""
+    length = scope["query_string"]
+    headers = [(b"content-length", length)] if length else []
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.pathsend", "path": scope["path"]})

@@ -1,8 +1,4 @@
-"""An asynchronous app that forks: the child comes back to the loop of its parent, as the path says.
-
-/returns /raises /cancelled /exits /waits answer with their process and the child's exit code; with ?later they wait
-before that. /timer begins to wait, /rings says whether that is over. A WebSocket hears again what it says.
-"""
+"""Asynchronous apps that fork."""
 
 import asyncio
 import json
@@ -22,6 +18,11 @@ CODES = {"/returns": 0, "/raises": 1, "/cancelled": 1, "/exits": 3, "/waits": 0}
 
 
 async def app(scope: Message, receive: Receive, send: Send) -> None:
+    """Forks in a request: the child comes back to the loop of its parent, as the path says.
+
+    /returns /raises /cancelled /exits /waits answer with their process and the child's exit code; with ?later they wait
+    before that. /timer begins to wait, /rings says whether that is over. A WebSocket hears again what it says.
+    """
     match scope["type"]:
         case "http":
             await http(scope["path"], scope["query_string"], send)
@@ -73,3 +74,25 @@ async def echo(receive: Receive, send: Send) -> None:
     await send({"type": "websocket.accept"})
     while (event := await receive())["type"] == "websocket.receive":
         await send({**event, "type": "websocket.send"})
+
+
+async def at_startup(scope: Message, receive: Receive, send: Send) -> None:
+    """Forks as it starts up. Its child says that it cannot, and answers name the exit code of the child."""
+    if scope["type"] == "lifespan":
+        await lifespan(scope["state"], receive, send)
+        return
+    await send({"type": "http.response.start", "status": 200})
+    await send({"type": "http.response.body", "body": str(scope["state"]["code"]).encode()})
+
+
+async def lifespan(state: dict[str, Any], receive: Receive, send: Send) -> None:
+    await receive()
+    child = os.fork()
+    if not child:
+        await send({"type": "lifespan.startup.failed", "message": "in the child"})
+        return
+    _, status = await asyncio.get_running_loop().run_in_executor(None, os.waitpid, child, 0)
+    state["code"] = os.waitstatus_to_exitcode(status)
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    await send({"type": "lifespan.shutdown.complete"})

@@ -1,12 +1,10 @@
 """The memory that a worker shares with the acceptor, for apps that write to it as a wild pointer would."""
 
-import ctypes
 import itertools
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 PAGE_BYTES = 4096
@@ -39,6 +37,9 @@ class Mapping(NamedTuple):
 
     def written(self) -> Iterator[tuple[int, bytes]]:
         """Stretches of pages that are there, by mincore(2)."""
+        # Most apps never ask for this.
+        import ctypes
+
         pages = ctypes.create_string_buffer(self.length // PAGE_BYTES)
         if ctypes.CDLL(None, use_errno=True).mincore(ctypes.c_void_p(self.start), ctypes.c_size_t(self.length), pages):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
@@ -63,7 +64,8 @@ def find(what: bytes, where: bytes) -> list[int]:
 @contextmanager
 def exchange() -> Iterator[Mapping]:
     """This process's exchange (proc(5): maps and mem)."""
-    maps = Path("/proc/self/maps").read_text()
+    with open("/proc/self/maps") as file:
+        maps = file.read()
     found = re.search(r"^([0-9a-f]+)-([0-9a-f]+) .*stanchion-exchange", maps, re.MULTILINE)
     assert found, "the shared memory has another name"
     start, end = int(found[1], 16), int(found[2], 16)

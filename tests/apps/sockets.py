@@ -1,7 +1,7 @@
-"""A WebSocket app: the path, or the message that it gets, names what it does. /seen answers what it saw,
-/hold waits until its client has gone."""
+"""WebSocket apps."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -18,6 +18,10 @@ SEEN: list[Any] = []
 
 
 async def app(scope: Message, receive: Receive, send: Send) -> None:
+    """The path, or the message that it gets, names what it does.
+
+    /seen answers what it saw, /hold waits until its client has gone.
+    """
     if scope["type"] == "lifespan":
         raise RuntimeError("it knows no lifespan")
     if scope["type"] == "http":
@@ -147,3 +151,85 @@ async def sent_too_late(send: Send) -> str:
     except Exception as refused:
         return "OSError" if isinstance(refused, OSError) else type(refused).__name__
     return "nothing"
+
+
+SIZE = 1 << 20
+PATIENCE_S = 0.01
+GIVEN_UP = 40
+"""So many it gives up, one after the other."""
+
+
+async def impatient(scope: Message, receive: Receive, send: Send) -> None:
+    """Waits for room only for a moment, and then sends the next message: numbered, of a MiB each; also of an answer.
+
+    It tells how many it was through with before it gave up one. Then it waits for a pass, and for room for a last word.
+    At /ends it ends its answer instead, a WebSocket by code 1011, and does not wait for that for long either.
+    """
+    is_http = scope["type"] == "http"
+
+    async def say(data: bytes, more: bool = True) -> None:
+        if is_http:
+            await send({"type": "http.response.body", "body": data, "more_body": more})
+        else:
+            await send({"type": "websocket.send", "bytes": data})
+
+    await receive()
+    await send({"type": "http.response.start", "status": 200} if is_http else {"type": "websocket.accept"})
+    through = given_up = sent = 0
+    while given_up < GIVEN_UP:
+        data = sent.to_bytes(4, "big") * (SIZE // 4)
+        sent += 1
+        try:
+            await asyncio.wait_for(say(data), PATIENCE_S)
+            through += not given_up
+        except TimeoutError:
+            given_up += 1
+    if scope["path"] == "/ends":
+        end = {"type": "http.response.body"} if is_http else {"type": "websocket.close", "code": 1011}
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(send(end), PATIENCE_S)
+        announce("left")
+        return
+    announce(str(through))
+    await asyncio.get_running_loop().run_in_executor(None, wait_for_pass)
+    await say(b"last", more=False)
+
+
+TASKS = 1000
+
+
+class Watched(asyncio.Future[None]):
+    """Counts how often any of its kind is asked whether it is done."""
+
+    asked = 0
+
+    def done(self) -> bool:
+        Watched.asked += 1
+        return super().done()
+
+
+async def crowding(scope: Message, receive: Receive, send: Send) -> None:
+    """Many of its tasks send to one client that is slow, behind a message that it has given up.
+
+    It tells how often those who wait for their turn were asked whether they still do, until all of them waited. Then it
+    waits for a pass, and until all is sent.
+    """
+    loop: Any = asyncio.get_running_loop()
+
+    async def say(text: str) -> None:
+        await send({"type": "websocket.send", "text": text})
+
+    await receive()
+    await send({"type": "websocket.accept"})
+    with contextlib.suppress(TimeoutError):
+        while True:
+            await asyncio.wait_for(send({"type": "websocket.send", "bytes": bytes(SIZE)}), PATIENCE_S)
+    loop.create_future = lambda: Watched(loop=loop)
+    tasks = [asyncio.create_task(say(str(number))) for number in range(TASKS)]
+    # Each has its first step before this task has its next.
+    await asyncio.sleep(0)
+    del loop.create_future
+    announce(str(Watched.asked))
+    await loop.run_in_executor(None, wait_for_pass)
+    await asyncio.gather(*tasks)
+    await say("last")

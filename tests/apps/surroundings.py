@@ -1,4 +1,4 @@
-"""Tells what surrounds the process that answers: user, groups, variables; and leaves orphans when asked."""
+"""Apps that tell what surrounds their process, or print and fork there."""
 
 import ctypes
 import errno
@@ -6,11 +6,13 @@ import json
 import os
 import resource
 import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 
 def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    """Tells what surrounds the process that answers: user, groups, variables; and leaves orphans when asked."""
     answer: object = ROUTES[environ["PATH_INFO"]](environ)
     body = json.dumps(answer).encode()
     start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
@@ -79,3 +81,25 @@ ROUTES = {
     "/open-files": open_files,
     "/attack": attack,
 }
+
+
+def printing(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    """Prints, and starts a program that does."""
+    print("printed to stdout", environ["PATH_INFO"])
+    print("printed to stderr", environ["PATH_INFO"], file=sys.stderr)
+    subprocess.run(["echo", "by another program", environ["PATH_INFO"]], check=True)
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [str(os.getpid()).encode()]
+
+
+def forking(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    """Forks: the child comes back as its parent does, or asks to exit. Answers name the process."""
+    path = environ["PATH_INFO"]
+    if path in ("/returns", "/exits"):
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+        elif path == "/exits":
+            sys.exit(3)
+    start_response("200 OK", [])
+    return [str(os.getpid()).encode()]

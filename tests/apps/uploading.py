@@ -1,4 +1,4 @@
-"""An asynchronous app that takes uploads piece by piece, and announces each to the test."""
+"""Asynchronous apps that take uploads piece by piece, and announce each to the test."""
 
 import asyncio
 import hashlib
@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import sockets
 from rendezvous import announce, wait_for_pass
 
 
@@ -87,3 +88,13 @@ async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
         case _:
             announce("called")
             await answer(send, "called")
+
+
+async def failing(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """An app for clients whose connections fail: the uploads of `app`, a WebSocket, hello."""
+    if scope["type"] == "websocket":
+        await sockets.app({**scope, "path": "/echo"}, receive, send)
+    elif scope["type"] == "http" and scope["path"] not in ("/late", "/echo"):
+        await answer(send, "hello")
+    else:
+        await app(scope, receive, send)

@@ -16,7 +16,7 @@ LARGE = 4 * (8 << 20)
 
 @pytest.fixture
 def server(serve_asgi: ServeAsgi, gate: Gate) -> Server:
-    return serve_asgi("collecting:app", "--lifespan", "off", env=gate.environment)
+    return serve_asgi("looping:collecting", "--lifespan", "off", env=gate.environment)
 
 
 def test_a_request_may_be_used_by_what_is_collected_for_it(server: Server) -> None:

@@ -15,7 +15,7 @@ ASGI = ("--interface", "asgi", "--loop", "asyncio", "--worker-concurrency", "8",
 
 
 def test_a_loop_takes_requests_though_another_worker_says_that_it_is_awake_and_full(serve: Serve, gate: Gate) -> None:
-    server = serve("deafening:app", *ASGI, "-w", "2", env=gate.environment)
+    server = serve("looping:deafening", *ASGI, "-w", "2", env=gate.environment)
     with server.connect() as mad, server.connect() as wire:
         mad.send(request("GET", "/deafen"))
         deafens, through = gate.announcements(2)
@@ -31,7 +31,7 @@ def test_a_loop_takes_requests_though_another_worker_says_that_it_is_awake_and_f
 def test_an_app_hears_that_its_client_has_gone_though_another_worker_has_wiped_the_notice(
     serve: Serve, gate: Gate
 ) -> None:
-    server = serve("deafening:app", *ASGI, "-w", "2", env=gate.environment)
+    server = serve("looping:deafening", *ASGI, "-w", "2", env=gate.environment)
     with server.connect() as mad, ExitStack() as stack:
         leaving: dict[int, Wire] = {}
 
@@ -53,7 +53,7 @@ def test_an_app_hears_that_its_client_has_gone_though_another_worker_has_wiped_t
 
 
 def test_after_a_panic_a_loop_gives_up_what_it_runs_and_its_worker_is_replaced(serve: Serve, gate: Gate) -> None:
-    server = serve("panicking:app", *ASGI, "-w", "1", env=gate.environment)
+    server = serve("looping:panicking", *ASGI, "-w", "1", env=gate.environment)
     mark = server.log.mark()
     with server.connect() as begun, server.connect() as waiting, server.connect() as late, server.connect() as wire:
         begun.send(request("GET", "/hold"))

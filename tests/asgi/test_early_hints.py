@@ -43,7 +43,7 @@ KINDS: dict[str, list[Headers]] = {
 
 @pytest.fixture(scope="module")
 def server(shared_serve: Serve) -> Server:
-    return shared_serve("hinting:asgi", "--interface", "asgi", "--lifespan", "off", HINTS)
+    return shared_serve("fields:hints_asgi", "--interface", "asgi", "--lifespan", "off", HINTS)
 
 
 @pytest.mark.parametrize("kind_of_hint", KINDS)
@@ -54,8 +54,8 @@ def test_each_kind_of_message(server: Server, kind_of_hint: str) -> None:
 
 
 def test_the_scope_names_the_extension_only_where_it_works(serve: Serve, gate: Gate, asked: Ask) -> None:
-    with_hints = serve("hinting:asgi", "--interface", "asgi", HINTS, "--pathsend", env=gate.environment)
-    without = serve("hinting:asgi", "--interface", "asgi", "--pathsend")
+    with_hints = serve("fields:hints_asgi", "--interface", "asgi", HINTS, "--pathsend", env=gate.environment)
+    without = serve("fields:hints_asgi", "--interface", "asgi", "--pathsend")
     both = "['http.response.early_hint', 'http.response.pathsend']"
     one = "['http.response.pathsend']"
     for server, version, expected in (
@@ -81,14 +81,14 @@ def test_nothing_goes_ahead_of_the_answer_to_head(server: Server) -> None:
 
 
 def test_a_message_of_the_extension_that_the_scope_does_not_name_raises(serve: Serve) -> None:
-    server = serve("hinting:asgi", "--interface", "asgi")
+    server = serve("fields:hints_asgi", "--interface", "asgi")
     with server.connect() as wire:
         wire.send(request("GET", "/kinds/one"))
         assert links(wire) == [[("raised", "Ru")]]
 
 
 def test_hints_are_there_before_the_app_goes_on(serve_asgi: ServeAsgi, gate: Gate) -> None:
-    server = serve_asgi("hinting:asgi", "--lifespan", "off", HINTS, env=gate.environment)
+    server = serve_asgi("fields:hints_asgi", "--lifespan", "off", HINTS, env=gate.environment)
     with server.connect() as one, server.connect() as other:
         for wire in (one, other):
             wire.send(request("GET", "/hold"))
@@ -101,7 +101,9 @@ def test_hints_are_there_before_the_app_goes_on(serve_asgi: ServeAsgi, gate: Gat
 
 def test_hints_are_no_answer_for_the_timeout(serve: Serve, gate: Gate, clock: Clock) -> None:
     deadline = ("--timeout", "100", "--loop-timeout", "0")
-    server = serve("hinting:asgi", "--interface", "asgi", HINTS, *deadline, env=gate.environment | clock.environment)
+    server = serve(
+        "fields:hints_asgi", "--interface", "asgi", HINTS, *deadline, env=gate.environment | clock.environment
+    )
     with server.connect() as wire:
         wire.send(request("GET", "/overdue"))
         assert wire.head().status == 103
@@ -112,7 +114,7 @@ def test_hints_are_no_answer_for_the_timeout(serve: Serve, gate: Gate, clock: Cl
 
 
 def test_hints_go_out_while_the_body_comes_and_behind_100(serve: Serve, gate: Gate) -> None:
-    server = serve("hinting:asgi", "--interface", "asgi", HINTS, *UNHURRIED, env=gate.environment)
+    server = serve("fields:hints_asgi", "--interface", "asgi", HINTS, *UNHURRIED, env=gate.environment)
     with server.connect() as wire:
         wire.send(request("POST", "/upload", ["Expect: 100-continue", "Content-Length: 8"]))
         assert wire.head().status == 100
@@ -127,7 +129,7 @@ def test_hints_go_out_while_the_body_comes_and_behind_100(serve: Serve, gate: Ga
 
 
 def test_more_than_may_go_ahead_of_an_answer_are_dropped_and_logged(serve: Serve) -> None:
-    server = serve("hinting:asgi", "--interface", "asgi", HINTS)
+    server = serve("fields:hints_asgi", "--interface", "asgi", HINTS)
     with server.connect() as wire:
         for count in (15, 40, 1):
             wire.send(request("GET", f"/long/{count}"))
@@ -138,7 +140,7 @@ def test_more_than_may_go_ahead_of_an_answer_are_dropped_and_logged(serve: Serve
 def test_starlette_has_a_method_for_them(serve: Serve) -> None:
     """Through a BaseHTTPMiddleware, and with an answer that is compressed."""
     for arguments, count in (((HINTS,), 1), ((), 0)):
-        server = serve("hinting:starlette", "--interface", "asgi", *arguments)
+        server = serve("frameworks.starlette:hinting", "--interface", "asgi", *arguments)
         with server.connect() as wire:
             wire.send(request("GET", "/", ["Accept-Encoding: gzip"]))
             for _ in range(count):

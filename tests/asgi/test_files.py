@@ -23,7 +23,7 @@ def large(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["--sendfile", "--no-sendfile"])
 def server(request: pytest.FixtureRequest, serve_asgi: Callable[..., Server]) -> Server:
-    return serve_asgi("asgi_files:app", "--lifespan", "off", "--pathsend", request.param)
+    return serve_asgi("asgi_cases:pathsend", "--lifespan", "off", "--pathsend", request.param)
 
 
 def test_a_large_file_arrives_whole_and_head_tells_its_length(server: Server, large: Path) -> None:

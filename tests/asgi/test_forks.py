@@ -40,7 +40,7 @@ def test_a_child_that_comes_back_to_the_loop_ends_and_harms_no_request(
 
 
 def test_a_child_that_cannot_start_up_ends_and_its_parent_serves(serve_asgi: ServeAsgi) -> None:
-    server = serve_asgi("forking_start:app")
+    server = serve_asgi("forking:at_startup")
     with server.connect() as wire:
         assert wire.get("/").text == "1"
     assert "a process that the app has forked comes back to the event loop" in server.log.text()

@@ -38,7 +38,7 @@ def namespace() -> Iterator[Namespace]:
 @pytest.mark.parametrize("workers", [["-w", "1"], ["-k", "uvicorn.workers.UvicornWorker", "-w", "2"]])
 def test_starlette(serve: Serve, gate: Gate, tmp_path: Path, workers: list[str]) -> None:
     (tmp_path / "file").write_bytes(UPLOAD)
-    server = serve("starlette_app:app", *workers, env={"FILE": str(tmp_path / "file"), **gate.environment})
+    server = serve("frameworks.starlette:app", *workers, env={"FILE": str(tmp_path / "file"), **gate.environment})
     with client_of(server) as client:
         hello = client.get("/", params={"name": "café"})
         assert (hello.text, hello.headers["X-Stamp"]) == ("hello café of starlette", "1")
@@ -63,7 +63,7 @@ def test_starlette(serve: Serve, gate: Gate, tmp_path: Path, workers: list[str])
 
 def test_streams_end_when_no_client_listens_any_more(serve: Serve) -> None:
     """A word at a time, to many at once; one worker, one thread."""
-    server = serve("starlette_app:app")
+    server = serve("frameworks.starlette:app")
     mark = server.log.mark()
     with client_of(server) as client:
         before = client.get("/tasks").json()
@@ -84,7 +84,7 @@ def test_streams_end_when_no_client_listens_any_more(serve: Serve) -> None:
 
 
 def test_fastapi(serve: Serve, gate: Gate) -> None:
-    server = serve("fastapi_app:app", env=gate.environment)
+    server = serve("frameworks.fastapi:app", env=gate.environment)
     with client_of(server) as client:
         priced = client.post("/items/7", json={"name": "chair", "price": 10})
         assert priced.json() == {"name": "7 chair", "gross": 12.0}
@@ -102,7 +102,7 @@ def test_fastapi(serve: Serve, gate: Gate) -> None:
 
 def test_64_mib_go_through_fastapi_both_ways_in_little_memory(serve: Serve) -> None:
     piece, pieces, allowed = bytes(1 << 20), 64, 8 << 20
-    server = serve("fastapi_app:app", "--interface", "asgi")
+    server = serve("frameworks.fastapi:app", "--interface", "asgi")
     start = b'--b\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n'
     most = 0
 
@@ -134,7 +134,7 @@ def test_64_mib_go_through_fastapi_both_ways_in_little_memory(serve: Serve) -> N
 
 
 def test_quart(serve: Serve, gate: Gate) -> None:
-    server = serve("quart_app:app", env=gate.environment)
+    server = serve("frameworks.quart:app", env=gate.environment)
     with client_of(server) as client:
         assert client.get("/", params={"name": "you"}).text == "hello you of quart"
         assert client.post("/json", json={"a": 1}).json() == {"got": {"a": 1}}
@@ -147,7 +147,7 @@ def test_quart(serve: Serve, gate: Gate) -> None:
 
 
 def test_litestar(serve: Serve, gate: Gate) -> None:
-    server = serve("litestar_app:app", env=gate.environment)
+    server = serve("frameworks.litestar:app", env=gate.environment)
     with client_of(server) as client:
         assert client.get("/", params={"name": "you"}).text == "hello you"
         assert client.get("/thread").text == "of a thread"
@@ -160,7 +160,7 @@ def test_litestar(serve: Serve, gate: Gate) -> None:
 
 
 def test_django(serve: Serve, gate: Gate) -> None:
-    server = serve("django_asgi_app", env=gate.environment)
+    server = serve("frameworks.django", env=gate.environment)
     with client_of(server) as client:
         hello = client.get("/", params={"name": "café"})
         assert hello.json() == {"hello": "café", "client": "127.0.0.1"}
@@ -177,7 +177,7 @@ def test_django(serve: Serve, gate: Gate) -> None:
 
 @pytest.mark.skipif(not NGINX, reason="NOT TESTED BEHIND NGINX: nginx is not installed")
 @pytest.mark.skipif(bool(netns.unavailable()), reason=f"NOT TESTED BEHIND NGINX: {netns.unavailable()}")
-@pytest.mark.parametrize("app", ["starlette_app:app", "fastapi_app:app"])
+@pytest.mark.parametrize("app", ["frameworks.starlette:app", "frameworks.fastapi:app"])
 def test_behind_nginx(serve: Serve, gate: Gate, namespace: Namespace, tmp_path: Path, app: str) -> None:
     bind = f"unix:{tmp_path}/app.sock"
     form = b'--b\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n' + UPLOAD + b"\r\n--b--\r\n"

@@ -21,7 +21,7 @@ TASKS = 1000
 @pytest.fixture
 def server(serve_asgi: ServeAsgi, gate: Gate) -> Server:
     # Otherwise the part of an answer that a slow client does not take would go to a file.
-    return serve_asgi("impatient:app", "--lifespan", "off", "--response-spool", "0", env=gate.environment)
+    return serve_asgi("sockets:impatient", "--lifespan", "off", "--response-spool", "0", env=gate.environment)
 
 
 def numbers(sent: bytes) -> list[int]:
@@ -75,7 +75,7 @@ def test_an_answer_whose_end_is_given_up_is_whole(server: Server, gate: Gate) ->
 def test_who_waits_for_a_turn_is_looked_at_a_few_times_however_many_wait(
     serve_asgi: ServeAsgi, gate: Gate, opens: Open
 ) -> None:
-    server = serve_asgi("crowding:app", "--lifespan", "off", env=gate.environment)
+    server = serve_asgi("sockets:crowding", "--lifespan", "off", env=gate.environment)
     client = opens(server, receive_buffer_bytes=4096)
     asked = int(gate.announcement())
     gate.let_pass(1)

@@ -15,7 +15,7 @@ from support.witness import acceptor_has_seen
 
 pytestmark = pytest.mark.own("it has servers of its own")
 
-APP = "departing:app"
+APP = "frameworks.departing:app"
 LEAVE: dict[str, Callable[[Wire], None]] = {"closes": Wire.close, "resets": Wire.reset}
 ENDED = {
     # How the generator ends that gives the stream.

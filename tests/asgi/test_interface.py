@@ -62,7 +62,7 @@ def in_accept_queue(port: int) -> int:
 
 def test_an_asynchronous_app_is_found_and_served(serve: Serve, gate: Gate, env: dict[str, str]) -> None:
     gate.open()
-    server = serve("kind:app", "-w", "2", env=env)
+    server = serve("imports.loaded:app", "-w", "2", env=env)
     assert {ask(server) for _ in range(10)} == {"asgi"}
     assert len(server.log.matches(ASYNCHRONOUS.format("server"))) == 1
     assert imports(gate) == 1
@@ -74,7 +74,7 @@ def test_an_asynchronous_app_is_found_and_served(serve: Serve, gate: Gate, env: 
 
 def test_so_it_is_if_each_worker_imports_it(serve: Serve, gate: Gate, env: dict[str, str]) -> None:
     gate.open()
-    server = serve("kind:app", "-w", "2", "--no-preload", env=env)
+    server = serve("imports.loaded:app", "-w", "2", "--no-preload", env=env)
     assert {ask(server) for _ in range(10)} == {"asgi"}
     assert len(server.log.matches(ASYNCHRONOUS.format("server"))) == 1
     assert len(server.log.matches(AGAIN.format("asgi"))) == 1
@@ -83,7 +83,7 @@ def test_so_it_is_if_each_worker_imports_it(serve: Serve, gate: Gate, env: dict[
     assert not server.log.matches(r"ERROR|worker ready .* generation=1")
 
 
-FACTORY = "kind:make()"
+FACTORY = "imports.loaded:make()"
 
 
 def test_an_app_that_a_function_makes_is_made_once(serve: Serve, gate: Gate, env: dict[str, str]) -> None:
@@ -98,7 +98,7 @@ def test_one_that_no_fork_brings_to_workers_is_served_by_the_process_that_has_im
 ) -> None:
     """Interface, threads and app are found in one go."""
     gate.open()
-    server = serve("kind:app", env=env | {"THREAD": "yes"})
+    server = serve("imports.loaded:app", env=env | {"THREAD": "yes"})
     assert ask(server) == "asgi"
     server.log.wait('the app is not preloaded, as its import left 1 thread: "stays": ')
     assert imports(gate) == 1
@@ -118,7 +118,7 @@ def test_an_app_whose_interface_is_given_is_imported_once(
     serve: Serve, gate: Gate, env: dict[str, str], words: list[str]
 ) -> None:
     gate.open()
-    server = serve("kind:app", *words, env=env)
+    server = serve("imports.loaded:app", *words, env=env)
     assert ask(server) == "asgi"
     assert imports(gate) == 1
     assert not server.log.matches("starts again")
@@ -144,7 +144,7 @@ def test_an_app_that_is_not_what_is_said_is_refused(
 ) -> None:
     gate.open()
     kind_file.write_text(is_called)
-    server = build("kind:app", *words, preload, env=env).launch()
+    server = build("imports.loaded:app", *words, preload, env=env).launch()
     assert server.exit_code() == EXIT_APP_LOAD
     server.log.wait_end()
     assert server.log.matches(f"cannot load the app: {told}leave that out, or say {is_called}")
@@ -154,7 +154,7 @@ def test_clients_that_come_while_the_app_is_imported_are_served_by_the_second_ho
     build: Serve, gate: Gate, env: dict[str, str]
 ) -> None:
     with row_of_ports(1) as port:
-        server = build("kind:app", "-w", "2", bind=f"{LOOPBACK}:{port}", env=env).launch()
+        server = build("imports.loaded:app", "-w", "2", bind=f"{LOOPBACK}:{port}", env=env).launch()
         gate.announcement()
         address = Address(LOOPBACK, port)
         wires = [Wire.connect(address) for _ in range(5)]
@@ -171,7 +171,7 @@ def test_clients_that_come_while_the_app_is_imported_are_served_by_the_second_ho
 def test_operators_are_answered_while_the_app_is_imported(build: Serve, gate: Gate, env: dict[str, str]) -> None:
     with row_of_ports(2) as port:
         admin = ("--admin", f"{LOOPBACK}:{port + 1}", "--admin-allowed-host", "test")
-        server = build("kind:app", *admin, bind=f"{LOOPBACK}:{port}", env=env).launch()
+        server = build("imports.loaded:app", *admin, bind=f"{LOOPBACK}:{port}", env=env).launch()
         gate.announcement()
 
         def is_answered() -> bool:
@@ -195,7 +195,7 @@ def test_probes_on_the_port_of_the_app_are_answered_once_it_is_known_what_the_ap
     build: Serve, gate: Gate, env: dict[str, str], words: list[str]
 ) -> None:
     with row_of_ports(1) as port:
-        server = build("kind:app", "--health-path", "/-", *words, bind=f"{LOOPBACK}:{port}", env=env).launch()
+        server = build("imports.loaded:app", "--health-path", "/-", *words, bind=f"{LOOPBACK}:{port}", env=env).launch()
         gate.announcement()
         with Wire.connect(Address(LOOPBACK, port)) as wire:
             if words:
@@ -215,7 +215,7 @@ def test_a_reload_brings_an_app_of_the_other_kind_and_the_next_one_expects_it(
 ) -> None:
     gate.open()
     kind_file.write_text("wsgi")
-    server = serve("kind:app", "-w", "2", env=env)
+    server = serve("imports.loaded:app", "-w", "2", env=env)
     assert (ask(server), imports(gate)) == ("wsgi", 1)
     generation = 1
     for is_called, imported in [("asgi", 2), ("asgi", 1), ("wsgi", 2), ("wsgi", 1)]:
@@ -234,7 +234,7 @@ def test_a_reload_whose_app_is_broken_as_it_is_imported_again_changes_nothing(
 ) -> None:
     kind_file.write_text("wsgi")
     gate.let_pass(1)
-    server = serve("kind:app", env=env)
+    server = serve("imports.loaded:app", env=env)
     gate.announcement()
     kind_file.write_text("asgi")
     server.signal(signal.SIGHUP)
@@ -255,7 +255,7 @@ def test_a_reload_whose_app_is_broken_as_it_is_imported_again_changes_nothing(
 def test_an_app_that_changes_at_each_import_is_not_followed_for_ever(
     build: Serve, gate: Gate, kind_file: Path, env: dict[str, str]
 ) -> None:
-    server = build("kind:app", "--no-preload", env=env).launch()
+    server = build("imports.loaded:app", "--no-preload", env=env).launch()
     gate.announcement()
     gate.let_pass(1)
     gate.announcement()
@@ -269,7 +269,7 @@ def test_an_app_that_changes_at_each_import_is_not_followed_for_ever(
 
 def test_a_new_master_knows_it_from_the_one_before(serve: Serve, gate: Gate, env: dict[str, str]) -> None:
     gate.open()
-    server = serve("kind:app", "-w", "2", env=env)
+    server = serve("imports.loaded:app", "-w", "2", env=env)
     server.signal(signal.SIGUSR2)
     found = server.log.wait(r"upgraded: the new master (\d+) serves", within_s=TWO_HOUSES_S)
     server.follow(int(found[1]))
@@ -282,7 +282,7 @@ def test_a_new_master_finds_that_the_app_has_become_another_kind(
     serve: Serve, gate: Gate, kind_file: Path, env: dict[str, str]
 ) -> None:
     gate.open()
-    server = serve("kind:app", "-w", "2", env=env)
+    server = serve("imports.loaded:app", "-w", "2", env=env)
     assert imports(gate) == 1
     kind_file.write_text("wsgi")
     server.signal(signal.SIGUSR2)
@@ -297,7 +297,7 @@ def test_a_template_or_worker_that_is_replaced_is_of_the_house_for_it(
     serve: Serve, gate: Gate, env: dict[str, str]
 ) -> None:
     gate.open()
-    server = serve("kind:app", "--preload", env=env)
+    server = serve("imports.loaded:app", "--preload", env=env)
     for name in ("stanchion-tmpl", "stanchion-work"):
         lost = next(one for one in server.processes() if one.name() == name)
         lost.kill()
@@ -312,7 +312,7 @@ def test_a_worker_that_imports_another_kind_of_app_than_the_server_has_is_told_o
 ) -> None:
     gate.open()
     kind_file.write_text("wsgi")
-    server = serve("kind:app", "-w", "2", "--no-preload", env=env)
+    server = serve("imports.loaded:app", "-w", "2", "--no-preload", env=env)
     kind_file.write_text("asgi")
     lost = server.of_name("stanchion-work")[0]
     lost.kill()
@@ -328,7 +328,7 @@ def test_a_worker_that_imports_another_kind_of_app_than_the_server_has_is_told_o
 def test_it_leaves_when_it_is_told_to_between_the_two_imports(
     build: Serve, gate: Gate, env: dict[str, str], number: signal.Signals
 ) -> None:
-    server = build("kind:app", "--no-preload", env=env).launch()
+    server = build("imports.loaded:app", "--no-preload", env=env).launch()
     gate.announcement()
     gate.let_pass(1)
     gate.announcement()
@@ -351,7 +351,7 @@ def test_handlers_of_the_operators_get_what_the_server_logs_of_both_houses(
     build: Serve, gate: Gate, env: dict[str, str]
 ) -> None:
     gate.open()
-    server = build("kind:app", bind="unix:socket", env=env)
+    server = build("imports.loaded:app", bind="unix:socket", env=env)
     (server.home / "gunicorn.conf.py").write_text(f"logconfig_dict = {LOGGING!r}")
     server.launch()
     path = server.home / "server.log"
@@ -372,7 +372,7 @@ def test_a_daemon_is_there_once_the_second_house_serves(tmp_path: Path, gate: Ga
     home.mkdir()
     with row_of_ports(1) as port:
         done = subprocess.run(
-            [*STANCHION.command, "-D", "--pid", "pid", "--bind", f"{LOOPBACK}:{port}", "kind:app"],
+            [*STANCHION.command, "-D", "--pid", "pid", "--bind", f"{LOOPBACK}:{port}", "imports.loaded:app"],
             cwd=home,
             env={"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(APPS), **env},
             capture_output=True,
@@ -400,7 +400,7 @@ def test_a_check_alone_reports_the_same(
 ) -> None:
     gate.open()
     done = subprocess.run(
-        [*STANCHION.command[:-1], "check", "--load", *words, "kind:app"],
+        [*STANCHION.command[:-1], "check", "--load", *words, "imports.loaded:app"],
         cwd=tmp_path,
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(APPS), **env},
         capture_output=True,

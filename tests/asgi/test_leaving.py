@@ -26,7 +26,7 @@ def test_an_app_hears_of_clients_that_leave_before_a_timer_that_begins_afterward
     serve: Serve, gate: Gate, loop: str
 ) -> None:
     """A timer of one second, once the acceptor has noticed: whatever slows the loop down slows both."""
-    server = OURS[loop].serve(serve, "leaving:app", *UNHURRIED, env=gate.environment)
+    server = OURS[loop].serve(serve, "looping:leaving", *UNHURRIED, env=gate.environment)
     ways = [(doing, leave) for doing in DOING for leave in (Wire.close, Wire.reset)]
     with ExitStack() as stack:
         wires = []

@@ -37,7 +37,8 @@ def answers(server: Server) -> list[object]:
 def test_a_file_is_what_it_is_under_uvicorn(serve: Serve, files: Path, middleware: str) -> None:
     env = {"FILES": str(files), "MIDDLEWARE": middleware}
     ours, theirs = (
-        flavour.serve(serve, "middleware:app", env=env) for flavour in (OURS["asyncio"], Flavour(UVICORN, "asyncio"))
+        flavour.serve(serve, "frameworks.starlette:files", env=env)
+        for flavour in (OURS["asyncio"], Flavour(UVICORN, "asyncio"))
     )
     assert answers(ours) == answers(theirs)
     with ours.connect() as wire:
@@ -48,7 +49,7 @@ def test_a_file_is_what_it_is_under_uvicorn(serve: Serve, files: Path, middlewar
 
 def test_the_log_names_the_extension_that_a_middleware_has_dropped(serve: Serve, files: Path) -> None:
     env = {"FILES": str(files), "MIDDLEWARE": "brotli"}
-    server = OURS["asyncio"].serve(serve, "middleware:app", "--pathsend", env=env)
+    server = OURS["asyncio"].serve(serve, "frameworks.starlette:files", "--pathsend", env=env)
     with server.connect() as wire:
         assert wire.get("/file", "Accept-Encoding: br").status == 500
         # The middleware passes the message on when it does not compress, and the answer is whole.

@@ -84,7 +84,7 @@ def test_by_each_transport(serve: Serve, gate: Gate, tmp_path: Path, way: str) -
                 Client(url, WEBSOCKET, "a stranger")
         assert gate.announcements(3) == ["left"] * 3
 
-    with reached(way, serve, tmp_path, "socketio_app:app", *ASGI, env=gate.environment) as here:
+    with reached(way, serve, tmp_path, "frameworks.socketio:app", *ASGI, env=gate.environment) as here:
         here.run(lambda: talk(here.http))
 
 
@@ -119,7 +119,7 @@ def test_of_several_workers_a_websocket_stays_with_one_and_polling_does_not(
 
             eventually(is_unknown, "the other worker is asked")
 
-    with reached(DIRECTLY, serve, tmp_path, "socketio_app:app", *ASGI, "-w", "2", env=gate.environment) as here:
+    with reached(DIRECTLY, serve, tmp_path, "frameworks.socketio:app", *ASGI, "-w", "2", env=gate.environment) as here:
         talk(here.http)
 
 
@@ -134,7 +134,7 @@ def test_nginx_keeps_each_client_with_one_worker(
         arguments = (*ASGI, "-w", "2", "--worker-port-base", str(base))
         nginx = Nginx(tmp_path / "nginx", upstream, namespace, changes)
         try:
-            serve("socketio_app:app", *arguments, prefix=namespace.prefix, env=gate.environment)
+            serve("frameworks.socketio:app", *arguments, prefix=namespace.prefix, env=gate.environment)
 
             def talk() -> None:
                 for transports in (POLLING, UPGRADED):

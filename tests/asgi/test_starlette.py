@@ -33,7 +33,7 @@ def server(shared_serve: Serve, shared_gate: Gate, tmp_path_factory: pytest.Temp
     static = tmp_path_factory.mktemp("static")
     (static / "file.bin").write_bytes(CONTENT)
     env = {"STATIC": str(static), **shared_gate.environment}
-    return shared_serve("starlette_cases:app", "--interface", "asgi", "--root-path", PREFIX, env=env)
+    return shared_serve("frameworks.starlette_cases:app", "--interface", "asgi", "--root-path", PREFIX, env=env)
 
 
 @pytest.fixture

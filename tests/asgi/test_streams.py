@@ -40,7 +40,7 @@ def client_of(reach: Reach) -> httpx.Client:
 def test_clients_get_a_hundred_tokens_each_at_the_same_time(serve: Serve, clients: int) -> None:
     """Each token to each client, in order; and none is sent all while another waits."""
     allow_open_files(clients)
-    server = serve("streaming:app", *ASGI, "--worker-concurrency", "1100")
+    server = serve("frameworks.fastapi:streams", *ASGI, "--worker-concurrency", "1100")
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
         got = {}
         for number in range(clients):
@@ -83,7 +83,7 @@ def test_each_event_comes_when_it_is_there(serve: Serve, tmp_path: Path, way: st
         with client_of(here) as client:
             hear_each_word_as_it_is_said(client, buffering, words=20)
 
-    with reached(way, serve, tmp_path, "streaming:app", *ASGI) as here:
+    with reached(way, serve, tmp_path, "frameworks.fastapi:streams", *ASGI) as here:
         for buffering in ("no", "yes"):
             here.run(partial(listen, buffering))
 
@@ -111,7 +111,7 @@ def test_nginx_takes_all_of_a_stream_for_a_client_that_does_not_read_unless_the_
             with client.stream("GET", "/flood", params={"buffering": "yes"}):
                 eventually(lambda: sent() == 1024, "nginx takes it all")
 
-    with reached(BEHIND_NGINX, serve, tmp_path, "streaming:app", *ASGI) as here:
+    with reached(BEHIND_NGINX, serve, tmp_path, "frameworks.fastapi:streams", *ASGI) as here:
         here.run(neglect)
 
 
@@ -139,7 +139,7 @@ async def use_tools(url: str, mode: str) -> list[Any]:
 @pytest.mark.parametrize("way", WAYS)
 def test_the_model_context_protocol(serve: Serve, gate: Gate, tmp_path: Path, way: str, mode: str) -> None:
     """The protocol's own client talks to it: with a session, or without one as in 2026-07-28."""
-    with reached(way, serve, tmp_path, "mcp_app:app", *ASGI, env=gate.environment) as here:
+    with reached(way, serve, tmp_path, "frameworks.mcp:app", *ASGI, env=gate.environment) as here:
         assert len(here.run(lambda: asyncio.run(use_tools(f"{here.http}/mcp", mode)))) == 10
         assert gate.announcement() == "called"
 
@@ -149,7 +149,7 @@ def test_several_workers_serve_the_model_context_protocol_without_sessions(
     serve: Serve, gate: Gate, tmp_path: Path
 ) -> None:
     env = {"STATELESS": "1", **gate.environment}
-    with reached(DIRECTLY, serve, tmp_path, "mcp_app:app", *ASGI, "-w", "2", env=env) as here:
+    with reached(DIRECTLY, serve, tmp_path, "frameworks.mcp:app", *ASGI, "-w", "2", env=env) as here:
         rounds = 0
         pids: set[int] = set()
         # While one of them gets no core, the other one answers.
@@ -164,7 +164,7 @@ def test_several_workers_serve_the_model_context_protocol_without_sessions(
 @pytest.mark.timeout(2 * BROWSER_PATIENCE_S)
 @NEEDS_CHROMIUM
 def test_a_browser_hears_events_and_speaks_by_a_websocket(serve: Serve, gate: Gate, tmp_path: Path) -> None:
-    server = serve("streaming:app", *ASGI, env=gate.environment)
+    server = serve("frameworks.fastapi:streams", *ASGI, env=gate.environment)
     with browser(f"http://127.0.0.1:{server.address.port}/page", "remote-debugging-port=0"):
         heard = json.loads(gate.announcement(within_s=BROWSER_PATIENCE_S))
     assert heard == ["event 0", "event 1", "event 2", "héllo of chat", 700_000, [4002, "as asked", True]]

@@ -25,7 +25,13 @@ from support.server import Serve
 
 pytestmark = pytest.mark.own("it has servers of its own")
 
-TALKING = ["starlette_app:app", "fastapi_app:app", "quart_app:app", "litestar_app:app", "channels_app"]
+TALKING = [
+    "frameworks.starlette:app",
+    "frameworks.fastapi:app",
+    "frameworks.quart:app",
+    "frameworks.litestar:app",
+    "frameworks.channels",
+]
 MESSAGES = ["", "héllo 𝄞", b"", b"\x00\xff", "x" * 300_000, os.urandom(3_000_000)]
 NOT_OF_QUART = b""
 """Quart 0.22 looks for the text of a message whose bytes are none, and fails; on uvicorn, too."""
@@ -99,7 +105,7 @@ def test_what_a_client_says_comes_back_until_one_of_both_closes(
 @pytest.mark.parametrize("way", WAYS)
 def test_a_room_of_channels(reach: Reaching, gate: Gate, way: str) -> None:
     """All clients in the room hear what one of them or a view says, in one order."""
-    here = reach(way, "channels_app")
+    here = reach(way, "frameworks.channels")
 
     def talk() -> None:
         with ExitStack() as stack:
@@ -130,7 +136,7 @@ def test_a_room_of_channels(reach: Reaching, gate: Gate, way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_subscriptions_of_strawberry(reach: Reaching, gate: Gate, way: str) -> None:
-    here = reach(way, "strawberry_app:app")
+    here = reach(way, "frameworks.strawberry:app")
 
     async def subscribe() -> None:
         subprotocols = [WebsocketsTransport.GRAPHQLWS_SUBPROTOCOL]
@@ -161,7 +167,7 @@ def test_subscriptions_of_strawberry(reach: Reaching, gate: Gate, way: str) -> N
 
 def test_a_hundred_websockets_of_one_worker(reach: Reaching) -> None:
     """A hundred clients talk at once to one worker: each gets its own answers, in their order."""
-    here = reach(DIRECTLY, "starlette_app:app", "-w", "1")
+    here = reach(DIRECTLY, "frameworks.starlette:app", "-w", "1")
 
     def talk(name: int) -> list[Any]:
         with opened(here, f"room-{name}") as client:

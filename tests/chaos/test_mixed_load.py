@@ -28,7 +28,7 @@ CONCURRENCY = 4
 KINDS = {
     "threads": ("chaotic:app", "--interface", "wsgi"),
     "loops": (
-        *("chaotic_asgi:app", "--interface", "asgi", "--loop", "asyncio", "--pathsend"),
+        *("chaotic:asgi", "--interface", "asgi", "--loop", "asyncio", "--pathsend"),
         *("--worker-concurrency", str(CONCURRENCY), "--worker-sessions", "1"),
     ),
 }

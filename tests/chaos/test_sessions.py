@@ -53,7 +53,7 @@ pytestmark = [
 def victim(serve: Serve, gate: Gate, tmp_path: Path) -> Victim:
     counts = Counts(tmp_path / "ctl")
     server = serve(
-        *("chaotic_asgi:app", "--interface", "asgi", "--loop", "asyncio", "--pathsend", "-w", str(WORKERS)),
+        *("chaotic:asgi", "--interface", "asgi", "--loop", "asyncio", "--pathsend", "-w", str(WORKERS)),
         *("--worker-concurrency", str(CONCURRENCY), "--worker-sessions", str(SESSIONS)),
         *("--session-grace", "0.5", "--max-ws-memory", str(MEMORY_BYTES)),
         *("--keep-alive", "60", "--timeout", "20", "--body-memory", "100000"),

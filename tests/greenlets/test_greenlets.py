@@ -19,13 +19,13 @@ def both(request: pytest.FixtureRequest) -> Kind:
 
 
 def test_modules_are_changed_before_the_app_is_imported(serve: Serve, gate: Gate, both: Kind) -> None:
-    server = serve("greening:app", kind=both, env=gate.environment)
+    server = serve("frameworks.gevent:app", kind=both, env=gate.environment)
     with server.connect() as wire:
         assert wire.get("/patched").text == "socket ssl threading time True"
 
 
 def test_requests_that_wait_run_at_once_in_one_worker(serve: Serve, gate: Gate, both: Kind) -> None:
-    server = serve("greening:app", kind=both, env=gate.environment)
+    server = serve("frameworks.gevent:app", kind=both, env=gate.environment)
     with ExitStack() as stack:
         wires = [stack.enter_context(server.connect()) for _ in range(50)]
         for wire in wires:
@@ -38,7 +38,7 @@ def test_requests_that_wait_run_at_once_in_one_worker(serve: Serve, gate: Gate, 
 
 
 def test_what_is_local_to_a_thread_is_local_to_a_request(serve: Serve, gate: Gate, both: Kind) -> None:
-    server = serve("greening:app", kind=both, env=gate.environment)
+    server = serve("frameworks.gevent:app", kind=both, env=gate.environment)
     with ExitStack() as stack:
         wires = [stack.enter_context(server.connect()) for _ in range(9)]
         for number, wire in enumerate(wires):
@@ -47,7 +47,7 @@ def test_what_is_local_to_a_thread_is_local_to_a_request(serve: Serve, gate: Gat
 
 
 def test_a_request_may_wait_for_another_one_of_its_worker(serve: Serve, gate: Gate, both: Kind) -> None:
-    server = serve("greening:app", kind=both, env=gate.environment)
+    server = serve("frameworks.gevent:app", kind=both, env=gate.environment)
     with server.connect() as wire:
         pid = wire.get("/").text
         for _ in range(3):
@@ -55,7 +55,7 @@ def test_a_request_may_wait_for_another_one_of_its_worker(serve: Serve, gate: Ga
 
 
 def test_an_app_may_run_programs(serve: Serve, gate: Gate, both: Kind) -> None:
-    server = serve("greening:app", kind=both, env=gate.environment)
+    server = serve("frameworks.gevent:app", kind=both, env=gate.environment)
     with server.connect() as wire:
         assert [wire.get("/spawn").text for _ in range(3)] == ["spoken"] * 3
 
@@ -63,7 +63,7 @@ def test_an_app_may_run_programs(serve: Serve, gate: Gate, both: Kind) -> None:
 @pytest.mark.own("gunicorn's gevent workers have no WebSockets either")
 def test_what_is_for_asynchronous_apps_is_not_for_greenlets(serve: Serve, gate: Gate) -> None:
     """No handshake of a WebSocket, and no request before its body is whole."""
-    server = serve("greening:app", *GEVENT, env=gate.environment)
+    server = serve("frameworks.gevent:app", *GEVENT, env=gate.environment)
     with server.connect() as wire:
         fields = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 12")
         assert wire.get("/", *fields, "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==").status == 200
@@ -78,11 +78,11 @@ def test_what_is_for_asynchronous_apps_is_not_for_greenlets(serve: Serve, gate: 
 
 
 def test_bodies_and_files(serve: Serve, gate: Gate, both: Kind) -> None:
-    server = serve("greening:app", kind=both, env=gate.environment)
+    server = serve("frameworks.gevent:app", kind=both, env=gate.environment)
     with server.connect() as wire:
         for length in (1, 70_000, 3_000_000):
             assert wire.post("/echo", bytes(length)).body == bytes(length)
-        source = Path(__file__).parent.parent / "apps" / "greening.py"
+        source = Path(__file__).parent.parent / "apps" / "frameworks" / "gevent.py"
         assert wire.get("/file").body == source.read_bytes()
         assert wire.get("/fail").status == 500
     with server.connect() as wire:
@@ -93,7 +93,7 @@ def test_bodies_and_files(serve: Serve, gate: Gate, both: Kind) -> None:
 
 @pytest.mark.own("gunicorn has no line")
 def test_what_is_beyond_the_greenlets_of_all_workers_waits_in_the_line(serve: Serve, gate: Gate) -> None:
-    server = serve("greening:app", *GEVENT, "-w", "2", "--worker-connections", "3", env=gate.environment)
+    server = serve("frameworks.gevent:app", *GEVENT, "-w", "2", "--worker-connections", "3", env=gate.environment)
     with ExitStack() as stack:
         wires = [stack.enter_context(server.connect()) for _ in range(8)]
         for wire in wires:
@@ -109,9 +109,9 @@ def test_what_is_beyond_the_greenlets_of_all_workers_waits_in_the_line(serve: Se
 
 @pytest.mark.own("the words of the log")
 def test_the_log_says_why_the_app_is_not_preloaded(serve: Serve, gate: Gate) -> None:
-    server = serve("greening:app", "--loop", "gevent", env=gate.environment)
+    server = serve("frameworks.gevent:app", "--loop", "gevent", env=gate.environment)
     assert len(server.log.matches("the app is not preloaded: each worker has gevent change Python's modules")) == 1
-    server = serve("greening:app", *GEVENT, "--preload", env=gate.environment)
+    server = serve("frameworks.gevent:app", *GEVENT, "--preload", env=gate.environment)
     assert server.log.matches("`preload_app` from command line: it has no effect with gevent")
     with server.connect() as wire:
         assert wire.get("/patched").text == "socket ssl threading time True"
@@ -119,7 +119,7 @@ def test_the_log_says_why_the_app_is_not_preloaded(serve: Serve, gate: Gate) -> 
 
 @pytest.mark.parametrize("path", ["stream", "whole", "two"])
 def test_a_client_that_does_not_read_stops_no_other(serve: Serve, gate: Gate, both: Kind, path: str) -> None:
-    server = serve("greening:app", kind=both, env=gate.environment)
+    server = serve("frameworks.gevent:app", kind=both, env=gate.environment)
     with server.connect() as slow, server.connect() as other:
         slow.send(request("GET", f"/{path}?30"))
         slow.head()
@@ -131,7 +131,7 @@ def test_a_client_that_does_not_read_stops_no_other(serve: Serve, gate: Gate, bo
 
 @pytest.mark.own("of one's own pieces: gunicorn has no order for them")
 def test_pieces_of_two_greenlets_go_out_whole(serve: Serve, gate: Gate) -> None:
-    server = serve("greening:app", *GEVENT, env=gate.environment)
+    server = serve("frameworks.gevent:app", *GEVENT, env=gate.environment)
     with server.connect() as wire:
         wire.read_slowly(1 << 16, 0.001)
         body = wire.get("/two?8").body
@@ -142,7 +142,7 @@ def test_pieces_of_two_greenlets_go_out_whole(serve: Serve, gate: Gate) -> None:
 
 @pytest.mark.own("gunicorn may send the same bytes twice")
 def test_an_answer_is_broken_off_when_a_timeout_comes_in_the_middle_of_a_piece(serve: Serve, gate: Gate) -> None:
-    server = serve("greening:app", *GEVENT, env=gate.environment)
+    server = serve("frameworks.gevent:app", *GEVENT, env=gate.environment)
     with server.connect() as wire:
         wire.send(request("GET", "/impatient?64"))
         assert gate.announcement() == "the write has timed out"
@@ -154,7 +154,7 @@ def test_an_answer_is_broken_off_when_a_timeout_comes_in_the_middle_of_a_piece(s
 
 
 def test_a_client_that_has_gone_ends_its_stream(serve: Serve, gate: Gate, both: Kind) -> None:
-    server = serve("greening:app", kind=both, env=gate.environment)
+    server = serve("frameworks.gevent:app", kind=both, env=gate.environment)
     mark = server.log.mark()
     wire = server.connect()
     wire.send(request("GET", "/stream?200"))
@@ -168,7 +168,7 @@ def test_a_client_that_has_gone_ends_its_stream(serve: Serve, gate: Gate, both: 
 
 @pytest.mark.own("the words of the log")
 def test_a_greenlet_that_is_killed_is_no_failure_of_the_app(serve: Serve, gate: Gate) -> None:
-    server = serve("greening:app", *GEVENT, env=gate.environment)
+    server = serve("frameworks.gevent:app", *GEVENT, env=gate.environment)
     with server.connect() as wire:
         assert wire.get("/killed").status == 500
         assert wire.get("/").status == 200
@@ -178,7 +178,7 @@ def test_a_greenlet_that_is_killed_is_no_failure_of_the_app(serve: Serve, gate: 
 
 @pytest.mark.own("gunicorn's worker would not wait for others")
 def test_greenlets_that_the_app_kills_before_they_begin_cost_their_requests_only(serve: Serve, gate: Gate) -> None:
-    server = serve("greening:app", *GEVENT, "--worker-connections", "20", env=gate.environment)
+    server = serve("frameworks.gevent:app", *GEVENT, "--worker-connections", "20", env=gate.environment)
     with ExitStack() as stack:
         wires: list[Wire] = [stack.enter_context(server.connect()) for _ in range(15)]
         assert wires[0].get("/kill?10").status == 200

@@ -54,7 +54,7 @@ def held(server: Server, stack: ExitStack, gate: Gate, path: str) -> tuple[Wire,
 
 
 def test_hooks_of_requests_run_in_their_greenlets(serve: Serve, gate: Gate, hooks: list[str]) -> None:
-    server = serve("greening:app", *GEVENT, *hooks, env=gate.environment)
+    server = serve("frameworks.gevent:app", *GEVENT, *hooks, env=gate.environment)
     with server.connect() as wire:
         pid = wire.get("/").text
         assert gate.announcements(2) == [f"{pid} before /", f"{pid} after /: 200 OK"]
@@ -64,7 +64,7 @@ def test_hooks_of_requests_run_in_their_greenlets(serve: Serve, gate: Gate, hook
 def test_a_worker_that_is_interrupted_runs_hooks_that_wait(
     serve: Serve, gate: Gate, hooks: list[str], number: signal.Signals
 ) -> None:
-    server = serve("greening:app", *GEVENT, *hooks, "-w", "1", env=gate.environment)
+    server = serve("frameworks.gevent:app", *GEVENT, *hooks, "-w", "1", env=gate.environment)
     mark = server.log.mark()
     with server.connect() as wire:
         pid = int(wire.get("/").text)
@@ -80,7 +80,7 @@ def test_a_request_past_its_deadline_is_answered_504_and_its_greenlet_goes_on(
     serve: Serve, gate: Gate, clock: Clock
 ) -> None:
     deadline = ("--timeout", "100", "--loop-timeout", "0")
-    server = serve("greening:app", *GEVENT, *deadline, env=gate.environment | clock.environment)
+    server = serve("frameworks.gevent:app", *GEVENT, *deadline, env=gate.environment | clock.environment)
     with server.connect() as late:
         late.send(request("GET", "/pass"))
         pid = gate.announcement().split()[0]
@@ -99,7 +99,7 @@ def test_a_worker_to_whose_start_a_request_has_waited_takes_the_next_ones_also_w
     """Its hub was to look again before it could, so it never did, which showed when it was late for the first time."""
     control = tmp_path / "control.sock"
     one_each = ("--worker-concurrency", "1", "--control", f"unix:{control}")
-    server = serve("greening:app", *GEVENT, "-w", "1", *one_each, env=gate.environment)
+    server = serve("frameworks.gevent:app", *GEVENT, "-w", "1", *one_each, env=gate.environment)
     with ExitStack() as stack:
         _, first = held(server, stack, gate, "/hold")
         wire = stack.enter_context(server.connect())
@@ -113,7 +113,7 @@ def test_a_worker_to_whose_start_a_request_has_waited_takes_the_next_ones_also_w
 
 def test_a_hub_that_is_blocked_is_named_with_its_stack_and_others_serve(serve: Serve, gate: Gate) -> None:
     begun_s = time.monotonic()
-    server = serve("greening:app", *GEVENT, "-w", "2", "--loop-timeout", "0.5", env=gate.environment)
+    server = serve("frameworks.gevent:app", *GEVENT, "-w", "2", "--loop-timeout", "0.5", env=gate.environment)
     mark = server.log.mark()
     with ExitStack() as stack:
         blocked, pid = held(server, stack, gate, "/block")
@@ -130,7 +130,7 @@ def test_a_hub_that_is_blocked_is_named_with_its_stack_and_others_serve(serve: S
 def test_a_hub_that_is_stuck_is_replaced(serve: Serve, gate: Gate, hooks: list[str]) -> None:
     # Each hub must get a core now and then in so long, or it is taken for stuck, too.
     limits = ["--timeout", "3", "--loop-timeout", "0.5"]
-    server = serve("greening:app", *GEVENT, "-w", "2", *limits, *hooks, env=gate.environment)
+    server = serve("frameworks.gevent:app", *GEVENT, "-w", "2", *limits, *hooks, env=gate.environment)
     mark = server.log.mark()
     with server.connect() as stuck:
         stuck.send(request("GET", "/sleep?60"))
@@ -142,7 +142,7 @@ def test_a_hub_that_is_stuck_is_replaced(serve: Serve, gate: Gate, hooks: list[s
 
 
 def test_a_server_that_is_told_to_end_waits_for_its_greenlets(serve: Serve, gate: Gate) -> None:
-    server = serve("greening:app", *GEVENT, "-w", "2", env=gate.environment)
+    server = serve("frameworks.gevent:app", *GEVENT, "-w", "2", env=gate.environment)
     with ExitStack() as stack:
         held_ones = [held(server, stack, gate, "/pass") for _ in range(6)]
         server.signal(signal.SIGTERM)
@@ -153,13 +153,13 @@ def test_a_server_that_is_told_to_end_waits_for_its_greenlets(serve: Serve, gate
 
 
 def test_a_server_that_runs_nothing_ends_at_once(serve: Serve, gate: Gate) -> None:
-    server = serve("greening:app", *GEVENT, "-w", "2", "--graceful-timeout", "600", env=gate.environment)
+    server = serve("frameworks.gevent:app", *GEVENT, "-w", "2", "--graceful-timeout", "600", env=gate.environment)
     server.signal(signal.SIGTERM)
     assert server.exit_code() == 0
 
 
 def test_of_a_worker_that_is_killed_the_requests_it_had_are_lost_and_no_others(serve: Serve, gate: Gate) -> None:
-    server = serve("greening:app", *GEVENT, "-w", "2", env=gate.environment)
+    server = serve("frameworks.gevent:app", *GEVENT, "-w", "2", env=gate.environment)
     mark = server.log.mark()
     with ExitStack() as stack:
         running: list[tuple[Wire, int]] = []
@@ -180,7 +180,7 @@ def test_of_a_worker_that_is_killed_the_requests_it_had_are_lost_and_no_others(s
 
 
 def test_workers_are_replaced_after_max_requests_and_no_request_is_lost(serve: Serve, gate: Gate) -> None:
-    server = serve("greening:app", *GEVENT, "--max-requests", "10", env=gate.environment)
+    server = serve("frameworks.gevent:app", *GEVENT, "--max-requests", "10", env=gate.environment)
     pids = set()
 
     def answered_by_three() -> bool:
@@ -194,7 +194,7 @@ def test_workers_are_replaced_after_max_requests_and_no_request_is_lost(serve: S
 
 
 def test_new_code_comes_in_by_a_reload(serve: Serve, gate: Gate) -> None:
-    server = serve("greening:app", *GEVENT, env=gate.environment)
+    server = serve("frameworks.gevent:app", *GEVENT, env=gate.environment)
     mark = server.log.mark()
     with ExitStack() as stack:
         held_one, before = held(server, stack, gate, "/pass")
@@ -209,7 +209,7 @@ def test_new_code_comes_in_by_a_reload(serve: Serve, gate: Gate) -> None:
 
 @pytest.mark.parametrize("path", ["/exit", "/exit-behind"])
 def test_an_app_that_exits_ends_its_worker_and_not_the_other_requests(serve: Serve, gate: Gate, path: str) -> None:
-    server = serve("greening:app", *GEVENT, env=gate.environment)
+    server = serve("frameworks.gevent:app", *GEVENT, env=gate.environment)
     mark = server.log.mark()
     with ExitStack() as stack:
         held_one, pid = held(server, stack, gate, "/pass")
@@ -231,7 +231,7 @@ def test_a_config_file_may_use_gevent_in_the_master(serve: Serve, gate: Gate, tm
         "def pre_fork(server, worker): time.sleep(0.01)\n"
         "def post_fork(server, worker): time.sleep(0.01)\n"
     )
-    server = serve("greening:app", *GEVENT, "-w", "2", "-c", str(config), env=gate.environment)
+    server = serve("frameworks.gevent:app", *GEVENT, "-w", "2", "-c", str(config), env=gate.environment)
     with ExitStack() as stack:
         held_ones: list[tuple[Wire, int]] = []
 
@@ -278,7 +278,7 @@ def test_no_other_server_imports_gevent(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_a_process_that_the_app_forks_takes_no_requests(serve: Serve, gate: Gate) -> None:
-    server = serve("greening:app", *GEVENT, env=gate.environment)
+    server = serve("frameworks.gevent:app", *GEVENT, env=gate.environment)
     with server.connect() as wire:
         pid = wire.get("/forks?1").text
         assert gate.announcement() == "the child's hub turns"

@@ -74,7 +74,7 @@ def test_trailers_do_not_become_headers(echo: Server) -> None:
 
 @pytest.mark.own("gunicorn closes the connection then")
 def test_a_body_the_app_did_not_read_does_not_disturb_the_next_request(serve: Serve) -> None:
-    server = serve("inputs:app")
+    server = serve("echo:each_way_checked")
     with server.connect() as wire:
         for _ in range(3):
             assert wire.post("/nothing", noise(200_000)).status == 200

@@ -40,7 +40,7 @@ PIECES = [b"first piece, ", b"second piece, ", b"third piece\n"]
 
 @pytest.fixture(scope="module")
 def server(shared_serve: Serve) -> Server:
-    return shared_serve("compressible:app", *COMPRESS)
+    return shared_serve("bodies:compressible", *COMPRESS)
 
 
 def curl(address: Address, target: str, *options: str) -> bytes:
@@ -206,7 +206,7 @@ def nginx(shared_serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """It compresses what a server says that does not."""
     if not program("nginx"):
         pytest.skip("NOT COMPARED WITH NGINX: nginx is not installed")
-    upstream = shared_serve("compressible:app").address
+    upstream = shared_serve("bodies:compressible").address
     gzip = "gzip on; gzip_vary on; gzip_proxied any; gzip_min_length 1024; gzip_types text/css application/json;"
     location = f"/ {{ proxy_pass http://{upstream.host}:{upstream.port}; }}"
     with nginx_as_peer(tmp_path_factory.mktemp("nginx"), gzip, location) as address:
@@ -249,10 +249,10 @@ def test_heads_say_what_those_of_nginx_say(server: Server, nginx: Address, targe
     assert said[0] == said[1]
 
 
-@pytest.mark.parametrize("app", ["app", "asgi"])
+@pytest.mark.parametrize("app", ["compressible", "compressible_asgi"])
 @pytest.mark.parametrize("coding", CODINGS)
 def test_what_an_app_yields_is_there_before_it_goes_on(serve: Serve, gate: Gate, app: str, coding: str) -> None:
-    server = serve(f"compressible:{app}", *COMPRESS, env=gate.environment)
+    server = serve(f"bodies:{app}", *COMPRESS, env=gate.environment)
     url = f"http://{server.address.host}:{server.address.port}/stream"
     with subprocess.Popen(
         ["curl", "-sSN", "--compressed", "-H", f"Accept-Encoding: {coding}", url], stdout=subprocess.PIPE
@@ -266,7 +266,7 @@ def test_what_an_app_yields_is_there_before_it_goes_on(serve: Serve, gate: Gate,
 
 
 def test_an_answer_whose_worker_dies_is_seen_to_be_broken(serve: Serve, gate: Gate) -> None:
-    server = serve("compressible:app", *COMPRESS, env=gate.environment)
+    server = serve("bodies:compressible", *COMPRESS, env=gate.environment)
     with server.connect() as wire:
         wire.send(request("GET", "/stream", [ACCEPTED]))
         response = wire.head()
@@ -294,7 +294,7 @@ def test_an_answer_whose_app_fails_is_seen_to_be_broken(server: Server) -> None:
 def test_over_http2_and_tls(serve: Serve, tmp_path: Path) -> None:
     pair = Authority(tmp_path).issue("localhost")
     server = serve(
-        "compressible:app",
+        "bodies:compressible",
         *COMPRESS,
         *pair.arguments(),
         *("--http-protocols", "h2,h1", "--http2-cleartext", "prior-knowledge"),
@@ -322,7 +322,7 @@ def test_only_so_many_at_once(serve: Serve, gate: Gate, tmp_path: Path) -> None:
     """A client that comes then gets the plain body; once another one has left, bodies are compressed again."""
     counts = Counts(tmp_path / "control")
     server = serve(
-        "compressible:app", *COMPRESS, *counts.arguments, "--threads", str(BODIES_MAX + 2), env=gate.environment
+        "bodies:compressible", *COMPRESS, *counts.arguments, "--threads", str(BODIES_MAX + 2), env=gate.environment
     )
     with ExitStack() as stack:
         clients = [f"127.0.0.{2 + number % 4}" for number in range(BODIES_MAX)]
@@ -355,7 +355,7 @@ def connect_from(client: str, server: Server) -> Wire:
 def test_a_client_that_has_its_share_leaves_places_for_others(serve: Serve, gate: Gate, tmp_path: Path) -> None:
     counts = Counts(tmp_path / "control")
     threads = ("--threads", str(BODIES_MAX_EACH + 2))
-    server = serve("compressible:app", *COMPRESS, *counts.arguments, *threads, env=gate.environment)
+    server = serve("bodies:compressible", *COMPRESS, *counts.arguments, *threads, env=gate.environment)
 
     def coding(client: str) -> str | None:
         with connect_from(client, server) as wire:
@@ -376,7 +376,7 @@ def test_a_client_that_has_its_share_leaves_places_for_others(serve: Serve, gate
 
 def test_clients_that_leave_take_no_place_with_them(serve: Serve, gate: Gate, tmp_path: Path) -> None:
     counts = Counts(tmp_path / "control")
-    server = serve("compressible:app", *COMPRESS, *counts.arguments, "--threads", "4")
+    server = serve("bodies:compressible", *COMPRESS, *counts.arguments, "--threads", "4")
     for number in range(3 * BODIES_MAX):
         wire = server.connect()
         wire.send(request("GET", "/long?len=3000000", [ACCEPTED]))
@@ -391,7 +391,7 @@ def test_clients_that_leave_take_no_place_with_them(serve: Serve, gate: Gate, tm
 def test_a_client_that_reads_nothing_holds_no_worker(serve: Serve, tmp_path: Path) -> None:
     """One worker with one thread, and an answer that no buffer holds: it goes to a file, as others do."""
     counts = Counts(tmp_path / "control")
-    server = serve("compressible:app", *COMPRESS, *counts.arguments, "--response-buffer", "256K")
+    server = serve("bodies:compressible", *COMPRESS, *counts.arguments, "--response-buffer", "256K")
     length = 30_000_000
     with unread(server) as slow, server.connect() as quick:
         slow.send(request("GET", f"/long?len={length}", [ACCEPTED]))
@@ -409,7 +409,7 @@ def test_a_full_spool_does_not_keep_the_event_loop_busy(serve: Serve, tmp_path: 
     counts = Counts(tmp_path / "control")
     # Where the coders are not optimised they take seconds of a core, and so more of a busy one than a request has.
     small = ("--response-buffer", "256K", "--max-spool", "512", "--timeout", "0")
-    server = serve("compressible:app", "--compress", "br", *COMPRESS[2:], *small, *counts.arguments)
+    server = serve("bodies:compressible", "--compress", "br", *COMPRESS[2:], *small, *counts.arguments)
     # Half of it is more than the kernel keeps for a client, by default up to 4 MiB (tcp_wmem in tcp(7)).
     length = 12_000_000
     with unread(server) as slow:
@@ -441,7 +441,7 @@ def cpu_s_of_acceptor(server: Server) -> tuple[float, float]:
 
 def test_what_no_thread_can_compress(serve: Serve) -> None:
     """A whole answer goes out as it is. A stream breaks off, and its worker goes on with others."""
-    server = serve("compressible:app", *COMPRESS)
+    server = serve("bodies:compressible", *COMPRESS)
     acceptor = server.acceptor()
     before = acceptor.rlimit(psutil.RLIMIT_AS)
     hold_threads_back(acceptor)
@@ -466,14 +466,14 @@ def hold_threads_back(process: psutil.Process) -> None:
 
 def test_static_files_are_sent_as_they_are(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "a.css").write_bytes(b"b{}" * 10_000)
-    server = serve("compressible:app", *COMPRESS, "--static", f"/static={tmp_path}")
+    server = serve("bodies:compressible", *COMPRESS, "--static", f"/static={tmp_path}")
     with server.connect() as wire:
         response = wire.get("/static/a.css", ACCEPTED)
         assert (response.header("Content-Encoding"), response.body) == (None, b"b{}" * 10_000)
 
 
 def test_nothing_is_compressed_unless_it_is_asked_for(serve: Serve) -> None:
-    server = serve("compressible:app")
+    server = serve("bodies:compressible")
     with server.connect() as wire:
         response = wire.get("/text/html", ACCEPTED)
     assert (response.header("Content-Encoding"), response.header("Vary")) == (None, None)

@@ -56,7 +56,7 @@ class Witness:
 
     def __init__(self, serve: Serve, home: Path) -> None:
         self._file = home / "saw"
-        self.server: Server = serve("saw:app", "-w", "2", "--half-close", env={"SAW": str(self._file)})
+        self.server: Server = serve("echo:noting", "-w", "2", "--half-close", env={"SAW": str(self._file)})
 
     def assert_nothing_else(self, talks: list[Talk]) -> None:
         """The app has run for those requests that were answered, and for no other."""

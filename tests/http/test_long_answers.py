@@ -28,7 +28,7 @@ PATTERN = b"".join(struct.pack(">I", number) for number in range(1 << 20))
 
 @pytest.fixture(scope="module")
 def server(shared_serve: Serve) -> Server:
-    return shared_serve("patterned:app", "--workers", "2", "--threads", "2")
+    return shared_serve("bodies:patterned", "--workers", "2", "--threads", "2")
 
 
 def check(wire: Wire, target: str, version: str = "1.1") -> None:
@@ -71,7 +71,7 @@ def test_so_do_those_that_are_read_late_and_little_by_little(server: Server, how
 
 @pytest.mark.parametrize("how", ["whole", "iterated", "measured"])
 def test_so_do_those_of_a_worker_that_ends_when_it_has_written_them(serve: Serve, how: str) -> None:
-    server = serve("patterned:app", "--workers", "2", "--max-requests", "1")
+    server = serve("bodies:patterned", "--workers", "2", "--max-requests", "1")
     for number in range(12):
         with server.connect() as wire:
             check(wire, f"/{how}/{RING_BYTES - 5_000 + number * 1_000}/70000")
@@ -80,7 +80,7 @@ def test_so_do_those_of_a_worker_that_ends_when_it_has_written_them(serve: Serve
 @pytest.mark.own("gunicorn has no acceptor")
 @pytest.mark.parametrize("length", [COPIED_BYTES + 1_000, RING_BYTES - 1_000])
 def test_so_do_those_whose_worker_is_dead_before_the_acceptor_has_looked(serve: Serve, gate: Gate, length: int) -> None:
-    server = serve("patterned:app", env=gate.environment)
+    server = serve("bodies:patterned", env=gate.environment)
     acceptor = server.acceptor()
     with server.connect() as wire:
         wire.send(request("GET", f"/whole/{length}?wait"))

@@ -176,7 +176,7 @@ class TestDescriptors:
     ) -> None:
         path = tmp_path / "file"
         path.write_bytes(BIG)
-        server = serve("files:app", "--keep-alive", "60", env={"FILE": str(path), **gate.environment})
+        server = serve("bodies:files", "--keep-alive", "60", env={"FILE": str(path), **gate.environment})
         acceptor = server.acceptor_by_name()
         with server.connect() as wire:
             assert wire.get("/").body == BIG

@@ -154,7 +154,7 @@ def test_a_file_that_goes_through_the_worker_is_spooled_too(serve: Serve, gate: 
     content = noise(CHUNKS)
     path = tmp_path / "content"
     path.write_bytes(content)
-    server = serve("files:app", "--no-sendfile", env={"FILE": str(path), **gate.environment})
+    server = serve("bodies:files", "--no-sendfile", env={"FILE": str(path), **gate.environment})
     with slow_reader(server, "/") as slow, server.connect() as quick:
         assert gate.announcement() == "file closed", "the app is done with it"
         assert quick.get(f"/?offset={len(content) - 10}").body == content[-10:]

@@ -37,7 +37,7 @@ MARKUP = b'/<script>document.title="foul"</script><b>\\"\xff'
 
 @pytest.fixture(scope="module")
 def wsgi(shared_serve: Serve) -> Server:
-    return shared_serve("sees:wsgi")
+    return shared_serve("echo:target")
 
 
 @own
@@ -57,7 +57,7 @@ def test_a_wsgi_app_sees_each_byte_that_ends_nothing(wsgi: Server, place: str) -
 @own
 @pytest.mark.parametrize("place", PLACES)
 def test_an_asgi_app_sees_them_too(shared_serve: Serve, place: str) -> None:
-    server = shared_serve("sees:asgi", "--interface", "asgi")
+    server = shared_serve("echo:target_asgi", "--interface", "asgi")
     with server.connect() as wire:
         for byte in TAKEN:
             sent = target(byte, place)
@@ -101,7 +101,7 @@ def test_a_fragment_is_cut_off(wsgi: Server) -> None:
 @own
 @pytest.mark.parametrize("place", PLACES)
 def test_over_http_2_they_are_the_same_but_for_what_its_frames_may_not_hold(serve: Serve, place: str) -> None:
-    server = serve("sees:wsgi", "--http-protocols", "h2,h1", "--http2-cleartext", "prior-knowledge")
+    server = serve("echo:target", "--http-protocols", "h2,h1", "--http2-cleartext", "prior-knowledge")
     taken = [target(byte, place) for byte in TAKEN if byte < 0x80 and byte not in RESET[place]]
     with Talk(server.address) as talk:
         for sent in [*taken, "/ü?é".encode()]:
@@ -124,7 +124,7 @@ def test_over_http_2_they_are_the_same_but_for_what_its_frames_may_not_hold(serv
 @own
 def test_a_line_of_the_access_log_stays_one_line_of_ascii(serve: Serve, tmp_path: Path) -> None:
     log = tmp_path / "access"
-    server = serve("sees:wsgi", "--access-logfile", str(log), "--access-logformat", "%(r)s | %(U)s | %(q)s")
+    server = serve("echo:target", "--access-logfile", str(log), "--access-logformat", "%(r)s | %(U)s | %(q)s")
     sent = [target(byte, place) for byte in TAKEN for place in PLACES] + [FOUL, MARKUP]
     lines = logged(server, sent, log)
     for target_sent, line in zip(sent, lines, strict=True):
@@ -135,7 +135,7 @@ def test_a_line_of_the_access_log_stays_one_line_of_ascii(serve: Serve, tmp_path
 @own
 def test_a_line_of_json_says_what_was_sent(serve: Serve, tmp_path: Path) -> None:
     log = tmp_path / "access"
-    server = serve("sees:wsgi", "--access-logfile", str(log), "--access-log-json")
+    server = serve("echo:target", "--access-logfile", str(log), "--access-log-json")
     sent = [target(byte, place) for byte in TAKEN for place in PLACES] + [FOUL, MARKUP]
     for target_sent, line in zip(sent, logged(server, sent, log), strict=True):
         assert line.isprintable(), line
@@ -172,7 +172,7 @@ def test_the_error_log_and_what_operators_look_at_show_it_harmlessly(
 ) -> None:
     admin = tmp_path / "admin"
     limits = ("-w", "2", "--max-waiting", "1", "--timeout", "0")
-    server = serve("sees:wsgi", *limits, "--admin", f"unix:{admin}", *counts.arguments, env=gate.environment)
+    server = serve("echo:target", *limits, "--admin", f"unix:{admin}", *counts.arguments, env=gate.environment)
     wires = [server.connect() for _ in range(8)]
     held, others = wires[:2], wires[2:]
     for wire, sent in zip(held, (FOUL, MARKUP), strict=True):

@@ -87,16 +87,16 @@ def uvicorn(http: str) -> Flavour:
 
 @pytest.mark.timeout(300)
 def test_the_table_says_what_each_server_does(serve: Serve, tmp_path: Path) -> None:
-    columns = {"gunicorn 27": verdicts(serve("sees:wsgi", kind=GUNICORN).address, of_wsgi)}
+    columns = {"gunicorn 27": verdicts(serve("echo:target", kind=GUNICORN).address, of_wsgi)}
     for http in ("httptools", "h11"):
-        columns[f"uvicorn, {http}"] = verdicts(uvicorn(http).serve(serve, "sees:asgi").address, of_asgi)
+        columns[f"uvicorn, {http}"] = verdicts(uvicorn(http).serve(serve, "echo:target_asgi").address, of_asgi)
     with (
         scripted(mirror) as upstream,
         nginx_as_peer(tmp_path, "", f"/ {{ proxy_pass http://{upstream}; }}") as nginx,
     ):
         columns["nginx"] = verdicts(nginx, lambda response, sent: verdict(sent, response.body))
-    columns["stanchion"] = verdicts(serve("sees:wsgi").address, of_wsgi)
-    as_asgi = verdicts(serve("sees:asgi", "--interface", "asgi").address, of_asgi)
+    columns["stanchion"] = verdicts(serve("echo:target").address, of_wsgi)
+    as_asgi = verdicts(serve("echo:target_asgi", "--interface", "asgi").address, of_asgi)
     assert as_asgi == columns["stanchion"], "WSGI and ASGI apps are told the same"
     table = "\n".join(rows(columns))
     assert table in PAGE.read_text(), f"the table is\n{table}"

@@ -101,7 +101,7 @@ def test_an_app_that_fails_late_breaks_its_stream_off(uploading: Server, gate: G
 
 
 def test_early_hints_go_ahead_of_the_answer(serve: Serve, gate: Gate) -> None:
-    server = serve("hinting:app", "--early-hints", *HTTP2[:4], env=gate.environment)
+    server = serve("fields:hints", "--early-hints", *HTTP2[:4], env=gate.environment)
     with Talk(server.address) as talk:
         number = talk.begin("/step/2")
         answer = talk.answers[number]

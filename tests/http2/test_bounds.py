@@ -90,7 +90,7 @@ def test_one_that_is_reset_now_and_then_troubles_no_other_client(waiting: Server
 
 def test_answers_that_are_left_in_the_middle_trouble_no_other_client(serve: Serve) -> None:
     """Such answers are streams of events, which have no end."""
-    server = serve("flowing:app", *HTTP2)
+    server = serve("bodies:flowing", *HTTP2)
     with Talk(server.address, is_slow=True) as talk:
         for _ in range(150):
             number = talk.begin("/long?3000000")
@@ -339,7 +339,7 @@ def test_a_client_that_is_sent_away_is_not_heard_for_long(hello: Server) -> None
 def test_a_body_in_frames_of_a_byte_is_taken(serve: Serve) -> None:
     """Ten bytes of frames for each of its own: five times what a client may send that carries nothing."""
     body = bytes(50_000)
-    server = serve("greening:app", *HTTP2)
+    server = serve("frameworks.gevent:app", *HTTP2)
     with Talk(server.address) as talk:
         number = talk.begin("/echo", method="POST", ends=False)
         talk.send(b"".join(frame(DATA, 0, number, body[:1]) for _ in body))
@@ -357,7 +357,7 @@ def test_who_asks_without_end_and_reads_nothing_is_not_read_either(hello: Server
 
 
 def test_a_slow_reader_holds_no_worker_and_loses_its_stream_in_the_end(serve: Serve) -> None:
-    server = serve("flowing:app", "--threads", "1", "--write-timeout", "2", *HTTP2)
+    server = serve("bodies:flowing", "--threads", "1", "--write-timeout", "2", *HTTP2)
     with Talk(server.address, is_slow=True) as slow:
         number = slow.begin("/told?5000000")
         slow.until(lambda: len(slow.answers[number].body) >= 65_535)
@@ -477,7 +477,7 @@ def test_a_head_that_is_too_large_as_a_list_is_refused_like_any_other(serve: Ser
 
 
 def test_an_answer_that_breaks_off_resets_its_stream(serve: Serve) -> None:
-    server = serve("flowing:app", *HTTP2)
+    server = serve("bodies:flowing", *HTTP2)
     with Talk(server.address) as talk:
         answer = talk.get("/broken")
         assert (answer.reset, answer.is_over) == (INTERNAL_ERROR, False)

@@ -81,7 +81,7 @@ def test_trailers_of_thousands_of_fields_end_their_connection(serve: Serve, gate
 def test_answers_that_are_not_read_are_bounded_for_each_client(serve: Serve, counts: Counts) -> None:
     """h2 has little of them, and the streams that have the rest are counted."""
     limits = ("--max-response-memory", "1M", "--max-connections-per-client", "100", *NOBODY_TRUSTED)
-    server = serve("flowing:app", *HTTP2, *counts.arguments, *limits)
+    server = serve("bodies:flowing", *HTTP2, *counts.arguments, *limits)
     all_of_it = [server.acceptor_by_name(), *server.processes()]
     connections = 20
     with ExitStack() as stack, growth_is_below(server, 40 * MIB):

@@ -26,7 +26,7 @@ def echo(shared_serve: Serve) -> Server:
 
 @pytest.fixture(scope="module")
 def flowing(shared_serve: Serve) -> Server:
-    return shared_serve("flowing:app", *HTTP2)
+    return shared_serve("bodies:flowing", *HTTP2)
 
 
 def test_a_get_is_answered_and_the_app_finds_what_it_would_of_http_1_1(echo: Server) -> None:

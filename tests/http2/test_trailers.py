@@ -29,7 +29,7 @@ LIE = "x-mark-of-this-lie"
 
 @pytest.fixture
 def trailing(serve: Serve, gate: Gate) -> Server:
-    return serve("trailing:app", *HTTP2, *FEW, env=gate.environment)
+    return serve("fields:trailers", *HTTP2, *FEW, env=gate.environment)
 
 
 @pytest.mark.parametrize("query", ["", "?told"])
@@ -115,7 +115,7 @@ def test_trailers_come_behind_a_file(trailing: Server, tmp_path: Path, size: int
 
 def test_trailers_come_behind_a_body_that_is_compressed(serve: Serve, gate: Gate) -> None:
     compress = ("--compress", "gzip", "--compress-min-size", "0")
-    server = serve("trailing:app", *HTTP2, *compress, env=gate.environment)
+    server = serve("fields:trailers", *HTTP2, *compress, env=gate.environment)
     with Talk(server.address) as talk:
         for path, body in (("/some", b"in three pieces"), ("/large?40", b"x" * PIECE_BYTES * 40)):
             answer = talk.get(path, TE, ("accept-encoding", "gzip"))
@@ -125,7 +125,7 @@ def test_trailers_come_behind_a_body_that_is_compressed(serve: Serve, gate: Gate
 
 def test_an_app_may_send_trailers_in_vain(serve: Serve, gate: Gate, tmp_path: Path) -> None:
     counts = Counts(tmp_path / "control")
-    server = serve("trailing:app", *HTTP2, *FEW, *counts.arguments, env=gate.environment)
+    server = serve("fields:trailers", *HTTP2, *FEW, *counts.arguments, env=gate.environment)
     with Talk(server.address) as talk:
         number = talk.begin("/later", TE)
         talk.until(lambda: talk.answers[number].body == b"body")

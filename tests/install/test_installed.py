@@ -29,7 +29,7 @@ def test_it_serves_flask(installed: Installed, serve: Serve, tmp_path: Path) -> 
         (packages / name).symlink_to(Path(found.origin).parent)
     kind = Kind("stanchion", (installed.stanchion, "serve"), STANCHION.listening, STANCHION.ready)
     path = {"PYTHONPATH": "", "PATH": str(installed.venv / "bin")}
-    server = serve("flask_app:app", "--pythonpath", f"{packages},{APPS}", "--workers", "2", kind=kind, env=path)
+    server = serve("frameworks.flask:app", "--pythonpath", f"{packages},{APPS}", "--workers", "2", kind=kind, env=path)
     with server.connect() as wire:
         assert wire.get("/?name=Ada").body == b"hello Ada"
     with server.connect() as wire:

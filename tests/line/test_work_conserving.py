@@ -30,7 +30,7 @@ def test_the_ideal_line_is_first_come_first_served() -> None:
 
 
 def fast_p99_s(serve: Serve, kind: Kind, arrivals_s: list[float], services_ms: list[int]) -> float:
-    server = serve("sleepy:app", "-w", str(WORKERS), "--threads", "1", "--keep-alive", "60", kind=kind)
+    server = serve("waiting:sleepy", "-w", str(WORKERS), "--threads", "1", "--keep-alive", "60", kind=kind)
     schedule = [Arrival(at_s, f"/?ms={ms}") for at_s, ms in zip(arrivals_s, services_ms, strict=True)]
     outcomes = offer(server.address, schedule, CONNECTIONS, keep_alive=True, patience_s=30)
     # At once: how a peer drains is not what is tested, and may take its whole graceful timeout.

@@ -69,7 +69,7 @@ def burst_through_nginx(serve: Serve, kind: Kind, setting: Setting, namespace: N
     nginx = Nginx(home / f"nginx-{kind.name}", setting.upstream, namespace)
     try:
         namespace.sysctl("net.core.somaxconn", setting.somaxconn)
-        server = serve("sleepy:app", kind=kind, bind=setting.bind, prefix=namespace.prefix)
+        server = serve("waiting:sleepy", kind=kind, bind=setting.bind, prefix=namespace.prefix)
         schedule = [Arrival(number * SPACING_S, f"/?ms={SERVICE_MS}&number={number}") for number in range(BURST)]
         outcomes = namespace.run(lambda: offer(nginx.address, schedule, BURST, keep_alive=False, patience_s=PATIENCE_S))
         # At once: how a peer drains is not what is tested, and may take its whole graceful timeout.

@@ -91,20 +91,20 @@ def test_a_client_that_leaves_its_body_half_sent_is_counted_so(
 @pytest.mark.parametrize(
     ("app", "path"),
     [
-        ("answers", "/chunks"),
-        ("answers", "/with-length"),
-        ("answers", "/no-content-with-body"),
-        ("answers", "/raises"),
-        ("waiting", "/hold-stream"),
-        ("sized", "/"),
-        ("files", "/"),
+        ("answers:app", "/chunks"),
+        ("answers:app", "/with-length"),
+        ("answers:app", "/no-content-with-body"),
+        ("answers:app", "/raises"),
+        ("waiting:app", "/hold-stream"),
+        ("bodies:flowing", "/told?400000"),
+        ("bodies:files", "/"),
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_an_answer_that_is_whole_is_counted_as_answered(
     serve: Serve, gate: Gate, counts: Counts, app: str, path: str, method: str
 ) -> None:
-    server = serve(f"{app}:app", *counts.arguments, env={**gate.environment, "FILE": __file__})
+    server = serve(app, *counts.arguments, env={**gate.environment, "FILE": __file__})
     gate.let_pass(1)
     with counts.one_more("answered"), server.connect() as wire:
         assert wire.ask(method, path).status in (200, 204, 500)
@@ -271,7 +271,7 @@ def test_a_request_whose_answer_the_acceptor_cannot_take_is_counted_so(
     serve: Serve, gate: Gate, counts: Counts
 ) -> None:
     """Without a descriptor left it does not get the file that the worker hands over (unix(7), SCM_RIGHTS)."""
-    server = serve("hoarding:app", *counts.arguments, env=gate.environment)
+    server = serve("keeping:hoarding", *counts.arguments, env=gate.environment)
     acceptor = server.acceptor()
     with counts.one_more("refused_no_answer"), server.connect() as wire:
         wire.send(request("GET", "/file-on-pass"))

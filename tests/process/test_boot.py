@@ -40,7 +40,7 @@ def test_a_gunicorn_configuration_file_is_read_and_may_compute(serve: Serve, gat
 
 def test_variables_can_be_set_for_the_app(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "static.bin").write_bytes(b"content")
-    server = serve("files:app", "--env", f"FILE={tmp_path}/static.bin", "--env", f"GATE={tmp_path}/gate")
+    server = serve("bodies:files", "--env", f"FILE={tmp_path}/static.bin", "--env", f"GATE={tmp_path}/gate")
     with server.connect() as wire:
         assert wire.get("/").body == b"content"
 
@@ -110,14 +110,14 @@ def test_the_pid_file_holds_the_masters_pid_and_goes_with_it(serve: Serve, tmp_p
 
 @pytest.mark.own("gunicorn does not preload unless told to")
 def test_the_app_is_loaded_once_for_all_workers(serve: Serve, gate: Gate) -> None:
-    server = serve("loaded:app", "-w", "3", env=gate.environment)
+    server = serve("imports.loaded:app", "-w", "3", env=gate.environment)
     [line] = gate.announced()
     assert int(line.split()[1]) != server.pid, "the master never imports the app"
 
 
 @pytest.mark.own("the flag is stanchion's")
 def test_without_preload_each_worker_loads_the_app(serve: Serve, gate: Gate) -> None:
-    serve("loaded:app", "-w", "3", "--no-preload", env=gate.environment)
+    serve("imports.loaded:app", "-w", "3", "--no-preload", env=gate.environment)
     assert len(set(gate.announcements(3))) == 3
     assert gate.announced() == []
 
@@ -133,10 +133,10 @@ class TestBrokenApp:
 
     @pytest.mark.parametrize("arguments", [[], ["--no-preload"], ["-w", "4"]])
     def test_an_import_error_is_shown_whole_with_one_line_of_advice(self, build: Serve, arguments: list[str]) -> None:
-        server = self.give_up(build, "broken_import:app", *arguments)
+        server = self.give_up(build, "imports.broken:app", *arguments)
         text = server.log.text()
         assert "Traceback" in text
-        assert "broken_import.py" in text
+        assert "imports/broken.py" in text
         assert text.count("ModuleNotFoundError: No module named 'a_module_that_does_not_exist'") == 1, "told once"
 
     @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ class TestBrokenApp:
             ("hello:missing()", "missing"),
             ("hello:create_app(unknown=1)", "create_app"),
             ("hello:create_app(", "create_app("),
-            ("broken_syntax:app", "broken_syntax"),
+            ("imports.broken_syntax:app", "broken_syntax"),
         ],
     )
     def test_every_other_way_to_be_broken_is_named_in_the_last_errors(self, build: Serve, app: str, named: str) -> None:
@@ -159,7 +159,7 @@ class TestBrokenApp:
         assert "the server leaves" in consequence[-1]
 
     def test_it_is_tried_once(self, build: Serve, gate: Gate, tmp_path: Path) -> None:
-        (tmp_path / "fails_late.py").write_text("import loaded\nraise RuntimeError('at import')\n")
+        (tmp_path / "fails_late.py").write_text("import imports.loaded\nraise RuntimeError('at import')\n")
         server = self.give_up(build, "fails_late:app", "-w", "2", "--pythonpath", str(tmp_path), env=gate.environment)
         assert len(gate.announced()) == 1
         assert "RuntimeError: at import" in server.log.text()
@@ -167,7 +167,7 @@ class TestBrokenApp:
 
 @pytest.mark.own("gunicorn stops, or forks as fast as it can")
 def test_workers_that_die_while_booting_are_started_ever_more_slowly(build: Serve, gate: Gate) -> None:
-    server = build("loaded:app", "--no-preload", env={"DIES": "1", **gate.environment}).launch()
+    server = build("imports.loaded:app", "--no-preload", env={"DIES": "1", **gate.environment}).launch()
     server.log.wait_for(r"while booting.*next try in", 3, within_s=2 * PATIENCE_S)
     gate.announced()
     mark = server.log.mark()

@@ -28,7 +28,7 @@ class Borrowed:
         # A path is known beforehand: at some levels no server says where it listens.
         bind = f"unix:{self._tmp_path}/{kind.name}"
         address = Address.parse(bind)
-        server = self._build("borrowing:app", *arguments, kind=kind, bind=bind, env=env).launch()
+        server = self._build("frameworks.flask:create_borrowing()", *arguments, kind=kind, bind=bind, env=env).launch()
         pid = eventually(lambda: _answer(address), "it serves", 2 * PATIENCE_S)
         server.log.wait(LAST)
         lines = [HEAD.sub(r"\1", line).replace(f"[{pid}]", "[PID]") for line in server.log.lines()]
@@ -75,7 +75,7 @@ def test_a_format_that_a_borrower_sets_is_the_only_one(borrowed: Borrowed) -> No
 def test_an_access_line_of_the_apps_goes_to_the_access_log(serve: Serve, tmp_path: Path) -> None:
     for kind in (STANCHION, GUNICORN):
         log = tmp_path / kind.name
-        server = serve("borrowing:app", "--access-logfile", str(log), kind=kind)
+        server = serve("frameworks.flask:create_borrowing()", "--access-logfile", str(log), kind=kind)
         with server.connect() as wire:
             assert wire.get("/log").status == 200
         assert log.read_text().splitlines()[0] == "an access line of the app's"
@@ -83,7 +83,7 @@ def test_an_access_line_of_the_apps_goes_to_the_access_log(serve: Serve, tmp_pat
 
 @pytest.mark.own("gunicorn's own lines go by the logger that is disabled then, and are lost")
 def test_what_an_app_disables_is_not_the_servers(serve: Serve) -> None:
-    server = serve("borrowing:app")
+    server = serve("frameworks.flask:create_borrowing()")
     mark = server.log.mark()
     with server.connect() as wire:
         assert wire.get("/disable").body == b"True"

@@ -18,7 +18,7 @@ def any_kind(request: pytest.FixtureRequest) -> Kind:
 
 def started(build: Serve, kind: Kind, log: Path, *arguments: str) -> Server:
     bind = f"unix:{log}.socket"
-    server = build("printing:app", "--error-logfile", str(log), *arguments, bind=bind, kind=kind).launch()
+    server = build("surroundings:printing", "--error-logfile", str(log), *arguments, bind=bind, kind=kind).launch()
     server.addresses = [Address.parse(bind)]
     eventually(lambda: log.exists() and "istening at" in log.read_text(), "it listens", 2 * PATIENCE_S)
     return server

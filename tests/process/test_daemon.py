@@ -162,9 +162,9 @@ def test_output_files_stay_if_they_are_to(daemon: Daemon) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "reason"),
     [
-        (["broken_import:app"], EXIT_APP_LOAD, "cannot load the app"),
+        (["imports.broken:app"], EXIT_APP_LOAD, "cannot load the app"),
         (["hello:app", "--no-preload", "--workers", "0"], EXIT_USAGE, "setting `workers`"),
-        (["--no-preload", "broken_import:app"], EXIT_APP_LOAD, "cannot load the app"),
+        (["--no-preload", "imports.broken:app"], EXIT_APP_LOAD, "cannot load the app"),
     ],
 )
 def test_what_stops_the_start_is_told_at_the_terminal(daemon: Daemon, words: list[str], code: int, reason: str) -> None:

@@ -188,7 +188,7 @@ def test_a_post_request_that_raises_is_only_told(start: Start) -> None:
 
 def test_post_request_sees_an_app_that_failed(start: Start, gate: Gate) -> None:
     server = start(
-        "def post_request(worker, req, environ, resp): announce(f'{resp.status_code}')\n", app="broken_when_asked:app"
+        "def post_request(worker, req, environ, resp): announce(f'{resp.status_code}')\n", app="answers:raises"
     )
     with server.connect() as wire:
         assert wire.get("/").status == 500

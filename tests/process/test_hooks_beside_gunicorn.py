@@ -42,7 +42,7 @@ class Recorder:
         self._gate = gate
         self.records: list[Record] = []
         self.server: Server = build(
-            "stuck:app", "-c", str(CONFIG), *arguments, kind=kind, env=gate.environment | env
+            "waiting:stuck", "-c", str(CONFIG), *arguments, kind=kind, env=gate.environment | env
         ).launch()
         self.wait("post_worker_init")
         self.server.wait_until_ready()

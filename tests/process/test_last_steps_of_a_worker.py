@@ -15,7 +15,7 @@ pytestmark = pytest.mark.own("gunicorn's workers take apart what they share with
 def test_files_are_written_and_objects_are_left_as_they_are(
     serve: Serve, gate: Gate, tmp_path: Path, arguments: list[str]
 ) -> None:
-    server = serve("held_back:app", *arguments, env={"HELD_BACK": str(tmp_path), **gate.environment})
+    server = serve("imports.leaves:held_back", *arguments, env={"HELD_BACK": str(tmp_path), **gate.environment})
     with server.connect() as wire:
         assert wire.get("/").text == "begun"
     server.signal(signal.SIGTERM)

@@ -88,7 +88,7 @@ def peer() -> Iterator[str]:
 
 @pytest.mark.parametrize("leaves", LEFT)
 def test_each_worker_imports_such_an_app_for_itself_and_is_answered(serve: Serve, gate: Gate, leaves: str) -> None:
-    server = serve("inherited:app", "-w", "2", env={"LEAVES": leaves, **gate.environment})
+    server = serve("imports.leaves:inherited", "-w", "2", env={"LEAVES": leaves, **gate.environment})
     assert set(ask_all(server).values()) == {leaves}
     assert len(server.log.matches(NOT_PRELOADED.format(LEFT[leaves]))) == 1
     # The process that has looked serves.
@@ -104,14 +104,14 @@ def test_each_worker_imports_such_an_app_for_itself_and_is_answered(serve: Serve
 @pytest.mark.privileges
 def test_so_does_one_that_has_connected(serve: Serve, gate: Gate, peer: str) -> None:
     environment = {"LEAVES": "connection", "PEER": peer, **gate.environment}
-    server = serve("inherited:app", "-w", "2", env=environment)
+    server = serve("imports.leaves:inherited", "-w", "2", env=environment)
     assert sorted(ask_all(server).values()) == ["connection 1", "connection 2"]
     server.log.wait(NOT_PRELOADED.format(rf"a connection to {peer} \(tcp\)"))
 
 
 @pytest.mark.parametrize("leaves", ["nothing", "files", "datagrams", "ended_thread"])
 def test_what_survives_a_fork_is_no_matter(serve: Serve, gate: Gate, leaves: str) -> None:
-    server = serve("inherited:app", "-w", "2", env={"LEAVES": leaves, **gate.environment})
+    server = serve("imports.leaves:inherited", "-w", "2", env={"LEAVES": leaves, **gate.environment})
     assert set(ask_all(server).values()) == {leaves}
     assert loads(gate, 1) == [template(server)]
     assert not gate.announced()
@@ -120,7 +120,7 @@ def test_what_survives_a_fork_is_no_matter(serve: Serve, gate: Gate, leaves: str
 
 @pytest.mark.privileges
 def test_a_listening_socket_is_shared_and_named(serve: Serve, gate: Gate) -> None:
-    server = serve("inherited:app", "-w", "2", env={"LEAVES": "listening", **gate.environment})
+    server = serve("imports.leaves:inherited", "-w", "2", env={"LEAVES": "listening", **gate.environment})
     (told,) = set(ask_all(server).values())
     port = told.removeprefix("listening ")
     server.log.wait(rf"WARNING\] the import of the app left a socket that listens at 127.0.0.1:{port} \(tcp\): workers")
@@ -134,21 +134,21 @@ def test_an_operator_who_asks_for_it_has_the_app_preloaded(
     config = tmp_path / "preload.conf.py"
     config.write_text("preload_app = True\n")
     asked = ["--preload"] if where == "command line" else ["-c", str(config)]
-    server = serve("inherited:app", "-w", "2", *asked, env={"LEAVES": "thread", **gate.environment})
+    server = serve("imports.leaves:inherited", "-w", "2", *asked, env={"LEAVES": "thread", **gate.environment})
     assert loads(gate, 1) == [template(server)]
     assert not gate.announced()
     assert len(server.log.matches(PRELOADED_ALL_THE_SAME.format(LEFT["thread"]))) == 1
 
 
 def test_an_operator_who_does_not_want_it_has_nothing_looked_at(serve: Serve, gate: Gate) -> None:
-    server = serve("inherited:app", "-w", "2", "--no-preload", env={"LEAVES": "thread", **gate.environment})
+    server = serve("imports.leaves:inherited", "-w", "2", "--no-preload", env={"LEAVES": "thread", **gate.environment})
     assert set(loads(gate, 2)) == set(ask_all(server))
     assert not gate.announced()
     assert not server.log.matches("import left|import of the app")
 
 
 def test_later_templates_and_workers_go_by_what_was_found(serve: Serve, gate: Gate) -> None:
-    server = serve("inherited:app", "-w", "2", env={"LEAVES": "thread", **gate.environment})
+    server = serve("imports.leaves:inherited", "-w", "2", env={"LEAVES": "thread", **gate.environment})
     loads(gate, 2)
     mark = server.log.mark()
     os.kill(template(server), signal.SIGKILL)
@@ -162,7 +162,7 @@ def test_later_templates_and_workers_go_by_what_was_found(serve: Serve, gate: Ga
 
 
 def test_a_reload_looks_again(serve: Serve, gate: Gate) -> None:
-    server = serve("inherited:app", "-w", "2", env={"LEAVES": "thread", **gate.environment})
+    server = serve("imports.leaves:inherited", "-w", "2", env={"LEAVES": "thread", **gate.environment})
     loads(gate, 2)
     mark = server.log.mark()
     server.signal(signal.SIGHUP)
@@ -173,7 +173,7 @@ def test_a_reload_looks_again(serve: Serve, gate: Gate) -> None:
 
 
 def test_a_new_master_looks_again(serve: Serve, gate: Gate) -> None:
-    server = serve("inherited:app", "-w", "2", env={"LEAVES": "thread", **gate.environment})
+    server = serve("imports.leaves:inherited", "-w", "2", env={"LEAVES": "thread", **gate.environment})
     loads(gate, 2)
     mark = server.log.mark()
     server.signal(signal.SIGUSR2)
@@ -185,7 +185,7 @@ def test_a_new_master_looks_again(serve: Serve, gate: Gate) -> None:
 
 
 def test_files_are_watched_all_the_same(serve: Serve, gate: Gate) -> None:
-    server = serve("inherited:app", "--reload", env={"LEAVES": "thread", **gate.environment})
+    server = serve("imports.leaves:inherited", "--reload", env={"LEAVES": "thread", **gate.environment})
     loads(gate, 1)
     mark = server.log.mark()
     (server.home / "new.py").touch()

@@ -20,13 +20,13 @@ FORKS = 10
 
 PROGRAM = """\
 import stanchion
-from computes import app
+from frameworks.numpy import app
 
 stanchion.run(app, host="127.0.0.1", port=0, limit_max_requests=1_000_000)
 """
 """With a limit a template stays beside a single worker."""
 CONFIG = """\
-from computes import app, matrix
+from frameworks.numpy import app, matrix
 
 max_requests = 1_000_000
 
@@ -54,7 +54,7 @@ def test_numpy_is_preloaded_and_each_worker_computes_with_it(serve: Serve, gate:
     # The threads of OpenBLAS are as many as there are processors, unless this says otherwise.
     # With a limit a template stays beside a single worker, also if neither --preload nor --no-preload is given.
     server = serve(
-        "computes:app", "--max-requests", "1000000", env={"OPENBLAS_NUM_THREADS": "3", **gate.environment}
+        "frameworks.numpy:app", "--max-requests", "1000000", env={"OPENBLAS_NUM_THREADS": "3", **gate.environment}
     )
     (template,) = [int(line.removeprefix("loaded ")) for line in gate.announcements(1)]
     workers = set()
@@ -112,5 +112,5 @@ def test_a_program_that_has_imported_numpy_serves(serve: Serve, gate: Gate, tmp_
 def test_a_config_file_may_import_numpy_and_compute(serve: Serve, gate: Gate, tmp_path: Path, hook: str) -> None:
     (tmp_path / "conf.py").write_text(CONFIG.format(hook=hook))
     options = ("-c", str(tmp_path / "conf.py"))
-    server = serve("computes:app", *options, env={"OPENBLAS_NUM_THREADS": "3", **gate.environment})
+    server = serve("frameworks.numpy:app", *options, env={"OPENBLAS_NUM_THREADS": "3", **gate.environment})
     assert_all_are_replaced(server)

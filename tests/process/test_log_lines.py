@@ -258,7 +258,7 @@ class TestTimes:
 
 
 def test_the_logging_of_the_app_is_its_own(serve: Serve, tmp_path: Path) -> None:
-    server = serve("logging_app:app", "--access-logfile", str(tmp_path / "access.log"))
+    server = serve("logs:set_up()", "--access-logfile", str(tmp_path / "access.log"))
     with server.connect() as wire:
         answer = wire.get("/here").json()
     lent = ["gunicorn.error", "stanchion.error", "gunicorn.access", "stanchion.access"]

@@ -98,7 +98,7 @@ def answer(server: Server, path: str) -> int | None:
 
 
 def prepared(build: Serve, kind: Kind, files: dict[str, str], *arguments: str) -> Server:
-    server = build("configured:app", *arguments, kind=kind, bind="unix:socket")
+    server = build("logs:configured", *arguments, kind=kind, bind="unix:socket")
     for name, text in files.items():
         (server.home / name).write_text(text)
     return server

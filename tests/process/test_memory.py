@@ -59,8 +59,8 @@ def pss_after_work_bytes(server: Server) -> int:
 @pytest.mark.own("gunicorn does not freeze the heap before it forks")
 def test_four_workers_share_a_preloaded_app_of_100_mb(serve: Serve) -> None:
     """PSS of the whole tree: at most one copy and a quarter, on top of what the same tree takes without it."""
-    bare = pss_after_work_bytes(serve("heavy:app", "-w", str(WORKERS), env={"HEAVY_MB": "0"}))
-    heavy = pss_after_work_bytes(serve("heavy:app", "-w", str(WORKERS), env={"HEAVY_MB": str(HEAVY_MB)}))
+    bare = pss_after_work_bytes(serve("memory:heavy()", "-w", str(WORKERS), env={"HEAVY_MB": "0"}))
+    heavy = pss_after_work_bytes(serve("memory:heavy()", "-w", str(WORKERS), env={"HEAVY_MB": str(HEAVY_MB)}))
     copies = (heavy - bare) / (HEAVY_MB * 1_000_000)
     assert 0.9 < copies <= 1.25, f"{copies:.2f} copies of the app's data in memory"
 
@@ -68,7 +68,7 @@ def test_four_workers_share_a_preloaded_app_of_100_mb(serve: Serve) -> None:
 @pytest.mark.own("gunicorn's workers import what they like")
 def test_a_worker_has_little_for_itself(serve: Serve) -> None:
     """Nothing is made or run in each worker that the template could have made for all."""
-    pids = work(serve("heavy:app", "-w", str(WORKERS), env={"HEAVY_MB": "0"}))
+    pids = work(serve("memory:heavy()", "-w", str(WORKERS), env={"HEAVY_MB": "0"}))
     own_bytes = [psutil.Process(pid).memory_full_info().uss for pid in pids]
     assert max(own_bytes) < WORKER_OWN_BYTES_MAX
 

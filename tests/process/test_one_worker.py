@@ -36,7 +36,7 @@ def env(gate: Gate) -> dict[str, str]:
 def test_the_process_that_has_imported_the_app_is_the_worker_and_none_stays_beside_it(
     serve: Serve, gate: Gate, env: dict[str, str], arguments: list[str]
 ) -> None:
-    server = serve("inherited:app", *arguments, env=env)
+    server = serve("imports.leaves:inherited", *arguments, env=env)
     assert server.names() == ALONE
     assert loaded(gate) == worker(server)
     assert not gate.announced()
@@ -46,7 +46,7 @@ def test_the_process_that_has_imported_the_app_is_the_worker_and_none_stays_besi
 def test_a_template_stays_where_it_has_more_to_do(
     serve: Serve, gate: Gate, env: dict[str, str], arguments: list[str]
 ) -> None:
-    server = serve("inherited:app", *arguments, env=env)
+    server = serve("imports.leaves:inherited", *arguments, env=env)
     assert server.names() == WITH_TEMPLATE
     assert loaded(gate) != worker(server)
     os.kill(worker(server), signal.SIGKILL)
@@ -57,7 +57,7 @@ def test_a_template_stays_where_it_has_more_to_do(
 def test_a_request_waits_while_the_successor_of_a_dead_worker_imports_the_app(
     serve: Serve, gate: Gate, env: dict[str, str]
 ) -> None:
-    server = serve("inherited:app", env=env)
+    server = serve("imports.leaves:inherited", env=env)
     first = loaded(gate)
     os.kill(first, signal.SIGKILL)
     gone(first)
@@ -69,7 +69,7 @@ def test_a_request_waits_while_the_successor_of_a_dead_worker_imports_the_app(
 
 
 def test_from_the_first_worker_that_dies_a_template_stays(serve: Serve, gate: Gate, env: dict[str, str]) -> None:
-    server = serve("inherited:app", env=env)
+    server = serve("imports.leaves:inherited", env=env)
     os.kill(loaded(gate), signal.SIGKILL)
     server.log.wait_for("worker ready", 2)
     assert server.names() == WITH_TEMPLATE
@@ -95,7 +95,7 @@ def test_a_worker_that_is_sent_term_serves_until_its_successor_has_imported_the_
 
 
 def test_a_template_comes_for_a_second_worker_and_leaves_with_it(serve: Serve, gate: Gate, env: dict[str, str]) -> None:
-    server = serve("inherited:app", env=env)
+    server = serve("imports.leaves:inherited", env=env)
     first = loaded(gate)
     server.signal(signal.SIGTTIN)
     server.log.wait_for("worker ready", 2)
@@ -109,7 +109,7 @@ def test_a_template_comes_for_a_second_worker_and_leaves_with_it(serve: Serve, g
 
 
 def test_usr1_and_hup_find_all_there_are(serve: Serve, gate: Gate, env: dict[str, str]) -> None:
-    server = serve("inherited:app", env=env)
+    server = serve("imports.leaves:inherited", env=env)
     mark = server.log.mark()
     server.signal(signal.SIGUSR1)
     server.signal(signal.SIGHUP)

@@ -29,7 +29,7 @@ def pid_at(server: Server) -> int:
 
 
 def test_a_worker_that_memory_ended_and_one_that_a_signal_ended(container: MemoryGroup, build: Serve) -> None:
-    server = build("growing:app", "--interface", "wsgi", prefix=container.prefix).start()
+    server = build("memory:growing", "--interface", "wsgi", prefix=container.prefix).start()
     grown = pid_at(server)
     with server.connect() as wire:
         wire.send(request("GET", "/grow?200"))

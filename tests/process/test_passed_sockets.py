@@ -87,7 +87,7 @@ def test_clients_of_an_app_that_cannot_be_imported_get_503_while_it_is_broken(
             for wire in wires:
                 wire.send(b"GET / HTTP/1.1\r\nHost: shop\r\n\r\n")
             arguments, options = passed(held)  # type: ignore[operator]
-            server: Server = build("broken_import:app", "--interface", interface, *arguments, **options).launch()
+            server: Server = build("imports.broken:app", "--interface", interface, *arguments, **options).launch()
             assert server.exit_code() == EXIT_APP_NOT_LOADED
             answers = [wire.response() for wire in wires]
             assert {(answer.status, answer.body) for answer in answers} == {(503, DOES_NOT_START)}

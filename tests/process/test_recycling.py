@@ -21,7 +21,7 @@ def pid_at(server: Server) -> int:
 
 @pytest.mark.privileges
 def test_a_worker_past_max_memory_finishes_its_request_and_is_replaced(serve: Serve, gate: Gate) -> None:
-    server = serve("growing:app", "--max-memory", "100M", env=gate.environment)
+    server = serve("memory:growing", "--max-memory", "100M", env=gate.environment)
     with server.connect() as wire:
         wire.send(request("GET", "/grow-and-wait?200"))
         grown = int(gate.announcement())
@@ -37,7 +37,7 @@ def test_a_worker_past_max_memory_finishes_its_request_and_is_replaced(serve: Se
 
 def test_a_worker_that_takes_too_much_from_the_first_is_warned_of_and_stays(serve: Serve) -> None:
     limits = ("--max-memory", "1M", "--max-memory-hard", "2M")
-    server = serve("growing:app", *limits, "--keep-alive", "60")
+    server = serve("memory:growing", *limits, "--keep-alive", "60")
     newborn = r"takes \d+ MiB before its first request, more than max_memory \(1 MiB\) and max_memory_hard \(2 MiB\)"
     server.log.wait(rf"WARNING.*worker 0 \(\d+\) {newborn}: the master replaces no worker for that")
     with server.connect() as wire:
@@ -49,7 +49,7 @@ def test_a_worker_that_takes_too_much_from_the_first_is_warned_of_and_stays(serv
 
 
 def test_a_worker_below_max_memory_stays(serve: Serve) -> None:
-    server = serve("growing:app", "--max-memory", "300M", "--keep-alive", "60")
+    server = serve("memory:growing", "--max-memory", "300M", "--keep-alive", "60")
     with server.connect() as wire:
         pid = int(wire.get("/grow?50").text)
         assert wire.silent(2.5), "two looks at its memory"
@@ -58,7 +58,7 @@ def test_a_worker_below_max_memory_stays(serve: Serve) -> None:
 
 @pytest.mark.privileges
 def test_a_worker_past_max_memory_hard_is_killed_and_its_client_told(serve: Serve, gate: Gate) -> None:
-    server = serve("growing:app", "--max-memory-hard", "100M", env=gate.environment)
+    server = serve("memory:growing", "--max-memory-hard", "100M", env=gate.environment)
     grown = pid_at(server)
     with server.connect() as wire:
         wire.send(request("GET", "/grow-and-wait?200"))
@@ -72,7 +72,7 @@ def test_a_worker_past_max_memory_hard_is_killed_and_its_client_told(serve: Serv
 
 
 def test_lives_end_one_after_the_other_and_no_request_is_lost(serve: Serve) -> None:
-    server = serve("growing:app", "-w", "3", "--max-lifetime", "0.5")
+    server = serve("memory:growing", "-w", "3", "--max-lifetime", "0.5")
     mark = server.log.mark()
     with server.connect() as wire:
         while len(server.log.matches(r"is to be replaced: it has lived for \d+ s \(max_lifetime\)")) < 6:

@@ -77,7 +77,7 @@ def withstand(server: Server, stranger: int, stop: Path) -> None:
 def test_a_worker_speaks_for_itself_alone_and_a_flood_of_it_keeps_the_master_from_nothing(
     serve: Serve, stranger: int, tmp_path: Path
 ) -> None:
-    server = serve("hostile:app", "-w", str(WORKERS))
+    server = serve("hostile:reporting", "-w", str(WORKERS))
     withstand(server, stranger, tmp_path / "stop")
 
 
@@ -87,7 +87,7 @@ def test_a_master_that_is_root_harms_no_process_on_the_word_of_an_app_that_is_no
     # Outside pytest's own directory, which only its user may enter.
     home = Path(tempfile.mkdtemp(prefix="stanchion-test-"))
     home.chmod(0o755)
-    words = ["--bind", "127.0.0.1:0", "--user", "nobody", "-w", str(WORKERS), "hostile:app"]
+    words = ["--bind", "127.0.0.1:0", "--user", "nobody", "-w", str(WORKERS), "hostile:reporting"]
     server = Server(STANCHION, words, home, prefix=open_house.prefix()).start()
     try:
         withstand(server, stranger, home / "stop")
@@ -99,7 +99,7 @@ def test_a_master_that_is_root_harms_no_process_on_the_word_of_an_app_that_is_no
 def test_a_request_past_its_timeout_is_ended_during_a_flood(
     serve: Serve, stranger: int, tmp_path: Path, clock: Clock
 ) -> None:
-    server = serve("hostile:app", "-w", "2", "--timeout", "100", env=clock.environment)
+    server = serve("hostile:reporting", "-w", "2", "--timeout", "100", env=clock.environment)
     stop = tmp_path / "stop"
     ask(server, "/attack", json.dumps({"pids": [stranger], "workers": 2, "until": str(stop)}).encode())
     with server.connect() as wire:
@@ -117,7 +117,7 @@ def test_a_request_past_its_timeout_is_ended_during_a_flood(
 
 def test_a_worker_that_closes_what_it_was_given_is_replaced(serve: Serve) -> None:
     """A library that makes a daemon of its process does so; the worker would go on without a channel to the master."""
-    server = serve("hostile:app")
+    server = serve("hostile:reporting")
     mark = server.log.mark()
     with server.connect() as wire:
         # Its answer may have to wait for the acceptor's next look, since it cannot wake the acceptor either.

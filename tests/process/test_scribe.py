@@ -94,7 +94,7 @@ def answer(server: Server, path: str = "/") -> int | None:
         return None
 
 
-def configured(build: Serve, config: str, *arguments: str, app: str = "configured:app") -> Server:
+def configured(build: Serve, config: str, *arguments: str, app: str = "logs:configured") -> Server:
     """A server that serves, with this configuration."""
     server = build(app, *arguments, kind=STANCHION, bind="unix:socket")
     (server.home / "gunicorn.conf.py").write_text(config)
@@ -306,7 +306,7 @@ def test_without_a_scribe_at_the_end_the_error_log_itself_has_what_was_left(buil
 
 def test_settings_that_are_no_good_stop_the_start_and_no_reload(build: Serve) -> None:
     broken = "logconfig_dict = {'version': 1, 'handlers': {'file': {'class': 'no.such.Handler'}}}"
-    server = build("configured:app", bind="unix:socket")
+    server = build("logs:configured", bind="unix:socket")
     (server.home / "gunicorn.conf.py").write_text(broken)
     server.launch()
     assert server.exit_code() == 2
@@ -371,7 +371,7 @@ def test_usr1_opens_files_of_handlers_anew(build: Serve) -> None:
 
 @pytest.mark.privileges
 def test_an_app_writes_no_lines_of_other_processes(build: Serve) -> None:
-    server = configured(build, JSON, app="forging:app")
+    server = configured(build, JSON, app="hostile:forging")
     with server.connect() as wire:
         pid = int(wire.get("/real").body)
     eventually(lambda: "the scribe has refused lines" in server.log.text(), "it is said")

@@ -133,7 +133,7 @@ def staged(serve: Serve, gate: Gate, tmp_path: Path) -> Iterator[Callable[[int],
     with ExitStack() as wires_end:
 
         def make(clients: int) -> Stage:
-            server = serve("stepped:app", "-w", "1", "--threads", "1", env=gate.environment)
+            server = serve("waiting:stepped", "-w", "1", "--threads", "1", env=gate.environment)
             wires = [wires_end.enter_context(server.connect()) for _ in range(clients)]
             return Stage(server, gate, tmp_path, wires)
 

@@ -27,12 +27,12 @@ def begun(serve: Serve, gate: Gate, *arguments: str, ends: str = "never") -> Ser
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [
-        (["lingering:app"], "lingers"),
-        (["lingering:app", "--threads", "2"], "lingers"),
-        (["lingering:daemon_app"], "marimo_0"),
-        (["lingering:asgi_app", "--loop", "asyncio"], "asyncio_0"),
-        (["lingering:asgi_app", "--loop", "uvloop"], "uvloop_0"),
-        (["lingering:asgi_app", "--no-preload", "--interface", "asgi", "--loop", "asyncio"], "asyncio_0"),
+        (["imports.leaves:lingering"], "lingers"),
+        (["imports.leaves:lingering", "--threads", "2"], "lingers"),
+        (["imports.leaves:lingering_daemon"], "marimo_0"),
+        (["imports.leaves:lingering_asgi", "--loop", "asyncio"], "asyncio_0"),
+        (["imports.leaves:lingering_asgi", "--loop", "uvloop"], "uvloop_0"),
+        (["imports.leaves:lingering_asgi", "--no-preload", "--interface", "asgi", "--loop", "asyncio"], "asyncio_0"),
     ],
 )
 def test_a_thread_that_never_ends_is_named_and_left_behind(
@@ -44,13 +44,13 @@ def test_a_thread_that_never_ends_is_named_and_left_behind(
     server.log.wait_end()
     assert len(server.log.matches(NAMED)) == 1
     assert server.log.matches(f"^thread '{name}':")
-    assert server.log.matches(r"lingering\.py., line \d+, in wait_for_ever")
+    assert server.log.matches(r"leaves\.py., line \d+, in wait_for_ever")
     assert not server.log.matches("did not leave in time|pending|Traceback")
     assert gate.announced() == ["at exit"]
 
 
 def test_one_that_ends_with_the_main_thread_is_waited_for(serve: Serve, gate: Gate) -> None:
-    server = begun(serve, gate, "lingering:app", ends="with the main thread")
+    server = begun(serve, gate, "imports.leaves:lingering", ends="with the main thread")
     server.signal(signal.SIGTERM)
     assert server.exit_code() == 0
     server.log.wait_end()
@@ -59,7 +59,7 @@ def test_one_that_ends_with_the_main_thread_is_waited_for(serve: Serve, gate: Ga
 
 
 def test_functions_at_the_exit_run_once_though_one_of_them_ends_the_thread(serve: Serve, gate: Gate) -> None:
-    server = begun(serve, gate, "lingering:app", ends="at exit")
+    server = begun(serve, gate, "imports.leaves:lingering", ends="at exit")
     server.signal(signal.SIGTERM)
     assert server.exit_code() == 0
     server.log.wait_end()
@@ -68,11 +68,11 @@ def test_functions_at_the_exit_run_once_though_one_of_them_ends_the_thread(serve
 
 
 def test_the_hook_at_the_end_may_be_what_ends_it(serve: Serve, gate: Gate, tmp_path: object) -> None:
-    hooks = "def worker_exit(server, worker):\n    import lingering\n    lingering.told.set()\n"
+    hooks = "def worker_exit(server, worker):\n    from imports import leaves\n    leaves.told.set()\n"
     config = f"{tmp_path}/hooks.conf.py"
     with open(config, "w") as file:
         file.write(hooks)
-    server = begun(serve, gate, "lingering:asgi_app", "--config", config)
+    server = begun(serve, gate, "imports.leaves:lingering_asgi", "--config", config)
     server.signal(signal.SIGTERM)
     assert server.exit_code() == 0
     server.log.wait_end()

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.own("gunicorn resets the connection, and has no such ke
 
 def test_an_app_that_asks_for_more_time_has_it(serve: Serve, gate: Gate, clock: Clock) -> None:
     times = ("--timeout", "100", "--keep-alive", "10000")
-    server = serve("stuck:app", *times, env=gate.environment | clock.environment)
+    server = serve("waiting:stuck", *times, env=gate.environment | clock.environment)
     with server.connect() as wire:
         for more_s in (3000, 300):
             wire.send(request("GET", f"/extend-and-wait?{more_s}"))
@@ -37,20 +37,20 @@ def test_an_app_that_asks_for_more_time_has_it(serve: Serve, gate: Gate, clock: 
 
 
 def test_without_asking_there_is_none(serve: Serve) -> None:
-    server = serve("stuck:app", "--timeout", "1")
+    server = serve("waiting:stuck", "--timeout", "1")
     with server.connect() as wire:
         assert wire.get("/extend?0").status == 504, "a deadline never moves nearer, and 0 s from now is over in two"
 
 
 def test_without_a_timeout_there_is_nothing_to_extend(serve: Serve) -> None:
-    server = serve("stuck:app", "--timeout", "0")
+    server = serve("waiting:stuck", "--timeout", "0")
     with server.connect() as wire:
         assert wire.get("/extend?0").text == "ok"
 
 
 @pytest.mark.parametrize("seconds", ["-1", "nan", "inf", "2592001"])
 def test_what_is_no_extension_is_refused(serve: Serve, seconds: str) -> None:
-    server = serve("stuck:app", "--timeout", "60")
+    server = serve("waiting:stuck", "--timeout", "60")
     with server.connect() as wire:
         text = wire.get(f"/extend?{seconds}").text
         assert "from 0 to 2592000 (30 days), not " in text
@@ -58,7 +58,7 @@ def test_what_is_no_extension_is_refused(serve: Serve, seconds: str) -> None:
 
 @pytest.mark.parametrize("target", ["/c", "/wait?stuck"])
 def test_the_log_has_the_stacks_and_what_was_asked(serve: Serve, gate: Gate, clock: Clock, target: str) -> None:
-    server = serve("stuck:app", "--timeout", "100", "--threads", "2", env=gate.environment | clock.environment)
+    server = serve("waiting:stuck", "--timeout", "100", "--threads", "2", env=gate.environment | clock.environment)
     mark = server.log.mark()
     began_s = time.monotonic()
     with server.connect() as stuck:
@@ -96,7 +96,7 @@ def hooks(tmp_path: Path) -> list[str]:
 
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_a_worker_runs_its_hooks_before_it_goes(serve: Serve, gate: Gate, hooks: list[str], threads: str) -> None:
-    server = serve("stuck:app", "--timeout", "1", "--threads", threads, *hooks, env=gate.environment)
+    server = serve("waiting:stuck", "--timeout", "1", "--threads", threads, *hooks, env=gate.environment)
     mark = server.log.mark()
     with server.connect() as stuck:
         assert stuck.get("/sleep?60").status == 504
@@ -114,7 +114,7 @@ def test_a_worker_runs_its_hooks_before_it_goes(serve: Serve, gate: Gate, hooks:
 def test_a_worker_stuck_in_c_is_killed_without_its_hooks(
     serve: Serve, gate: Gate, clock: Clock, hooks: list[str]
 ) -> None:
-    server = serve("stuck:app", "--timeout", "100", *hooks, env=gate.environment | clock.environment)
+    server = serve("waiting:stuck", "--timeout", "100", *hooks, env=gate.environment | clock.environment)
     mark = server.log.mark()
     with server.connect() as stuck:
         stuck.send(request("GET", "/c"))
@@ -132,7 +132,7 @@ def test_a_worker_stuck_in_c_is_killed_without_its_hooks(
 def test_a_hook_that_takes_too_long_is_cut_short(serve: Serve, gate: Gate, tmp_path: Path) -> None:
     config = tmp_path / "slow.conf.py"
     config.write_text("import time\ndef worker_abort(worker): time.sleep(60)\n")
-    server = serve("stuck:app", "--timeout", "1", "-c", str(config), env=gate.environment)
+    server = serve("waiting:stuck", "--timeout", "1", "-c", str(config), env=gate.environment)
     mark = server.log.mark()
     with server.connect() as stuck:
         assert stuck.get("/sleep?60").status == 504
@@ -144,7 +144,7 @@ def test_a_hook_that_takes_too_long_is_cut_short(serve: Serve, gate: Gate, tmp_p
 def test_other_requests_of_the_worker_may_end_within_a_second(
     serve: Serve, gate: Gate, clock: Clock, tmp_path: Path
 ) -> None:
-    server = serve("stuck:app", "--timeout", "200", "--threads", "3", env=gate.environment | clock.environment)
+    server = serve("waiting:stuck", "--timeout", "200", "--threads", "3", env=gate.environment | clock.environment)
     mark = server.log.mark()
     with ExitStack() as stack:
         stuck = stack.enter_context(server.connect())
@@ -168,7 +168,7 @@ def test_other_requests_of_the_worker_may_end_within_a_second(
 
 
 def test_a_timeout_does_not_hold_up_the_end(serve: Serve, gate: Gate) -> None:
-    server = serve("stuck:app", "--timeout", "0", env=gate.environment)
+    server = serve("waiting:stuck", "--timeout", "0", env=gate.environment)
     with server.connect() as stuck:
         stuck.send(request("GET", "/c"))
         gate.announcement()

@@ -59,7 +59,7 @@ def pid_of(server: Server) -> int:
 def test_int_and_quit_let_an_idle_worker_leave_at_once(
     hooked, gate: Gate, number: signal.Signals, threads: str
 ) -> None:
-    server = hooked("stuck:app", "--threads", threads)
+    server = hooked("waiting:stuck", "--threads", threads)
     with server.connect() as wire:
         assert wire.get("/at-exit").status == 200
     pid = pid_of(server)
@@ -74,7 +74,7 @@ def test_int_and_quit_let_an_idle_worker_leave_at_once(
 @pytest.mark.parametrize("threads", ["1", "3"])
 @pytest.mark.parametrize("number", QUICK)
 def test_int_and_quit_give_up_what_runs(hooked, gate: Gate, number: signal.Signals, threads: str) -> None:
-    server = hooked("stuck:app", "--threads", threads)
+    server = hooked("waiting:stuck", "--threads", threads)
     with ask(server, "/wait?held") as held:
         pid = int(gate.announcement().split()[0])
         os.kill(pid, number)
@@ -87,7 +87,7 @@ def test_int_and_quit_give_up_what_runs(hooked, gate: Gate, number: signal.Signa
 @pytest.mark.parametrize("number", [*QUICK, signal.SIGABRT])
 def test_a_signal_that_does_not_end_the_wait_is_heard_as_well(hooked, gate: Gate, number: signal.Signals) -> None:
     """It may come just before the main thread begins to wait, or, as here, to another thread."""
-    server = hooked("stuck:app")
+    server = hooked("waiting:stuck")
     with ask(server, "/deaf?held") as held:
         pid = int(gate.announcement().split()[0])
         eventually(lambda: sleeps(pid), "it waits")
@@ -110,7 +110,7 @@ def test_busy_python_is_given_up_as_well(hooked, gate: Gate, threads: str) -> No
 
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_a_worker_that_writes_to_a_client_who_does_not_read_leaves_at_once(hooked, gate: Gate, threads: str) -> None:
-    server = hooked("stuck:app", "--threads", threads, "--response-spool", "1M")
+    server = hooked("waiting:stuck", "--threads", threads, "--response-spool", "1M")
     with ask(server, "/flood") as flooded:
         pid = int(gate.announcement().split()[0])
         eventually(lambda: sleeps(pid), "all buffers are full")
@@ -123,7 +123,7 @@ def test_a_worker_that_writes_to_a_client_who_does_not_read_leaves_at_once(hooke
 
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_a_worker_that_is_stuck_in_c_with_the_lock_leaves_nevertheless(hooked, gate: Gate, threads: str) -> None:
-    server = hooked("stuck:app", "--threads", threads, "--timeout", "0")
+    server = hooked("waiting:stuck", "--threads", threads, "--timeout", "0")
     # QUICK_S_MAX is part of it.
     with ask(server, "/c", 2 * PATIENCE_S) as stuck:
         pid = int(gate.announcement().split()[0])
@@ -137,7 +137,7 @@ def test_a_worker_that_is_stuck_in_c_with_the_lock_leaves_nevertheless(hooked, g
 
 @pytest.mark.parametrize("threads", ["1", "3"])
 def test_abrt_runs_its_hook_and_ends_with_1(hooked, gate: Gate, threads: str) -> None:
-    server = hooked("stuck:app", "--threads", threads)
+    server = hooked("waiting:stuck", "--threads", threads)
     with ask(server, "/wait?held") as held:
         pid = int(gate.announcement().split()[0])
         mark = server.log.mark()
@@ -148,7 +148,7 @@ def test_abrt_runs_its_hook_and_ends_with_1(hooked, gate: Gate, threads: str) ->
 
 
 def test_abort_in_c_is_still_an_abort(hooked, gate: Gate) -> None:
-    server = hooked("stuck:app")
+    server = hooked("waiting:stuck")
     mark = server.log.mark()
     with ask(server, "/abort") as wire:
         assert wire.response().status == 502
@@ -157,7 +157,7 @@ def test_abort_in_c_is_still_an_abort(hooked, gate: Gate) -> None:
 
 @pytest.mark.parametrize("threads", ["1", "3"])
 def test_term_finishes_first_and_a_later_int_does_not_wait(hooked, gate: Gate, threads: str) -> None:
-    server = hooked("stuck:app", "--threads", threads)
+    server = hooked("waiting:stuck", "--threads", threads)
     with ask(server, "/wait?held") as held:
         pid = int(gate.announcement().split()[0])
         os.kill(pid, signal.SIGTERM)
@@ -168,13 +168,13 @@ def test_term_finishes_first_and_a_later_int_does_not_wait(hooked, gate: Gate, t
 
 
 def test_term_runs_worker_exit_and_no_other_hook(hooked, gate: Gate) -> None:
-    server = hooked("stuck:app")
+    server = hooked("waiting:stuck")
     os.kill(pid_of(server), signal.SIGTERM)
     assert gate.announcement() == "exit 0"
 
 
 def test_a_child_of_the_app_ends_by_the_signals_that_end_others(hooked) -> None:
-    server = hooked("stuck:app")
+    server = hooked("waiting:stuck")
     with server.connect() as wire:
         assert wire.get("/fork").text == f"{-signal.SIGTERM}"
 
@@ -182,7 +182,7 @@ def test_a_child_of_the_app_ends_by_the_signals_that_end_others(hooked) -> None:
 @pytest.mark.parametrize("threads", ["1", "3"])
 def test_usr1_opens_the_log_anew_while_a_request_runs(build: Serve, gate: Gate, tmp_path: Path, threads: str) -> None:
     log, renamed = tmp_path / "error.log", tmp_path / "error.log.1"
-    server = build("stuck:app", "--threads", threads, "--error-logfile", str(log), env=gate.environment).launch()
+    server = build("waiting:stuck", "--threads", threads, "--error-logfile", str(log), env=gate.environment).launch()
     eventually(lambda: log.exists() and "worker ready" in log.read_text(), "a worker is ready", 2 * PATIENCE_S)
     server.addresses = [Address.parse(re.search(r"listening at (\S+)", log.read_text())[1])]
     pid = pid_of(server)
@@ -212,7 +212,7 @@ def dumps_of(server: Server) -> Path:
 
 
 def test_a_worker_that_is_stuck_in_c_with_the_lock_writes_its_stacks(serve: Serve, gate: Gate) -> None:
-    server = serve("stuck:app", "--threads", "3", "--timeout", "0", env=gate.environment)
+    server = serve("waiting:stuck", "--threads", "3", "--timeout", "0", env=gate.environment)
     dumps = dumps_of(server)
     with ask(server, "/wait?held"):
         _, waiting_thread, _ = gate.announcement().split()
@@ -236,7 +236,7 @@ def seated(text: str) -> dict[str, str]:
 
 
 def test_a_worker_that_is_asked_for_its_stacks_goes_on(serve: Serve, gate: Gate) -> None:
-    server = serve("stuck:app", env=gate.environment)
+    server = serve("waiting:stuck", env=gate.environment)
     dumps = dumps_of(server)
     with ask(server, "/wait?held") as held:
         pid = int(gate.announcement().split()[0])

@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 LINK = "</a.css>; rel=preload; as=style"
-APPS = {"wsgi": ("hinting:app", "/kinds/one"), "asgi": ("hinting:starlette", "/")}
+APPS = {"wsgi": ("fields:hints", "/kinds/one"), "asgi": ("frameworks.starlette:hinting", "/")}
 
 Before = Callable[[str, Server], Proxy]
 
@@ -86,7 +86,7 @@ def test_haproxy_passes_them_on(serve: Serve, before: Before, interface: str) ->
 
 def test_no_hint_is_too_long_for_haproxy(serve: Serve, before: Before) -> None:
     """One beyond its buffer (`tune.bufsize`, 16 KiB) it would answer 502."""
-    proxy = before("haproxy", serve("hinting:app", "--early-hints"))
+    proxy = before("haproxy", serve("fields:hints", "--early-hints"))
     with Wire.connect(proxy.address) as wire:
         wire.send(request("GET", "/sizes/16000/3550/3550/3550/3550/2014"))
         assert [len(wire.head().all("Link")[0]) for _ in range(5)] == [3550] * 4 + [2014]
@@ -96,7 +96,7 @@ def test_no_hint_is_too_long_for_haproxy(serve: Serve, before: Before) -> None:
 @pytest.mark.skipif(nginx_version() >= (1, 29), reason="this nginx knows early hints")
 def test_nginx_before_1_29_takes_them_for_the_answer(serve: Serve, before: Before) -> None:
     """Why they are off by default: the client waits for an answer, or gets as a body what is none."""
-    proxy = before("nginx", serve("hinting:app", "--early-hints"))
+    proxy = before("nginx", serve("fields:hints", "--early-hints"))
     with Wire.connect(proxy.address, timeout_s=1.0) as wire:
         wire.send(request("GET", "/kinds/one"))
         with pytest.raises((TimeoutError, Malformed)):
@@ -105,7 +105,7 @@ def test_nginx_before_1_29_takes_them_for_the_answer(serve: Serve, before: Befor
 
 @pytest.mark.skipif(nginx_version() < (1, 29), reason="this nginx knows no early hints")
 def test_nginx_since_1_29_knows_them(serve: Serve, before: Before) -> None:
-    proxy = before("nginx", serve("hinting:app", "--early-hints"))
+    proxy = before("nginx", serve("fields:hints", "--early-hints"))
     with Wire.connect(proxy.address) as wire:
         assert wire.get("/kinds/one").status == 200, "without early_hints in its config it keeps them"
         # One beyond its buffer (`proxy_buffer_size`, 4 KiB) it would answer 502.
@@ -114,7 +114,7 @@ def test_nginx_since_1_29_knows_them(serve: Serve, before: Before) -> None:
 
 def test_no_client_gets_the_answer_to_the_head_of_another(serve: Serve, before: Before, gate: Gate) -> None:
     """An older nginx would take a 103 for the answer to HEAD, and use the connection again before that has come."""
-    server = serve("hinting:app", "--early-hints", "--threads", "2", env=gate.environment)
+    server = serve("fields:hints", "--early-hints", "--threads", "2", env=gate.environment)
     proxy = before("nginx", server)
     with Wire.connect(proxy.address) as one, Wire.connect(proxy.address) as other:
         one.send(request("HEAD", "/step/1"))

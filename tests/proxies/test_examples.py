@@ -125,7 +125,7 @@ def test_static_files_come_from_the_server_that_is_to_send_them(behind: Behind, 
 
 def test_events_and_websockets_go_through_as_they_come(behind: Behind) -> None:
     """Though the app does not ask for it (X-Accel-Buffering)."""
-    with behind("streaming:app") as shop, shop.http() as client:
+    with behind("frameworks.fastapi:streams") as shop, shop.http() as client:
         hear_each_word_as_it_is_said(client, buffering="", words=3)
         asyncio.run(hear_echoes(shop))
 

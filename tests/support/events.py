@@ -1,4 +1,4 @@
-"""A client of apps/streaming.py, which says word by word what the test lets it say."""
+"""A client of apps/frameworks/fastapi.py, which says word by word what the test lets it say."""
 
 import httpx
 

@@ -24,7 +24,7 @@ class Outcome:
 
     arrival: Arrival
     sent_s: float
-    """On the machine's monotonic clock, like `started_s` of apps/sleepy.py."""
+    """On the machine's monotonic clock, like `started_s` of `waiting:sleepy`."""
     latency_s: float
     """The time since it was due, so that a late client does not make the server look quick."""
     status: int

@@ -1,4 +1,4 @@
-"""Sessions (WebSockets) on a server of `chaotic_asgi:app`, and an account of what came of them.
+"""Sessions (WebSockets) on a server of `chaotic:asgi`, and an account of what came of them.
 
 Each client sends messages that differ, and is to hear each of them once, in their order, until its session ends; and a
 close frame is to announce the end.

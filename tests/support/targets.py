@@ -23,7 +23,7 @@ def head(target: bytes, *fields: bytes) -> bytes:
 
 @dataclass
 class Seen:
-    """A target as a WSGI app saw it (tests/apps/sees.py)."""
+    """A target as a WSGI app saw it (`echo:target`)."""
 
     raw: bytes
     path: bytes

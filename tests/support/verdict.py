@@ -13,7 +13,7 @@ SHOWN_BYTES = 1500
 
 @dataclass(frozen=True)
 class Saw:
-    """The request as the app saw it (tests/apps/saw.py)."""
+    """The request as the app saw it (`echo:noting`)."""
 
     method: bytes
     target: bytes

@@ -143,8 +143,8 @@ def parts_of_messages(stack: ExitStack, server: Server, number: int) -> None:
     websocket.wire.send(PART_OF_A_MESSAGE)
 
 
-PLAIN = ("flowing:app",)
-COMPRESSED = ("compressible:app", "--compress", "zstd,br,gzip")
+PLAIN = ("bodies:flowing",)
+COMPRESSED = ("bodies:compressible", "--compress", "zstd,br,gzip")
 SESSIONS = ("sockets:app", "--interface", "asgi")
 
 
@@ -295,7 +295,7 @@ def test_http2_connections_are_cut_off_for_what_their_ended_streams_left(
     serve: Serve, admin: Address, counts: Counts
 ) -> None:
     limits = ("--max-client-memory", "1M", "--forwarded-allow-ips", "", *HTTP2)
-    server = serve("flowing:app", *limits, "--admin", f"unix:{admin.path}", *counts.arguments, bind="0.0.0.0:0")
+    server = serve("bodies:flowing", *limits, "--admin", f"unix:{admin.path}", *counts.arguments, bind="0.0.0.0:0")
     watched = Watched(server, admin)
     with ExitStack() as stack:
         other = stack.enter_context(Wire(connect_from("127.0.0.2", server)))
@@ -358,7 +358,7 @@ def test_answers_of_streams_that_are_over_are_on_the_account_of_their_connection
     """HTTP/2's library has them until the socket takes them."""
     # Then all streams are one client's, and its account is shown as one.
     nobody_trusted = ("--forwarded-allow-ips", "")
-    server = serve("flowing:app", "--admin", f"unix:{admin.path}", *HTTP2, *nobody_trusted, *counts.arguments)
+    server = serve("bodies:flowing", "--admin", f"unix:{admin.path}", *HTTP2, *nobody_trusted, *counts.arguments)
     watched = Watched(server, admin)
     with ExitStack() as stack:
         for _ in range(8):

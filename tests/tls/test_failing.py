@@ -60,12 +60,14 @@ def sync_shop(shared_serve: Serve, pair: Pair, tmp_path_factory: pytest.TempPath
     home = tmp_path_factory.mktemp("failing")
     (home / "file").write_bytes(bytes(64 * MIB))
     options = ("--compress", "gzip", "--static", f"/static={home}")
-    yield from shop_of(shared_serve, "compressible:app", home, pair, *options)
+    yield from shop_of(shared_serve, "bodies:compressible", home, pair, *options)
 
 
 @pytest.fixture(scope="module")
 def asynchronous_shop(shared_serve: Serve, pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    yield from shop_of(shared_serve, "failing:app", tmp_path_factory.mktemp("failing"), pair, "--interface", "asgi")
+    yield from shop_of(
+        shared_serve, "uploading:failing", tmp_path_factory.mktemp("failing"), pair, "--interface", "asgi"
+    )
 
 
 def shop_of(serve: Serve, app: str, home: Path, pair: Pair, *arguments: str) -> Iterator[Shop]:

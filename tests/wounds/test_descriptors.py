@@ -18,7 +18,7 @@ SPARE = 5
 
 
 def test_downloads_without_a_client_leave_no_descriptor_in_the_acceptor(serve: Serve, gate: Gate) -> None:
-    server = serve("hoarding:app", "-w", "2", env=gate.environment)
+    server = serve("keeping:hoarding", "-w", "2", env=gate.environment)
     acceptor = server.acceptor()
     before = acceptor.num_fds()
     for _ in range(DOWNLOADS):
@@ -39,7 +39,7 @@ def test_downloads_without_a_client_leave_no_descriptor_in_the_acceptor(serve: S
 
 @pytest.mark.own("gunicorn's workers send their files themselves")
 def test_a_file_meant_for_the_clients_of_a_killed_acceptor_is_not_kept_by_the_next(serve: Serve, gate: Gate) -> None:
-    server = serve("hoarding:app", "-w", "4", env=gate.environment)
+    server = serve("keeping:hoarding", "-w", "4", env=gate.environment)
     with contextlib.ExitStack() as stack:
         for _ in range(4):
             stack.enter_context(server.connect()).send(request("GET", "/file-on-pass"))
@@ -77,7 +77,7 @@ def test_a_file_for_which_no_descriptor_is_left_is_a_502_and_its_worker_lives(
 ) -> None:
     path = tmp_path / "content"
     path.write_bytes(b"x" * 100_000)
-    server = serve("files:app", env={"FILE": str(path), **gate.environment})
+    server = serve("bodies:files", env={"FILE": str(path), **gate.environment})
     with server.connect() as wire:
         assert wire.get("/").status == 200
         with out_of_descriptors(server.acceptor()):

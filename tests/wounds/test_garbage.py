@@ -42,7 +42,7 @@ def test_whatever_a_worker_scribbles_the_same_acceptor_serves_all_clients_afterw
     serve: Serve, gate: Gate, clock: Clock, seed: int
 ) -> None:
     arguments = ("--workers", "2", "--threads", "2", "--timeout", "100", "--keep-alive", "10000")
-    server = serve("garbage:app", *arguments, env=gate.environment | clock.environment)
+    server = serve("spoiling:garbage", *arguments, env=gate.environment | clock.environment)
     acceptor = server.acceptor()
     stop = threading.Event()
     malformed: list[Malformed] = []

@@ -66,7 +66,7 @@ LIES = {
 @pytest.fixture(scope="module")
 def liar(shared_serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Gate]]:
     gate = Gate(tmp_path_factory.mktemp("liar") / "gate")
-    yield shared_serve("lying:app", "--keep-alive", "60", env=gate.environment), gate
+    yield shared_serve("spoiling:lying", "--keep-alive", "60", env=gate.environment), gate
     gate.close()
 
 
@@ -143,7 +143,7 @@ def blamer(shared_serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Ite
     # With few slots there is little memory to look through.
     few = ("--worker-concurrency", "2", "--worker-sessions", "2")
     arguments = ("--interface", "asgi", "--ws-per-message-deflate", *few)
-    yield shared_serve("lying_sockets:app", *arguments, env=gate.environment), gate
+    yield shared_serve("spoiling:lying_socket", *arguments, env=gate.environment), gate
     gate.close()
 
 

@@ -34,7 +34,7 @@ def server(serve: Serve, gate: Gate, others: Gate, tmp_path: Path) -> Server:
         "OTHER_GATE": others.environment["GATE"],
         **gate.environment,
     }
-    return serve("meddling:app", "--workers", "2", env=env)
+    return serve("hostile:meddling", "--workers", "2", env=env)
 
 
 @pytest.mark.privileges

@@ -18,7 +18,7 @@ LAST_CHUNK = b"0\r\n\r\n"
 
 
 def test_clients_that_leave_a_long_answer_leave_no_slot_behind_whatever_the_app_keeps(serve: Serve, gate: Gate) -> None:
-    server = serve("hoarding:app", env=gate.environment)
+    server = serve("keeping:hoarding", env=gate.environment)
     for _ in range(SLOTS + 1):
         with server.connect() as leaving:
             leaving.send(request("GET", "/keep-environ"))
@@ -31,7 +31,7 @@ def test_clients_that_leave_a_long_answer_leave_no_slot_behind_whatever_the_app_
 @pytest.mark.own("gunicorn's processes share no memory")
 def test_a_slot_that_was_written_over_by_a_worker_that_died_of_it_is_free_again(serve: Serve, gate: Gate) -> None:
     """By the time the acceptor looks, the master has emptied the seat: no record says any more whose the slot was."""
-    server = serve("scribbling:app", env=gate.environment)
+    server = serve("spoiling:scribbling", env=gate.environment)
     for number in range(HANDED_OUT_MAX + 1):
         with server.connect() as wire:
             assert wire.get("/spoil-and-die").status == 502
@@ -46,7 +46,7 @@ def test_a_slot_that_was_written_over_is_free_once_although_its_answer_ended_and
     serve: Serve, gate: Gate
 ) -> None:
     """The worker goes on after it was found out, because the master, which is to kill it, is held up."""
-    server = serve("scribbling:app", env=gate.environment)
+    server = serve("spoiling:scribbling", env=gate.environment)
     master = psutil.Process(server.pid)
     with server.connect() as spoiling, server.connect() as other:
         spoiling.send(request("GET", "/spoil"))
@@ -79,7 +79,7 @@ def test_a_slot_that_was_given_away_to_an_empty_seat_is_free_again(
     serve: Serve, gate: Gate, acceptor_dies: bool
 ) -> None:
     """The slot's owner does not exist: so its death is never reported, and it never finishes."""
-    server = serve("scribbling:app", env=gate.environment)
+    server = serve("spoiling:scribbling", env=gate.environment)
     acceptor = server.acceptor()
     with server.connect() as giving:
         giving.send(request("GET", "/give-away-and-die"))
@@ -101,7 +101,7 @@ def test_a_slot_that_was_given_away_to_an_empty_seat_is_free_again(
 @pytest.mark.own("gunicorn's processes share no memory")
 def test_a_worker_that_says_that_another_sits_at_its_seat_holds_no_request_for_long(serve: Serve, gate: Gate) -> None:
     """The worker can write its lie into the scoreboard, too. But the master has reported which worker sits there."""
-    server = serve("scribbling:app", env=gate.environment)
+    server = serve("spoiling:scribbling", env=gate.environment)
     with server.connect() as wire:
         wire.send(request("GET", "/under-another-name"))
         liar = int(gate.announcement())
@@ -112,7 +112,7 @@ def test_a_worker_that_says_that_another_sits_at_its_seat_holds_no_request_for_l
 @pytest.mark.own("gunicorn's processes share no memory")
 def test_a_worker_one_of_whose_seats_was_talked_into_leaving_leaves_and_is_replaced(serve: Serve, gate: Gate) -> None:
     """Otherwise it would stay with fewer seats, and with none once that happens to all: no request would be served."""
-    server = serve("scribbling:app", "--threads", "2", env=gate.environment)
+    server = serve("spoiling:scribbling", "--threads", "2", env=gate.environment)
     with server.connect() as closing, server.connect() as waking:
         closing.send(request("GET", "/close"))
         assert gate.announcement() == "closed"

@@ -46,7 +46,7 @@ def on_a_terminal(*words: str, home: Path, **environment: str) -> str:
 
 
 def test_an_app_that_cannot_be_loaded(build: Serve) -> None:
-    server: Server = build("foul_mouthed:app", env={"BOOT": "1", "FOUL": FOUL})
+    server: Server = build("imports.foul:app", env={"FOUL": FOUL})
     server.launch()
     assert server.exit_code() == 4
     server.log.wait_end()
@@ -59,7 +59,7 @@ def test_an_app_that_cannot_be_loaded(build: Serve) -> None:
 def test_the_stacks_of_a_worker_that_wrote_some_of_them_itself(serve: Serve, tmp_path: Path, clock: Clock) -> None:
     control = tmp_path / "control"
     arguments = ("--timeout", "1000", "--control", f"unix:{control}")
-    server = serve("foul_mouthed:app", *arguments, env=clock.environment | {"FOUL": FOUL})
+    server = serve("hostile:foul_mouthed", *arguments, env=clock.environment | {"FOUL": FOUL})
     with server.connect() as wire:
         wire.send(request("GET", "/"))
 

@@ -69,7 +69,7 @@ OURS: dict[str, tuple[Headers | None, str]] = {
 
 @pytest.fixture(scope="module", params=[STANCHION, GUNICORN], ids=["stanchion", "gunicorn"])
 def both(request: pytest.FixtureRequest, shared_serve: Serve) -> Server:
-    return shared_serve("hinting:app", *([HINTS] if request.param is STANCHION else []), kind=request.param)
+    return shared_serve("fields:hints", *([HINTS] if request.param is STANCHION else []), kind=request.param)
 
 
 @pytest.mark.parametrize("hint", KINDS)
@@ -88,7 +88,7 @@ def test_hints_go_to_no_client_of_http_1_0_nor_after_the_head_of_the_answer(both
 
 @pytest.fixture(scope="module")
 def server(shared_serve: Serve) -> Server:
-    return shared_serve("hinting:app", HINTS)
+    return shared_serve("fields:hints", HINTS)
 
 
 @pytest.mark.parametrize("hint", OURS)
@@ -99,7 +99,7 @@ def test_what_else_may_be_given(server: Server, hint: str) -> None:
 
 @pytest.mark.parametrize("arguments", THREADS.values(), ids=THREADS)
 def test_hints_are_there_before_the_app_goes_on(serve: Serve, gate: Gate, arguments: tuple[str, ...]) -> None:
-    server = serve("hinting:app", HINTS, *arguments, env=gate.environment)
+    server = serve("fields:hints", HINTS, *arguments, env=gate.environment)
     with server.connect() as wire:
         for count in (3, 1):
             wire.send(request("GET", f"/step/{count}"))
@@ -113,7 +113,7 @@ def test_hints_are_there_before_the_app_goes_on(serve: Serve, gate: Gate, argume
 
 @pytest.mark.parametrize("arguments", SEVERAL.values(), ids=SEVERAL)
 def test_each_client_gets_its_own_while_others_wait(serve: Serve, gate: Gate, arguments: tuple[str, ...]) -> None:
-    server = serve("hinting:app", HINTS, *arguments, env=gate.environment)
+    server = serve("fields:hints", HINTS, *arguments, env=gate.environment)
     wires = [server.connect() for _ in range(3)]
     for wire in wires:
         wire.send(request("GET", "/hold"))
@@ -128,7 +128,7 @@ def test_each_client_gets_its_own_while_others_wait(serve: Serve, gate: Gate, ar
 
 
 def test_without_the_setting_the_app_may_give_hints_and_no_client_gets_them(serve: Serve) -> None:
-    server = serve("hinting:app")
+    server = serve("fields:hints")
     assert asked(server, "/kinds/one") == [answered("None")]
     assert asked(server, "/late") == [answered("been")]
 
@@ -151,7 +151,7 @@ def test_nothing_goes_ahead_of_the_answer_to_head(server: Server) -> None:
 
 
 def test_expected_100_comes_first(serve: Serve, gate: Gate) -> None:
-    server = serve("hinting:app", HINTS, *UNHURRIED, env=gate.environment)
+    server = serve("fields:hints", HINTS, *UNHURRIED, env=gate.environment)
     with server.connect() as wire:
         wire.send(request("POST", "/step/1", ["Expect: 100-continue", "Content-Length: 4"]))
         assert wire.head().status == 100
@@ -163,7 +163,7 @@ def test_expected_100_comes_first(serve: Serve, gate: Gate) -> None:
 
 
 def test_more_than_may_go_ahead_of_an_answer_are_dropped_and_logged(serve: Serve) -> None:
-    server = serve("hinting:app", HINTS)
+    server = serve("fields:hints", HINTS)
     with server.connect() as wire:
         for path, most in (("/many/32", 32), ("/many/40", 32), ("/long/15", 15), ("/long/40", 15), ("/many/1", 1)):
             wire.send(request("GET", path))
@@ -176,7 +176,7 @@ def test_more_than_may_go_ahead_of_an_answer_are_dropped_and_logged(serve: Serve
 
 def test_only_those_over_a_limit_are_dropped_and_one_warning_names_the_request(serve: Serve) -> None:
     """34 bytes of each are its status line and the name of its field."""
-    server = serve("hinting:app", HINTS)
+    server = serve("fields:hints", HINTS)
     full = "/3550" * 4
     for path, lengths in (
         ("/sizes/3551/3550/3551/10", [3550, 10]),
@@ -198,14 +198,14 @@ def test_what_was_kept_hints_at_nothing_later(server: Server) -> None:
 
 
 def test_a_failure_after_hints_is_answered_500(serve: Serve) -> None:
-    server = serve("hinting:app", HINTS)
+    server = serve("fields:hints", HINTS)
     for _ in range(2):
         (first, last) = asked(server, "/fail")
         assert (first, last[0]) == ([CSS], ("status", "500"))
 
 
 def test_a_worker_that_dies_after_hints_is_answered_for(serve: Serve, counts: Counts) -> None:
-    server = serve("hinting:app", HINTS, *counts.arguments)
+    server = serve("fields:hints", HINTS, *counts.arguments)
     with server.connect() as wire:
         wire.send(request("GET", "/die"))
         (first, last) = hints(wire)
@@ -216,7 +216,7 @@ def test_a_worker_that_dies_after_hints_is_answered_for(serve: Serve, counts: Co
 
 
 def test_a_request_that_is_retried_has_hints_of_both_workers(serve: Serve, counts: Counts) -> None:
-    server = serve("hinting:app", HINTS, "--retry-idempotent", *counts.arguments)
+    server = serve("fields:hints", HINTS, "--retry-idempotent", *counts.arguments)
     (*before, last) = asked(server, "/die")
     assert (before, last[0]) == ([[CSS]] * 2, ("status", "502"))
     settled = counts.settled()
@@ -224,7 +224,7 @@ def test_a_request_that_is_retried_has_hints_of_both_workers(serve: Serve, count
 
 
 def test_hints_are_no_answer_for_the_timeout(serve: Serve, gate: Gate, clock: Clock) -> None:
-    server = serve("hinting:app", HINTS, "--timeout", "100", env=gate.environment | clock.environment)
+    server = serve("fields:hints", HINTS, "--timeout", "100", env=gate.environment | clock.environment)
     with server.connect() as wire:
         wire.send(request("GET", "/step/1"))
         hint = wire.head()
@@ -237,7 +237,7 @@ def test_hints_are_no_answer_for_the_timeout(serve: Serve, gate: Gate, clock: Cl
 
 def test_a_request_with_hints_is_one_line_of_the_access_log(serve: Serve) -> None:
     log = ("--access-logfile", "-", "--access-logformat", "%(r)s %(s)s %(B)s %({link}o)s!")
-    server = serve("hinting:app", HINTS, *log)
+    server = serve("fields:hints", HINTS, *log)
     with server.connect() as wire:
         for _ in range(2):
             wire.send(request("GET", "/many/3"))
@@ -250,7 +250,7 @@ def test_a_request_with_hints_is_one_line_of_the_access_log(serve: Serve) -> Non
 
 def test_who_has_left_gets_none_and_the_app_is_told(serve: Serve, gate: Gate) -> None:
     log = ("--access-logfile", "-", "--access-logformat", "%(r)s %(s)s")
-    server = serve("hinting:app", HINTS, *log, env=gate.environment)
+    server = serve("fields:hints", HINTS, *log, env=gate.environment)
     with server.connect() as wire:
         wire.send(request("GET", "/leave"))
         assert gate.announcement() == "runs"
@@ -262,7 +262,7 @@ def test_who_has_left_gets_none_and_the_app_is_told(serve: Serve, gate: Gate) ->
 
 
 def test_a_client_that_does_not_read_has_no_more_of_them_kept_and_what_came_is_whole(serve: Serve, gate: Gate) -> None:
-    server = serve("hinting:app", HINTS, "--threads", "2", *SMALL_BUFFER, bind=None, env=gate.environment)
+    server = serve("fields:hints", HINTS, "--threads", "2", *SMALL_BUFFER, bind=None, env=gate.environment)
     with Wire(server.address.connect(receive_buffer_bytes=2048)) as wire:
         wire.send(request("GET", "/flood"))
         assert gate.announcement() == "flooded"
@@ -277,7 +277,7 @@ def test_a_client_that_does_not_read_has_no_more_of_them_kept_and_what_came_is_w
 
 def test_hints_before_many_pipelined_answers_are_whole(serve: Serve) -> None:
     """The kernel has room for parts of them only."""
-    server = serve("hinting:app", HINTS, *SMALL_BUFFER, bind=None)
+    server = serve("fields:hints", HINTS, *SMALL_BUFFER, bind=None)
     with server.connect() as wire:
         wire.send(b"".join(request("GET", "/long/15") for _ in range(40)))
         all_that_came = []

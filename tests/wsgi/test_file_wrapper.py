@@ -18,7 +18,7 @@ CONTENT = random.Random(1).randbytes(SIZE)
 def files(serve: Serve, gate: Gate, tmp_path: Path, request: pytest.FixtureRequest) -> Server:
     path = tmp_path / "content"
     path.write_bytes(CONTENT)
-    return serve("files:app", *request.param, env={"FILE": str(path), **gate.environment})
+    return serve("bodies:files", *request.param, env={"FILE": str(path), **gate.environment})
 
 
 @pytest.mark.privileges
@@ -94,5 +94,5 @@ def test_a_client_that_leaves_in_the_middle_of_a_file_does_not_leave_it_open(fil
 def test_what_a_file_unpacks_is_sent_and_not_what_it_unpacks(serve: Serve, tmp_path: Path) -> None:
     path = tmp_path / "packed"
     path.write_bytes(gzip.compress(CONTENT))
-    with serve("files:unpacked", env={"FILE": str(path)}).connect() as wire:
+    with serve("bodies:unpacked_files", env={"FILE": str(path)}).connect() as wire:
         assert wire.get("/").body == CONTENT

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.own("it has servers of its own")
 @pytest.mark.parametrize("threads", ["1", "3"])
 @pytest.mark.parametrize("how", ["/returns", "/exits"])
 def test_a_child_that_comes_back_ends_and_answers_no_client(serve: Serve, threads: str, how: str) -> None:
-    server = serve("forking_threads:app", "--threads", threads)
+    server = serve("surroundings:forking", "--threads", threads)
     with server.connect() as wire:
         pid = wire.get("/").text
         assert [wire.get(how).text, wire.get("/").text] == [pid, pid]

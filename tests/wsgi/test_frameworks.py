@@ -11,7 +11,7 @@ from support.server import Serve
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.mark.parametrize("spec", ["flask_app:app", "flask_app:create_app()"])
+@pytest.mark.parametrize("spec", ["frameworks.flask:app", "frameworks.flask:create_app()"])
 def test_flask(serve: Serve, spec: str) -> None:
     server = serve(spec, "-w", "2")
     upload = random.Random(2).randbytes(300_000)
@@ -31,7 +31,7 @@ def test_flask(serve: Serve, spec: str) -> None:
 
 
 def test_falcon(serve: Serve) -> None:
-    server = serve("falcon_app:app")
+    server = serve("frameworks.falcon:app")
     with server.connect() as wire:
         assert wire.get("/?name=you").text == "hello you"
         assert wire.post("/", b"[1, 2]", "Content-Type: application/json").json() == {"got": [1, 2]}
@@ -41,7 +41,7 @@ def test_falcon(serve: Serve) -> None:
 def test_bottle(serve: Serve, tmp_path: Path) -> None:
     content = random.Random(3).randbytes(500_000)
     (tmp_path / "static.bin").write_bytes(content)
-    server = serve("bottle_app:app", env={"FILE": str(tmp_path / "static.bin")})
+    server = serve("frameworks.bottle:app", env={"FILE": str(tmp_path / "static.bin")})
     with server.connect() as wire:
         assert wire.get("/?name=you").text == "hello you"
         assert wire.post("/json", b"{}", "Content-Type: application/json").json() == {"got": {}}

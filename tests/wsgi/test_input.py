@@ -26,12 +26,12 @@ def text_like(size: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def validated(shared_serve: Serve) -> Server:
-    return shared_serve("inputs:app")
+    return shared_serve("echo:each_way_checked")
 
 
 @pytest.fixture(scope="module")
 def raw(shared_serve: Serve) -> Server:
-    return shared_serve("inputs:raw")
+    return shared_serve("echo:each_way")
 
 
 def read_back(server: Server, way: str, body: bytes, framing: str) -> dict[str, int | str]:
@@ -94,7 +94,7 @@ def test_wsgi_errors_goes_to_the_error_log(shared_serve: Serve) -> None:
 
 
 def test_the_next_request_does_not_see_what_the_last_left_unread(serve: Serve, gate: Gate) -> None:
-    server = serve("inputs:raw")
+    server = serve("echo:each_way")
     with server.connect() as wire:
         wire.post("/nothing", b"secret" * 10, "X-First: 1")
     with server.connect() as wire:

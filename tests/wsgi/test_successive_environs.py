@@ -144,7 +144,7 @@ WAYS = ["file", "lines", "text", "close", "write", "seek", "with", "next", "set"
 
 
 def test_an_input_without_a_body_is_as_good_as_new_each_time(shared_serve: Serve) -> None:
-    with shared_serve("empty_input:app").connect() as wire:
+    with shared_serve("echo:empty_input").connect() as wire:
         for way in WAYS * 2:
             response = wire.get(f"/{way}")
             assert (response.status, response.body) == (200, b"as it should be"), way
@@ -159,7 +159,7 @@ def retained(wire: Wire, target: str, *fields: str) -> dict[str, Any]:
 
 def test_only_names_that_are_remembered_are_interned(serve: Serve) -> None:
     """Interned strings may live for ever, so a client must not make as many as it likes."""
-    with serve("retaining:app").connect() as wire:
+    with serve("keeping:retained").connect() as wire:
         assert "HTTP_X_EARLY" in retained(wire, "/", "X-Early: 1")["interned"]
         for start in range(0, MANY, 50):
             retained(wire, "/", *(f"X-{number}: 1" for number in range(start, start + 50)))
@@ -170,7 +170,7 @@ def test_only_names_that_are_remembered_are_interned(serve: Serve) -> None:
 
 def test_long_names_are_not_kept(shared_serve: Serve) -> None:
     short, long = "X-" + "a" * 62, "X-" + "b" * 63
-    with shared_serve("retaining:app").connect() as wire:
+    with shared_serve("keeping:retained").connect() as wire:
         for name, is_kept in [(short, True), (long, False)] * 3:
             key = f"HTTP_{name.upper().replace('-', '_')}"
             answers = [retained(wire, "/", f"{name}: 1") for _ in range(3)]
@@ -179,7 +179,7 @@ def test_long_names_are_not_kept(shared_serve: Serve) -> None:
 
 
 def test_long_values_are_in_their_own_environ_only(shared_serve: Serve) -> None:
-    with shared_serve("retaining:app").connect() as wire:
+    with shared_serve("keeping:retained").connect() as wire:
         for path, agent in [("/a", "one"), ("/a", "u" * LONG), ("/" + "b" * LONG, "one"), ("/a", "two")] * 3:
             answer = retained(wire, path, f"User-Agent: {agent}")
             environ = answer["environ"]
@@ -191,7 +191,7 @@ def test_long_values_are_in_their_own_environ_only(shared_serve: Serve) -> None:
 
 def test_queries_are_in_their_own_environ_only(shared_serve: Serve) -> None:
     """They may hold tokens."""
-    with shared_serve("retaining:app").connect() as wire:
+    with shared_serve("keeping:retained").connect() as wire:
         for path, query in [("/a", ""), ("/b", "token=secret"), ("/a", ""), ("/a", "token=secret")] * 3:
             target = f"{path}?{query}" if query else path
             answer = retained(wire, target)

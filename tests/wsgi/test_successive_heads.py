@@ -48,7 +48,7 @@ HEADS = {
 
 @pytest.fixture(scope="module")
 def repeating(shared_serve: Serve) -> Server:
-    return shared_serve("repeating:app")
+    return shared_serve("bodies:repeating")
 
 
 def assert_answered(wire: Wire, name: str) -> None:

@@ -1,6 +1,7 @@
-"""Asynchronous or not, as the file $KIND says when it is imported; each import announces itself and waits for a pass.
+"""An import that announces itself, and does what the environment says.
 
-With $THREAD it leaves a thread. It answers with what it is and in which process.
+$DIES: it ends its process. $KIND: it waits for a pass, and the file of that name says whether the app is asynchronous.
+$THREAD: it leaves a thread.
 """
 
 import os
@@ -10,10 +11,15 @@ from pathlib import Path
 from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
+import hello
 from rendezvous import announce, wait_for_pass
 
 announce(f"loaded {os.getpid()}")
-wait_for_pass()
+if os.environ.get("DIES"):
+    os._exit(9)
+
+if "KIND" in os.environ:
+    wait_for_pass()
 if "THREAD" in os.environ:
     threading.Thread(target=threading.Event().wait, name="stays", daemon=True).start()
 
@@ -33,7 +39,9 @@ async def asgi(
     await send({"type": "http.response.body", "body": f"asgi {os.getpid()}".encode()})
 
 
-app = {"wsgi": wsgi, "asgi": asgi}[Path(os.environ["KIND"]).read_text()]
+app: object = hello.app
+if "KIND" in os.environ:
+    app = {"wsgi": wsgi, "asgi": asgi}[Path(os.environ["KIND"]).read_text()]
 
 
 def make() -> object:

@@ -1,6 +1,8 @@
-"""Sends early hints (RFC 8297) ahead of its answers, as a WSGI app, as an ASGI app, and as one of Starlette's."""
+"""Fields beside the head of an answer: early hints (RFC 8297) ahead of it, trailers behind the body."""
 
 import asyncio
+import hashlib
+import json
 import os
 import signal
 import threading
@@ -10,13 +12,7 @@ from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from rendezvous import announce, wait_for_pass
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
-from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from shared_memory import exchange
 
 LINK = ("Link", "</a.css>; rel=preload; as=style")
 LONG = "x" * 1000
@@ -53,7 +49,8 @@ released = threading.Event()
 kept: list[Callable[[Any], None]] = []
 
 
-def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+def hints(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    """Sends early hints ahead of its answers, as the path says."""
     _, verb, *rest = environ["PATH_INFO"].split("/")
     hint = environ["wsgi.early_hints"]
     said = "answered"
@@ -154,7 +151,8 @@ MESSAGES: dict[str, list[Message]] = {
 }
 
 
-async def asgi(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+async def hints_asgi(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    """As `hints`, asynchronous, by the extension http.response.early_hint."""
     if scope["type"] == "websocket":
         announce(repr(sorted(scope["extensions"])))
         await send({"type": "websocket.close"})
@@ -211,17 +209,121 @@ async def kinds(messages: list[Message], send: Send) -> None:
     await send({**BODY, "body": raised[:2].encode() or b"ok"})
 
 
-async def page(request: Request) -> Response:
-    await request.send_early_hints("</a.css>; rel=preload; as=style", "</b.js>; rel=preload; as=script")
-    return PlainTextResponse("x" * 1000)
+PIECE = b"x" * 65_536
+ODD_FIELDS: dict[str, list[tuple[bytes, bytes]]] = {
+    "pseudo": [(b":status", b"200")],
+    "name": [(b"a name", b"1")],
+    "value": [(b"x-sum", b"1\r\nx-two: 2")],
+    "large": [(b"x-sum", b"1" * 20_000)],
+}
 
 
-class Passing(BaseHTTPMiddleware):
-    async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-        return await call_next(request)
+def start(*headers: tuple[bytes, bytes], trailers: bool = True) -> dict[str, Any]:
+    headers = ((b"content-type", b"text/plain"), *headers)
+    return {"type": "http.response.start", "status": 200, "headers": headers, "trailers": trailers}
 
 
-starlette = Starlette(
-    routes=[Route("/", page)],
-    middleware=[Middleware(Passing), Middleware(GZipMiddleware)],
-)
+def body(piece: bytes, more: bool = False) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": piece, "more_body": more}
+
+
+def trailing(*headers: tuple[bytes, bytes], more: bool = False) -> dict[str, Any]:
+    return {"type": "http.response.trailers", "headers": headers, "more_trailers": more}
+
+
+async def trailers(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """An asynchronous app that sends trailers behind its answers, by the extension http.response.trailers."""
+    assert scope["type"] == "http"
+    query = scope["query_string"].decode()
+    match scope["path"]:
+        case "/offered":
+            await send(start(trailers=False))
+            await send(body(json.dumps(sorted(scope["extensions"])).encode()))
+        case "/some":
+            await send(start(*([(b"content-length", b"11")] if query == "told" else [])))
+            for piece in (b"in ", b"three ", b""):
+                await send(body(piece, more=True))
+            await send(body(b"or" if query == "told" else b"pieces"))
+            await send(trailing((b"X-Sum", b"1"), (b"connection", b"close"), (b"content-length", b"5"), more=True))
+            await send(trailing((b"x-sum", b"2"), (b"grpc-status", b" 0 ")))
+        case "/none":
+            await send(start())
+            await send(body(b"none"))
+            await send(trailing())
+        case "/large":
+            digest = hashlib.sha256()
+            await send(start())
+            for _ in range(int(query)):
+                sending = asyncio.ensure_future(send(body(PIECE, more=True)))
+                await asyncio.wait({sending}, timeout=0.5)
+                if not sending.done():
+                    announce("waits")
+                await sending
+                digest.update(PIECE)
+            await send(body(b""))
+            await send(trailing((b"x-sum", digest.hexdigest().encode())))
+        case "/file":
+            await send(start())
+            await send({"type": "http.response.pathsend", "path": query})
+            await send(trailing((b"x-sum", b"file")))
+        case "/later":
+            await send(start(*([(b"content-length", b"4")] if query == "told" else [])))
+            await send(body(b"body"))
+            await asyncio.to_thread(wait_for_pass)
+            try:
+                await send(trailing((b"x-sum", b"later")))
+            except OSError:
+                announce("gone")
+            else:
+                announce("sent")
+        case "/forgotten":
+            await send(start())
+            await send(body(b"body"))
+        case "/odd":
+            await send(start())
+            await send(body(b"body"))
+            try:
+                await send(trailing(*ODD_FIELDS[query]))
+            except ValueError as error:
+                announce(str(error))
+            await send(trailing((b"x-sum", b"even")))
+        case "/order":
+            await out_of_order(send)
+        case "/lie":
+            await lie(send, json.loads(bytes.fromhex(query)))
+        case "/pid":
+            await send(start(trailers=False))
+            await send(body(str(os.getpid()).encode()))
+        case _:
+            await send(start(trailers=False))
+            await send(body(b"fine"))
+
+
+async def out_of_order(send: Any) -> None:
+    """Each refused message raises, and the app announces the error."""
+
+    async def refused(message: dict[str, Any]) -> None:
+        try:
+            await send(message)
+        except RuntimeError as error:
+            announce(str(error).split(":")[0])
+
+    await refused(trailing())
+    await send(start())
+    await refused(trailing())
+    await send(body(b"body"))
+    await refused(body(b"more"))
+    await send(trailing())
+    await refused(trailing())
+
+
+async def lie(send: Any, told: dict[str, str]) -> None:
+    """Change the answer in the shared memory before the acceptor reads it."""
+    announce("asked")
+    wait_for_pass()
+    await send(start((b"x-mark", told["mark"].encode())))
+    await send(body(b"of six"))
+    await send(trailing((b"x-other-length", b"6"), (b"x-value", b"b..ccc: d")))
+    with exchange() as memory:
+        memory.replace(told["old"].encode("latin-1"), told["new"].encode("latin-1"), told["mark"].encode())
+    announce("told")

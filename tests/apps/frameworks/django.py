@@ -15,7 +15,7 @@ from rendezvous import announce
 
 settings.configure(ALLOWED_HOSTS=["*"], ROOT_URLCONF=__name__, SECRET_KEY="tests", MIDDLEWARE=[
     "django.middleware.common.CommonMiddleware",
-    "django_asgi_app.old_middleware",
+    f"{__name__}.old_middleware",
 ])  # fmt: skip
 django.setup()
 

@@ -1,4 +1,8 @@
-"""An app of Starlette: answers of each kind, uploads, WebSockets, what goes on after the answer."""
+"""Apps of Starlette.
+
+`app` has answers of each kind, uploads, WebSockets, what goes on after the answer. `hinting` sends early hints. `files`
+sends files from $FILES behind the $MIDDLEWARE.
+"""
 
 import asyncio
 import contextlib
@@ -16,6 +20,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, StreamingResponse
 from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
 
@@ -134,3 +139,36 @@ app = Starlette(
     middleware=[Middleware(Stamp), Middleware(GZipMiddleware)],
     lifespan=lifespan,
 )
+
+
+async def hinted(request: Request) -> PlainTextResponse:
+    await request.send_early_hints("</a.css>; rel=preload; as=style", "</b.js>; rel=preload; as=script")
+    return PlainTextResponse("x" * 1000)
+
+
+class Passing(BaseHTTPMiddleware):
+    async def dispatch(self, request: Request, call_next: Any) -> Any:
+        return await call_next(request)
+
+
+hinting = Starlette(routes=[Route("/", hinted)], middleware=[Middleware(Passing), Middleware(GZipMiddleware)])
+
+
+async def page(request: Request) -> FileResponse:
+    return FileResponse(os.path.join(os.environ["FILES"], "page.txt"))
+
+
+if "FILES" in os.environ:
+    MIDDLEWARE: dict[str, list[Middleware]] = {
+        "none": [],
+        "base": [Middleware(Stamp)],
+        "gzip": [Middleware(GZipMiddleware)],
+    }
+    if os.environ["MIDDLEWARE"] == "brotli":
+        from brotli_asgi import BrotliMiddleware
+
+        MIDDLEWARE["brotli"] = [Middleware(BrotliMiddleware)]
+    files = Starlette(
+        routes=[Route("/file", page), Mount("/static", StaticFiles(directory=os.environ["FILES"]))],
+        middleware=MIDDLEWARE[os.environ["MIDDLEWARE"]],
+    )

@@ -77,9 +77,9 @@ def raw() -> Iterator[Opening]:
         yield opened
 
 
-@pytest.fixture
-def server(serve: Serve, counts: Counts) -> Server:
-    return serve("sockets:app", *ASGI, DEFLATE, *counts.arguments)
+@pytest.fixture(scope="module")
+def server(shared_serve: Serve) -> Server:
+    return shared_serve("sockets:app", *ASGI, DEFLATE)
 
 
 def test_nothing_is_compressed_unless_it_is_switched_on(serve: Serve, raw: Opening) -> None:
@@ -246,20 +246,28 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("frames", "code"), BAD.values(), ids=BAD)
-def test_what_is_no_message_closes_its_websocket_and_no_other(
-    serve: Serve, counts: Counts, raw: Opening, frames: list[tuple[int, bytes]], code: int
-) -> None:
+def test_what_is_no_message_closes_its_websocket_and_no_other(serve: Serve, counts: Counts, raw: Opening) -> None:
     server = serve("sockets:app", *ASGI, DEFLATE, "--ws-max-size", "1000000", "-w", "1", *counts.arguments)
-    other, client = raw(server), raw(server)
-    for first, payload in frames:
-        client.send(first, payload)
-    assert client.closed() == code
-    eventually(lambda: sessions(counts) == {"begun": 2, "closed_by_server": 1}, "it is counted")
-    eventually(lambda: seen(server)[-1][::2] == [code, "OSError"], "the app is told")
-    # The other one sends a message of the greatest length allowed.
-    other.send(FIN | DEFLATED | BINARY, deflated(bytes(1_000_000)))
-    assert inflated(other.message()[1]) == bytes(1_000_000)
+    other, codes = raw(server), []
+
+    def are_counted() -> bool:
+        return sessions(counts) == {"begun": 1 + len(codes), "closed_by_server": len(codes)}
+
+    def are_told() -> bool:
+        ends = [event[::2] for event in seen(server) if isinstance(event[0], int)]
+        return ends == [[code, "OSError"] for code in codes]
+
+    for name, (frames, code) in BAD.items():
+        client = raw(server)
+        for first, payload in frames:
+            client.send(first, payload)
+        assert client.closed() == code, name
+        codes.append(code)
+        eventually(are_counted, f"{name} is counted")
+        eventually(are_told, f"the app gets the end by {name}")
+        # The other one sends a message of the greatest length allowed.
+        other.send(FIN | DEFLATED | BINARY, deflated(bytes(1_000_000)))
+        assert inflated(other.message()[1]) == bytes(1_000_000), name
     assert "[ERROR]" not in server.log.text()
 
 

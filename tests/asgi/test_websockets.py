@@ -20,6 +20,11 @@ def server(serve: Serve, counts: Counts) -> Server:
     return serve("sockets:app", "--interface", "asgi", *counts.arguments)
 
 
+@pytest.fixture(scope="module")
+def shared(shared_serve: Serve) -> Server:
+    return shared_serve("sockets:app", "--interface", "asgi")
+
+
 def test_messages_of_all_sizes_come_back_as_they_went(server: Server, opens: Open) -> None:
     client = opens(server, subprotocols=("chat", "better"))
     assert (client.status, client.subprotocol) == (101, "better")
@@ -97,8 +102,8 @@ def test_an_app_that_has_refused_hears_the_end_and_frees_its_seat(serve: Serve, 
         ({}, 101),
     ],
 )
-def test_a_handshake_that_is_none_is_refused(server: Server, fields: dict[str, str], status: int, asked: Ask) -> None:
-    answer = asked(server, **{**HANDSHAKE, **fields})
+def test_a_handshake_that_is_none_is_refused(shared: Server, fields: dict[str, str], status: int, asked: Ask) -> None:
+    answer = asked(shared, **{**HANDSHAKE, **fields})
     assert answer.status == status
     if status == 426:
         assert (answer.header("Sec-WebSocket-Version"), answer.header("Upgrade")) == ("13", "websocket")

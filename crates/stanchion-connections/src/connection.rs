@@ -1,4 +1,20 @@
 //! One connection of a client: the client's side, the present phase, and the loop that has one step of a phase follow another.
+//!
+//! ```text
+//! New ──▶ Head ──▶ Body ──▶ Waiting ──▶ Sending ──▶ Idle ──▶ Head ...
+//!  └────────┴────────┴─────────┴───────────┴──────────┴────▶ Leaving ──▶ Over
+//! ```
+//!
+//! With TLS a new connection first comes to *Handshaking*, and is *New* once more after the handshake. After *Waiting*
+//! comes a session if the app has accepted a WebSocket. The connection does not read bytes behind a request
+//! (pipelining) before that request is answered, so answers go out in the order of their requests.
+//!
+//! To *drive* a connection is to let it do all that it can do without waiting. It looks at its whole state each time,
+//! so driving it without need does no harm. It may serve a limited number of requests and bytes in one turn of the
+//! loop; then the others have their turn. Code that has something for a connection (a worker's answer, a helper
+//! thread's bytes) puts the connection's number into `stanchion_dispatch::storage::woken`, and knows nothing else of
+//! it. The number of a connection that ended is used again in a later turn only, so an event of the old one is never
+//! taken for one of the new one.
 
 use http::request::Parts;
 use stanchion_http::{Head, StreamHead};

@@ -1,12 +1,12 @@
-//! The connections of clients. Each is a state machine that never waits ([`Connections::drive`]), and one table has all of them.
-//! A connection is the client's side (a transport, a peer and their accounts) and a phase. A step of a phase uses the phase up and
-//! gives the next one. HTTP/1.1, the streams of HTTP/2, sessions of `WebSocket`, and operators' connections differ in the
-//! transport, the audience and the phases that they are given. [`poller`] is the epoll(7) by which the loop learns what is
-//! ready.
+//! The connections of clients. Each is a state machine that never waits ([`Connections::drive`]), and one table has all
+//! of them. A connection is the client's side (a transport, a peer and their accounts) and a phase. A step of a phase
+//! uses the phase up and gives the next one. HTTP/1.1, the streams of HTTP/2, sessions of `WebSocket`, and operators'
+//! connections differ in the transport, the audience and the phases that they are given. [`poller`] is the epoll(7) by
+//! which the loop learns what is ready.
 //!
-//! This crate may not decide what a request means or which worker answers it: a connection gives its requests to
-//! [`stanchion_requests::Requests`], and takes what comes. It may not accept connections or keep listeners. Each deadline
-//! is judged by the time that the loop passes down. Only here h2 takes frames apart.
+//! This crate does not decide what a request means or which worker answers it: a connection gives its requests to
+//! [`stanchion_requests::Requests`], and takes what comes. It may not have listeners or threads, fork, or use unsafe
+//! code. Each deadline is judged by the time that the loop passes down. Only here h2 takes frames apart.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
-//! Dispatch: the line and the exchange together. A request joins the line (`lines.rs`), goes to a seat in its turn ([`slots`]),
-//! and comes back with an answer ([`collect`]); `dispatch/` puts these together. A few requests are for one worker alone
-//! (`ports.rs`), and the answers of a few meet slow clients (`slow_clients.rs`). [`storage`] has the memory and the files that hold
-//! requests and answers meanwhile, and each client's share of both.
+//! Dispatch: the line and the exchange together. A request joins the line (`lines.rs`), goes to a seat in its turn
+//! ([`slots`]), and comes back with an answer ([`collect`]); `dispatch/` puts these together. A few requests are for
+//! one worker alone (`ports.rs`), and the answers of a few meet slow clients (`slow_clients.rs`). [`storage`] has the
+//! memory and the files that hold requests and answers meanwhile, and each client's share of both.
 //!
 //! A request has arrived when its last byte is read, or, if uploads stream, with the start of its body. In the line it
 //! can be refused, expire, or leave because its client hung up; then the app never runs for it. The dispatch moves the

@@ -1,6 +1,7 @@
-//! Requests on their way in, and answers on their way out. [`Requests`] has the services that a request needs, from its head
-//! to the last byte of its answer: the policy for heads, memory and files for bodies, the place in the line, the heads of
-//! answers, files of the operator, compression, and the record for observers. Code that needs one of them gets that one.
+//! Requests on their way in, and answers on their way out. [`Requests`] has the services that a request needs, from its
+//! head to the last byte of its answer: the policy for heads, memory and files for bodies, the place in the line, the
+//! heads of answers, files of the operator, compression, and the record for observers. Code that needs one of them gets
+//! that one.
 //!
 //! This crate does not know how bytes come and go: it may not name sockets of clients, frames or epoll, and it may not
 //! fork or use unsafe code. It waits for nothing. Threads of the disk and of the compressor do what would keep the loop

@@ -1,5 +1,8 @@
 //! The TLS handshake. It takes as long as some dozens of small requests, so helper threads compute it, and the loop goes on
 //! meanwhile.
+//!
+//! The client's bytes go to a helper thread with the whole state of the connection's TLS, and come back with the bytes
+//! to answer. So a handshake delays no other client.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -3,6 +3,10 @@
 //! If a socket is closed with bytes unread, the kernel resets the connection (tcp(7); unix(7) does the same), and the reset
 //! can overtake the answer. So the server closes its own direction first, and reads what still comes until the client has
 //! closed the other.
+//!
+//! The last answer of a TCP connection, if it is small, goes out in one segment with the FIN (`MSG_MORE` in send(2),
+//! then shutdown(2)): a FIN of its own would be another packet and wake the client again. Then the acceptor tries to
+//! read once, and closes the connection if nothing has come.
 
 use std::time::Duration;
 

@@ -1,4 +1,8 @@
 //! The client of a connection as a proxy names it: in a PROXY header at the start, or in a packet of the uwsgi protocol.
+//!
+//! The acceptor looks at a PROXY header in the socket and then takes only the header from it, so that the next reader
+//! begins at the client's first byte. From then on the client is the peer: the connection counts as one of the client's
+//! own, and the rule of trust (`forwarded_allow_ips`) applies to it.
 
 use std::rc::Rc;
 

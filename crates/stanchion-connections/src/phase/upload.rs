@@ -1,5 +1,13 @@
 //! A request that has arrived, though its body may still be coming: it joined the line with the start, and the server takes
 //! the rest in while the request waits there, runs and is answered.
+//!
+//! Reading and answering are separate: a connection that waits or sends may have an upload. The acceptor reads no more
+//! from the socket than the slot's inflow has room for, and nothing before the request is in a slot; so no bytes wait
+//! anywhere else. Without room it asks for a notice, which the worker gives when half of the ring is free. If a body is
+//! not as announced the request is given up, as when its client leaves. An answer that comes before the end of the body
+//! is the last one of its connection, since it is unknown how much of the rest will be read. uvicorn answers
+//! `100-continue` at the first `receive`; here a request has joined the line only with some of its body, so its client
+//! has got `100 Continue` before.
 
 use std::borrow::Cow;
 use std::rc::Rc;

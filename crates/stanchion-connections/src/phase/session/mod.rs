@@ -1,4 +1,10 @@
 //! A WebSocket: its frames, between its client and its worker, until one of them closes it.
+//!
+//! When the app accepts a WebSocket, the seat takes another request, and the slot stays with the session. The
+//! connection reads the frames, so pings, closing, fragments and limits need no worker. Whole messages cross the
+//! exchange in both directions, each behind its kind and length (`stanchion_record`): to the worker through the slot's
+//! inflow, back through the response ring. While either is full its sender waits: the acceptor reads the socket no
+//! further, or `send()` of the app waits.
 
 mod ending;
 mod inward;

@@ -26,8 +26,8 @@ IDS = "traceId", "spanId", "parentSpanId"
 
 
 def parse(body: bytes) -> ExportTraceServiceRequest:
-    """Protobuf's own parser, which refuses unknown keys and wrong types, reads OTLP's JSON, but for its one exception: ids are hexadecimal, and not
-    base64 (OTLP specification, "JSON Protobuf Encoding").
+    """Protobuf's own parser reads OTLP's JSON. It refuses unknown keys and wrong types, but takes ids for base64: in
+    OTLP they are hexadecimal (OTLP specification, "JSON Protobuf Encoding").
     """
 
     def with_base64(one: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ pub mod expiry;
 pub mod figures;
 pub mod heartbeat;
 pub mod identities;
+pub mod jitter;
 pub mod listeners;
 pub mod messages;
 pub mod spool;

@@ -1,4 +1,4 @@
-//! Messages between the processes of the tree: one closed enum for each kind of sender. Here only their form is checked; `master::reports` asks the
+//! Messages between the processes of the tree: one closed enum for each kind of sender. Here only their form is checked; the receiver asks the
 //! kernel whether the sender may send them.
 //!
 //! They travel as JSON in whole messages ([`stanchion_sys::channel`]); they are rare (a worker
@@ -9,6 +9,10 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use stanchion_sys::channel::{Channel, Message, Received};
+
+/// The master gets so much of the reason why an app cannot be loaded. A message has room for it even if each character takes six bytes there, as
+/// control characters do in JSON.
+pub const REASON_CHARS_MAX: usize = 512;
 
 /// A worker of a house, as processes name it to each other: by its seats, and by the epoch that tells it from the other workers that had these
 /// seats. People know it by its number, which a successor takes over; the successor cannot take the seats over while its predecessor sits there.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use stanchion_sys::memory::KeptFile;
 use stanchion_sys::process;
 
-use crate::load_error::REASON_CHARS_MAX;
+use stanchion_generation::messages::REASON_CHARS_MAX;
 
 /// Bytes of the file that are read.
 const BYTES_MAX: usize = 64 << 10;

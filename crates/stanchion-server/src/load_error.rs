@@ -1,8 +1,6 @@
 //! The mistakes for which an app is not hosted.
 
-/// The master gets so much of the reason why an app cannot be loaded. A message has room for it even if each character takes six bytes there, as
-/// control characters do in JSON.
-pub(crate) const REASON_CHARS_MAX: usize = 512;
+use stanchion_generation::messages::REASON_CHARS_MAX;
 
 /// A mistake of the app's, or of the operator's, own code.
 #[derive(Debug)]

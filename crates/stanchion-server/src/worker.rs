@@ -15,7 +15,7 @@ use crate::hook::Hook;
 use crate::load_error::LoadError;
 use stanchion_generation::listeners::of_worker::{self, Failure};
 use stanchion_generation::messages::{self, FromWorker, WorkerRef};
-use stanchion_generation::{common::Common, heartbeat};
+use stanchion_generation::{common::Common, heartbeat, jitter::jitter};
 use stanchion_log::{self as log, caught::caught, exit_code};
 use stanchion_settings::{Bind, BindAddress, Settings};
 
@@ -356,11 +356,4 @@ fn served_max(settings: &Settings) -> u64 {
         return u64::MAX;
     }
     settings.max_requests + jitter(process::pid(), settings.max_requests_jitter)
-}
-
-/// A number up to `most` that differs between processes.
-pub(crate) fn jitter(pid: i32, most: u64) -> u64 {
-    // Fibonacci hashing spreads neighbouring pids.
-    let spread = u64::from(pid.cast_unsigned()).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    spread % most.saturating_add(1)
 }

@@ -22,14 +22,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use stanchion_master::ClientId;
 use stanchion_sys::peer::PeerCredentials;
 use stanchion_sys::private_socket::{PrivateListener, effective_user};
 use tracing::{debug, error, warn};
 
 use client::{Client, Turn, turn_away};
 pub(crate) use reply::{
-    CtlReply, Data, SeatTotals, ServerPhase, Status, WorkerSeats, WorkerStacks, WorkerStage,
-    WorkerStatus,
+    CtlReply, Data, SeatTotals, Status, WorkerSeats, WorkerStacks, WorkerStatus,
 };
 pub(crate) use request::Request;
 
@@ -40,9 +40,6 @@ const ACCEPTS_PER_TURN_MAX: usize = 16;
 /// How long the listener is left alone when the kernel refuses to accept, as it does when the
 /// process has too many descriptors open: it would say "readable" all the while.
 const DEAF_MS: u64 = 1_000;
-
-/// A client that asked for something, and that gets the outcome. Never given twice.
-pub(crate) type ClientId = u64;
 
 /// The control socket and its clients.
 #[derive(Debug)]

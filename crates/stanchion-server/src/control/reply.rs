@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 use stanchion_exchange::{Exchange, SeatState};
+use stanchion_master::{ServerPhase, WorkerStage};
 
 use stanchion_generation::tally::{EventCounts, RequestCounts};
 
@@ -98,24 +99,6 @@ impl SeatTotals {
     }
 }
 
-/// The phase of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum ServerPhase {
-    /// No generation has served yet.
-    Starting,
-    /// It lets clients in.
-    Serving,
-    /// It serves, and makes another generation ready.
-    Reloading,
-    /// It serves, and a new master is being made ready.
-    Upgrading,
-    /// It serves the clients that are here, then leaves.
-    Draining,
-    /// It leaves.
-    Stopping,
-}
-
 /// A worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct WorkerStatus {
@@ -148,22 +131,6 @@ pub(crate) struct WorkerSeats {
     /// One for each of its threads; of an event loop, which has so many, at most [`BUSY_SEATS_MAX`] that run one, the
     /// longest first.
     pub(crate) seats: Vec<SeatStatus>,
-}
-
-/// How far a worker is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum WorkerStage {
-    /// It will be forked.
-    Wanted,
-    /// It is being forked, or gets ready.
-    Booting,
-    /// It takes requests.
-    Ready,
-    /// It finishes what it holds.
-    Leaving,
-    /// It was killed, and its end has not been seen yet.
-    Killed,
 }
 
 /// A seat: a thread of a worker.

@@ -3,21 +3,15 @@
 
 use std::path::Path;
 
+use stanchion_master::{ClientId, Command, Event, House, is_stopped};
 use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::{memory, process};
 use tracing::warn;
 
-use super::event::{Command, Event};
 use super::gather::REOPENED_LATER;
-use super::heir::Heir;
-use super::house::{House, Standing};
-use super::looks::is_stopped;
-use super::stage::ChildStage;
-use super::step::RunState;
 use super::{Loop, now_ms};
 use crate::control::{
-    ClientId, Control, CtlReply, Data, Request, SeatTotals, ServerPhase, Status, WorkerSeats,
-    WorkerStacks, WorkerStage, WorkerStatus,
+    Control, CtlReply, Data, Request, SeatTotals, Status, WorkerSeats, WorkerStacks, WorkerStatus,
 };
 use stanchion_generation::tally::{EventCounts, RequestCounts};
 use stanchion_settings::SignalStyle;
@@ -86,23 +80,8 @@ impl Loop<'_> {
     }
 
     fn status(&self) -> Status {
-        let serving = self.master.serving.or(self.master.building);
-        let house = serving.and_then(|serving| self.master.houses.get(&serving));
-        let phase = match self.master.run_state {
-            RunState::Draining => ServerPhase::Draining,
-            RunState::Stopping { .. } | RunState::Gone => ServerPhase::Stopping,
-            RunState::Running if self.master.serving.is_none() => ServerPhase::Starting,
-            RunState::Running if self.master.is_reloading() => ServerPhase::Reloading,
-            RunState::Running if self.master.heir != Heir::None => ServerPhase::Upgrading,
-            RunState::Running => ServerPhase::Serving,
-        };
-        let goes = |house: &&House| {
-            matches!(
-                house.standing,
-                Standing::Retiring { .. } | Standing::Dismissed { .. }
-            )
-        };
-        let retiring = self.master.houses().filter(goes);
+        let house = self.master.main_house();
+        let retiring = self.master.houses().filter(|house| house.is_leaving());
         let listeners = self.houses.get(&self.present.generation);
         let listeners = listeners.into_iter().flat_map(|house| &house.listeners);
         let signals = match self.settings().signals {
@@ -117,8 +96,8 @@ impl Loop<'_> {
             version: env!("CARGO_PKG_VERSION"),
             pid: process::pid(),
             uptime_s: (monotonic_us() - self.present.figures.started_us) / 1_000_000,
-            phase,
-            generation: serving.unwrap_or_default(),
+            phase: self.master.phase(),
+            generation: self.master.main_generation().unwrap_or_default(),
             retiring: retiring.map(|house| house.generation).collect(),
             listeners: listeners.map(|one| one.address().to_string()).collect(),
             workers_wanted: house.map_or(0, |house| house.target),
@@ -148,24 +127,17 @@ impl Loop<'_> {
             let Some(resources) = self.houses.get(&house.generation) else {
                 continue;
             };
-            for (&index, worker) in &house.workers.seated {
-                let pid = worker.stage.pid();
+            for worker in house.workers.all() {
+                let pid = worker.pid;
                 let exchange = &resources.common.exchange;
-                let stage = match worker.stage {
-                    ChildStage::Wanted => WorkerStage::Wanted,
-                    ChildStage::Asked | ChildStage::Booting { .. } => WorkerStage::Booting,
-                    ChildStage::Ready { .. } => WorkerStage::Ready,
-                    ChildStage::Leaving { .. } => WorkerStage::Leaving,
-                    ChildStage::Killed { .. } => WorkerStage::Killed,
-                };
                 workers.push(WorkerStatus {
                     number: worker.number,
                     pid,
                     generation: house.generation,
-                    stage,
+                    stage: worker.stage,
                     stopped: pid.is_some_and(|pid| is_stopped(process::state(pid))),
                     memory_bytes: pid.and_then(memory::proportional_bytes),
-                    seats: WorkerSeats::of(exchange, index, now_us),
+                    seats: WorkerSeats::of(exchange, worker.index, now_us),
                 });
             }
         }

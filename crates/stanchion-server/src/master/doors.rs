@@ -4,10 +4,9 @@
 use stanchion_sys::listener::Listener;
 
 use super::Loop;
-use super::heir::Heir;
-use super::house::House;
 use super::resources::HouseResources;
 use stanchion_generation::messages::ToAcceptor;
+use stanchion_master::House;
 
 impl Loop<'_> {
     /// Sees to the doors before an acceptor gets a message.
@@ -19,7 +18,7 @@ impl Loop<'_> {
 
     fn close_dropped(&mut self, generation: u32) {
         // Only the next master knows which listeners it has.
-        let has_heir = self.master.heir != Heir::None;
+        let has_heir = self.master.has_heir();
         let next = self
             .master
             .houses()

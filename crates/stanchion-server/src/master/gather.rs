@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 use stanchion_exchange::SeatState;
+use stanchion_master::{Command, Event, called, command_of};
 use stanchion_sys::channel::poll_readable;
 use stanchion_sys::clock::{kernel_us, monotonic_us};
 use stanchion_sys::process::Exit;
@@ -12,11 +13,8 @@ use stanchion_sys::signal::spin;
 use stanchion_sys::{memory, process, signal};
 use tracing::{debug, error, info, warn};
 
-use super::commands::command_of;
-use super::event::{Command, Event};
 use super::reports::{Children, Heard};
 use super::resources::HouseResources;
-use super::worker::called;
 use super::{Loop, loops, now_ms};
 use crate::control::Control;
 use stanchion_generation::heartbeat::TURN_CPU;
@@ -144,7 +142,7 @@ impl Loop<'_> {
     /// An acceptor has ended since a turn of its loop did not.
     fn note_where_it_spun(&mut self, pid: i32) {
         let mut tables = self.master.houses();
-        let table = tables.find(|table| table.acceptor.pid() == Some(pid));
+        let table = tables.find(|table| table.has_acceptor(pid));
         let house = table.and_then(|table| self.houses.get(&table.generation));
         if let Some(house) = house {
             self.spun = Some((pid, house.common.tally.stack()));
@@ -227,10 +225,7 @@ impl Loop<'_> {
             }
             let limits = [settings.max_memory, settings.max_memory_hard];
             let least = limits.into_iter().filter(|&limit| limit > 0).min();
-            let table = self
-                .master
-                .houses()
-                .find(|one| one.generation == generation);
+            let table = self.master.house(generation);
             for one in table.into_iter().flat_map(|one| one.workers.present()) {
                 let (worker, pid) = (one.worker.index, one.pid);
                 // Its share is never more than what it has in all, which is cheaper to ask for.

@@ -8,11 +8,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use stanchion_sys::channel::Channel;
 
-use super::event::Event;
 use super::reports::{Heard, Intake, Listens};
 use super::resources::HouseResources;
-use super::worker::called;
 use stanchion_generation::messages::{FromAcceptor, FromTemplate};
+use stanchion_master::{Event, called};
 
 impl HouseResources {
     /// The channels to read now.

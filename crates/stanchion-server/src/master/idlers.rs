@@ -7,11 +7,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use stanchion_exchange::{Exchange, SeatState};
 use stanchion_sys::process;
 
-use super::event::{Event, Idleness};
-use super::looks::Look;
-use super::worker::Present;
 use super::{Loop, now_ms};
 use stanchion_generation::heartbeat;
+use stanchion_master::{Event, Idleness, Look, Present};
 
 /// A seat that sleeps takes a request within a fraction of a millisecond. The master names a worker that takes none for so long.
 const NAMED_MS: u64 = 5_000;

@@ -1,13 +1,12 @@
 //! Repairs what the operator's code may have done to the master while it ran there: a hook, or the config file of a reload.
 
+use stanchion_master::{Event, command_of};
 use stanchion_sys::child;
 use stanchion_sys::process::Exit;
 use stanchion_sys::signal::SIGCHLD;
 use tracing::warn;
 
 use super::Loop;
-use super::commands::command_of;
-use super::event::Event;
 use stanchion_settings::SignalStyle;
 
 impl Loop<'_> {

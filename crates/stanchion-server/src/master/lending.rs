@@ -2,14 +2,13 @@
 
 use stanchion_sys::listener::Listener;
 
-use super::heir::Heir;
-use super::house::House;
 use super::lent::LentDoor;
 use super::reports::Listens;
 use super::resources::HouseResources;
 use super::{Loop, now_ms};
 use stanchion_generation::listeners::of_worker;
 use stanchion_generation::messages::{ToAcceptor, WorkerRef};
+use stanchion_master::House;
 use stanchion_settings::Bind;
 
 impl HouseResources {
@@ -77,12 +76,8 @@ impl Loop<'_> {
     pub(super) fn let_go_of_lent(&mut self) {
         let mut gone = Vec::new();
         for (&generation, resources) in &mut self.houses {
-            let mut houses = self.master.houses();
-            let house = houses.find(|house| house.generation == generation);
-            let is_there = |WorkerRef { index, epoch }| {
-                let seated = house.and_then(|house| house.workers.seated.get(&index));
-                seated.is_some_and(|worker| worker.epoch == epoch)
-            };
+            let house = self.master.house(generation);
+            let is_there = |worker| house.is_some_and(|house| house.workers.is_seated(worker));
             let is_whole = house.is_none_or(House::has_its_workers);
             let doors = resources.lent.let_go(is_there, is_whole);
             gone.extend(doors.into_iter().map(|door| (generation, door)));
@@ -102,7 +97,7 @@ impl Loop<'_> {
             let house = self.houses.get(&house.generation);
             house.is_some_and(|house| house.lent.is_open(address))
         }) || self.succession.lent(address).is_some()
-            || self.master.heir != Heir::None;
+            || self.master.has_heir();
         let house = self.houses.get_mut(&generation);
         if let Some(acceptor) = house.and_then(|house| house.acceptor.as_mut()) {
             let door = door.number;

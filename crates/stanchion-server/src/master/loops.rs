@@ -5,11 +5,10 @@ use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::process;
 
 use super::Loop;
-use super::event::{Event, LoopState};
 use super::late_loop::LateLoop;
 use super::resources::HouseResources;
-use super::worker::Present;
 use stanchion_generation::heartbeat;
+use stanchion_master::{Event, LoopState, Present};
 use stanchion_settings::Settings;
 
 /// How often loops are looked at while one of them is late: as often as they show that they turn.
@@ -46,10 +45,7 @@ impl Loop<'_> {
             if !are_watched(&house.common.settings) {
                 continue;
             }
-            let table = self
-                .master
-                .houses()
-                .find(|one| one.generation == generation);
+            let table = self.master.house(generation);
             let present = table.into_iter().flat_map(|one| one.workers.present());
             for Present { worker, pid, .. } in present {
                 let seen = house.look_at_loop(worker.index, pid, (self.watching_since_us, now_us));

@@ -1,58 +1,33 @@
 //! The master: waits for signals, reports and dead children, asks [`step`] what follows, and does
 //! it. It never imports the app, never sees a request, never starts a thread.
 
-mod acceptor;
-mod backoff;
-mod commands;
-mod departed;
 mod desk;
 mod doors;
-mod dumps;
-mod event;
-mod first_worker;
 mod gather;
-mod generation_error;
 mod hearing;
-mod heir;
-mod house;
 mod idlers;
-mod interface;
 mod intrusion;
 mod late_loop;
 mod lending;
 mod lent;
-mod looks;
 mod loops;
 mod news;
 mod other_house;
 mod out_of_memory;
 mod outbox;
-mod pause;
 mod perform;
-mod recycling;
-mod reload;
 mod reports;
 mod resources;
-mod scribe;
-mod sentence;
-mod silent;
 mod stacks;
-mod stage;
-mod step;
 mod stopped;
 mod succession;
-mod template;
-#[cfg(test)]
-mod tests;
-mod upgrade;
 mod watch;
-mod worker;
-mod workers;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 
+use stanchion_master::{Event, Looks, Master, Pause};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::child;
 use stanchion_sys::clock::monotonic_us;
@@ -66,17 +41,13 @@ use crate::control::Control;
 use crate::host::Host;
 use crate::launcher::Launcher;
 use crate::title;
-use event::Event;
 use idlers::Idlers;
-use looks::Looks;
 use other_house::OtherHouse;
 use out_of_memory::OutOfMemory;
-use pause::Pause;
 pub(crate) use resources::{Before, HouseResources};
 use stanchion_generation::common::Common;
 use stanchion_generation::tally::Counts;
 use stanchion_settings::Settings;
-use step::Master;
 use stopped::StoppedWatch;
 pub(crate) use succession::Succession;
 use watch::AcceptorWatch;

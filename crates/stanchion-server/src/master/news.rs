@@ -3,13 +3,12 @@
 use std::io;
 use std::rc::Rc;
 
+use stanchion_master::{Command, Event, News, counted};
 use stanchion_sys::code;
 use stanchion_sys::notify::Notifier;
 use tracing::{error, warn};
 
-use super::event::{Command, Event, News};
 use super::resources::HouseResources;
-use super::step::counted;
 use super::{Loop, now_ms, show_title};
 use crate::hook::Hook;
 use crate::hook_run::run_hook;

@@ -41,7 +41,7 @@ impl Loop<'_> {
         // A scribe is a child of its house, to which a template logs from its birth.
         let is_of_use =
             settings.is_guess() && settings.may_preload() && house.common.log_channels.is_none();
-        let is_first = self.houses.len() == 1 && self.master.serving.is_none();
+        let is_first = self.houses.len() == 1 && !self.master.has_served();
         if !matches!(self.other, OtherHouse::NotMade) || !is_first || !is_of_use {
             return;
         }

@@ -4,6 +4,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use stanchion_master::{Action, ClientId, Event, Severity, called};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::child;
 use stanchion_sys::held_signals;
@@ -12,14 +13,12 @@ use stanchion_sys::process::{self, Fork, OpenFiles};
 use stanchion_sys::signal;
 use tracing::{error, info, warn};
 
-use super::event::{Action, Event, Severity};
 use super::other_house::OtherHouse;
 use super::reports::{Link, Post};
 use super::resources::{Before, HouseResources};
 use super::stacks;
-use super::worker::called;
 use super::{Loop, Role, SIGNALS};
-use crate::control::{ClientId, CtlReply, WorkerStacks};
+use crate::control::{CtlReply, WorkerStacks};
 use crate::hook::Hook;
 use crate::signals::leave_signals_to_master;
 use crate::{last_words, threads};
@@ -232,7 +231,7 @@ impl Loop<'_> {
     ) {
         let plan = built.map(|resources| {
             let plan = resources.plan();
-            let is_the_server = self.master.serving.is_none();
+            let is_the_server = !self.master.has_served();
             if is_the_server {
                 self.present = Rc::clone(&resources.common);
             }

@@ -6,14 +6,12 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
 use serde::de::DeserializeOwned;
+use stanchion_master::{Event, Master, called};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::child;
 use tracing::warn;
 
-use super::event::Event;
 use super::outbox::Outbox;
-use super::step::Master;
-use super::worker::called;
 use stanchion_generation::messages::{self, FromWorker, Incoming, Said, WorkerRef};
 
 /// Reports of one child that are read in a turn of the loop: far more than it has to say.
@@ -232,7 +230,7 @@ impl<'m> Children<'m> {
         if !self.dead.contains(&pid) && !child::is_ours(pid) {
             return Err(format!("process {pid} is not a child of the master"));
         }
-        let mut known = self.master.children().chain(self.master.heir.pid());
+        let mut known = self.master.children().chain(self.master.heir_pid());
         if known.any(|known| known == pid) || !self.adopted.insert(pid) {
             return Err(format!("process {pid} has another part already"));
         }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use stanchion_exchange::{Exchange, Geometry, Word};
+use stanchion_master::Plan;
 use stanchion_sys::channel::Channel;
 use stanchion_sys::control_group::memory_limit_bytes;
 use stanchion_sys::listener::Listener;
@@ -14,7 +15,6 @@ use stanchion_sys::memory::AppendFile;
 use stanchion_sys::process;
 use tracing::{info, warn};
 
-use super::event::Plan;
 use super::late_loop::LateLoop;
 use super::lent::Lent;
 use super::reports::{Link, Post};

@@ -3,12 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use stanchion_master::{Present, called, is_stopped, way_on, why_it_stands};
 use stanchion_sys::process;
 use tracing::{Level, error, info};
 
 use super::Loop;
-use super::looks::{is_stopped, way_on, why_it_stands};
-use super::worker::{Present, called};
 use stanchion_log as log;
 
 /// The master has found these processes stopped, by pid. The log names a process that two looks have found so: a debugger that only
@@ -106,11 +105,11 @@ impl Loop<'_> {
         for house in self.master.houses() {
             let processes = [
                 (
-                    house.template.pid(),
+                    house.template_pid(),
                     "template",
                     "no worker can be replaced",
                 ),
-                (house.scribe.pid(), "scribe", "the log waits"),
+                (house.scribe_pid(), "scribe", "the log waits"),
             ];
             for (pid, name, lacks) in processes {
                 watched.extend(pid.map(|pid| Watched {

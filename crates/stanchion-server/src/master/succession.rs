@@ -10,6 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use stanchion_master::Event;
 use stanchion_sys::channel::Channel;
 use stanchion_sys::held_signals;
 use stanchion_sys::listener::{Listener, ListenerAddress};
@@ -19,7 +20,6 @@ use stanchion_sys::sibling::{self, Sibling};
 use stanchion_sys::signal;
 use tracing::{error, info, warn};
 
-use super::event::Event;
 use super::{Loop, SIGNALS};
 use crate::handover::{Handover, LISTENERS_MAX, Taken, ToPredecessor, VARIABLE};
 use crate::hook::Hook;

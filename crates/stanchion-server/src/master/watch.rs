@@ -4,11 +4,11 @@
 //! keeps its connections: the master only names it. The master kills one only if it has seen it wait in the kernel, or not at
 //! all, at each look for long.
 
+use stanchion_master::{Look, is_stopped, way_on, why_it_stands};
 use stanchion_sys::process;
 use stanchion_sys::signal::SIGKILL;
 use tracing::{error, info};
 
-use super::looks::{Look, is_stopped, way_on, why_it_stands};
 use super::{Loop, now_ms};
 use stanchion_generation::heartbeat::AcceptorTurns;
 
@@ -101,9 +101,7 @@ impl Loop<'_> {
     /// The acceptor that lets clients in, once it is ready.
     fn serving_acceptor(&self) -> Option<i32> {
         let generation = self.present.generation;
-        let mut houses = self.master.houses();
-        let house = houses.find(|house| house.generation == generation)?;
-        house.acceptor.is_ready().then(|| house.acceptor.pid())?
+        self.master.house(generation)?.ready_acceptor()
     }
 }
 

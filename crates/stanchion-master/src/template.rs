@@ -3,12 +3,12 @@
 use stanchion_sys::process::Exit;
 use stanchion_sys::signal::SIGKILL;
 
-use super::backoff::Backoff;
-use super::event::Action;
-use super::stage::ChildStage;
+use crate::backoff::Backoff;
+use crate::event::Action;
+use crate::stage::ChildStage;
 
 #[derive(Debug)]
-pub(super) struct Template {
+pub(crate) struct Template {
     generation: u32,
     stage: ChildStage,
     backoff: Backoff,
@@ -20,7 +20,7 @@ pub(super) struct Template {
 
 impl Template {
     /// To be forked.
-    pub(super) fn new(generation: u32) -> Self {
+    pub(crate) fn new(generation: u32) -> Self {
         Self {
             generation,
             stage: ChildStage::Wanted,
@@ -30,33 +30,33 @@ impl Template {
         }
     }
 
-    pub(super) fn pid(&self) -> Option<i32> {
+    pub(crate) fn pid(&self) -> Option<i32> {
         self.stage.pid()
     }
 
-    pub(super) fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.stage.is_ready()
     }
 
     /// Whether workers can have the app from its import, as far as is known.
-    pub(super) fn may_preload(&self) -> bool {
+    pub(crate) fn may_preload(&self) -> bool {
         self.may_preload
     }
 
     /// Whether it is to end: no worker is to come from it.
-    pub(super) fn is_leaving(&self) -> bool {
+    pub(crate) fn is_leaving(&self) -> bool {
         self.is_leaving
     }
 
     /// Whether none runs or is about to.
-    pub(super) fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         self.stage == ChildStage::Wanted
     }
 
     // Actions.
 
     /// Forks it if it is not there.
-    pub(super) fn keep(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn keep(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         if self.stage == ChildStage::Wanted && self.backoff.is_over(now_ms) {
             self.stage = ChildStage::Asked;
             let generation = self.generation;
@@ -68,12 +68,12 @@ impl Template {
     }
 
     /// When [`Self::keep`] has something to do.
-    pub(super) fn due_ms(&self) -> Option<u64> {
+    pub(crate) fn due_ms(&self) -> Option<u64> {
         (self.stage == ChildStage::Wanted).then(|| self.backoff.not_before_ms())
     }
 
     /// Kills it: it holds nothing of a client's.
-    pub(super) fn kill(&mut self, actions: &mut Vec<Action>) {
+    pub(crate) fn kill(&mut self, actions: &mut Vec<Action>) {
         if let Some(pid) = self.stage.kill() {
             actions.push(Action::Kill(pid, SIGKILL));
         }
@@ -81,7 +81,7 @@ impl Template {
 
     // Events.
 
-    pub(super) fn on_forked(&mut self, now_ms: u64, pid: Option<i32>, actions: &mut Vec<Action>) {
+    pub(crate) fn on_forked(&mut self, now_ms: u64, pid: Option<i32>, actions: &mut Vec<Action>) {
         if self.stage != ChildStage::Asked {
             // Not an answer to us; there is one template at a time.
             actions.extend(pid.map(|pid| Action::Kill(pid, SIGKILL)));
@@ -93,7 +93,7 @@ impl Template {
         }
     }
 
-    pub(super) fn on_ready(&mut self) {
+    pub(crate) fn on_ready(&mut self) {
         if let ChildStage::Booting { pid } = self.stage {
             self.stage = ChildStage::Ready { pid };
         }
@@ -101,7 +101,7 @@ impl Template {
 
     /// It has imported the app and cannot fork workers with it. The next template does without the import, as long as this house stands. Gives the
     /// process that has the app for itself, unless the report came out of turn.
-    pub(super) fn on_not_for_workers(&mut self) -> Option<i32> {
+    pub(crate) fn on_not_for_workers(&mut self) -> Option<i32> {
         match self.stage {
             ChildStage::Booting { pid } if self.may_preload => {
                 self.may_preload = false;
@@ -117,7 +117,7 @@ impl Template {
     }
 
     /// It has the app, for another house. Gives its process, which is no longer this one's.
-    pub(super) fn goes_over(&mut self) -> Option<i32> {
+    pub(crate) fn goes_over(&mut self) -> Option<i32> {
         match self.stage {
             ChildStage::Booting { pid } => {
                 self.stage = ChildStage::Wanted;
@@ -128,17 +128,17 @@ impl Template {
     }
 
     /// The process was the template of the house before this one, and has the app.
-    pub(super) fn comes_over(&mut self, pid: i32) {
+    pub(crate) fn comes_over(&mut self, pid: i32) {
         self.stage = ChildStage::Booting { pid };
     }
 
     /// Its process is a worker from now on.
-    pub(super) fn has_become_worker(&mut self) {
+    pub(crate) fn has_become_worker(&mut self) {
         self.stage = ChildStage::Wanted;
     }
 
     /// Its process, if there is one, is of no use.
-    pub(super) fn leave(&mut self, actions: &mut Vec<Action>) {
+    pub(crate) fn leave(&mut self, actions: &mut Vec<Action>) {
         if let Some(pid) = self.stage.kill() {
             self.is_leaving = true;
             actions.push(Action::Kill(pid, SIGKILL));
@@ -146,13 +146,13 @@ impl Template {
     }
 
     /// It has forked a worker, or the worker that it has become serves: all is well with it.
-    pub(super) fn has_given_a_worker(&mut self) {
+    pub(crate) fn has_given_a_worker(&mut self) {
         self.backoff = Backoff::default();
     }
 
     /// It has ended, when it should have stayed. `was_forking`: it had been asked for a worker.
     /// Says what will be done about it.
-    pub(super) fn on_lost(&mut self, now_ms: u64, exit: Exit, was_forking: bool) -> Action {
+    pub(crate) fn on_lost(&mut self, now_ms: u64, exit: Exit, was_forking: bool) -> Action {
         let was_ready = self.stage.is_ready();
         self.stage = ChildStage::Wanted;
         let is_short_of_memory = matches!(exit, Exit::OutOfMemory(_));
@@ -174,7 +174,7 @@ impl Template {
     }
 
     /// It has ended, as it was to.
-    pub(super) fn on_left(&mut self) {
+    pub(crate) fn on_left(&mut self) {
         self.stage = ChildStage::Wanted;
         self.is_leaving = false;
     }

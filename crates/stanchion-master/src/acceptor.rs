@@ -3,18 +3,18 @@
 use stanchion_sys::process::Exit;
 use stanchion_sys::signal::SIGKILL;
 
-use super::backoff::Backoff;
-use super::event::{Action, Plan};
-use super::stage::ChildStage;
+use crate::backoff::Backoff;
+use crate::event::{Action, Plan};
+use crate::stage::ChildStage;
 use stanchion_generation::messages::ToAcceptor;
 use stanchion_log::exit_code;
 
 /// How long the master waits for a retiring acceptor's report that it accepts no more: far longer than a turn of its loop takes. An acceptor that
 /// hangs or is stopped does not hold up a reload or an upgrade for longer.
-pub(super) const RETIRED_WITHIN_MS: u64 = 2_000;
+pub(crate) const RETIRED_WITHIN_MS: u64 = 2_000;
 
 #[derive(Debug)]
-pub(super) struct Acceptor {
+pub(crate) struct Acceptor {
     generation: u32,
     stage: ChildStage,
     /// The clients that it may accept, if any.
@@ -30,7 +30,7 @@ pub(super) struct Acceptor {
 
 /// The clients that an acceptor accepts, each kind besides those before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Audience {
+pub(crate) enum Audience {
     /// Operators, at the admin listener.
     Operators,
     /// Clients of the app.
@@ -40,7 +40,7 @@ pub(super) enum Audience {
 impl Audience {
     /// The clients that the acceptor of the only house accepts before that house has the app. It must serve the clients of the app that it has accepted,
     /// and it cannot if the app is called by the other interface.
-    pub(super) fn first(plan: &Plan) -> Self {
+    pub(crate) fn first(plan: &Plan) -> Self {
         if plan.is_guess {
             Self::Operators
         } else {
@@ -58,7 +58,7 @@ impl Audience {
 
 impl Acceptor {
     /// To be forked.
-    pub(super) fn new(generation: u32) -> Self {
+    pub(crate) fn new(generation: u32) -> Self {
         Self {
             generation,
             stage: ChildStage::Wanted,
@@ -70,23 +70,23 @@ impl Acceptor {
         }
     }
 
-    pub(super) fn pid(&self) -> Option<i32> {
+    pub(crate) fn pid(&self) -> Option<i32> {
         self.stage.pid()
     }
 
-    pub(super) fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.stage.is_ready()
     }
 
     /// Whether none runs or is about to.
-    pub(super) fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         self.stage == ChildStage::Wanted
     }
 
     // Actions.
 
     /// Forks one if none is there; true if so.
-    pub(super) fn keep(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> bool {
+    pub(crate) fn keep(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> bool {
         let due = self.stage == ChildStage::Wanted && self.backoff.is_over(now_ms);
         if due {
             self.stage = ChildStage::Asked;
@@ -97,12 +97,12 @@ impl Acceptor {
     }
 
     /// When [`Self::keep`] has something to do.
-    pub(super) fn due_ms(&self) -> Option<u64> {
+    pub(crate) fn due_ms(&self) -> Option<u64> {
         (self.stage == ChildStage::Wanted).then(|| self.backoff.not_before_ms())
     }
 
     /// Has it accept these clients, now or as soon as it is ready.
-    pub(super) fn open(&mut self, to: Audience, actions: &mut Vec<Action>) {
+    pub(crate) fn open(&mut self, to: Audience, actions: &mut Vec<Action>) {
         if self.open_to < Some(to) {
             self.open_to = Some(to);
             if self.is_ready() {
@@ -112,21 +112,21 @@ impl Acceptor {
     }
 
     /// Has it accept the clients that wait, so that it answers them 503 when it leaves.
-    pub(super) fn turn_away(&self, actions: &mut Vec<Action>) {
+    pub(crate) fn turn_away(&self, actions: &mut Vec<Action>) {
         if !self.is_gone() {
             actions.push(self.tell(ToAcceptor::TurnAway));
         }
     }
 
     /// Tells it whether another master has the same listeners, now or as soon as it is ready.
-    pub(super) fn share(&mut self, shared: bool, actions: &mut Vec<Action>) {
+    pub(crate) fn share(&mut self, shared: bool, actions: &mut Vec<Action>) {
         if std::mem::replace(&mut self.shared, shared) != shared && self.is_ready() {
             actions.push(self.tell(ToAcceptor::Shared(shared)));
         }
     }
 
     /// Has it serve its present clients and then leave; `close_door`: no other acceptor has its listeners.
-    pub(super) fn retire(
+    pub(crate) fn retire(
         &mut self,
         now_ms: u64,
         timeout_ms: u64,
@@ -149,12 +149,12 @@ impl Acceptor {
     }
 
     /// Whether it may still accept clients, though it has the order to retire.
-    pub(super) fn may_let_in(&self) -> bool {
+    pub(crate) fn may_let_in(&self) -> bool {
         self.retired_by_ms.is_some()
     }
 
     /// Stops waiting for its report, if that is late.
-    pub(super) fn end_silence(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn end_silence(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         if let Some(pid) = self.pid()
             && self
                 .retired_by_ms
@@ -170,18 +170,18 @@ impl Acceptor {
     }
 
     /// When [`Self::end_silence`] has something to do.
-    pub(super) fn silence_due_ms(&self) -> Option<u64> {
+    pub(crate) fn silence_due_ms(&self) -> Option<u64> {
         self.retired_by_ms
     }
 
     /// Tells it to leave at once.
-    pub(super) fn quit_by(&mut self, deadline_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn quit_by(&mut self, deadline_ms: u64, actions: &mut Vec<Action>) {
         if self.stage.leave_by(deadline_ms).is_some() {
             actions.push(self.tell(ToAcceptor::Quit));
         }
     }
 
-    pub(super) fn tell(&self, message: ToAcceptor) -> Action {
+    pub(crate) fn tell(&self, message: ToAcceptor) -> Action {
         let generation = self.generation;
         Action::TellAcceptor {
             generation,
@@ -189,7 +189,7 @@ impl Acceptor {
         }
     }
 
-    pub(super) fn kill_if_overstaying(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn kill_if_overstaying(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         if let Some(pid) = self.stage.kill_if_overstaying(now_ms) {
             actions.push(Action::warning(format!(
                 "the acceptor ({pid}) did not leave in time and is killed"
@@ -199,13 +199,13 @@ impl Acceptor {
     }
 
     /// When [`Self::kill_if_overstaying`] has something to do.
-    pub(super) fn deadline_ms(&self) -> Option<u64> {
+    pub(crate) fn deadline_ms(&self) -> Option<u64> {
         self.stage.deadline_ms()
     }
 
     // Events.
 
-    pub(super) fn on_forked(&mut self, now_ms: u64, pid: Option<i32>, actions: &mut Vec<Action>) {
+    pub(crate) fn on_forked(&mut self, now_ms: u64, pid: Option<i32>, actions: &mut Vec<Action>) {
         if self.stage != ChildStage::Asked {
             // Not an answer to us; there is one acceptor at a time.
             actions.extend(pid.map(|pid| Action::Kill(pid, SIGKILL)));
@@ -217,7 +217,7 @@ impl Acceptor {
         }
     }
 
-    pub(super) fn on_ready(&mut self, actions: &mut Vec<Action>) {
+    pub(crate) fn on_ready(&mut self, actions: &mut Vec<Action>) {
         if let ChildStage::Booting { pid } = self.stage {
             self.stage = ChildStage::Ready { pid };
             self.backoff = Backoff::default();
@@ -232,13 +232,13 @@ impl Acceptor {
     }
 
     /// It accepts no more clients.
-    pub(super) fn on_retired(&mut self) {
+    pub(crate) fn on_retired(&mut self) {
         self.retired_by_ms = None;
     }
 
     /// It has ended, when it should have stayed. Gives the server's exit code if the server is to end too: an acceptor that was never ready lacks
     /// something that it needs.
-    pub(super) fn on_lost(
+    pub(crate) fn on_lost(
         &mut self,
         now_ms: u64,
         exit: Exit,
@@ -263,7 +263,7 @@ impl Acceptor {
     }
 
     /// It has ended, as it was to.
-    pub(super) fn on_left(&mut self, exit: Exit, actions: &mut Vec<Action>) {
+    pub(crate) fn on_left(&mut self, exit: Exit, actions: &mut Vec<Action>) {
         let was_killed = matches!(self.stage, ChildStage::Killed { .. });
         self.stage = ChildStage::Wanted;
         self.retired_by_ms = None;

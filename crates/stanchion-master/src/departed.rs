@@ -14,13 +14,13 @@ const PER_WORKER: usize = 4;
 /// its end; if it dies first, its successor finds the slots taken and must hear of it instead. To
 /// hear of an end twice does no harm: an epoch ends once.
 #[derive(Debug)]
-pub(super) struct Departed {
+pub(crate) struct Departed {
     workers: VecDeque<WorkerRef>,
     most: usize,
 }
 
 impl Departed {
-    pub(super) fn new(workers_max: u16) -> Self {
+    pub(crate) fn new(workers_max: u16) -> Self {
         Self {
             workers: VecDeque::new(),
             most: usize::from(workers_max) * PER_WORKER,
@@ -28,7 +28,7 @@ impl Departed {
     }
 
     /// Notes the end of a worker, and gives the message to the acceptor about it.
-    pub(super) fn add(&mut self, worker: WorkerRef) -> ToAcceptor {
+    pub(crate) fn add(&mut self, worker: WorkerRef) -> ToAcceptor {
         if self.workers.len() == self.most {
             self.workers.pop_front();
         }
@@ -37,7 +37,7 @@ impl Departed {
     }
 
     /// All messages for a new acceptor, oldest first.
-    pub(super) fn messages(&self) -> impl Iterator<Item = ToAcceptor> {
+    pub(crate) fn messages(&self) -> impl Iterator<Item = ToAcceptor> {
         self.workers.iter().copied().map(ToAcceptor::WorkerGone)
     }
 }

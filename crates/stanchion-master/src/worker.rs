@@ -3,48 +3,48 @@
 use stanchion_sys::process::Exit;
 use stanchion_sys::signal::SIGTERM;
 
-use super::event::Action;
-use super::sentence::Sentence;
-use super::stage::ChildStage;
+use crate::event::Action;
+use crate::sentence::Sentence;
+use crate::stage::ChildStage;
 use stanchion_generation::figures::Cause;
 use stanchion_generation::messages::{ToAcceptor, WorkerRef};
 
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each tells of another event")]
-pub(super) struct Worker {
-    pub(super) stage: ChildStage,
-    pub(super) epoch: u16,
+pub(crate) struct Worker {
+    pub(crate) stage: ChildStage,
+    pub(crate) epoch: u16,
     /// Number among the workers wanted, for log, status, metrics, title and hooks. A successor has it from the one it
     /// replaces, though it may sit elsewhere.
-    pub(super) number: u16,
+    pub(crate) number: u16,
     /// It is the n-th that has this number.
-    pub(super) nth: u32,
+    pub(crate) nth: u32,
     /// When it was asked for.
-    pub(super) asked_ms: u64,
+    pub(crate) asked_ms: u64,
     /// Since when no process has its end of the channel to us; if it is only asked for, perhaps since when the template is gone that was to fork it.
-    pub(super) silent_since_ms: Option<u64>,
+    pub(crate) silent_since_ms: Option<u64>,
     /// When it became ready, if it did.
-    pub(super) ready_ms: Option<u64>,
+    pub(crate) ready_ms: Option<u64>,
     /// The bytes that it took soon after that, before any request, if that was too much for a limit.
-    pub(super) newborn_bytes: Option<u64>,
+    pub(crate) newborn_bytes: Option<u64>,
     /// Why it is to be replaced, if it is.
-    pub(super) due: Option<String>,
+    pub(crate) due: Option<String>,
     /// Its successor has been asked for: it stays until that one is ready.
-    pub(super) recycled: bool,
+    pub(crate) recycled: bool,
     /// The logs were reopened while it was booting, when USR1 would have ended it.
-    pub(super) missed_reopen: bool,
+    pub(crate) missed_reopen: bool,
     /// It was sent TERM a second time, in case the kernel merged the first with a TERM of another process.
-    pub(super) was_told_again: bool,
+    pub(crate) was_told_again: bool,
     /// The cause of its end, once that is known.
-    pub(super) cause: Option<Cause>,
+    pub(crate) cause: Option<Cause>,
     /// Its event loop has not turned for a while, or it takes no request, and the log has said so.
-    pub(super) is_late: bool,
+    pub(crate) is_late: bool,
     /// It will be killed.
-    pub(super) condemned: Option<Sentence>,
+    pub(crate) condemned: Option<Sentence>,
 }
 
 impl Worker {
-    pub(super) fn asked_for(epoch: u16, (number, nth): (u16, u32), now_ms: u64) -> Self {
+    pub(crate) fn asked_for(epoch: u16, (number, nth): (u16, u32), now_ms: u64) -> Self {
         Self {
             stage: ChildStage::Asked,
             epoch,
@@ -65,13 +65,13 @@ impl Worker {
     }
 
     /// Its reference, if these seats are its.
-    pub(super) fn at(&self, index: u16) -> WorkerRef {
+    pub(crate) fn at(&self, index: u16) -> WorkerRef {
         let epoch = self.epoch;
         WorkerRef { index, epoch }
     }
 
     /// Whether it counts among those wanted: it is there or on the way, and not about to go.
-    pub(super) fn is_staying(&self) -> bool {
+    pub(crate) fn is_staying(&self) -> bool {
         let stays = matches!(
             self.stage,
             ChildStage::Asked | ChildStage::Booting { .. } | ChildStage::Ready { .. }
@@ -79,18 +79,18 @@ impl Worker {
         stays && !self.recycled
     }
 
-    pub(super) fn is_silent_for(&self, silent_ms: u64, now_ms: u64) -> bool {
+    pub(crate) fn is_silent_for(&self, silent_ms: u64, now_ms: u64) -> bool {
         self.silent_since_ms
             .is_some_and(|since_ms| now_ms >= since_ms + silent_ms)
     }
 
     /// The worker's name in the log. The pid tells it from its predecessor, which has the same number.
-    pub(super) fn called(&self) -> String {
+    pub(crate) fn called(&self) -> String {
         called(self.number, self.stage.pid())
     }
 
     /// Its process, if that has reported: it serves or finishes, and listens to signals.
-    pub(super) fn present(&self) -> Option<i32> {
+    pub(crate) fn present(&self) -> Option<i32> {
         match self.stage {
             ChildStage::Ready { pid } | ChildStage::Leaving { pid, .. } => {
                 self.ready_ms.map(|_| pid)
@@ -103,7 +103,7 @@ impl Worker {
     }
 
     /// Why it ended, if it was to stay.
-    pub(super) fn cause_of(&self, exit: Exit) -> Option<Cause> {
+    pub(crate) fn cause_of(&self, exit: Exit) -> Option<Cause> {
         let by_itself = match (self.stage, exit) {
             (ChildStage::Wanted | ChildStage::Asked | ChildStage::Booting { .. }, _) => {
                 Some(Cause::Boot)
@@ -120,19 +120,19 @@ impl Worker {
     }
 
     /// Whether it served, and has no successor that was asked for while it could serve.
-    pub(super) fn has_served_to_its_end(&self) -> bool {
+    pub(crate) fn has_served_to_its_end(&self) -> bool {
         self.ready_ms.is_some() && (!self.recycled || self.condemned.is_some())
     }
 
     /// It is to be replaced because of this, if it is not already because of something else.
-    pub(super) fn is_due(&mut self, cause: Cause, why: impl FnOnce() -> String) {
+    pub(crate) fn is_due(&mut self, cause: Cause, why: impl FnOnce() -> String) {
         if self.due.is_none() {
             self.due = Some(why());
             self.cause = Some(cause);
         }
     }
 
-    pub(super) fn ask_to_leave(&mut self, deadline_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn ask_to_leave(&mut self, deadline_ms: u64, actions: &mut Vec<Action>) {
         if let Some(pid) = self.stage.leave_by(deadline_ms) {
             actions.push(Action::Kill(pid, SIGTERM));
         }
@@ -141,17 +141,20 @@ impl Worker {
 
 /// A worker that has reported.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Present {
-    pub(super) worker: WorkerRef,
-    pub(super) number: u16,
+pub struct Present {
+    /// Its seats, and its epoch of them.
+    pub worker: WorkerRef,
+    /// Its number among the workers that are wanted.
+    pub number: u16,
     /// It is the n-th that has this number.
-    pub(super) nth: u32,
-    pub(super) pid: i32,
+    pub nth: u32,
+    /// Its process.
+    pub pid: i32,
 }
 
 impl Present {
     /// The message to the acceptor about it.
-    pub(super) fn ready(self) -> ToAcceptor {
+    pub(crate) fn ready(self) -> ToAcceptor {
         let Self {
             worker,
             number,
@@ -168,7 +171,7 @@ impl Present {
 }
 
 /// The name in the log of the worker of this number, with its process if there is one.
-pub(super) fn called(number: u16, pid: Option<i32>) -> String {
+pub fn called(number: u16, pid: Option<i32>) -> String {
     match pid {
         Some(pid) => format!("worker {number} ({pid})"),
         None => format!("worker {number}"),
@@ -177,7 +180,7 @@ pub(super) fn called(number: u16, pid: Option<i32>) -> String {
 
 /// A worker did not get to serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BootFailure {
+pub(crate) enum BootFailure {
     /// The app is broken, and no worker has ever served: the server's exit code would be this.
     App(i32),
     /// It may go better next time.

@@ -1,7 +1,9 @@
 //! How far a child process is in its life; the same for acceptor, template and worker.
 
+use serde::Serialize;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ChildStage {
+pub(crate) enum ChildStage {
     /// To be forked as soon as the back-off allows.
     Wanted,
     /// The template was asked for it, or the loop was.
@@ -16,13 +18,41 @@ pub(super) enum ChildStage {
     Killed { pid: i32 },
 }
 
+/// How far a worker is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WorkerStage {
+    /// It will be forked.
+    Wanted,
+    /// It is being forked, or gets ready.
+    Booting,
+    /// It takes requests.
+    Ready,
+    /// It finishes what it holds.
+    Leaving,
+    /// It was killed, and its end has not been seen yet.
+    Killed,
+}
+
+impl From<ChildStage> for WorkerStage {
+    fn from(stage: ChildStage) -> Self {
+        match stage {
+            ChildStage::Wanted => Self::Wanted,
+            ChildStage::Asked | ChildStage::Booting { .. } => Self::Booting,
+            ChildStage::Ready { .. } => Self::Ready,
+            ChildStage::Leaving { .. } => Self::Leaving,
+            ChildStage::Killed { .. } => Self::Killed,
+        }
+    }
+}
+
 impl ChildStage {
     /// The stage of a child that was asked for, by the result of fork(2).
-    pub(super) fn forked(pid: Option<i32>) -> Self {
+    pub(crate) fn forked(pid: Option<i32>) -> Self {
         pid.map_or(Self::Wanted, |pid| Self::Booting { pid })
     }
 
-    pub(super) fn pid(self) -> Option<i32> {
+    pub(crate) fn pid(self) -> Option<i32> {
         match self {
             Self::Wanted | Self::Asked => None,
             Self::Booting { pid }
@@ -32,12 +62,12 @@ impl ChildStage {
         }
     }
 
-    pub(super) fn is_ready(self) -> bool {
+    pub(crate) fn is_ready(self) -> bool {
         matches!(self, Self::Ready { .. })
     }
 
     /// When it is to be killed, if it is leaving.
-    pub(super) fn deadline_ms(self) -> Option<u64> {
+    pub(crate) fn deadline_ms(self) -> Option<u64> {
         match self {
             Self::Leaving { deadline_ms, .. } => Some(deadline_ms),
             _ => None,
@@ -45,7 +75,7 @@ impl ChildStage {
     }
 
     /// It is to leave by `deadline_ms`, or earlier if it has an earlier deadline. Gives the process to notify, if it was not asked to leave before.
-    pub(super) fn leave_by(&mut self, deadline_ms: u64) -> Option<i32> {
+    pub(crate) fn leave_by(&mut self, deadline_ms: u64) -> Option<i32> {
         match self {
             Self::Booting { pid } | Self::Ready { pid } => {
                 let pid = *pid;
@@ -64,7 +94,7 @@ impl ChildStage {
     }
 
     /// It is to die. Gives the process to kill, if that has not been done yet.
-    pub(super) fn kill(&mut self) -> Option<i32> {
+    pub(crate) fn kill(&mut self) -> Option<i32> {
         match *self {
             Self::Booting { pid } | Self::Ready { pid } | Self::Leaving { pid, .. } => {
                 *self = Self::Killed { pid };
@@ -75,7 +105,7 @@ impl ChildStage {
     }
 
     /// As [`Self::kill`], if it should have left by now.
-    pub(super) fn kill_if_overstaying(&mut self, now_ms: u64) -> Option<i32> {
+    pub(crate) fn kill_if_overstaying(&mut self, now_ms: u64) -> Option<i32> {
         self.deadline_ms()
             .filter(|&deadline_ms| now_ms >= deadline_ms)
             .and_then(|_| self.kill())

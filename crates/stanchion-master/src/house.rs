@@ -2,57 +2,49 @@
 
 use stanchion_sys::process::Exit;
 
-use super::acceptor::{Acceptor, Audience};
-use super::event::{Action, Event, Plan};
-use super::generation_error::GenerationError;
-use super::recycling::Condemned;
-use super::scribe::Scribe;
-use super::template::Template;
-use super::worker::BootFailure;
-use super::workers::Workers;
-use crate::load_error::REASON_CHARS_MAX;
+use crate::acceptor::{Acceptor, Audience};
+use crate::event::{Action, Event, Plan};
+use crate::generation_error::GenerationError;
+use crate::recycling::Condemned;
+use crate::scribe::Scribe;
+use crate::standing::Standing;
+use crate::template::Template;
+use crate::worker::BootFailure;
+use crate::workers::Workers;
+use stanchion_generation::messages::REASON_CHARS_MAX;
 use stanchion_generation::messages::{FromAcceptor, FromTemplate, FromWorker, WorkerRef};
 use stanchion_log::exit_code;
 
 /// A graceful end allows so long on top of `graceful_timeout`, for answers to be flushed.
-pub(super) const MARGIN_MS: u64 = 2_000;
+pub(crate) const MARGIN_MS: u64 = 2_000;
 
-/// The present purpose of a house.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// It is made ready.
-    Building,
-    /// It has the door.
-    Serving,
-    /// It serves the clients that are here; past the deadline its acceptor is killed.
-    Retiring { deadline_ms: u64 },
-    /// All are to go, and are killed past the deadline.
-    Dismissed { deadline_ms: u64 },
-}
-
+/// A generation, as the master knows it.
 #[derive(Debug)]
-pub(super) struct House {
-    pub(super) generation: u32,
-    pub(super) plan: Plan,
+pub struct House {
+    /// Its number.
+    pub generation: u32,
+    /// Its settings, as far as they concern the master.
+    pub plan: Plan,
     /// Workers wanted.
-    pub(super) target: u16,
-    pub(super) standing: Standing,
+    pub target: u16,
+    pub(crate) standing: Standing,
     /// There is no other house that serves: its troubles are worth another try, and clients may come before all is ready.
-    pub(super) only: bool,
-    pub(super) acceptor: Acceptor,
-    pub(super) template: Template,
-    pub(super) scribe: Scribe,
+    pub(crate) only: bool,
+    pub(crate) acceptor: Acceptor,
+    pub(crate) template: Template,
+    pub(crate) scribe: Scribe,
     /// A child has found that the app is called by another interface by now, and the log has it.
-    pub(super) was_told_of_change: bool,
+    pub(crate) was_told_of_change: bool,
     /// The reason that its acceptor has given for not serving, if it has.
     unservable: Option<String>,
     /// Why a child of it could not load the app, if one could not.
     unloadable: Option<String>,
-    pub(super) workers: Workers,
+    /// Its workers.
+    pub workers: Workers,
 }
 
 impl House {
-    pub(super) fn new(generation: u32, plan: Plan, target: u16, only: bool) -> Self {
+    pub(crate) fn new(generation: u32, plan: Plan, target: u16, only: bool) -> Self {
         let mut acceptor = Acceptor::new(generation);
         if only {
             // The acceptor is not ready yet, so there is no message to send.
@@ -74,8 +66,33 @@ impl House {
         }
     }
 
+    /// Whether it is on its way out.
+    pub fn is_leaving(&self) -> bool {
+        !self.may_have_the_door()
+    }
+
+    /// The process of its acceptor, if that is ready.
+    pub fn ready_acceptor(&self) -> Option<i32> {
+        self.acceptor.pid().filter(|_| self.acceptor.is_ready())
+    }
+
+    /// Whether this process is its acceptor.
+    pub fn has_acceptor(&self, pid: i32) -> bool {
+        self.acceptor.pid() == Some(pid)
+    }
+
+    /// The process of its template.
+    pub fn template_pid(&self) -> Option<i32> {
+        self.template.pid()
+    }
+
+    /// The process of its scribe.
+    pub fn scribe_pid(&self) -> Option<i32> {
+        self.scribe.pid()
+    }
+
     /// Whether `pid` is one of its children.
-    pub(super) fn has(&self, pid: i32) -> bool {
+    pub(crate) fn has(&self, pid: i32) -> bool {
         self.acceptor.pid() == Some(pid)
             || self.template.pid() == Some(pid)
             || self.scribe.pid() == Some(pid)
@@ -83,14 +100,14 @@ impl House {
     }
 
     /// Its children, as far as they have been reported.
-    pub(super) fn pids(&self) -> impl Iterator<Item = i32> {
+    pub(crate) fn pids(&self) -> impl Iterator<Item = i32> {
         let workers = self.workers.pids();
         let others = [self.acceptor.pid(), self.template.pid(), self.scribe.pid()];
         others.into_iter().flatten().chain(workers)
     }
 
     /// Whether all that was to be made ready is.
-    pub(super) fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.acceptor.is_ready()
             && (self.template.is_ready() || !self.needs_template())
             && self.scribe.is_ready()
@@ -98,17 +115,17 @@ impl House {
     }
 
     /// Whether as many workers serve as are wanted.
-    pub(super) fn has_its_workers(&self) -> bool {
+    pub fn has_its_workers(&self) -> bool {
         self.workers.ready() >= usize::from(self.target)
     }
 
     /// Whether it lets clients in, or may come to.
-    pub(super) fn may_have_the_door(&self) -> bool {
+    pub fn may_have_the_door(&self) -> bool {
         matches!(self.standing, Standing::Building | Standing::Serving)
     }
 
     /// Whether none of its processes is left.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         let is_dismissed = matches!(self.standing, Standing::Dismissed { .. });
         is_dismissed && self.has_nobody_who_logs() && self.scribe.is_gone()
     }
@@ -118,10 +135,8 @@ impl House {
         self.acceptor.is_gone() && self.template.is_gone() && self.workers.is_empty()
     }
 
-    // Orders.
-
     /// It gets the door.
-    pub(super) fn serve(&mut self, actions: &mut Vec<Action>) {
+    pub(crate) fn serve(&mut self, actions: &mut Vec<Action>) {
         self.standing = Standing::Serving;
         self.workers.are_trusted();
         self.acceptor.open(Audience::Clients, actions);
@@ -129,7 +144,7 @@ impl House {
 
     /// It serves the clients that are here and then goes, with a worker at least: after a pause it has none, and requests that waited for its end
     /// would be refused. `close_door`: no other acceptor has the door.
-    pub(super) fn retire(&mut self, now_ms: u64, close_door: bool, actions: &mut Vec<Action>) {
+    pub(crate) fn retire(&mut self, now_ms: u64, close_door: bool, actions: &mut Vec<Action>) {
         self.target = self.target.max(1);
         let timeout_ms = self.plan.graceful_ms;
         // A house that is still being made ready beside another one, or in an heir, does not have the door.
@@ -141,19 +156,13 @@ impl House {
     }
 
     /// All processes are to go by the deadline, or by an earlier deadline that was set before.
-    pub(super) fn dismiss(&mut self, deadline_ms: u64) {
-        let deadline_ms = match self.standing {
-            Standing::Dismissed {
-                deadline_ms: earlier_ms,
-            } => deadline_ms.min(earlier_ms),
-            Standing::Building | Standing::Serving | Standing::Retiring { .. } => deadline_ms,
-        };
-        self.standing = Standing::Dismissed { deadline_ms };
+    pub(crate) fn dismiss(&mut self, deadline_ms: u64) {
+        self.standing = self.standing.dismissed_by(deadline_ms);
     }
 
     // Events.
 
-    pub(super) fn on_event(
+    pub(crate) fn on_event(
         &mut self,
         now_ms: u64,
         event: Event,
@@ -276,7 +285,7 @@ impl House {
     }
 
     /// A child of it has ended.
-    pub(super) fn on_reaped(
+    pub(crate) fn on_reaped(
         &mut self,
         now_ms: u64,
         pid: i32,
@@ -395,7 +404,7 @@ impl House {
     }
 
     /// Time has passed: children whose report is overdue will not report.
-    pub(super) fn end_silences(
+    pub(crate) fn end_silences(
         &mut self,
         now_ms: u64,
         actions: &mut Vec<Action>,
@@ -408,7 +417,7 @@ impl House {
     // Consequences.
 
     /// Derives what follows from the state, whatever led to it.
-    pub(super) fn settle(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn settle(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         let is_dismissed = matches!(self.standing, Standing::Dismissed { .. });
         match self.standing {
             Standing::Building | Standing::Serving => {
@@ -452,7 +461,7 @@ impl House {
     }
 
     /// When [`Self::settle`] has something to do at the latest.
-    pub(super) fn due_ms(&self) -> Option<u64> {
+    pub(crate) fn due_ms(&self) -> Option<u64> {
         let is_kept = matches!(self.standing, Standing::Building | Standing::Serving);
         let acceptor = self.acceptor.due_ms().filter(|_| is_kept);
         let retired = match self.standing {

@@ -1,7 +1,6 @@
 //! The master's decisions: a pure step from a state and an event to a new state and actions.
 //!
-//! No system call, no clock: events carry what happened, `now_ms` is an argument, and the loop in
-//! [`super`] performs the actions. Each event is first noted in the state; then [`Master::settle`]
+//! Events carry what happened, `now_ms` is an argument, and the caller performs the actions. Each event is first noted in the state; then [`Master::settle`]
 //! derives what follows from the state as a whole, so that it does not matter in which order
 //! things happened.
 
@@ -9,84 +8,57 @@ use std::collections::BTreeMap;
 
 use stanchion_sys::process::Exit;
 
-use super::dumps::{Dumps, Job};
-use super::event::{Action, Event, News, Plan};
-use super::heir::Heir;
-use super::house::{House, MARGIN_MS, Standing};
-use crate::control::ClientId;
+use crate::dumps::{Dumps, Job};
+use crate::event::ClientId;
+use crate::event::{Action, Event, News, Plan};
+use crate::heir::Heir;
+use crate::house::{House, MARGIN_MS};
+use crate::phase::ServerPhase;
+use crate::run_state::{RunState, Second, Successor};
+use crate::standing::Standing;
 use stanchion_generation::messages::{FromTemplate, FromWorker};
 use stanchion_log::exit_code;
 
 /// A quick stop leaves this long to the acceptor to answer all clients, and to workers to end by themselves.
-pub(super) const QUICK_MS: u64 = 1_500;
-
-/// How far the server is from its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RunState {
-    Running,
-    /// The clients that are here are served; then all processes go.
-    Draining,
-    /// All processes are to go.
-    Stopping {
-        code: i32,
-    },
-    Gone,
-}
-
-/// The new owner of the door.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Successor {
-    /// A house of this master.
-    Generation(u32),
-    /// Another master.
-    Heir { pid: i32 },
-}
-
-/// A house that is made in place of one that was made for the other interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Second {
-    pub(super) generation: u32,
-    /// Workers wanted of the first one.
-    pub(super) target: u16,
-}
+pub(crate) const QUICK_MS: u64 = 1_500;
 
 /// The state of the tree.
 #[derive(Debug)]
-pub(super) struct Master {
-    pub(super) run_state: RunState,
-    pub(super) houses: BTreeMap<u32, House>,
+pub struct Master {
+    pub(crate) run_state: RunState,
+    pub(crate) houses: BTreeMap<u32, House>,
     /// The one that has the door.
-    pub(super) serving: Option<u32>,
+    pub(crate) serving: Option<u32>,
     /// The one that is made ready; it may not be built yet.
-    pub(super) building: Option<u32>,
+    pub(crate) building: Option<u32>,
     /// The new owner of the door, until that is announced: the owner before may still accept clients until then.
-    pub(super) successor: Option<Successor>,
+    pub(crate) successor: Option<Successor>,
     /// The house that was made last in place of one that was made for the other interface.
-    pub(super) second: Option<Second>,
+    pub(crate) second: Option<Second>,
     /// The generation last given.
-    pub(super) generations: u32,
+    pub(crate) generations: u32,
     /// Another reload was asked for while one was under way: what that one loads may be older
     /// than what is meant.
-    pub(super) again: bool,
+    pub(crate) again: bool,
     /// Workers wanted before a pause.
-    pub(super) paused_from: Option<u16>,
-    pub(super) announced: bool,
-    pub(super) heir: Heir,
+    pub(crate) paused_from: Option<u16>,
+    pub(crate) announced: bool,
+    pub(crate) heir: Heir,
     /// The reason that the heir has given at its end.
-    pub(super) heir_leaves_because: Option<String>,
+    pub(crate) heir_leaves_because: Option<String>,
     /// Set as long as the master before this one is there: until when this master, once all else is done, waits for the last answers of that one.
-    pub(super) predecessor_until_ms: Option<u64>,
-    pub(super) dumps: Dumps,
+    pub(crate) predecessor_until_ms: Option<u64>,
+    pub(crate) dumps: Dumps,
     /// Clients that wait for the end of the reload that is under way, of the one that follows it, of an upgrade, of a set of stacks.
-    pub(super) reloading: Vec<ClientId>,
-    pub(super) reloading_next: Vec<ClientId>,
-    pub(super) upgrading: Vec<ClientId>,
-    pub(super) dumping: Vec<ClientId>,
+    pub(crate) reloading: Vec<ClientId>,
+    pub(crate) reloading_next: Vec<ClientId>,
+    pub(crate) upgrading: Vec<ClientId>,
+    pub(crate) dumping: Vec<ClientId>,
 }
 
 impl Master {
     /// Before anything was forked.
-    pub(super) fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             run_state: RunState::Running,
             houses: BTreeMap::new(),
@@ -110,7 +82,7 @@ impl Master {
     }
 
     /// The step.
-    pub(super) fn step(&mut self, now_ms: u64, event: Event) -> Vec<Action> {
+    pub fn step(&mut self, now_ms: u64, event: Event) -> Vec<Action> {
         let mut actions = Vec::new();
         if self.run_state == RunState::Gone {
             return actions;
@@ -129,7 +101,7 @@ impl Master {
     }
 
     /// When the next `Tick` is due at the latest; never in the past after one.
-    pub(super) fn next_tick_ms(&self) -> Option<u64> {
+    pub fn next_tick_ms(&self) -> Option<u64> {
         if self.run_state == RunState::Gone {
             return None;
         }
@@ -142,18 +114,60 @@ impl Master {
     }
 
     /// Whether this house has a scribe that does its work.
-    pub(super) fn has_ready_scribe(&self, generation: u32) -> bool {
+    pub fn has_ready_scribe(&self, generation: u32) -> bool {
         let house = self.houses.get(&generation);
         house.is_some_and(|house| house.scribe.takes_lines())
     }
 
+    /// How far the server is.
+    pub fn phase(&self) -> ServerPhase {
+        match self.run_state {
+            RunState::Draining => ServerPhase::Draining,
+            RunState::Stopping { .. } | RunState::Gone => ServerPhase::Stopping,
+            RunState::Running if self.serving.is_none() => ServerPhase::Starting,
+            RunState::Running if self.is_reloading() => ServerPhase::Reloading,
+            RunState::Running if self.heir != Heir::None => ServerPhase::Upgrading,
+            RunState::Running => ServerPhase::Serving,
+        }
+    }
+
+    /// The generation that serves, or is the first to do so.
+    pub fn main_generation(&self) -> Option<u32> {
+        self.serving.or(self.building)
+    }
+
+    /// The house of that generation, once it is there.
+    pub fn main_house(&self) -> Option<&House> {
+        self.houses.get(&self.main_generation()?)
+    }
+
+    /// The house of this generation.
+    pub fn house(&self, generation: u32) -> Option<&House> {
+        self.houses.get(&generation)
+    }
+
+    /// Whether a generation has served.
+    pub fn has_served(&self) -> bool {
+        self.serving.is_some()
+    }
+
+    /// Whether a new master is on its way, or has come.
+    pub fn has_heir(&self) -> bool {
+        self.heir != Heir::None
+    }
+
+    /// The new master's process.
+    pub fn heir_pid(&self) -> Option<i32> {
+        self.heir.pid()
+    }
+
     /// The houses there are.
-    pub(super) fn houses(&self) -> impl Iterator<Item = &House> {
+    pub fn houses(&self) -> impl Iterator<Item = &House> {
         self.houses.values()
     }
 
     /// The children there are, as far as they have reported. An heir is not among them: it may be no child of ours.
-    pub(super) fn children(&self) -> impl Iterator<Item = i32> {
+    pub fn children(&self) -> impl Iterator<Item = i32> {
         self.houses.values().flat_map(House::pids)
     }
 
@@ -302,7 +316,7 @@ impl Master {
         }
     }
 
-    pub(super) fn retire_all(&mut self, now_ms: u64, close_door: bool, actions: &mut Vec<Action>) {
+    pub(crate) fn retire_all(&mut self, now_ms: u64, close_door: bool, actions: &mut Vec<Action>) {
         let outcome = "reload given up: the server leaves";
         self.tell_of_successor(actions);
         if self.serving.is_some() {
@@ -327,7 +341,7 @@ impl Master {
     }
 
     /// From here on all processes are to go; the first reason to stop gives the exit code.
-    pub(super) fn stop(&mut self, now_ms: u64, code: i32, actions: &mut Vec<Action>) {
+    pub(crate) fn stop(&mut self, now_ms: u64, code: i32, actions: &mut Vec<Action>) {
         if let RunState::Running | RunState::Draining = self.run_state {
             self.tell_of_successor(actions);
             if self.run_state == RunState::Running {
@@ -449,7 +463,7 @@ impl Master {
 }
 
 /// Sends all clients that waited the outcome.
-pub(super) fn answer(
+pub(crate) fn answer(
     clients: &mut Vec<ClientId>,
     outcome: &Result<String, String>,
     actions: &mut Vec<Action>,
@@ -461,7 +475,7 @@ pub(super) fn answer(
 }
 
 /// Such as `2 workers`.
-pub(super) fn counted(workers: impl std::fmt::Display) -> String {
+pub fn counted(workers: impl std::fmt::Display) -> String {
     let number = workers.to_string();
     let ending = if number == "1" { "" } else { "s" };
     format!("{number} worker{ending}")

@@ -5,9 +5,9 @@
 /// stood.
 const PAUSE_US_MIN: u64 = 2_000_000;
 
-/// The last such time.
+/// The last time that the master stood.
 #[derive(Debug, Default)]
-pub(super) struct Pause {
+pub struct Pause {
     looked_us: u64,
     until_us: u64,
     lasted_us: u64,
@@ -15,7 +15,7 @@ pub(super) struct Pause {
 
 impl Pause {
     /// The master looks at this time of the kernel's, which is `now_us` for requests.
-    pub(super) fn look(&mut self, kernel_us: u64, now_us: u64) {
+    pub fn look(&mut self, kernel_us: u64, now_us: u64) {
         let between_us = kernel_us.saturating_sub(self.looked_us);
         if self.looked_us > 0 && between_us >= PAUSE_US_MIN {
             self.until_us = now_us;
@@ -25,7 +25,7 @@ impl Pause {
     }
 
     /// The time by which a request counts that a worker has begun then: one that stood too could not answer it.
-    pub(super) fn without(&self, started_us: u64, now_us: u64) -> u64 {
+    pub fn without(&self, started_us: u64, now_us: u64) -> u64 {
         if started_us < self.until_us {
             now_us.saturating_sub(self.lasted_us)
         } else {

@@ -9,19 +9,20 @@
 
 use stanchion_sys::signal::SIGKILL;
 
-use super::event::{Action, News, Plan};
-use super::generation_error::GenerationError;
-use super::heir::Heir;
-use super::house::{House, Standing};
-use super::step::{Master, QUICK_MS, Successor, answer};
-use crate::control::ClientId;
+use crate::event::ClientId;
+use crate::event::{Action, News, Plan};
+use crate::generation_error::GenerationError;
+use crate::heir::Heir;
+use crate::house::House;
+use crate::run_state::Successor;
+use crate::step::{Master, QUICK_MS, answer};
 use stanchion_log::exit_code;
 
 /// Houses that may be on their way out at once: the next reload waits for one to be gone.
 const RETIRING_MAX: usize = 3;
 
 impl Master {
-    pub(super) fn reload(&mut self, client: Option<ClientId>, actions: &mut Vec<Action>) {
+    pub(crate) fn reload(&mut self, client: Option<ClientId>, actions: &mut Vec<Action>) {
         self.reloading_next.extend(client);
         if let Some(generation) = self.building {
             actions.push(Action::info(format!(
@@ -60,27 +61,22 @@ impl Master {
 
     /// Whether a reload could begin now. Not while a new master boots: it has read the configuration again, and has the listeners of the generation
     /// that it was made from.
-    pub(super) fn may_reload(&self) -> bool {
+    pub(crate) fn may_reload(&self) -> bool {
         let heir_boots = matches!(self.heir, Heir::Asked | Heir::Booting { .. });
         !self.is_reloading() && !heir_boots && self.retiring() < RETIRING_MAX
     }
 
     /// Whether one is under way.
-    pub(super) fn is_reloading(&self) -> bool {
+    pub(crate) fn is_reloading(&self) -> bool {
         self.building.is_some() || matches!(self.successor, Some(Successor::Generation(_)))
     }
 
     fn retiring(&self) -> usize {
-        let goes = |house: &&House| {
-            matches!(
-                house.standing,
-                Standing::Retiring { .. } | Standing::Dismissed { .. }
-            )
-        };
-        self.houses.values().filter(goes).count()
+        let leaving = self.houses.values().filter(|house| house.is_leaving());
+        leaving.count()
     }
 
-    pub(super) fn on_built(
+    pub(crate) fn on_built(
         &mut self,
         now_ms: u64,
         generation: u32,
@@ -133,7 +129,7 @@ impl Master {
     }
 
     /// A house could not be made ready.
-    pub(super) fn on_generation_error(
+    pub(crate) fn on_generation_error(
         &mut self,
         now_ms: u64,
         generation: u32,
@@ -165,7 +161,7 @@ impl Master {
         self.give_up_building(now_ms, &outcome, actions);
     }
 
-    pub(super) fn give_up_building(
+    pub(crate) fn give_up_building(
         &mut self,
         now_ms: u64,
         outcome: &str,
@@ -184,14 +180,14 @@ impl Master {
     }
 
     /// Answers all clients that wait for a reload, also for one that has not begun: none will come to anything.
-    pub(super) fn answer_all_reloads(&mut self, why: &str, actions: &mut Vec<Action>) {
+    pub(crate) fn answer_all_reloads(&mut self, why: &str, actions: &mut Vec<Action>) {
         let outcome = Err(why.to_owned());
         answer(&mut self.reloading, &outcome, actions);
         answer(&mut self.reloading_next, &outcome, actions);
     }
 
     /// The house that was made ready gets the door, and the one before it retires.
-    pub(super) fn promote(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn promote(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         let ready = self.building.filter(|generation| {
             let house = self.houses.get(generation);
             house.is_some_and(House::is_ready)
@@ -216,7 +212,7 @@ impl Master {
     }
 
     /// Announces the new owner of the door once no house that had the door before accepts clients: the new owner serves all that come from then on.
-    pub(super) fn tell_of_successor_if_alone(&mut self, actions: &mut Vec<Action>) {
+    pub(crate) fn tell_of_successor_if_alone(&mut self, actions: &mut Vec<Action>) {
         let mut houses = self.houses.values();
         if !houses.any(|house| house.acceptor.may_let_in()) {
             self.tell_of_successor(actions);
@@ -224,7 +220,7 @@ impl Master {
     }
 
     /// Announces the new owner of the door in the log and to the clients that wait for it, unless that is done.
-    pub(super) fn tell_of_successor(&mut self, actions: &mut Vec<Action>) {
+    pub(crate) fn tell_of_successor(&mut self, actions: &mut Vec<Action>) {
         match self.successor.take() {
             Some(Successor::Generation(generation)) => {
                 let outcome = format!("reloaded: generation {generation} serves");

@@ -8,28 +8,30 @@ const LATE_MS: u64 = LOOK_MS;
 
 /// The looks of one master.
 #[derive(Debug)]
-pub(super) struct Looks {
+pub struct Looks {
     last_ms: u64,
 }
 
 /// A look at the processes, which comes late if the master was held up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Look {
-    pub(super) late_ms: u64,
+pub struct Look {
+    /// So much later than it was due.
+    pub late_ms: u64,
 }
 
 impl Looks {
-    pub(super) fn new(now_ms: u64) -> Self {
+    /// The first is due a second from now.
+    pub fn new(now_ms: u64) -> Self {
         Self { last_ms: now_ms }
     }
 
     /// When the next look is due.
-    pub(super) fn due_ms(&self) -> u64 {
+    pub fn due_ms(&self) -> u64 {
         self.last_ms + LOOK_MS
     }
 
     /// The next look, if it is due.
-    pub(super) fn next(&mut self, now_ms: u64) -> Option<Look> {
+    pub fn next(&mut self, now_ms: u64) -> Option<Look> {
         let late_ms = now_ms.checked_sub(self.due_ms())?;
         self.last_ms = now_ms;
         Some(Look { late_ms })
@@ -38,13 +40,13 @@ impl Looks {
 
 impl Look {
     /// Whether the master was held up before.
-    pub(super) fn is_late(self) -> bool {
+    pub fn is_late(self) -> bool {
         self.late_ms > LATE_MS
     }
 }
 
 /// Why a process stands, by the letter of its state in proc(5), if the letter shows it.
-pub(super) fn why_it_stands(state: Option<char>) -> Option<&'static str> {
+pub fn why_it_stands(state: Option<char>) -> Option<&'static str> {
     match state? {
         'T' => Some("a signal has stopped it"),
         't' => Some("a debugger has stopped it"),
@@ -54,12 +56,12 @@ pub(super) fn why_it_stands(state: Option<char>) -> Option<&'static str> {
 }
 
 /// Whether a process is stopped, by the letter of its state in proc(5).
-pub(super) fn is_stopped(state: Option<char>) -> bool {
+pub fn is_stopped(state: Option<char>) -> bool {
     matches!(state, Some('T' | 't'))
 }
 
 /// The command that lets a process go on that a signal has stopped; a debugger is the operator's.
-pub(super) fn way_on(state: Option<char>, pid: i32) -> String {
+pub fn way_on(state: Option<char>, pid: i32) -> String {
     if state == Some('T') {
         format!(" (kill -CONT {pid})")
     } else {

@@ -6,22 +6,24 @@ use stanchion_exchange::Word;
 use stanchion_sys::process::Exit;
 use stanchion_sys::signal::{SIGKILL, SIGTERM, SIGUSR1};
 
-use super::backoff::Backoff;
-use super::departed::Departed;
-use super::event::{Action, News};
-use super::stage::ChildStage;
-use super::worker::{BootFailure, Present, Worker, called};
+use crate::backoff::Backoff;
+use crate::departed::Departed;
+use crate::event::{Action, News};
+use crate::stage::{ChildStage, WorkerStage};
+use crate::worker::{BootFailure, Present, Worker, called};
 use stanchion_generation::figures::Cause;
 use stanchion_generation::messages::{ToAcceptor, ToTemplate, WorkerRef};
 use stanchion_log::exit_code;
 
 /// How long a template may take for its next fork, hooks included, before it counts as stuck.
 const FORK_MS_MAX: u64 = 60_000;
+
+/// The workers of a house.
 #[derive(Debug)]
-pub(super) struct Workers {
-    pub(super) generation: u32,
+pub struct Workers {
+    pub(crate) generation: u32,
     /// By index: those asked for, running, or about to be reaped.
-    pub(super) seated: BTreeMap<u16, Worker>,
+    pub(crate) seated: BTreeMap<u16, Worker>,
     /// The epoch last given for each index. It wraps, long after any process remembers the first.
     epochs: Vec<u16>,
     /// How many workers have had each number.
@@ -29,18 +31,31 @@ pub(super) struct Workers {
     /// When the template was last known to do what it is asked.
     heard_ms: u64,
     departed: Departed,
-    pub(super) backoff: Backoff,
+    pub(crate) backoff: Backoff,
     /// Whether any was ever ready: before that, a broken app ends the server.
     have_served: bool,
     /// Whether any has ended that served and had no successor yet, other than for want of memory.
-    pub(super) have_lost: bool,
+    pub(crate) have_lost: bool,
     /// The log has said that even a newborn worker takes more memory than it may.
-    pub(super) told_of_newborn: bool,
+    pub(crate) told_of_newborn: bool,
+}
+
+/// A worker, as the status shows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Listed {
+    /// Its index, which gives its seats.
+    pub index: u16,
+    /// Its number among the workers that are wanted.
+    pub number: u16,
+    /// Its process, if there is one.
+    pub pid: Option<i32>,
+    /// How far it is in its life.
+    pub stage: WorkerStage,
 }
 
 impl Workers {
     /// None yet, with seats for `most`.
-    pub(super) fn new(generation: u32, most: u16) -> Self {
+    pub(crate) fn new(generation: u32, most: u16) -> Self {
         Self {
             generation,
             seated: BTreeMap::new(),
@@ -55,27 +70,27 @@ impl Workers {
         }
     }
 
-    pub(super) fn have_served(&self) -> bool {
+    pub(crate) fn have_served(&self) -> bool {
         self.have_served
     }
 
     /// From now on a failed boot is not put down to the app, even if no worker was wanted so far.
-    pub(super) fn are_trusted(&mut self) {
+    pub(crate) fn are_trusted(&mut self) {
         self.have_served = true;
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.seated.is_empty()
     }
 
     /// How many serve and are to stay.
-    pub(super) fn ready(&self) -> usize {
+    pub fn ready(&self) -> usize {
         let ready = |worker: &&Worker| worker.stage.is_ready() && worker.is_staying();
         self.seated.values().filter(ready).count()
     }
 
     /// The indexes of the workers that are missing of `target`: workers that are about to go do not count, so their successors come first.
-    pub(super) fn missing(&self, target: u16) -> impl Iterator<Item = u16> {
+    pub(crate) fn missing(&self, target: u16) -> impl Iterator<Item = u16> {
         let staying = self.seated.values().filter(|worker| worker.is_staying());
         let missing = usize::from(target).saturating_sub(staying.count());
         (0..self.epochs.len() as u16)
@@ -84,7 +99,7 @@ impl Workers {
     }
 
     /// Workers that have reported, and serve or finish.
-    pub(super) fn present(&self) -> impl Iterator<Item = Present> {
+    pub fn present(&self) -> impl Iterator<Item = Present> {
         self.seated.iter().filter_map(|(&index, worker)| {
             Some(Present {
                 worker: worker.at(index),
@@ -96,18 +111,34 @@ impl Workers {
     }
 
     /// Whether `pid` is one of them.
-    pub(super) fn has(&self, pid: i32) -> bool {
+    pub(crate) fn has(&self, pid: i32) -> bool {
         self.index_of(pid).is_some()
     }
 
+    /// Whether the worker has its seats, and has not been reaped.
+    pub fn is_seated(&self, worker: WorkerRef) -> bool {
+        let seated = self.seated.get(&worker.index);
+        seated.is_some_and(|seated| seated.epoch == worker.epoch)
+    }
+
+    /// All of them, also those that are only asked for.
+    pub fn all(&self) -> impl Iterator<Item = Listed> {
+        self.seated.iter().map(|(&index, worker)| Listed {
+            index,
+            number: worker.number,
+            pid: worker.stage.pid(),
+            stage: worker.stage.into(),
+        })
+    }
+
     /// Whether `pid` is one of them that was killed on purpose.
-    pub(super) fn has_killed(&self, pid: i32) -> bool {
+    pub fn has_killed(&self, pid: i32) -> bool {
         let mut seated = self.seated.values();
         seated.any(|worker| worker.stage == ChildStage::Killed { pid })
     }
 
     /// Their processes, as far as they have been reported.
-    pub(super) fn pids(&self) -> impl Iterator<Item = i32> {
+    pub(crate) fn pids(&self) -> impl Iterator<Item = i32> {
         let seated = self.seated.values();
         seated.filter_map(|worker| worker.stage.pid())
     }
@@ -119,14 +150,14 @@ impl Workers {
     }
 
     /// Whether this one is there and has not said that it serves.
-    pub(super) fn is_booting(&self, worker: WorkerRef) -> bool {
+    pub(crate) fn is_booting(&self, worker: WorkerRef) -> bool {
         let seated = self.seated.get(&worker.index);
         seated.is_some_and(|seated| {
             seated.epoch == worker.epoch && matches!(seated.stage, ChildStage::Booting { .. })
         })
     }
 
-    pub(super) fn entry(&mut self, worker: WorkerRef) -> Option<&mut Worker> {
+    pub(crate) fn entry(&mut self, worker: WorkerRef) -> Option<&mut Worker> {
         self.seated
             .get_mut(&worker.index)
             .filter(|seated| seated.epoch == worker.epoch)
@@ -134,12 +165,12 @@ impl Workers {
 
     // Actions.
 
-    pub(super) fn may_try(&self, now_ms: u64) -> bool {
+    pub(crate) fn may_try(&self, now_ms: u64) -> bool {
         self.backoff.is_over(now_ms)
     }
 
     /// Asks the template for the missing workers.
-    pub(super) fn fork_missing(&mut self, now_ms: u64, target: u16, actions: &mut Vec<Action>) {
+    pub(crate) fn fork_missing(&mut self, now_ms: u64, target: u16, actions: &mut Vec<Action>) {
         if !self.may_try(now_ms) {
             return;
         }
@@ -156,7 +187,7 @@ impl Workers {
     }
 
     /// Gives these seats to another process, with the lowest number that is free.
-    pub(super) fn seat(&mut self, now_ms: u64, index: u16, stage: ChildStage) -> (WorkerRef, u16) {
+    pub(crate) fn seat(&mut self, now_ms: u64, index: u16, stage: ChildStage) -> (WorkerRef, u16) {
         let last = &mut self.epochs[usize::from(index)];
         *last = (*last + 1) % Word::EPOCHS;
         let epoch = *last;
@@ -179,7 +210,7 @@ impl Workers {
     }
 
     /// When [`Self::fork_missing`] has something to do.
-    pub(super) fn due_ms(&self, target: u16) -> Option<u64> {
+    pub(crate) fn due_ms(&self, target: u16) -> Option<u64> {
         self.missing(target)
             .next()
             .map(|_| self.backoff.not_before_ms())
@@ -187,13 +218,13 @@ impl Workers {
 
     /// Whether the template has had ample time for a worker that it was asked for, and has not forked
     /// any for as long.
-    pub(super) fn are_overdue(&self, now_ms: u64) -> bool {
+    pub(crate) fn are_overdue(&self, now_ms: u64) -> bool {
         self.overdue_ms()
             .is_some_and(|overdue_ms| now_ms >= overdue_ms)
     }
 
     /// When [`Self::are_overdue`] becomes true.
-    pub(super) fn overdue_ms(&self) -> Option<u64> {
+    pub(crate) fn overdue_ms(&self) -> Option<u64> {
         let asked = self.seated.values();
         let asked = asked.filter(|worker| worker.stage == ChildStage::Asked);
         let first_ms = asked.map(|worker| worker.asked_ms).min()?;
@@ -201,7 +232,7 @@ impl Workers {
     }
 
     /// Asks those beyond `target` to leave: those that do not serve yet, then the last numbers.
-    pub(super) fn shrink(&mut self, target: u16, deadline_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn shrink(&mut self, target: u16, deadline_ms: u64, actions: &mut Vec<Action>) {
         let staying = self.seated.values_mut();
         let mut staying: Vec<_> = staying.filter(|worker| worker.is_staying()).collect();
         staying.sort_by_key(|worker| (!worker.stage.is_ready(), worker.number));
@@ -211,13 +242,13 @@ impl Workers {
     }
 
     /// Asks all of them to leave.
-    pub(super) fn dismiss(&mut self, deadline_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn dismiss(&mut self, deadline_ms: u64, actions: &mut Vec<Action>) {
         for worker in self.seated.values_mut() {
             worker.ask_to_leave(deadline_ms, actions);
         }
     }
 
-    pub(super) fn kill_overstayers(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn kill_overstayers(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         for worker in self.seated.values_mut() {
             if Self::abort(worker, now_ms, actions) {
                 continue;
@@ -234,7 +265,7 @@ impl Workers {
     }
 
     /// When [`Self::kill_overstayers`] has something to do.
-    pub(super) fn deadline_ms(&self) -> Option<u64> {
+    pub(crate) fn deadline_ms(&self) -> Option<u64> {
         self.seated
             .values()
             .filter_map(|worker| worker.stage.deadline_ms())
@@ -242,7 +273,7 @@ impl Workers {
     }
 
     /// Tells a new acceptor which workers have gone, as the acceptor before it may not have heard or acted, and which serve.
-    pub(super) fn introduce(&self, actions: &mut Vec<Action>) {
+    pub(crate) fn introduce(&self, actions: &mut Vec<Action>) {
         let generation = self.generation;
         let tell = |message| Action::TellAcceptor {
             generation,
@@ -253,7 +284,7 @@ impl Workers {
     }
 
     /// Has each worker reopen the logs, or do so once it is ready.
-    pub(super) fn reopen(&mut self, actions: &mut Vec<Action>) {
+    pub(crate) fn reopen(&mut self, actions: &mut Vec<Action>) {
         for worker in self.seated.values_mut() {
             match worker.present() {
                 Some(pid) => actions.push(Action::Kill(pid, SIGUSR1)),
@@ -273,7 +304,7 @@ impl Workers {
     // Events.
 
     /// The template could not fork a worker.
-    pub(super) fn on_not_forked(
+    pub(crate) fn on_not_forked(
         &mut self,
         now_ms: u64,
         worker: WorkerRef,
@@ -297,7 +328,7 @@ impl Workers {
     }
 
     /// A worker is there. True if it was asked for; a process that comes too late is killed.
-    pub(super) fn on_here(
+    pub(crate) fn on_here(
         &mut self,
         now_ms: u64,
         worker: WorkerRef,
@@ -320,7 +351,7 @@ impl Workers {
     }
 
     /// The template has ended: workers that it was asked for have been forked and will report, or will never exist. True if there were any.
-    pub(super) fn on_template_lost(&mut self, now_ms: u64) -> bool {
+    pub(crate) fn on_template_lost(&mut self, now_ms: u64) -> bool {
         let was_asked = |worker: &&mut Worker| worker.stage == ChildStage::Asked;
         let were_asked = self.seated.values_mut().filter(was_asked);
         let count = were_asked
@@ -330,7 +361,7 @@ impl Workers {
     }
 
     /// A worker says that it serves. True if it was awaited.
-    pub(super) fn on_ready(
+    pub(crate) fn on_ready(
         &mut self,
         now_ms: u64,
         worker: WorkerRef,
@@ -375,7 +406,7 @@ impl Workers {
     }
 
     /// The acceptor finds that a worker must not go on.
-    pub(super) fn on_replace(&mut self, worker: WorkerRef, actions: &mut Vec<Action>) {
+    pub(crate) fn on_replace(&mut self, worker: WorkerRef, actions: &mut Vec<Action>) {
         let Some(seated) = self.entry(worker) else {
             return;
         };
@@ -390,7 +421,7 @@ impl Workers {
     }
 
     /// A worker has ended.
-    pub(super) fn on_reaped(
+    pub(crate) fn on_reaped(
         &mut self,
         now_ms: u64,
         pid: i32,

@@ -1,13 +1,14 @@
 //! An upgrade: a new master of the stanchion that is installed now gets the door, and this one retires. If the new master fails, this one goes on,
 //! untouched.
 
-use super::event::{Action, News};
-use super::heir::Heir;
-use super::step::{Master, RunState, Successor, answer};
-use crate::control::ClientId;
+use crate::event::ClientId;
+use crate::event::{Action, News};
+use crate::heir::Heir;
+use crate::run_state::{RunState, Successor};
+use crate::step::{Master, answer};
 
 impl Master {
-    pub(super) fn upgrade(&mut self, client: Option<ClientId>, actions: &mut Vec<Action>) {
+    pub(crate) fn upgrade(&mut self, client: Option<ClientId>, actions: &mut Vec<Action>) {
         let refusal = match self.heir {
             Heir::None if self.building.is_some() => {
                 Some("upgrade: not while a generation is being made ready".to_owned())
@@ -30,7 +31,7 @@ impl Master {
         actions.push(Action::StartHeir);
     }
 
-    pub(super) fn on_heir_started(&mut self, pid: Option<i32>, actions: &mut Vec<Action>) {
+    pub(crate) fn on_heir_started(&mut self, pid: Option<i32>, actions: &mut Vec<Action>) {
         if self.heir != Heir::Asked {
             // Not an answer to us.
             actions.extend(pid.map(|_| Action::EndHeir));
@@ -48,7 +49,7 @@ impl Master {
     }
 
     /// Another master has our listeners, or none does any more.
-    pub(super) fn share_doors(&mut self, shared: bool, actions: &mut Vec<Action>) {
+    pub(crate) fn share_doors(&mut self, shared: bool, actions: &mut Vec<Action>) {
         let houses = self.houses.values_mut();
         for house in houses.filter(|house| house.may_have_the_door()) {
             house.acceptor.share(shared, actions);
@@ -70,7 +71,7 @@ impl Master {
         answer(&mut self.upgrading, &Err(outcome), actions);
     }
 
-    pub(super) fn on_heir_ready(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn on_heir_ready(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         let Heir::Booting { pid } = self.heir else {
             return;
         };
@@ -84,7 +85,7 @@ impl Master {
     }
 
     /// True if it was the heir that has ended; `how` is the rest of a sentence on it.
-    pub(super) fn on_heir_ended(&mut self, pid: i32, how: &str, actions: &mut Vec<Action>) -> bool {
+    pub(crate) fn on_heir_ended(&mut self, pid: i32, how: &str, actions: &mut Vec<Action>) -> bool {
         match self.heir {
             Heir::Booting { pid: heir } if heir == pid => {
                 self.on_heir_lost(&format!("the new master {how}"), actions);

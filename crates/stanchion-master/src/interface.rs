@@ -7,17 +7,19 @@
 //! for each start or reload. The first generation has let no client in: as long as its interface is a guess and no other
 //! generation serves, its acceptor answers operators only, and clients wait in the kernel's queue.
 
-use super::acceptor::Audience;
-use super::event::Action;
-use super::generation_error::GenerationError;
-use super::house::{House, Standing};
-use super::step::{Master, QUICK_MS, Second};
+use crate::acceptor::Audience;
+use crate::event::Action;
+use crate::generation_error::GenerationError;
+use crate::house::House;
+use crate::run_state::Second;
+use crate::standing::Standing;
+use crate::step::{Master, QUICK_MS};
 use stanchion_generation::messages::WorkerRef;
 use stanchion_log::exit_code;
 
 impl House {
     /// A worker may have become ready: then this house is the one for the app.
-    pub(super) fn let_in_whoever_came_first(&mut self, actions: &mut Vec<Action>) {
+    pub(crate) fn let_in_whoever_came_first(&mut self, actions: &mut Vec<Action>) {
         if self.only && self.standing == Standing::Building && self.workers.have_served() {
             self.acceptor.open(Audience::Clients, actions);
         }
@@ -36,7 +38,7 @@ impl Master {
     /// A child of this house, this worker or else the template, has imported the app, and says that it is called by the other interface than the one
     /// that the house was made for. It runs the app's code and may say anything: it can have a house
     /// made once more, and that once.
-    pub(super) fn on_other_interface(
+    pub(crate) fn on_other_interface(
         &mut self,
         now_ms: u64,
         (generation, worker): (u32, Option<WorkerRef>),

@@ -2,7 +2,7 @@
 
 /// A new master that is to follow this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Heir {
+pub(crate) enum Heir {
     None,
     Asked,
     Booting {
@@ -18,7 +18,7 @@ pub(super) enum Heir {
 
 impl Heir {
     /// Its process, if it has one.
-    pub(super) fn pid(self) -> Option<i32> {
+    pub(crate) fn pid(self) -> Option<i32> {
         match self {
             Self::Booting { pid } | Self::Serving { pid } => Some(pid),
             Self::None | Self::Asked | Self::Left => None,

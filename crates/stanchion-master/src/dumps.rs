@@ -2,30 +2,30 @@
 
 use std::collections::VecDeque;
 
-use super::event::Action;
-use super::recycling::{Condemned, DUMP_MS};
-use crate::control::ClientId;
+use crate::event::Action;
+use crate::event::ClientId;
+use crate::recycling::{Condemned, DUMP_MS};
 use stanchion_generation::messages::WorkerRef;
 
 /// Stacks that may be waited for; more are not asked for.
 const JOBS_MAX: usize = 4_096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Job {
-    pub(super) generation: u32,
-    pub(super) whose: Condemned,
+pub(crate) struct Job {
+    pub(crate) generation: u32,
+    pub(crate) whose: Condemned,
     /// The client that asked for it; `None` if the worker is condemned.
-    pub(super) client: Option<ClientId>,
+    pub(crate) client: Option<ClientId>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Dumps {
+pub(crate) struct Dumps {
     waiting: VecDeque<Job>,
     current: Option<(Job, u64)>,
 }
 
 impl Dumps {
-    pub(super) fn add(&mut self, job: Job) {
+    pub(crate) fn add(&mut self, job: Job) {
         if self.waiting.len() == JOBS_MAX {
             return;
         }
@@ -40,7 +40,7 @@ impl Dumps {
     }
 
     /// A worker says that it has written its stacks down.
-    pub(super) fn on_dumped(
+    pub(crate) fn on_dumped(
         &mut self,
         generation: u32,
         worker: WorkerRef,
@@ -53,7 +53,7 @@ impl Dumps {
     }
 
     /// A worker has ended, perhaps while it was at it.
-    pub(super) fn on_reaped(&mut self, pid: i32, actions: &mut Vec<Action>) {
+    pub(crate) fn on_reaped(&mut self, pid: i32, actions: &mut Vec<Action>) {
         self.waiting.retain(|job| job.whose.pid != pid);
         if let Some((job, _)) = self.current.take_if(|(job, _)| job.whose.pid == pid) {
             show(job, actions);
@@ -61,7 +61,7 @@ impl Dumps {
     }
 
     /// Goes on to the next one; gives a job that took too long: its worker may be stuck in the kernel.
-    pub(super) fn advance(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> Option<Job> {
+    pub(crate) fn advance(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> Option<Job> {
         let given_up = self
             .current
             .take_if(|(_, deadline_ms)| now_ms >= *deadline_ms);
@@ -79,12 +79,12 @@ impl Dumps {
     }
 
     /// When [`Self::advance`] has something to do.
-    pub(super) fn due_ms(&self) -> Option<u64> {
+    pub(crate) fn due_ms(&self) -> Option<u64> {
         self.current.map(|(_, deadline_ms)| deadline_ms)
     }
 
     /// Whether anything is still to come for this client.
-    pub(super) fn has_any_for(&self, client: ClientId) -> bool {
+    pub(crate) fn has_any_for(&self, client: ClientId) -> bool {
         let current = self.current.iter().map(|(job, _)| job);
         self.waiting
             .iter()

@@ -24,7 +24,7 @@ use stanchion_sys::signal::{
 use super::commands::command_of;
 use super::event::{Action, Command, Event, News, Plan, Severity};
 use super::step::Master;
-use crate::control::ClientId;
+use crate::event::ClientId;
 use stanchion_generation::figures::Cause;
 use stanchion_generation::messages::{
     FromAcceptor, FromTemplate, FromWorker, ToAcceptor, ToScribe, ToTemplate, WorkerRef,

@@ -13,11 +13,11 @@
 //! too: an import for each successor would cost more CPU than the template costs memory. A template fills the gaps of
 //! its heap only at its first fork, so a template that becomes the worker can use them.
 
-use super::event::Action;
-use super::house::House;
-use super::stage::ChildStage;
-use super::worker::BootFailure;
-use super::workers::Workers;
+use crate::event::Action;
+use crate::house::House;
+use crate::stage::ChildStage;
+use crate::worker::BootFailure;
+use crate::workers::Workers;
 use stanchion_generation::messages::ToTemplate;
 use stanchion_settings::BesideOneWorker;
 use stanchion_sys::process::Exit;
@@ -36,7 +36,7 @@ impl House {
     }
 
     /// A worker has ended, or a process that is none.
-    pub(super) fn on_worker_reaped(
+    pub(crate) fn on_worker_reaped(
         &mut self,
         now_ms: u64,
         pid: i32,
@@ -54,12 +54,12 @@ impl House {
     }
 
     /// Whether a template has anything to do.
-    pub(super) fn needs_template(&self) -> bool {
+    pub(crate) fn needs_template(&self) -> bool {
         !self.is_for_one() || self.workers.missing(self.target).next().is_some()
     }
 
     /// Has a template run if there is work for it, and leave otherwise.
-    pub(super) fn keep_template(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn keep_template(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         if !self.needs_template() {
             self.template.leave(actions);
         } else if self.scribe.has_been_ready() {
@@ -69,7 +69,7 @@ impl House {
     }
 
     /// Asks the template, which is ready, to fork the workers that are missing, or to become the only worker.
-    pub(super) fn have_missing_workers(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn have_missing_workers(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         if !self.is_for_one() {
             self.workers.fork_missing(now_ms, self.target, actions);
         } else if let Some(pid) = self.template.pid()
@@ -81,7 +81,7 @@ impl House {
 
     /// The template's import has left something that workers cannot get from a fork: the template becomes a worker if one is missing,
     /// and leaves otherwise.
-    pub(super) fn on_not_for_workers(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn on_not_for_workers(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         let Some(pid) = self.template.on_not_for_workers() else {
             return;
         };

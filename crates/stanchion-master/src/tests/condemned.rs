@@ -2,7 +2,7 @@
 //! stacks down and are ended, by ABRT first if it was the request.
 
 use super::*;
-use crate::master::event::LoopState;
+use crate::event::LoopState;
 
 const DUMP_MS: u64 = 1_000;
 const GRACE_MS: u64 = 1_000;

@@ -3,11 +3,11 @@
 use stanchion_sys::process::Exit;
 use stanchion_sys::signal::SIGKILL;
 
-use super::backoff::Backoff;
-use super::event::Action;
-use super::generation_error::GenerationError;
-use super::stage::ChildStage;
-use crate::load_error::REASON_CHARS_MAX;
+use crate::backoff::Backoff;
+use crate::event::Action;
+use crate::generation_error::GenerationError;
+use crate::stage::ChildStage;
+use stanchion_generation::messages::REASON_CHARS_MAX;
 use stanchion_generation::messages::{FromScribe, ToScribe};
 use stanchion_log::exit_code;
 
@@ -19,7 +19,7 @@ const LONG_MS: u64 = 60_000;
 const SLOW_MS: u64 = 10_000;
 
 #[derive(Debug)]
-pub(super) struct Scribe {
+pub(crate) struct Scribe {
     generation: u32,
     /// The settings ask for one.
     is_wanted: bool,
@@ -37,7 +37,7 @@ pub(super) struct Scribe {
 
 impl Scribe {
     /// To be forked, if it is wanted.
-    pub(super) fn new(generation: u32, is_wanted: bool) -> Self {
+    pub(crate) fn new(generation: u32, is_wanted: bool) -> Self {
         Self {
             generation,
             is_wanted,
@@ -50,34 +50,34 @@ impl Scribe {
         }
     }
 
-    pub(super) fn pid(&self) -> Option<i32> {
+    pub(crate) fn pid(&self) -> Option<i32> {
         self.stage.pid()
     }
 
     /// Whether the one that is wanted, if any, does its work.
-    pub(super) fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         !self.is_wanted || self.stage.is_ready()
     }
 
     /// Whether there is one that takes what the others log.
-    pub(super) fn takes_lines(&self) -> bool {
+    pub(crate) fn takes_lines(&self) -> bool {
         self.stage.is_ready()
     }
 
     /// Whether the settings of logging are good, as far as one has to know.
-    pub(super) fn has_been_ready(&self) -> bool {
+    pub(crate) fn has_been_ready(&self) -> bool {
         !self.is_wanted || self.has_been_ready
     }
 
     /// Whether none runs or is about to.
-    pub(super) fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         self.stage == ChildStage::Wanted
     }
 
     // Actions.
 
     /// Forks it if it is wanted and not there. Logs a warning on a scribe that takes long.
-    pub(super) fn keep(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn keep(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         if self.is_wanted && self.stage == ChildStage::Wanted && self.backoff.is_over(now_ms) {
             self.stage = ChildStage::Asked;
             let generation = self.generation;
@@ -107,7 +107,7 @@ impl Scribe {
     }
 
     /// When [`Self::keep`] has something to do, or, if its house `is_dismissed`, [`Self::finish`].
-    pub(super) fn due_ms(&self, is_dismissed: bool) -> Option<u64> {
+    pub(crate) fn due_ms(&self, is_dismissed: bool) -> Option<u64> {
         let is_missing = self.is_wanted && !is_dismissed && self.stage == ChildStage::Wanted;
         let missing = is_missing.then(|| self.backoff.not_before_ms());
         let slow = self.booting().and(self.slow_at_ms);
@@ -117,12 +117,12 @@ impl Scribe {
     }
 
     /// Has it reopen its files.
-    pub(super) fn reopen(&self) -> Option<Action> {
+    pub(crate) fn reopen(&self) -> Option<Action> {
         self.pid().map(|_| self.tell(ToScribe::Reopen))
     }
 
     /// Has it write what is left, and leave; kills it if it has not in time.
-    pub(super) fn finish(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn finish(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         if self.stage.leave_by(now_ms + FINISH_MS).is_some() {
             actions.push(self.tell(ToScribe::Finish));
         }
@@ -144,7 +144,7 @@ impl Scribe {
 
     // Events.
 
-    pub(super) fn on_forked(&mut self, now_ms: u64, pid: Option<i32>, actions: &mut Vec<Action>) {
+    pub(crate) fn on_forked(&mut self, now_ms: u64, pid: Option<i32>, actions: &mut Vec<Action>) {
         if self.stage != ChildStage::Asked {
             // Not an answer to us; there is one scribe at a time.
             actions.extend(pid.map(|pid| Action::Kill(pid, SIGKILL)));
@@ -157,7 +157,7 @@ impl Scribe {
         }
     }
 
-    pub(super) fn on_said(&mut self, now_ms: u64, said: &FromScribe, actions: &mut Vec<Action>) {
+    pub(crate) fn on_said(&mut self, now_ms: u64, said: &FromScribe, actions: &mut Vec<Action>) {
         match (said, self.stage) {
             (FromScribe::Ready, ChildStage::Booting { pid }) => {
                 self.stage = ChildStage::Ready { pid };
@@ -180,7 +180,7 @@ impl Scribe {
 
     /// It has ended, when it should have stayed. Gives the log line on what will be done about it, or the reason why the house is ruined: it is, if
     /// no scribe was ever ready.
-    pub(super) fn on_lost(&mut self, now_ms: u64, exit: Exit) -> Result<Action, GenerationError> {
+    pub(crate) fn on_lost(&mut self, now_ms: u64, exit: Exit) -> Result<Action, GenerationError> {
         let was_ready = self.stage.is_ready();
         self.stage = ChildStage::Wanted;
         let reason = self.reason.take();
@@ -210,7 +210,7 @@ impl Scribe {
     }
 
     /// It has ended, as it was to.
-    pub(super) fn on_left(&mut self) {
+    pub(crate) fn on_left(&mut self) {
         self.stage = ChildStage::Wanted;
         self.reason = None;
     }

@@ -3,42 +3,48 @@
 use stanchion_settings::BesideOneWorker;
 use stanchion_sys::process::Exit;
 
-use crate::control::ClientId;
 use stanchion_generation::figures::Cause;
 use stanchion_generation::messages::{
     FromAcceptor, FromScribe, FromTemplate, FromWorker, ToAcceptor, ToScribe, ToTemplate, WorkerRef,
 };
 
+/// A client of the control socket that asked for something, and that gets the outcome. Never given twice.
+pub type ClientId = u64;
+
 /// The settings of a house that concern the master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Plan {
+pub struct Plan {
     /// Workers to keep.
-    pub(super) workers: u16,
+    pub workers: u16,
     /// Workers there are seats for.
-    pub(super) workers_max: u16,
+    pub workers_max: u16,
     /// `graceful_timeout` in milliseconds.
-    pub(super) graceful_ms: u64,
+    pub graceful_ms: u64,
     /// Past so many bytes a worker is replaced; 0 = never.
-    pub(super) memory_max: u64,
+    pub memory_max: u64,
     /// Past so many bytes it is killed; 0 = never.
-    pub(super) memory_hard_max: u64,
+    pub memory_hard_max: u64,
     /// After so long it is replaced; 0 = never.
-    pub(super) lifetime_ms: u64,
+    pub lifetime_ms: u64,
     /// At most so much is added to that, by the worker's pid.
-    pub(super) lifetime_jitter_ms: u64,
+    pub lifetime_jitter_ms: u64,
     /// Whether there is to be a scribe.
-    pub(super) has_scribe: bool,
+    pub has_scribe: bool,
     /// Whether a template stays also beside a single worker.
-    pub(super) beside_one: BesideOneWorker,
+    pub beside_one: BesideOneWorker,
     /// Whether it is made for an app that is called by ASGI, in event loops.
-    pub(super) is_event_loop: bool,
+    pub is_event_loop: bool,
     /// Whether that is for the app to say.
-    pub(super) is_guess: bool,
+    pub is_guess: bool,
 }
 
 /// A command to the tree, by a signal or over the control socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Command {
+#[expect(
+    missing_docs,
+    reason = "the text of a variant says what its fields are"
+)]
+pub enum Command {
     /// Serve the clients that are here, then leave.
     Drain,
     /// Leave now.
@@ -63,7 +69,11 @@ pub(super) enum Command {
 
 /// An event: something that happened.
 #[derive(Clone, Debug)]
-pub(super) enum Event {
+#[expect(
+    missing_docs,
+    reason = "the text of a variant says what its fields are"
+)]
+pub enum Event {
     /// The first of all; the house of generation 1 is built already. If there is a master before us (`is_heir`) it goes on unless all is well with
     /// this one, and an operator may have had it keep another number of workers than the setting says (`scaled_to`).
     Started {
@@ -161,7 +171,11 @@ pub(super) enum Event {
 
 /// Whether a worker in threads takes what waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Idleness {
+#[expect(
+    missing_docs,
+    reason = "the text of a variant says what its fields are"
+)]
+pub enum Idleness {
     /// It has taken nothing for so long.
     Lasts {
         idle_ms: u64,
@@ -176,7 +190,7 @@ pub(super) enum Idleness {
 
 /// The state of an event loop that does not turn as it should, or did not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LoopState {
+pub enum LoopState {
     /// Something in it has not let go for longer than `loop_timeout`.
     Late,
     /// For longer than `timeout`.
@@ -189,7 +203,11 @@ pub(super) enum LoopState {
 
 /// An action that the loop is to perform.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Action {
+#[expect(
+    missing_docs,
+    reason = "the text of a variant says what its fields are"
+)]
+pub enum Action {
     /// Read the configuration and make all that a house of this generation needs before its first
     /// fork.
     BuildHouse { generation: u32 },
@@ -258,7 +276,11 @@ pub(super) enum Action {
 
 /// News for the world outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum News {
+#[expect(
+    missing_docs,
+    reason = "the text of a variant says what its fields are"
+)]
+pub enum News {
     /// The server is ready for the first time.
     Ready { workers: usize },
     /// A reload begins.
@@ -285,7 +307,7 @@ pub(super) enum News {
 
 /// How loud a line of the log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Severity {
+pub enum Severity {
     /// The normal life of the tree.
     Info,
     /// The operator should know.
@@ -295,15 +317,18 @@ pub(super) enum Severity {
 }
 
 impl Action {
-    pub(super) fn info(message: impl Into<String>) -> Self {
+    /// A log line of the normal life of the tree.
+    pub fn info(message: impl Into<String>) -> Self {
         Self::Log(Severity::Info, message.into())
     }
 
-    pub(super) fn warning(message: impl Into<String>) -> Self {
+    /// A log line that the operator should know.
+    pub fn warning(message: impl Into<String>) -> Self {
         Self::Log(Severity::Warning, message.into())
     }
 
-    pub(super) fn error(message: impl Into<String>) -> Self {
+    /// A log line on a process or a request that was lost.
+    pub fn error(message: impl Into<String>) -> Self {
         Self::Log(Severity::Error, message.into())
     }
 }

@@ -5,20 +5,21 @@ use stanchion_sys::signal::{
     SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH,
 };
 
-use super::dumps::Job;
-use super::event::{Action, Command, News};
-use super::heir::Heir;
-use super::house::Standing;
-use super::recycling::Condemned;
-use super::step::{Master, RunState, answer, counted};
-use super::worker::Present;
-use crate::control::ClientId;
+use crate::dumps::Job;
+use crate::event::ClientId;
+use crate::event::{Action, Command, News};
+use crate::heir::Heir;
+use crate::recycling::Condemned;
+use crate::run_state::RunState;
+use crate::standing::Standing;
+use crate::step::{Master, answer, counted};
+use crate::worker::Present;
 use stanchion_generation::messages::{ToAcceptor, ToTemplate};
 use stanchion_log::exit_code;
 use stanchion_settings::SignalStyle;
 
 /// The command that a signal gives to the master, and the signal's name for the log. `None`: no command.
-pub(super) fn command_of(signal: i32, signals: SignalStyle) -> Option<(Command, &'static str)> {
+pub fn command_of(signal: i32, signals: SignalStyle) -> Option<(Command, &'static str)> {
     use SignalStyle::{Gunicorn, Unicorn};
     Some(match (signal, signals) {
         (SIGTERM, Gunicorn) => (Command::Drain, "TERM"),
@@ -38,7 +39,7 @@ pub(super) fn command_of(signal: i32, signals: SignalStyle) -> Option<(Command, 
 }
 
 impl Master {
-    pub(super) fn on_command(
+    pub(crate) fn on_command(
         &mut self,
         now_ms: u64,
         command: Command,
@@ -124,7 +125,7 @@ impl Master {
     }
 
     /// Workers wanted.
-    pub(super) fn target(&self) -> Option<u16> {
+    pub fn target(&self) -> Option<u16> {
         let main = self.serving.or(self.building)?;
         self.houses.get(&main).map(|house| house.target)
     }

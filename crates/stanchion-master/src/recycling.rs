@@ -13,18 +13,18 @@ use std::time::Duration;
 
 use stanchion_sys::signal::{SIGABRT, SIGTERM};
 
-use super::event::{Action, Event, Idleness, LoopState, Plan};
-use super::looks::why_it_stands;
-use super::sentence::{Abort, Sentence};
-use super::stage::ChildStage;
-use super::worker::Worker;
-use super::workers::Workers;
-use crate::worker::jitter;
+use crate::event::{Action, Event, Idleness, LoopState, Plan};
+use crate::looks::why_it_stands;
+use crate::sentence::{Abort, Sentence};
+use crate::stage::ChildStage;
+use crate::worker::Worker;
+use crate::workers::Workers;
 use stanchion_generation::figures::Cause;
+use stanchion_generation::jitter::jitter;
 use stanchion_generation::messages::{ToAcceptor, WorkerRef};
 
 /// A condemned worker gets so long to write its stacks down.
-pub(super) const DUMP_MS: u64 = 1_000;
+pub(crate) const DUMP_MS: u64 = 1_000;
 /// The other requests of a condemned worker get so long to end.
 const GRACE_MS: u64 = 1_000;
 /// A worker that has had no request so long after it became ready has the memory that it takes without any.
@@ -34,15 +34,15 @@ const ABORT_MS: u64 = 1_000;
 
 /// A worker whose stacks are wanted before it is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Condemned {
-    pub(super) worker: WorkerRef,
-    pub(super) number: u16,
-    pub(super) pid: i32,
+pub(crate) struct Condemned {
+    pub(crate) worker: WorkerRef,
+    pub(crate) number: u16,
+    pub(crate) pid: i32,
 }
 
 impl Workers {
     /// A worker says that it has served enough.
-    pub(super) fn on_due(&mut self, worker: WorkerRef, requests: u64, messages: u64) {
+    pub(crate) fn on_due(&mut self, worker: WorkerRef, requests: u64, messages: u64) {
         if let Some(worker) = self.entry(worker) {
             let why = || match messages {
                 0 => format!("it has served {requests} requests (max_requests)"),
@@ -56,7 +56,7 @@ impl Workers {
 
     /// Another process than the master has sent a worker TERM. A worker that is to leave is sent the master's TERM again, once: of two that come at
     /// the same moment the kernel delivers the first (signal(7)), and the worker takes that for one that is not the master's.
-    pub(super) fn on_terminated(
+    pub(crate) fn on_terminated(
         &mut self,
         worker: WorkerRef,
         is_followed: bool,
@@ -76,7 +76,7 @@ impl Workers {
 
     /// Has at most one worker replaced that is due: its successor is asked for first, and the worker leaves when the successor is ready, so that
     /// capacity stays.
-    pub(super) fn recycle(
+    pub(crate) fn recycle(
         &mut self,
         now_ms: u64,
         target: u16,
@@ -117,14 +117,14 @@ impl Workers {
     }
 
     /// When the next life is over.
-    pub(super) fn end_of_life_ms(&self, plan: &Plan) -> Option<u64> {
+    pub(crate) fn end_of_life_ms(&self, plan: &Plan) -> Option<u64> {
         let ends = self.seated.values().filter(|worker| worker.due.is_none());
         let ends = ends.filter_map(|worker| end_of_life_ms(worker, plan));
         ends.min().filter(|_| plan.lifetime_ms > 0)
     }
 
     /// Handles an observation on a worker that serves; gives a worker whose stacks are wanted.
-    pub(super) fn on_seen(
+    pub(crate) fn on_seen(
         &mut self,
         now_ms: u64,
         event: &Event,
@@ -391,7 +391,7 @@ impl Workers {
 
     /// Its stacks are written down, or it had its time for that: it dies as soon as no other
     /// request of it can still end.
-    pub(super) fn on_dumped(&mut self, now_ms: u64, worker: WorkerRef) {
+    pub(crate) fn on_dumped(&mut self, now_ms: u64, worker: WorkerRef) {
         if let Some(worker) = self.entry(worker)
             && let Some(condemned) = &mut worker.condemned
         {
@@ -405,7 +405,7 @@ impl Workers {
 
     /// Sends ABRT to a condemned worker whose time is up, so that it runs its hooks and leaves. False if it is not due: the worker has had
     /// ABRT already, or is killed without it.
-    pub(super) fn abort(worker: &mut Worker, now_ms: u64, actions: &mut Vec<Action>) -> bool {
+    pub(crate) fn abort(worker: &mut Worker, now_ms: u64, actions: &mut Vec<Action>) -> bool {
         let is_up = |deadline_ms| now_ms >= deadline_ms;
         if let ChildStage::Leaving { pid, deadline_ms } = &mut worker.stage
             && is_up(*deadline_ms)

@@ -2,9 +2,9 @@
 
 /// Why a house could not be made ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct GenerationError {
+pub(crate) struct GenerationError {
     /// The reason, for the log and the client that asked for the house.
-    pub(super) why: String,
+    pub(crate) why: String,
     /// The exit code of the server, if the server ends of it.
-    pub(super) code: i32,
+    pub(crate) code: i32,
 }

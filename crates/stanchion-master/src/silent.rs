@@ -2,10 +2,10 @@
 
 use stanchion_sys::signal::SIGKILL;
 
-use super::event::Action;
-use super::stage::ChildStage;
-use super::worker::{BootFailure, Worker};
-use super::workers::Workers;
+use crate::event::Action;
+use crate::stage::ChildStage;
+use crate::worker::{BootFailure, Worker};
+use crate::workers::Workers;
 use stanchion_generation::figures::Cause;
 use stanchion_generation::messages::WorkerRef;
 
@@ -14,7 +14,7 @@ const SILENT_MS: u64 = 1_000;
 
 impl Workers {
     /// No process has a worker's end of its channel any more. `is_asked`: there is a template that may be forking it.
-    pub(super) fn on_silent(&mut self, now_ms: u64, worker: WorkerRef, is_asked: bool) {
+    pub(crate) fn on_silent(&mut self, now_ms: u64, worker: WorkerRef, is_asked: bool) {
         let WorkerRef { index, .. } = worker;
         let Some(seated) = self.entry(worker) else {
             return;
@@ -27,7 +27,7 @@ impl Workers {
     }
 
     /// Deals with workers whose channel has ended though their processes, as far as is known, have not.
-    pub(super) fn end_silences(
+    pub(crate) fn end_silences(
         &mut self,
         now_ms: u64,
         actions: &mut Vec<Action>,
@@ -85,7 +85,7 @@ impl Workers {
     }
 
     /// When [`Self::end_silences`] has something to do.
-    pub(super) fn silence_due_ms(&self) -> Option<u64> {
+    pub(crate) fn silence_due_ms(&self) -> Option<u64> {
         let silent = self.seated.values();
         let since = silent.filter_map(|worker| worker.silent_since_ms).min()?;
         Some(since + SILENT_MS)

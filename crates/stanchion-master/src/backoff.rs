@@ -7,7 +7,7 @@ const LONGEST_MS: u64 = 30_000;
 
 /// How often something has failed in a row, and when it may be tried again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     failures: u32,
     not_before_ms: u64,
 }
@@ -15,7 +15,7 @@ pub(super) struct Backoff {
 impl Backoff {
     /// It has failed; each failure in a row doubles the wait. Failures during one wait are one failure: they were tried together, and a database that
     /// is down fails them all.
-    pub(super) fn failed(&mut self, now_ms: u64) {
+    pub(crate) fn failed(&mut self, now_ms: u64) {
         if !self.is_over(now_ms) {
             return;
         }
@@ -25,22 +25,22 @@ impl Backoff {
     }
 
     /// Failures in a row.
-    pub(super) fn failures(&self) -> u32 {
+    pub(crate) fn failures(&self) -> u32 {
         self.failures
     }
 
     /// Whether it may be tried now.
-    pub(super) fn is_over(&self, now_ms: u64) -> bool {
+    pub(crate) fn is_over(&self, now_ms: u64) -> bool {
         now_ms >= self.not_before_ms
     }
 
     /// When it may be tried.
-    pub(super) fn not_before_ms(&self) -> u64 {
+    pub(crate) fn not_before_ms(&self) -> u64 {
         self.not_before_ms
     }
 
     /// Milliseconds until then.
-    pub(super) fn wait_ms(&self, now_ms: u64) -> u64 {
+    pub(crate) fn wait_ms(&self, now_ms: u64) -> u64 {
         self.not_before_ms.saturating_sub(now_ms)
     }
 }

@@ -1,0 +1,49 @@
+//! The master's decisions: which children to fork, to order, to signal and to kill, when a generation gets the listeners, and when
+//! the server ends. [`Master::step`] takes an event and gives actions; the master's loop in `stanchion-server` gathers the events
+//! and performs the actions.
+//!
+//! It does no I/O and reads no clock: the time is an argument, a log line is an action, and of `stanchion-sys` it uses how
+//! processes end and the numbers of signals.
+
+#![forbid(unsafe_code)]
+
+mod acceptor;
+mod backoff;
+mod commands;
+mod departed;
+mod dumps;
+mod event;
+mod first_worker;
+mod generation_error;
+mod heir;
+mod house;
+mod interface;
+mod looks;
+mod pause;
+mod phase;
+mod recycling;
+mod reload;
+mod run_state;
+mod scribe;
+mod sentence;
+mod silent;
+mod stage;
+mod standing;
+mod step;
+mod template;
+#[cfg(test)]
+mod tests;
+mod upgrade;
+mod worker;
+mod workers;
+
+pub use commands::command_of;
+pub use event::{Action, ClientId, Command, Event, Idleness, LoopState, News, Plan, Severity};
+pub use house::House;
+pub use looks::{Look, Looks, is_stopped, way_on, why_it_stands};
+pub use pause::Pause;
+pub use phase::ServerPhase;
+pub use stage::WorkerStage;
+pub use step::{Master, counted};
+pub use worker::{Present, called};
+pub use workers::{Listed, Workers};

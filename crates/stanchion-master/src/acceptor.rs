@@ -3,8 +3,8 @@
 use stanchion_sys::process::Exit;
 use stanchion_sys::signal::SIGKILL;
 
-use crate::backoff::Backoff;
-use crate::event::{Action, Plan};
+use crate::child::ForkedChild;
+use crate::event::{Action, ChildKind, Plan};
 use crate::stage::ChildStage;
 use stanchion_generation::messages::ToAcceptor;
 use stanchion_log::exit_code;
@@ -15,15 +15,13 @@ pub(crate) const RETIRED_WITHIN_MS: u64 = 2_000;
 
 #[derive(Debug)]
 pub(crate) struct Acceptor {
-    generation: u32,
-    stage: ChildStage,
+    child: ForkedChild,
     /// The clients that it may accept, if any.
     open_to: Option<Audience>,
     /// Whether another master has the same listeners.
     shared: bool,
     /// Until when the master waits for its report that it accepts no more, if it is to make one.
     retired_by_ms: Option<u64>,
-    backoff: Backoff,
     /// Whether any was ever ready: before that, its end is the server's.
     has_accepted: bool,
 }
@@ -60,45 +58,37 @@ impl Acceptor {
     /// To be forked.
     pub(crate) fn new(generation: u32) -> Self {
         Self {
-            generation,
-            stage: ChildStage::Wanted,
+            child: ForkedChild::wanted(generation),
             open_to: None,
             shared: false,
             retired_by_ms: None,
-            backoff: Backoff::default(),
             has_accepted: false,
         }
     }
 
     pub(crate) fn pid(&self) -> Option<i32> {
-        self.stage.pid()
+        self.child.pid()
     }
 
     pub(crate) fn is_ready(&self) -> bool {
-        self.stage.is_ready()
+        self.child.is_ready()
     }
 
     /// Whether none runs or is about to.
     pub(crate) fn is_gone(&self) -> bool {
-        self.stage == ChildStage::Wanted
+        self.child.is_gone()
     }
 
     // Actions.
 
     /// Forks one if none is there; true if so.
     pub(crate) fn keep(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> bool {
-        let due = self.stage == ChildStage::Wanted && self.backoff.is_over(now_ms);
-        if due {
-            self.stage = ChildStage::Asked;
-            let generation = self.generation;
-            actions.push(Action::ForkAcceptor { generation });
-        }
-        due
+        self.child.keep(now_ms, ChildKind::Acceptor, actions)
     }
 
     /// When [`Self::keep`] has something to do.
     pub(crate) fn due_ms(&self) -> Option<u64> {
-        (self.stage == ChildStage::Wanted).then(|| self.backoff.not_before_ms())
+        self.child.due_ms()
     }
 
     /// Has it accept these clients, now or as soon as it is ready.
@@ -161,7 +151,7 @@ impl Acceptor {
                 .take_if(|by_ms| now_ms >= *by_ms)
                 .is_some()
         {
-            let (generation, waited_s) = (self.generation, RETIRED_WITHIN_MS / 1_000);
+            let (generation, waited_s) = (self.child.generation, RETIRED_WITHIN_MS / 1_000);
             actions.push(Action::warning(format!(
                 "the acceptor ({pid}) of generation {generation} has not reported within {waited_s} s that it accepts \
                  no more clients: it may be stopped, and generation {generation} may still answer new ones"
@@ -176,13 +166,13 @@ impl Acceptor {
 
     /// Tells it to leave at once.
     pub(crate) fn quit_by(&mut self, deadline_ms: u64, actions: &mut Vec<Action>) {
-        if self.stage.leave_by(deadline_ms).is_some() {
+        if self.child.stage.leave_by(deadline_ms).is_some() {
             actions.push(self.tell(ToAcceptor::Quit));
         }
     }
 
     pub(crate) fn tell(&self, message: ToAcceptor) -> Action {
-        let generation = self.generation;
+        let generation = self.child.generation;
         Action::TellAcceptor {
             generation,
             message,
@@ -190,7 +180,7 @@ impl Acceptor {
     }
 
     pub(crate) fn kill_if_overstaying(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        if let Some(pid) = self.stage.kill_if_overstaying(now_ms) {
+        if let Some(pid) = self.child.stage.kill_if_overstaying(now_ms) {
             actions.push(Action::warning(format!(
                 "the acceptor ({pid}) did not leave in time and is killed"
             )));
@@ -200,27 +190,18 @@ impl Acceptor {
 
     /// When [`Self::kill_if_overstaying`] has something to do.
     pub(crate) fn deadline_ms(&self) -> Option<u64> {
-        self.stage.deadline_ms()
+        self.child.stage.deadline_ms()
     }
 
     // Events.
 
     pub(crate) fn on_forked(&mut self, now_ms: u64, pid: Option<i32>, actions: &mut Vec<Action>) {
-        if self.stage != ChildStage::Asked {
-            // Not an answer to us; there is one acceptor at a time.
-            actions.extend(pid.map(|pid| Action::Kill(pid, SIGKILL)));
-            return;
-        }
-        self.stage = ChildStage::forked(pid);
-        if pid.is_none() {
-            self.backoff.failed(now_ms);
-        }
+        self.child.on_forked(now_ms, pid, actions);
     }
 
     pub(crate) fn on_ready(&mut self, actions: &mut Vec<Action>) {
-        if let ChildStage::Booting { pid } = self.stage {
-            self.stage = ChildStage::Ready { pid };
-            self.backoff = Backoff::default();
+        if self.child.on_ready() {
+            self.child.is_well();
             self.has_accepted = true;
             if self.shared {
                 actions.push(self.tell(ToAcceptor::Shared(true)));
@@ -244,15 +225,12 @@ impl Acceptor {
         exit: Exit,
         actions: &mut Vec<Action>,
     ) -> Option<i32> {
-        let was_ready = self.stage.is_ready();
-        self.stage = ChildStage::Wanted;
-        if was_ready {
+        if self.child.on_gone() {
             actions.push(Action::error(format!(
                 "the acceptor {exit}; its connections are lost, another one is started"
             )));
         } else if self.has_accepted {
-            self.backoff.failed(now_ms);
-            let wait_ms = self.backoff.wait_ms(now_ms);
+            let wait_ms = self.child.has_failed(now_ms);
             actions.push(Action::error(format!(
                 "the acceptor {exit} before it was ready; next try in {wait_ms} ms"
             )));
@@ -264,8 +242,8 @@ impl Acceptor {
 
     /// It has ended, as it was to.
     pub(crate) fn on_left(&mut self, exit: Exit, actions: &mut Vec<Action>) {
-        let was_killed = matches!(self.stage, ChildStage::Killed { .. });
-        self.stage = ChildStage::Wanted;
+        let was_killed = matches!(self.child.stage, ChildStage::Killed { .. });
+        self.child.on_gone();
         self.retired_by_ms = None;
         if exit != Exit::Code(exit_code::FINE) && !was_killed {
             actions.push(Action::error(format!(

@@ -38,6 +38,31 @@ pub struct Plan {
     pub is_guess: bool,
 }
 
+/// A child that the master forks itself. A house has one of each kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChildKind {
+    /// Owns clients' connections.
+    Acceptor,
+    /// Imports the app and forks workers.
+    Template {
+        /// It may import the app, if the settings say so.
+        may_preload: bool,
+    },
+    /// Runs the host's own logging.
+    Scribe,
+}
+
+impl ChildKind {
+    /// For the log.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Acceptor => "acceptor",
+            Self::Template { .. } => "template",
+            Self::Scribe => "scribe",
+        }
+    }
+}
+
 /// A command to the tree, by a signal or over the control socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(
@@ -98,14 +123,14 @@ pub enum Event {
         plan: Result<Plan, String>,
         template: Option<i32>,
     },
-    /// `ForkAcceptor` was performed; `None`: the kernel refused.
-    AcceptorForked { generation: u32, pid: Option<i32> },
+    /// `Fork` was performed; `None`: the kernel refused.
+    Forked {
+        generation: u32,
+        child: ChildKind,
+        pid: Option<i32>,
+    },
     /// The master cannot fork an acceptor for this house, now or later.
     Childless { generation: u32 },
-    /// `ForkTemplate` was performed; `None`: the kernel refused.
-    TemplateForked { generation: u32, pid: Option<i32> },
-    /// `ForkScribe` was performed; `None`: the kernel refused.
-    ScribeForked { generation: u32, pid: Option<i32> },
     /// The acceptor of a house reports.
     AcceptorSaid { generation: u32, said: FromAcceptor },
     /// The template of a house reports.
@@ -220,12 +245,8 @@ pub enum Action {
     },
     /// Nothing of this house is left: free what it needed.
     DropHouse { generation: u32 },
-    /// Fork the acceptor.
-    ForkAcceptor { generation: u32 },
-    /// Fork a template, which may import the app if the settings say so.
-    ForkTemplate { generation: u32, may_preload: bool },
-    /// Fork the scribe.
-    ForkScribe { generation: u32 },
+    /// Fork this child.
+    Fork { generation: u32, child: ChildKind },
     /// Send to the acceptor.
     TellAcceptor {
         generation: u32,

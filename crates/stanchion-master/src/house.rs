@@ -3,7 +3,7 @@
 use stanchion_sys::process::Exit;
 
 use crate::acceptor::{Acceptor, Audience};
-use crate::event::{Action, Event, Plan};
+use crate::event::{Action, ChildKind, Event, Plan};
 use crate::generation_error::GenerationError;
 use crate::recycling::Condemned;
 use crate::scribe::Scribe;
@@ -170,17 +170,14 @@ impl House {
     ) -> Result<Option<Condemned>, GenerationError> {
         let mut condemned = None;
         match event {
-            Event::AcceptorForked { pid, .. } => {
-                self.acceptor.on_forked(now_ms, pid, actions);
-                self.must(pid.is_some(), "the acceptor could not be forked")?;
-            }
-            Event::TemplateForked { pid, .. } => {
-                self.template.on_forked(now_ms, pid, actions);
-                self.must(pid.is_some(), "the template could not be forked")?;
-            }
-            Event::ScribeForked { pid, .. } => {
-                self.scribe.on_forked(now_ms, pid, actions);
-                self.must(pid.is_some(), "the scribe could not be forked")?;
+            Event::Forked { child, pid, .. } => {
+                match child {
+                    ChildKind::Acceptor => self.acceptor.on_forked(now_ms, pid, actions),
+                    ChildKind::Template { .. } => self.template.on_forked(now_ms, pid, actions),
+                    ChildKind::Scribe => self.scribe.on_forked(now_ms, pid, actions),
+                }
+                let why = format!("the {} could not be forked", child.name());
+                self.must(pid.is_some(), &why)?;
             }
             Event::ScribeSaid { said, .. } => self.scribe.on_said(now_ms, &said, actions),
             Event::AcceptorSaid { said, .. } => self.on_acceptor_said(&said, actions),

@@ -9,6 +9,7 @@
 
 mod acceptor;
 mod backoff;
+mod child;
 mod commands;
 mod departed;
 mod dumps;
@@ -38,7 +39,9 @@ mod worker;
 mod workers;
 
 pub use commands::command_of;
-pub use event::{Action, ClientId, Command, Event, Idleness, LoopState, News, Plan, Severity};
+pub use event::{
+    Action, ChildKind, ClientId, Command, Event, Idleness, LoopState, News, Plan, Severity,
+};
 pub use house::House;
 pub use looks::{Look, Looks, is_stopped, way_on, why_it_stands};
 pub use pause::Pause;

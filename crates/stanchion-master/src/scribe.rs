@@ -3,10 +3,9 @@
 use stanchion_sys::process::Exit;
 use stanchion_sys::signal::SIGKILL;
 
-use crate::backoff::Backoff;
-use crate::event::Action;
+use crate::child::ForkedChild;
+use crate::event::{Action, ChildKind};
 use crate::generation_error::GenerationError;
-use crate::stage::ChildStage;
 use stanchion_generation::messages::REASON_CHARS_MAX;
 use stanchion_generation::messages::{FromScribe, ToScribe};
 use stanchion_log::exit_code;
@@ -20,11 +19,9 @@ const SLOW_MS: u64 = 10_000;
 
 #[derive(Debug)]
 pub(crate) struct Scribe {
-    generation: u32,
+    child: ForkedChild,
     /// The settings ask for one.
     is_wanted: bool,
-    stage: ChildStage,
-    backoff: Backoff,
     /// A scribe was ready before, so that the settings of logging are good.
     has_been_ready: bool,
     /// Why the one that runs cannot set logging up, if it cannot.
@@ -39,10 +36,8 @@ impl Scribe {
     /// To be forked, if it is wanted.
     pub(crate) fn new(generation: u32, is_wanted: bool) -> Self {
         Self {
-            generation,
+            child: ForkedChild::wanted(generation),
             is_wanted,
-            stage: ChildStage::Wanted,
-            backoff: Backoff::default(),
             has_been_ready: false,
             reason: None,
             ready_ms: 0,
@@ -51,17 +46,17 @@ impl Scribe {
     }
 
     pub(crate) fn pid(&self) -> Option<i32> {
-        self.stage.pid()
+        self.child.pid()
     }
 
     /// Whether the one that is wanted, if any, does its work.
     pub(crate) fn is_ready(&self) -> bool {
-        !self.is_wanted || self.stage.is_ready()
+        !self.is_wanted || self.child.is_ready()
     }
 
     /// Whether there is one that takes what the others log.
     pub(crate) fn takes_lines(&self) -> bool {
-        self.stage.is_ready()
+        self.child.is_ready()
     }
 
     /// Whether the settings of logging are good, as far as one has to know.
@@ -71,19 +66,17 @@ impl Scribe {
 
     /// Whether none runs or is about to.
     pub(crate) fn is_gone(&self) -> bool {
-        self.stage == ChildStage::Wanted
+        self.child.is_gone()
     }
 
     // Actions.
 
     /// Forks it if it is wanted and not there. Logs a warning on a scribe that takes long.
     pub(crate) fn keep(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        if self.is_wanted && self.stage == ChildStage::Wanted && self.backoff.is_over(now_ms) {
-            self.stage = ChildStage::Asked;
-            let generation = self.generation;
-            actions.push(Action::ForkScribe { generation });
+        if self.is_wanted {
+            self.child.keep(now_ms, ChildKind::Scribe, actions);
         }
-        if let Some(pid) = self.booting()
+        if let Some(pid) = self.child.booting()
             && self.slow_at_ms.take_if(|at_ms| now_ms >= *at_ms).is_some()
         {
             let slow_s = SLOW_MS / 1_000;
@@ -99,21 +92,14 @@ impl Scribe {
         }
     }
 
-    fn booting(&self) -> Option<i32> {
-        match self.stage {
-            ChildStage::Booting { pid } => Some(pid),
-            _ => None,
-        }
-    }
-
     /// When [`Self::keep`] has something to do, or, if its house `is_dismissed`, [`Self::finish`].
     pub(crate) fn due_ms(&self, is_dismissed: bool) -> Option<u64> {
-        let is_missing = self.is_wanted && !is_dismissed && self.stage == ChildStage::Wanted;
-        let missing = is_missing.then(|| self.backoff.not_before_ms());
-        let slow = self.booting().and(self.slow_at_ms);
+        let missing = self.child.due_ms();
+        let missing = missing.filter(|_| self.is_wanted && !is_dismissed);
+        let slow = self.child.booting().and(self.slow_at_ms);
         missing
             .or(slow.filter(|_| !is_dismissed))
-            .or(self.stage.deadline_ms())
+            .or(self.child.stage.deadline_ms())
     }
 
     /// Has it reopen its files.
@@ -123,10 +109,10 @@ impl Scribe {
 
     /// Has it write what is left, and leave; kills it if it has not in time.
     pub(crate) fn finish(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        if self.stage.leave_by(now_ms + FINISH_MS).is_some() {
+        if self.child.stage.leave_by(now_ms + FINISH_MS).is_some() {
             actions.push(self.tell(ToScribe::Finish));
         }
-        if let Some(pid) = self.stage.kill_if_overstaying(now_ms) {
+        if let Some(pid) = self.child.stage.kill_if_overstaying(now_ms) {
             actions.push(Action::warning(format!(
                 "the scribe ({pid}) did not write what was left in time and is killed"
             )));
@@ -135,7 +121,7 @@ impl Scribe {
     }
 
     fn tell(&self, message: ToScribe) -> Action {
-        let generation = self.generation;
+        let generation = self.child.generation;
         Action::TellScribe {
             generation,
             message,
@@ -145,22 +131,14 @@ impl Scribe {
     // Events.
 
     pub(crate) fn on_forked(&mut self, now_ms: u64, pid: Option<i32>, actions: &mut Vec<Action>) {
-        if self.stage != ChildStage::Asked {
-            // Not an answer to us; there is one scribe at a time.
-            actions.extend(pid.map(|pid| Action::Kill(pid, SIGKILL)));
-            return;
-        }
-        self.stage = ChildStage::forked(pid);
+        self.child.on_forked(now_ms, pid, actions);
         self.slow_at_ms = Some(now_ms + SLOW_MS);
-        if pid.is_none() {
-            self.backoff.failed(now_ms);
-        }
     }
 
     pub(crate) fn on_said(&mut self, now_ms: u64, said: &FromScribe, actions: &mut Vec<Action>) {
-        match (said, self.stage) {
-            (FromScribe::Ready, ChildStage::Booting { pid }) => {
-                self.stage = ChildStage::Ready { pid };
+        match (said, self.child.booting()) {
+            (FromScribe::Ready, Some(_)) => {
+                self.child.on_ready();
                 if self.has_been_ready {
                     // Readers of the scribe's output have not heard that there was no scribe.
                     actions.push(Action::warning(
@@ -171,18 +149,17 @@ impl Scribe {
                 self.ready_ms = now_ms;
             }
             // It runs the operator's code, and may say anything.
-            (FromScribe::CannotSetUp { reason }, ChildStage::Booting { .. }) => {
+            (FromScribe::CannotSetUp { reason }, Some(_)) => {
                 self.reason = Some(reason.chars().take(REASON_CHARS_MAX).collect());
             }
-            (FromScribe::Ready | FromScribe::CannotSetUp { .. }, _) => {}
+            (FromScribe::Ready | FromScribe::CannotSetUp { .. }, None) => {}
         }
     }
 
     /// It has ended, when it should have stayed. Gives the log line on what will be done about it, or the reason why the house is ruined: it is, if
     /// no scribe was ever ready.
     pub(crate) fn on_lost(&mut self, now_ms: u64, exit: Exit) -> Result<Action, GenerationError> {
-        let was_ready = self.stage.is_ready();
-        self.stage = ChildStage::Wanted;
+        let was_ready = self.child.on_gone();
         let reason = self.reason.take();
         if !self.has_been_ready {
             let code = match exit {
@@ -193,11 +170,10 @@ impl Scribe {
             return Err(GenerationError { why, code });
         }
         if was_ready && now_ms >= self.ready_ms + LONG_MS {
-            self.backoff = Backoff::default();
+            self.child.is_well();
         }
         // Also if it was ready: the lines that it is to write may be the cause of its end.
-        self.backoff.failed(now_ms);
-        let wait_ms = self.backoff.wait_ms(now_ms);
+        let wait_ms = self.child.has_failed(now_ms);
         let when = if was_ready {
             ""
         } else {
@@ -211,7 +187,7 @@ impl Scribe {
 
     /// It has ended, as it was to.
     pub(crate) fn on_left(&mut self) {
-        self.stage = ChildStage::Wanted;
+        self.child.on_gone();
         self.reason = None;
     }
 }

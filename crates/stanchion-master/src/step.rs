@@ -234,9 +234,7 @@ impl Master {
                 let dumped = self.dumps.on_dumped(generation, worker, actions);
                 self.on_dumped(now_ms, dumped, actions);
             }
-            Event::AcceptorForked { generation, .. }
-            | Event::TemplateForked { generation, .. }
-            | Event::ScribeForked { generation, .. }
+            Event::Forked { generation, .. }
             | Event::ScribeSaid { generation, .. }
             | Event::AcceptorSaid { generation, .. }
             | Event::TemplateSaid { generation, .. }

@@ -22,7 +22,7 @@ use stanchion_sys::signal::{
 };
 
 use super::commands::command_of;
-use super::event::{Action, Command, Event, News, Plan, Severity};
+use super::event::{Action, ChildKind, Command, Event, News, Plan, Severity};
 use super::step::Master;
 use crate::event::ClientId;
 use stanchion_generation::figures::Cause;
@@ -338,12 +338,21 @@ fn not_built(generation: u32) -> Event {
     }
 }
 
+fn forked(generation: u32, child: ChildKind, pid: Option<i32>) -> Event {
+    Event::Forked {
+        generation,
+        child,
+        pid,
+    }
+}
+
 fn acceptor_forked(generation: u32, pid: Option<i32>) -> Event {
-    Event::AcceptorForked { generation, pid }
+    forked(generation, ChildKind::Acceptor, pid)
 }
 
 fn template_forked(generation: u32, pid: Option<i32>) -> Event {
-    Event::TemplateForked { generation, pid }
+    let may_preload = true;
+    forked(generation, ChildKind::Template { may_preload }, pid)
 }
 
 fn acceptor_said(generation: u32, said: FromAcceptor) -> Event {
@@ -464,13 +473,12 @@ fn line(action: &Action) -> String {
             None => format!("build {generation} like {first}"),
         },
         Action::DropHouse { generation } => format!("drop {generation}"),
-        Action::ForkAcceptor { generation } => format!("fork acceptor {generation}"),
-        Action::ForkTemplate {
-            generation,
-            may_preload: true,
-        } => format!("fork template {generation}"),
-        Action::ForkTemplate { generation, .. } => {
-            format!("fork template {generation} without the app")
+        Action::Fork { generation, child } => {
+            let without = match child {
+                ChildKind::Template { may_preload: false } => " without the app",
+                _ => "",
+            };
+            format!("fork {} {generation}{without}", child.name())
         }
         Action::TellAcceptor {
             generation,
@@ -480,7 +488,6 @@ fn line(action: &Action) -> String {
             generation,
             message,
         } => format!("template {generation}: {}", to_template(message)),
-        Action::ForkScribe { generation } => format!("fork scribe {generation}"),
         Action::TellScribe {
             generation,
             message,

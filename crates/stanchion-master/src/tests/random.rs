@@ -248,6 +248,38 @@ impl World {
         }
     }
 
+    fn fork_child(&mut self, generation: u32, child: ChildKind) {
+        let role = match child {
+            ChildKind::Acceptor => {
+                let earlier = self.find(generation, |role| matches!(role, Role::Acceptor { .. }));
+                assert_eq!(earlier, None, "two acceptors");
+                CLOSED
+            }
+            ChildKind::Template { may_preload } => {
+                assert_eq!(self.template(generation), None, "two templates");
+                let is_found = self.not_for_workers.contains(&generation);
+                assert!(!(is_found && may_preload), "imported for nothing");
+                Role::Template {
+                    may_preload,
+                    waits: false,
+                    orders: VecDeque::new(),
+                    unreported: VecDeque::new(),
+                }
+            }
+            ChildKind::Scribe => {
+                let earlier = self.find(generation, |role| *role == Role::Scribe);
+                assert_eq!(earlier, None, "two scribes");
+                assert!(self.plan.has_scribe, "nobody asked for it");
+                Role::Scribe
+            }
+        };
+        let pid = self.fork(generation, role);
+        if matches!(child, ChildKind::Template { .. }) {
+            self.templates.extend(pid.map(|pid| (pid, generation)));
+        }
+        self.events.push_front(forked(generation, child, pid));
+    }
+
     fn perform(&mut self, action: Action) {
         assert!(self.exits.is_empty(), "{action:?} after the end");
         match action {
@@ -258,37 +290,7 @@ impl World {
                 template,
             } => self.rebuild(generation, first, template),
             Action::DropHouse { generation } => self.drop_house(generation),
-            Action::ForkAcceptor { generation } => {
-                let earlier = self.find(generation, |role| matches!(role, Role::Acceptor { .. }));
-                assert_eq!(earlier, None, "two acceptors");
-                let pid = self.fork(generation, CLOSED);
-                self.events.push_front(acceptor_forked(generation, pid));
-            }
-            Action::ForkTemplate {
-                generation,
-                may_preload,
-            } => {
-                assert_eq!(self.template(generation), None, "two templates");
-                let is_found = self.not_for_workers.contains(&generation);
-                assert!(!(is_found && may_preload), "imported for nothing");
-                let role = Role::Template {
-                    may_preload,
-                    waits: false,
-                    orders: VecDeque::new(),
-                    unreported: VecDeque::new(),
-                };
-                let pid = self.fork(generation, role);
-                self.templates.extend(pid.map(|pid| (pid, generation)));
-                self.events.push_front(template_forked(generation, pid));
-            }
-            Action::ForkScribe { generation } => {
-                let earlier = self.find(generation, |role| *role == Role::Scribe);
-                assert_eq!(earlier, None, "two scribes");
-                assert!(self.plan.has_scribe, "nobody asked for it");
-                let pid = self.fork(generation, Role::Scribe);
-                self.events
-                    .push_front(Event::ScribeForked { generation, pid });
-            }
+            Action::Fork { generation, child } => self.fork_child(generation, child),
             Action::TellScribe {
                 generation,
                 message,

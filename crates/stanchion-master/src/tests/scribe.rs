@@ -47,7 +47,7 @@ const ANOTHER: &str = "warning: another scribe is ready: the error log itself ha
 const UNUSABLE: Exit = Exit::Code(2);
 
 fn scribe_forked(generation: u32, pid: Option<i32>) -> Event {
-    Event::ScribeForked { generation, pid }
+    forked(generation, ChildKind::Scribe, pid)
 }
 
 fn scribe_said(generation: u32, said: FromScribe) -> Event {

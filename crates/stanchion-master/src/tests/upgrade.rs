@@ -172,10 +172,7 @@ fn every_acceptor_of_a_master_with_an_heir_hears_that_the_listeners_are_shared()
     // An acceptor that is forked meanwhile, in place of a lost one, hears it too.
     let mut tree = Tree::upgrading();
     tree.play([reaped(10, KILLED)]);
-    tree.play([Event::AcceptorForked {
-        generation: 1,
-        pid: Some(12),
-    }]);
+    tree.play([acceptor_forked(1, Some(12))]);
     tree.expect(
         acceptor_ready(1),
         "acceptor 1: shared true\nacceptor 1: accept",

@@ -1,40 +1,42 @@
-//! Doors that the next house, or the next master, does not have. Clients in their queues must not be reset, so the acceptor that leaves gets the
+//! Doors that some have and others have not: listeners that are lent to single workers ([`Lent`](super::lent::Lent)), and those that the
+//! next generation, or the next master, does not have. Clients in the queues of these must not be reset, so the acceptor that leaves gets the
 //! order to close them, and to accept the clients that came before.
 
+use stanchion_master::{House, Master};
 use stanchion_sys::listener::Listener;
 
-use super::Loop;
+use super::generations::Generations;
+use super::lent::LentDoor;
+use super::reports::Listens;
 use super::resources::HouseResources;
+use super::succession::Succession;
+use stanchion_generation::listeners::of_worker;
 use stanchion_generation::messages::ToAcceptor;
-use stanchion_master::House;
+use stanchion_settings::Bind;
 
-impl Loop<'_> {
-    /// Sees to the doors before an acceptor gets a message.
-    pub(super) fn see_to_doors(&mut self, generation: u32, message: &ToAcceptor) {
-        if matches!(message, ToAcceptor::Retire { .. }) {
-            self.close_dropped(generation);
-        }
-    }
-
-    fn close_dropped(&mut self, generation: u32) {
+impl Generations {
+    /// Before the acceptor of this generation gets the order to retire: has it close the doors that the next acceptor does not have.
+    pub(super) fn close_dropped(
+        &mut self,
+        generation: u32,
+        master: &Master,
+        succession: &Succession,
+    ) {
         // Only the next master knows which listeners it has.
-        let has_heir = self.master.has_heir();
-        let next = self
-            .master
-            .houses()
-            .filter(|house| house.may_have_the_door());
-        let next = next.filter_map(|house: &House| self.houses.get(&house.generation));
+        let has_heir = master.has_heir();
+        let next = master.houses().filter(|house| house.may_have_the_door());
+        let next = next.filter_map(|house: &House| self.get(house.generation));
         let kept: Vec<_> = next
             .flat_map(HouseResources::doors)
             .map(|door| door.address().clone())
             .collect();
-        let Some(house) = self.houses.get_mut(&generation) else {
+        let Some(house) = self.get_mut(generation) else {
             return;
         };
         let addresses = house.public_doors().map(Listener::address);
         let dropped = addresses.filter(|&address| {
             if has_heir {
-                self.succession.heir_has_dropped(address)
+                succession.heir_has_dropped(address)
             } else {
                 !kept.contains(address)
             }
@@ -44,10 +46,92 @@ impl Loop<'_> {
                 address: address.to_string(),
             })
             .collect();
-        if let Some(acceptor) = &mut house.acceptor {
+        if let Some(acceptor) = &mut house.links.acceptor {
             for message in dropped {
                 acceptor.outbox.send(message);
             }
+        }
+    }
+
+    /// A worker, or the acceptor for it, says that it listens, or wants to.
+    pub(super) fn lend(&mut self, now_ms: u64, asked: Listens, succession: &Succession) {
+        let (generation, worker) = (asked.generation, asked.worker.index);
+        if let Err(problem) = self.try_to_lend(asked, succession)
+            && let Some(house) = self.get_mut(generation)
+        {
+            house.links.refuse(now_ms, worker, &problem);
+        }
+    }
+
+    fn try_to_lend(&mut self, asked: Listens, succession: &Succession) -> Result<(), String> {
+        let Listens {
+            generation,
+            worker,
+            bind,
+            fd,
+        } = asked;
+        // Workers run the app's code, so nothing here is taken on trust.
+        let opened = fd.map(Listener::received).transpose();
+        let bind = Bind::parse(&bind)?;
+        of_worker::check(&bind)?;
+        let opened = opened.map_err(|error| error.to_string())?;
+        let elsewhere = || {
+            // The listener of an earlier generation, or of the master before this one.
+            let others = self.iter().map(|(_, house)| &house.lent);
+            let others = others.filter_map(|lent| lent.at(&bind.address)).next_back();
+            others.or_else(|| succession.lent(&bind.address))
+        };
+        let is_open = |house: &HouseResources| house.lent.is_open(&bind.address);
+        let opened = match (opened, self.get(generation)) {
+            (None, Some(house)) if !is_open(house) => elsewhere()
+                .map(Listener::try_clone)
+                .transpose()
+                .map_err(|error| error.to_string())?,
+            (opened, _) => opened,
+        };
+        if let Some(house) = self.get_mut(generation)
+            && let Some(number) = house.lent.claim(worker, &bind, opened)?
+        {
+            house.tell_of_lent(Some((number, worker)));
+        }
+        Ok(())
+    }
+
+    /// Lets go of doors whose workers are gone for good.
+    pub(super) fn let_go_of_lent(&mut self, master: &Master, succession: &Succession) {
+        let mut gone = Vec::new();
+        for (generation, resources) in self.iter_mut() {
+            let house = master.house(generation);
+            let is_there = |worker| house.is_some_and(|house| house.workers.is_seated(worker));
+            let is_whole = house.is_none_or(House::has_its_workers);
+            let doors = resources.lent.let_go(is_there, is_whole);
+            gone.extend(doors.into_iter().map(|door| (generation, door)));
+        }
+        for (generation, door) in gone {
+            self.close_lent(generation, &door, master, succession);
+        }
+    }
+
+    fn close_lent(
+        &mut self,
+        generation: u32,
+        door: &LentDoor<Listener>,
+        master: &Master,
+        succession: &Succession,
+    ) {
+        let address = &door.bind.address;
+        let mut others = master.houses().filter(|house| house.may_have_the_door());
+        let is_shared = others.any(|house| {
+            let house = self.get(house.generation);
+            house.is_some_and(|house| house.lent.is_open(address))
+        }) || succession.lent(address).is_some()
+            || master.has_heir();
+        let house = self.get_mut(generation);
+        if let Some(acceptor) = house.and_then(|house| house.links.acceptor.as_mut()) {
+            let door = door.number;
+            acceptor
+                .outbox
+                .send(ToAcceptor::CloseDoor { door, is_shared });
         }
     }
 }

@@ -1,56 +1,51 @@
-//! The master: waits for signals, reports and dead children, asks [`step`] what follows, and does
+//! The master: waits for signals, reports and dead children, asks [`Master::step`] what follows, and does
 //! it. It never imports the app, never sees a request, never starts a thread.
 
 mod desk;
 mod doors;
+mod forks;
 mod gather;
-mod hearing;
-mod idlers;
+mod generations;
 mod intrusion;
-mod late_loop;
-mod lending;
+mod late_loops;
 mod lent;
-mod loops;
+mod links;
 mod news;
 mod other_house;
-mod out_of_memory;
 mod outbox;
 mod perform;
 mod reports;
 mod resources;
+mod service_manager;
 mod stacks;
-mod stopped;
+mod status;
 mod succession;
-mod watch;
+mod watches;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 
-use stanchion_master::{Event, Looks, Master, Pause};
+use stanchion_master::{ChildKind, Event, Master};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::child;
 use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::listener::Listener;
-use stanchion_sys::notify::Notifier;
 use stanchion_sys::process::{self, OpenFiles};
 use stanchion_sys::signal::{self, SignalPipe};
-use tracing::warn;
 
 use crate::control::Control;
 use crate::host::Host;
 use crate::launcher::Launcher;
 use crate::title;
-use idlers::Idlers;
-use other_house::OtherHouse;
-use out_of_memory::OutOfMemory;
+use desk::CommandDesk;
+use generations::Generations;
 pub(crate) use resources::{Before, HouseResources};
+use service_manager::ServiceManager;
 use stanchion_generation::common::Common;
-use stanchion_generation::tally::Counts;
 use stanchion_settings::Settings;
-use stopped::StoppedWatch;
 pub(crate) use succession::Succession;
-use watch::AcceptorWatch;
+use watches::Watches;
 
 /// The role of this process when [`run`] returns: every fork comes back through it.
 pub(crate) enum Role {
@@ -90,6 +85,32 @@ pub(crate) enum Role {
     },
 }
 
+impl Role {
+    /// The role of a child that was just forked, which has all that the master has.
+    fn of_child(
+        kind: ChildKind,
+        house: &mut HouseResources,
+        other: Option<Rc<Common>>,
+        orders: Channel,
+    ) -> Self {
+        let common = house.common_for_life();
+        match kind {
+            ChildKind::Acceptor => Self::Acceptor {
+                common,
+                listeners: std::mem::take(&mut house.listeners),
+                orders,
+            },
+            ChildKind::Template { may_preload } => Self::Template {
+                common,
+                orders,
+                may_preload,
+                other,
+            },
+            ChildKind::Scribe => Self::Scribe { common, orders },
+        }
+    }
+}
+
 /// The signals the master takes.
 const SIGNALS: [i32; 10] = [
     signal::SIGTERM,
@@ -111,48 +132,19 @@ const OPEN_FILES_MAX: u64 = 16_384;
 /// Refuses settings that only the acceptor understands, with the reason.
 pub(crate) type CheckSettings = fn(&Settings) -> Result<(), String>;
 
+/// The loop of the master: waits, gathers events, and performs the actions that follow.
 struct Loop<'h> {
     host: &'h mut dyn Host,
     launcher: &'h Launcher,
     check_settings: CheckSettings,
     master: Master,
-    signals: SignalPipe,
-    /// By generation.
-    houses: BTreeMap<u32, HouseResources>,
-    other: OtherHouse,
-    /// The house that serves, or is to: what is left of it once it is gone is still asked for.
-    present: Rc<Common>,
-    /// Counts of the requests of houses that are gone.
-    departed: Counts,
-    /// The house whose scribe gets the master's log lines, if one does.
-    logs_through: Option<u32>,
-    /// The listeners of the `present` house, once that is gone.
-    doors: Vec<Listener>,
+    generations: Generations,
     succession: Succession,
+    desk: CommandDesk,
+    manager: ServiceManager,
+    watches: Watches,
+    signals: SignalPipe,
     events: VecDeque<Event>,
-    /// Where commands come from beside signals.
-    control: Option<Control>,
-    /// The service manager, if it started us and wants notifications.
-    manager: Notifier,
-    /// When the master last decided whether to send WATCHDOG=1 (`sd_notify(3)`).
-    alive_ms: u64,
-    /// Whether the master withheld it then, because the acceptor's loop stood still.
-    is_withheld: bool,
-    looks: Looks,
-    watch: AcceptorWatch,
-    stopped: StoppedWatch,
-    idlers: Idlers,
-    pause: Pause,
-    /// When the memory of workers was last looked at.
-    weighed_ms: u64,
-    /// When event loops were last looked at, and since when that was done as often as it should be.
-    looked_us: u64,
-    watching_since_us: u64,
-    /// The memory of a worker could not be read, and the log has said so.
-    is_blind: bool,
-    /// An acceptor that has ended since a turn of its loop did not, and where it was.
-    spun: Option<(i32, Vec<u64>)>,
-    out_of_memory: OutOfMemory,
     /// Not all children that have ended were collected.
     has_more_dead: bool,
     /// How many files children may have open.
@@ -172,10 +164,7 @@ pub(crate) fn run(
     show_title(host, &first.common.settings);
     process::become_subreaper()?;
     child::can_be_asked_about()?;
-    let manager = Notifier::from_env().unwrap_or_else(|problem| {
-        warn!("the service manager gets no notifications: {problem}");
-        Notifier::none()
-    });
+    let manager = ServiceManager::from_env(now_ms());
     let started = Event::Started {
         plan: first.plan(),
         is_heir: succession.has_predecessor(),
@@ -187,47 +176,30 @@ pub(crate) fn run(
         check_settings,
         master: Master::new(),
         signals: SignalPipe::install(&SIGNALS)?,
-        present: Rc::clone(&first.common),
-        houses: BTreeMap::from([(first.common.generation, first)]),
-        other: OtherHouse::NotMade,
-        departed: Counts::default(),
-        logs_through: None,
-        doors: Vec::new(),
+        generations: Generations::new(first),
         succession,
         events: VecDeque::from([started]),
-        control,
+        desk: CommandDesk::at(control),
         manager,
-        alive_ms: now_ms(),
-        is_withheld: false,
-        looks: Looks::new(now_ms()),
-        watch: AcceptorWatch::new(now_ms()),
-        stopped: StoppedWatch::default(),
-        idlers: Idlers::default(),
-        pause: Pause::default(),
-        weighed_ms: 0,
-        looked_us: 0,
-        watching_since_us: 0,
-        is_blind: false,
-        spun: None,
-        out_of_memory: OutOfMemory::new(),
+        watches: Watches::begin(now_ms()),
         has_more_dead: false,
         open_files: OpenFiles::allow(OPEN_FILES_MAX)?,
     };
     loop {
         while let Some(event) = this.events.pop_front() {
             let actions = this.master.step(now_ms(), event);
-            this.choose_log();
+            this.generations.choose_log(&this.master);
             for action in actions {
                 if let Some(role) = this.perform(action) {
                     return Ok(role);
                 }
             }
         }
-        this.tell_where_it_spun();
-        this.let_go_of_lent();
-        this.houses
-            .values_mut()
-            .for_each(HouseResources::send_again);
+        this.watches.spun.tell();
+        let (master, succession) = (&this.master, &this.succession);
+        this.generations.let_go_of_lent(master, succession);
+        let houses = this.generations.iter_mut();
+        houses.for_each(|(_, house)| house.links.send_again());
         this.wait()?;
         this.gather()?;
     }

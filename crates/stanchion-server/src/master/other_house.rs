@@ -4,10 +4,8 @@
 
 use std::rc::Rc;
 
-use stanchion_sys::signal::SIGKILL;
-use tracing::{debug, info};
+use tracing::debug;
 
-use super::Loop;
 use super::resources::HouseResources;
 use stanchion_generation::common::Common;
 use stanchion_generation::messages::ToTemplate;
@@ -29,59 +27,45 @@ impl OtherHouse {
             Self::NotMade | Self::Over => None,
         }
     }
-}
 
-impl Loop<'_> {
-    /// Before the template of this house is forked.
-    pub(super) fn make_other(&mut self, generation: u32) {
-        let Some(house) = self.houses.get(&generation) else {
-            return;
-        };
-        let settings = &house.common.settings;
+    /// Makes it, unless it was made before, or is of no use: before the template of the `first` house is forked. `rebuild` makes it.
+    pub(super) fn prepare(
+        first: &HouseResources,
+        rebuild: impl FnOnce() -> Result<HouseResources, String>,
+    ) -> Option<Self> {
+        let settings = &first.common.settings;
         // A scribe is a child of its house, to which a template logs from its birth.
         let is_of_use =
-            settings.is_guess() && settings.may_preload() && house.common.log_channels.is_none();
-        let is_first = self.houses.len() == 1 && !self.master.has_served();
-        if !matches!(self.other, OtherHouse::NotMade) || !is_first || !is_of_use {
-            return;
-        }
-        self.other = match self.rebuild(generation + 1, generation) {
-            Ok(resources) => OtherHouse::Made(Box::new(resources)),
+            settings.is_guess() && settings.may_preload() && first.common.log_channels.is_none();
+        is_of_use.then(|| match rebuild() {
+            Ok(resources) => Self::Made(Box::new(resources)),
             Err(problem) => {
                 // If it is needed it is tried again, and the failure is logged then.
                 debug!("no house for the other interface is made beforehand: {problem}");
-                OtherHouse::Over
+                Self::Over
             }
-        };
+        })
     }
 
-    /// Makes the house for the other interface, and has the template that has imported the app come along. A template that cannot is killed.
-    pub(super) fn go_over(&mut self, generation: u32, first: u32, template: Option<i32>) {
-        let made = match std::mem::replace(&mut self.other, OtherHouse::Over) {
-            OtherHouse::Made(made) if made.common.generation == generation => Some(made),
-            _ => None,
+    /// Gives the house of this generation, if it was made, with the template of the `first` one, which has imported the app. The template
+    /// gets the message to go over; it stays where it is if there is no such house.
+    pub(super) fn go_over(
+        &mut self,
+        generation: u32,
+        first: Option<&mut HouseResources>,
+        template: Option<i32>,
+    ) -> Option<HouseResources> {
+        let Self::Made(mut made) = std::mem::replace(self, Self::Over) else {
+            return None;
         };
-        let house = self.houses.get_mut(&first);
-        let link = house.and_then(|house| {
-            house
-                .template
-                .take_if(|link| template == Some(link.pid()) && made.is_some())
-        });
-        if let (Some(mut made), Some(mut link)) = (made, link) {
-            link.outbox.send(ToTemplate::GoOver);
-            made.template = Some(link);
-            self.built(generation, Ok(*made), template);
-            return;
+        if made.common.generation != generation {
+            return None;
         }
-        if let Some(pid) = template {
-            self.kill(pid, SIGKILL);
-        }
-        let built = self.rebuild(generation, first);
-        if let Ok(house) = &built {
-            let settings = &house.common.settings;
-            let name = if settings.is_asgi() { "asgi" } else { "wsgi" };
-            info!("the app is imported once more: --interface {name} saves that");
-        }
-        self.built(generation, built, None);
+        let links = &mut first?.links;
+        let is_it = |pid: i32| template == Some(pid);
+        let mut link = links.template.take_if(|link| is_it(link.pid()))?;
+        link.outbox.send(ToTemplate::GoOver);
+        made.links.template = Some(link);
+        Some(*made)
     }
 }

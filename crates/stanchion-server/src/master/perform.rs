@@ -1,58 +1,31 @@
 //! Performs the actions of the step.
 
 use std::io;
-use std::rc::Rc;
-use std::sync::Arc;
 
-use stanchion_master::{Action, ClientId, Event, Severity, called};
+use stanchion_master::{Action, ChildKind, ClientId, Event, Severity, called};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::child;
-use stanchion_sys::held_signals;
-use stanchion_sys::listener::Listener;
-use stanchion_sys::process::{self, Fork, OpenFiles};
+use stanchion_sys::process::Fork;
 use stanchion_sys::signal;
 use tracing::{error, info, warn};
 
-use super::other_house::OtherHouse;
+use super::forks::fork_child;
 use super::reports::{Link, Post};
-use super::resources::{Before, HouseResources};
-use super::stacks;
-use super::{Loop, Role, SIGNALS};
+use super::resources::HouseResources;
+use super::succession::OldMaster;
+use super::{Loop, Role, intrusion, stacks};
 use crate::control::{CtlReply, WorkerStacks};
 use crate::hook::Hook;
-use crate::signals::leave_signals_to_master;
+use crate::hook_run::run_hook;
 use crate::{last_words, threads};
 use stanchion_generation::figures::Attempt;
 use stanchion_generation::listeners;
-use stanchion_generation::messages::{FromTemplate, ToAcceptor, ToScribe, ToTemplate};
-use stanchion_generation::spool::SpoolDir;
-use stanchion_log::LogChannels;
+use stanchion_generation::messages::{FromTemplate, ToAcceptor, ToTemplate};
 use stanchion_log::{self as log, cure, exit_code};
 use stanchion_settings::{Settings, kept_by_a_reload};
 
 /// At most so many bytes of a worker's stacks are shown.
 const DUMP_BYTES_MAX: usize = 64 << 10;
-
-/// Forks, with a channel between the two; each gets its end.
-fn fork_with_channel(
-    open_files: OpenFiles,
-    fork: impl FnOnce() -> io::Result<Fork>,
-) -> io::Result<(Fork, Channel)> {
-    let (ours, theirs) = Channel::pair()?;
-    let forked = held_signals::fork_with(&SIGNALS, fork, || {
-        open_files
-            .restore()
-            .and_then(|()| leave_signals_to_master())
-    })?;
-    Ok(match forked {
-        Fork::Child => (Fork::Child, theirs),
-        parent @ Fork::Parent(_) => (parent, ours),
-    })
-}
-
-fn of_threads(threads: &str) -> io::Error {
-    io::Error::other(format!("a hook has left {threads} in the master"))
-}
 
 impl Loop<'_> {
     pub(super) fn perform(&mut self, action: Action) -> Option<Role> {
@@ -66,13 +39,8 @@ impl Loop<'_> {
                 first,
                 template,
             } => self.go_over(generation, first, template),
-            Action::DropHouse { generation } => self.drop_house(generation),
-            Action::ForkAcceptor { generation } => return self.fork_acceptor(generation),
-            Action::ForkTemplate {
-                generation,
-                may_preload,
-            } => return self.fork_template(generation, may_preload),
-            Action::ForkScribe { generation } => return self.fork_scribe(generation),
+            Action::DropHouse { generation } => self.generations.drop_one(generation),
+            Action::Fork { generation, child } => return self.fork_child(generation, child),
             Action::TellAcceptor {
                 generation,
                 message,
@@ -84,10 +52,14 @@ impl Loop<'_> {
             Action::TellScribe {
                 generation,
                 message,
-            } => self.tell_scribe(generation, message),
+            } => {
+                if let Some(house) = self.generations.get_mut(generation) {
+                    house.links.tell_scribe(message);
+                }
+            }
             Action::Kill(pid, signal) => self.kill(pid, signal),
             Action::Vacate { generation, worker } => {
-                if let Some(house) = self.houses.get_mut(&generation) {
+                if let Some(house) = self.generations.get_mut(generation) {
                     house.vacate(worker);
                 }
             }
@@ -103,17 +75,20 @@ impl Loop<'_> {
             Action::StartHeir => self.start_heir(),
             Action::EndHeir => self.succession.end_heir(),
             Action::DropHeir => {
-                self.present.figures.attempted(Attempt::UpgradeFailed);
+                let present = self.generations.present();
+                present.figures.attempted(Attempt::UpgradeFailed);
                 self.succession.drop_heir();
             }
-            Action::Reply { client, outcome } => self.tell(client, &CtlReply::of(outcome)),
+            Action::Reply { client, outcome } => {
+                self.desk.reply(client, &CtlReply::of(outcome));
+            }
             Action::Announce(news) => self.announce(news),
             Action::Log(Severity::Info, message) => info!("{message}"),
             Action::Log(Severity::Warning, message) => warn!("{message}"),
             Action::Log(Severity::Error, message) => error!("{message}"),
             Action::Exit(code) => {
                 self.hook(Hook::Exit);
-                let doors = std::mem::take(&mut self.doors);
+                let doors = self.generations.take_doors();
                 let listeners = self.succession.ours_alone(doors);
                 return Some(Role::Master { code, listeners });
             }
@@ -133,39 +108,41 @@ impl Loop<'_> {
     }
 
     fn tell_acceptor(&mut self, generation: u32, message: ToAcceptor) {
-        self.see_to_doors(generation, &message);
-        let house = self.houses.get_mut(&generation);
-        if let Some(link) = house.and_then(|house| house.acceptor.as_mut()) {
-            link.outbox.send(message);
+        if matches!(message, ToAcceptor::Retire { .. }) {
+            let (master, succession) = (&self.master, &self.succession);
+            self.generations
+                .close_dropped(generation, master, succession);
+        }
+        if let Some(house) = self.generations.get_mut(generation) {
+            house.links.tell_acceptor(message);
         }
     }
 
     /// A worker that is to be forked gets a channel of its own, by which the master knows it.
     fn tell_template(&mut self, generation: u32, message: ToTemplate) {
-        let Some(house) = self.houses.get_mut(&generation) else {
+        if let ToTemplate::Fork { .. } | ToTemplate::Become { .. } = message {
+            // A worker is wanted, so the app is called as this house is made for it.
+            self.generations.needs_no_other();
+        }
+        let Some(house) = self.generations.get_mut(generation) else {
             return;
         };
+        let links = &mut house.links;
         let (worker, number, becomes) = match message {
             ToTemplate::Fork { worker, number } => (worker, number, false),
             ToTemplate::Become { worker, number } => (worker, number, true),
             ToTemplate::GoOver | ToTemplate::Reopen => {
-                if let Some(link) = &mut house.template {
-                    link.outbox.send(message);
-                }
+                links.tell_template(message, None);
                 return;
             }
         };
-        // A worker is wanted, so the app is called as this house is made for it.
-        self.other = OtherHouse::Over;
-        let known = house.template.as_ref().map(Link::pid);
+        let known = links.template.as_ref().map(Link::pid);
         let known = known.filter(|_| becomes);
         match Channel::pair() {
             Ok((ours, theirs)) => {
                 let post = Post::new(worker.epoch, number, ours, known);
-                house.posts.insert(worker.index, post);
-                if let Some(link) = &mut house.template {
-                    link.outbox.send_with(message, Some(theirs.into()));
-                }
+                links.posts.insert(worker.index, post);
+                links.tell_template(message, Some(theirs.into()));
             }
             Err(error) => {
                 error!("worker {number} cannot be given a channel to the master: {error}");
@@ -180,44 +157,15 @@ impl Loop<'_> {
         }
     }
 
-    fn tell_scribe(&mut self, generation: u32, message: ToScribe) {
-        let house = self.houses.get_mut(&generation);
-        if let Some(link) = house.and_then(|house| house.scribe.as_mut()) {
-            link.outbox.send(message);
-        }
-    }
-
-    /// The master's log lines go to the scribe of the house that serves or is to, as long as that scribe does its work; otherwise to the log itself,
-    /// so that the operator can read what becomes of a scribe that is lost.
-    pub(super) fn choose_log(&mut self) {
-        let generation = self.present.generation;
-        let is_there = self.master.has_ready_scribe(generation);
-        let through = is_there.then_some(generation);
-        if self.logs_through == through {
-            return;
-        }
-        self.logs_through = through;
-        log::go_directly();
-        if !is_there {
-            return;
-        }
-        match self.present.log_channels.as_ref().map(LogChannels::writer) {
-            Some(Ok(writer)) => log::go_through(writer, true),
-            Some(Err(error)) => error!("the scribe cannot be written to: {error}"),
-            None => {}
-        }
-    }
-
     /// The acceptor reopens the access log itself, as the user that it has become; so the file must be there.
     fn reopen_logs(&self) {
         log::reopen();
         // A process that waits for the start of a daemon hears of it here: while it waits, no other command reopens the logs.
         self.launcher.tell(exit_code::FINE);
-        let accesslog = self.settings().accesslog.as_deref();
-        let owner = self
-            .present
-            .identities
-            .of_access_log(self.present.log_channels.is_some());
+        let present = self.generations.present();
+        let accesslog = present.settings.accesslog.as_deref();
+        let has_scribe = present.log_channels.is_some();
+        let owner = present.identities.of_access_log(has_scribe);
         if let Err(error) = log::create(accesslog, owner) {
             error!("the access log cannot be created: {error}");
         }
@@ -230,13 +178,8 @@ impl Loop<'_> {
         template: Option<i32>,
     ) {
         let plan = built.map(|resources| {
-            let plan = resources.plan();
             let is_the_server = !self.master.has_served();
-            if is_the_server {
-                self.present = Rc::clone(&resources.common);
-            }
-            self.houses.insert(generation, resources);
-            plan
+            self.generations.add(resources, is_the_server)
         });
         self.events.push_front(Event::HouseBuilt {
             generation,
@@ -260,72 +203,44 @@ impl Loop<'_> {
         self.name_what_stays(&settings);
         let settings = if settings.is_guess() {
             // As the app is now, it most likely will be.
-            settings.taken_for(self.settings().is_asgi())?
+            settings.taken_for(self.generations.settings().is_asgi())?
         } else {
             settings
         };
-        let present = self.houses.get(&self.present.generation);
+        let present = self.generations.present_resources();
         let inherited = present.map(|house| listeners::clones(&house.listeners));
         let inherited = inherited.transpose().map_err(|error| error.to_string())?;
         (self.check_settings)(&settings)?;
         stanchion_generation::identities::find(&settings)?;
         let listeners = listeners::open(&settings, inherited.unwrap_or_default())?;
-        self.furnish(generation, settings, listeners, None)
-    }
-
-    /// Makes what a house needs, with the settings of another one, for an app that is called by the other interface.
-    pub(super) fn rebuild(
-        &mut self,
-        generation: u32,
-        first: u32,
-    ) -> Result<HouseResources, String> {
-        let first = self.houses.get(&first);
-        let first = first.ok_or("the house that was made first is gone")?;
-        let settings = first.common.settings.clone();
-        let is_asgi = settings.is_asgi();
-        let settings = settings.taken_for(!is_asgi)?;
-        let listeners = listeners::clones(&first.listeners).map_err(|error| error.to_string())?;
-        let spool = Rc::clone(&first.spool);
-        self.furnish(generation, settings, listeners, Some(spool))
-    }
-
-    fn furnish(
-        &mut self,
-        generation: u32,
-        settings: Settings,
-        listeners: Vec<Listener>,
-        spool: Option<Rc<SpoolDir>>,
-    ) -> Result<HouseResources, String> {
-        let before = Before {
-            figures: Arc::clone(&self.present.figures),
-            ticket_keys: Arc::clone(&self.present.ticket_keys),
-            departed: self.departed,
-            others: self.houses.values().map(HouseResources::tally).collect(),
-            spool,
-        };
         let has_scribe = self.host.has_scribe();
-        HouseResources::build(generation, (settings, has_scribe), listeners, &before).map_err(
-            |(error, listeners)| {
-                self.remove_files_of_others(listeners);
-                format!(
-                    "the kernel refused what the server needs: {}",
-                    cure::told(&error)
-                )
-            },
-        )
+        let settings = (settings, has_scribe);
+        self.generations
+            .furnish(generation, settings, listeners, None)
     }
 
-    /// Removes the socket files of listeners that the present house does not have.
-    fn remove_files_of_others(&self, listeners: Vec<Listener>) {
-        let kept = self.houses.get(&self.present.generation);
-        let kept = kept.map_or(&self.doors[..], |house| &house.listeners);
-        let others = listeners::not_among(listeners, kept);
-        listeners::remove_files(&others);
+    /// Makes the house for the other interface, and has the template that has imported the app come along. A template that cannot is killed.
+    fn go_over(&mut self, generation: u32, first: u32, template: Option<i32>) {
+        if let Some(made) = self.generations.go_over(generation, first, template) {
+            self.built(generation, Ok(made), template);
+            return;
+        }
+        if let Some(pid) = template {
+            self.kill(pid, signal::SIGKILL);
+        }
+        let has_scribe = self.host.has_scribe();
+        let built = self.generations.rebuild(generation, first, has_scribe);
+        if let Ok(house) = &built {
+            let settings = &house.common.settings;
+            let name = if settings.is_asgi() { "asgi" } else { "wsgi" };
+            info!("the app is imported once more: --interface {name} saves that");
+        }
+        self.built(generation, built, None);
     }
 
     /// Settings that a running server cannot change are named.
     fn name_what_stays(&self, new: &Settings) {
-        let kept = kept_by_a_reload(self.settings(), new);
+        let kept = kept_by_a_reload(self.generations.settings(), new);
         if !kept.is_empty() {
             warn!(
                 "reload: a change of {} takes effect when the server is restarted",
@@ -334,120 +249,55 @@ impl Loop<'_> {
         }
     }
 
-    fn drop_house(&mut self, generation: u32) {
-        let Some(mut house) = self.houses.remove(&generation) else {
-            return;
-        };
-        house.close_logs();
-        house.settle();
-        self.departed += house.common.tally.read();
-        let listeners = std::mem::take(&mut house.listeners);
-        if generation == self.present.generation {
-            self.doors = listeners;
-            return;
-        }
-        self.remove_files_of_others(listeners);
-    }
-
-    fn fork_acceptor(&mut self, generation: u32) -> Option<Role> {
+    /// Forks a child of a generation. Gives its role in the child.
+    fn fork_child(&mut self, generation: u32, kind: ChildKind) -> Option<Role> {
         let alone = threads::refuse(self.host);
         let has_threads = alone.is_err();
-        let house = self.houses.get_mut(&generation)?;
-        house.settle();
-        // The acceptor runs no Python, so no interpreter needs to know of this fork.
-        let fork = || fork_with_channel(self.open_files, process::fork_single_threaded);
-        let pid = match alone
-            .map_err(|threads| of_threads(&threads))
-            .and_then(|()| fork())
-        {
-            Ok((Fork::Child, orders)) => {
-                return Some(Role::Acceptor {
-                    common: house.common_for_life(),
-                    listeners: std::mem::take(&mut house.listeners),
-                    orders,
-                });
-            }
+        if let ChildKind::Template { may_preload: true } = kind {
+            let has_served = self.master.has_served();
+            self.generations
+                .make_other(generation, has_served, self.host);
+        }
+        let other = self.generations.other();
+        let house = self.generations.get_mut(generation)?;
+        if kind == ChildKind::Acceptor {
+            house.settle();
+        }
+        let forked = alone
+            .map_err(|threads| io::Error::other(format!("a hook has left {threads} in the master")))
+            .and_then(|()| fork_child(kind, self.host, self.open_files));
+        let pid = match forked {
+            Ok((Fork::Child, orders)) => return Some(Role::of_child(kind, house, other, orders)),
             Ok((Fork::Parent(pid), channel)) => {
-                house.acceptor = Some(Link::new(pid, channel));
-                house.tell_of_lent(None);
+                house.have_child(kind, pid, channel);
                 Some(pid)
             }
             Err(error) => {
-                error!("the acceptor cannot be forked: {}", cure::told(&error));
-                house.acceptor = None;
+                error!(
+                    "the {} cannot be forked: {}",
+                    kind.name(),
+                    cure::told(&error)
+                );
+                if kind == ChildKind::Acceptor {
+                    house.links.acceptor = None;
+                }
                 None
             }
         };
-        if has_threads {
+        if kind == ChildKind::Acceptor && has_threads {
             self.events.push_front(Event::Childless { generation });
         }
         // Before all other events, so that those find the child known.
-        self.events
-            .push_front(Event::AcceptorForked { generation, pid });
-        None
-    }
-
-    fn fork_template(&mut self, generation: u32, may_preload: bool) -> Option<Role> {
-        let alone = threads::refuse(self.host);
-        if may_preload {
-            self.make_other(generation);
-        }
-        let house = self.houses.get_mut(&generation)?;
-        let mut fork = || fork_with_channel(self.open_files, || self.host.fork());
-        let pid = match alone
-            .map_err(|threads| of_threads(&threads))
-            .and_then(|()| fork())
-        {
-            Ok((Fork::Child, orders)) => {
-                return Some(Role::Template {
-                    other: self.other.common(),
-                    common: house.common_for_life(),
-                    orders,
-                    may_preload,
-                });
-            }
-            Ok((Fork::Parent(pid), channel)) => {
-                house.template = Some(Link::new(pid, channel));
-                Some(pid)
-            }
-            Err(error) => {
-                error!("the template cannot be forked: {}", cure::told(&error));
-                None
-            }
-        };
-        self.events
-            .push_front(Event::TemplateForked { generation, pid });
-        None
-    }
-
-    fn fork_scribe(&mut self, generation: u32) -> Option<Role> {
-        let alone = threads::refuse(self.host);
-        let house = self.houses.get_mut(&generation)?;
-        let mut fork = || fork_with_channel(self.open_files, || self.host.fork());
-        let pid = match alone
-            .map_err(|threads| of_threads(&threads))
-            .and_then(|()| fork())
-        {
-            Ok((Fork::Child, orders)) => {
-                let common = house.common_for_life();
-                return Some(Role::Scribe { common, orders });
-            }
-            Ok((Fork::Parent(pid), channel)) => {
-                house.scribe = Some(Link::new(pid, channel));
-                Some(pid)
-            }
-            Err(error) => {
-                error!("the scribe cannot be forked: {}", cure::told(&error));
-                None
-            }
-        };
-        self.events
-            .push_front(Event::ScribeForked { generation, pid });
+        self.events.push_front(Event::Forked {
+            generation,
+            child: kind,
+            pid,
+        });
         None
     }
 
     fn ask_for_stacks(&self, generation: u32, pid: i32) {
-        if let Some(house) = self.houses.get(&generation)
+        if let Some(house) = self.generations.get(generation)
             && let Err(error) = house.common.dumps.clear()
         {
             warn!("the stacks of worker {pid} are mixed with earlier ones: {error}");
@@ -469,7 +319,7 @@ impl Loop<'_> {
                 let who = called(number, Some(pid));
                 error!(target: log::CRITICAL, "the stacks of {who}:\n{stacks}");
             }
-            Some(client) => self.keep_stacks(
+            Some(client) => self.desk.keep_stacks(
                 client,
                 WorkerStacks {
                     number,
@@ -482,12 +332,36 @@ impl Loop<'_> {
     }
 
     fn stacks(&self, generation: u32) -> String {
-        let house = self.houses.get(&generation);
+        let house = self.generations.get(generation);
         let text = match house.map(|house| house.common.dumps.read(DUMP_BYTES_MAX)) {
             Some(Ok(text)) if !text.is_empty() => text,
             Some(Err(error)) => format!("they cannot be read: {error}"),
             _ => "it has not written down any".to_owned(),
         };
         text.trim_end().to_owned()
+    }
+
+    /// Has a new master started.
+    fn start_heir(&mut self) {
+        self.hook(Hook::PreExec);
+        let old = OldMaster {
+            generations: &self.generations,
+            target: self.master.target(),
+            started_as: self.host.started_as(),
+            open_files: self.open_files,
+        };
+        let pid = self.succession.start_heir(&old);
+        self.events.push_front(Event::HeirStarted(pid));
+    }
+
+    pub(super) fn hook(&mut self, hook: Hook) {
+        // The host has logged what the hook raised; there is no more to do about it.
+        let _ = run_hook(self.host, hook);
+        self.recover_from(&format!("the hook {}", hook.name()));
+    }
+
+    /// The operator's code has run in the master, and `whose` names it.
+    fn recover_from(&mut self, whose: &str) {
+        intrusion::recover_from(whose, &mut self.signals, &self.master, &mut self.events);
     }
 }

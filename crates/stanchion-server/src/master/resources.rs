@@ -1,13 +1,13 @@
 //! The resources of a house in the master: made before its first fork, freed when none of its processes is left.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use stanchion_exchange::{Exchange, Geometry, Word};
-use stanchion_master::Plan;
+use stanchion_exchange::{Exchange, Geometry, SeatState, Word};
+use stanchion_master::{ChildKind, Plan};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::control_group::memory_limit_bytes;
 use stanchion_sys::listener::Listener;
@@ -15,14 +15,15 @@ use stanchion_sys::memory::AppendFile;
 use stanchion_sys::process;
 use tracing::{info, warn};
 
-use super::late_loop::LateLoop;
+use super::late_loops::LateLoops;
 use super::lent::Lent;
-use super::reports::{Link, Post};
+use super::links::Links;
+use super::reports::Link;
 use stanchion_generation::common::{Common, Files};
 use stanchion_generation::credentials::KeyFiles;
 use stanchion_generation::figures::Figures;
 use stanchion_generation::identities::{self, Identities};
-use stanchion_generation::messages::{ToAcceptor, ToScribe, ToTemplate};
+use stanchion_generation::messages::WorkerRef;
 use stanchion_generation::spool::SpoolDir;
 use stanchion_generation::tally::{self, Counts, Tally, Total};
 use stanchion_generation::ticket_keys::TicketKeys;
@@ -151,19 +152,14 @@ impl Before {
     }
 }
 
-/// The loop's part of a house: the step's part is a `House`.
+/// The resources of a house. A [`stanchion_master::House`] is what the master knows of it.
 pub(crate) struct HouseResources {
     pub(super) common: Rc<Common>,
     pub(super) listeners: Vec<Listener>,
     /// The listeners that single workers asked for.
     pub(super) lent: Lent<Listener>,
-    pub(super) acceptor: Option<Link<ToAcceptor>>,
-    pub(super) template: Option<Link<ToTemplate>>,
-    pub(super) scribe: Option<Link<ToScribe>>,
-    /// By index: where workers that were asked for report.
-    pub(super) posts: BTreeMap<u16, Post>,
-    /// By index: workers whose event loops do not turn.
-    pub(super) late_loops: BTreeMap<u16, LateLoop>,
+    pub(super) links: Links,
+    pub(super) late_loops: LateLoops,
     /// Removed with what is in it when the last house that has it is dropped.
     pub(super) spool: Rc<SpoolDir>,
 }
@@ -197,11 +193,8 @@ impl HouseResources {
                 common: Rc::new(common),
                 listeners,
                 lent: Lent::default(),
-                acceptor: None,
-                template: None,
-                scribe: None,
-                posts: BTreeMap::new(),
-                late_loops: BTreeMap::new(),
+                links: Links::default(),
+                late_loops: LateLoops::default(),
                 spool,
             }),
             Err(error) => Err((error, listeners)),
@@ -243,33 +236,23 @@ impl HouseResources {
         }
     }
 
+    /// It has this child, with a channel to it.
+    pub(super) fn have_child(&mut self, kind: ChildKind, pid: i32, channel: Channel) {
+        let links = &mut self.links;
+        match kind {
+            ChildKind::Acceptor => {
+                links.acceptor = Some(Link::new(pid, channel));
+                self.tell_of_lent(None);
+            }
+            ChildKind::Template { .. } => links.template = Some(Link::new(pid, channel)),
+            ChildKind::Scribe => links.scribe = Some(Link::new(pid, channel)),
+        }
+    }
+
     /// For a child: the part of the house that it works with, for the rest of its life.
     pub(super) fn common_for_life(&self) -> &'static Common {
         let common: &'static Rc<Common> = Box::leak(Box::new(Rc::clone(&self.common)));
         common
-    }
-
-    pub(super) fn has_unsent(&self) -> bool {
-        self.acceptor
-            .as_ref()
-            .is_some_and(|link| link.outbox.has_unsent())
-            || self
-                .template
-                .as_ref()
-                .is_some_and(|link| link.outbox.has_unsent())
-            || self
-                .scribe
-                .as_ref()
-                .is_some_and(|link| link.outbox.has_unsent())
-    }
-
-    pub(super) fn send_again(&mut self) {
-        let acceptor = self.acceptor.iter_mut();
-        acceptor.for_each(|link| link.outbox.send_again());
-        let template = self.template.iter_mut();
-        template.for_each(|link| link.outbox.send_again());
-        let scribe = self.scribe.iter_mut();
-        scribe.for_each(|link| link.outbox.send_again());
     }
 }
 
@@ -307,11 +290,38 @@ impl HouseResources {
 
     /// A worker has ended, or will not come: its seats are empty, and it has nothing to report.
     pub(super) fn vacate(&mut self, worker: u16) {
-        self.posts.remove(&worker);
+        self.links.posts.remove(&worker);
         let exchange = &self.common.exchange;
         let seats = exchange.geometry().seats_of(worker);
         seats.for_each(|seat| exchange.vacate(seat));
         exchange.vacate_loop(worker);
-        self.late_loops.remove(&worker);
+        self.late_loops.forget(worker);
+    }
+
+    /// Whether no seat of a worker has taken a request.
+    pub(super) fn is_unused(&self, worker: u16) -> bool {
+        let exchange = &self.common.exchange;
+        let mut seats = exchange.geometry().seats_of(worker);
+        !self.is_busy(worker, None)
+            && seats.all(|seat| exchange.seat(seat).served.load(Ordering::Relaxed) == 0)
+    }
+
+    /// Whether any seat of a worker is busy, but for one.
+    pub(super) fn is_busy(&self, worker: u16, but: Option<u16>) -> bool {
+        let exchange = &self.common.exchange;
+        let mut seats = exchange.geometry().seats_of(worker);
+        seats.any(|seat| Some(seat) != but && exchange.seat_state(seat) == SeatState::Busy)
+    }
+
+    /// Sends the acceptor the doors that are lent to single workers, or `only` the one that this worker has asked for.
+    pub(super) fn tell_of_lent(&mut self, only: Option<(u32, WorkerRef)>) {
+        // The claim of a worker that is gone is about to be dropped.
+        let number_of = |worker: WorkerRef| self.links.number_of(worker).unwrap_or(worker.index);
+        let messages = self.lent.messages(only, number_of);
+        if let Some(acceptor) = &mut self.links.acceptor {
+            for (message, fd) in messages {
+                acceptor.outbox.send_with(message, fd);
+            }
+        }
     }
 }

@@ -15,14 +15,15 @@ use stanchion_sys::channel::Channel;
 use stanchion_sys::held_signals;
 use stanchion_sys::listener::{Listener, ListenerAddress};
 use stanchion_sys::notify::Notifier;
-use stanchion_sys::process::{self, Fork};
+use stanchion_sys::process::{self, Fork, OpenFiles};
 use stanchion_sys::sibling::{self, Sibling};
 use stanchion_sys::signal;
 use tracing::{error, info, warn};
 
-use super::{Loop, SIGNALS};
+use super::SIGNALS;
+use super::generations::Generations;
 use crate::handover::{Handover, LISTENERS_MAX, Taken, ToPredecessor, VARIABLE};
-use crate::hook::Hook;
+use crate::host::StartedAs;
 use crate::inherited_listener::InheritedListener;
 use crate::last_words::{self, Given, LastWords};
 use crate::pidfile::{PidFile, with_suffix};
@@ -295,23 +296,29 @@ impl HeirProcess {
     }
 }
 
-impl Loop<'_> {
-    /// Starts the stanchion that is installed now, and gives it the door.
-    pub(super) fn start_heir(&mut self) {
-        self.hook(Hook::PreExec);
+/// The present master, from which the heir takes over.
+pub(super) struct OldMaster<'a> {
+    pub(super) generations: &'a Generations,
+    /// Workers wanted.
+    pub(super) target: Option<u16>,
+    /// The present master was started so.
+    pub(super) started_as: StartedAs,
+    /// How many files the heir may have open.
+    pub(super) open_files: OpenFiles,
+}
+
+impl Succession {
+    /// Starts the stanchion that is installed now, and gives it the door. Gives its process.
+    pub(super) fn start_heir(&mut self, old: &OldMaster<'_>) -> Option<i32> {
         // Before the heir can write its own pid file.
-        self.succession.step_aside();
-        let pid = match self.fork_heir() {
-            Ok(pid) => Some(pid),
-            Err(error) => {
-                error!("a new master cannot be started: {error}");
-                None
-            }
-        };
-        self.events.push_front(Event::HeirStarted(pid));
+        self.step_aside();
+        let forked = self.fork_heir(old);
+        forked
+            .inspect_err(|error| error!("a new master cannot be started: {error}"))
+            .ok()
     }
 
-    fn fork_heir(&mut self) -> io::Result<i32> {
+    fn fork_heir(&mut self, old: &OldMaster<'_>) -> io::Result<i32> {
         // The kernel ends all processes of a pid namespace with the first one (pid_namespaces(7)).
         if process::pid() == 1 {
             return Err(io::Error::other(
@@ -321,11 +328,11 @@ impl Loop<'_> {
         }
         let (ours, theirs) = Channel::pair()?;
         // Before the fork: a child of a process that had threads could not allocate.
-        let (mut handover, mut doors) = self.handover(&theirs)?;
+        let (mut handover, mut doors) = old.handover(&theirs)?;
         // Without these the heir starts as well, and this master cannot say why it ends.
         let (words, given) = LastWords::make().ok().unzip();
         handover.streams = given.as_ref().map(Given::streams);
-        let mut command = self.command_for_heir(&handover)?;
+        let mut command = old.command_for_heir(&handover)?;
         let mut beside = None;
         let fork = || {
             let (forked, sibling) = sibling::fork()?;
@@ -333,11 +340,11 @@ impl Loop<'_> {
             Ok(forked)
         };
         // The heir may be sent TERM before it has become another program.
-        let open_files = self.open_files;
+        let open_files = old.open_files;
         let in_child = || open_files.restore().and_then(|()| signal::reset(&SIGNALS));
         match held_signals::fork_with(&SIGNALS, fork, in_child)? {
             Fork::Parent(pid) => {
-                self.succession.heir = Some(HeirProcess {
+                self.heir = Some(HeirProcess {
                     pid,
                     sibling: beside,
                     words,
@@ -364,11 +371,14 @@ impl Loop<'_> {
             }
         }
     }
+}
 
+impl OldMaster<'_> {
     /// The handover to a new master, which reports over `channel` that it serves; and descriptors of the listeners and of all else that it gets,
     /// which it has once they are kept over the exec.
     fn handover(&self, channel: &Channel) -> io::Result<(Handover, Vec<OwnedFd>)> {
-        let present = self.houses.get(&self.present.generation);
+        let present = self.generations.present_resources();
+        let settings = self.generations.settings();
         let listeners: Vec<_> = present.iter().flat_map(|house| &house.listeners).collect();
         let lent: Vec<_> = present
             .iter()
@@ -384,10 +394,11 @@ impl Loop<'_> {
             .map(|(one, fd)| InheritedListener::of(one, fd))
             .collect();
         let lent = inherited_listeners.split_off(listeners.len());
-        let wanted = self.master.target();
-        let scaled_to = wanted.filter(|&wanted| u32::from(wanted) != self.settings().workers);
+        let scaled_to = self
+            .target
+            .filter(|&target| u32::from(target) != settings.workers);
         let channel = channel.as_raw_fd();
-        let is_asgi = self.settings().is_asgi();
+        let is_asgi = settings.is_asgi();
         let mut handover = Handover::new(
             process::pid(),
             channel,
@@ -397,8 +408,8 @@ impl Loop<'_> {
             is_asgi,
         );
         // An older version has no use for the descriptor and would leave it open, for its app to inherit.
-        let ticket_keys = if self.settings().serves_tls() {
-            self.present.ticket_keys.try_clone_fd()?
+        let ticket_keys = if settings.serves_tls() {
+            self.generations.present().ticket_keys.try_clone_fd()?
         } else {
             None
         };
@@ -409,15 +420,14 @@ impl Loop<'_> {
 
     /// The stanchion that is installed now, started as this one was.
     fn command_for_heir(&self, handover: &Handover) -> io::Result<Command> {
-        let started_as = self.host.started_as();
-        let mut words = started_as.command.into_iter();
+        let mut words = self.started_as.command.iter();
         let program = words
             .next()
             .ok_or_else(|| io::Error::other("it is not known how this one was started"))?;
         let mut command = Command::new(program);
         command
             .args(words)
-            .current_dir(started_as.directory)
+            .current_dir(&self.started_as.directory)
             .env(VARIABLE, handover.to_json()?);
         for (name, value) in Notifier::environment() {
             match value {

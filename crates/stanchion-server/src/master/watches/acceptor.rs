@@ -6,10 +6,8 @@
 
 use stanchion_master::{Look, is_stopped, way_on, why_it_stands};
 use stanchion_sys::process;
-use stanchion_sys::signal::SIGKILL;
 use tracing::{error, info};
 
-use super::{Loop, now_ms};
 use stanchion_generation::heartbeat::AcceptorTurns;
 
 /// An acceptor that has been seen blocked for so long is not expected to go on.
@@ -17,7 +15,7 @@ const BLOCKED_MS_MAX: u64 = 30_000;
 
 /// The acceptor that serves, as the master sees it.
 #[derive(Debug)]
-pub(super) struct AcceptorWatch {
+pub(in crate::master) struct AcceptorWatch {
     pid: Option<i32>,
     turns: AcceptorTurns,
     /// For how long it has stood still, if that is too long.
@@ -27,7 +25,7 @@ pub(super) struct AcceptorWatch {
 }
 
 impl AcceptorWatch {
-    pub(super) fn new(now_ms: u64) -> Self {
+    pub(in crate::master) fn new(now_ms: u64) -> Self {
         Self {
             pid: None,
             turns: AcceptorTurns::new(now_ms),
@@ -37,34 +35,32 @@ impl AcceptorWatch {
     }
 
     /// For how long the acceptor has stood still, if that is too long.
-    pub(super) fn still_ms(&self) -> Option<u64> {
+    pub(in crate::master) fn still_ms(&self) -> Option<u64> {
         self.still_ms
     }
-}
 
-impl Loop<'_> {
-    /// Looks whether the acceptor makes turns.
-    pub(super) fn watch_acceptor(&mut self, look: Look) {
-        let now_ms = now_ms();
-        let pid = self.serving_acceptor();
-        if pid != self.watch.pid || pid.is_none() {
-            self.watch = AcceptorWatch {
-                pid,
-                ..AcceptorWatch::new(now_ms)
+    /// Looks whether the acceptor makes turns, if there is one. Gives its process if that is to be killed.
+    pub(in crate::master) fn look(
+        &mut self,
+        look: Look,
+        now_ms: u64,
+        acceptor: Option<i32>,
+        turns: u64,
+    ) -> Option<i32> {
+        if acceptor != self.pid || acceptor.is_none() {
+            *self = Self {
+                pid: acceptor,
+                ..Self::new(now_ms)
             };
         }
-        let Some(pid) = pid else { return };
+        let pid = acceptor?;
         if look.is_late() {
-            self.watch.turns.pause(look.late_ms);
-            self.watch.blocked_since_ms = None;
+            self.turns.pause(look.late_ms);
+            self.blocked_since_ms = None;
         }
-        let turns = self.present.tally.turns();
-        let still_ms = self.watch.turns.seen(turns, now_ms);
+        let still_ms = self.turns.seen(turns, now_ms);
         let state = still_ms.and_then(|_| process::state(pid));
-        match (
-            std::mem::replace(&mut self.watch.still_ms, still_ms),
-            still_ms,
-        ) {
+        match (std::mem::replace(&mut self.still_ms, still_ms), still_ms) {
             (None, Some(still_ms)) => name_standing(pid, still_ms, state),
             (Some(before_ms), None) => {
                 let before_s = before_ms as f64 / 1e3;
@@ -75,34 +71,29 @@ impl Loop<'_> {
         // An acceptor in state R wants CPU time, and its successor would get none either.
         let is_blocked = matches!(state, Some('S' | 'D'));
         if !is_blocked {
-            self.watch.blocked_since_ms = None;
-            return;
+            self.blocked_since_ms = None;
+            return None;
         }
-        let since_ms = *self.watch.blocked_since_ms.get_or_insert(now_ms);
-        if now_ms - since_ms >= BLOCKED_MS_MAX {
-            self.end_blocked(pid, now_ms - since_ms);
+        let since_ms = *self.blocked_since_ms.get_or_insert(now_ms);
+        if now_ms - since_ms < BLOCKED_MS_MAX {
+            return None;
         }
-    }
-
-    /// Kills an acceptor that has been blocked for long: another one serves then. It loses the connections, whose clients get
-    /// nothing from it either way.
-    fn end_blocked(&mut self, pid: i32, blocked_ms: u64) {
-        let waits_in = std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
-        error!(
-            "our fault, or the kernel's: the acceptor ({pid}) has been blocked for {:.1} s (in {waits_in}), and the master kills \
-             it. Please report this line",
-            blocked_ms as f64 / 1e3
-        );
+        tell_blocked(pid, now_ms - since_ms);
         // If the kernel does not let it end, the next signal is as far away.
-        self.watch.blocked_since_ms = None;
-        self.kill(pid, SIGKILL);
+        self.blocked_since_ms = None;
+        Some(pid)
     }
+}
 
-    /// The acceptor that lets clients in, once it is ready.
-    fn serving_acceptor(&self) -> Option<i32> {
-        let generation = self.present.generation;
-        self.master.house(generation)?.ready_acceptor()
-    }
+/// An acceptor that has been blocked for long is killed: another one serves then. It loses the connections, whose clients get nothing
+/// from it either way.
+fn tell_blocked(pid: i32, blocked_ms: u64) {
+    let waits_in = std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
+    error!(
+        "our fault, or the kernel's: the acceptor ({pid}) has been blocked for {:.1} s (in {waits_in}), and the master kills \
+         it. Please report this line",
+        blocked_ms as f64 / 1e3
+    );
 }
 
 fn name_standing(pid: i32, still_ms: u64, state: Option<char>) {

@@ -4,14 +4,14 @@ use stanchion_sys::control_group::{OutOfMemoryKills, memory_limit_bytes};
 use stanchion_sys::process::Exit;
 use stanchion_sys::signal::SIGKILL;
 
-use super::Loop;
+use stanchion_master::Master;
 
 /// So long after the kernel has counted a kill, the end of a child is taken for it: to free much memory takes a while.
 const DYING_MS_MAX: u64 = 10_000;
 
 /// The kernel's count, and how many of it no child has accounted for.
 #[derive(Debug)]
-pub(super) struct OutOfMemory {
+pub(in crate::master) struct OutOfMemory {
     kills: OutOfMemoryKills,
     seen: KillCount,
 }
@@ -25,7 +25,7 @@ struct KillCount {
 
 impl OutOfMemory {
     /// The server has no part in earlier kills.
-    pub(super) fn new() -> Self {
+    pub(in crate::master) fn new() -> Self {
         let kills = OutOfMemoryKills::find();
         let seen = KillCount {
             count: kills.count(),
@@ -34,8 +34,26 @@ impl OutOfMemory {
         Self { kills, seen }
     }
 
-    fn look(&mut self, now_ms: u64) {
-        self.seen.look(now_ms, self.kills.count());
+    /// Marks the ends of children that the kernel killed for lack of memory. It also looks while no child ends, if a look `is_due`: a process of the
+    /// app's that the kernel killed long ago is no reason for what an operator kills now.
+    pub(in crate::master) fn look(
+        &mut self,
+        now_ms: u64,
+        is_due: bool,
+        master: &Master,
+        dead: &mut [(i32, Exit)],
+    ) {
+        let is_killed = |exit: Exit| exit == Exit::Signal(SIGKILL);
+        let has_killed = dead.iter().any(|&(_, exit)| is_killed(exit));
+        if has_killed || is_due {
+            self.seen.look(now_ms, self.kills.count());
+        }
+        for (pid, exit) in dead {
+            let is_ours = master.houses().any(|table| table.workers.has_killed(*pid));
+            if is_killed(*exit) && !is_ours && self.seen.claim() {
+                *exit = Exit::OutOfMemory(memory_limit_bytes());
+            }
+        }
     }
 }
 
@@ -56,32 +74,6 @@ impl KillCount {
         let is_one = self.unclaimed > 0;
         self.unclaimed -= u64::from(is_one);
         is_one
-    }
-}
-
-impl Loop<'_> {
-    /// Marks the ends of children that the kernel killed for lack of memory. It also looks while no child ends, if a look `is_due`: a process of the
-    /// app's that the kernel killed long ago is no reason for what an operator kills now.
-    pub(super) fn tell_out_of_memory(
-        &mut self,
-        now_ms: u64,
-        is_due: bool,
-        dead: &mut [(i32, Exit)],
-    ) {
-        let is_killed = |exit: Exit| exit == Exit::Signal(SIGKILL);
-        let has_killed = dead.iter().any(|&(_, exit)| is_killed(exit));
-        if has_killed || is_due {
-            self.out_of_memory.look(now_ms);
-        }
-        for (pid, exit) in dead {
-            let is_ours = self
-                .master
-                .houses()
-                .any(|table| table.workers.has_killed(*pid));
-            if is_killed(*exit) && !is_ours && self.out_of_memory.seen.claim() {
-                *exit = Exit::OutOfMemory(memory_limit_bytes());
-            }
-        }
     }
 }
 

@@ -7,16 +7,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use stanchion_exchange::{Exchange, SeatState};
 use stanchion_sys::process;
 
-use super::{Loop, now_ms};
+use crate::master::generations::Generations;
 use stanchion_generation::heartbeat;
-use stanchion_master::{Event, Idleness, Look, Present};
+use stanchion_master::{Event, Idleness, Look, Master, Present};
 
 /// A seat that sleeps takes a request within a fraction of a millisecond. The master names a worker that takes none for so long.
 const NAMED_MS: u64 = 5_000;
 
 /// The master has seen these, by generation and index.
 #[derive(Debug, Default)]
-pub(super) struct Idlers {
+pub(in crate::master) struct Idlers {
     idle: BTreeMap<(u32, u16), Idler>,
 }
 
@@ -88,24 +88,23 @@ impl Idlers {
             }
         }
     }
-}
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum IdleChange {
-    Idles(u64),
-    Goes,
-}
-
-impl Loop<'_> {
-    pub(super) fn gather_idlers(&mut self, look: Look) {
-        let now_ms = now_ms();
+    /// Looks for workers that take nothing though a request waits.
+    pub(in crate::master) fn look(
+        &mut self,
+        look: Look,
+        now_ms: u64,
+        master: &Master,
+        generations: &Generations,
+    ) -> Vec<Event> {
+        let mut events = Vec::new();
         if look.is_late() {
-            self.idlers.pause(now_ms);
+            self.pause(now_ms);
         }
         let mut present = Vec::new();
-        for house in self.master.houses() {
+        for house in master.houses() {
             let generation = house.generation;
-            let Some(resources) = self.houses.get(&generation) else {
+            let Some(resources) = generations.get(generation) else {
                 continue;
             };
             let common = &resources.common;
@@ -119,7 +118,7 @@ impl Loop<'_> {
                 present.push(name);
                 let work = || Work::of(&common.exchange, worker.index, worker.epoch);
                 let work = waits.then(work).flatten();
-                let Some(seen) = self.idlers.seen(name, work, now_ms) else {
+                let Some(seen) = self.seen(name, work, now_ms) else {
                     continue;
                 };
                 let idleness = match seen {
@@ -128,7 +127,7 @@ impl Loop<'_> {
                         let state = process::state(pid);
                         let is_late =
                             timeout_us.is_some_and(|limit_us| idle_ms * 1_000 >= limit_us);
-                        if let Some(idler) = self.idlers.idle.get_mut(&name) {
+                        if let Some(idler) = self.idle.get_mut(&name) {
                             idler.is_named = true;
                         }
                         Idleness::Lasts {
@@ -139,15 +138,22 @@ impl Loop<'_> {
                         }
                     }
                 };
-                self.events.push_back(Event::Idles {
+                events.push(Event::Idles {
                     generation,
                     worker: worker.index,
                     idleness,
                 });
             }
         }
-        self.idlers.idle.retain(|name, _| present.contains(name));
+        self.idle.retain(|name, _| present.contains(name));
+        events
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum IdleChange {
+    Idles(u64),
+    Goes,
 }
 
 #[cfg(test)]

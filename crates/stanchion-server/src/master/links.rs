@@ -1,19 +1,75 @@
-//! Which reports of a house's children the master reads, and when.
+//! The channels to the children of a generation: what they are sent, and which of their reports the master reads, and when.
 //!
 //! The master reads at most 64 messages of one child in a turn of its loop, and then none of them for 100 ms. So a
 //! child that sends without end fills its own channel, and does not keep the master from other work. When no process
 //! has the worker's end of a channel any more, the worker has ended, or has closed its descriptors, and is replaced.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use stanchion_sys::channel::Channel;
 
-use super::reports::{Heard, Intake, Listens};
-use super::resources::HouseResources;
-use stanchion_generation::messages::{FromAcceptor, FromTemplate};
+use super::reports::{Heard, Intake, Link, Listens, Post};
+use stanchion_generation::messages::{
+    FromAcceptor, FromTemplate, ToAcceptor, ToScribe, ToTemplate, WorkerRef,
+};
 use stanchion_master::{Event, called};
 
-impl HouseResources {
+/// The channels to the children of one generation.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    pub(super) acceptor: Option<Link<ToAcceptor>>,
+    pub(super) template: Option<Link<ToTemplate>>,
+    pub(super) scribe: Option<Link<ToScribe>>,
+    /// By index: where workers that were asked for report.
+    pub(super) posts: BTreeMap<u16, Post>,
+}
+
+impl Links {
+    /// Sends it to the acceptor, if there is one.
+    pub(super) fn tell_acceptor(&mut self, message: ToAcceptor) {
+        if let Some(link) = &mut self.acceptor {
+            link.outbox.send(message);
+        }
+    }
+
+    /// Sends it to the template, if there is one, with a descriptor beside it or none.
+    pub(super) fn tell_template(&mut self, message: ToTemplate, fd: Option<OwnedFd>) {
+        if let Some(link) = &mut self.template {
+            link.outbox.send_with(message, fd);
+        }
+    }
+
+    /// Sends it to the scribe, if there is one.
+    pub(super) fn tell_scribe(&mut self, message: ToScribe) {
+        if let Some(link) = &mut self.scribe {
+            link.outbox.send(message);
+        }
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        let has_unsent = [
+            self.acceptor.as_ref().map(|link| link.outbox.has_unsent()),
+            self.template.as_ref().map(|link| link.outbox.has_unsent()),
+            self.scribe.as_ref().map(|link| link.outbox.has_unsent()),
+        ];
+        has_unsent.contains(&Some(true))
+    }
+
+    pub(super) fn send_again(&mut self) {
+        let acceptor = self.acceptor.iter_mut();
+        acceptor.for_each(|link| link.outbox.send_again());
+        let template = self.template.iter_mut();
+        template.for_each(|link| link.outbox.send_again());
+        let scribe = self.scribe.iter_mut();
+        scribe.for_each(|link| link.outbox.send_again());
+    }
+
+    /// The number of a worker, unless the worker is gone.
+    pub(super) fn number_of(&self, WorkerRef { index, epoch }: WorkerRef) -> Option<u16> {
+        self.posts.get(&index)?.number_of(epoch)
+    }
+
     /// The channels to read now.
     pub(super) fn listened_to(&self, now_ms: u64) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.intakes()
@@ -49,10 +105,13 @@ impl HouseResources {
         }
     }
 
-    /// Takes the messages of its children.
-    pub(super) fn hear(&mut self, now_ms: u64, heard: &mut Heard<'_>) {
-        let generation = self.common.generation;
-        let watches = self.common.settings.reload;
+    /// Takes the messages of the children; `watches`: the template was asked to watch files.
+    pub(super) fn hear(
+        &mut self,
+        (generation, watches): (u32, bool),
+        now_ms: u64,
+        heard: &mut Heard<'_>,
+    ) {
         if let Some(acceptor) = &mut self.acceptor {
             acceptor.hear(now_ms, "the acceptor", |said, fd| {
                 match said {

@@ -1,0 +1,74 @@
+//! The state of the server and of its workers, for clients of the control socket.
+
+use stanchion_master::{House, Master, is_stopped};
+use stanchion_sys::clock::monotonic_us;
+use stanchion_sys::{memory, process};
+
+use super::generations::Generations;
+use super::watches::Watches;
+use crate::control::{SeatTotals, Status, WorkerSeats, WorkerStatus};
+use stanchion_generation::tally::{EventCounts, RequestCounts};
+use stanchion_settings::SignalStyle;
+
+pub(super) fn of_server(master: &Master, generations: &Generations, watches: &Watches) -> Status {
+    let house = master.main_house();
+    let leaving = master.houses().filter(|house| house.is_leaving());
+    let listeners = generations.present_resources().into_iter();
+    let listeners = listeners.flat_map(|house| &house.listeners);
+    let signals = match generations.settings().signals {
+        SignalStyle::Gunicorn => "gunicorn",
+        SignalStyle::Unicorn => "unicorn",
+    };
+    let counts = generations.counts();
+    let started_us = generations.present().figures.started_us;
+    Status {
+        version: env!("CARGO_PKG_VERSION"),
+        pid: process::pid(),
+        uptime_s: (monotonic_us() - started_us) / 1_000_000,
+        phase: master.phase(),
+        generation: master.main_generation().unwrap_or_default(),
+        retiring: leaving.map(|house| house.generation).collect(),
+        listeners: listeners.map(|one| one.address().to_string()).collect(),
+        workers_wanted: house.map_or(0, |house| house.target),
+        workers_ready: house.map_or(0, |house| house.workers.ready() as u16),
+        seats: house.map_or_else(SeatTotals::default, |house| seats_of(house, generations)),
+        acceptor_still_s: watches.acceptor.still_ms().map(|still_ms| still_ms / 1_000),
+        stopped: watches.stopped.named().map(str::to_owned).collect(),
+        signals: signals.to_owned(),
+        requests: RequestCounts(counts),
+        events: EventCounts(counts),
+    }
+}
+
+fn seats_of(house: &House, generations: &Generations) -> SeatTotals {
+    let Some(resources) = generations.get(house.generation) else {
+        return SeatTotals::default();
+    };
+    let (exchange, now_us) = (&resources.common.exchange, monotonic_us());
+    let present = house.workers.present();
+    SeatTotals::of(present.map(|one| WorkerSeats::of(exchange, one.worker.index, now_us)))
+}
+
+pub(super) fn of_workers(master: &Master, generations: &Generations) -> Vec<WorkerStatus> {
+    let now_us = monotonic_us();
+    let mut workers = Vec::new();
+    for house in master.houses() {
+        let Some(resources) = generations.get(house.generation) else {
+            continue;
+        };
+        workers.extend(house.workers.all().map(|worker| {
+            WorkerStatus {
+                number: worker.number,
+                pid: worker.pid,
+                generation: house.generation,
+                stage: worker.stage,
+                stopped: worker
+                    .pid
+                    .is_some_and(|pid| is_stopped(process::state(pid))),
+                memory_bytes: worker.pid.and_then(memory::proportional_bytes),
+                seats: WorkerSeats::of(&resources.common.exchange, worker.index, now_us),
+            }
+        }));
+    }
+    workers
+}

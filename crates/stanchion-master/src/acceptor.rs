@@ -4,6 +4,7 @@ use stanchion_sys::process::Exit;
 use stanchion_sys::signal::SIGKILL;
 
 use crate::child::ForkedChild;
+use crate::decision::Decision;
 use crate::event::{Action, ChildKind, Plan};
 use crate::stage::ChildStage;
 use stanchion_generation::messages::ToAcceptor;
@@ -82,8 +83,8 @@ impl Acceptor {
     // Actions.
 
     /// Forks one if none is there; true if so.
-    pub(crate) fn keep(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> bool {
-        self.child.keep(now_ms, ChildKind::Acceptor, actions)
+    pub(crate) fn keep(&mut self, decision: &mut Decision) -> bool {
+        self.child.keep(ChildKind::Acceptor, decision)
     }
 
     /// When [`Self::keep`] has something to do.
@@ -92,45 +93,39 @@ impl Acceptor {
     }
 
     /// Has it accept these clients, now or as soon as it is ready.
-    pub(crate) fn open(&mut self, to: Audience, actions: &mut Vec<Action>) {
+    pub(crate) fn open(&mut self, to: Audience, decision: &mut Decision) {
         if self.open_to < Some(to) {
             self.open_to = Some(to);
             if self.is_ready() {
-                actions.push(self.tell(to.invitation()));
+                decision.push(self.tell(to.invitation()));
             }
         }
     }
 
     /// Has it accept the clients that wait, so that it answers them 503 when it leaves.
-    pub(crate) fn turn_away(&self, actions: &mut Vec<Action>) {
+    pub(crate) fn turn_away(&self, decision: &mut Decision) {
         if !self.is_gone() {
-            actions.push(self.tell(ToAcceptor::TurnAway));
+            decision.push(self.tell(ToAcceptor::TurnAway));
         }
     }
 
     /// Tells it whether another master has the same listeners, now or as soon as it is ready.
-    pub(crate) fn share(&mut self, shared: bool, actions: &mut Vec<Action>) {
+    pub(crate) fn share(&mut self, shared: bool, decision: &mut Decision) {
         if std::mem::replace(&mut self.shared, shared) != shared && self.is_ready() {
-            actions.push(self.tell(ToAcceptor::Shared(shared)));
+            decision.push(self.tell(ToAcceptor::Shared(shared)));
         }
     }
 
     /// Has it serve its present clients and then leave; `close_door`: no other acceptor has its listeners.
-    pub(crate) fn retire(
-        &mut self,
-        now_ms: u64,
-        timeout_ms: u64,
-        close_door: bool,
-        actions: &mut Vec<Action>,
-    ) {
+    pub(crate) fn retire(&mut self, timeout_ms: u64, close_door: bool, decision: &mut Decision) {
         // An acceptor that boots has accepted no client yet.
         if self.is_ready() && !close_door {
-            self.retired_by_ms = Some(now_ms + RETIRED_WITHIN_MS);
+            self.retired_by_ms = Some(decision.now_ms + RETIRED_WITHIN_MS);
         }
         // An acceptor that still boots gets this order now, and no invitation once it is ready.
         self.open_to = None;
         if !self.is_gone() {
-            actions.push(self.tell(if close_door {
+            decision.push(self.tell(if close_door {
                 ToAcceptor::Drain { timeout_ms }
             } else {
                 ToAcceptor::Retire { timeout_ms }
@@ -144,18 +139,18 @@ impl Acceptor {
     }
 
     /// Stops waiting for its report, if that is late.
-    pub(crate) fn end_silence(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn end_silence(&mut self, heard_ms: u64, decision: &mut Decision) {
         if let Some(pid) = self.pid()
             && self
                 .retired_by_ms
-                .take_if(|by_ms| now_ms >= *by_ms)
+                .take_if(|by_ms| heard_ms >= *by_ms)
                 .is_some()
         {
             let (generation, waited_s) = (self.child.generation, RETIRED_WITHIN_MS / 1_000);
-            actions.push(Action::warning(format!(
+            decision.warning(format!(
                 "the acceptor ({pid}) of generation {generation} has not reported within {waited_s} s that it accepts \
                  no more clients: it may be stopped, and generation {generation} may still answer new ones"
-            )));
+            ));
         }
     }
 
@@ -165,9 +160,9 @@ impl Acceptor {
     }
 
     /// Tells it to leave at once.
-    pub(crate) fn quit_by(&mut self, deadline_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn quit_by(&mut self, deadline_ms: u64, decision: &mut Decision) {
         if self.child.stage.leave_by(deadline_ms).is_some() {
-            actions.push(self.tell(ToAcceptor::Quit));
+            decision.push(self.tell(ToAcceptor::Quit));
         }
     }
 
@@ -179,12 +174,12 @@ impl Acceptor {
         }
     }
 
-    pub(crate) fn kill_if_overstaying(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        if let Some(pid) = self.child.stage.kill_if_overstaying(now_ms) {
-            actions.push(Action::warning(format!(
+    pub(crate) fn kill_if_overstaying(&mut self, decision: &mut Decision) {
+        if let Some(pid) = self.child.stage.kill_if_overstaying(decision.now_ms) {
+            decision.warning(format!(
                 "the acceptor ({pid}) did not leave in time and is killed"
-            )));
-            actions.push(Action::Kill(pid, SIGKILL));
+            ));
+            decision.kill(pid, SIGKILL);
         }
     }
 
@@ -195,19 +190,19 @@ impl Acceptor {
 
     // Events.
 
-    pub(crate) fn on_forked(&mut self, now_ms: u64, pid: Option<i32>, actions: &mut Vec<Action>) {
-        self.child.on_forked(now_ms, pid, actions);
+    pub(crate) fn on_forked(&mut self, pid: Option<i32>, decision: &mut Decision) {
+        self.child.on_forked(pid, decision);
     }
 
-    pub(crate) fn on_ready(&mut self, actions: &mut Vec<Action>) {
+    pub(crate) fn on_ready(&mut self, decision: &mut Decision) {
         if self.child.on_ready() {
             self.child.is_well();
             self.has_accepted = true;
             if self.shared {
-                actions.push(self.tell(ToAcceptor::Shared(true)));
+                decision.push(self.tell(ToAcceptor::Shared(true)));
             }
             if let Some(to) = self.open_to {
-                actions.push(self.tell(to.invitation()));
+                decision.push(self.tell(to.invitation()));
             }
         }
     }
@@ -219,21 +214,16 @@ impl Acceptor {
 
     /// It has ended, when it should have stayed. Gives the server's exit code if the server is to end too: an acceptor that was never ready lacks
     /// something that it needs.
-    pub(crate) fn on_lost(
-        &mut self,
-        now_ms: u64,
-        exit: Exit,
-        actions: &mut Vec<Action>,
-    ) -> Option<i32> {
+    pub(crate) fn on_lost(&mut self, exit: Exit, decision: &mut Decision) -> Option<i32> {
         if self.child.on_gone() {
-            actions.push(Action::error(format!(
+            decision.error(format!(
                 "the acceptor {exit}; its connections are lost, another one is started"
-            )));
+            ));
         } else if self.has_accepted {
-            let wait_ms = self.child.has_failed(now_ms);
-            actions.push(Action::error(format!(
+            let wait_ms = self.child.has_failed(decision.now_ms);
+            decision.error(format!(
                 "the acceptor {exit} before it was ready; next try in {wait_ms} ms"
-            )));
+            ));
         } else {
             return Some(exit_code::INTERNAL);
         }
@@ -241,14 +231,14 @@ impl Acceptor {
     }
 
     /// It has ended, as it was to.
-    pub(crate) fn on_left(&mut self, exit: Exit, actions: &mut Vec<Action>) {
+    pub(crate) fn on_left(&mut self, exit: Exit, decision: &mut Decision) {
         let was_killed = matches!(self.child.stage, ChildStage::Killed { .. });
         self.child.on_gone();
         self.retired_by_ms = None;
         if exit != Exit::Code(exit_code::FINE) && !was_killed {
-            actions.push(Action::error(format!(
+            decision.error(format!(
                 "the acceptor {exit} while leaving; its connections are lost"
-            )));
+            ));
         }
     }
 }

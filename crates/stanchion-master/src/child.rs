@@ -3,6 +3,7 @@
 use stanchion_sys::signal::SIGKILL;
 
 use crate::backoff::Backoff;
+use crate::decision::Decision;
 use crate::event::{Action, ChildKind};
 use crate::stage::ChildStage;
 
@@ -46,12 +47,12 @@ impl ForkedChild {
     }
 
     /// Forks one if none is there; true if so.
-    pub(crate) fn keep(&mut self, now_ms: u64, kind: ChildKind, actions: &mut Vec<Action>) -> bool {
-        let due = self.is_gone() && self.backoff.is_over(now_ms);
+    pub(crate) fn keep(&mut self, kind: ChildKind, decision: &mut Decision) -> bool {
+        let due = self.is_gone() && self.backoff.is_over(decision.now_ms);
         if due {
             self.stage = ChildStage::Asked;
             let generation = self.generation;
-            actions.push(Action::Fork {
+            decision.push(Action::Fork {
                 generation,
                 child: kind,
             });
@@ -65,14 +66,14 @@ impl ForkedChild {
     }
 
     /// It was forked, unless the kernel refused. A process that was not asked for is killed.
-    pub(crate) fn on_forked(&mut self, now_ms: u64, pid: Option<i32>, actions: &mut Vec<Action>) {
+    pub(crate) fn on_forked(&mut self, pid: Option<i32>, decision: &mut Decision) {
         if self.stage != ChildStage::Asked {
-            actions.extend(pid.map(|pid| Action::Kill(pid, SIGKILL)));
+            decision.extend(pid.map(|pid| Action::Kill(pid, SIGKILL)));
             return;
         }
         self.stage = ChildStage::forked(pid);
         if pid.is_none() {
-            self.backoff.failed(now_ms);
+            self.backoff.failed(decision.now_ms);
         }
     }
 

@@ -5,6 +5,7 @@ use stanchion_sys::signal::{
     SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH,
 };
 
+use crate::decision::Decision;
 use crate::dumps::Job;
 use crate::event::ClientId;
 use crate::event::{Action, Command, News};
@@ -41,68 +42,67 @@ pub fn command_of(signal: i32, signals: SignalStyle) -> Option<(Command, &'stati
 impl Master {
     pub(crate) fn on_command(
         &mut self,
-        now_ms: u64,
         command: Command,
         by: &'static str,
         client: Option<ClientId>,
-        actions: &mut Vec<Action>,
+        decision: &mut Decision,
     ) {
         let outcome = match (command, self.run_state) {
             (Command::Dump, _) => return self.dump(client),
             (Command::Reopen, _) => {
-                self.reopen(by, actions);
+                self.reopen(by, decision);
                 Ok("the logs are reopened".to_owned())
             }
-            (Command::Reload, RunState::Running) => return self.reload(client, actions),
-            (Command::Upgrade, RunState::Running) => return self.upgrade(client, actions),
+            (Command::Reload, RunState::Running) => return self.reload(client, decision),
+            (Command::Upgrade, RunState::Running) => return self.upgrade(client, decision),
             (Command::Drain, RunState::Running) => {
-                self.drain(now_ms, by, actions);
+                self.drain(by, decision);
                 Ok("draining".to_owned())
             }
             // The master may get this more than once: deploy scripts send it to a master that an upgrade ends anyway, and Heroku repeats it to a
             // process that is to leave. Only the command for a quick stop is one.
             (Command::Drain, RunState::Draining) => {
-                actions.push(Action::info(format!("{by}: draining already")));
+                decision.info(format!("{by}: draining already"));
                 Ok("draining already".to_owned())
             }
             (Command::Quit, RunState::Running | RunState::Draining) => {
-                actions.push(Action::info(format!("{by}: leaving at once")));
-                self.stop(now_ms, exit_code::FINE, actions);
+                decision.info(format!("{by}: leaving at once"));
+                self.stop(exit_code::FINE, decision);
                 Ok("leaving at once".to_owned())
             }
             (Command::Drain | Command::Quit, RunState::Stopping { .. } | RunState::Gone) => {
-                actions.push(Action::info(format!("{by}: leaving already")));
+                decision.info(format!("{by}: leaving already"));
                 Ok("leaving already".to_owned())
             }
-            (Command::Pause, RunState::Running) => self.pause(by, actions),
+            (Command::Pause, RunState::Running) => self.pause(by, decision),
             (Command::More, RunState::Running) => {
-                self.scale(by, |target| target.saturating_add(1), actions)
+                self.scale(by, |target| target.saturating_add(1), decision)
             }
-            (Command::Fewer { least }, RunState::Running) => self.one_fewer(by, least, actions),
-            (Command::Scale(workers), RunState::Running) => self.scale(by, |_| workers, actions),
+            (Command::Fewer { least }, RunState::Running) => self.one_fewer(by, least, decision),
+            (Command::Scale(workers), RunState::Running) => self.scale(by, |_| workers, decision),
             (_, RunState::Draining | RunState::Stopping { .. } | RunState::Gone) => {
                 let refusal = format!("{by}: not while the server leaves");
-                actions.push(Action::warning(&*refusal));
+                decision.warning(&*refusal);
                 Err(refusal)
             }
         };
-        answer(&mut client.into_iter().collect(), &outcome, actions);
+        answer(&mut client.into_iter().collect(), &outcome, decision);
     }
 
-    fn drain(&mut self, now_ms: u64, by: &'static str, actions: &mut Vec<Action>) {
-        actions.push(Action::info(format!("{by}: draining, then leaving")));
+    fn drain(&mut self, by: &'static str, decision: &mut Decision) {
+        decision.info(format!("{by}: draining, then leaving"));
         self.run_state = RunState::Draining;
-        if let Heir::Booting { .. } = self.heir {
-            actions.push(Action::EndHeir);
+        if let Heir::Booting { .. } = self.upgrade.heir {
+            decision.push(Action::EndHeir);
         }
-        self.retire_all(now_ms, true, actions);
-        actions.push(Action::Announce(News::Stopping));
+        self.retire_all(true, decision);
+        decision.push(Action::Announce(News::Stopping));
     }
 
-    fn pause(&mut self, by: &'static str, actions: &mut Vec<Action>) -> Result<String, String> {
+    fn pause(&mut self, by: &'static str, decision: &mut Decision) -> Result<String, String> {
         let before = self.target().filter(|&before| before > 0);
         let before = before.or(self.paused_from);
-        let told = self.scale(by, |_| 0, actions);
+        let told = self.scale(by, |_| 0, decision);
         self.paused_from = before;
         told
     }
@@ -111,16 +111,16 @@ impl Master {
         &mut self,
         by: &'static str,
         least: u16,
-        actions: &mut Vec<Action>,
+        decision: &mut Decision,
     ) -> Result<String, String> {
         if self.target().is_some_and(|target| target > least) {
-            return self.scale(by, |target| target.saturating_sub(1).max(least), actions);
+            return self.scale(by, |target| target.saturating_sub(1).max(least), decision);
         }
         let refusal = match least {
             0 => format!("{by}: there are no workers"),
             least => format!("{by}: the least number of workers is {least}"),
         };
-        actions.push(Action::warning(&*refusal));
+        decision.warning(&*refusal);
         Err(refusal)
     }
 
@@ -136,7 +136,7 @@ impl Master {
         &mut self,
         by: &'static str,
         to: impl Fn(u16) -> u16,
-        actions: &mut Vec<Action>,
+        decision: &mut Decision,
     ) -> Result<String, String> {
         let Some(old) = self.target() else {
             return Err(format!("{by}: nothing serves yet"));
@@ -151,7 +151,7 @@ impl Master {
         if let Some(most) = full.map(|house| house.plan.workers_max).min() {
             let refusal =
                 format!("{by}: there is room for {most} workers at most: raise `workers` for more");
-            actions.push(Action::warning(&*refusal));
+            decision.warning(&*refusal);
             return Err(refusal);
         }
         for house in houses {
@@ -160,27 +160,27 @@ impl Master {
         self.paused_from = None;
         let workers = to(old);
         let outcome = format!("{by}: {}", counted(workers));
-        actions.push(Action::info(&*outcome));
+        decision.info(&*outcome);
         if workers != old {
-            actions.push(Action::Announce(News::Target { new: workers, old }));
+            decision.push(Action::Announce(News::Target { new: workers, old }));
         }
         Ok(outcome)
     }
 
-    fn reopen(&mut self, by: &'static str, actions: &mut Vec<Action>) {
-        actions.push(Action::info(format!("{by}: reopening the logs")));
-        actions.push(Action::Reopen);
+    fn reopen(&mut self, by: &'static str, decision: &mut Decision) {
+        decision.info(format!("{by}: reopening the logs"));
+        decision.push(Action::Reopen);
         for house in self.houses.values_mut() {
             let generation = house.generation;
-            actions.push(house.acceptor.tell(ToAcceptor::Reopen));
+            decision.push(house.acceptor.tell(ToAcceptor::Reopen));
             if !house.template.is_gone() {
-                actions.push(Action::TellTemplate {
+                decision.push(Action::TellTemplate {
                     generation,
                     message: ToTemplate::Reopen,
                 });
             }
-            actions.extend(house.scribe.reopen());
-            house.workers.reopen(actions);
+            decision.extend(house.scribe.reopen());
+            house.workers.reopen(decision);
         }
     }
 
@@ -206,6 +206,6 @@ impl Master {
                 });
             }
         }
-        self.dumping.push(client);
+        self.dumps.clients.push(client);
     }
 }

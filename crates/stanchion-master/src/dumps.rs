@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use crate::decision::Decision;
 use crate::event::Action;
 use crate::event::ClientId;
 use crate::recycling::{Condemned, DUMP_MS};
@@ -22,6 +23,8 @@ pub(crate) struct Job {
 pub(crate) struct Dumps {
     waiting: VecDeque<Job>,
     current: Option<(Job, u64)>,
+    /// Clients that wait for all that they asked for.
+    pub(crate) clients: Vec<ClientId>,
 }
 
 impl Dumps {
@@ -44,36 +47,36 @@ impl Dumps {
         &mut self,
         generation: u32,
         worker: WorkerRef,
-        actions: &mut Vec<Action>,
+        decision: &mut Decision,
     ) -> Option<Job> {
         let is_it = |job: &Job| (job.generation, job.whose.worker) == (generation, worker);
         self.current
             .take_if(|(job, _)| is_it(job))
-            .map(|(job, _)| show(job, actions))
+            .map(|(job, _)| show(job, decision))
     }
 
     /// A worker has ended, perhaps while it was at it.
-    pub(crate) fn on_reaped(&mut self, pid: i32, actions: &mut Vec<Action>) {
+    pub(crate) fn on_reaped(&mut self, pid: i32, decision: &mut Decision) {
         self.waiting.retain(|job| job.whose.pid != pid);
         if let Some((job, _)) = self.current.take_if(|(job, _)| job.whose.pid == pid) {
-            show(job, actions);
+            show(job, decision);
         }
     }
 
     /// Goes on to the next one; gives a job that took too long: its worker may be stuck in the kernel.
-    pub(crate) fn advance(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> Option<Job> {
+    pub(crate) fn advance(&mut self, decision: &mut Decision) -> Option<Job> {
         let given_up = self
             .current
-            .take_if(|(_, deadline_ms)| now_ms >= *deadline_ms);
-        let given_up = given_up.map(|(job, _)| show(job, actions));
+            .take_if(|(_, deadline_ms)| decision.now_ms >= *deadline_ms);
+        let given_up = given_up.map(|(job, _)| show(job, decision));
         if self.current.is_none()
             && let Some(job) = self.waiting.pop_front()
         {
-            actions.push(Action::Dump {
+            decision.push(Action::Dump {
                 generation: job.generation,
                 pid: job.whose.pid,
             });
-            self.current = Some((job, now_ms + DUMP_MS));
+            self.current = Some((job, decision.now_ms + DUMP_MS));
         }
         given_up
     }
@@ -83,18 +86,20 @@ impl Dumps {
         self.current.map(|(_, deadline_ms)| deadline_ms)
     }
 
-    /// Whether anything is still to come for this client.
-    pub(crate) fn has_any_for(&self, client: ClientId) -> bool {
-        let current = self.current.iter().map(|(job, _)| job);
-        self.waiting
-            .iter()
-            .chain(current)
-            .any(|job| job.client == Some(client))
+    /// The clients that have all that they asked for, and wait no longer.
+    pub(crate) fn done(&mut self) -> Vec<ClientId> {
+        let jobs = self.waiting.iter();
+        let jobs = jobs.chain(self.current.iter().map(|(job, _)| job));
+        let asked: Vec<_> = jobs.filter_map(|job| job.client).collect();
+        let done = self
+            .clients
+            .extract_if(.., |client| !asked.contains(client));
+        done.collect()
     }
 }
 
-fn show(job: Job, actions: &mut Vec<Action>) -> Job {
-    actions.push(Action::ShowDump {
+fn show(job: Job, decision: &mut Decision) -> Job {
+    decision.push(Action::ShowDump {
         generation: job.generation,
         number: job.whose.number,
         pid: job.whose.pid,

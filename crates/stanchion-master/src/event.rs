@@ -339,17 +339,17 @@ pub enum Severity {
 
 impl Action {
     /// A log line of the normal life of the tree.
-    pub fn info(message: impl Into<String>) -> Self {
+    pub(crate) fn info(message: impl Into<String>) -> Self {
         Self::Log(Severity::Info, message.into())
     }
 
     /// A log line that the operator should know.
-    pub fn warning(message: impl Into<String>) -> Self {
+    pub(crate) fn warning(message: impl Into<String>) -> Self {
         Self::Log(Severity::Warning, message.into())
     }
 
     /// A log line on a process or a request that was lost.
-    pub fn error(message: impl Into<String>) -> Self {
+    pub(crate) fn error(message: impl Into<String>) -> Self {
         Self::Log(Severity::Error, message.into())
     }
 }

@@ -13,12 +13,9 @@
 //! too: an import for each successor would cost more CPU than the template costs memory. A template fills the gaps of
 //! its heap only at its first fork, so a template that becomes the worker can use them.
 
-use crate::event::Action;
+use crate::decision::Decision;
 use crate::house::House;
-use crate::stage::ChildStage;
 use crate::worker::BootFailure;
-use crate::workers::Workers;
-use stanchion_generation::messages::ToTemplate;
 use stanchion_settings::BesideOneWorker;
 use stanchion_sys::process::Exit;
 
@@ -38,17 +35,16 @@ impl House {
     /// A worker has ended, or a process that is none.
     pub(crate) fn on_worker_reaped(
         &mut self,
-        now_ms: u64,
         pid: i32,
         exit: Exit,
-        actions: &mut Vec<Action>,
+        decision: &mut Decision,
     ) -> Result<(), BootFailure> {
         let was_for_one = self.is_for_one();
-        let booted = self.workers.on_reaped(now_ms, pid, exit, actions);
+        let booted = self.workers.on_reaped(pid, exit, decision);
         if was_for_one && !self.is_for_one() {
-            actions.push(Action::info(
+            decision.info(
                 "a template stays beside the only worker from now on: if that worker dies too, its successor needs no import",
-            ));
+            );
         }
         booted
     }
@@ -59,21 +55,21 @@ impl House {
     }
 
     /// Has a template run if there is work for it, and leave otherwise.
-    pub(crate) fn keep_template(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn keep_template(&mut self, decision: &mut Decision) {
         if !self.needs_template() {
-            self.template.leave(actions);
+            self.template.leave(decision);
         } else if self.scribe.has_been_ready() {
             // The scribe starts first: it finds out whether the settings of logging work, so that only one process reports that they do not.
-            self.template.keep(now_ms, actions);
+            self.template.keep(decision);
         }
     }
 
     /// Asks the template, which is ready, to fork the workers that are missing, or to become the only worker.
-    pub(crate) fn have_missing_workers(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn have_missing_workers(&mut self, decision: &mut Decision) {
         if !self.is_for_one() {
-            self.workers.fork_missing(now_ms, self.target, actions);
+            self.workers.fork_missing(self.target, decision);
         } else if let Some(pid) = self.template.pid()
-            && self.workers.has_one(now_ms, self.target, pid, actions)
+            && self.workers.has_one(self.target, pid, decision)
         {
             self.template.has_become_worker();
         }
@@ -81,32 +77,14 @@ impl House {
 
     /// The template's import has left something that workers cannot get from a fork: the template becomes a worker if one is missing,
     /// and leaves otherwise.
-    pub(crate) fn on_not_for_workers(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn on_not_for_workers(&mut self, decision: &mut Decision) {
         let Some(pid) = self.template.on_not_for_workers() else {
             return;
         };
-        if self.workers.has_one(now_ms, self.target, pid, actions) {
+        if self.workers.has_one(self.target, pid, decision) {
             self.template.has_become_worker();
         } else {
-            self.template.leave(actions);
+            self.template.leave(decision);
         }
-    }
-}
-
-impl Workers {
-    /// Has the template become one of the missing workers. False if no worker is missing, or if it is too early for another try.
-    fn has_one(&mut self, now_ms: u64, target: u16, pid: i32, actions: &mut Vec<Action>) -> bool {
-        let missing = self.missing(target).next();
-        let Some(index) = missing.filter(|_| self.may_try(now_ms)) else {
-            return false;
-        };
-        let (worker, number) = self.seat(now_ms, index, ChildStage::Booting { pid });
-        let message = ToTemplate::Become { worker, number };
-        let generation = self.generation;
-        actions.push(Action::TellTemplate {
-            generation,
-            message,
-        });
-        true
     }
 }

@@ -1,5 +1,7 @@
 //! The new master of an upgrade.
 
+use crate::event::ClientId;
+
 /// A new master that is to follow this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heir {
@@ -22,6 +24,26 @@ impl Heir {
         match self {
             Self::Booting { pid } | Self::Serving { pid } => Some(pid),
             Self::None | Self::Asked | Self::Left => None,
+        }
+    }
+}
+
+/// The upgrade that is under way, if one is.
+#[derive(Debug)]
+pub(crate) struct Upgrade {
+    pub(crate) heir: Heir,
+    /// The reason that the heir has given at its end.
+    pub(crate) leaves_because: Option<String>,
+    /// Clients that wait for the end of the upgrade.
+    pub(crate) waiting: Vec<ClientId>,
+}
+
+impl Upgrade {
+    pub(crate) fn none() -> Self {
+        Self {
+            heir: Heir::None,
+            leaves_because: None,
+            waiting: Vec::new(),
         }
     }
 }

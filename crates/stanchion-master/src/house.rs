@@ -3,7 +3,8 @@
 use stanchion_sys::process::Exit;
 
 use crate::acceptor::{Acceptor, Audience};
-use crate::event::{Action, ChildKind, Event, Plan};
+use crate::decision::Decision;
+use crate::event::{ChildKind, Event, Plan};
 use crate::generation_error::GenerationError;
 use crate::recycling::Condemned;
 use crate::scribe::Scribe;
@@ -48,7 +49,7 @@ impl House {
         let mut acceptor = Acceptor::new(generation);
         if only {
             // The acceptor is not ready yet, so there is no message to send.
-            acceptor.open(Audience::first(&plan), &mut Vec::new());
+            acceptor.open(Audience::first(&plan), &mut Decision::at(0));
         }
         Self {
             generation,
@@ -136,22 +137,22 @@ impl House {
     }
 
     /// It gets the door.
-    pub(crate) fn serve(&mut self, actions: &mut Vec<Action>) {
+    pub(crate) fn serve(&mut self, decision: &mut Decision) {
         self.standing = Standing::Serving;
         self.workers.are_trusted();
-        self.acceptor.open(Audience::Clients, actions);
+        self.acceptor.open(Audience::Clients, decision);
     }
 
     /// It serves the clients that are here and then goes, with a worker at least: after a pause it has none, and requests that waited for its end
     /// would be refused. `close_door`: no other acceptor has the door.
-    pub(crate) fn retire(&mut self, now_ms: u64, close_door: bool, actions: &mut Vec<Action>) {
+    pub(crate) fn retire(&mut self, close_door: bool, decision: &mut Decision) {
         self.target = self.target.max(1);
         let timeout_ms = self.plan.graceful_ms;
         // A house that is still being made ready beside another one, or in an heir, does not have the door.
         let has_door = self.only || self.standing == Standing::Serving;
         self.acceptor
-            .retire(now_ms, timeout_ms, close_door && has_door, actions);
-        let deadline_ms = now_ms + timeout_ms + MARGIN_MS;
+            .retire(timeout_ms, close_door && has_door, decision);
+        let deadline_ms = decision.now_ms + timeout_ms + MARGIN_MS;
         self.standing = Standing::Retiring { deadline_ms };
     }
 
@@ -164,55 +165,54 @@ impl House {
 
     pub(crate) fn on_event(
         &mut self,
-        now_ms: u64,
         event: Event,
-        actions: &mut Vec<Action>,
+        decision: &mut Decision,
     ) -> Result<Option<Condemned>, GenerationError> {
         let mut condemned = None;
         match event {
             Event::Forked { child, pid, .. } => {
                 match child {
-                    ChildKind::Acceptor => self.acceptor.on_forked(now_ms, pid, actions),
-                    ChildKind::Template { .. } => self.template.on_forked(now_ms, pid, actions),
-                    ChildKind::Scribe => self.scribe.on_forked(now_ms, pid, actions),
+                    ChildKind::Acceptor => self.acceptor.on_forked(pid, decision),
+                    ChildKind::Template { .. } => self.template.on_forked(pid, decision),
+                    ChildKind::Scribe => self.scribe.on_forked(pid, decision),
                 }
                 let why = format!("the {} could not be forked", child.name());
                 self.must(pid.is_some(), &why)?;
             }
-            Event::ScribeSaid { said, .. } => self.scribe.on_said(now_ms, &said, actions),
-            Event::AcceptorSaid { said, .. } => self.on_acceptor_said(&said, actions),
-            Event::TemplateSaid { said, .. } => self.on_template_said(now_ms, &said, actions)?,
+            Event::ScribeSaid { said, .. } => self.scribe.on_said(&said, decision),
+            Event::AcceptorSaid { said, .. } => self.on_acceptor_said(&said, decision),
+            Event::TemplateSaid { said, .. } => self.on_template_said(&said, decision)?,
             Event::WorkerHere { worker, pid, .. } => {
-                let was_awaited = self.workers.on_here(now_ms, worker, pid, actions);
+                let was_awaited = self.workers.on_here(worker, pid, decision);
                 if was_awaited {
                     self.template.has_given_a_worker();
                 }
             }
             Event::WorkerSaid { worker, said, .. } => {
-                self.on_worker_said(now_ms, worker, &said, actions);
+                self.on_worker_said(worker, &said, decision);
             }
             Event::WorkerSilent { worker, .. } => {
                 let is_asked = self.template.is_ready();
-                self.workers.on_silent(now_ms, worker, is_asked);
+                self.workers.on_silent(decision.now_ms, worker, is_asked);
             }
             Event::Overdue { .. }
             | Event::Beat { .. }
             | Event::Idles { .. }
             | Event::Memory { .. } => {
                 let plan = self.plan;
-                condemned = self.workers.on_seen(now_ms, &event, &plan, actions);
+                condemned = self.workers.on_seen(&event, &plan, decision);
             }
             _ => {}
         }
         Ok(condemned)
     }
 
-    fn on_acceptor_said(&mut self, said: &FromAcceptor, actions: &mut Vec<Action>) {
+    fn on_acceptor_said(&mut self, said: &FromAcceptor, decision: &mut Decision) {
         match *said {
-            FromAcceptor::Ready => self.acceptor.on_ready(actions),
+            FromAcceptor::Ready => self.acceptor.on_ready(decision),
             FromAcceptor::CannotServe { ref reason } => self.unservable = Some(reason.clone()),
             FromAcceptor::Retired => self.acceptor.on_retired(),
-            FromAcceptor::Replace(worker) => self.workers.on_replace(worker, actions),
+            FromAcceptor::Replace(worker) => self.workers.on_replace(worker, decision),
             // The loop's own business.
             FromAcceptor::Listen { .. } => {}
         }
@@ -220,15 +220,14 @@ impl House {
 
     fn on_template_said(
         &mut self,
-        now_ms: u64,
         said: &FromTemplate,
-        actions: &mut Vec<Action>,
+        decision: &mut Decision,
     ) -> Result<(), GenerationError> {
         match *said {
             FromTemplate::Ready => self.template.on_ready(),
-            FromTemplate::NotForWorkers => self.on_not_for_workers(now_ms, actions),
+            FromTemplate::NotForWorkers => self.on_not_for_workers(decision),
             FromTemplate::NotForked(worker) => {
-                let booted = self.workers.on_not_forked(now_ms, worker, actions);
+                let booted = self.workers.on_not_forked(worker, decision);
                 self.must_boot(booted)?;
             }
             FromTemplate::CannotLoad { ref reason } if !self.template.is_ready() => {
@@ -242,24 +241,18 @@ impl House {
         Ok(())
     }
 
-    fn on_worker_said(
-        &mut self,
-        now_ms: u64,
-        worker: WorkerRef,
-        said: &FromWorker,
-        actions: &mut Vec<Action>,
-    ) {
+    fn on_worker_said(&mut self, worker: WorkerRef, said: &FromWorker, decision: &mut Decision) {
         match *said {
             FromWorker::Ready => {
-                if self.workers.on_ready(now_ms, worker, actions) {
+                if self.workers.on_ready(worker, decision) {
                     self.template.has_given_a_worker();
                 }
-                self.let_in_whoever_came_first(actions);
+                self.let_in_whoever_came_first(decision);
             }
             // A house that leaves as a whole replaces no worker, whichever other processes were sent TERM with it.
             FromWorker::Terminated => {
                 self.workers
-                    .on_terminated(worker, self.may_have_the_door(), actions);
+                    .on_terminated(worker, self.may_have_the_door(), decision);
             }
             FromWorker::Due { requests, messages } => {
                 self.workers.on_due(worker, requests, messages);
@@ -284,33 +277,31 @@ impl House {
     /// A child of it has ended.
     pub(crate) fn on_reaped(
         &mut self,
-        now_ms: u64,
         pid: i32,
         exit: Exit,
-        actions: &mut Vec<Action>,
+        decision: &mut Decision,
     ) -> Result<(), GenerationError> {
         if self.acceptor.pid() == Some(pid) {
-            return self.on_acceptor_reaped(now_ms, exit, actions);
+            return self.on_acceptor_reaped(exit, decision);
         }
         if self.template.pid() == Some(pid) {
-            return self.on_template_reaped(now_ms, exit, actions);
+            return self.on_template_reaped(exit, decision);
         }
         if self.scribe.pid() == Some(pid) {
-            return self.on_scribe_reaped(now_ms, exit, actions);
+            return self.on_scribe_reaped(exit, decision);
         }
-        let booted = self.on_worker_reaped(now_ms, pid, exit, actions);
+        let booted = self.on_worker_reaped(pid, exit, decision);
         self.must_boot(booted)
     }
 
     fn on_acceptor_reaped(
         &mut self,
-        now_ms: u64,
         exit: Exit,
-        actions: &mut Vec<Action>,
+        decision: &mut Decision,
     ) -> Result<(), GenerationError> {
         match self.standing {
             Standing::Building | Standing::Serving => {
-                let lost = self.acceptor.on_lost(now_ms, exit, actions);
+                let lost = self.acceptor.on_lost(exit, decision);
                 match (lost, self.unservable.take()) {
                     (Some(_), Some(why)) => Err(GenerationError {
                         why,
@@ -324,7 +315,7 @@ impl House {
                 }
             }
             Standing::Retiring { .. } | Standing::Dismissed { .. } => {
-                self.acceptor.on_left(exit, actions);
+                self.acceptor.on_left(exit, decision);
                 Ok(())
             }
         }
@@ -332,20 +323,19 @@ impl House {
 
     fn on_template_reaped(
         &mut self,
-        now_ms: u64,
         exit: Exit,
-        actions: &mut Vec<Action>,
+        decision: &mut Decision,
     ) -> Result<(), GenerationError> {
-        let was_forking = self.workers.on_template_lost(now_ms);
+        let was_forking = self.workers.on_template_lost(decision.now_ms);
         let is_dismissed = matches!(self.standing, Standing::Dismissed { .. });
         if is_dismissed || self.template.is_leaving() {
             self.template.on_left();
             return Ok(());
         }
         let was_ready = self.template.is_ready();
-        let message = self.template.on_lost(now_ms, exit, was_forking);
+        let message = self.template.on_lost(decision.now_ms, exit, was_forking);
         if was_ready || self.workers.have_served() {
-            actions.push(message);
+            decision.push(message);
             return self.must(false, "the template was lost");
         }
         let code = match exit {
@@ -363,15 +353,14 @@ impl House {
 
     fn on_scribe_reaped(
         &mut self,
-        now_ms: u64,
         exit: Exit,
-        actions: &mut Vec<Action>,
+        decision: &mut Decision,
     ) -> Result<(), GenerationError> {
         if matches!(self.standing, Standing::Dismissed { .. }) {
             self.scribe.on_left();
             return Ok(());
         }
-        actions.push(self.scribe.on_lost(now_ms, exit)?);
+        decision.push(self.scribe.on_lost(decision.now_ms, exit)?);
         self.must(false, "the scribe was lost")
     }
 
@@ -403,57 +392,57 @@ impl House {
     /// Time has passed: children whose report is overdue will not report.
     pub(crate) fn end_silences(
         &mut self,
-        now_ms: u64,
-        actions: &mut Vec<Action>,
+        heard_ms: u64,
+        decision: &mut Decision,
     ) -> Result<(), GenerationError> {
-        self.acceptor.end_silence(now_ms, actions);
-        let booted = self.workers.end_silences(now_ms, actions);
+        self.acceptor.end_silence(heard_ms, decision);
+        let booted = self.workers.end_silences(heard_ms, decision);
         self.must_boot(booted)
     }
 
     // Consequences.
 
     /// Derives what follows from the state, whatever led to it.
-    pub(crate) fn settle(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn settle(&mut self, decision: &mut Decision) {
         let is_dismissed = matches!(self.standing, Standing::Dismissed { .. });
         match self.standing {
             Standing::Building | Standing::Serving => {
-                if self.acceptor.keep(now_ms, actions) {
-                    self.workers.introduce(actions);
+                if self.acceptor.keep(decision) {
+                    self.workers.introduce(decision);
                 }
-                self.keep_workers(now_ms, actions);
-                let deadline_ms = now_ms + self.plan.graceful_ms;
-                self.workers.shrink(self.target, deadline_ms, actions);
+                self.keep_workers(decision);
+                let deadline_ms = decision.now_ms + self.plan.graceful_ms;
+                self.workers.shrink(self.target, deadline_ms, decision);
             }
-            Standing::Retiring { .. } => self.keep_workers(now_ms, actions),
+            Standing::Retiring { .. } => self.keep_workers(decision),
             Standing::Dismissed { deadline_ms } => {
-                self.acceptor.quit_by(deadline_ms, actions);
-                self.template.kill(actions);
-                self.workers.dismiss(deadline_ms, actions);
+                self.acceptor.quit_by(deadline_ms, decision);
+                self.template.kill(decision);
+                self.workers.dismiss(deadline_ms, decision);
             }
         }
         if !is_dismissed {
-            self.scribe.keep(now_ms, actions);
+            self.scribe.keep(decision);
         } else if self.has_nobody_who_logs() {
-            self.scribe.finish(now_ms, actions);
+            self.scribe.finish(decision);
         }
-        self.acceptor.kill_if_overstaying(now_ms, actions);
-        self.workers.kill_overstayers(now_ms, actions);
+        self.acceptor.kill_if_overstaying(decision);
+        self.workers.kill_overstayers(decision);
     }
 
-    fn keep_workers(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    fn keep_workers(&mut self, decision: &mut Decision) {
         let plan = self.plan;
-        self.workers.recycle(now_ms, self.target, &plan, actions);
-        self.keep_template(now_ms, actions);
+        self.workers.recycle(self.target, &plan, decision);
+        self.keep_template(decision);
         if self.template.is_ready() {
-            if self.workers.are_overdue(now_ms) {
-                actions.push(Action::error(
+            if self.workers.are_overdue(decision.now_ms) {
+                decision.error(
                     "the template does not fork what it is asked for: it is killed, and another one started",
-                ));
-                self.template.kill(actions);
+                );
+                self.template.kill(decision);
                 return;
             }
-            self.have_missing_workers(now_ms, actions);
+            self.have_missing_workers(decision);
         }
     }
 

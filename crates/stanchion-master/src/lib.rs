@@ -11,6 +11,7 @@ mod acceptor;
 mod backoff;
 mod child;
 mod commands;
+mod decision;
 mod departed;
 mod dumps;
 mod event;
@@ -23,7 +24,6 @@ mod looks;
 mod pause;
 mod phase;
 mod recycling;
-mod reload;
 mod run_state;
 mod scribe;
 mod sentence;
@@ -31,10 +31,11 @@ mod silent;
 mod stage;
 mod standing;
 mod step;
+mod succession;
 mod template;
 #[cfg(test)]
 mod tests;
-mod upgrade;
+
 mod worker;
 mod workers;
 

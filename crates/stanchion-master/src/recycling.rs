@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use stanchion_sys::signal::{SIGABRT, SIGTERM};
 
+use crate::decision::Decision;
 use crate::event::{Action, Event, Idleness, LoopState, Plan};
 use crate::looks::why_it_stands;
 use crate::sentence::{Abort, Sentence};
@@ -60,14 +61,14 @@ impl Workers {
         &mut self,
         worker: WorkerRef,
         is_followed: bool,
-        actions: &mut Vec<Action>,
+        decision: &mut Decision,
     ) {
         let Some(worker) = self.entry(worker) else {
             return;
         };
         if let ChildStage::Leaving { pid, .. } = worker.stage {
             if !std::mem::replace(&mut worker.was_told_again, true) {
-                actions.push(Action::Kill(pid, SIGTERM));
+                decision.kill(pid, SIGTERM);
             }
         } else if is_followed {
             worker.is_due(Cause::Exited, || "it was sent TERM".to_owned());
@@ -76,17 +77,12 @@ impl Workers {
 
     /// Has at most one worker replaced that is due: its successor is asked for first, and the worker leaves when the successor is ready, so that
     /// capacity stays.
-    pub(crate) fn recycle(
-        &mut self,
-        now_ms: u64,
-        target: u16,
-        plan: &Plan,
-        actions: &mut Vec<Action>,
-    ) {
+    pub(crate) fn recycle(&mut self, target: u16, plan: &Plan, decision: &mut Decision) {
         if plan.lifetime_ms > 0 {
             for worker in self.seated.values_mut() {
-                if end_of_life_ms(worker, plan).is_some_and(|end_ms| now_ms >= end_ms) {
-                    let age_s = (now_ms - worker.ready_ms.unwrap_or(now_ms)) / 1_000;
+                if end_of_life_ms(worker, plan).is_some_and(|end_ms| decision.now_ms >= end_ms) {
+                    let age_s =
+                        (decision.now_ms - worker.ready_ms.unwrap_or(decision.now_ms)) / 1_000;
                     let why = || format!("it has lived for {age_s} s (max_lifetime)");
                     worker.is_due(Cause::MaxLifetime, why);
                 }
@@ -98,7 +94,7 @@ impl Workers {
                 worker.recycled = true;
                 let why = worker.due.as_deref().unwrap_or_default();
                 let message = format!("{} is to be replaced: {why}", worker.called());
-                actions.push(Action::info(message));
+                decision.info(message);
             }
         }
         // Also if there is no seat for a successor.
@@ -109,9 +105,9 @@ impl Workers {
             .values()
             .any(|worker| worker.is_staying() && !worker.stage.is_ready());
         if is_replaced && none_on_the_way {
-            let deadline_ms = now_ms + plan.graceful_ms;
+            let deadline_ms = decision.now_ms + plan.graceful_ms;
             for worker in self.seated.values_mut().filter(|worker| worker.recycled) {
-                worker.ask_to_leave(deadline_ms, actions);
+                worker.ask_to_leave(deadline_ms, decision);
             }
         }
     }
@@ -126,10 +122,9 @@ impl Workers {
     /// Handles an observation on a worker that serves; gives a worker whose stacks are wanted.
     pub(crate) fn on_seen(
         &mut self,
-        now_ms: u64,
         event: &Event,
         plan: &Plan,
-        actions: &mut Vec<Action>,
+        decision: &mut Decision,
     ) -> Option<Condemned> {
         match *event {
             Event::Overdue {
@@ -138,16 +133,16 @@ impl Workers {
                 ran_ms,
                 others,
                 ..
-            } => self.on_overdue(now_ms, (worker, seat), (ran_ms, others), actions),
+            } => self.on_overdue((worker, seat), (ran_ms, others), decision),
             Event::Beat {
                 worker,
                 state,
                 silent_ms,
                 ..
-            } => self.on_beat(now_ms, worker, (state, silent_ms), actions),
+            } => self.on_beat(worker, (state, silent_ms), decision),
             Event::Idles {
                 worker, idleness, ..
-            } => self.on_idles(now_ms, worker, idleness, actions),
+            } => self.on_idles(worker, idleness, decision),
             Event::Memory {
                 worker,
                 bytes,
@@ -156,28 +151,21 @@ impl Workers {
                 ..
             } => {
                 if is_unused {
-                    self.on_newborn_memory(now_ms, worker, bytes, plan, actions);
+                    self.on_newborn_memory(worker, bytes, plan, decision);
                 }
-                self.on_memory(now_ms, worker, (bytes, others), plan, actions)
+                self.on_memory(worker, (bytes, others), plan, decision)
             }
             _ => None,
         }
     }
 
     /// A worker takes too many bytes before its first request. Its successor would take as many, so the master does not replace it for them.
-    fn on_newborn_memory(
-        &mut self,
-        now_ms: u64,
-        index: u16,
-        bytes: u64,
-        plan: &Plan,
-        actions: &mut Vec<Action>,
-    ) {
+    fn on_newborn_memory(&mut self, index: u16, bytes: u64, plan: &Plan, decision: &mut Decision) {
         let Some(worker) = self.seated.get_mut(&index) else {
             return;
         };
         let is_newborn =
-            |ready_ms| worker.newborn_bytes.is_none() && now_ms < ready_ms + NEWBORN_MS;
+            |ready_ms| worker.newborn_bytes.is_none() && decision.now_ms < ready_ms + NEWBORN_MS;
         if !worker.ready_ms.is_some_and(is_newborn) {
             return;
         }
@@ -196,29 +184,28 @@ impl Workers {
         let past: Vec<_> = past
             .map(|(name, limit)| format!("{name} ({} MiB)", limit >> 20))
             .collect();
-        actions.push(Action::warning(format!(
+        decision.warning(format!(
             "{who} takes {} MiB before its first request, more than {}: the master replaces no worker for that, \
              as its successor would take as much. Set a larger limit",
             bytes >> 20,
             past.join(" and ")
-        )));
+        ));
     }
 
     /// A worker takes so many bytes.
     fn on_memory(
         &mut self,
-        now_ms: u64,
         index: u16,
         (bytes, others): (u64, bool),
         plan: &Plan,
-        actions: &mut Vec<Action>,
+        decision: &mut Decision,
     ) -> Option<Condemned> {
         let megabytes = bytes >> 20;
         let newborn_bytes = self.seated.get(&index)?.newborn_bytes.unwrap_or(0);
         let is_past = |limit| limit > newborn_bytes && bytes > limit;
         if is_past(plan.memory_hard_max) {
             let why = format!("it takes {megabytes} MiB (max_memory_hard)");
-            return self.condemn(now_ms, index, others, (Cause::MaxMemoryHard, &why), actions);
+            return self.condemn(index, others, (Cause::MaxMemoryHard, &why), decision);
         }
         if is_past(plan.memory_max)
             && let Some(worker) = self.seated.get_mut(&index)
@@ -232,10 +219,9 @@ impl Workers {
     /// The request of a seat of worker `index` has run past its deadline.
     fn on_overdue(
         &mut self,
-        now_ms: u64,
         (index, seat): (u16, u16),
         (ran_ms, others): (u64, bool),
-        actions: &mut Vec<Action>,
+        decision: &mut Decision,
     ) -> Option<Condemned> {
         let worker = self.seated.get_mut(&index)?;
         // If the worker is dead already, the acceptor answers its clients for that reason.
@@ -247,29 +233,28 @@ impl Workers {
             ran_ms,
         };
         let generation = self.generation;
-        actions.push(Action::TellAcceptor {
+        decision.push(Action::TellAcceptor {
             generation,
             message,
         });
         if let Some(condemned) = &mut worker.condemned {
             condemned.others = others;
             if condemned.dumped && !others && condemned.abort != Abort::Sent {
-                worker.stage.leave_by(now_ms);
+                worker.stage.leave_by(decision.now_ms);
             }
             return None;
         }
         let ran_s = Duration::from_millis(ran_ms).as_secs_f64();
         let why = format!("a request has run for {ran_s:.1} s, past its deadline (timeout)");
-        self.condemn(now_ms, index, others, (Cause::Timeout, &why), actions)
+        self.condemn(index, others, (Cause::Timeout, &why), decision)
     }
 
     /// The event loop of worker `index` turns no more, or turns again. A worker that leaves has its deadline for that.
     fn on_beat(
         &mut self,
-        now_ms: u64,
         index: u16,
         (state, silent_ms): (LoopState, u64),
-        actions: &mut Vec<Action>,
+        decision: &mut Decision,
     ) -> Option<Condemned> {
         let generation = self.generation;
         let worker = self.seated.get_mut(&index)?;
@@ -280,17 +265,17 @@ impl Workers {
         let silent_s = Duration::from_millis(silent_ms).as_secs_f64();
         let was_late = std::mem::replace(&mut worker.is_late, state != LoopState::Turns);
         match state {
-            LoopState::Turns if was_late => actions.push(Action::info(format!(
+            LoopState::Turns if was_late => decision.info(format!(
                 "the event loop of {who} turns again, after {silent_s:.1} s"
-            ))),
-            LoopState::Stopped if !was_late => actions.push(Action::warning(format!(
+            )),
+            LoopState::Stopped if !was_late => decision.warning(format!(
                 "{who} is stopped, by a signal or a debugger; the others get its share"
-            ))),
+            )),
             LoopState::Late if !was_late => {
-                actions.push(Action::warning(format!(
+                decision.warning(format!(
                     "the event loop of {who} has not turned for {silent_s:.1} s \
                      (loop_timeout): something in the app blocks it; the others get its share"
-                )));
+                ));
                 return Some(Condemned {
                     worker: worker.at(index),
                     number: worker.number,
@@ -299,12 +284,12 @@ impl Workers {
             }
             LoopState::Stuck => {
                 let message = ToAcceptor::LoopStuck(worker.at(index));
-                actions.push(Action::TellAcceptor {
+                decision.push(Action::TellAcceptor {
                     generation,
                     message,
                 });
                 let why = format!("its event loop has not turned for {silent_s:.1} s (timeout)");
-                return self.condemn(now_ms, index, false, (Cause::Timeout, &why), actions);
+                return self.condemn(index, false, (Cause::Timeout, &why), decision);
             }
             LoopState::Turns | LoopState::Stopped | LoopState::Late => {}
         }
@@ -314,10 +299,9 @@ impl Workers {
     /// Worker `index` takes no request though one waits, or does again.
     fn on_idles(
         &mut self,
-        now_ms: u64,
         index: u16,
         idleness: Idleness,
-        actions: &mut Vec<Action>,
+        decision: &mut Decision,
     ) -> Option<Condemned> {
         let worker = self.seated.get_mut(&index)?;
         if !worker.stage.is_ready() {
@@ -329,9 +313,9 @@ impl Workers {
             matches!(idleness, Idleness::Lasts { .. }),
         );
         match idleness {
-            Idleness::Over if was_late => actions.push(Action::info(format!(
-                "{who} takes requests again, or none waits for it"
-            ))),
+            Idleness::Over if was_late => {
+                decision.info(format!("{who} takes requests again, or none waits for it"))
+            }
             Idleness::Over => {}
             Idleness::Lasts {
                 idle_ms,
@@ -343,10 +327,10 @@ impl Workers {
                 let why = why_it_idles(state);
                 if is_too_long {
                     let why = format!("it {what} (timeout): {why}");
-                    return self.condemn(now_ms, index, false, (Cause::Timeout, &why), actions);
+                    return self.condemn(index, false, (Cause::Timeout, &why), decision);
                 }
                 if !was_late {
-                    actions.push(Action::warning(format!("{who} {what}: {why}")));
+                    decision.warning(format!("{who} {what}: {why}"));
                 }
             }
         }
@@ -356,11 +340,10 @@ impl Workers {
     /// Has a worker write its stacks down, and then has it killed; the worker takes no further request.
     fn condemn(
         &mut self,
-        now_ms: u64,
         index: u16,
         others: bool,
         (cause, why): (Cause, &str),
-        actions: &mut Vec<Action>,
+        decision: &mut Decision,
     ) -> Option<Condemned> {
         let worker = self.seated.get_mut(&index)?;
         let pid = worker.present()?;
@@ -379,9 +362,9 @@ impl Workers {
             },
         });
         let who = worker.called();
-        actions.push(Action::error(format!("{who} is killed: {why}")));
+        decision.error(format!("{who} is killed: {why}"));
         // The worker ends by this deadline even if its stacks cannot be written.
-        worker.ask_to_leave(now_ms + DUMP_MS + GRACE_MS, actions);
+        worker.ask_to_leave(decision.now_ms + DUMP_MS + GRACE_MS, decision);
         Some(Condemned {
             worker: worker.at(index),
             number: worker.number,
@@ -405,16 +388,16 @@ impl Workers {
 
     /// Sends ABRT to a condemned worker whose time is up, so that it runs its hooks and leaves. False if it is not due: the worker has had
     /// ABRT already, or is killed without it.
-    pub(crate) fn abort(worker: &mut Worker, now_ms: u64, actions: &mut Vec<Action>) -> bool {
-        let is_up = |deadline_ms| now_ms >= deadline_ms;
+    pub(crate) fn abort(worker: &mut Worker, decision: &mut Decision) -> bool {
+        let is_up = |deadline_ms| decision.now_ms >= deadline_ms;
         if let ChildStage::Leaving { pid, deadline_ms } = &mut worker.stage
             && is_up(*deadline_ms)
             && let Some(condemned) = &mut worker.condemned
             && condemned.abort == Abort::Due
         {
             condemned.abort = Abort::Sent;
-            actions.push(Action::Kill(*pid, SIGABRT));
-            *deadline_ms = now_ms + ABORT_MS;
+            decision.kill(*pid, SIGABRT);
+            *deadline_ms = decision.now_ms + ABORT_MS;
             return true;
         }
         false

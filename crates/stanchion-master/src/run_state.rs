@@ -1,5 +1,7 @@
 //! Parts of the master's state.
 
+use crate::event::ClientId;
+
 /// How far the server is from its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunState {
@@ -28,4 +30,20 @@ pub(crate) struct Second {
     pub(crate) generation: u32,
     /// Workers wanted of the first one.
     pub(crate) target: u16,
+}
+
+/// Reloads: the one that is under way, and the next one.
+#[derive(Debug, Default)]
+pub(crate) struct Reloads {
+    /// The number of the generation that was made last.
+    pub(crate) generations: u32,
+    /// The house that was made last in place of one that was made for the other interface.
+    pub(crate) second: Option<Second>,
+    /// Another reload was asked for while one was under way: what that one loads may be older
+    /// than what is meant.
+    pub(crate) again: bool,
+    /// Clients that wait for the end of the reload that is under way,
+    pub(crate) waiting: Vec<ClientId>,
+    /// and of the one that follows it.
+    pub(crate) waiting_next: Vec<ClientId>,
 }

@@ -4,6 +4,7 @@ use stanchion_sys::process::Exit;
 use stanchion_sys::signal::SIGKILL;
 
 use crate::child::ForkedChild;
+use crate::decision::Decision;
 use crate::event::{Action, ChildKind};
 use crate::generation_error::GenerationError;
 use stanchion_generation::messages::REASON_CHARS_MAX;
@@ -72,12 +73,15 @@ impl Scribe {
     // Actions.
 
     /// Forks it if it is wanted and not there. Logs a warning on a scribe that takes long.
-    pub(crate) fn keep(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn keep(&mut self, decision: &mut Decision) {
         if self.is_wanted {
-            self.child.keep(now_ms, ChildKind::Scribe, actions);
+            self.child.keep(ChildKind::Scribe, decision);
         }
         if let Some(pid) = self.child.booting()
-            && self.slow_at_ms.take_if(|at_ms| now_ms >= *at_ms).is_some()
+            && self
+                .slow_at_ms
+                .take_if(|at_ms| decision.now_ms >= *at_ms)
+                .is_some()
         {
             let slow_s = SLOW_MS / 1_000;
             let waits = if self.has_been_ready {
@@ -85,10 +89,10 @@ impl Scribe {
             } else {
                 "the start waits for it"
             };
-            actions.push(Action::warning(format!(
+            decision.warning(format!(
                 "the scribe ({pid}) has been setting logging up for {slow_s} s, and {waits}: see what the handlers of \
                  `logconfig` and the like wait for, or kill it"
-            )));
+            ));
         }
     }
 
@@ -108,15 +112,20 @@ impl Scribe {
     }
 
     /// Has it write what is left, and leave; kills it if it has not in time.
-    pub(crate) fn finish(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        if self.child.stage.leave_by(now_ms + FINISH_MS).is_some() {
-            actions.push(self.tell(ToScribe::Finish));
+    pub(crate) fn finish(&mut self, decision: &mut Decision) {
+        if self
+            .child
+            .stage
+            .leave_by(decision.now_ms + FINISH_MS)
+            .is_some()
+        {
+            decision.push(self.tell(ToScribe::Finish));
         }
-        if let Some(pid) = self.child.stage.kill_if_overstaying(now_ms) {
-            actions.push(Action::warning(format!(
+        if let Some(pid) = self.child.stage.kill_if_overstaying(decision.now_ms) {
+            decision.warning(format!(
                 "the scribe ({pid}) did not write what was left in time and is killed"
-            )));
-            actions.push(Action::Kill(pid, SIGKILL));
+            ));
+            decision.kill(pid, SIGKILL);
         }
     }
 
@@ -130,23 +139,23 @@ impl Scribe {
 
     // Events.
 
-    pub(crate) fn on_forked(&mut self, now_ms: u64, pid: Option<i32>, actions: &mut Vec<Action>) {
-        self.child.on_forked(now_ms, pid, actions);
-        self.slow_at_ms = Some(now_ms + SLOW_MS);
+    pub(crate) fn on_forked(&mut self, pid: Option<i32>, decision: &mut Decision) {
+        self.child.on_forked(pid, decision);
+        self.slow_at_ms = Some(decision.now_ms + SLOW_MS);
     }
 
-    pub(crate) fn on_said(&mut self, now_ms: u64, said: &FromScribe, actions: &mut Vec<Action>) {
+    pub(crate) fn on_said(&mut self, said: &FromScribe, decision: &mut Decision) {
         match (said, self.child.booting()) {
             (FromScribe::Ready, Some(_)) => {
                 self.child.on_ready();
                 if self.has_been_ready {
                     // Readers of the scribe's output have not heard that there was no scribe.
-                    actions.push(Action::warning(
+                    decision.warning(
                         "another scribe is ready: the error log itself has the reason, and the lines of the master from before",
-                    ));
+                    );
                 }
                 self.has_been_ready = true;
-                self.ready_ms = now_ms;
+                self.ready_ms = decision.now_ms;
             }
             // It runs the operator's code, and may say anything.
             (FromScribe::CannotSetUp { reason }, Some(_)) => {

@@ -2,6 +2,7 @@
 
 use stanchion_sys::signal::SIGKILL;
 
+use crate::decision::Decision;
 use crate::event::Action;
 use crate::stage::ChildStage;
 use crate::worker::{BootFailure, Worker};
@@ -29,10 +30,10 @@ impl Workers {
     /// Deals with workers whose channel has ended though their processes, as far as is known, have not.
     pub(crate) fn end_silences(
         &mut self,
-        now_ms: u64,
-        actions: &mut Vec<Action>,
+        heard_ms: u64,
+        decision: &mut Decision,
     ) -> Result<(), BootFailure> {
-        let is_silent = |worker: &Worker| worker.is_silent_for(SILENT_MS, now_ms);
+        let is_silent = |worker: &Worker| worker.is_silent_for(SILENT_MS, heard_ms);
         let asked = self.seated.iter();
         let asked =
             asked.filter(|(_, worker)| worker.stage == ChildStage::Asked && is_silent(worker));
@@ -47,13 +48,13 @@ impl Workers {
                 .seated
                 .remove(&index)
                 .map_or(index, |worker| worker.number);
-            self.backoff.failed(now_ms);
-            let wait_ms = self.backoff.wait_ms(now_ms);
-            actions.push(Action::error(format!(
+            self.backoff.failed(heard_ms);
+            let wait_ms = self.backoff.wait_ms(heard_ms);
+            decision.error(format!(
                 "worker {number} ended before it said anything; next try in {wait_ms} ms"
-            )));
+            ));
             // If it runs after all, it finds its channel closed when it reports, and leaves.
-            actions.push(Action::Vacate {
+            decision.push(Action::Vacate {
                 generation: self.generation,
                 worker: index,
             });
@@ -66,12 +67,12 @@ impl Workers {
             let why = "it has closed the descriptors that it was given";
             match worker.stage {
                 ChildStage::Booting { pid } => {
-                    self.backoff.failed(now_ms);
+                    self.backoff.failed(heard_ms);
                     worker.stage.kill();
                     worker.cause = Some(Cause::Boot);
                     let message = format!("{} is killed: {why}", worker.called());
-                    actions.push(Action::error(message));
-                    actions.push(Action::Kill(pid, SIGKILL));
+                    decision.error(message);
+                    decision.kill(pid, SIGKILL);
                     booted = Err(BootFailure::Passing);
                 }
                 ChildStage::Ready { .. } => worker.is_due(Cause::Descriptors, || why.to_owned()),

@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 
 use stanchion_sys::process::Exit;
 
+use crate::decision::Decision;
 use crate::dumps::{Dumps, Job};
 use crate::event::ClientId;
 use crate::event::{Action, Event, News, Plan};
-use crate::heir::Heir;
+use crate::heir::{Heir, Upgrade};
 use crate::house::{House, MARGIN_MS};
 use crate::phase::ServerPhase;
-use crate::run_state::{RunState, Second, Successor};
+use crate::run_state::{Reloads, RunState, Successor};
 use crate::standing::Standing;
 use stanchion_generation::messages::{FromTemplate, FromWorker};
 use stanchion_log::exit_code;
@@ -33,27 +34,14 @@ pub struct Master {
     pub(crate) building: Option<u32>,
     /// The new owner of the door, until that is announced: the owner before may still accept clients until then.
     pub(crate) successor: Option<Successor>,
-    /// The house that was made last in place of one that was made for the other interface.
-    pub(crate) second: Option<Second>,
-    /// The generation last given.
-    pub(crate) generations: u32,
-    /// Another reload was asked for while one was under way: what that one loads may be older
-    /// than what is meant.
-    pub(crate) again: bool,
+    pub(crate) reloads: Reloads,
     /// Workers wanted before a pause.
     pub(crate) paused_from: Option<u16>,
     pub(crate) announced: bool,
-    pub(crate) heir: Heir,
-    /// The reason that the heir has given at its end.
-    pub(crate) heir_leaves_because: Option<String>,
+    pub(crate) upgrade: Upgrade,
     /// Set as long as the master before this one is there: until when this master, once all else is done, waits for the last answers of that one.
     pub(crate) predecessor_until_ms: Option<u64>,
     pub(crate) dumps: Dumps,
-    /// Clients that wait for the end of the reload that is under way, of the one that follows it, of an upgrade, of a set of stacks.
-    pub(crate) reloading: Vec<ClientId>,
-    pub(crate) reloading_next: Vec<ClientId>,
-    pub(crate) upgrading: Vec<ClientId>,
-    pub(crate) dumping: Vec<ClientId>,
 }
 
 impl Master {
@@ -65,39 +53,32 @@ impl Master {
             serving: None,
             building: None,
             successor: None,
-            second: None,
-            generations: 0,
-            again: false,
+            reloads: Reloads::default(),
             paused_from: None,
             announced: false,
-            heir: Heir::None,
-            heir_leaves_because: None,
+            upgrade: Upgrade::none(),
             predecessor_until_ms: None,
             dumps: Dumps::default(),
-            reloading: Vec::new(),
-            reloading_next: Vec::new(),
-            upgrading: Vec::new(),
-            dumping: Vec::new(),
         }
     }
 
     /// The step.
     pub fn step(&mut self, now_ms: u64, event: Event) -> Vec<Action> {
-        let mut actions = Vec::new();
         if self.run_state == RunState::Gone {
-            return actions;
+            return Vec::new();
         }
-        self.note(now_ms, event, &mut actions);
+        let mut decision = Decision::at(now_ms);
+        self.note(event, &mut decision);
         // No message goes to an acceptor that is gone; the next one gets all it needs when it starts.
-        actions.retain(|action| match action {
+        decision.actions.retain(|action| match action {
             Action::TellAcceptor { generation, .. } => {
                 let house = self.houses.get(generation);
                 house.is_some_and(|house| !house.acceptor.is_gone())
             }
             _ => true,
         });
-        self.settle(now_ms, &mut actions);
-        actions
+        self.settle(&mut decision);
+        decision.actions
     }
 
     /// When the next `Tick` is due at the latest; never in the past after one.
@@ -126,7 +107,7 @@ impl Master {
             RunState::Stopping { .. } | RunState::Gone => ServerPhase::Stopping,
             RunState::Running if self.serving.is_none() => ServerPhase::Starting,
             RunState::Running if self.is_reloading() => ServerPhase::Reloading,
-            RunState::Running if self.heir != Heir::None => ServerPhase::Upgrading,
+            RunState::Running if self.upgrade.heir != Heir::None => ServerPhase::Upgrading,
             RunState::Running => ServerPhase::Serving,
         }
     }
@@ -153,12 +134,12 @@ impl Master {
 
     /// Whether a new master is on its way, or has come.
     pub fn has_heir(&self) -> bool {
-        self.heir != Heir::None
+        self.upgrade.heir != Heir::None
     }
 
     /// The new master's process.
     pub fn heir_pid(&self) -> Option<i32> {
-        self.heir.pid()
+        self.upgrade.heir.pid()
     }
 
     /// The houses there are.
@@ -171,40 +152,40 @@ impl Master {
         self.houses.values().flat_map(House::pids)
     }
 
-    fn note(&mut self, now_ms: u64, event: Event, actions: &mut Vec<Action>) {
+    fn note(&mut self, event: Event, decision: &mut Decision) {
         match event {
-            Event::Tick { heard_ms } => self.end_silences(heard_ms.min(now_ms), actions),
+            Event::Tick { heard_ms } => self.end_silences(heard_ms.min(decision.now_ms), decision),
             Event::Started {
                 plan,
                 is_heir,
                 scaled_to,
-            } => self.on_started(plan, is_heir, scaled_to, actions),
+            } => self.on_started(plan, is_heir, scaled_to, decision),
             Event::Commanded {
                 command,
                 by,
                 client,
             } => {
-                self.on_command(now_ms, command, by, client, actions);
+                self.on_command(command, by, client, decision);
             }
-            Event::Reaped(pid, exit) => self.on_reaped(now_ms, pid, exit, actions),
-            Event::Childless { generation } => self.on_childless(now_ms, generation, actions),
+            Event::Reaped(pid, exit) => self.on_reaped(pid, exit, decision),
+            Event::Childless { generation } => self.on_childless(generation, decision),
             Event::HouseBuilt {
                 generation,
                 plan,
                 template,
             } => {
-                self.on_built(now_ms, generation, (plan, template), actions);
+                self.on_built(generation, (plan, template), decision);
             }
-            Event::HeirStarted(pid) => self.on_heir_started(pid, actions),
-            Event::HeirReady => self.on_heir_ready(now_ms, actions),
-            Event::HeirLeaves(reason) => self.heir_leaves_because = Some(reason),
+            Event::HeirStarted(pid) => self.on_heir_started(pid, decision),
+            Event::HeirReady => self.on_heir_ready(decision),
+            Event::HeirLeaves(reason) => self.upgrade.leaves_because = Some(reason),
             Event::HeirEnded(pid) => {
-                self.on_heir_ended(pid, "has ended", actions);
+                self.on_heir_ended(pid, "has ended", decision);
             }
             Event::PredecessorGone => {
                 self.predecessor_until_ms = None;
-                if self.heir == Heir::None {
-                    self.share_doors(false, actions);
+                if self.upgrade.heir == Heir::None {
+                    self.share_doors(false, decision);
                 }
             }
             Event::TemplateSaid {
@@ -214,25 +195,25 @@ impl Master {
                 // The templates of houses on their way out look at the same files.
                 let present = [self.serving, self.building];
                 if self.run_state == RunState::Running && present.contains(&Some(generation)) {
-                    self.reload(None, actions);
+                    self.reload(None, decision);
                 }
             }
             Event::TemplateSaid {
                 generation,
                 said: FromTemplate::OtherInterface,
-            } => self.on_other_interface(now_ms, (generation, None), actions),
+            } => self.on_other_interface((generation, None), decision),
             Event::WorkerSaid {
                 generation,
                 worker,
                 said: FromWorker::OtherInterface,
-            } => self.on_other_interface(now_ms, (generation, Some(worker)), actions),
+            } => self.on_other_interface((generation, Some(worker)), decision),
             Event::WorkerSaid {
                 generation,
                 worker,
                 said: FromWorker::Dumped,
             } => {
-                let dumped = self.dumps.on_dumped(generation, worker, actions);
-                self.on_dumped(now_ms, dumped, actions);
+                let dumped = self.dumps.on_dumped(generation, worker, decision);
+                self.on_dumped(dumped, decision);
             }
             Event::Forked { generation, .. }
             | Event::ScribeSaid { generation, .. }
@@ -245,7 +226,7 @@ impl Master {
             | Event::Beat { generation, .. }
             | Event::Idles { generation, .. }
             | Event::Memory { generation, .. } => {
-                self.on_house_event(now_ms, generation, event, actions);
+                self.on_house_event(generation, event, decision);
             }
         }
     }
@@ -255,53 +236,47 @@ impl Master {
         plan: Plan,
         is_heir: bool,
         scaled_to: Option<u16>,
-        actions: &mut Vec<Action>,
+        decision: &mut Decision,
     ) {
-        self.generations = 1;
+        self.reloads.generations = 1;
         self.building = Some(1);
         let target = scaled_to.unwrap_or(plan.workers).min(plan.workers_max);
         // The wait has no end until this master drains, which sets one.
         self.predecessor_until_ms = is_heir.then_some(u64::MAX);
         let house = House::new(1, plan, target, !is_heir);
         self.houses.insert(1, house);
-        self.share_doors(is_heir, actions);
+        self.share_doors(is_heir, decision);
     }
 
-    fn on_childless(&mut self, now_ms: u64, generation: u32, actions: &mut Vec<Action>) {
+    fn on_childless(&mut self, generation: u32, decision: &mut Decision) {
         // A house beside another one is given up like any that cannot be built.
         let only = self.houses.len() == 1;
         if self.houses.contains_key(&generation) && only {
             let why = "the server stops, since it cannot serve without an acceptor. Start it again";
-            actions.push(Action::error(why));
-            self.stop(now_ms, exit_code::INTERNAL, actions);
+            decision.error(why);
+            self.stop(exit_code::INTERNAL, decision);
         }
     }
 
-    fn on_house_event(
-        &mut self,
-        now_ms: u64,
-        generation: u32,
-        event: Event,
-        actions: &mut Vec<Action>,
-    ) {
+    fn on_house_event(&mut self, generation: u32, event: Event, decision: &mut Decision) {
         let Some(house) = self.houses.get_mut(&generation) else {
             return;
         };
-        match house.on_event(now_ms, event, actions) {
+        match house.on_event(event, decision) {
             Ok(Some(whose)) => self.dumps.add(Job {
                 generation,
                 whose,
                 client: None,
             }),
             Ok(None) => {}
-            Err(failure) => self.on_generation_error(now_ms, generation, &failure, actions),
+            Err(failure) => self.on_generation_error(generation, &failure, decision),
         }
     }
 
-    fn on_reaped(&mut self, now_ms: u64, pid: i32, exit: Exit, actions: &mut Vec<Action>) {
-        self.dumps.on_reaped(pid, actions);
-        self.on_dumped(now_ms, None, actions);
-        if self.on_heir_ended(pid, &exit.to_string(), actions) {
+    fn on_reaped(&mut self, pid: i32, exit: Exit, decision: &mut Decision) {
+        self.dumps.on_reaped(pid, decision);
+        self.on_dumped(None, decision);
+        if self.on_heir_ended(pid, &exit.to_string(), decision) {
             return;
         }
         let Some(house) = self.houses.values_mut().find(|house| house.has(pid)) else {
@@ -309,21 +284,21 @@ impl Master {
             return;
         };
         let generation = house.generation;
-        if let Err(failure) = house.on_reaped(now_ms, pid, exit, actions) {
-            self.on_generation_error(now_ms, generation, &failure, actions);
+        if let Err(failure) = house.on_reaped(pid, exit, decision) {
+            self.on_generation_error(generation, &failure, decision);
         }
     }
 
-    pub(crate) fn retire_all(&mut self, now_ms: u64, close_door: bool, actions: &mut Vec<Action>) {
+    pub(crate) fn retire_all(&mut self, close_door: bool, decision: &mut Decision) {
         let outcome = "reload given up: the server leaves";
-        self.tell_of_successor(actions);
+        self.tell_of_successor(decision);
         if self.serving.is_some() {
-            self.give_up_building(now_ms, outcome, actions);
+            self.give_up_building(outcome, decision);
         }
-        self.answer_all_reloads(outcome, actions);
+        self.answer_all_reloads(outcome, decision);
         self.building = None;
         let graceful_ms = self.houses.values().map(|house| house.plan.graceful_ms);
-        let until_ms = now_ms + graceful_ms.max().unwrap_or(0) + MARGIN_MS;
+        let until_ms = decision.now_ms + graceful_ms.max().unwrap_or(0) + MARGIN_MS;
         if let Some(predecessor_until_ms) = &mut self.predecessor_until_ms {
             *predecessor_until_ms = until_ms;
         }
@@ -331,7 +306,7 @@ impl Master {
             match house.standing {
                 // The first one has the door since its boot.
                 Standing::Building | Standing::Serving => {
-                    house.retire(now_ms, close_door, actions);
+                    house.retire(close_door, decision);
                 }
                 Standing::Retiring { .. } | Standing::Dismissed { .. } => {}
             }
@@ -339,76 +314,76 @@ impl Master {
     }
 
     /// From here on all processes are to go; the first reason to stop gives the exit code.
-    pub(crate) fn stop(&mut self, now_ms: u64, code: i32, actions: &mut Vec<Action>) {
+    pub(crate) fn stop(&mut self, code: i32, decision: &mut Decision) {
         if let RunState::Running | RunState::Draining = self.run_state {
-            self.tell_of_successor(actions);
+            self.tell_of_successor(decision);
             if self.run_state == RunState::Running {
-                actions.push(Action::Announce(News::Stopping));
+                decision.push(Action::Announce(News::Stopping));
             }
             self.run_state = RunState::Stopping { code };
             self.building = None;
-            if let Heir::Booting { .. } = self.heir {
-                actions.push(Action::EndHeir);
+            if let Heir::Booting { .. } = self.upgrade.heir {
+                decision.push(Action::EndHeir);
             }
             for house in self.houses.values_mut() {
-                house.dismiss(now_ms + QUICK_MS);
+                house.dismiss(decision.now_ms + QUICK_MS);
             }
-            self.answer_all_reloads("the server leaves", actions);
+            self.answer_all_reloads("the server leaves", decision);
             let leaves = Err("the server leaves".to_owned());
-            answer(&mut self.upgrading, &leaves, actions);
+            answer(&mut self.upgrade.waiting, &leaves, decision);
         }
     }
 
     /// Handles children whose report is overdue.
-    fn end_silences(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    fn end_silences(&mut self, heard_ms: u64, decision: &mut Decision) {
         let mut failures = Vec::new();
         for house in self.houses.values_mut() {
-            let silences = house.end_silences(now_ms, actions);
+            let silences = house.end_silences(heard_ms, decision);
             failures.extend(silences.err().map(|failure| (house.generation, failure)));
         }
         for (generation, failure) in failures {
-            self.on_generation_error(now_ms, generation, &failure, actions);
+            self.on_generation_error(generation, &failure, decision);
         }
     }
 
     /// Derives what follows from the state, whatever led to it.
-    fn settle(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    fn settle(&mut self, decision: &mut Decision) {
         for house in self.houses.values_mut() {
             if let Standing::Retiring { deadline_ms } = house.standing {
-                let is_late = now_ms >= deadline_ms;
+                let is_late = decision.now_ms >= deadline_ms;
                 if is_late {
                     let generation = house.generation;
                     let message = format!("generation {generation} did not finish in time");
-                    actions.push(Action::error(message));
+                    decision.error(message);
                 }
                 if is_late || house.acceptor.is_gone() {
                     // The rest of the time is for the last work of workers: hooks, an app's shutdown.
-                    house.dismiss(deadline_ms.max(now_ms + QUICK_MS));
+                    house.dismiss(deadline_ms.max(decision.now_ms + QUICK_MS));
                 }
             }
-            house.settle(now_ms, actions);
+            house.settle(decision);
         }
-        self.tell_of_successor_if_alone(actions);
+        self.tell_of_successor_if_alone(decision);
         // A reload may wait for one to be gone.
         self.houses.retain(|&generation, house| {
             if house.is_empty() {
-                actions.push(Action::DropHouse { generation });
+                decision.push(Action::DropHouse { generation });
             }
             !house.is_empty()
         });
         if self.run_state == RunState::Running {
-            self.promote(now_ms, actions);
-            self.announce(actions);
-            if self.again && self.may_reload() {
-                self.reload(None, actions);
+            self.promote(decision);
+            self.announce(decision);
+            if self.reloads.again && self.may_reload() {
+                self.reload(None, decision);
             }
         }
-        let given_up = self.dumps.advance(now_ms, actions);
-        self.on_dumped(now_ms, given_up, actions);
-        self.clear_up(now_ms, actions);
+        let given_up = self.dumps.advance(decision);
+        self.on_dumped(given_up, decision);
+        self.clear_up(decision);
     }
 
-    fn clear_up(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    fn clear_up(&mut self, decision: &mut Decision) {
         let code = match self.run_state {
             RunState::Draining => exit_code::FINE,
             RunState::Stopping { code } => code,
@@ -419,43 +394,39 @@ impl Master {
         let is_waited_for = self.run_state == RunState::Draining
             && self
                 .predecessor_until_ms
-                .is_some_and(|until_ms| now_ms < until_ms);
+                .is_some_and(|until_ms| decision.now_ms < until_ms);
         if self.houses.is_empty() && !is_waited_for {
             self.run_state = RunState::Gone;
             let leaves = Err("the server has left".to_owned());
-            answer(&mut self.upgrading, &leaves, actions);
-            answer(&mut self.dumping, &leaves, actions);
-            actions.push(Action::Exit(code));
+            answer(&mut self.upgrade.waiting, &leaves, decision);
+            answer(&mut self.dumps.clients, &leaves, decision);
+            decision.push(Action::Exit(code));
         }
     }
 
-    fn announce(&mut self, actions: &mut Vec<Action>) {
+    fn announce(&mut self, decision: &mut Decision) {
         let Some(house) = self.serving.and_then(|serving| self.houses.get(&serving)) else {
             return;
         };
         if !self.announced {
             self.announced = true;
             let workers = house.workers.ready();
-            actions.push(Action::info(format!("ready: {}", counted(workers))));
-            actions.push(Action::Announce(News::Ready { workers }));
+            decision.info(format!("ready: {}", counted(workers)));
+            decision.push(Action::Announce(News::Ready { workers }));
         }
     }
 
-    fn on_dumped(&mut self, now_ms: u64, job: Option<Job>, actions: &mut Vec<Action>) {
+    fn on_dumped(&mut self, job: Option<Job>, decision: &mut Decision) {
         if let Some(job) = job
             && let Some(house) = self.houses.get_mut(&job.generation)
         {
-            house.workers.on_dumped(now_ms, job.whose.worker);
-            house.workers.kill_overstayers(now_ms, actions);
+            house.workers.on_dumped(decision.now_ms, job.whose.worker);
+            house.workers.kill_overstayers(decision);
         }
-        let (waiting, done): (Vec<_>, Vec<_>) = self
-            .dumping
-            .drain(..)
-            .partition(|&client| self.dumps.has_any_for(client));
-        self.dumping = waiting;
+        let done = self.dumps.done();
         for client in done {
             let outcome = Ok(String::new());
-            actions.push(Action::Reply { client, outcome });
+            decision.push(Action::Reply { client, outcome });
         }
     }
 }
@@ -464,11 +435,11 @@ impl Master {
 pub(crate) fn answer(
     clients: &mut Vec<ClientId>,
     outcome: &Result<String, String>,
-    actions: &mut Vec<Action>,
+    decision: &mut Decision,
 ) {
     for client in clients.drain(..) {
         let outcome = outcome.clone();
-        actions.push(Action::Reply { client, outcome });
+        decision.push(Action::Reply { client, outcome });
     }
 }
 

@@ -4,6 +4,7 @@ use stanchion_sys::process::Exit;
 use stanchion_sys::signal::SIGKILL;
 
 use crate::child::ForkedChild;
+use crate::decision::Decision;
 use crate::event::{Action, ChildKind};
 use crate::stage::ChildStage;
 
@@ -52,10 +53,10 @@ impl Template {
     // Actions.
 
     /// Forks it if it is not there.
-    pub(crate) fn keep(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn keep(&mut self, decision: &mut Decision) {
         let may_preload = self.may_preload;
         let kind = ChildKind::Template { may_preload };
-        self.child.keep(now_ms, kind, actions);
+        self.child.keep(kind, decision);
     }
 
     /// When [`Self::keep`] has something to do.
@@ -64,16 +65,16 @@ impl Template {
     }
 
     /// Kills it: it holds nothing of a client's.
-    pub(crate) fn kill(&mut self, actions: &mut Vec<Action>) {
+    pub(crate) fn kill(&mut self, decision: &mut Decision) {
         if let Some(pid) = self.child.stage.kill() {
-            actions.push(Action::Kill(pid, SIGKILL));
+            decision.kill(pid, SIGKILL);
         }
     }
 
     // Events.
 
-    pub(crate) fn on_forked(&mut self, now_ms: u64, pid: Option<i32>, actions: &mut Vec<Action>) {
-        self.child.on_forked(now_ms, pid, actions);
+    pub(crate) fn on_forked(&mut self, pid: Option<i32>, decision: &mut Decision) {
+        self.child.on_forked(pid, decision);
     }
 
     pub(crate) fn on_ready(&mut self) {
@@ -115,10 +116,10 @@ impl Template {
     }
 
     /// Its process, if there is one, is of no use.
-    pub(crate) fn leave(&mut self, actions: &mut Vec<Action>) {
+    pub(crate) fn leave(&mut self, decision: &mut Decision) {
         if let Some(pid) = self.child.stage.kill() {
             self.is_leaving = true;
-            actions.push(Action::Kill(pid, SIGKILL));
+            decision.kill(pid, SIGKILL);
         }
     }
 

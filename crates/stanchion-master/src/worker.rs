@@ -3,7 +3,7 @@
 use stanchion_sys::process::Exit;
 use stanchion_sys::signal::SIGTERM;
 
-use crate::event::Action;
+use crate::decision::Decision;
 use crate::sentence::Sentence;
 use crate::stage::ChildStage;
 use stanchion_generation::figures::Cause;
@@ -132,9 +132,9 @@ impl Worker {
         }
     }
 
-    pub(crate) fn ask_to_leave(&mut self, deadline_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn ask_to_leave(&mut self, deadline_ms: u64, decision: &mut Decision) {
         if let Some(pid) = self.stage.leave_by(deadline_ms) {
-            actions.push(Action::Kill(pid, SIGTERM));
+            decision.kill(pid, SIGTERM);
         }
     }
 }

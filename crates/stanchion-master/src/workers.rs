@@ -7,6 +7,7 @@ use stanchion_sys::process::Exit;
 use stanchion_sys::signal::{SIGKILL, SIGTERM, SIGUSR1};
 
 use crate::backoff::Backoff;
+use crate::decision::Decision;
 use crate::departed::Departed;
 use crate::event::{Action, News};
 use crate::stage::{ChildStage, WorkerStage};
@@ -170,20 +171,36 @@ impl Workers {
     }
 
     /// Asks the template for the missing workers.
-    pub(crate) fn fork_missing(&mut self, now_ms: u64, target: u16, actions: &mut Vec<Action>) {
-        if !self.may_try(now_ms) {
+    pub(crate) fn fork_missing(&mut self, target: u16, decision: &mut Decision) {
+        if !self.may_try(decision.now_ms) {
             return;
         }
         let missing: Vec<u16> = self.missing(target).collect();
         for index in missing {
-            let (worker, number) = self.seat(now_ms, index, ChildStage::Asked);
+            let (worker, number) = self.seat(decision.now_ms, index, ChildStage::Asked);
             let message = ToTemplate::Fork { worker, number };
             let generation = self.generation;
-            actions.push(Action::TellTemplate {
+            decision.push(Action::TellTemplate {
                 generation,
                 message,
             });
         }
+    }
+
+    /// Has the template become one of the missing workers. False if no worker is missing, or if it is too early for another try.
+    pub(crate) fn has_one(&mut self, target: u16, pid: i32, decision: &mut Decision) -> bool {
+        let missing = self.missing(target).next();
+        let Some(index) = missing.filter(|_| self.may_try(decision.now_ms)) else {
+            return false;
+        };
+        let (worker, number) = self.seat(decision.now_ms, index, ChildStage::Booting { pid });
+        let message = ToTemplate::Become { worker, number };
+        let generation = self.generation;
+        decision.push(Action::TellTemplate {
+            generation,
+            message,
+        });
+        true
     }
 
     /// Gives these seats to another process, with the lowest number that is free.
@@ -232,34 +249,34 @@ impl Workers {
     }
 
     /// Asks those beyond `target` to leave: those that do not serve yet, then the last numbers.
-    pub(crate) fn shrink(&mut self, target: u16, deadline_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn shrink(&mut self, target: u16, deadline_ms: u64, decision: &mut Decision) {
         let staying = self.seated.values_mut();
         let mut staying: Vec<_> = staying.filter(|worker| worker.is_staying()).collect();
         staying.sort_by_key(|worker| (!worker.stage.is_ready(), worker.number));
         for worker in staying.into_iter().skip(usize::from(target)) {
-            worker.ask_to_leave(deadline_ms, actions);
+            worker.ask_to_leave(deadline_ms, decision);
         }
     }
 
     /// Asks all of them to leave.
-    pub(crate) fn dismiss(&mut self, deadline_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn dismiss(&mut self, deadline_ms: u64, decision: &mut Decision) {
         for worker in self.seated.values_mut() {
-            worker.ask_to_leave(deadline_ms, actions);
+            worker.ask_to_leave(deadline_ms, decision);
         }
     }
 
-    pub(crate) fn kill_overstayers(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    pub(crate) fn kill_overstayers(&mut self, decision: &mut Decision) {
         for worker in self.seated.values_mut() {
-            if Self::abort(worker, now_ms, actions) {
+            if Self::abort(worker, decision) {
                 continue;
             }
-            if let Some(pid) = worker.stage.kill_if_overstaying(now_ms) {
+            if let Some(pid) = worker.stage.kill_if_overstaying(decision.now_ms) {
                 if worker.condemned.is_none() {
                     let who = worker.called();
                     let message = format!("{who} did not leave in time and is killed");
-                    actions.push(Action::warning(message));
+                    decision.warning(message);
                 }
-                actions.push(Action::Kill(pid, SIGKILL));
+                decision.kill(pid, SIGKILL);
             }
         }
     }
@@ -273,21 +290,21 @@ impl Workers {
     }
 
     /// Tells a new acceptor which workers have gone, as the acceptor before it may not have heard or acted, and which serve.
-    pub(crate) fn introduce(&self, actions: &mut Vec<Action>) {
+    pub(crate) fn introduce(&self, decision: &mut Decision) {
         let generation = self.generation;
         let tell = |message| Action::TellAcceptor {
             generation,
             message,
         };
-        actions.extend(self.departed.messages().map(tell));
-        actions.extend(self.present().map(Present::ready).map(tell));
+        decision.extend(self.departed.messages().map(tell));
+        decision.extend(self.present().map(Present::ready).map(tell));
     }
 
     /// Has each worker reopen the logs, or do so once it is ready.
-    pub(crate) fn reopen(&mut self, actions: &mut Vec<Action>) {
+    pub(crate) fn reopen(&mut self, decision: &mut Decision) {
         for worker in self.seated.values_mut() {
             match worker.present() {
-                Some(pid) => actions.push(Action::Kill(pid, SIGUSR1)),
+                Some(pid) => decision.kill(pid, SIGUSR1),
                 None => worker.missed_reopen = true,
             }
         }
@@ -306,9 +323,8 @@ impl Workers {
     /// The template could not fork a worker.
     pub(crate) fn on_not_forked(
         &mut self,
-        now_ms: u64,
         worker: WorkerRef,
-        actions: &mut Vec<Action>,
+        decision: &mut Decision,
     ) -> Result<(), BootFailure> {
         let Some(seated) = self.entry(worker) else {
             return Ok(());
@@ -318,33 +334,27 @@ impl Workers {
         }
         let number = seated.number;
         self.seated.remove(&worker.index);
-        self.heard_ms = now_ms;
-        self.backoff.failed(now_ms);
-        let wait_ms = self.backoff.wait_ms(now_ms);
-        actions.push(Action::error(format!(
+        self.heard_ms = decision.now_ms;
+        self.backoff.failed(decision.now_ms);
+        let wait_ms = self.backoff.wait_ms(decision.now_ms);
+        decision.error(format!(
             "worker {number} could not be forked; next try in {wait_ms} ms"
-        )));
+        ));
         Err(BootFailure::Passing)
     }
 
     /// A worker is there. True if it was asked for; a process that comes too late is killed.
-    pub(crate) fn on_here(
-        &mut self,
-        now_ms: u64,
-        worker: WorkerRef,
-        pid: i32,
-        actions: &mut Vec<Action>,
-    ) -> bool {
+    pub(crate) fn on_here(&mut self, worker: WorkerRef, pid: i32, decision: &mut Decision) -> bool {
         match self.entry(worker) {
             Some(worker) if worker.stage == ChildStage::Asked => {
                 worker.stage = ChildStage::Booting { pid };
                 worker.silent_since_ms = None;
-                self.heard_ms = now_ms;
+                self.heard_ms = decision.now_ms;
                 true
             }
             Some(worker) if worker.stage.pid() == Some(pid) => false,
             _ => {
-                actions.push(Action::Kill(pid, SIGKILL));
+                decision.kill(pid, SIGKILL);
                 false
             }
         }
@@ -361,12 +371,7 @@ impl Workers {
     }
 
     /// A worker says that it serves. True if it was awaited.
-    pub(crate) fn on_ready(
-        &mut self,
-        now_ms: u64,
-        worker: WorkerRef,
-        actions: &mut Vec<Action>,
-    ) -> bool {
+    pub(crate) fn on_ready(&mut self, worker: WorkerRef, decision: &mut Decision) -> bool {
         let generation = self.generation;
         let Some(seated) = self.entry(worker) else {
             return false;
@@ -377,7 +382,7 @@ impl Workers {
                 let (number, nth) = (seated.number, seated.nth);
                 let missed_reopen = std::mem::take(&mut seated.missed_reopen);
                 seated.stage = ChildStage::Ready { pid };
-                seated.ready_ms = Some(now_ms);
+                seated.ready_ms = Some(decision.now_ms);
                 self.backoff = Backoff::default();
                 self.have_served = true;
                 let present = Present {
@@ -386,16 +391,16 @@ impl Workers {
                     nth,
                     pid,
                 };
-                actions.push(self.tell_acceptor(present.ready()));
-                actions.push(Action::info(format!(
+                decision.push(self.tell_acceptor(present.ready()));
+                decision.info(format!(
                     "worker ready worker={number} pid={pid} generation={generation}"
-                )));
-                actions.extend(missed_reopen.then_some(Action::Kill(pid, SIGUSR1)));
+                ));
+                decision.extend(missed_reopen.then_some(Action::Kill(pid, SIGUSR1)));
             }
             // It was sent TERM while it was booting, when it may not have listened yet.
             ChildStage::Leaving { pid, .. } => {
-                seated.ready_ms = Some(now_ms);
-                actions.push(Action::Kill(pid, SIGTERM));
+                seated.ready_ms = Some(decision.now_ms);
+                decision.kill(pid, SIGTERM);
             }
             ChildStage::Wanted
             | ChildStage::Asked
@@ -406,33 +411,30 @@ impl Workers {
     }
 
     /// The acceptor finds that a worker must not go on.
-    pub(crate) fn on_replace(&mut self, worker: WorkerRef, actions: &mut Vec<Action>) {
+    pub(crate) fn on_replace(&mut self, worker: WorkerRef, decision: &mut Decision) {
         let Some(seated) = self.entry(worker) else {
             return;
         };
         if let Some(pid) = seated.stage.kill() {
             seated.cause = Some(Cause::Corrupt);
             let who = seated.called();
-            actions.push(Action::error(format!(
-                "{who} is replaced: it wrote where it should not"
-            )));
-            actions.push(Action::Kill(pid, SIGKILL));
+            decision.error(format!("{who} is replaced: it wrote where it should not"));
+            decision.kill(pid, SIGKILL);
         }
     }
 
     /// A worker has ended.
     pub(crate) fn on_reaped(
         &mut self,
-        now_ms: u64,
         pid: i32,
         exit: Exit,
-        actions: &mut Vec<Action>,
+        decision: &mut Decision,
     ) -> Result<(), BootFailure> {
         let known = self.index_of(pid);
         let Some((index, worker)) = known.and_then(|index| self.seated.remove_entry(&index)) else {
             return Ok(());
         };
-        actions.push(Action::Vacate {
+        decision.push(Action::Vacate {
             generation: self.generation,
             worker: index,
         });
@@ -441,8 +443,8 @@ impl Workers {
         let is_lost = cause.is_some_and(|cause| cause != Cause::OutOfMemory);
         self.have_lost |= is_lost && worker.has_served_to_its_end();
         let message = self.departed.add(worker.at(index));
-        actions.push(self.tell_acceptor(message));
-        actions.push(Action::Announce(News::WorkerGone {
+        decision.push(self.tell_acceptor(message));
+        decision.push(Action::Announce(News::WorkerGone {
             number: worker.number,
             pid,
             cause,
@@ -457,22 +459,20 @@ impl Workers {
                 ChildStage::Booting { .. },
                 Exit::Code(code @ (exit_code::APP_LOAD | exit_code::WORKER_BOOT)),
             ) if !self.have_served => {
-                actions.push(Action::error(format!(
-                    "{who} while booting: no worker was ever ready"
-                )));
+                decision.error(format!("{who} while booting: no worker was ever ready"));
                 return Err(BootFailure::App(code));
             }
             (ChildStage::Booting { .. }, _) => {
-                self.backoff.failed(now_ms);
+                self.backoff.failed(decision.now_ms);
                 let failures = self.backoff.failures();
-                let wait_ms = self.backoff.wait_ms(now_ms);
-                actions.push(Action::error(format!(
+                let wait_ms = self.backoff.wait_ms(decision.now_ms);
+                decision.error(format!(
                     "{who} while booting, failure {failures} in a row; next try in {wait_ms} ms"
-                )));
+                ));
                 return Err(BootFailure::Passing);
             }
             (_, Exit::Code(exit_code::FINE)) => {}
-            _ => actions.push(Action::warning(who)),
+            _ => decision.warning(who),
         }
         Ok(())
     }

@@ -186,7 +186,7 @@ fn a_house_that_retires_after_a_pause_has_a_worker_again() {
 fn assert_reloaded_with(workers: usize, plan: Plan, commands: impl IntoIterator<Item = Event>) {
     let mut tree = Tree::serving();
     tree.play(commands);
-    let generation = tree.master.generations + 1;
+    let generation = tree.master.reloads.generations + 1;
     tree.play([signal(SIGHUP), built(generation, plan)]);
     tree.fork(generation);
     let actions = tree.step(template_ready(generation));

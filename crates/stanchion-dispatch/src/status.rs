@@ -4,6 +4,8 @@
 
 use serde::Serialize;
 
+pub use stanchion_generation::seat_status::SeatDoes;
+
 /// The line.
 #[derive(Debug, Default, Serialize)]
 pub struct LineStatus {
@@ -155,16 +157,4 @@ pub struct Lags {
     pub sum_us: u64,
     /// Each upper bound, and how many times the loop was at most so late.
     pub buckets: Vec<(u64, u64)>,
-}
-
-/// The state of a seat.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SeatDoes {
-    /// No worker has it.
-    Empty,
-    /// It waits for a request.
-    Idle,
-    /// It answers a request.
-    Busy,
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
+use stanchion_generation::seat_status::{BUSY_SEATS_MAX, SeatFigures};
+
 use crate::lines::Lines;
 use crate::slots::SlotTable;
 use crate::status::{LineStatus, SeatDoes, SeatStatus};
@@ -11,8 +13,6 @@ use crate::workers::{SeatedWorkers, Sitting};
 
 /// `/status` shows so many bytes of a path at most: a path may be as long as `limit_request_line`.
 const PATH_BYTES_MAX: usize = 200;
-/// `/status` shows so many busy seats of event loops one by one, at most.
-const BUSY_SEATS_MAX: usize = 200;
 
 /// The line and the seats at one moment.
 pub struct LineView<'d> {
@@ -85,27 +85,26 @@ impl<'d> LineView<'d> {
     /// worker it is.
     fn seat_status(&self, place: u16, now_us: u64) -> Option<SeatStatus> {
         let (seated, exchange) = (&self.slots.workers, self.slots.exchange);
-        let (geometry, seat) = (exchange.geometry(), exchange.seat(place));
-        let state = seated.does(place);
-        let busy = state == SeatDoes::Busy;
+        let seat = exchange.seat(place);
+        let figures = SeatFigures::of(exchange, place, now_us);
+        let busy = figures.state == SeatDoes::Busy;
         let ticket = busy.then(|| {
             self.slots
                 .ticket_at(place, seat.slot.load(Ordering::Relaxed))
         });
         let ticket = ticket.flatten();
-        let started_us = seat.started_us.load(Ordering::Relaxed);
         let &Sitting { number, nth, .. } = seated.on(place)?;
         Some(SeatStatus {
             worker: number,
-            seat: geometry.thread_of(place),
+            seat: exchange.geometry().thread_of(place),
             pid: seat.pid.load(Ordering::Relaxed).cast_signed(),
             nth,
-            state,
-            running_us: busy.then(|| now_us.saturating_sub(started_us)),
+            state: figures.state,
+            running_us: figures.running_us,
             method: ticket.map(|ticket| ticket.request.head.method().to_owned()),
             path: ticket.map(shown_path),
-            served: seat.served.load(Ordering::Relaxed),
-            busy_us: seat.busy_us.load(Ordering::Relaxed),
+            served: figures.served,
+            busy_us: figures.busy_us,
         })
     }
 }

@@ -68,6 +68,11 @@ impl Figures {
         })
     }
 
+    /// Seconds since the master started, at this time of the monotonic clock.
+    pub fn uptime_s(&self, now_us: u64) -> u64 {
+        now_us.saturating_sub(self.started_us) / 1_000_000
+    }
+
     /// In the master: a worker has ended.
     pub fn restarted(&self, cause: Cause) {
         self.counts.add(cause as usize, 1);

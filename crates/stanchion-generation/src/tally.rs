@@ -472,8 +472,9 @@ impl std::fmt::Display for Counts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestCounts(pub Counts);
 
-impl Serialize for RequestCounts {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+impl RequestCounts {
+    /// Each count with its name.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let Self(counts) = self;
         let sums = [
             ("arrived", counts.arrived()),
@@ -482,7 +483,13 @@ impl Serialize for RequestCounts {
         let ends = Outcome::ALL
             .iter()
             .map(|outcome| (outcome.name(), counts.ended(*outcome)));
-        serializer.collect_map(sums.into_iter().chain(ends))
+        sums.into_iter().chain(ends)
+    }
+}
+
+impl Serialize for RequestCounts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.named())
     }
 }
 
@@ -490,10 +497,17 @@ impl Serialize for RequestCounts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventCounts(pub Counts);
 
+impl EventCounts {
+    /// Each count with its name.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let events = Event::ALL.iter();
+        events.map(|event| (event.name(), self.0.happened(*event)))
+    }
+}
+
 impl Serialize for EventCounts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let events = Event::ALL.iter();
-        serializer.collect_map(events.map(|event| (event.name(), self.0.happened(*event))))
+        serializer.collect_map(self.named())
     }
 }
 

@@ -14,7 +14,7 @@ use stanchion_dispatch::Dispatch;
 use stanchion_generation::common::Common;
 use stanchion_generation::expiry::ServedCertificate;
 use stanchion_generation::figures::{Attempt, Cause, Figures};
-use stanchion_generation::tally::{CloseCode, Event, Outcome, Traffic};
+use stanchion_generation::tally::{CloseCode, EventCounts, RequestCounts, Traffic};
 use stanchion_log as log;
 use stanchion_settings::Settings;
 
@@ -41,14 +41,6 @@ impl Sources<'_> {
             ..
         } = self;
         let counts = common.total.read();
-        let ended = Outcome::ALL
-            .iter()
-            .map(|one| (one.name(), counts.ended(*one)));
-        let sums = [
-            ("arrived", counts.arrived()),
-            ("in_flight", counts.in_flight()),
-        ];
-        let events = Event::ALL.iter();
         let traffic = Traffic::ALL.iter();
         let codes = CloseCode::ALL.iter();
         let codes = codes.map(|one| (one.name(), counts.ended_by(*one)));
@@ -71,7 +63,7 @@ impl Sources<'_> {
             version: env!("CARGO_PKG_VERSION"),
             pid: common.master_pid,
             acceptor_pid: process::pid(),
-            uptime_s: now_us.saturating_sub(common.figures.started_us) / 1_000_000,
+            uptime_s: common.figures.uptime_s(now_us),
             now_us,
             generation: common.generation,
             state: self.state,
@@ -87,10 +79,8 @@ impl Sources<'_> {
             memory: self.memory,
             certificates: self.certificates.to_vec(),
             failing_logs: log::failing_logs(),
-            requests: sums.into_iter().chain(ended).collect(),
-            events: events
-                .map(|one| (one.name(), counts.happened(*one)))
-                .collect(),
+            requests: RequestCounts(counts).named().collect(),
+            events: EventCounts(counts).named().collect(),
             sessions_ended: common.settings.is_asgi().then(|| codes.collect()),
             bytes: traffic
                 .map(|one| (one.name(), counts.moved(*one)))

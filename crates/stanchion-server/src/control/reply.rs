@@ -1,20 +1,17 @@
 //! Replies to clients of the control socket: one JSON object on one line.
 
 use std::cmp::Reverse;
-use std::sync::atomic::Ordering;
 
 use serde::Serialize;
-use stanchion_exchange::{Exchange, SeatState};
+use stanchion_exchange::Exchange;
 use stanchion_master::{ServerPhase, WorkerStage};
 
+use stanchion_generation::seat_status::{BUSY_SEATS_MAX, SeatDoes, SeatFigures};
 use stanchion_generation::tally::{EventCounts, RequestCounts};
 
 /// The longest reply, in bytes: one with more, such as the stacks of a thousand workers, is
 /// refused, as it would have to be kept for a client that does not read.
 pub(super) const REPLY_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// At most so many busy seats of an event loop are listed.
-const BUSY_SEATS_MAX: usize = 200;
 
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -130,32 +127,7 @@ pub(crate) struct WorkerSeats {
     pub(crate) busy_us: u64,
     /// One for each of its threads; of an event loop, which has so many, at most [`BUSY_SEATS_MAX`] that run one, the
     /// longest first.
-    pub(crate) seats: Vec<SeatStatus>,
-}
-
-/// A seat: a thread of a worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct SeatStatus {
-    /// Its state.
-    pub(crate) state: SeatDoes,
-    /// Requests answered by this worker.
-    pub(crate) served: u64,
-    /// Time it spent on these.
-    pub(crate) busy_us: u64,
-    /// How long its present request has run.
-    pub(crate) running_us: Option<u64>,
-}
-
-/// The state of a seat.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum SeatDoes {
-    /// No thread has it, or its worker is booting.
-    Empty,
-    /// It waits for a request.
-    Idle,
-    /// It answers a request.
-    Busy,
+    pub(crate) seats: Vec<SeatFigures>,
 }
 
 /// The stacks of a worker.
@@ -228,10 +200,10 @@ impl WorkerSeats {
     /// depends on it.
     pub(crate) fn of(exchange: &Exchange, worker: u16, now_us: u64) -> Self {
         let seats = exchange.geometry().seats_of(worker);
-        let seats = seats.map(|index| SeatStatus::of_seat(exchange, index, now_us));
+        let seats = seats.map(|index| SeatFigures::of(exchange, index, now_us));
         let mut seats: Vec<_> = seats.collect();
-        let is_busy = |seat: &SeatStatus| seat.state == SeatDoes::Busy;
-        let sum = |of: fn(&SeatStatus) -> u64| seats.iter().map(of).fold(0, u64::wrapping_add);
+        let is_busy = |seat: &SeatFigures| seat.state == SeatDoes::Busy;
+        let sum = |of: fn(&SeatFigures) -> u64| seats.iter().map(of).fold(0, u64::wrapping_add);
         let (served, busy_us) = (sum(|seat| seat.served), sum(|seat| seat.busy_us));
         let seats_total = seats.len();
         let seats_busy = seats.iter().filter(|seat| is_busy(seat)).count();
@@ -246,24 +218,6 @@ impl WorkerSeats {
             served,
             busy_us,
             seats,
-        }
-    }
-}
-
-impl SeatStatus {
-    fn of_seat(exchange: &Exchange, index: u16, now_us: u64) -> Self {
-        let seat = exchange.seat(index);
-        let state = match exchange.seat_state(index) {
-            SeatState::Empty => SeatDoes::Empty,
-            SeatState::Idle => SeatDoes::Idle,
-            SeatState::Busy => SeatDoes::Busy,
-        };
-        let started_us = seat.started_us.load(Ordering::Relaxed);
-        Self {
-            state,
-            served: seat.served.load(Ordering::Relaxed),
-            busy_us: seat.busy_us.load(Ordering::Relaxed),
-            running_us: (state == SeatDoes::Busy).then(|| now_us.saturating_sub(started_us)),
         }
     }
 }
@@ -308,7 +262,7 @@ mod tests {
                 seats_busy: 1,
                 served: 5,
                 busy_us: 900,
-                seats: vec![SeatStatus {
+                seats: vec![SeatFigures {
                     state: SeatDoes::Busy,
                     served: 5,
                     busy_us: 900,

@@ -20,11 +20,11 @@ pub(super) fn of_server(master: &Master, generations: &Generations, watches: &Wa
         SignalStyle::Unicorn => "unicorn",
     };
     let counts = generations.counts();
-    let started_us = generations.present().figures.started_us;
+    let uptime_s = generations.present().figures.uptime_s(monotonic_us());
     Status {
         version: env!("CARGO_PKG_VERSION"),
         pid: process::pid(),
-        uptime_s: (monotonic_us() - started_us) / 1_000_000,
+        uptime_s,
         phase: master.phase(),
         generation: master.main_generation().unwrap_or_default(),
         retiring: leaving.map(|house| house.generation).collect(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
-use stanchion_exchange::{BEAT_US, Exchange, LAG_BOUNDS_US, LoopLag, SeatState, Tenant};
+use stanchion_exchange::{BEAT_US, Exchange, LAG_BOUNDS_US, LoopLag, Tenant};
 use stanchion_generation::messages::WorkerRef;
 use stanchion_settings::Settings;
 
@@ -244,11 +244,7 @@ impl SeatedWorkers {
     }
 
     pub(crate) fn does(&self, seat: u16) -> SeatDoes {
-        match self.exchange.seat_state(seat) {
-            SeatState::Empty => SeatDoes::Empty,
-            SeatState::Idle => SeatDoes::Idle,
-            SeatState::Busy => SeatDoes::Busy,
-        }
+        SeatDoes::of(self.exchange, seat)
     }
 
     /// How many seats the first `workers` lack. A worker that leaves keeps the seats that it still works at beside

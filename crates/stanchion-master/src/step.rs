@@ -17,7 +17,7 @@ use crate::house::{House, MARGIN_MS};
 use crate::phase::ServerPhase;
 use crate::run_state::{Reloads, RunState, Successor};
 use crate::standing::Standing;
-use stanchion_generation::messages::{FromTemplate, FromWorker};
+use stanchion_generation::messages::{FromTemplate, FromWorker, WorkerRef};
 use stanchion_log::exit_code;
 
 /// A quick stop leaves this long to the acceptor to answer all clients, and to workers to end by themselves.
@@ -188,44 +188,65 @@ impl Master {
                     self.share_doors(false, decision);
                 }
             }
-            Event::TemplateSaid {
+            Event::TemplateSaid { generation, said } => {
+                self.on_template_said(generation, said, decision);
+            }
+            Event::WorkerSaid {
                 generation,
-                said: FromTemplate::Changed { .. },
-            } => {
+                worker,
+                said,
+            } => self.on_worker_said((generation, worker), said, decision),
+            Event::Forked { generation, .. }
+            | Event::ScribeSaid { generation, .. }
+            | Event::AcceptorSaid { generation, .. }
+            | Event::WorkerHere { generation, .. }
+            | Event::WorkerSilent { generation, .. }
+            | Event::Overdue { generation, .. }
+            | Event::Beat { generation, .. }
+            | Event::Idles { generation, .. }
+            | Event::Memory { generation, .. } => {
+                self.on_house_event(generation, event, decision);
+            }
+        }
+    }
+
+    fn on_template_said(&mut self, generation: u32, said: FromTemplate, decision: &mut Decision) {
+        match said {
+            FromTemplate::Changed { .. } => {
                 // The templates of houses on their way out look at the same files.
                 let present = [self.serving, self.building];
                 if self.run_state == RunState::Running && present.contains(&Some(generation)) {
                     self.reload(None, decision);
                 }
             }
-            Event::TemplateSaid {
-                generation,
-                said: FromTemplate::OtherInterface,
-            } => self.on_other_interface((generation, None), decision),
-            Event::WorkerSaid {
-                generation,
-                worker,
-                said: FromWorker::OtherInterface,
-            } => self.on_other_interface((generation, Some(worker)), decision),
-            Event::WorkerSaid {
-                generation,
-                worker,
-                said: FromWorker::Dumped,
-            } => {
+            FromTemplate::OtherInterface => self.on_other_interface((generation, None), decision),
+            said => {
+                let event = Event::TemplateSaid { generation, said };
+                self.on_house_event(generation, event, decision);
+            }
+        }
+    }
+
+    fn on_worker_said(
+        &mut self,
+        (generation, worker): (u32, WorkerRef),
+        said: FromWorker,
+        decision: &mut Decision,
+    ) {
+        match said {
+            FromWorker::OtherInterface => {
+                self.on_other_interface((generation, Some(worker)), decision);
+            }
+            FromWorker::Dumped => {
                 let dumped = self.dumps.on_dumped(generation, worker, decision);
                 self.on_dumped(dumped, decision);
             }
-            Event::Forked { generation, .. }
-            | Event::ScribeSaid { generation, .. }
-            | Event::AcceptorSaid { generation, .. }
-            | Event::TemplateSaid { generation, .. }
-            | Event::WorkerHere { generation, .. }
-            | Event::WorkerSaid { generation, .. }
-            | Event::WorkerSilent { generation, .. }
-            | Event::Overdue { generation, .. }
-            | Event::Beat { generation, .. }
-            | Event::Idles { generation, .. }
-            | Event::Memory { generation, .. } => {
+            said => {
+                let event = Event::WorkerSaid {
+                    generation,
+                    worker,
+                    said,
+                };
                 self.on_house_event(generation, event, decision);
             }
         }

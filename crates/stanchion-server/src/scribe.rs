@@ -61,21 +61,10 @@ pub(crate) fn run(common: &'static Common, master: Channel, host: &mut dyn Host)
             return exit_code::INTERNAL;
         }
     }
-    let logging = match host.set_up_logging() {
+    let logging = match set_up(&master, host) {
         Ok(logging) => logging,
-        Err(error) => {
-            error!("{}", error.report);
-            let reason = error.line();
-            if let Err(error) = messages::report(&master, &FromScribe::CannotSetUp { reason }) {
-                error!("the scribe cannot report to the master: {error}");
-            }
-            return exit_code::USAGE;
-        }
+        Err(code) => return code,
     };
-    if let Err(error) = messages::report(&master, &FromScribe::Ready) {
-        error!("the scribe cannot report to the master: {error}");
-        return exit_code::INTERNAL;
-    }
     let mut scribe = Scribe {
         logging,
         // Lines of the error log are read before lines of the access log.
@@ -101,6 +90,23 @@ pub(crate) fn run(common: &'static Common, master: Channel, host: &mut dyn Host)
     scribe.logging.finish();
     debug!("the scribe leaves");
     code
+}
+
+/// Sets logging up by the operator's settings, and reports to the master. Gives the exit code if it cannot.
+fn set_up(master: &Channel, host: &mut dyn Host) -> Result<Box<dyn Logging>, i32> {
+    let (logging, said) = match host.set_up_logging() {
+        Ok(logging) => (Ok(logging), FromScribe::Ready),
+        Err(error) => {
+            error!("{}", error.report);
+            let reason = error.line();
+            (Err(exit_code::USAGE), FromScribe::CannotSetUp { reason })
+        }
+    };
+    if let Err(error) = messages::report(master, &said) {
+        error!("the scribe cannot report to the master: {error}");
+        return Err(logging.err().unwrap_or(exit_code::INTERNAL));
+    }
+    logging
 }
 
 struct Scribe {

@@ -24,6 +24,7 @@ use stanchion_generation::messages::{self, FromTemplate, Incoming, Said, ToTempl
 use stanchion_log as log;
 use stanchion_log::cure;
 use stanchion_log::exit_code;
+use stanchion_settings::Settings;
 
 /// How often watched files are looked at, with `--reload`.
 const WATCH_MS: i32 = 500;
@@ -149,8 +150,18 @@ fn preload(
         warn!("what the import of the app has left open cannot be seen: {error}");
         Leftovers::default()
     });
-    let of_workers = not_for_workers.join("; ");
+    tell_of_leftovers(&not_for_workers, &shared, &common.settings);
+    host.settle(&common.settings);
     if !not_for_workers.is_empty() && !common.settings.is_preload_asked_for {
+        return Ok(Prepared::ForItself);
+    }
+    Ok(Prepared::WithApp)
+}
+
+/// Logs a warning on what the import of the app has left, and on what follows.
+fn tell_of_leftovers(not_for_workers: &[String], shared: &[String], settings: &Settings) {
+    let of_workers = not_for_workers.join("; ");
+    if !not_for_workers.is_empty() && !settings.is_preload_asked_for {
         warn!(
             "the app is not preloaded, as its import left {of_workers}: workers would be forked without the \
              threads, and would share the rest. Each imports the app for itself, as with --no-preload, and one that dies \
@@ -158,8 +169,7 @@ fn preload(
              post_fork, and what a library starts when it is first used; if all of these survive a fork, say --preload \
              (docs/what-survives-a-fork.md)"
         );
-        host.settle(&common.settings);
-        return Ok(Prepared::ForItself);
+        return;
     }
     if !not_for_workers.is_empty() {
         warn!(
@@ -175,8 +185,6 @@ fn preload(
             shared.join("; ")
         );
     }
-    host.settle(&common.settings);
-    Ok(Prepared::WithApp)
 }
 
 /// Gives the worker we have become, or the template's exit code.
@@ -186,7 +194,6 @@ fn serve_orders(
     prepared: Prepared,
     host: &mut dyn Host,
 ) -> Result<Assignment, i32> {
-    let has_app = prepared != Prepared::WithoutApp;
     let said = match prepared {
         Prepared::ForItself => FromTemplate::NotForWorkers,
         Prepared::WithApp | Prepared::WithoutApp => FromTemplate::Ready,
@@ -204,7 +211,7 @@ fn serve_orders(
             tell_of_change(master, &path);
         }
         let Some((order, fd)) = order else { continue };
-        match order {
+        let (worker, number, is_known, reports) = match order {
             ToTemplate::Fork { worker, number } => {
                 // Not before: one that becomes a worker puts what it allocates into the gaps of its heap.
                 if !is_prepared {
@@ -213,19 +220,12 @@ fn serve_orders(
                     is_prepared = true;
                 }
                 match forked(host, number, fd) {
-                    Ok(Some(reports)) => {
-                        return Ok(Assignment {
-                            worker,
-                            number,
-                            has_app,
-                            is_known: false,
-                            reports,
-                        });
-                    }
-                    Ok(None) => {}
+                    Ok(Some(reports)) => (worker, number, false, reports),
+                    Ok(None) => continue,
                     Err(error) => {
                         error!("worker {number} cannot be forked: {}", cure::told(&error));
                         report(master, &FromTemplate::NotForked(worker))?;
+                        continue;
                     }
                 }
             }
@@ -234,18 +234,22 @@ fn serve_orders(
                 if prepared == Prepared::ForItself {
                     info!("the process that has imported the app becomes worker {number}");
                 }
-                return Ok(Assignment {
-                    worker,
-                    number,
-                    has_app,
-                    is_known: true,
-                    reports,
-                });
+                (worker, number, true, reports)
             }
             // Not to one that has the app as its house is made for it.
-            ToTemplate::GoOver => {}
-            ToTemplate::Reopen => reopen(host),
-        }
+            ToTemplate::GoOver => continue,
+            ToTemplate::Reopen => {
+                reopen(host);
+                continue;
+            }
+        };
+        return Ok(Assignment {
+            worker,
+            number,
+            has_app: prepared != Prepared::WithoutApp,
+            is_known,
+            reports,
+        });
     }
 }
 

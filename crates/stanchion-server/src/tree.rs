@@ -5,6 +5,7 @@
 //! when it is born.
 
 use std::path::Path;
+use std::rc::Rc;
 use std::{env, io};
 
 use stanchion_sys::channel::Channel;
@@ -266,55 +267,69 @@ fn tree(prepared: Prepared, host: &mut dyn Host, launcher: &Launcher) -> io::Res
             common,
             listeners,
             orders,
-        } => {
-            log_to_scribe(common, |channels| {
-                channels.keep_writers_of_server();
-                channels.writer()
-            });
-            // The filter of system calls forbids to show another title later.
-            title::show("acceptor", &common.settings);
-            // This takes rights that are given up next. The effect stays (sched(7)).
-            let prompt = scheduling::be_prompt();
-            let code = match privileges::confine_acceptor(common) {
-                Ok(()) => acceptor::run(common, &listeners, orders, prompt),
-                Err(code) => code,
-            };
-            process::exit_now(code)
-        }
+        } => process::exit_now(be_acceptor(common, &listeners, orders)),
         Role::Template {
             common,
             orders,
             may_preload,
             other,
-        } => {
-            common.leave_to_acceptor();
-            if let Some(other) = &other {
-                other.leave_to_acceptor();
-            }
-            log_to_scribe(common, |channels| {
-                let writer = channels.take_writer_of_app();
-                writer.ok_or_else(|| io::ErrorKind::NotConnected.into())
-            });
-            if let Err(code) = privileges::confine_app(common, "the template") {
-                process::exit_now(code);
-            }
-            match template::run((common, other), orders, may_preload, host) {
-                Ended::Template(code) => {
-                    log::finish();
-                    process::exit_now(code)
-                }
-                Ended::Worker(code) => Ok(code),
-            }
-        }
-        Role::Scribe { common, orders } => {
-            common.leave_to_acceptor();
-            // Its own lines must not come back to it.
-            log::go_directly();
-            if let Err(code) = privileges::confine_app(common, "the scribe") {
-                process::exit_now(code);
-            }
-            process::exit_now(scribe::run(common, orders, host))
-        }
+        } => match be_template((common, other), orders, may_preload, host) {
+            Ended::Template(code) => process::exit_now(code),
+            Ended::Worker(code) => Ok(code),
+        },
+        Role::Scribe { common, orders } => process::exit_now(be_scribe(common, orders, host)),
+    }
+}
+
+/// The life of an acceptor. Gives its exit code.
+fn be_acceptor(common: &'static Common, listeners: &[Listener], orders: Channel) -> i32 {
+    log_to_scribe(common, |channels| {
+        channels.keep_writers_of_server();
+        channels.writer()
+    });
+    // The filter of system calls forbids to show another title later.
+    title::show("acceptor", &common.settings);
+    // This takes rights that are given up next. The effect stays (sched(7)).
+    let prompt = scheduling::be_prompt();
+    match privileges::confine_acceptor(common) {
+        Ok(()) => acceptor::run(common, listeners, orders, prompt),
+        Err(code) => code,
+    }
+}
+
+/// The life of a template, and of a worker that it becomes. Gives the exit code.
+fn be_template(
+    (common, other): (&'static Common, Option<Rc<Common>>),
+    orders: Channel,
+    may_preload: bool,
+    host: &mut dyn Host,
+) -> Ended {
+    common.leave_to_acceptor();
+    if let Some(other) = &other {
+        other.leave_to_acceptor();
+    }
+    log_to_scribe(common, |channels| {
+        let writer = channels.take_writer_of_app();
+        writer.ok_or_else(|| io::ErrorKind::NotConnected.into())
+    });
+    if let Err(code) = privileges::confine_app(common, "the template") {
+        return Ended::Template(code);
+    }
+    let ended = template::run((common, other), orders, may_preload, host);
+    if let Ended::Template(_) = ended {
+        log::finish();
+    }
+    ended
+}
+
+/// The life of a scribe. Gives its exit code.
+fn be_scribe(common: &'static Common, orders: Channel, host: &mut dyn Host) -> i32 {
+    common.leave_to_acceptor();
+    // Its own lines must not come back to it.
+    log::go_directly();
+    match privileges::confine_app(common, "the scribe") {
+        Ok(()) => scribe::run(common, orders, host),
+        Err(code) => code,
     }
 }
 

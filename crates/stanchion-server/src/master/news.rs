@@ -12,25 +12,7 @@ use stanchion_log as log;
 impl Loop<'_> {
     pub(super) fn announce(&mut self, news: News) {
         match news {
-            News::Ready { workers } => {
-                let ours = self.generations.iter();
-                let ours = ours.flat_map(|(_, house)| house.doors());
-                let ours: Vec<_> = ours.map(|door| door.address().clone()).collect();
-                self.succession.announce(&ours);
-                self.desk.take_over(self.generations.settings());
-                self.hook(Hook::Ready);
-                self.manager.tell("READY=1", Notifier::ready);
-                self.manager.show(&format!("serving, {}", counted(workers)));
-                if self.launcher.is_waiting() {
-                    // All processes leave the terminal, and the shell goes on.
-                    self.events.push_back(Event::Commanded {
-                        command: Command::Reopen,
-                        by: "in the background",
-                        client: None,
-                    });
-                }
-                code::let_go_alone();
-            }
+            News::Ready { workers } => self.announce_ready(workers),
             News::Reloading => {
                 self.manager.tell("RELOADING=1", Notifier::reloading);
                 self.manager.show("reloading");
@@ -85,6 +67,26 @@ impl Loop<'_> {
                 self.manager.tell("MAINPID=", |to| to.main_pid(pid));
             }
         }
+    }
+
+    fn announce_ready(&mut self, workers: usize) {
+        let ours = self.generations.iter();
+        let ours = ours.flat_map(|(_, house)| house.doors());
+        let ours: Vec<_> = ours.map(|door| door.address().clone()).collect();
+        self.succession.announce(&ours);
+        self.desk.take_over(self.generations.settings());
+        self.hook(Hook::Ready);
+        self.manager.tell("READY=1", Notifier::ready);
+        self.manager.show(&format!("serving, {}", counted(workers)));
+        if self.launcher.is_waiting() {
+            // All processes leave the terminal, and the shell goes on.
+            self.events.push_back(Event::Commanded {
+                command: Command::Reopen,
+                by: "in the background",
+                client: None,
+            });
+        }
+        code::let_go_alone();
     }
 
     fn show_that_serves(&self, generation: u32) {

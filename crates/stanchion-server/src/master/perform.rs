@@ -27,6 +27,14 @@ use stanchion_settings::{Settings, kept_by_a_reload};
 /// At most so many bytes of a worker's stacks are shown.
 const DUMP_BYTES_MAX: usize = 64 << 10;
 
+fn write_log(severity: Severity, message: &str) {
+    match severity {
+        Severity::Info => info!("{message}"),
+        Severity::Warning => warn!("{message}"),
+        Severity::Error => error!("{message}"),
+    }
+}
+
 impl Loop<'_> {
     pub(super) fn perform(&mut self, action: Action) -> Option<Role> {
         match action {
@@ -83,17 +91,18 @@ impl Loop<'_> {
                 self.desk.reply(client, &CtlReply::of(outcome));
             }
             Action::Announce(news) => self.announce(news),
-            Action::Log(Severity::Info, message) => info!("{message}"),
-            Action::Log(Severity::Warning, message) => warn!("{message}"),
-            Action::Log(Severity::Error, message) => error!("{message}"),
-            Action::Exit(code) => {
-                self.hook(Hook::Exit);
-                let doors = self.generations.take_doors();
-                let listeners = self.succession.ours_alone(doors);
-                return Some(Role::Master { code, listeners });
-            }
+            Action::Log(severity, message) => write_log(severity, &message),
+            Action::Exit(code) => return Some(self.leave(code)),
         }
         None
+    }
+
+    /// The last action.
+    fn leave(&mut self, code: i32) -> Role {
+        self.hook(Hook::Exit);
+        let doors = self.generations.take_doors();
+        let listeners = self.succession.ours_alone(doors);
+        Role::Master { code, listeners }
     }
 
     /// A signal that cannot be sent is no reason to give up the server.

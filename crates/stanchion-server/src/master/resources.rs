@@ -64,10 +64,8 @@ fn common(
             bytes as u64 / MIB
         );
     }
-    let seats_per_worker = settings.seats_per_worker();
-    let seated_max = Word::SEATS_MAX / seats_per_worker;
-    let event_loops = settings.is_event_loop();
-    let spare = if event_loops {
+    let seated_max = Word::SEATS_MAX / settings.seats_per_worker();
+    let spare = if settings.is_event_loop() {
         EVENT_LOOPS_SPARE as usize
     } else {
         WORKERS_SPARE
@@ -79,21 +77,7 @@ fn common(
             Word::SEATS_MAX
         )));
     }
-    let exchange = Exchange::create(Geometry {
-        seats: workers_max * seats_per_worker,
-        seats_per_worker,
-        ahead_per_seat: if event_loops { 0 } else { AHEAD_PER_SEAT_MAX },
-        spare_per_worker: if event_loops { AHEAD_PER_LOOP } else { 0 },
-        sessions_per_worker: if event_loops {
-            settings.worker_sessions as usize
-        } else {
-            0
-        },
-        event_loops,
-        inflow_bytes: if event_loops { INFLOW_BYTES } else { 0 },
-        request_bytes: REQUEST_HEAD_BYTES_MAX + REQUEST_RECORD_EXTRA_BYTES + settings.body_memory,
-        response_bytes: response_ring_bytes(event_loops),
-    })?;
+    let exchange = Exchange::create(geometry(&settings, workers_max))?;
     log::belong_to(identities.of_error_log());
     let owner = identities.of_access_log(has_scribe);
     log::create(settings.accesslog.as_deref(), owner)?;
@@ -124,6 +108,24 @@ fn common(
         dumps: AppendFile::create("stanchion-dumps")?,
         log_channels: has_scribe.then(LogChannels::make).transpose()?,
     })
+}
+
+/// The layout of the exchange, with seats for so many workers.
+fn geometry(settings: &Settings, workers_max: usize) -> Geometry {
+    let seats_per_worker = settings.seats_per_worker();
+    let event_loops = settings.is_event_loop();
+    let of_loops = |value: usize| if event_loops { value } else { 0 };
+    Geometry {
+        seats: workers_max * seats_per_worker,
+        seats_per_worker,
+        ahead_per_seat: if event_loops { 0 } else { AHEAD_PER_SEAT_MAX },
+        spare_per_worker: of_loops(AHEAD_PER_LOOP),
+        sessions_per_worker: of_loops(settings.worker_sessions as usize),
+        event_loops,
+        inflow_bytes: of_loops(INFLOW_BYTES),
+        request_bytes: REQUEST_HEAD_BYTES_MAX + REQUEST_RECORD_EXTRA_BYTES + settings.body_memory,
+        response_bytes: response_ring_bytes(event_loops),
+    }
 }
 
 /// The state that a house takes over from those before it.

@@ -13,8 +13,8 @@ use crate::heir::Heir;
 use crate::recycling::Condemned;
 use crate::run_state::RunState;
 use crate::standing::Standing;
-use crate::step::{Master, answer, counted};
-use crate::worker::Present;
+use crate::step::Master;
+use crate::worker::{Present, counted};
 use stanchion_generation::messages::{ToAcceptor, ToTemplate};
 use stanchion_log::exit_code;
 use stanchion_settings::SignalStyle;
@@ -86,7 +86,7 @@ impl Master {
                 Err(refusal)
             }
         };
-        answer(&mut client.into_iter().collect(), &outcome, decision);
+        decision.answer(&mut client.into_iter().collect(), &outcome);
     }
 
     fn drain(&mut self, by: &'static str, decision: &mut Decision) {

@@ -1,6 +1,6 @@
 //! The decision on one event: the actions that follow from it.
 
-use crate::event::Action;
+use crate::event::{Action, ClientId};
 
 /// The actions that follow from an event, in their order. Functions that react to the event add theirs.
 #[derive(Debug)]
@@ -45,5 +45,13 @@ impl Decision {
     /// Logs a line on a process or a request that was lost.
     pub(crate) fn error(&mut self, message: impl Into<String>) {
         self.push(Action::error(message));
+    }
+
+    /// Sends all clients that waited the outcome.
+    pub(crate) fn answer(&mut self, clients: &mut Vec<ClientId>, outcome: &Result<String, String>) {
+        for client in clients.drain(..) {
+            let outcome = outcome.clone();
+            self.push(Action::Reply { client, outcome });
+        }
     }
 }

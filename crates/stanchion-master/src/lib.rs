@@ -48,6 +48,6 @@ pub use looks::{Look, Looks, is_stopped, way_on, why_it_stands};
 pub use pause::Pause;
 pub use phase::ServerPhase;
 pub use stage::WorkerStage;
-pub use step::{Master, counted};
-pub use worker::{Present, called};
+pub use step::Master;
+pub use worker::{Present, called, counted};
 pub use workers::{Listed, Workers};

@@ -10,13 +10,13 @@ use stanchion_sys::process::Exit;
 
 use crate::decision::Decision;
 use crate::dumps::{Dumps, Job};
-use crate::event::ClientId;
 use crate::event::{Action, Event, News, Plan};
 use crate::heir::{Heir, Upgrade};
-use crate::house::{House, MARGIN_MS};
+use crate::house::House;
 use crate::phase::ServerPhase;
 use crate::run_state::{Reloads, RunState, Successor};
 use crate::standing::Standing;
+use crate::worker::counted;
 use stanchion_generation::messages::{FromTemplate, FromWorker, WorkerRef};
 use stanchion_log::exit_code;
 
@@ -310,30 +310,6 @@ impl Master {
         }
     }
 
-    pub(crate) fn retire_all(&mut self, close_door: bool, decision: &mut Decision) {
-        let outcome = "reload given up: the server leaves";
-        self.tell_of_successor(decision);
-        if self.serving.is_some() {
-            self.give_up_building(outcome, decision);
-        }
-        self.answer_all_reloads(outcome, decision);
-        self.building = None;
-        let graceful_ms = self.houses.values().map(|house| house.plan.graceful_ms);
-        let until_ms = decision.now_ms + graceful_ms.max().unwrap_or(0) + MARGIN_MS;
-        if let Some(predecessor_until_ms) = &mut self.predecessor_until_ms {
-            *predecessor_until_ms = until_ms;
-        }
-        for house in self.houses.values_mut() {
-            match house.standing {
-                // The first one has the door since its boot.
-                Standing::Building | Standing::Serving => {
-                    house.retire(close_door, decision);
-                }
-                Standing::Retiring { .. } | Standing::Dismissed { .. } => {}
-            }
-        }
-    }
-
     /// From here on all processes are to go; the first reason to stop gives the exit code.
     pub(crate) fn stop(&mut self, code: i32, decision: &mut Decision) {
         if let RunState::Running | RunState::Draining = self.run_state {
@@ -351,7 +327,7 @@ impl Master {
             }
             self.answer_all_reloads("the server leaves", decision);
             let leaves = Err("the server leaves".to_owned());
-            answer(&mut self.upgrade.waiting, &leaves, decision);
+            decision.answer(&mut self.upgrade.waiting, &leaves);
         }
     }
 
@@ -419,8 +395,8 @@ impl Master {
         if self.houses.is_empty() && !is_waited_for {
             self.run_state = RunState::Gone;
             let leaves = Err("the server has left".to_owned());
-            answer(&mut self.upgrade.waiting, &leaves, decision);
-            answer(&mut self.dumps.clients, &leaves, decision);
+            decision.answer(&mut self.upgrade.waiting, &leaves);
+            decision.answer(&mut self.dumps.clients, &leaves);
             decision.push(Action::Exit(code));
         }
     }
@@ -450,23 +426,4 @@ impl Master {
             decision.push(Action::Reply { client, outcome });
         }
     }
-}
-
-/// Sends all clients that waited the outcome.
-pub(crate) fn answer(
-    clients: &mut Vec<ClientId>,
-    outcome: &Result<String, String>,
-    decision: &mut Decision,
-) {
-    for client in clients.drain(..) {
-        let outcome = outcome.clone();
-        decision.push(Action::Reply { client, outcome });
-    }
-}
-
-/// Such as `2 workers`.
-pub fn counted(workers: impl std::fmt::Display) -> String {
-    let number = workers.to_string();
-    let ending = if number == "1" { "" } else { "s" };
-    format!("{number} worker{ending}")
 }

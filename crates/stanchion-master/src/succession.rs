@@ -8,9 +8,10 @@ use crate::decision::Decision;
 use crate::event::{Action, ClientId, News, Plan};
 use crate::generation_error::GenerationError;
 use crate::heir::Heir;
-use crate::house::House;
+use crate::house::{House, MARGIN_MS};
 use crate::run_state::{RunState, Second, Successor};
-use crate::step::{Master, QUICK_MS, answer};
+use crate::standing::Standing;
+use crate::step::{Master, QUICK_MS};
 use stanchion_generation::messages::WorkerRef;
 use stanchion_log::exit_code;
 
@@ -161,18 +162,14 @@ impl Master {
         if let Some(generation) = self.serving {
             decision.push(Action::Announce(News::NotReloaded { generation }));
         }
-        answer(
-            &mut self.reloads.waiting,
-            &Err(outcome.to_owned()),
-            decision,
-        );
+        decision.answer(&mut self.reloads.waiting, &Err(outcome.to_owned()));
     }
 
     /// Answers all clients that wait for a reload, also for one that has not begun: none will come to anything.
     pub(crate) fn answer_all_reloads(&mut self, why: &str, decision: &mut Decision) {
         let outcome = Err(why.to_owned());
-        answer(&mut self.reloads.waiting, &outcome, decision);
-        answer(&mut self.reloads.waiting_next, &outcome, decision);
+        decision.answer(&mut self.reloads.waiting, &outcome);
+        decision.answer(&mut self.reloads.waiting_next, &outcome);
     }
 
     /// The house that was made ready gets the door, and the one before it retires.
@@ -215,12 +212,12 @@ impl Master {
                 let outcome = format!("reloaded: generation {generation} serves");
                 decision.info(&*outcome);
                 decision.push(Action::Announce(News::Reloaded { generation }));
-                answer(&mut self.reloads.waiting, &Ok(outcome), decision);
+                decision.answer(&mut self.reloads.waiting, &Ok(outcome));
             }
             Some(Successor::Heir { pid }) => {
                 let outcome = format!("upgraded: the new master {pid} serves");
                 decision.info(&*outcome);
-                answer(&mut self.upgrade.waiting, &Ok(outcome), decision);
+                decision.answer(&mut self.upgrade.waiting, &Ok(outcome));
             }
             None => {}
         }
@@ -288,6 +285,31 @@ impl Master {
         });
     }
 
+    /// All houses retire: another master serves, or none.
+    pub(crate) fn retire_all(&mut self, close_door: bool, decision: &mut Decision) {
+        let outcome = "reload given up: the server leaves";
+        self.tell_of_successor(decision);
+        if self.serving.is_some() {
+            self.give_up_building(outcome, decision);
+        }
+        self.answer_all_reloads(outcome, decision);
+        self.building = None;
+        let graceful_ms = self.houses.values().map(|house| house.plan.graceful_ms);
+        let until_ms = decision.now_ms + graceful_ms.max().unwrap_or(0) + MARGIN_MS;
+        if let Some(predecessor_until_ms) = &mut self.predecessor_until_ms {
+            *predecessor_until_ms = until_ms;
+        }
+        for house in self.houses.values_mut() {
+            match house.standing {
+                // The first one has the door since its boot.
+                Standing::Building | Standing::Serving => {
+                    house.retire(close_door, decision);
+                }
+                Standing::Retiring { .. } | Standing::Dismissed { .. } => {}
+            }
+        }
+    }
+
     // Upgrades.
 
     pub(crate) fn upgrade(&mut self, client: Option<ClientId>, decision: &mut Decision) {
@@ -303,7 +325,7 @@ impl Master {
         };
         if let Some(refusal) = refusal {
             decision.warning(&*refusal);
-            answer(&mut client.into_iter().collect(), &Err(refusal), decision);
+            decision.answer(&mut client.into_iter().collect(), &Err(refusal));
             return;
         }
         self.upgrade.waiting.extend(client);
@@ -350,7 +372,7 @@ impl Master {
         let outcome = format!("upgrade failed: {why}{reason}; {rest}");
         decision.error(&*outcome);
         decision.push(Action::DropHeir);
-        answer(&mut self.upgrade.waiting, &Err(outcome), decision);
+        decision.answer(&mut self.upgrade.waiting, &Err(outcome));
     }
 
     pub(crate) fn on_heir_ready(&mut self, decision: &mut Decision) {

@@ -178,6 +178,13 @@ pub fn called(number: u16, pid: Option<i32>) -> String {
     }
 }
 
+/// Such as `2 workers`.
+pub fn counted(workers: impl std::fmt::Display) -> String {
+    let number = workers.to_string();
+    let ending = if number == "1" { "" } else { "s" };
+    format!("{number} worker{ending}")
+}
+
 /// A worker did not get to serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BootFailure {

@@ -14,8 +14,7 @@ pub(in crate::master) struct SpunAcceptor(Option<(i32, Vec<u64>)>);
 impl SpunAcceptor {
     /// The process has ended of that.
     pub(in crate::master) fn note(&mut self, pid: i32, master: &Master, generations: &Generations) {
-        let mut houses = master.houses();
-        let house = houses.find(|house| house.has_acceptor(pid));
+        let house = master.houses().find(|house| house.has_acceptor(pid));
         let resources = house.and_then(|house| generations.get(house.generation));
         if let Some(resources) = resources {
             self.0 = Some((pid, resources.common.tally.stack()));

@@ -5,7 +5,7 @@ use stanchion_sys::signal::SIGKILL;
 
 use crate::child::ForkedChild;
 use crate::decision::Decision;
-use crate::event::{Action, ChildKind, Plan};
+use crate::event::{Action, ChildKind, GenerationPlan};
 use crate::stage::ChildStage;
 use stanchion_generation::messages::ToAcceptor;
 use stanchion_log::exit_code;
@@ -15,10 +15,10 @@ use stanchion_log::exit_code;
 pub(crate) const RETIRED_WITHIN_MS: u64 = 2_000;
 
 #[derive(Debug)]
-pub(crate) struct Acceptor {
+pub(crate) struct AcceptorState {
     child: ForkedChild,
     /// The clients that it may accept, if any.
-    open_to: Option<Audience>,
+    open_to: Option<AcceptsFrom>,
     /// Whether another master has the same listeners.
     shared: bool,
     /// Until when the master waits for its report that it accepts no more, if it is to make one.
@@ -29,17 +29,17 @@ pub(crate) struct Acceptor {
 
 /// The clients that an acceptor accepts, each kind besides those before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Audience {
+pub(crate) enum AcceptsFrom {
     /// Operators, at the admin listener.
     Operators,
     /// Clients of the app.
     Clients,
 }
 
-impl Audience {
+impl AcceptsFrom {
     /// The clients that the acceptor of the only house accepts before that house has the app. It must serve the clients of the app that it has accepted,
     /// and it cannot if the app is called by the other interface.
-    pub(crate) fn first(plan: &Plan) -> Self {
+    pub(crate) fn first(plan: &GenerationPlan) -> Self {
         if plan.is_guess {
             Self::Operators
         } else {
@@ -55,7 +55,7 @@ impl Audience {
     }
 }
 
-impl Acceptor {
+impl AcceptorState {
     /// To be forked.
     pub(crate) fn new(generation: u32) -> Self {
         Self {
@@ -93,7 +93,7 @@ impl Acceptor {
     }
 
     /// Has it accept these clients, now or as soon as it is ready.
-    pub(crate) fn open(&mut self, to: Audience, decision: &mut Decision) {
+    pub(crate) fn open(&mut self, to: AcceptsFrom, decision: &mut Decision) {
         if self.open_to < Some(to) {
             self.open_to = Some(to);
             if self.is_ready() {

@@ -6,15 +6,15 @@ use stanchion_sys::signal::{
 };
 
 use crate::decision::Decision;
-use crate::dumps::Job;
+use crate::dumps::DumpJob;
 use crate::event::ClientId;
 use crate::event::{Action, Command, News};
 use crate::heir::Heir;
 use crate::recycling::Condemned;
 use crate::run_state::RunState;
-use crate::standing::Standing;
+use crate::standing::GenerationPhase;
 use crate::step::Master;
-use crate::worker::{Present, counted};
+use crate::worker::{PresentWorker, counted};
 use stanchion_generation::messages::{ToAcceptor, ToTemplate};
 use stanchion_log::exit_code;
 use stanchion_settings::SignalStyle;
@@ -141,7 +141,12 @@ impl Master {
         let Some(old) = self.target() else {
             return Err(format!("{by}: nothing serves yet"));
         };
-        let lasting = |standing| matches!(standing, Standing::Building | Standing::Serving);
+        let lasting = |standing| {
+            matches!(
+                standing,
+                GenerationPhase::Building | GenerationPhase::Serving
+            )
+        };
         let houses = self.houses.values_mut();
         let houses = houses.filter(|house| lasting(house.standing));
         let houses: Vec<_> = houses.collect();
@@ -189,13 +194,13 @@ impl Master {
         let Some(client) = client else { return };
         for house in self.houses.values() {
             for present in house.workers.present() {
-                let Present {
+                let PresentWorker {
                     worker,
                     number,
                     pid,
                     ..
                 } = present;
-                self.dumps.add(Job {
+                self.dumps.add(DumpJob {
                     generation: house.generation,
                     whose: Condemned {
                         worker,

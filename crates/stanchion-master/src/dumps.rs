@@ -12,7 +12,7 @@ use stanchion_generation::messages::WorkerRef;
 const JOBS_MAX: usize = 4_096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Job {
+pub(crate) struct DumpJob {
     pub(crate) generation: u32,
     pub(crate) whose: Condemned,
     /// The client that asked for it; `None` if the worker is condemned.
@@ -21,14 +21,14 @@ pub(crate) struct Job {
 
 #[derive(Debug, Default)]
 pub(crate) struct Dumps {
-    waiting: VecDeque<Job>,
-    current: Option<(Job, u64)>,
+    waiting: VecDeque<DumpJob>,
+    current: Option<(DumpJob, u64)>,
     /// Clients that wait for all that they asked for.
     pub(crate) clients: Vec<ClientId>,
 }
 
 impl Dumps {
-    pub(crate) fn add(&mut self, job: Job) {
+    pub(crate) fn add(&mut self, job: DumpJob) {
         if self.waiting.len() == JOBS_MAX {
             return;
         }
@@ -48,8 +48,8 @@ impl Dumps {
         generation: u32,
         worker: WorkerRef,
         decision: &mut Decision,
-    ) -> Option<Job> {
-        let is_it = |job: &Job| (job.generation, job.whose.worker) == (generation, worker);
+    ) -> Option<DumpJob> {
+        let is_it = |job: &DumpJob| (job.generation, job.whose.worker) == (generation, worker);
         self.current
             .take_if(|(job, _)| is_it(job))
             .map(|(job, _)| show(job, decision))
@@ -64,7 +64,7 @@ impl Dumps {
     }
 
     /// Goes on to the next one; gives a job that took too long: its worker may be stuck in the kernel.
-    pub(crate) fn advance(&mut self, decision: &mut Decision) -> Option<Job> {
+    pub(crate) fn advance(&mut self, decision: &mut Decision) -> Option<DumpJob> {
         let given_up = self
             .current
             .take_if(|(_, deadline_ms)| decision.now_ms >= *deadline_ms);
@@ -98,7 +98,7 @@ impl Dumps {
     }
 }
 
-fn show(job: Job, decision: &mut Decision) -> Job {
+fn show(job: DumpJob, decision: &mut Decision) -> DumpJob {
     decision.push(Action::ShowDump {
         generation: job.generation,
         number: job.whose.number,

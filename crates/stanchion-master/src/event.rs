@@ -13,7 +13,7 @@ pub type ClientId = u64;
 
 /// The settings of a house that concern the master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct GenerationPlan {
     /// Workers to keep.
     pub workers: u16,
     /// Workers there are seats for.
@@ -98,11 +98,11 @@ pub enum Command {
     missing_docs,
     reason = "the text of a variant says what its fields are"
 )]
-pub enum Event {
+pub enum MasterEvent {
     /// The first of all; the house of generation 1 is built already. If there is a master before us (`is_heir`) it goes on unless all is well with
     /// this one, and an operator may have had it keep another number of workers than the setting says (`scaled_to`).
     Started {
-        plan: Plan,
+        plan: GenerationPlan,
         is_heir: bool,
         scaled_to: Option<u16>,
     },
@@ -120,7 +120,7 @@ pub enum Event {
     /// come along is there, or was killed.
     HouseBuilt {
         generation: u32,
-        plan: Result<Plan, String>,
+        plan: Result<GenerationPlan, String>,
         template: Option<i32>,
     },
     /// `Fork` was performed; `None`: the kernel refused.

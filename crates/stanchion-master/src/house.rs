@@ -2,14 +2,14 @@
 
 use stanchion_sys::process::Exit;
 
-use crate::acceptor::{Acceptor, Audience};
+use crate::acceptor::{AcceptorState, AcceptsFrom};
 use crate::decision::Decision;
-use crate::event::{ChildKind, Event, Plan};
+use crate::event::{ChildKind, GenerationPlan, MasterEvent};
 use crate::generation_error::GenerationError;
 use crate::recycling::Condemned;
-use crate::scribe::Scribe;
-use crate::standing::Standing;
-use crate::template::Template;
+use crate::scribe::ScribeState;
+use crate::standing::GenerationPhase;
+use crate::template::TemplateState;
 use crate::worker::BootFailure;
 use crate::workers::Workers;
 use stanchion_generation::messages::REASON_CHARS_MAX;
@@ -25,15 +25,15 @@ pub struct House {
     /// Its number.
     pub generation: u32,
     /// Its settings, as far as they concern the master.
-    pub plan: Plan,
+    pub plan: GenerationPlan,
     /// Workers wanted.
     pub target: u16,
-    pub(crate) standing: Standing,
+    pub(crate) standing: GenerationPhase,
     /// There is no other house that serves: its troubles are worth another try, and clients may come before all is ready.
     pub(crate) only: bool,
-    pub(crate) acceptor: Acceptor,
-    pub(crate) template: Template,
-    pub(crate) scribe: Scribe,
+    pub(crate) acceptor: AcceptorState,
+    pub(crate) template: TemplateState,
+    pub(crate) scribe: ScribeState,
     /// A child has found that the app is called by another interface by now, and the log has it.
     pub(crate) was_told_of_change: bool,
     /// The reason that its acceptor has given for not serving, if it has.
@@ -45,21 +45,21 @@ pub struct House {
 }
 
 impl House {
-    pub(crate) fn new(generation: u32, plan: Plan, target: u16, only: bool) -> Self {
-        let mut acceptor = Acceptor::new(generation);
+    pub(crate) fn new(generation: u32, plan: GenerationPlan, target: u16, only: bool) -> Self {
+        let mut acceptor = AcceptorState::new(generation);
         if only {
             // The acceptor is not ready yet, so there is no message to send.
-            acceptor.open(Audience::first(&plan), &mut Decision::at(0));
+            acceptor.open(AcceptsFrom::first(&plan), &mut Decision::at(0));
         }
         Self {
             generation,
             plan,
             target,
-            standing: Standing::Building,
+            standing: GenerationPhase::Building,
             only,
             acceptor,
-            template: Template::new(generation),
-            scribe: Scribe::new(generation, plan.has_scribe),
+            template: TemplateState::new(generation),
+            scribe: ScribeState::new(generation, plan.has_scribe),
             was_told_of_change: false,
             unservable: None,
             unloadable: None,
@@ -122,12 +122,15 @@ impl House {
 
     /// Whether it lets clients in, or may come to.
     pub fn may_have_the_door(&self) -> bool {
-        matches!(self.standing, Standing::Building | Standing::Serving)
+        matches!(
+            self.standing,
+            GenerationPhase::Building | GenerationPhase::Serving
+        )
     }
 
     /// Whether none of its processes is left.
     pub(crate) fn is_empty(&self) -> bool {
-        let is_dismissed = matches!(self.standing, Standing::Dismissed { .. });
+        let is_dismissed = matches!(self.standing, GenerationPhase::Dismissed { .. });
         is_dismissed && self.has_nobody_who_logs() && self.scribe.is_gone()
     }
 
@@ -138,9 +141,9 @@ impl House {
 
     /// It gets the door.
     pub(crate) fn serve(&mut self, decision: &mut Decision) {
-        self.standing = Standing::Serving;
+        self.standing = GenerationPhase::Serving;
         self.workers.are_trusted();
-        self.acceptor.open(Audience::Clients, decision);
+        self.acceptor.open(AcceptsFrom::Clients, decision);
     }
 
     /// It serves the clients that are here and then goes, with a worker at least: after a pause it has none, and requests that waited for its end
@@ -149,11 +152,11 @@ impl House {
         self.target = self.target.max(1);
         let timeout_ms = self.plan.graceful_ms;
         // A house that is still being made ready beside another one, or in an heir, does not have the door.
-        let has_door = self.only || self.standing == Standing::Serving;
+        let has_door = self.only || self.standing == GenerationPhase::Serving;
         self.acceptor
             .retire(timeout_ms, close_door && has_door, decision);
         let deadline_ms = decision.now_ms + timeout_ms + MARGIN_MS;
-        self.standing = Standing::Retiring { deadline_ms };
+        self.standing = GenerationPhase::Retiring { deadline_ms };
     }
 
     /// All processes are to go by the deadline, or by an earlier deadline that was set before.
@@ -165,12 +168,12 @@ impl House {
 
     pub(crate) fn on_event(
         &mut self,
-        event: Event,
+        event: MasterEvent,
         decision: &mut Decision,
     ) -> Result<Option<Condemned>, GenerationError> {
         let mut condemned = None;
         match event {
-            Event::Forked { child, pid, .. } => {
+            MasterEvent::Forked { child, pid, .. } => {
                 match child {
                     ChildKind::Acceptor => self.acceptor.on_forked(pid, decision),
                     ChildKind::Template { .. } => self.template.on_forked(pid, decision),
@@ -179,26 +182,26 @@ impl House {
                 let why = format!("the {} could not be forked", child.name());
                 self.must(pid.is_some(), &why)?;
             }
-            Event::ScribeSaid { said, .. } => self.scribe.on_said(&said, decision),
-            Event::AcceptorSaid { said, .. } => self.on_acceptor_said(&said, decision),
-            Event::TemplateSaid { said, .. } => self.on_template_said(&said, decision)?,
-            Event::WorkerHere { worker, pid, .. } => {
+            MasterEvent::ScribeSaid { said, .. } => self.scribe.on_said(&said, decision),
+            MasterEvent::AcceptorSaid { said, .. } => self.on_acceptor_said(&said, decision),
+            MasterEvent::TemplateSaid { said, .. } => self.on_template_said(&said, decision)?,
+            MasterEvent::WorkerHere { worker, pid, .. } => {
                 let was_awaited = self.workers.on_here(worker, pid, decision);
                 if was_awaited {
                     self.template.has_given_a_worker();
                 }
             }
-            Event::WorkerSaid { worker, said, .. } => {
+            MasterEvent::WorkerSaid { worker, said, .. } => {
                 self.on_worker_said(worker, &said, decision);
             }
-            Event::WorkerSilent { worker, .. } => {
+            MasterEvent::WorkerSilent { worker, .. } => {
                 let is_asked = self.template.is_ready();
                 self.workers.on_silent(decision.now_ms, worker, is_asked);
             }
-            Event::Overdue { .. }
-            | Event::Beat { .. }
-            | Event::Idles { .. }
-            | Event::Memory { .. } => {
+            MasterEvent::Overdue { .. }
+            | MasterEvent::Beat { .. }
+            | MasterEvent::Idles { .. }
+            | MasterEvent::Memory { .. } => {
                 let plan = self.plan;
                 condemned = self.workers.on_seen(&event, &plan, decision);
             }
@@ -300,7 +303,7 @@ impl House {
         decision: &mut Decision,
     ) -> Result<(), GenerationError> {
         match self.standing {
-            Standing::Building | Standing::Serving => {
+            GenerationPhase::Building | GenerationPhase::Serving => {
                 let lost = self.acceptor.on_lost(exit, decision);
                 match (lost, self.unservable.take()) {
                     (Some(_), Some(why)) => Err(GenerationError {
@@ -314,7 +317,7 @@ impl House {
                     (None, _) => self.must(false, "the acceptor was lost"),
                 }
             }
-            Standing::Retiring { .. } | Standing::Dismissed { .. } => {
+            GenerationPhase::Retiring { .. } | GenerationPhase::Dismissed { .. } => {
                 self.acceptor.on_left(exit, decision);
                 Ok(())
             }
@@ -327,7 +330,7 @@ impl House {
         decision: &mut Decision,
     ) -> Result<(), GenerationError> {
         let was_forking = self.workers.on_template_lost(decision.now_ms);
-        let is_dismissed = matches!(self.standing, Standing::Dismissed { .. });
+        let is_dismissed = matches!(self.standing, GenerationPhase::Dismissed { .. });
         if is_dismissed || self.template.is_leaving() {
             self.template.on_left();
             return Ok(());
@@ -356,7 +359,7 @@ impl House {
         exit: Exit,
         decision: &mut Decision,
     ) -> Result<(), GenerationError> {
-        if matches!(self.standing, Standing::Dismissed { .. }) {
+        if matches!(self.standing, GenerationPhase::Dismissed { .. }) {
             self.scribe.on_left();
             return Ok(());
         }
@@ -367,7 +370,7 @@ impl House {
     /// While it is built beside a house that serves, nothing is tried twice: the old one is better
     /// than one that came up by luck.
     fn must(&self, is_well: bool, why: &str) -> Result<(), GenerationError> {
-        if is_well || self.only || self.standing != Standing::Building {
+        if is_well || self.only || self.standing != GenerationPhase::Building {
             return Ok(());
         }
         Err(GenerationError {
@@ -404,9 +407,9 @@ impl House {
 
     /// Derives what follows from the state, whatever led to it.
     pub(crate) fn settle(&mut self, decision: &mut Decision) {
-        let is_dismissed = matches!(self.standing, Standing::Dismissed { .. });
+        let is_dismissed = matches!(self.standing, GenerationPhase::Dismissed { .. });
         match self.standing {
-            Standing::Building | Standing::Serving => {
+            GenerationPhase::Building | GenerationPhase::Serving => {
                 if self.acceptor.keep(decision) {
                     self.workers.introduce(decision);
                 }
@@ -414,8 +417,8 @@ impl House {
                 let deadline_ms = decision.now_ms + self.plan.graceful_ms;
                 self.workers.shrink(self.target, deadline_ms, decision);
             }
-            Standing::Retiring { .. } => self.keep_workers(decision),
-            Standing::Dismissed { deadline_ms } => {
+            GenerationPhase::Retiring { .. } => self.keep_workers(decision),
+            GenerationPhase::Dismissed { deadline_ms } => {
                 self.acceptor.quit_by(deadline_ms, decision);
                 self.template.kill(decision);
                 self.workers.dismiss(deadline_ms, decision);
@@ -448,14 +451,17 @@ impl House {
 
     /// When [`Self::settle`] has something to do at the latest.
     pub(crate) fn due_ms(&self) -> Option<u64> {
-        let is_kept = matches!(self.standing, Standing::Building | Standing::Serving);
+        let is_kept = matches!(
+            self.standing,
+            GenerationPhase::Building | GenerationPhase::Serving
+        );
         let acceptor = self.acceptor.due_ms().filter(|_| is_kept);
         let retired = match self.standing {
-            Standing::Retiring { deadline_ms } => Some(deadline_ms),
+            GenerationPhase::Retiring { deadline_ms } => Some(deadline_ms),
             _ => None,
         };
         let forks = match self.standing {
-            Standing::Dismissed { .. } => None,
+            GenerationPhase::Dismissed { .. } => None,
             _ if self.template.is_ready() => {
                 [self.workers.due_ms(self.target), self.workers.overdue_ms()]
                     .into_iter()
@@ -465,7 +471,7 @@ impl House {
             _ if self.scribe.has_been_ready() && self.needs_template() => self.template.due_ms(),
             _ => None,
         };
-        let is_dismissed = matches!(self.standing, Standing::Dismissed { .. });
+        let is_dismissed = matches!(self.standing, GenerationPhase::Dismissed { .. });
         let lives = self.workers.end_of_life_ms(&self.plan);
         let lives = lives.filter(|_| !is_dismissed);
         [

@@ -7,17 +7,17 @@
 //! for each start or reload. The first generation has let no client in: as long as its interface is a guess and no other
 //! generation serves, its acceptor answers operators only, and clients wait in the kernel's queue.
 
-use crate::acceptor::Audience;
+use crate::acceptor::AcceptsFrom;
 use crate::decision::Decision;
 use crate::house::House;
-use crate::standing::Standing;
+use crate::standing::GenerationPhase;
 use stanchion_generation::messages::WorkerRef;
 
 impl House {
     /// A worker may have become ready: then this house is the one for the app.
     pub(crate) fn let_in_whoever_came_first(&mut self, decision: &mut Decision) {
-        if self.only && self.standing == Standing::Building && self.workers.have_served() {
-            self.acceptor.open(Audience::Clients, decision);
+        if self.only && self.standing == GenerationPhase::Building && self.workers.have_served() {
+            self.acceptor.open(AcceptsFrom::Clients, decision);
         }
     }
 

@@ -41,13 +41,14 @@ mod workers;
 
 pub use commands::command_of;
 pub use event::{
-    Action, ChildKind, ClientId, Command, Event, Idleness, LoopState, News, Plan, Severity,
+    Action, ChildKind, ClientId, Command, GenerationPlan, Idleness, LoopState, MasterEvent, News,
+    Severity,
 };
 pub use house::House;
-pub use looks::{Look, Looks, is_stopped, way_on, why_it_stands};
+pub use looks::{Looks, ProcessLook, is_stopped, way_on, why_it_stands};
 pub use pause::Pause;
 pub use phase::ServerPhase;
 pub use stage::WorkerStage;
 pub use step::Master;
-pub use worker::{Present, called, counted};
+pub use worker::{PresentWorker, called, counted};
 pub use workers::{Listed, Workers};

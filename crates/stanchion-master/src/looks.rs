@@ -14,7 +14,7 @@ pub struct Looks {
 
 /// A look at the processes, which comes late if the master was held up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct ProcessLook {
     /// So much later than it was due.
     pub late_ms: u64,
 }
@@ -31,14 +31,14 @@ impl Looks {
     }
 
     /// The next look, if it is due.
-    pub fn next(&mut self, now_ms: u64) -> Option<Look> {
+    pub fn next(&mut self, now_ms: u64) -> Option<ProcessLook> {
         let late_ms = now_ms.checked_sub(self.due_ms())?;
         self.last_ms = now_ms;
-        Some(Look { late_ms })
+        Some(ProcessLook { late_ms })
     }
 }
 
-impl Look {
+impl ProcessLook {
     /// Whether the master was held up before.
     pub fn is_late(self) -> bool {
         self.late_ms > LATE_MS
@@ -88,7 +88,11 @@ mod tests {
             let look = looks.next(now_ms);
             assert_eq!(look.map(|look| look.late_ms), late_ms, "at {now_ms}");
             let is_late = late_ms.is_some_and(|late_ms| late_ms > 1_000);
-            assert_eq!(look.is_some_and(Look::is_late), is_late, "at {now_ms}");
+            assert_eq!(
+                look.is_some_and(ProcessLook::is_late),
+                is_late,
+                "at {now_ms}"
+            );
         }
     }
 }

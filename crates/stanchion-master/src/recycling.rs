@@ -14,11 +14,11 @@ use std::time::Duration;
 use stanchion_sys::signal::{SIGABRT, SIGTERM};
 
 use crate::decision::Decision;
-use crate::event::{Action, Event, Idleness, LoopState, Plan};
+use crate::event::{Action, GenerationPlan, Idleness, LoopState, MasterEvent};
 use crate::looks::why_it_stands;
 use crate::sentence::{Abort, Sentence};
 use crate::stage::ChildStage;
-use crate::worker::Worker;
+use crate::worker::WorkerState;
 use crate::workers::Workers;
 use stanchion_generation::figures::Cause;
 use stanchion_generation::jitter::jitter;
@@ -77,7 +77,7 @@ impl Workers {
 
     /// Has at most one worker replaced that is due: its successor is asked for first, and the worker leaves when the successor is ready, so that
     /// capacity stays.
-    pub(crate) fn recycle(&mut self, target: u16, plan: &Plan, decision: &mut Decision) {
+    pub(crate) fn recycle(&mut self, target: u16, plan: &GenerationPlan, decision: &mut Decision) {
         if plan.lifetime_ms > 0 {
             for worker in self.seated.values_mut() {
                 if end_of_life_ms(worker, plan).is_some_and(|end_ms| decision.now_ms >= end_ms) {
@@ -89,7 +89,7 @@ impl Workers {
             }
         }
         if !self.seated.values().any(|worker| worker.recycled) {
-            let due = |worker: &&mut Worker| worker.due.is_some() && worker.stage.is_ready();
+            let due = |worker: &&mut WorkerState| worker.due.is_some() && worker.stage.is_ready();
             if let Some(worker) = self.seated.values_mut().find(due) {
                 worker.recycled = true;
                 let why = worker.due.as_deref().unwrap_or_default();
@@ -113,7 +113,7 @@ impl Workers {
     }
 
     /// When the next life is over.
-    pub(crate) fn end_of_life_ms(&self, plan: &Plan) -> Option<u64> {
+    pub(crate) fn end_of_life_ms(&self, plan: &GenerationPlan) -> Option<u64> {
         let ends = self.seated.values().filter(|worker| worker.due.is_none());
         let ends = ends.filter_map(|worker| end_of_life_ms(worker, plan));
         ends.min().filter(|_| plan.lifetime_ms > 0)
@@ -122,28 +122,28 @@ impl Workers {
     /// Handles an observation on a worker that serves; gives a worker whose stacks are wanted.
     pub(crate) fn on_seen(
         &mut self,
-        event: &Event,
-        plan: &Plan,
+        event: &MasterEvent,
+        plan: &GenerationPlan,
         decision: &mut Decision,
     ) -> Option<Condemned> {
         match *event {
-            Event::Overdue {
+            MasterEvent::Overdue {
                 worker,
                 seat,
                 ran_ms,
                 others,
                 ..
             } => self.on_overdue((worker, seat), (ran_ms, others), decision),
-            Event::Beat {
+            MasterEvent::Beat {
                 worker,
                 state,
                 silent_ms,
                 ..
             } => self.on_beat(worker, (state, silent_ms), decision),
-            Event::Idles {
+            MasterEvent::Idles {
                 worker, idleness, ..
             } => self.on_idles(worker, idleness, decision),
-            Event::Memory {
+            MasterEvent::Memory {
                 worker,
                 bytes,
                 is_unused,
@@ -160,7 +160,13 @@ impl Workers {
     }
 
     /// A worker takes too many bytes before its first request. Its successor would take as many, so the master does not replace it for them.
-    fn on_newborn_memory(&mut self, index: u16, bytes: u64, plan: &Plan, decision: &mut Decision) {
+    fn on_newborn_memory(
+        &mut self,
+        index: u16,
+        bytes: u64,
+        plan: &GenerationPlan,
+        decision: &mut Decision,
+    ) {
         let Some(worker) = self.seated.get_mut(&index) else {
             return;
         };
@@ -197,7 +203,7 @@ impl Workers {
         &mut self,
         index: u16,
         (bytes, others): (u64, bool),
-        plan: &Plan,
+        plan: &GenerationPlan,
         decision: &mut Decision,
     ) -> Option<Condemned> {
         let megabytes = bytes >> 20;
@@ -388,7 +394,7 @@ impl Workers {
 
     /// Sends ABRT to a condemned worker whose time is up, so that it runs its hooks and leaves. False if it is not due: the worker has had
     /// ABRT already, or is killed without it.
-    pub(crate) fn abort(worker: &mut Worker, decision: &mut Decision) -> bool {
+    pub(crate) fn abort(worker: &mut WorkerState, decision: &mut Decision) -> bool {
         let is_up = |deadline_ms| decision.now_ms >= deadline_ms;
         if let ChildStage::Leaving { pid, deadline_ms } = &mut worker.stage
             && is_up(*deadline_ms)
@@ -412,7 +418,7 @@ fn why_it_idles(state: Option<char>) -> &'static str {
 }
 
 /// When a worker has lived long enough.
-fn end_of_life_ms(worker: &Worker, plan: &Plan) -> Option<u64> {
+fn end_of_life_ms(worker: &WorkerState, plan: &GenerationPlan) -> Option<u64> {
     let ChildStage::Ready { pid } = worker.stage else {
         return None;
     };

@@ -19,7 +19,7 @@ const LONG_MS: u64 = 60_000;
 const SLOW_MS: u64 = 10_000;
 
 #[derive(Debug)]
-pub(crate) struct Scribe {
+pub(crate) struct ScribeState {
     child: ForkedChild,
     /// The settings ask for one.
     is_wanted: bool,
@@ -33,7 +33,7 @@ pub(crate) struct Scribe {
     slow_at_ms: Option<u64>,
 }
 
-impl Scribe {
+impl ScribeState {
     /// To be forked, if it is wanted.
     pub(crate) fn new(generation: u32, is_wanted: bool) -> Self {
         Self {

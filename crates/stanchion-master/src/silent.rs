@@ -5,7 +5,7 @@ use stanchion_sys::signal::SIGKILL;
 use crate::decision::Decision;
 use crate::event::Action;
 use crate::stage::ChildStage;
-use crate::worker::{BootFailure, Worker};
+use crate::worker::{BootFailure, WorkerState};
 use crate::workers::Workers;
 use stanchion_generation::figures::Cause;
 use stanchion_generation::messages::WorkerRef;
@@ -33,7 +33,7 @@ impl Workers {
         heard_ms: u64,
         decision: &mut Decision,
     ) -> Result<(), BootFailure> {
-        let is_silent = |worker: &Worker| worker.is_silent_for(SILENT_MS, heard_ms);
+        let is_silent = |worker: &WorkerState| worker.is_silent_for(SILENT_MS, heard_ms);
         let asked = self.seated.iter();
         let asked =
             asked.filter(|(_, worker)| worker.stage == ChildStage::Asked && is_silent(worker));

@@ -2,7 +2,7 @@
 
 /// The present purpose of a house.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum GenerationPhase {
     /// It is made ready.
     Building,
     /// It has the door.
@@ -13,7 +13,7 @@ pub(crate) enum Standing {
     Dismissed { deadline_ms: u64 },
 }
 
-impl Standing {
+impl GenerationPhase {
     /// As it is once all are to go by the deadline, or by an earlier one that was set before.
     pub(crate) fn dismissed_by(self, deadline_ms: u64) -> Self {
         let deadline_ms = match self {

@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use stanchion_sys::process::Exit;
 
 use crate::decision::Decision;
-use crate::dumps::{Dumps, Job};
-use crate::event::{Action, Event, News, Plan};
+use crate::dumps::{DumpJob, Dumps};
+use crate::event::{Action, GenerationPlan, MasterEvent, News};
 use crate::heir::{Heir, Upgrade};
 use crate::house::House;
 use crate::phase::ServerPhase;
 use crate::run_state::{Reloads, RunState, Successor};
-use crate::standing::Standing;
+use crate::standing::GenerationPhase;
 use crate::worker::counted;
 use stanchion_generation::messages::{FromTemplate, FromWorker, WorkerRef};
 use stanchion_log::exit_code;
@@ -63,7 +63,7 @@ impl Master {
     }
 
     /// The step.
-    pub fn step(&mut self, now_ms: u64, event: Event) -> Vec<Action> {
+    pub fn step(&mut self, now_ms: u64, event: MasterEvent) -> Vec<Action> {
         if self.run_state == RunState::Gone {
             return Vec::new();
         }
@@ -152,59 +152,61 @@ impl Master {
         self.houses.values().flat_map(House::pids)
     }
 
-    fn note(&mut self, event: Event, decision: &mut Decision) {
+    fn note(&mut self, event: MasterEvent, decision: &mut Decision) {
         match event {
-            Event::Tick { heard_ms } => self.end_silences(heard_ms.min(decision.now_ms), decision),
-            Event::Started {
+            MasterEvent::Tick { heard_ms } => {
+                self.end_silences(heard_ms.min(decision.now_ms), decision)
+            }
+            MasterEvent::Started {
                 plan,
                 is_heir,
                 scaled_to,
             } => self.on_started(plan, is_heir, scaled_to, decision),
-            Event::Commanded {
+            MasterEvent::Commanded {
                 command,
                 by,
                 client,
             } => {
                 self.on_command(command, by, client, decision);
             }
-            Event::Reaped(pid, exit) => self.on_reaped(pid, exit, decision),
-            Event::Childless { generation } => self.on_childless(generation, decision),
-            Event::HouseBuilt {
+            MasterEvent::Reaped(pid, exit) => self.on_reaped(pid, exit, decision),
+            MasterEvent::Childless { generation } => self.on_childless(generation, decision),
+            MasterEvent::HouseBuilt {
                 generation,
                 plan,
                 template,
             } => {
                 self.on_built(generation, (plan, template), decision);
             }
-            Event::HeirStarted(pid) => self.on_heir_started(pid, decision),
-            Event::HeirReady => self.on_heir_ready(decision),
-            Event::HeirLeaves(reason) => self.upgrade.leaves_because = Some(reason),
-            Event::HeirEnded(pid) => {
+            MasterEvent::HeirStarted(pid) => self.on_heir_started(pid, decision),
+            MasterEvent::HeirReady => self.on_heir_ready(decision),
+            MasterEvent::HeirLeaves(reason) => self.upgrade.leaves_because = Some(reason),
+            MasterEvent::HeirEnded(pid) => {
                 self.on_heir_ended(pid, "has ended", decision);
             }
-            Event::PredecessorGone => {
+            MasterEvent::PredecessorGone => {
                 self.predecessor_until_ms = None;
                 if self.upgrade.heir == Heir::None {
                     self.share_doors(false, decision);
                 }
             }
-            Event::TemplateSaid { generation, said } => {
+            MasterEvent::TemplateSaid { generation, said } => {
                 self.on_template_said(generation, said, decision);
             }
-            Event::WorkerSaid {
+            MasterEvent::WorkerSaid {
                 generation,
                 worker,
                 said,
             } => self.on_worker_said((generation, worker), said, decision),
-            Event::Forked { generation, .. }
-            | Event::ScribeSaid { generation, .. }
-            | Event::AcceptorSaid { generation, .. }
-            | Event::WorkerHere { generation, .. }
-            | Event::WorkerSilent { generation, .. }
-            | Event::Overdue { generation, .. }
-            | Event::Beat { generation, .. }
-            | Event::Idles { generation, .. }
-            | Event::Memory { generation, .. } => {
+            MasterEvent::Forked { generation, .. }
+            | MasterEvent::ScribeSaid { generation, .. }
+            | MasterEvent::AcceptorSaid { generation, .. }
+            | MasterEvent::WorkerHere { generation, .. }
+            | MasterEvent::WorkerSilent { generation, .. }
+            | MasterEvent::Overdue { generation, .. }
+            | MasterEvent::Beat { generation, .. }
+            | MasterEvent::Idles { generation, .. }
+            | MasterEvent::Memory { generation, .. } => {
                 self.on_house_event(generation, event, decision);
             }
         }
@@ -221,7 +223,7 @@ impl Master {
             }
             FromTemplate::OtherInterface => self.on_other_interface((generation, None), decision),
             said => {
-                let event = Event::TemplateSaid { generation, said };
+                let event = MasterEvent::TemplateSaid { generation, said };
                 self.on_house_event(generation, event, decision);
             }
         }
@@ -242,7 +244,7 @@ impl Master {
                 self.on_dumped(dumped, decision);
             }
             said => {
-                let event = Event::WorkerSaid {
+                let event = MasterEvent::WorkerSaid {
                     generation,
                     worker,
                     said,
@@ -254,7 +256,7 @@ impl Master {
 
     fn on_started(
         &mut self,
-        plan: Plan,
+        plan: GenerationPlan,
         is_heir: bool,
         scaled_to: Option<u16>,
         decision: &mut Decision,
@@ -279,12 +281,12 @@ impl Master {
         }
     }
 
-    fn on_house_event(&mut self, generation: u32, event: Event, decision: &mut Decision) {
+    fn on_house_event(&mut self, generation: u32, event: MasterEvent, decision: &mut Decision) {
         let Some(house) = self.houses.get_mut(&generation) else {
             return;
         };
         match house.on_event(event, decision) {
-            Ok(Some(whose)) => self.dumps.add(Job {
+            Ok(Some(whose)) => self.dumps.add(DumpJob {
                 generation,
                 whose,
                 client: None,
@@ -346,7 +348,7 @@ impl Master {
     /// Derives what follows from the state, whatever led to it.
     fn settle(&mut self, decision: &mut Decision) {
         for house in self.houses.values_mut() {
-            if let Standing::Retiring { deadline_ms } = house.standing {
+            if let GenerationPhase::Retiring { deadline_ms } = house.standing {
                 let is_late = decision.now_ms >= deadline_ms;
                 if is_late {
                     let generation = house.generation;
@@ -413,7 +415,7 @@ impl Master {
         }
     }
 
-    fn on_dumped(&mut self, job: Option<Job>, decision: &mut Decision) {
+    fn on_dumped(&mut self, job: Option<DumpJob>, decision: &mut Decision) {
         if let Some(job) = job
             && let Some(house) = self.houses.get_mut(&job.generation)
         {

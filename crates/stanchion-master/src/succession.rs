@@ -5,12 +5,12 @@
 use stanchion_sys::signal::SIGKILL;
 
 use crate::decision::Decision;
-use crate::event::{Action, ClientId, News, Plan};
+use crate::event::{Action, ClientId, GenerationPlan, News};
 use crate::generation_error::GenerationError;
 use crate::heir::Heir;
 use crate::house::{House, MARGIN_MS};
 use crate::run_state::{RunState, Second, Successor};
-use crate::standing::Standing;
+use crate::standing::GenerationPhase;
 use crate::step::{Master, QUICK_MS};
 use stanchion_generation::messages::WorkerRef;
 use stanchion_log::exit_code;
@@ -74,7 +74,7 @@ impl Master {
     pub(crate) fn on_built(
         &mut self,
         generation: u32,
-        (plan, template): (Result<Plan, String>, Option<i32>),
+        (plan, template): (Result<GenerationPlan, String>, Option<i32>),
         decision: &mut Decision,
     ) {
         if self.houses.contains_key(&generation) {
@@ -302,10 +302,10 @@ impl Master {
         for house in self.houses.values_mut() {
             match house.standing {
                 // The first one has the door since its boot.
-                Standing::Building | Standing::Serving => {
+                GenerationPhase::Building | GenerationPhase::Serving => {
                     house.retire(close_door, decision);
                 }
-                Standing::Retiring { .. } | Standing::Dismissed { .. } => {}
+                GenerationPhase::Retiring { .. } | GenerationPhase::Dismissed { .. } => {}
             }
         }
     }

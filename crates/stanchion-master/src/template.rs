@@ -9,7 +9,7 @@ use crate::event::{Action, ChildKind};
 use crate::stage::ChildStage;
 
 #[derive(Debug)]
-pub(crate) struct Template {
+pub(crate) struct TemplateState {
     child: ForkedChild,
     /// No template has found, after the import, that each worker has to import the app for itself.
     may_preload: bool,
@@ -17,7 +17,7 @@ pub(crate) struct Template {
     is_leaving: bool,
 }
 
-impl Template {
+impl TemplateState {
     /// To be forked.
     pub(crate) fn new(generation: u32) -> Self {
         Self {

@@ -11,7 +11,7 @@ use stanchion_generation::messages::{ToAcceptor, WorkerRef};
 
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each tells of another event")]
-pub(crate) struct Worker {
+pub(crate) struct WorkerState {
     pub(crate) stage: ChildStage,
     pub(crate) epoch: u16,
     /// Number among the workers wanted, for log, status, metrics, title and hooks. A successor has it from the one it
@@ -43,7 +43,7 @@ pub(crate) struct Worker {
     pub(crate) condemned: Option<Sentence>,
 }
 
-impl Worker {
+impl WorkerState {
     pub(crate) fn asked_for(epoch: u16, (number, nth): (u16, u32), now_ms: u64) -> Self {
         Self {
             stage: ChildStage::Asked,
@@ -141,7 +141,7 @@ impl Worker {
 
 /// A worker that has reported.
 #[derive(Clone, Copy, Debug)]
-pub struct Present {
+pub struct PresentWorker {
     /// Its seats, and its epoch of them.
     pub worker: WorkerRef,
     /// Its number among the workers that are wanted.
@@ -152,7 +152,7 @@ pub struct Present {
     pub pid: i32,
 }
 
-impl Present {
+impl PresentWorker {
     /// The message to the acceptor about it.
     pub(crate) fn ready(self) -> ToAcceptor {
         let Self {

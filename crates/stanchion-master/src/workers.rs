@@ -11,7 +11,7 @@ use crate::decision::Decision;
 use crate::departed::Departed;
 use crate::event::{Action, News};
 use crate::stage::{ChildStage, WorkerStage};
-use crate::worker::{BootFailure, Present, Worker, called};
+use crate::worker::{BootFailure, PresentWorker, WorkerState, called};
 use stanchion_generation::figures::Cause;
 use stanchion_generation::messages::{ToAcceptor, ToTemplate, WorkerRef};
 use stanchion_log::exit_code;
@@ -24,7 +24,7 @@ const FORK_MS_MAX: u64 = 60_000;
 pub struct Workers {
     pub(crate) generation: u32,
     /// By index: those asked for, running, or about to be reaped.
-    pub(crate) seated: BTreeMap<u16, Worker>,
+    pub(crate) seated: BTreeMap<u16, WorkerState>,
     /// The epoch last given for each index. It wraps, long after any process remembers the first.
     epochs: Vec<u16>,
     /// How many workers have had each number.
@@ -86,7 +86,7 @@ impl Workers {
 
     /// How many serve and are to stay.
     pub fn ready(&self) -> usize {
-        let ready = |worker: &&Worker| worker.stage.is_ready() && worker.is_staying();
+        let ready = |worker: &&WorkerState| worker.stage.is_ready() && worker.is_staying();
         self.seated.values().filter(ready).count()
     }
 
@@ -100,9 +100,9 @@ impl Workers {
     }
 
     /// Workers that have reported, and serve or finish.
-    pub fn present(&self) -> impl Iterator<Item = Present> {
+    pub fn present(&self) -> impl Iterator<Item = PresentWorker> {
         self.seated.iter().filter_map(|(&index, worker)| {
-            Some(Present {
+            Some(PresentWorker {
                 worker: worker.at(index),
                 number: worker.number,
                 nth: worker.nth,
@@ -158,7 +158,7 @@ impl Workers {
         })
     }
 
-    pub(crate) fn entry(&mut self, worker: WorkerRef) -> Option<&mut Worker> {
+    pub(crate) fn entry(&mut self, worker: WorkerRef) -> Option<&mut WorkerState> {
         self.seated
             .get_mut(&worker.index)
             .filter(|seated| seated.epoch == worker.epoch)
@@ -211,7 +211,7 @@ impl Workers {
         let number = self.free_number();
         let nth = self.had.entry(number).or_default();
         *nth = nth.saturating_add(1);
-        let mut seated = Worker::asked_for(epoch, (number, *nth), now_ms);
+        let mut seated = WorkerState::asked_for(epoch, (number, *nth), now_ms);
         seated.stage = stage;
         let worker = seated.at(index);
         self.seated.insert(index, seated);
@@ -297,7 +297,7 @@ impl Workers {
             message,
         };
         decision.extend(self.departed.messages().map(tell));
-        decision.extend(self.present().map(Present::ready).map(tell));
+        decision.extend(self.present().map(PresentWorker::ready).map(tell));
     }
 
     /// Has each worker reopen the logs, or do so once it is ready.
@@ -362,7 +362,7 @@ impl Workers {
 
     /// The template has ended: workers that it was asked for have been forked and will report, or will never exist. True if there were any.
     pub(crate) fn on_template_lost(&mut self, now_ms: u64) -> bool {
-        let was_asked = |worker: &&mut Worker| worker.stage == ChildStage::Asked;
+        let was_asked = |worker: &&mut WorkerState| worker.stage == ChildStage::Asked;
         let were_asked = self.seated.values_mut().filter(was_asked);
         let count = were_asked
             .map(|worker| worker.silent_since_ms.get_or_insert(now_ms))
@@ -385,7 +385,7 @@ impl Workers {
                 seated.ready_ms = Some(decision.now_ms);
                 self.backoff = Backoff::default();
                 self.have_served = true;
-                let present = Present {
+                let present = PresentWorker {
                     worker,
                     number,
                     nth,

@@ -97,14 +97,14 @@ impl Handover {
 
     /// The handover to this process, if there was one; the variable is gone then, so that the app's own subprocesses do not take themselves for
     /// masters.
-    pub(crate) fn take() -> Result<Option<Taken>, String> {
+    pub(crate) fn take() -> Result<Option<HandedOver>, String> {
         environment::take(VARIABLE)
             .map(|text| Self::from_json(&text)?.take_over())
             .transpose()
     }
 
     /// Takes the descriptors over.
-    fn take_over(&self) -> Result<Taken, String> {
+    fn take_over(&self) -> Result<HandedOver, String> {
         let refused = |what: &str, fd: RawFd, error: io::Error| {
             format!("inherited descriptor {fd} is not a {what}: {error}")
         };
@@ -118,7 +118,7 @@ impl Handover {
                 });
                 taken.collect()
             };
-        Ok(Taken {
+        Ok(HandedOver {
             predecessor: self.predecessor,
             hears_of_dropped: self.version >= HEARS_OF_DROPPED,
             scaled_to: self.scaled_to,
@@ -171,7 +171,7 @@ impl Handover {
 }
 
 /// The handover, once it is taken over.
-pub(crate) struct Taken {
+pub(crate) struct HandedOver {
     pub(crate) predecessor: i32,
     /// Whether it understands [`ToPredecessor::Dropped`].
     pub(crate) hears_of_dropped: bool,

@@ -36,12 +36,12 @@ pub(crate) struct Streams {
 pub(crate) struct LastWords(KeptFile);
 
 /// Descriptors for the new master, which it has once they are kept over the exec.
-pub(crate) struct Given {
+pub(crate) struct GivenStreams {
     standard_error: OwnedFd,
     file: OwnedFd,
 }
 
-impl Given {
+impl GivenStreams {
     pub(crate) fn streams(&self) -> Streams {
         Streams {
             standard_error: self.standard_error.as_raw_fd(),
@@ -61,9 +61,9 @@ impl Given {
 
 impl LastWords {
     /// Before the fork. The error is the kernel's, or there is no standard error.
-    pub(crate) fn make() -> io::Result<(Self, Given)> {
+    pub(crate) fn make() -> io::Result<(Self, GivenStreams)> {
         let file = KeptFile::create("stanchion-last-words")?;
-        let given = Given {
+        let given = GivenStreams {
             standard_error: rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3)?,
             file: file.try_clone_fd()?,
         };

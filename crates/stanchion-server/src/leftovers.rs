@@ -23,7 +23,7 @@ const OF_EVENT_LOOPS: [(&str, &str); 3] = [
 
 /// The descriptors from before the import.
 #[derive(Debug)]
-pub(crate) struct Before(BTreeMap<RawFd, String>);
+pub(crate) struct OpenBefore(BTreeMap<RawFd, String>);
 
 /// The leftovers, in words.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(crate) struct Leftovers {
     pub(crate) shared: Vec<String>,
 }
 
-impl Before {
+impl OpenBefore {
     pub(crate) fn now() -> io::Result<Self> {
         descriptors::open().map(Self)
     }

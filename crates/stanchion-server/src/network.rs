@@ -13,7 +13,7 @@ use stanchion_sys::sock_diag::{self, ListeningSocket};
 /// Its sockets, and the files asked for as they read in there.
 #[derive(Serialize)]
 struct View<'a> {
-    listening: Vec<Socket>,
+    listening: Vec<ListedSocket>,
     /// Local address -> connections that are half open there.
     half_open: BTreeMap<String, u32>,
     /// `None` for what cannot be read.
@@ -21,7 +21,7 @@ struct View<'a> {
 }
 
 #[derive(Serialize)]
-struct Socket {
+struct ListedSocket {
     family: &'static str,
     /// `None` for one that was never bound.
     address: Option<String>,
@@ -50,7 +50,7 @@ fn view(files: &[String]) -> io::Result<View<'_>> {
     Ok(View {
         listening: sock_diag::listening()?
             .into_iter()
-            .map(Socket::from)
+            .map(ListedSocket::from)
             .collect(),
         half_open,
         files: files
@@ -60,7 +60,7 @@ fn view(files: &[String]) -> io::Result<View<'_>> {
     })
 }
 
-impl From<ListeningSocket> for Socket {
+impl From<ListeningSocket> for ListedSocket {
     fn from(socket: ListeningSocket) -> Self {
         let (family, address) = match socket.address {
             Some(ListenerAddress::Tcp(address)) => ("tcp", Some(address.to_string())),

@@ -65,13 +65,13 @@ pub(crate) fn run(common: &'static Common, master: Channel, host: &mut dyn Host)
         Ok(logging) => logging,
         Err(code) => return code,
     };
-    let mut scribe = Scribe {
+    let mut scribe = ScribeLoop {
         logging,
         // Lines of the error log are read before lines of the access log.
         sources: [
-            Source::new(of_server, false),
-            Source::new(of_app, false),
-            Source::new(accesses, true),
+            LineSource::new(of_server, false),
+            LineSource::new(of_app, false),
+            LineSource::new(accesses, true),
         ],
         master: Some(master),
         grace,
@@ -109,9 +109,9 @@ fn set_up(master: &Channel, host: &mut dyn Host) -> Result<Box<dyn Logging>, i32
     logging
 }
 
-struct Scribe {
+struct ScribeLoop {
     logging: Box<dyn Logging>,
-    sources: [Source; 3],
+    sources: [LineSource; 3],
     /// `None` once it is gone.
     master: Option<Channel>,
     /// How long processes that outlive the master may go on.
@@ -127,14 +127,14 @@ struct Scribe {
 }
 
 /// A channel to read from.
-struct Source {
+struct LineSource {
     channel: Channel,
     /// Whether lines of the access log come by it, or lines for the error log.
     is_of_accesses: bool,
     has_ended: bool,
 }
 
-impl Source {
+impl LineSource {
     fn new(channel: Channel, is_of_accesses: bool) -> Self {
         Self {
             channel,
@@ -144,7 +144,7 @@ impl Source {
     }
 }
 
-impl Scribe {
+impl ScribeLoop {
     /// Serves until it is to leave.
     fn serve(&mut self) -> io::Result<()> {
         loop {

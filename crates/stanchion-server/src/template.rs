@@ -15,7 +15,7 @@ use tracing::{error, info, warn};
 use crate::hook::Hook;
 use crate::hook_run::run_hook;
 use crate::host::Host;
-use crate::leftovers::{Before, Leftovers};
+use crate::leftovers::{Leftovers, OpenBefore};
 use crate::load_error::NotLoaded;
 use crate::title;
 use crate::worker_process::{self, Assignment};
@@ -59,7 +59,7 @@ pub(crate) fn run(
 
 /// The use of a template once it is prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Prepared {
+enum TemplateApp {
     /// Fork workers that have the app.
     WithApp,
     /// Fork workers that import it.
@@ -76,7 +76,7 @@ fn prepare(
     master: &Channel,
     may_preload: bool,
     host: &mut dyn Host,
-) -> Result<Prepared, i32> {
+) -> Result<TemplateApp, i32> {
     process::set_name(c"stanchion-tmpl");
     title::show("template", &common.settings);
     match process::die_with(common.master_pid, signal::SIGKILL) {
@@ -96,7 +96,7 @@ fn prepare(
         error!("what the app prints cannot be sent to the error log: {error}");
         return Err(exit_code::INTERNAL);
     }
-    let mut prepared = Prepared::WithoutApp;
+    let mut prepared = TemplateApp::WithoutApp;
     if common.settings.may_preload() && may_preload {
         prepared = preload(common, other, master, host)?;
     } else if common.settings.preload_app && common.settings.is_gevent() {
@@ -120,8 +120,8 @@ fn preload(
     other: Option<Rc<Common>>,
     master: &Channel,
     host: &mut dyn Host,
-) -> Result<Prepared, i32> {
-    let before = Before::now();
+) -> Result<TemplateApp, i32> {
+    let before = OpenBefore::now();
     let mut loaded = host.load(&common.settings);
     if let (Err(NotLoaded::OtherInterface), Some(other)) = (&loaded, other) {
         report(master, &FromTemplate::OtherInterface)?;
@@ -153,9 +153,9 @@ fn preload(
     tell_of_leftovers(&not_for_workers, &shared, &common.settings);
     host.settle(&common.settings);
     if !not_for_workers.is_empty() && !common.settings.is_preload_asked_for {
-        return Ok(Prepared::ForItself);
+        return Ok(TemplateApp::ForItself);
     }
-    Ok(Prepared::WithApp)
+    Ok(TemplateApp::WithApp)
 }
 
 /// Logs a warning on what the import of the app has left, and on what follows.
@@ -191,12 +191,12 @@ fn tell_of_leftovers(not_for_workers: &[String], shared: &[String], settings: &S
 fn serve_orders(
     common: &'static Common,
     master: &Channel,
-    prepared: Prepared,
+    prepared: TemplateApp,
     host: &mut dyn Host,
 ) -> Result<Assignment, i32> {
     let said = match prepared {
-        Prepared::ForItself => FromTemplate::NotForWorkers,
-        Prepared::WithApp | Prepared::WithoutApp => FromTemplate::Ready,
+        TemplateApp::ForItself => FromTemplate::NotForWorkers,
+        TemplateApp::WithApp | TemplateApp::WithoutApp => FromTemplate::Ready,
     };
     let mut is_prepared = false;
     let mut watch = common
@@ -231,7 +231,7 @@ fn serve_orders(
             }
             ToTemplate::Become { worker, number } => {
                 let reports = become_worker(host, number, fd)?;
-                if prepared == Prepared::ForItself {
+                if prepared == TemplateApp::ForItself {
                     info!("the process that has imported the app becomes worker {number}");
                 }
                 (worker, number, true, reports)
@@ -246,7 +246,7 @@ fn serve_orders(
         return Ok(Assignment {
             worker,
             number,
-            has_app: prepared != Prepared::WithoutApp,
+            has_app: prepared != TemplateApp::WithoutApp,
             is_known,
             reports,
         });

@@ -14,13 +14,13 @@ use stanchion_sys::{clock, heap, process, scheduling};
 use tracing::{error, info, warn};
 
 use crate::control::Control;
-use crate::handover::{Handover, Taken};
+use crate::handover::{HandedOver, Handover};
 use crate::hook::Hook;
 use crate::hook_run::run_hook;
 use crate::host::Host;
 use crate::last_words;
 use crate::launcher::Launcher;
-use crate::master::{self, Before, HouseResources, Role, Succession};
+use crate::master::{self, CarriedOver, HouseResources, ProcessRole, Succession};
 use crate::privileges;
 use crate::scribe;
 use crate::template::{self, Ended};
@@ -126,7 +126,7 @@ fn follow_clock() -> Result<(), Problem> {
 }
 
 /// Makes all that is needed before the first fork.
-fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem> {
+fn prepare(settings: Settings, host: &mut dyn Host) -> Result<PreparedTree, Problem> {
     let of_usage = |problem| (problem, exit_code::USAGE);
     let of_bind = |problem| (problem, exit_code::BIND);
     threads::refuse_at_start(host).map_err(of_usage)?;
@@ -154,7 +154,7 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem>
 }
 
 /// For an app that is to decide its interface itself, and that most likely has the one that it had for the master before us.
-fn as_before(settings: Settings, handed_over: Option<&Taken>) -> Settings {
+fn as_before(settings: Settings, handed_over: Option<&HandedOver>) -> Settings {
     match handed_over {
         // If these settings do not allow an asynchronous app, the server says so only if the app is still one.
         Some(taken) if taken.is_asgi => settings.clone().taken_for(true).unwrap_or(settings),
@@ -166,10 +166,10 @@ fn as_before(settings: Settings, handed_over: Option<&Taken>) -> Settings {
 fn furnish(
     settings: Settings,
     listeners: Vec<Listener>,
-    mut handed_over: Option<Taken>,
+    mut handed_over: Option<HandedOver>,
     of_predecessor: (Vec<Listener>, Vec<ListenerAddress>),
     host: &mut dyn Host,
-) -> Result<Prepared, Problem> {
+) -> Result<PreparedTree, Problem> {
     let is_heir = handed_over.is_some();
     let ticket_keys = handed_over
         .as_mut()
@@ -205,10 +205,10 @@ fn furnish(
     let has_scribe = host.has_scribe();
     let ticket_keys = ticket_keys.map_or_else(TicketKeys::create, Ok);
     let ticket_keys = ticket_keys.map_err(|error| of_kernel(&error))?;
-    let before = Before::nothing(figures, ticket_keys);
+    let before = CarriedOver::nothing(figures, ticket_keys);
     let first = HouseResources::build(1, (settings, has_scribe), listeners, &before)
         .map_err(|(error, _)| of_kernel(&error))?;
-    Ok(Prepared {
+    Ok(PreparedTree {
         first,
         succession,
         control,
@@ -231,14 +231,14 @@ fn listen(settings: &Settings, inherited: Option<Vec<Listener>>) -> Result<Vec<L
 }
 
 /// All that there is before the first fork.
-struct Prepared {
+struct PreparedTree {
     first: HouseResources,
     succession: Succession,
     control: Option<Control>,
 }
 
-fn tree(prepared: Prepared, host: &mut dyn Host, launcher: &Launcher) -> io::Result<i32> {
-    let Prepared {
+fn tree(prepared: PreparedTree, host: &mut dyn Host, launcher: &Launcher) -> io::Result<i32> {
+    let PreparedTree {
         first,
         succession,
         control,
@@ -252,23 +252,23 @@ fn tree(prepared: Prepared, host: &mut dyn Host, launcher: &Launcher) -> io::Res
         launcher,
         acceptor::check_settings,
     )?;
-    if !matches!(role, Role::Master { .. }) {
+    if !matches!(role, ProcessRole::Master { .. }) {
         launcher.forget();
         log::begin_anew();
         last_words::say_no_more();
     }
     match role {
-        Role::Master { code, listeners } => {
+        ProcessRole::Master { code, listeners } => {
             listeners::remove_files(&listeners);
             info!("stanchion leaves");
             Ok(code)
         }
-        Role::Acceptor {
+        ProcessRole::Acceptor {
             common,
             listeners,
             orders,
         } => process::exit_now(be_acceptor(common, &listeners, orders)),
-        Role::Template {
+        ProcessRole::Template {
             common,
             orders,
             may_preload,
@@ -277,7 +277,9 @@ fn tree(prepared: Prepared, host: &mut dyn Host, launcher: &Launcher) -> io::Res
             Ended::Template(code) => process::exit_now(code),
             Ended::Worker(code) => Ok(code),
         },
-        Role::Scribe { common, orders } => process::exit_now(be_scribe(common, orders, host)),
+        ProcessRole::Scribe { common, orders } => {
+            process::exit_now(be_scribe(common, orders, host))
+        }
     }
 }
 

@@ -2,13 +2,13 @@
 
 use super::*;
 
-const ALONE: Plan = Plan {
+const ALONE: GenerationPlan = GenerationPlan {
     workers: 1,
     beside_one: BesideOneWorker::TemplateAfterLoss,
     ..PLAN
 };
 
-const NEVER_PRELOADED: Plan = Plan {
+const NEVER_PRELOADED: GenerationPlan = GenerationPlan {
     beside_one: BesideOneWorker::Nothing,
     ..ALONE
 };
@@ -18,7 +18,7 @@ fn only() -> i32 {
     template(1)
 }
 
-fn serving_with(plan: Plan) -> Tree {
+fn serving_with(plan: GenerationPlan) -> Tree {
     let mut tree = Tree::loaded_with(plan);
     tree.play([ready(1, 0, 1)]);
     tree

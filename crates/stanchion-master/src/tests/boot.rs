@@ -70,7 +70,7 @@ fn the_number_that_was_set_by_hand_outlives_the_master_as_far_as_there_are_seats
         let mut tree = Tree::new();
         let scaled_to = Some(scaled_to);
         let plan = PLAN;
-        tree.play([Event::Started {
+        tree.play([MasterEvent::Started {
             plan,
             is_heir: true,
             scaled_to,
@@ -169,7 +169,7 @@ fn a_process_that_has_the_app_for_itself_leaves_if_no_worker_is_wanted_of_it() {
 
 #[test]
 fn one_that_dies_before_it_is_a_worker_is_a_worker_that_did_not_boot() {
-    let mut tree = Tree::booting_with(Plan { workers: 1, ..PLAN });
+    let mut tree = Tree::booting_with(GenerationPlan { workers: 1, ..PLAN });
     tree.play([acceptor_ready(1), not_for_workers(1)]);
     tree.expect(
         reaped(11, KILLED),
@@ -234,7 +234,7 @@ fn an_acceptor_that_was_never_ready_ends_the_server() {
 
 #[test]
 fn workers_that_die_while_booting_are_forked_ever_more_slowly() {
-    let mut tree = Tree::loaded_with(Plan { workers: 1, ..PLAN });
+    let mut tree = Tree::loaded_with(GenerationPlan { workers: 1, ..PLAN });
     for (epoch, (failures, wait_ms)) in (1..).zip([(1, 100), (2, 200), (3, 400)]) {
         tree.play([here(1, 0, epoch, 100)]);
         tree.expect(
@@ -289,7 +289,7 @@ fn what_the_kernel_refuses_to_fork_is_tried_again() {
 fn an_heir_has_the_door_when_it_is_ready_and_gives_up_at_the_first_trouble() {
     let born = || {
         let mut tree = Tree::new();
-        tree.play([Event::Started {
+        tree.play([MasterEvent::Started {
             plan: PLAN,
             is_heir: true,
             scaled_to: None,
@@ -303,8 +303,8 @@ fn an_heir_has_the_door_when_it_is_ready_and_gives_up_at_the_first_trouble() {
     let mut tree = born();
     tree.play([ready(1, 0, 1), here(1, 1, 1, 101)]);
     tree.expect_among(ready(1, 1, 1), "acceptor 1: accept");
-    tree.expect(Event::PredecessorGone, "acceptor 1: shared false");
-    tree.expect(Event::PredecessorGone, "");
+    tree.expect(MasterEvent::PredecessorGone, "acceptor 1: shared false");
+    tree.expect(MasterEvent::PredecessorGone, "");
 
     let mut tree = born();
     tree.expect_among(

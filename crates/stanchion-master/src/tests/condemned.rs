@@ -156,8 +156,8 @@ fn a_worker_that_leaves_need_not_turn_its_loop() {
     tree.expect(beat(1, LoopState::Stuck, 30_000), "");
 }
 
-fn beat(worker: u16, state: LoopState, silent_ms: u64) -> Event {
-    Event::Beat {
+fn beat(worker: u16, state: LoopState, silent_ms: u64) -> MasterEvent {
+    MasterEvent::Beat {
         generation: 1,
         worker,
         state,

@@ -3,14 +3,14 @@
 use super::*;
 
 /// For an asynchronous app.
-const ASGI: Plan = Plan {
+const ASGI: GenerationPlan = GenerationPlan {
     is_event_loop: true,
     ..GUESS
 };
 
 const AGAIN: &str = "info: the app is asynchronous (ASGI): the server starts again for it";
 
-fn of_worker(generation: u32, index: u16) -> Event {
+fn of_worker(generation: u32, index: u16) -> MasterEvent {
     worker_said(generation, index, 1, FromWorker::OtherInterface)
 }
 
@@ -78,7 +78,7 @@ fn a_first_house_for_the_wrong_interface_goes_and_another_one_is_the_server() {
 
 #[test]
 fn the_template_that_has_imported_the_app_may_come_along() {
-    let with = |template| Event::HouseBuilt {
+    let with = |template| MasterEvent::HouseBuilt {
         generation: 2,
         plan: Ok(ASGI),
         template: Some(template),
@@ -254,7 +254,7 @@ fn a_second_house_that_cannot_be_made_is_as_bad_as_a_first_one() {
 #[test]
 fn a_new_master_whose_app_is_asynchronous_shares_the_doors_with_the_old_one_until_it_serves() {
     let mut tree = Tree::new();
-    tree.play([Event::Started {
+    tree.play([MasterEvent::Started {
         plan: GUESS,
         is_heir: true,
         scaled_to: Some(1),

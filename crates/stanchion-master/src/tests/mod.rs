@@ -22,7 +22,7 @@ use stanchion_sys::signal::{
 };
 
 use super::commands::command_of;
-use super::event::{Action, ChildKind, Command, Event, News, Plan, Severity};
+use super::event::{Action, ChildKind, Command, GenerationPlan, MasterEvent, News, Severity};
 use super::step::Master;
 use crate::event::ClientId;
 use stanchion_generation::figures::Cause;
@@ -32,7 +32,7 @@ use stanchion_generation::messages::{
 use stanchion_settings::{BesideOneWorker, SignalStyle};
 
 /// All that children had sent was heard.
-const TICK: Event = Event::Tick { heard_ms: u64::MAX };
+const TICK: MasterEvent = MasterEvent::Tick { heard_ms: u64::MAX };
 
 const KILLED: Exit = Exit::Signal(SIGKILL);
 const LEFT: Exit = Exit::Code(0);
@@ -42,7 +42,7 @@ const HEIR: i32 = 50;
 /// A client of the control socket.
 const CLIENT: ClientId = 7;
 
-const PLAN: Plan = Plan {
+const PLAN: GenerationPlan = GenerationPlan {
     workers: 2,
     workers_max: 3,
     graceful_ms: 5_000,
@@ -57,7 +57,7 @@ const PLAN: Plan = Plan {
 };
 
 /// The app is to decide by which interface it is called.
-const GUESS: Plan = Plan {
+const GUESS: GenerationPlan = GenerationPlan {
     is_guess: true,
     ..PLAN
 };
@@ -93,7 +93,7 @@ impl Tree {
     }
 
     /// Acceptor and template were forked.
-    fn booting_with(plan: Plan) -> Self {
+    fn booting_with(plan: GenerationPlan) -> Self {
         let mut tree = Self::new();
         tree.play([started(plan)]);
         tree.fork(1);
@@ -105,7 +105,7 @@ impl Tree {
     }
 
     /// Its workers are asked for.
-    fn loaded_with(plan: Plan) -> Self {
+    fn loaded_with(plan: GenerationPlan) -> Self {
         let mut tree = Self::booting_with(plan);
         tree.load(1);
         tree
@@ -116,7 +116,7 @@ impl Tree {
     }
 
     /// Its workers serve.
-    fn serving_with(plan: Plan) -> Self {
+    fn serving_with(plan: GenerationPlan) -> Self {
         let mut tree = Self::loaded_with(plan);
         tree.fill(1, plan.workers);
         tree
@@ -152,14 +152,14 @@ impl Tree {
     /// As serving, and another master boots, which a client asked for.
     fn upgrading() -> Self {
         let mut tree = Self::serving();
-        tree.play([ask(Command::Upgrade), Event::HeirStarted(Some(HEIR))]);
+        tree.play([ask(Command::Upgrade), MasterEvent::HeirStarted(Some(HEIR))]);
         tree
     }
 
     /// The other master serves, and this one may still accept clients.
     fn handing_over() -> Self {
         let mut tree = Self::upgrading();
-        tree.play([Event::HeirReady]);
+        tree.play([MasterEvent::HeirReady]);
         tree
     }
 
@@ -219,15 +219,15 @@ impl Tree {
 
     // Steps.
 
-    fn play(&mut self, events: impl IntoIterator<Item = Event>) {
+    fn play(&mut self, events: impl IntoIterator<Item = MasterEvent>) {
         for event in events {
             self.step(event);
         }
     }
 
     /// The resulting actions, one a line.
-    fn step(&mut self, event: Event) -> String {
-        let is_tick = matches!(event, Event::Tick { .. });
+    fn step(&mut self, event: MasterEvent) -> String {
+        let is_tick = matches!(event, MasterEvent::Tick { .. });
         let actions = self.master.step(self.now_ms, event);
         if let Some(due_ms) = self.master.next_tick_ms().filter(|_| is_tick) {
             let spins = || format!("the loop would spin: {:?}", self.master);
@@ -239,7 +239,7 @@ impl Tree {
 
     /// The indentation of `actions` does not count.
     #[track_caller]
-    fn expect(&mut self, event: Event, actions: &str) {
+    fn expect(&mut self, event: MasterEvent, actions: &str) {
         let shown = format!("{event:?}");
         let expected: Vec<&str> = actions.trim().lines().map(str::trim).collect();
         let actual = self.step(event);
@@ -252,7 +252,7 @@ impl Tree {
 
     /// That these are among what follows, in this order.
     #[track_caller]
-    fn expect_among(&mut self, event: Event, actions: &str) {
+    fn expect_among(&mut self, event: MasterEvent, actions: &str) {
         let shown = format!("{event:?}");
         let actual = self.step(event);
         let mut lines = actual.lines();
@@ -280,168 +280,168 @@ impl Tree {
 
 // Events.
 
-fn started(plan: Plan) -> Event {
-    Event::Started {
+fn started(plan: GenerationPlan) -> MasterEvent {
+    MasterEvent::Started {
         plan,
         is_heir: false,
         scaled_to: None,
     }
 }
 
-fn signal_as(number: i32, style: SignalStyle) -> Event {
+fn signal_as(number: i32, style: SignalStyle) -> MasterEvent {
     let (command, by) = command_of(number, style).expect("a signal that means something");
     let client = None;
-    Event::Commanded {
+    MasterEvent::Commanded {
         command,
         by,
         client,
     }
 }
 
-fn signal(number: i32) -> Event {
+fn signal(number: i32) -> MasterEvent {
     signal_as(number, SignalStyle::Gunicorn)
 }
 
-fn ask_as(client: ClientId, command: Command) -> Event {
+fn ask_as(client: ClientId, command: Command) -> MasterEvent {
     let client = Some(client);
     let by = "ctl";
-    Event::Commanded {
+    MasterEvent::Commanded {
         command,
         by,
         client,
     }
 }
 
-fn ask(command: Command) -> Event {
+fn ask(command: Command) -> MasterEvent {
     ask_as(CLIENT, command)
 }
 
-fn reaped(pid: i32, exit: Exit) -> Event {
-    Event::Reaped(pid, exit)
+fn reaped(pid: i32, exit: Exit) -> MasterEvent {
+    MasterEvent::Reaped(pid, exit)
 }
 
-fn built(generation: u32, plan: Plan) -> Event {
+fn built(generation: u32, plan: GenerationPlan) -> MasterEvent {
     let plan = Ok(plan);
-    Event::HouseBuilt {
+    MasterEvent::HouseBuilt {
         generation,
         plan,
         template: None,
     }
 }
 
-fn not_built(generation: u32) -> Event {
+fn not_built(generation: u32) -> MasterEvent {
     let plan = Err("bind: the address is taken".to_owned());
-    Event::HouseBuilt {
+    MasterEvent::HouseBuilt {
         generation,
         plan,
         template: None,
     }
 }
 
-fn forked(generation: u32, child: ChildKind, pid: Option<i32>) -> Event {
-    Event::Forked {
+fn forked(generation: u32, child: ChildKind, pid: Option<i32>) -> MasterEvent {
+    MasterEvent::Forked {
         generation,
         child,
         pid,
     }
 }
 
-fn acceptor_forked(generation: u32, pid: Option<i32>) -> Event {
+fn acceptor_forked(generation: u32, pid: Option<i32>) -> MasterEvent {
     forked(generation, ChildKind::Acceptor, pid)
 }
 
-fn template_forked(generation: u32, pid: Option<i32>) -> Event {
+fn template_forked(generation: u32, pid: Option<i32>) -> MasterEvent {
     let may_preload = true;
     forked(generation, ChildKind::Template { may_preload }, pid)
 }
 
-fn acceptor_said(generation: u32, said: FromAcceptor) -> Event {
-    Event::AcceptorSaid { generation, said }
+fn acceptor_said(generation: u32, said: FromAcceptor) -> MasterEvent {
+    MasterEvent::AcceptorSaid { generation, said }
 }
 
-fn template_said(generation: u32, said: FromTemplate) -> Event {
-    Event::TemplateSaid { generation, said }
+fn template_said(generation: u32, said: FromTemplate) -> MasterEvent {
+    MasterEvent::TemplateSaid { generation, said }
 }
 
-fn worker_said(generation: u32, index: u16, epoch: u16, said: FromWorker) -> Event {
-    Event::WorkerSaid {
+fn worker_said(generation: u32, index: u16, epoch: u16, said: FromWorker) -> MasterEvent {
+    MasterEvent::WorkerSaid {
         generation,
         worker: WorkerRef { index, epoch },
         said,
     }
 }
 
-fn acceptor_ready(generation: u32) -> Event {
+fn acceptor_ready(generation: u32) -> MasterEvent {
     acceptor_said(generation, FromAcceptor::Ready)
 }
 
-fn retired(generation: u32) -> Event {
+fn retired(generation: u32) -> MasterEvent {
     acceptor_said(generation, FromAcceptor::Retired)
 }
 
-fn template_ready(generation: u32) -> Event {
+fn template_ready(generation: u32) -> MasterEvent {
     template_said(generation, FromTemplate::Ready)
 }
 
-fn not_for_workers(generation: u32) -> Event {
+fn not_for_workers(generation: u32) -> MasterEvent {
     template_said(generation, FromTemplate::NotForWorkers)
 }
 
-fn other_interface(generation: u32) -> Event {
+fn other_interface(generation: u32) -> MasterEvent {
     template_said(generation, FromTemplate::OtherInterface)
 }
 
-fn here(generation: u32, index: u16, epoch: u16, pid: i32) -> Event {
-    Event::WorkerHere {
+fn here(generation: u32, index: u16, epoch: u16, pid: i32) -> MasterEvent {
+    MasterEvent::WorkerHere {
         generation,
         worker: WorkerRef { index, epoch },
         pid,
     }
 }
 
-fn silent(generation: u32, index: u16, epoch: u16) -> Event {
-    Event::WorkerSilent {
+fn silent(generation: u32, index: u16, epoch: u16) -> MasterEvent {
+    MasterEvent::WorkerSilent {
         generation,
         worker: WorkerRef { index, epoch },
     }
 }
 
-fn not_forked(generation: u32, index: u16, epoch: u16) -> Event {
+fn not_forked(generation: u32, index: u16, epoch: u16) -> MasterEvent {
     template_said(
         generation,
         FromTemplate::NotForked(WorkerRef { index, epoch }),
     )
 }
 
-fn ready(generation: u32, index: u16, epoch: u16) -> Event {
+fn ready(generation: u32, index: u16, epoch: u16) -> MasterEvent {
     worker_said(generation, index, epoch, FromWorker::Ready)
 }
 
-fn replace(generation: u32, index: u16, epoch: u16) -> Event {
+fn replace(generation: u32, index: u16, epoch: u16) -> MasterEvent {
     acceptor_said(
         generation,
         FromAcceptor::Replace(WorkerRef { index, epoch }),
     )
 }
 
-fn due(generation: u32, index: u16, epoch: u16) -> Event {
+fn due(generation: u32, index: u16, epoch: u16) -> MasterEvent {
     let (requests, messages) = (1_000, 0);
     let said = FromWorker::Due { requests, messages };
     worker_said(generation, index, epoch, said)
 }
 
-fn dumped(generation: u32, index: u16, epoch: u16) -> Event {
+fn dumped(generation: u32, index: u16, epoch: u16) -> MasterEvent {
     worker_said(generation, index, epoch, FromWorker::Dumped)
 }
 
-fn changed(generation: u32) -> Event {
+fn changed(generation: u32) -> MasterEvent {
     let path = "app.py".to_owned();
     template_said(generation, FromTemplate::Changed { path })
 }
 
 /// Of the seat of the same number as the worker.
-fn overdue(generation: u32, worker: u16, others: bool) -> Event {
-    Event::Overdue {
+fn overdue(generation: u32, worker: u16, others: bool) -> MasterEvent {
+    MasterEvent::Overdue {
         generation,
         worker,
         seat: worker,
@@ -450,8 +450,8 @@ fn overdue(generation: u32, worker: u16, others: bool) -> Event {
     }
 }
 
-fn memory(generation: u32, worker: u16, megabytes: u64) -> Event {
-    Event::Memory {
+fn memory(generation: u32, worker: u16, megabytes: u64) -> MasterEvent {
+    MasterEvent::Memory {
         generation,
         worker,
         bytes: megabytes << 20,

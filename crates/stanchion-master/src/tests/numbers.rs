@@ -111,7 +111,7 @@ fn both_houses_of_a_reload_heed_the_number() {
 
 #[test]
 fn one_more_is_one_more_than_each_house_has() {
-    let bigger = Plan {
+    let bigger = GenerationPlan {
         workers: 4,
         workers_max: 6,
         ..PLAN
@@ -139,7 +139,7 @@ fn one_more_is_one_more_than_each_house_has() {
 #[test]
 fn a_house_with_fewer_seats_limits_the_number() {
     let mut tree = Tree::serving();
-    let plan = Plan {
+    let plan = GenerationPlan {
         workers_max: 2,
         ..PLAN
     };
@@ -183,7 +183,11 @@ fn a_house_that_retires_after_a_pause_has_a_worker_again() {
 
 /// Workers that a reload brings after these commands.
 #[track_caller]
-fn assert_reloaded_with(workers: usize, plan: Plan, commands: impl IntoIterator<Item = Event>) {
+fn assert_reloaded_with(
+    workers: usize,
+    plan: GenerationPlan,
+    commands: impl IntoIterator<Item = MasterEvent>,
+) {
     let mut tree = Tree::serving();
     tree.play(commands);
     let generation = tree.master.reloads.generations + 1;
@@ -196,11 +200,11 @@ fn assert_reloaded_with(workers: usize, plan: Plan, commands: impl IntoIterator<
 
 #[test]
 fn a_reload_keeps_the_number_set_by_hand_unless_the_setting_has_changed() {
-    let one = Plan { workers: 1, ..PLAN };
+    let one = GenerationPlan { workers: 1, ..PLAN };
     assert_reloaded_with(3, PLAN, [signal(SIGTTIN)]);
     assert_reloaded_with(1, PLAN, [signal(SIGTTOU)]);
     assert_reloaded_with(1, one, [signal(SIGTTIN)]);
-    let few_seats = Plan {
+    let few_seats = GenerationPlan {
         workers_max: 2,
         ..PLAN
     };

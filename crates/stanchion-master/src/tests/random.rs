@@ -74,20 +74,20 @@ const BESIDE_ONE: [BesideOneWorker; 3] = [
 struct World {
     tree: Tree,
     /// The settings.
-    plan: Plan,
-    events: VecDeque<Event>,
+    plan: GenerationPlan,
+    events: VecDeque<MasterEvent>,
     /// Reports that were sent and not read.
-    reports: VecDeque<Event>,
+    reports: VecDeque<MasterEvent>,
     children: BTreeMap<i32, Child>,
     /// Channels that were found to have ended.
-    silent: VecDeque<Event>,
+    silent: VecDeque<MasterEvent>,
     /// By house and index: the epoch whose channel the master holds.
     posts: BTreeMap<(u32, u16), u16>,
     /// Ended, and not reaped.
     zombies: VecDeque<(i32, Exit)>,
     /// Reaped, and not yet in `events`.
-    reaped: VecDeque<Event>,
-    commands: Vec<Event>,
+    reaped: VecDeque<MasterEvent>,
+    commands: Vec<MasterEvent>,
     houses: BTreeSet<u32>,
     /// Houses made in place of another one.
     seconds: BTreeSet<u32>,
@@ -116,7 +116,7 @@ struct World {
 
 impl World {
     fn new(workers: u16, (has_scribe, beside_one): (bool, usize)) -> Self {
-        let plan = Plan {
+        let plan = GenerationPlan {
             workers,
             beside_one: BESIDE_ONE[beside_one],
             workers_max: WORKERS_MAX,
@@ -165,7 +165,7 @@ impl World {
         };
         self.note_event(&event);
         let heard = match event {
-            Event::Tick { heard_ms } => Some(heard_ms),
+            MasterEvent::Tick { heard_ms } => Some(heard_ms),
             _ => None,
         };
         for action in self.tree.master.step(self.tree.now_ms, event) {
@@ -186,7 +186,7 @@ impl World {
     fn collect_the_dead(&mut self) {
         let dead = self.zombies.drain(..);
         self.reaped
-            .extend(dead.map(|(pid, exit)| Event::Reaped(pid, exit)));
+            .extend(dead.map(|(pid, exit)| MasterEvent::Reaped(pid, exit)));
     }
 
     fn read_reports(&mut self) {
@@ -195,43 +195,43 @@ impl World {
         self.events.append(&mut self.silent);
         self.events.extend(self.commands.drain(..));
         let heard_ms = self.tree.now_ms;
-        self.events.push_back(Event::Tick { heard_ms });
+        self.events.push_back(MasterEvent::Tick { heard_ms });
     }
 
-    fn note_event(&mut self, event: &Event) {
+    fn note_event(&mut self, event: &MasterEvent) {
         match *event {
-            Event::Reaped(pid, _) => {
+            MasterEvent::Reaped(pid, _) => {
                 let served = self.served.remove(&pid);
                 let of_a_house = |who: &(u32, WorkerRef)| self.houses.contains(&who.0);
                 self.owed.extend(served.filter(of_a_house));
                 self.templates.remove(&pid);
             }
-            Event::WorkerHere {
+            MasterEvent::WorkerHere {
                 generation, worker, ..
             } => self.note_fork(generation, worker, true),
             // If it was not there so far, it may be asked for again.
-            Event::TemplateSaid {
+            MasterEvent::TemplateSaid {
                 generation,
                 said: FromTemplate::NotForked(worker),
             }
-            | Event::WorkerSilent { generation, worker } => {
+            | MasterEvent::WorkerSilent { generation, worker } => {
                 self.note_fork(generation, worker, false);
             }
-            Event::TemplateSaid {
+            MasterEvent::TemplateSaid {
                 generation,
                 said: FromTemplate::NotForWorkers,
             } => {
                 self.not_for_workers.insert(generation);
             }
-            Event::Commanded {
+            MasterEvent::Commanded {
                 client: Some(client),
                 ..
             } => assert!(self.waiting.insert(client)),
-            Event::Commanded {
+            MasterEvent::Commanded {
                 command: Command::Drain | Command::Quit,
                 ..
             } => self.is_to_leave = true,
-            Event::HeirReady => self.handed_over = true,
+            MasterEvent::HeirReady => self.handed_over = true,
             _ => {}
         }
     }
@@ -319,7 +319,7 @@ impl World {
             Action::StartHeir => {
                 assert_eq!(self.find(0, |_| true), None, "two heirs");
                 let pid = self.fork(0, Role::Heir);
-                self.events.push_front(Event::HeirStarted(pid));
+                self.events.push_front(MasterEvent::HeirStarted(pid));
             }
             Action::EndHeir => {
                 // It may have ended without being reaped yet.
@@ -405,7 +405,7 @@ impl World {
             not_built(generation)
         } else {
             assert!(self.houses.insert(generation), "built twice");
-            Event::HouseBuilt {
+            MasterEvent::HouseBuilt {
                 generation,
                 plan: Ok(self.plan),
                 template,
@@ -542,14 +542,14 @@ impl World {
 
     /// The master's end is closed: what was not read is lost.
     fn close_post(&mut self, who: (u32, u16)) {
-        let is_of_it = |event: &Event| match *event {
-            Event::WorkerHere {
+        let is_of_it = |event: &MasterEvent| match *event {
+            MasterEvent::WorkerHere {
                 generation, worker, ..
             }
-            | Event::WorkerSaid {
+            | MasterEvent::WorkerSaid {
                 generation, worker, ..
             }
-            | Event::WorkerSilent {
+            | MasterEvent::WorkerSilent {
                 generation, worker, ..
             } => (generation, worker.index) == who,
             _ => false,
@@ -597,7 +597,8 @@ impl World {
 
     /// Whether it runs, or has not been reaped as far as the master knows.
     fn is_known(&self, pid: i32) -> bool {
-        let is_it = |event: &Event| matches!(event, Event::Reaped(dead, _) if *dead == pid);
+        let is_it =
+            |event: &MasterEvent| matches!(event, MasterEvent::Reaped(dead, _) if *dead == pid);
         self.children.contains_key(&pid)
             || self.zombies.iter().any(|(zombie, _)| *zombie == pid)
             || self.events.iter().any(is_it)
@@ -708,11 +709,11 @@ impl World {
                     self.served.insert(pid, (house, worker));
                     ready(house, worker.index, worker.epoch)
                 }
-                Role::Scribe => Event::ScribeSaid {
+                Role::Scribe => MasterEvent::ScribeSaid {
                     generation: house,
                     said: FromScribe::Ready,
                 },
-                Role::Heir => Event::HeirReady,
+                Role::Heir => MasterEvent::HeirReady,
             };
             self.reports.push_back(ready);
             return true;
@@ -753,7 +754,7 @@ impl World {
     }
 
     /// A report of a child that is not ready yet; also of a child that has not imported the app, or has found the other interface before: it may lie.
-    fn other_interface_of(&self, pid: i32) -> Option<Event> {
+    fn other_interface_of(&self, pid: i32) -> Option<MasterEvent> {
         let child = &self.children[&pid];
         if child.ready || child.stuck {
             return None;

@@ -137,7 +137,7 @@ fn one_that_dies_before_its_successor_comes_is_gone_all_the_same() {
 
 #[test]
 fn without_a_free_seat_it_leaves_first() {
-    let full = Plan { workers: 3, ..PLAN };
+    let full = GenerationPlan { workers: 3, ..PLAN };
     let mut tree = Tree::serving_with(full);
     tree.expect(
         due(1, 0, 1),
@@ -180,7 +180,7 @@ fn memory_has_two_limits_and_each_of_them_may_be_none() {
         memory(1, 0, 201),
         "error: worker 0 (100) is killed: it takes 201 MiB (max_memory_hard)\nTERM 100",
     );
-    let mut tree = Tree::serving_with(Plan {
+    let mut tree = Tree::serving_with(GenerationPlan {
         memory_max: 0,
         memory_hard_max: 0,
         ..PLAN
@@ -190,7 +190,7 @@ fn memory_has_two_limits_and_each_of_them_may_be_none() {
 
 #[test]
 fn a_worker_is_not_replaced_for_what_it_takes_before_its_first_request() {
-    let unused = |worker, megabytes: u64| Event::Memory {
+    let unused = |worker, megabytes: u64| MasterEvent::Memory {
         generation: 1,
         worker,
         bytes: megabytes << 20,
@@ -219,7 +219,7 @@ fn a_worker_is_not_replaced_for_what_it_takes_before_its_first_request() {
 fn one_that_grows_later_without_a_request_is_replaced() {
     let mut tree = Tree::serving();
     tree.now_ms += 5_000;
-    let event = Event::Memory {
+    let event = MasterEvent::Memory {
         generation: 1,
         worker: 0,
         bytes: 150 << 20,
@@ -231,7 +231,7 @@ fn one_that_grows_later_without_a_request_is_replaced() {
 
 // Lifetimes.
 
-const MORTAL: Plan = Plan {
+const MORTAL: GenerationPlan = GenerationPlan {
     workers: 1,
     lifetime_ms: 60_000,
     ..PLAN
@@ -258,7 +258,7 @@ fn a_life_ends_and_the_tick_for_it_is_asked_for() {
 
 #[test]
 fn workers_whose_lives_end_together_are_recycled_one_by_one() {
-    let mut tree = Tree::serving_with(Plan {
+    let mut tree = Tree::serving_with(GenerationPlan {
         workers: 2,
         ..MORTAL
     });
@@ -278,7 +278,7 @@ fn workers_whose_lives_end_together_are_recycled_one_by_one() {
 fn the_jitter_is_drawn_from_the_pid_and_bounded() {
     let ends: Vec<u64> = (100..130)
         .map(|pid| {
-            let mut tree = Tree::loaded_with(Plan {
+            let mut tree = Tree::loaded_with(GenerationPlan {
                 lifetime_jitter_ms: 10_000,
                 ..MORTAL
             });

@@ -103,7 +103,7 @@ fn a_configuration_that_is_wrong_leaves_the_old_house_serving() {
 }
 
 /// The event that fails, the reason of the failure that follows, and the actions about the rest of the house.
-type Failure = (Situation, Event, &'static str, &'static str);
+type Failure = (Situation, MasterEvent, &'static str, &'static str);
 
 #[test]
 fn whatever_fails_in_the_new_house_ends_the_reload_and_nothing_is_tried_twice() {

@@ -3,7 +3,7 @@
 use super::*;
 use stanchion_generation::messages::FromScribe;
 
-const WITH_SCRIBE: Plan = Plan {
+const WITH_SCRIBE: GenerationPlan = GenerationPlan {
     has_scribe: true,
     ..PLAN
 };
@@ -46,19 +46,19 @@ const SCRIBE: i32 = 90;
 const ANOTHER: &str = "warning: another scribe is ready: the error log itself has the reason, and the lines of the master from before";
 const UNUSABLE: Exit = Exit::Code(2);
 
-fn scribe_forked(generation: u32, pid: Option<i32>) -> Event {
+fn scribe_forked(generation: u32, pid: Option<i32>) -> MasterEvent {
     forked(generation, ChildKind::Scribe, pid)
 }
 
-fn scribe_said(generation: u32, said: FromScribe) -> Event {
-    Event::ScribeSaid { generation, said }
+fn scribe_said(generation: u32, said: FromScribe) -> MasterEvent {
+    MasterEvent::ScribeSaid { generation, said }
 }
 
-fn scribe_ready(generation: u32) -> Event {
+fn scribe_ready(generation: u32) -> MasterEvent {
     scribe_said(generation, FromScribe::Ready)
 }
 
-fn cannot_set_up(generation: u32) -> Event {
+fn cannot_set_up(generation: u32) -> MasterEvent {
     let reason = "logging: no such handler".to_owned();
     scribe_said(generation, FromScribe::CannotSetUp { reason })
 }

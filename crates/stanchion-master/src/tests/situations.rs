@@ -21,8 +21,8 @@ const SITUATIONS: [(&str, Situation); 12] = [
     ("gone", Tree::gone),
 ];
 
-fn every_event() -> Vec<(String, Event)> {
-    let mut events: Vec<(String, Event)> = [
+fn every_event() -> Vec<(String, MasterEvent)> {
+    let mut events: Vec<(String, MasterEvent)> = [
         ("tick", TICK),
         ("TERM", signal(SIGTERM)),
         ("INT", signal(SIGINT)),
@@ -40,12 +40,12 @@ fn every_event() -> Vec<(String, Event)> {
         ("asked to drain", ask_as(8, Command::Drain)),
         ("asked for stacks", ask_as(8, Command::Dump)),
         ("stranger left", reaped(999, LEFT)),
-        ("heir started", Event::HeirStarted(Some(51))),
-        ("heir not started", Event::HeirStarted(None)),
-        ("heir ready", Event::HeirReady),
-        ("predecessor gone", Event::PredecessorGone),
+        ("heir started", MasterEvent::HeirStarted(Some(51))),
+        ("heir not started", MasterEvent::HeirStarted(None)),
+        ("heir ready", MasterEvent::HeirReady),
+        ("predecessor gone", MasterEvent::PredecessorGone),
         ("heir left", reaped(HEIR, LEFT)),
-        ("heir ended", Event::HeirEnded(HEIR)),
+        ("heir ended", MasterEvent::HeirEnded(HEIR)),
         ("house 2 built", built(2, PLAN)),
         ("house 2 not built", not_built(2)),
     ]

@@ -17,10 +17,10 @@ fn failed(why: &str) -> String {
 fn the_new_master_is_started_serves_and_this_one_leaves_when_all_of_it_is_gone() {
     let mut tree = Tree::serving();
     tree.expect(ask(Command::Upgrade), STARTING);
-    tree.expect(Event::HeirStarted(Some(HEIR)), "");
+    tree.expect(MasterEvent::HeirStarted(Some(HEIR)), "");
     // The door stays open: it is the other's now.
-    tree.expect(Event::HeirReady, HEIR_SERVES);
-    tree.expect(Event::HeirReady, "");
+    tree.expect(MasterEvent::HeirReady, HEIR_SERVES);
+    tree.expect(MasterEvent::HeirReady, "");
     tree.expect(retired(1), UPGRADED);
     tree.expect_among(reaped(101, KILLED), "template 1: fork 1/2");
     tree.expect(here(1, 1, 2, 101), "");
@@ -34,11 +34,15 @@ fn an_upgrade_that_fails_leaves_this_master_serving_and_may_be_tried_again() {
         tree.play([ask(Command::Upgrade)]);
         tree
     };
-    let failures: [(Situation, Event, &str); 4] = [
-        (asked, Event::HeirStarted(None), "it could not be started"),
+    let failures: [(Situation, MasterEvent, &str); 4] = [
+        (
+            asked,
+            MasterEvent::HeirStarted(None),
+            "it could not be started",
+        ),
         (
             Tree::upgrading,
-            Event::HeirEnded(HEIR),
+            MasterEvent::HeirEnded(HEIR),
             "the new master has ended",
         ),
         (
@@ -65,7 +69,7 @@ fn one_at_a_time() {
     let mut tree = Tree::serving();
     tree.play([signal(SIGUSR2)]);
     tree.expect(signal(SIGUSR2), "warning: upgrade: there is one under way");
-    tree.play([Event::HeirStarted(Some(HEIR))]);
+    tree.play([MasterEvent::HeirStarted(Some(HEIR))]);
     let refusal = "upgrade: there is one under way (the new master is 50)";
     tree.expect(
         ask(Command::Upgrade),
@@ -115,16 +119,16 @@ fn a_server_that_leaves_takes_the_new_master_with_it_as_long_as_that_does_not_se
 
         let mut tree = Tree::serving();
         tree.play([signal(SIGUSR2), signal(number)]);
-        tree.expect(Event::HeirStarted(Some(HEIR)), "end heir");
+        tree.expect(MasterEvent::HeirStarted(Some(HEIR)), "end heir");
     }
 }
 
 #[test]
 fn houses_that_retire_already_are_not_told_twice() {
     let mut tree = Tree::retiring();
-    tree.play([signal(SIGUSR2), Event::HeirStarted(Some(HEIR))]);
+    tree.play([signal(SIGUSR2), MasterEvent::HeirStarted(Some(HEIR))]);
     tree.expect(
-        Event::HeirReady,
+        MasterEvent::HeirReady,
         "news: heir 50
          acceptor 2: retire 5000",
     );
@@ -154,9 +158,9 @@ fn an_upgrade_is_told_once_nobody_else_is_let_in_here_or_two_seconds_have_passed
 #[test]
 fn a_new_master_that_serves_while_a_generation_takes_over_is_the_end_of_that_reload() {
     let mut tree = Tree::taking_over();
-    tree.play([signal(SIGUSR2), Event::HeirStarted(Some(HEIR))]);
+    tree.play([signal(SIGUSR2), MasterEvent::HeirStarted(Some(HEIR))]);
     tree.expect(
-        Event::HeirReady,
+        MasterEvent::HeirReady,
         "news: heir 50
          info: reloaded: generation 2 serves
          news: reloaded 2
@@ -186,11 +190,11 @@ fn a_reload_waits_for_a_new_master_that_boots() {
     let mut tree = Tree::upgrading();
     let waits = "info: reload: begins if the new master does not come up";
     tree.expect(signal(SIGHUP), waits);
-    tree.expect_among(Event::HeirEnded(HEIR), "drop heir\nbuild 2");
+    tree.expect_among(MasterEvent::HeirEnded(HEIR), "drop heir\nbuild 2");
     let mut tree = Tree::upgrading();
     tree.play([ask_as(8, Command::Reload)]);
     tree.expect_among(
-        Event::HeirReady,
+        MasterEvent::HeirReady,
         "reply 8: error: reload given up: the server leaves",
     );
 }
@@ -200,7 +204,7 @@ fn a_reload_waits_for_a_new_master_that_boots() {
 fn an_heir_that_drains_waits_for_the_master_before_it_and_no_longer_than_it_would_drain() {
     let heir = || {
         let mut tree = Tree::new();
-        tree.play([Event::Started {
+        tree.play([MasterEvent::Started {
             plan: PLAN,
             is_heir: true,
             scaled_to: None,
@@ -212,7 +216,7 @@ fn an_heir_that_drains_waits_for_the_master_before_it_and_no_longer_than_it_woul
         assert!(tree.bury(1).ends_with("drop 1"));
         tree
     };
-    heir().expect(Event::PredecessorGone, "exit 0");
+    heir().expect(MasterEvent::PredecessorGone, "exit 0");
     heir().expect_tick_after(7_000, "exit 0");
     // An heir that is to leave at once does.
     heir().expect_among(signal(SIGINT), "exit 0");
@@ -221,12 +225,15 @@ fn an_heir_that_drains_waits_for_the_master_before_it_and_no_longer_than_it_woul
 #[test]
 fn the_reason_that_the_new_master_has_left_is_told_once() {
     let mut tree = Tree::upgrading();
-    tree.expect(Event::HeirLeaves("it is broken".to_owned()), "");
+    tree.expect(MasterEvent::HeirLeaves("it is broken".to_owned()), "");
     tree.expect(
-        Event::HeirEnded(HEIR),
+        MasterEvent::HeirEnded(HEIR),
         &failed("the new master has ended: it is broken"),
     );
     tree.expect(ask(Command::Upgrade), STARTING);
-    tree.expect(Event::HeirStarted(Some(HEIR)), "");
-    tree.expect(Event::HeirEnded(HEIR), &failed("the new master has ended"));
+    tree.expect(MasterEvent::HeirStarted(Some(HEIR)), "");
+    tree.expect(
+        MasterEvent::HeirEnded(HEIR),
+        &failed("the new master has ended"),
+    );
 }

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use super::reply::{CtlReply, Data, WorkerStacks};
-use super::request::{REQUEST_BYTES_MAX, Request};
+use super::request::{CtlRequest, REQUEST_BYTES_MAX};
 
 /// The time that a client has for its request, from when it has connected or got its last answer.
 const REQUEST_MS_MAX: u64 = 5_000;
@@ -21,7 +21,7 @@ const STACKS_BYTES_MAX: usize = 3 * 1024 * 1024;
 
 /// A client, and how far it is.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct ControlClient {
     socket: OwnedFd,
     received: Vec<u8>,
     stage: ClientStage,
@@ -49,16 +49,16 @@ enum ClientStage {
 
 /// The state of a client after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum ClientTurn {
     /// Nothing new.
     Stays,
     /// The client has sent a request, and waits for the answer.
-    Asks(Request),
+    Asks(CtlRequest),
     /// The client has left, or must leave.
     Leaves,
 }
 
-impl Client {
+impl ControlClient {
     pub(super) fn new(socket: OwnedFd, now_ms: u64) -> Self {
         Self {
             socket,
@@ -92,28 +92,28 @@ impl Client {
     }
 
     /// Goes as far as it can without waiting.
-    pub(super) fn turn(&mut self, now_ms: u64) -> Turn {
+    pub(super) fn turn(&mut self, now_ms: u64) -> ClientTurn {
         match self.stage {
             ClientStage::Asking { deadline_ms } => self.ask(now_ms, deadline_ms),
-            ClientStage::Waiting if self.has_hung_up() => Turn::Leaves,
-            ClientStage::Waiting => Turn::Stays,
+            ClientStage::Waiting if self.has_hung_up() => ClientTurn::Leaves,
+            ClientStage::Waiting => ClientTurn::Stays,
             ClientStage::Answering { .. } => self.flush(now_ms),
         }
     }
 
-    fn ask(&mut self, now_ms: u64, deadline_ms: u64) -> Turn {
+    fn ask(&mut self, now_ms: u64, deadline_ms: u64) -> ClientTurn {
         if !self.received.contains(&b'\n')
             && !self.has_ended
             && let Err(error) = self.receive()
         {
             return match error {
                 Errno::AGAIN | Errno::INTR => self.ask_in_time(now_ms, deadline_ms),
-                _ => Turn::Leaves,
+                _ => ClientTurn::Leaves,
             };
         }
         let Some(end) = self.received.iter().position(|&byte| byte == b'\n') else {
             return match (self.has_ended, self.received.len()) {
-                (true, 0) => Turn::Leaves,
+                (true, 0) => ClientTurn::Leaves,
                 (true, _) => self.refuse(now_ms, "the request ends without an end of line"),
                 (false, REQUEST_BYTES_MAX..) => {
                     let why = format!("the request is over the limit of {REQUEST_BYTES_MAX} bytes");
@@ -123,10 +123,10 @@ impl Client {
             };
         };
         let line: Vec<u8> = self.received.drain(..=end).collect();
-        match Request::parse(&line[..end]) {
+        match CtlRequest::parse(&line[..end]) {
             Ok(request) => {
                 self.stage = ClientStage::Waiting;
-                Turn::Asks(request)
+                ClientTurn::Asks(request)
             }
             Err(problem) => self.refuse(now_ms, &problem),
         }
@@ -141,16 +141,16 @@ impl Client {
         Ok(())
     }
 
-    fn ask_in_time(&mut self, now_ms: u64, deadline_ms: u64) -> Turn {
+    fn ask_in_time(&mut self, now_ms: u64, deadline_ms: u64) -> ClientTurn {
         if now_ms < deadline_ms {
-            return Turn::Stays;
+            return ClientTurn::Stays;
         }
         let why = format!("no whole request has come within {REQUEST_MS_MAX} ms");
         self.refuse(now_ms, &why)
     }
 
     /// Sends it the reason, and closes the connection.
-    pub(super) fn refuse(&mut self, now_ms: u64, why: &str) -> Turn {
+    pub(super) fn refuse(&mut self, now_ms: u64, why: &str) -> ClientTurn {
         self.answer(now_ms, &CtlReply::refused(why), true)
     }
 
@@ -165,9 +165,9 @@ impl Client {
     }
 
     /// Its request has been handled.
-    pub(super) fn reply(&mut self, now_ms: u64, reply: &CtlReply) -> Turn {
+    pub(super) fn reply(&mut self, now_ms: u64, reply: &CtlReply) -> ClientTurn {
         if !matches!(self.stage, ClientStage::Waiting) {
-            return Turn::Stays;
+            return ClientTurn::Stays;
         }
         if self.stacks.is_empty() {
             return self.answer(now_ms, reply, self.has_ended);
@@ -181,7 +181,7 @@ impl Client {
         self.answer(now_ms, &with_stacks, self.has_ended)
     }
 
-    fn answer(&mut self, now_ms: u64, reply: &CtlReply, last: bool) -> Turn {
+    fn answer(&mut self, now_ms: u64, reply: &CtlReply, last: bool) -> ClientTurn {
         self.stage = ClientStage::Answering {
             unsent: reply.line(),
             sent: 0,
@@ -192,7 +192,7 @@ impl Client {
         self.flush(now_ms)
     }
 
-    fn flush(&mut self, now_ms: u64) -> Turn {
+    fn flush(&mut self, now_ms: u64) -> ClientTurn {
         let ClientStage::Answering {
             unsent,
             sent,
@@ -201,22 +201,22 @@ impl Client {
             last,
         } = &mut self.stage
         else {
-            return Turn::Stays;
+            return ClientTurn::Stays;
         };
         *tried_ms = now_ms;
         while *sent < unsent.len() {
             match send(&self.socket, &unsent[*sent..], SendFlags::NOSIGNAL) {
                 Ok(count) => *sent += count,
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if now_ms < *deadline_ms => return Turn::Stays,
-                Err(_) => return Turn::Leaves,
+                Err(Errno::AGAIN) if now_ms < *deadline_ms => return ClientTurn::Stays,
+                Err(_) => return ClientTurn::Leaves,
             }
         }
         if *last {
-            return Turn::Leaves;
+            return ClientTurn::Leaves;
         }
         self.stage = asking(now_ms);
-        Turn::Stays
+        ClientTurn::Stays
     }
 
     /// Whether the client has closed the connection altogether. A client that has only stopped sending (shutdown(2)) still wants its answer; poll(2)

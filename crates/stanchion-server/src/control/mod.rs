@@ -1,7 +1,7 @@
 //! The control socket: commands to the master, and answers, for `stanchion ctl`.
 //!
 //! It lives in the master's loop: no thread, no wait of its own, and bounds on everything that a
-//! client can make it keep. A request is a JSON object on a line ([`Request`]), and so is its
+//! client can make it keep. A request is a JSON object on a line ([`CtlRequest`]), and so is its
 //! answer ([`CtlReply`]); a connection may carry several, one after the other. docs/reference/control.md
 //! is the page for users.
 //!
@@ -27,11 +27,11 @@ use stanchion_sys::peer::PeerCredentials;
 use stanchion_sys::private_socket::{PrivateListener, effective_user};
 use tracing::{debug, error, warn};
 
-use client::{Client, Turn, turn_away};
+use client::{ClientTurn, ControlClient, turn_away};
 pub(crate) use reply::{
-    CtlReply, Data, SeatTotals, Status, WorkerSeats, WorkerStacks, WorkerStatus,
+    CtlReply, CtlStatus, CtlWorker, Data, SeatTotals, WorkerSeats, WorkerStacks,
 };
-pub(crate) use request::Request;
+pub(crate) use request::CtlRequest;
 
 /// Clients there may be at a time; a further client is refused with that reason.
 const CLIENTS_MAX: usize = 16;
@@ -45,7 +45,7 @@ const DEAF_MS: u64 = 1_000;
 #[derive(Debug)]
 pub(crate) struct Control {
     listener: PrivateListener,
-    clients: BTreeMap<ClientId, Client>,
+    clients: BTreeMap<ClientId, ControlClient>,
     /// The id last given.
     ids: ClientId,
     /// When [`Self::gather`] was last called.
@@ -78,18 +78,18 @@ impl Control {
     /// The descriptors to wait for, until one is readable.
     pub(crate) fn fds(&self) -> Vec<BorrowedFd<'_>> {
         let listener = self.deaf_until_ms.is_none().then(|| self.listener.as_fd());
-        let clients = self.clients.values().filter_map(Client::fd);
+        let clients = self.clients.values().filter_map(ControlClient::fd);
         listener.into_iter().chain(clients).collect()
     }
 
     /// When [`Self::gather`] has something to do, whatever clients do.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
-        let clients = self.clients.values().filter_map(Client::due_ms);
+        let clients = self.clients.values().filter_map(ControlClient::due_ms);
         clients.chain(self.deaf_until_ms).min()
     }
 
     /// The new requests of clients. A client that has asked for something waits until [`Self::reply`] answers it.
-    pub(crate) fn gather(&mut self, now_ms: u64) -> Vec<(ClientId, Request)> {
+    pub(crate) fn gather(&mut self, now_ms: u64) -> Vec<(ClientId, CtlRequest)> {
         self.now_ms = now_ms;
         let mut requests = Vec::new();
         self.clients
@@ -110,7 +110,7 @@ impl Control {
             );
             return;
         };
-        if client.reply(self.now_ms, reply) == Turn::Leaves {
+        if client.reply(self.now_ms, reply) == ClientTurn::Leaves {
             self.clients.remove(&id);
         }
     }
@@ -122,7 +122,7 @@ impl Control {
         }
     }
 
-    fn accept(&mut self, requests: &mut Vec<(ClientId, Request)>) {
+    fn accept(&mut self, requests: &mut Vec<(ClientId, CtlRequest)>) {
         for _ in 0..ACCEPTS_PER_TURN_MAX {
             match self.listener.accept() {
                 Ok(Some((socket, peer))) => self.welcome(socket, peer, requests),
@@ -140,7 +140,7 @@ impl Control {
         &mut self,
         socket: OwnedFd,
         peer: PeerCredentials,
-        requests: &mut Vec<(ClientId, Request)>,
+        requests: &mut Vec<(ClientId, CtlRequest)>,
     ) {
         let refusal = if !may_command(peer.uid, effective_user()) {
             let (uid, user) = (peer.uid, effective_user());
@@ -163,7 +163,7 @@ impl Control {
             return;
         }
         self.ids += 1;
-        let mut client = Client::new(socket, self.now_ms);
+        let mut client = ControlClient::new(socket, self.now_ms);
         // Most have sent their request along with the connection.
         if keep(self.ids, client.turn(self.now_ms), requests) {
             self.clients.insert(self.ids, client);
@@ -187,11 +187,11 @@ fn may_command(uid: u32, user: u32) -> bool {
 }
 
 /// Whether the client is still one.
-fn keep(id: ClientId, turn: Turn, requests: &mut Vec<(ClientId, Request)>) -> bool {
+fn keep(id: ClientId, turn: ClientTurn, requests: &mut Vec<(ClientId, CtlRequest)>) -> bool {
     match turn {
-        Turn::Asks(request) => requests.push((id, request)),
-        Turn::Stays => {}
-        Turn::Leaves => return false,
+        ClientTurn::Asks(request) => requests.push((id, request)),
+        ClientTurn::Stays => {}
+        ClientTurn::Leaves => return false,
     }
     true
 }

@@ -28,17 +28,17 @@ pub(crate) struct CtlReply {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Data {
-    /// The answer to [`super::Request::Status`].
-    Status(Box<Status>),
-    /// The answer to [`super::Request::Workers`].
-    Workers(Vec<WorkerStatus>),
-    /// The answer to [`super::Request::Dump`].
+    /// The answer to [`super::CtlRequest::Status`].
+    Status(Box<CtlStatus>),
+    /// The answer to [`super::CtlRequest::Workers`].
+    Workers(Vec<CtlWorker>),
+    /// The answer to [`super::CtlRequest::Dump`].
     Stacks(Vec<WorkerStacks>),
 }
 
 /// The state of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Status {
+pub(crate) struct CtlStatus {
     /// The version of stanchion.
     pub(crate) version: &'static str,
     /// The process id of the master.
@@ -98,7 +98,7 @@ impl SeatTotals {
 
 /// A worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct WorkerStatus {
+pub(crate) struct CtlWorker {
     /// Its number. Its successor takes the number over, and both have it as long as both live: their pids differ.
     #[serde(rename = "index")]
     pub(crate) number: u16,
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn what_clients_see() {
-        let worker = WorkerStatus {
+        let worker = CtlWorker {
             number: 0,
             pid: Some(7),
             generation: 2,

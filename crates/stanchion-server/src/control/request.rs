@@ -7,8 +7,8 @@ pub(super) const REQUEST_BYTES_MAX: usize = 4096;
 
 /// Something a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Wire")]
-pub(crate) enum Request {
+#[serde(try_from = "RequestLine")]
+pub(crate) enum CtlRequest {
     /// The state of the server.
     Status,
     /// The seats of each worker.
@@ -35,7 +35,7 @@ pub(crate) enum Request {
 /// How it is written: one JSON object, `{"command": "scale", "workers": 4}`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wire {
+struct RequestLine {
     command: Verb,
     workers: Option<u16>,
 }
@@ -54,10 +54,10 @@ enum Verb {
     Dump,
 }
 
-impl TryFrom<Wire> for Request {
+impl TryFrom<RequestLine> for CtlRequest {
     type Error = &'static str;
 
-    fn try_from(wire: Wire) -> Result<Self, Self::Error> {
+    fn try_from(wire: RequestLine) -> Result<Self, Self::Error> {
         if wire.workers.is_some() && wire.command != Verb::Scale {
             return Err("`workers` belongs to `scale` alone");
         }
@@ -77,7 +77,7 @@ impl TryFrom<Wire> for Request {
     }
 }
 
-impl Request {
+impl CtlRequest {
     /// Reads one line. The error says what is wrong, for the client that wrote it.
     pub(super) fn parse(line: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(line).map_err(|error| format!("that is no request: {error}"))
@@ -91,20 +91,23 @@ mod tests {
     #[test]
     fn every_command_has_its_word() {
         for (word, request) in [
-            ("status", Request::Status),
-            ("workers", Request::Workers),
-            ("reload", Request::Reload),
-            ("upgrade", Request::Upgrade),
-            ("drain", Request::Drain),
-            ("reopen", Request::Reopen),
-            ("quit", Request::Quit),
-            ("dump", Request::Dump),
+            ("status", CtlRequest::Status),
+            ("workers", CtlRequest::Workers),
+            ("reload", CtlRequest::Reload),
+            ("upgrade", CtlRequest::Upgrade),
+            ("drain", CtlRequest::Drain),
+            ("reopen", CtlRequest::Reopen),
+            ("quit", CtlRequest::Quit),
+            ("dump", CtlRequest::Dump),
         ] {
             let line = format!(r#"{{"command": "{word}"}}"#);
-            assert_eq!(Request::parse(line.as_bytes()), Ok(request));
+            assert_eq!(CtlRequest::parse(line.as_bytes()), Ok(request));
         }
         let line = br#"{"workers":3,"command":"scale"}"#;
-        assert_eq!(Request::parse(line), Ok(Request::Scale { workers: 3 }));
+        assert_eq!(
+            CtlRequest::parse(line),
+            Ok(CtlRequest::Scale { workers: 3 })
+        );
     }
 
     #[test]
@@ -127,9 +130,9 @@ mod tests {
             (r#"{"command":"quit","now":true}"#, "unknown field `now`"),
             (r#"{"command":"quit"} {}"#, "trailing characters"),
         ] {
-            let problem = Request::parse(line.as_bytes()).expect_err(line);
+            let problem = CtlRequest::parse(line.as_bytes()).expect_err(line);
             assert!(problem.contains(reason), "{line}: {problem}");
         }
-        assert!(Request::parse(b"{\"command\":\"quit\xff\"}").is_err());
+        assert!(CtlRequest::parse(b"{\"command\":\"quit\xff\"}").is_err());
     }
 }

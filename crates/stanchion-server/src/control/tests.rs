@@ -47,11 +47,11 @@ impl Desk {
         client
     }
 
-    fn gather(&mut self) -> Vec<(ClientId, Request)> {
+    fn gather(&mut self) -> Vec<(ClientId, CtlRequest)> {
         self.control.gather(self.now_ms)
     }
 
-    fn after(&mut self, ms: u64) -> Vec<(ClientId, Request)> {
+    fn after(&mut self, ms: u64) -> Vec<(ClientId, CtlRequest)> {
         self.now_ms += ms;
         self.gather()
     }
@@ -85,7 +85,7 @@ fn one_connection_carries_request_after_request() {
     let mut desk = Desk::new();
     let mut client = desk.asking(STATUS);
     assert!(desk.has_news());
-    assert_eq!(desk.gather(), [(1, Request::Status)]);
+    assert_eq!(desk.gather(), [(1, CtlRequest::Status)]);
     desk.control.reply(1, &CtlReply::done("fine"));
     assert_eq!(
         line(&client),
@@ -93,7 +93,7 @@ fn one_connection_carries_request_after_request() {
     );
     client.write_all(RELOAD.as_bytes()).expect("sent");
     assert!(desk.has_news());
-    assert_eq!(desk.gather(), [(1, Request::Reload)]);
+    assert_eq!(desk.gather(), [(1, CtlRequest::Reload)]);
     desk.control.reply(1, &CtlReply::refused("broken"));
     assert!(line(&client).starts_with("{\"ok\":false,\"message\":\"broken\""));
 }
@@ -102,10 +102,10 @@ fn one_connection_carries_request_after_request() {
 fn who_waits_is_answered_later_and_meanwhile_wakes_nobody() {
     let mut desk = Desk::new();
     let slow = desk.asking(RELOAD);
-    assert_eq!(desk.gather(), [(1, Request::Reload)]);
+    assert_eq!(desk.gather(), [(1, CtlRequest::Reload)]);
     assert!(!desk.has_news() && desk.control.next_deadline_ms().is_none());
     let quick = desk.asking(STATUS);
-    assert_eq!(desk.after(3_600_000), [(2, Request::Status)]);
+    assert_eq!(desk.after(3_600_000), [(2, CtlRequest::Status)]);
     desk.control.reply(2, &CtlReply::done("quick"));
     desk.control.reply(1, &CtlReply::done("slow"));
     assert!(line(&quick).contains("quick"));
@@ -116,7 +116,7 @@ fn who_waits_is_answered_later_and_meanwhile_wakes_nobody() {
 fn requests_sent_at_once_are_taken_one_by_one() {
     let mut desk = Desk::new();
     let client = desk.asking(&format!("{RELOAD}{STATUS}"));
-    assert_eq!(desk.gather(), [(1, Request::Reload)]);
+    assert_eq!(desk.gather(), [(1, CtlRequest::Reload)]);
     assert_eq!(desk.gather(), []);
     desk.control.reply(1, &CtlReply::done("first"));
     assert_eq!(
@@ -124,7 +124,7 @@ fn requests_sent_at_once_are_taken_one_by_one() {
         Some(0),
         "it is here already"
     );
-    assert_eq!(desk.gather(), [(1, Request::Status)]);
+    assert_eq!(desk.gather(), [(1, CtlRequest::Status)]);
     desk.control.reply(1, &CtlReply::done("second"));
     assert!(line(&client).contains("first"));
     assert!(line(&client).contains("second"));
@@ -136,7 +136,7 @@ fn a_request_may_come_in_pieces() {
     let mut client = desk.asking(&STATUS[..5]);
     assert_eq!(desk.gather(), []);
     client.write_all(&STATUS.as_bytes()[5..]).expect("sent");
-    assert_eq!(desk.gather(), [(1, Request::Status)]);
+    assert_eq!(desk.gather(), [(1, CtlRequest::Status)]);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn who_says_no_more_is_still_answered() {
     let mut desk = Desk::new();
     let client = desk.asking(RELOAD);
     client.shutdown(Shutdown::Write).expect("shut");
-    assert_eq!(desk.gather(), [(1, Request::Reload)]);
+    assert_eq!(desk.gather(), [(1, CtlRequest::Reload)]);
     assert_eq!(desk.after(60_000), []);
     desk.control.reply(1, &CtlReply::done("done"));
     assert!(line(&client).contains("done"));
@@ -183,7 +183,7 @@ fn half_a_request_is_none() {
 fn who_has_gone_is_forgotten_whatever_it_waited_for() {
     let mut desk = Desk::new();
     let (waiting, silent) = (desk.asking(RELOAD), desk.client());
-    assert_eq!(desk.gather(), [(1, Request::Reload)]);
+    assert_eq!(desk.gather(), [(1, CtlRequest::Reload)]);
     assert_eq!(desk.control.clients.len(), 2);
     drop((waiting, silent));
     assert_eq!(desk.gather(), []);
@@ -340,7 +340,7 @@ fn the_file_goes_with_its_master_and_a_successor_keeps_its_own() {
     drop(desk);
     let mut client = UnixStream::connect(&path).expect("the heir listens");
     client.write_all(STATUS.as_bytes()).expect("sent");
-    assert_eq!(heir.gather(1), [(1, Request::Status)]);
+    assert_eq!(heir.gather(1), [(1, CtlRequest::Status)]);
     drop(heir);
     assert!(!path.exists());
 }

@@ -6,7 +6,7 @@ use stanchion_master::ClientId;
 use stanchion_settings::Settings;
 use tracing::warn;
 
-use crate::control::{Control, CtlReply, Request, WorkerStacks};
+use crate::control::{Control, CtlReply, CtlRequest, WorkerStacks};
 
 /// Where commands come from beside signals, if the settings name a control socket.
 pub(super) struct CommandDesk(Option<Control>);
@@ -27,7 +27,7 @@ impl CommandDesk {
     }
 
     /// The new requests of clients.
-    pub(super) fn gather(&mut self, now_ms: u64) -> Vec<(ClientId, Request)> {
+    pub(super) fn gather(&mut self, now_ms: u64) -> Vec<(ClientId, CtlRequest)> {
         let control = self.0.as_mut();
         control.map_or_else(Vec::new, |control| control.gather(now_ms))
     }

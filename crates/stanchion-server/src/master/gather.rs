@@ -3,17 +3,17 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use stanchion_master::{Command, Event, House, Look, command_of};
+use stanchion_master::{Command, House, MasterEvent, ProcessLook, command_of};
 use stanchion_sys::channel::poll_readable;
 use stanchion_sys::process::{self, Exit};
 use stanchion_sys::signal;
 use tracing::{debug, info};
 
 use super::links::Links;
-use super::reports::{Children, Heard};
+use super::reports::{Children, ReportsHeard};
 use super::watches::Watches;
 use super::{Loop, now_ms, status};
-use crate::control::{CtlReply, Data, Request};
+use crate::control::{CtlReply, CtlRequest, Data};
 use stanchion_log::exit_code;
 
 /// How many children the master collects at once, as every orphan of the app becomes one.
@@ -84,7 +84,7 @@ impl Loop<'_> {
                 Some((Command::Reopen, by)) if self.launcher.is_waiting() => {
                     info!("{by}: {REOPENED_LATER}");
                 }
-                Some((command, by)) => self.events.push_back(Event::Commanded {
+                Some((command, by)) => self.events.push_back(MasterEvent::Commanded {
                     command,
                     by,
                     client: None,
@@ -101,7 +101,7 @@ impl Loop<'_> {
         // After the commands: Ctrl-C reaches workers too, and those that leave by it need no successors.
         let dead = dead.into_iter();
         self.events
-            .extend(dead.map(|(pid, exit)| Event::Reaped(pid, exit)));
+            .extend(dead.map(|(pid, exit)| MasterEvent::Reaped(pid, exit)));
         self.events.extend(later);
         if let Some(look) = look {
             self.look(look);
@@ -115,19 +115,19 @@ impl Loop<'_> {
         let memory = &mut self.watches.memory;
         let weighed = memory.look(now_ms(), master, generations);
         self.events.extend(weighed);
-        self.events.push_back(Event::Tick { heard_ms });
+        self.events.push_back(MasterEvent::Tick { heard_ms });
         Ok(())
     }
 
     /// Takes the reports of children; gives the events that count only after signals: TERM may have been sent to all at once.
-    fn gather_reports(&mut self, dead: &[i32]) -> Vec<Event> {
+    fn gather_reports(&mut self, dead: &[i32]) -> Vec<MasterEvent> {
         let now_ms = now_ms();
-        let mut heard = Heard::nothing(Children::new(&self.master, dead));
+        let mut heard = ReportsHeard::nothing(Children::new(&self.master, dead));
         for (generation, house) in self.generations.iter_mut() {
             let watches = house.common.settings.reload;
             house.links.hear((generation, watches), now_ms, &mut heard);
         }
-        let Heard {
+        let ReportsHeard {
             events,
             listens,
             later,
@@ -145,32 +145,32 @@ impl Loop<'_> {
     fn gather_requests(&mut self) {
         for (client, request) in self.desk.gather(now_ms()) {
             let command = match request {
-                Request::Status => {
+                CtlRequest::Status => {
                     let status = status::of_server(&self.master, &self.generations, &self.watches);
                     let status = Data::Status(Box::new(status));
                     self.desk.reply(client, &CtlReply::with(status));
                     continue;
                 }
-                Request::Workers => {
+                CtlRequest::Workers => {
                     let workers = status::of_workers(&self.master, &self.generations);
                     let workers = Data::Workers(workers);
                     self.desk.reply(client, &CtlReply::with(workers));
                     continue;
                 }
-                Request::Reopen if self.launcher.is_waiting() => {
+                CtlRequest::Reopen if self.launcher.is_waiting() => {
                     let later = CtlReply::of(Ok(REOPENED_LATER.to_owned()));
                     self.desk.reply(client, &later);
                     continue;
                 }
-                Request::Reload => Command::Reload,
-                Request::Upgrade => Command::Upgrade,
-                Request::Scale { workers } => Command::Scale(workers),
-                Request::Drain => Command::Drain,
-                Request::Reopen => Command::Reopen,
-                Request::Quit => Command::Quit,
-                Request::Dump => Command::Dump,
+                CtlRequest::Reload => Command::Reload,
+                CtlRequest::Upgrade => Command::Upgrade,
+                CtlRequest::Scale { workers } => Command::Scale(workers),
+                CtlRequest::Drain => Command::Drain,
+                CtlRequest::Reopen => Command::Reopen,
+                CtlRequest::Quit => Command::Quit,
+                CtlRequest::Dump => Command::Dump,
             };
-            self.events.push_back(Event::Commanded {
+            self.events.push_back(MasterEvent::Commanded {
                 command,
                 by: "ctl",
                 client: Some(client),
@@ -179,7 +179,7 @@ impl Loop<'_> {
     }
 
     /// Looks at all processes.
-    fn look(&mut self, look: Look) {
+    fn look(&mut self, look: ProcessLook) {
         let (master, generations) = (&self.master, &self.generations);
         let now_ms = now_ms();
         let present = generations.present();

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use stanchion_master::{Master, Plan};
+use stanchion_master::{GenerationPlan, Master};
 use stanchion_sys::listener::Listener;
 use tracing::error;
 
 use super::other_house::OtherHouse;
-use super::resources::{Before, HouseResources};
+use super::resources::{CarriedOver, HouseResources};
 use crate::host::Host;
 use stanchion_generation::common::Common;
 use stanchion_generation::listeners;
@@ -98,7 +98,7 @@ impl Generations {
     }
 
     /// Takes one in; `is_the_server`: no other one serves.
-    pub(super) fn add(&mut self, resources: HouseResources, is_the_server: bool) -> Plan {
+    pub(super) fn add(&mut self, resources: HouseResources, is_the_server: bool) -> GenerationPlan {
         let plan = resources.plan();
         if is_the_server {
             self.present = Rc::clone(&resources.common);
@@ -186,7 +186,7 @@ impl Generations {
         listeners: Vec<Listener>,
         spool: Option<Rc<SpoolDir>>,
     ) -> Result<HouseResources, String> {
-        let before = Before {
+        let before = CarriedOver {
             figures: Arc::clone(&self.present.figures),
             ticket_keys: Arc::clone(&self.present.ticket_keys),
             departed: self.departed,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use stanchion_master::{Event, Master, command_of};
+use stanchion_master::{Master, MasterEvent, command_of};
 use stanchion_sys::child;
 use stanchion_sys::process::Exit;
 use stanchion_sys::signal::{SIGCHLD, SignalPipe};
@@ -15,7 +15,7 @@ pub(super) fn recover_from(
     whose: &str,
     signals: &mut SignalPipe,
     master: &Master,
-    events: &mut VecDeque<Event>,
+    events: &mut VecDeque<MasterEvent>,
 ) {
     match signals.reclaim() {
         Ok(taken) if taken.is_empty() => {}
@@ -32,12 +32,12 @@ pub(super) fn recover_from(
     // The kernel reaps children by itself while SIGCHLD is ignored, and the code may have reaped them with a wait(2) for any child.
     let is_known = |pid: i32| {
         let mut known = events.iter();
-        known.any(|event| matches!(event, Event::Reaped(dead, _) if *dead == pid))
+        known.any(|event| matches!(event, MasterEvent::Reaped(dead, _) if *dead == pid))
     };
     let lost: Vec<_> = master
         .children()
         .filter(|&pid| !child::is_ours(pid) && !is_known(pid))
-        .map(|pid| Event::Reaped(pid, Exit::Unseen))
+        .map(|pid| MasterEvent::Reaped(pid, Exit::Unseen))
         .collect();
     events.extend(lost);
 }

@@ -9,11 +9,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use stanchion_sys::channel::Channel;
 
-use super::reports::{Heard, Intake, Link, Listens, Post};
+use super::reports::{Link, Listens, Post, ReportIntake, ReportsHeard};
 use stanchion_generation::messages::{
     FromAcceptor, FromTemplate, ToAcceptor, ToScribe, ToTemplate, WorkerRef,
 };
-use stanchion_master::{Event, called};
+use stanchion_master::{MasterEvent, called};
 
 /// The channels to the children of one generation.
 #[derive(Debug, Default)]
@@ -84,7 +84,7 @@ impl Links {
         times.filter(|&at_ms| at_ms > now_ms).min()
     }
 
-    fn intakes(&self) -> impl Iterator<Item = (&Intake, &Channel)> {
+    fn intakes(&self) -> impl Iterator<Item = (&ReportIntake, &Channel)> {
         let acceptor = self.acceptor.iter();
         let template = self.template.iter();
         let scribe = self.scribe.iter();
@@ -110,7 +110,7 @@ impl Links {
         &mut self,
         (generation, watches): (u32, bool),
         now_ms: u64,
-        heard: &mut Heard<'_>,
+        heard: &mut ReportsHeard<'_>,
     ) {
         if let Some(acceptor) = &mut self.acceptor {
             acceptor.hear(now_ms, "the acceptor", |said, fd| {
@@ -121,7 +121,9 @@ impl Links {
                         bind,
                         fd,
                     }),
-                    said => heard.events.push(Event::AcceptorSaid { generation, said }),
+                    said => heard
+                        .events
+                        .push(MasterEvent::AcceptorSaid { generation, said }),
                 }
                 Ok(())
             });
@@ -131,13 +133,17 @@ impl Links {
                 if matches!(said, FromTemplate::Changed { .. }) && !watches {
                     return Err("it was not asked to watch files".to_owned());
                 }
-                heard.events.push(Event::TemplateSaid { generation, said });
+                heard
+                    .events
+                    .push(MasterEvent::TemplateSaid { generation, said });
                 Ok(())
             });
         }
         if let Some(scribe) = &mut self.scribe {
             scribe.hear(now_ms, "the scribe", |said, _| {
-                heard.events.push(Event::ScribeSaid { generation, said });
+                heard
+                    .events
+                    .push(MasterEvent::ScribeSaid { generation, said });
                 Ok(())
             });
         }

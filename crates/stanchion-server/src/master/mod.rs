@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 
-use stanchion_master::{ChildKind, Event, Master};
+use stanchion_master::{ChildKind, Master, MasterEvent};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::child;
 use stanchion_sys::clock::monotonic_us;
@@ -40,7 +40,7 @@ use crate::launcher::Launcher;
 use crate::title;
 use desk::CommandDesk;
 use generations::Generations;
-pub(crate) use resources::{Before, HouseResources};
+pub(crate) use resources::{CarriedOver, HouseResources};
 use service_manager::ServiceManager;
 use stanchion_generation::common::Common;
 use stanchion_settings::Settings;
@@ -48,7 +48,7 @@ pub(crate) use succession::Succession;
 use watches::Watches;
 
 /// The role of this process when [`run`] returns: every fork comes back through it.
-pub(crate) enum Role {
+pub(crate) enum ProcessRole {
     /// The master, at the end.
     Master {
         /// Its exit code.
@@ -85,7 +85,7 @@ pub(crate) enum Role {
     },
 }
 
-impl Role {
+impl ProcessRole {
     /// The role of a child that was just forked, which has all that the master has.
     fn of_child(
         kind: ChildKind,
@@ -144,7 +144,7 @@ struct Loop<'h> {
     manager: ServiceManager,
     watches: Watches,
     signals: SignalPipe,
-    events: VecDeque<Event>,
+    events: VecDeque<MasterEvent>,
     /// Not all children that have ended were collected.
     has_more_dead: bool,
     /// How many files children may have open.
@@ -159,13 +159,13 @@ pub(crate) fn run(
     host: &mut dyn Host,
     launcher: &Launcher,
     check_settings: CheckSettings,
-) -> io::Result<Role> {
+) -> io::Result<ProcessRole> {
     process::set_name(c"stanchion");
     show_title(host, &first.common.settings);
     process::become_subreaper()?;
     child::can_be_asked_about()?;
     let manager = ServiceManager::from_env(now_ms());
-    let started = Event::Started {
+    let started = MasterEvent::Started {
         plan: first.plan(),
         is_heir: succession.has_predecessor(),
         scaled_to: succession.scaled_to(),

@@ -1,6 +1,6 @@
 //! News for the world outside the tree: the operator's hooks and the service manager.
 
-use stanchion_master::{Command, Event, News, counted};
+use stanchion_master::{Command, MasterEvent, News, counted};
 use stanchion_sys::code;
 use stanchion_sys::notify::Notifier;
 
@@ -80,7 +80,7 @@ impl Loop<'_> {
         self.manager.show(&format!("serving, {}", counted(workers)));
         if self.launcher.is_waiting() {
             // All processes leave the terminal, and the shell goes on.
-            self.events.push_back(Event::Commanded {
+            self.events.push_back(MasterEvent::Commanded {
                 command: Command::Reopen,
                 by: "in the background",
                 client: None,

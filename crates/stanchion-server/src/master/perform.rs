@@ -2,7 +2,7 @@
 
 use std::io;
 
-use stanchion_master::{Action, ChildKind, ClientId, Event, Severity, called};
+use stanchion_master::{Action, ChildKind, ClientId, MasterEvent, Severity, called};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::child;
 use stanchion_sys::process::Fork;
@@ -13,7 +13,7 @@ use super::forks::fork_child;
 use super::reports::{Link, Post};
 use super::resources::HouseResources;
 use super::succession::OldMaster;
-use super::{Loop, Role, intrusion, stacks};
+use super::{Loop, ProcessRole, intrusion, stacks};
 use crate::control::{CtlReply, WorkerStacks};
 use crate::hook::Hook;
 use crate::hook_run::run_hook;
@@ -36,7 +36,7 @@ fn write_log(severity: Severity, message: &str) {
 }
 
 impl Loop<'_> {
-    pub(super) fn perform(&mut self, action: Action) -> Option<Role> {
+    pub(super) fn perform(&mut self, action: Action) -> Option<ProcessRole> {
         match action {
             Action::BuildHouse { generation } => {
                 let built = self.build(generation);
@@ -98,17 +98,18 @@ impl Loop<'_> {
     }
 
     /// The last action.
-    fn leave(&mut self, code: i32) -> Role {
+    fn leave(&mut self, code: i32) -> ProcessRole {
         self.hook(Hook::Exit);
         let doors = self.generations.take_doors();
         let listeners = self.succession.ours_alone(doors);
-        Role::Master { code, listeners }
+        ProcessRole::Master { code, listeners }
     }
 
     /// A signal that cannot be sent is no reason to give up the server.
     pub(super) fn kill(&self, pid: i32, signal: i32) {
         // The child may have been reaped already: the step hears its last reports before its end.
-        let is_its_end = |event: &Event| matches!(event, Event::Reaped(dead, _) if *dead == pid);
+        let is_its_end =
+            |event: &MasterEvent| matches!(event, MasterEvent::Reaped(dead, _) if *dead == pid);
         if !self.events.iter().any(is_its_end)
             && let Err(error) = child::send_signal(pid, signal)
         {
@@ -161,7 +162,7 @@ impl Loop<'_> {
                 }
                 let said = FromTemplate::NotForked(worker);
                 self.events
-                    .push_back(Event::TemplateSaid { generation, said });
+                    .push_back(MasterEvent::TemplateSaid { generation, said });
             }
         }
     }
@@ -190,7 +191,7 @@ impl Loop<'_> {
             let is_the_server = !self.master.has_served();
             self.generations.add(resources, is_the_server)
         });
-        self.events.push_front(Event::HouseBuilt {
+        self.events.push_front(MasterEvent::HouseBuilt {
             generation,
             plan,
             template,
@@ -259,7 +260,7 @@ impl Loop<'_> {
     }
 
     /// Forks a child of a generation. Gives its role in the child.
-    fn fork_child(&mut self, generation: u32, kind: ChildKind) -> Option<Role> {
+    fn fork_child(&mut self, generation: u32, kind: ChildKind) -> Option<ProcessRole> {
         let alone = threads::refuse(self.host);
         let has_threads = alone.is_err();
         if let ChildKind::Template { may_preload: true } = kind {
@@ -276,7 +277,9 @@ impl Loop<'_> {
             .map_err(|threads| io::Error::other(format!("a hook has left {threads} in the master")))
             .and_then(|()| fork_child(kind, self.host, self.open_files));
         let pid = match forked {
-            Ok((Fork::Child, orders)) => return Some(Role::of_child(kind, house, other, orders)),
+            Ok((Fork::Child, orders)) => {
+                return Some(ProcessRole::of_child(kind, house, other, orders));
+            }
             Ok((Fork::Parent(pid), channel)) => {
                 house.have_child(kind, pid, channel);
                 Some(pid)
@@ -294,10 +297,11 @@ impl Loop<'_> {
             }
         };
         if kind == ChildKind::Acceptor && has_threads {
-            self.events.push_front(Event::Childless { generation });
+            self.events
+                .push_front(MasterEvent::Childless { generation });
         }
         // Before all other events, so that those find the child known.
-        self.events.push_front(Event::Forked {
+        self.events.push_front(MasterEvent::Forked {
             generation,
             child: kind,
             pid,
@@ -360,7 +364,7 @@ impl Loop<'_> {
             open_files: self.open_files,
         };
         let pid = self.succession.start_heir(&old);
-        self.events.push_front(Event::HeirStarted(pid));
+        self.events.push_front(MasterEvent::HeirStarted(pid));
     }
 
     pub(super) fn hook(&mut self, hook: Hook) {

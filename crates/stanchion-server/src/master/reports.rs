@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
 use serde::de::DeserializeOwned;
-use stanchion_master::{Event, Master, called};
+use stanchion_master::{Master, MasterEvent, called};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::child;
 use tracing::warn;
@@ -24,7 +24,7 @@ const REFUSED_EVERY_MS: u64 = 10_000;
 
 /// The bounds on what one child may say.
 #[derive(Debug, Default)]
-pub(super) struct Intake {
+pub(super) struct ReportIntake {
     pub(super) quiet_until_ms: u64,
     pub(super) has_ended: bool,
     refused: u64,
@@ -32,7 +32,7 @@ pub(super) struct Intake {
     told_ms: Option<u64>,
 }
 
-impl Intake {
+impl ReportIntake {
     pub(super) fn is_read_at(&self, now_ms: u64) -> bool {
         !self.has_ended && now_ms >= self.quiet_until_ms
     }
@@ -84,7 +84,7 @@ impl Intake {
 pub(super) struct Link<T> {
     pid: i32,
     pub(super) outbox: Outbox<T>,
-    pub(super) intake: Intake,
+    pub(super) intake: ReportIntake,
 }
 
 impl<T: serde::Serialize + std::fmt::Debug> Link<T> {
@@ -92,7 +92,7 @@ impl<T: serde::Serialize + std::fmt::Debug> Link<T> {
         Self {
             pid,
             outbox: Outbox::new(channel),
-            intake: Intake::default(),
+            intake: ReportIntake::default(),
         }
     }
 
@@ -127,7 +127,7 @@ pub(super) struct Post {
     pub(super) channel: Channel,
     /// The worker's process: the first child of ours that reports `Here`, or the former template.
     pub(super) pid: Option<i32>,
-    pub(super) intake: Intake,
+    pub(super) intake: ReportIntake,
     /// `WorkerSilent` has been reported for it.
     was_ended: bool,
 }
@@ -140,7 +140,7 @@ impl Post {
             number,
             channel,
             pid,
-            intake: Intake::default(),
+            intake: ReportIntake::default(),
             was_ended: false,
         }
     }
@@ -154,7 +154,7 @@ impl Post {
         &mut self,
         (generation, index): (u32, u16),
         now_ms: u64,
-        heard: &mut Heard<'_>,
+        heard: &mut ReportsHeard<'_>,
     ) {
         let epoch = self.epoch;
         let worker = WorkerRef { index, epoch };
@@ -169,7 +169,7 @@ impl Post {
                 (None, FromWorker::Here) => {
                     heard.children.adopt(sender)?;
                     self.pid = Some(sender);
-                    heard.events.push(Event::WorkerHere {
+                    heard.events.push(MasterEvent::WorkerHere {
                         generation,
                         worker,
                         pid: sender,
@@ -194,7 +194,7 @@ impl Post {
                         FromWorker::Terminated => &mut heard.later,
                         _ => &mut heard.events,
                     };
-                    events.push(Event::WorkerSaid {
+                    events.push(MasterEvent::WorkerSaid {
                         generation,
                         worker,
                         said,
@@ -204,7 +204,9 @@ impl Post {
             Ok(())
         });
         if self.intake.has_ended && !std::mem::replace(&mut self.was_ended, true) {
-            heard.later.push(Event::WorkerSilent { generation, worker });
+            heard
+                .later
+                .push(MasterEvent::WorkerSilent { generation, worker });
         }
     }
 }
@@ -248,16 +250,16 @@ pub(super) struct Listens {
 }
 
 /// Reports of children since the last look.
-pub(super) struct Heard<'m> {
+pub(super) struct ReportsHeard<'m> {
     children: Children<'m>,
     /// In the order in which each of them said it.
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<MasterEvent>,
     pub(super) listens: Vec<Listens>,
     /// Events that count only after the signals that came with them: the ends of workers' channels, and TERM that a worker has received.
-    pub(super) later: Vec<Event>,
+    pub(super) later: Vec<MasterEvent>,
 }
 
-impl<'m> Heard<'m> {
+impl<'m> ReportsHeard<'m> {
     pub(super) fn nothing(children: Children<'m>) -> Self {
         Self {
             children,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use stanchion_exchange::{Exchange, Geometry, SeatState, Word};
-use stanchion_master::{ChildKind, Plan};
+use stanchion_master::{ChildKind, GenerationPlan};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::control_group::memory_limit_bytes;
 use stanchion_sys::listener::Listener;
@@ -54,7 +54,7 @@ fn common(
     (mut settings, has_scribe): (Settings, bool),
     spool: &SpoolDir,
     identities: Identities,
-    before: &Before,
+    before: &CarriedOver,
 ) -> io::Result<Common> {
     let limit_bytes = memory_limit_bytes();
     if let Some(bytes) = settings.heed_memory_limit(limit_bytes) {
@@ -129,7 +129,7 @@ fn geometry(settings: &Settings, workers_max: usize) -> Geometry {
 }
 
 /// The state that a house takes over from those before it.
-pub(crate) struct Before {
+pub(crate) struct CarriedOver {
     pub(crate) figures: Arc<Figures>,
     pub(crate) ticket_keys: Arc<TicketKeys>,
     /// Counts of the requests of houses that are gone,
@@ -141,7 +141,7 @@ pub(crate) struct Before {
     pub(crate) spool: Option<Rc<SpoolDir>>,
 }
 
-impl Before {
+impl CarriedOver {
     /// The state for the first house.
     pub(crate) fn nothing(figures: Figures, ticket_keys: TicketKeys) -> Self {
         Self {
@@ -172,7 +172,7 @@ impl HouseResources {
         generation: u32,
         (settings, has_scribe): (Settings, bool),
         listeners: Vec<Listener>,
-        before: &Before,
+        before: &CarriedOver,
     ) -> Result<Self, (io::Error, Vec<Listener>)> {
         let made = || -> io::Result<_> {
             let identities = identities::find(&settings).map_err(io::Error::other)?;
@@ -220,10 +220,10 @@ impl HouseResources {
     }
 
     /// Its settings that concern the master's decisions.
-    pub(super) fn plan(&self) -> Plan {
+    pub(super) fn plan(&self) -> GenerationPlan {
         let settings = &self.common.settings;
         let ms = |seconds: stanchion_settings::Seconds| seconds.duration().as_millis() as u64;
-        Plan {
+        GenerationPlan {
             workers: settings.workers as u16,
             workers_max: self.common.workers_max,
             graceful_ms: ms(settings.graceful_timeout),

@@ -6,11 +6,15 @@ use stanchion_sys::{memory, process};
 
 use super::generations::Generations;
 use super::watches::Watches;
-use crate::control::{SeatTotals, Status, WorkerSeats, WorkerStatus};
+use crate::control::{CtlStatus, CtlWorker, SeatTotals, WorkerSeats};
 use stanchion_generation::tally::{EventCounts, RequestCounts};
 use stanchion_settings::SignalStyle;
 
-pub(super) fn of_server(master: &Master, generations: &Generations, watches: &Watches) -> Status {
+pub(super) fn of_server(
+    master: &Master,
+    generations: &Generations,
+    watches: &Watches,
+) -> CtlStatus {
     let house = master.main_house();
     let leaving = master.houses().filter(|house| house.is_leaving());
     let listeners = generations.present_resources().into_iter();
@@ -21,7 +25,7 @@ pub(super) fn of_server(master: &Master, generations: &Generations, watches: &Wa
     };
     let counts = generations.counts();
     let uptime_s = generations.present().figures.uptime_s(monotonic_us());
-    Status {
+    CtlStatus {
         version: env!("CARGO_PKG_VERSION"),
         pid: process::pid(),
         uptime_s,
@@ -49,7 +53,7 @@ fn seats_of(house: &House, generations: &Generations) -> SeatTotals {
     SeatTotals::of(present.map(|one| WorkerSeats::of(exchange, one.worker.index, now_us)))
 }
 
-pub(super) fn of_workers(master: &Master, generations: &Generations) -> Vec<WorkerStatus> {
+pub(super) fn of_workers(master: &Master, generations: &Generations) -> Vec<CtlWorker> {
     let now_us = monotonic_us();
     let mut workers = Vec::new();
     for house in master.houses() {
@@ -57,7 +61,7 @@ pub(super) fn of_workers(master: &Master, generations: &Generations) -> Vec<Work
             continue;
         };
         workers.extend(house.workers.all().map(|worker| {
-            WorkerStatus {
+            CtlWorker {
                 number: worker.number,
                 pid: worker.pid,
                 generation: house.generation,

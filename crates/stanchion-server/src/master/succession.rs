@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use stanchion_master::Event;
+use stanchion_master::MasterEvent;
 use stanchion_sys::channel::Channel;
 use stanchion_sys::held_signals;
 use stanchion_sys::listener::{Listener, ListenerAddress};
@@ -22,10 +22,10 @@ use tracing::{error, info, warn};
 
 use super::SIGNALS;
 use super::generations::Generations;
-use crate::handover::{Handover, LISTENERS_MAX, Taken, ToPredecessor, VARIABLE};
+use crate::handover::{HandedOver, Handover, LISTENERS_MAX, ToPredecessor, VARIABLE};
 use crate::host::StartedAs;
 use crate::inherited_listener::InheritedListener;
-use crate::last_words::{self, Given, LastWords};
+use crate::last_words::{self, GivenStreams, LastWords};
 use crate::pidfile::{PidFile, with_suffix};
 use stanchion_generation::listeners::{self, of_worker};
 use stanchion_generation::messages::{self, Incoming};
@@ -72,7 +72,7 @@ impl Succession {
     pub(crate) fn begin(
         path: Option<&Path>,
         signals: SignalStyle,
-        mut handed_over: Option<Taken>,
+        mut handed_over: Option<HandedOver>,
         (leftover, theirs): (Vec<Listener>, Vec<ListenerAddress>),
     ) -> Result<Self, String> {
         let pid = handed_over.as_ref().map(|taken| taken.predecessor);
@@ -174,7 +174,7 @@ impl Succession {
     }
 
     /// Events of the other masters. `dead` are children of ours that have ended.
-    pub(super) fn gather(&mut self, dead: &[i32]) -> Vec<Event> {
+    pub(super) fn gather(&mut self, dead: &[i32]) -> Vec<MasterEvent> {
         let mut events = Vec::new();
         if let Some(predecessor) = &self.predecessor
             && matches!(
@@ -192,17 +192,17 @@ impl Succession {
             {
                 self.pidfile.rename(path);
             }
-            events.push(Event::PredecessorGone);
+            events.push(MasterEvent::PredecessorGone);
         }
         if let Some(heir) = &mut self.heir {
             let has_ended = heir.has_ended();
             // This comes after the check: an heir that has ended has sent all that it had to send.
             events.extend(heir.gather());
             if has_ended || dead.contains(&heir.pid) {
-                events.extend(heir.reason().map(Event::HeirLeaves));
+                events.extend(heir.reason().map(MasterEvent::HeirLeaves));
             }
             if has_ended {
-                events.push(Event::HeirEnded(heir.pid));
+                events.push(MasterEvent::HeirEnded(heir.pid));
                 self.heir = None;
             }
         }
@@ -273,7 +273,7 @@ impl HeirProcess {
     }
 
     /// Reads its messages.
-    fn gather(&mut self) -> Option<Event> {
+    fn gather(&mut self) -> Option<MasterEvent> {
         // It can drop as many listeners as it was given, and no more.
         for _ in 0..=LISTENERS_MAX {
             match messages::receive(self.channel.as_ref()?) {
@@ -282,7 +282,7 @@ impl HeirProcess {
                         self.dropped.push(address);
                     }
                 }
-                Ok(Incoming::Message(ToPredecessor::Ready)) => return Some(Event::HeirReady),
+                Ok(Incoming::Message(ToPredecessor::Ready)) => return Some(MasterEvent::HeirReady),
                 Ok(Incoming::Nothing) => break,
                 // The kernel reports when it has ended.
                 Ok(Incoming::Closed) => self.channel = None,
@@ -331,7 +331,7 @@ impl Succession {
         let (mut handover, mut doors) = old.handover(&theirs)?;
         // Without these the heir starts as well, and this master cannot say why it ends.
         let (words, given) = LastWords::make().ok().unzip();
-        handover.streams = given.as_ref().map(Given::streams);
+        handover.streams = given.as_ref().map(GivenStreams::streams);
         let mut command = old.command_for_heir(&handover)?;
         let mut beside = None;
         let fork = || {
@@ -354,8 +354,10 @@ impl Succession {
                 Ok(pid)
             }
             Fork::Child => {
-                let replaced = given.as_ref().map_or(Ok(()), Given::replace_standard_error);
-                doors.extend(given.into_iter().flat_map(Given::into_fds));
+                let replaced = given
+                    .as_ref()
+                    .map_or(Ok(()), GivenStreams::replace_standard_error);
+                doors.extend(given.into_iter().flat_map(GivenStreams::into_fds));
                 let kept = doors.iter().map(AsFd::as_fd).chain([theirs.as_fd()]);
                 let problem = match replaced.and_then(|()| process::keep_over_exec(kept)) {
                     Ok(()) => command.exec(),

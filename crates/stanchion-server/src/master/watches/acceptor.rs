@@ -4,7 +4,7 @@
 //! keeps its connections: the master only names it. The master kills one only if it has seen it wait in the kernel, or not at
 //! all, at each look for long.
 
-use stanchion_master::{Look, is_stopped, way_on, why_it_stands};
+use stanchion_master::{ProcessLook, is_stopped, way_on, why_it_stands};
 use stanchion_sys::process;
 use tracing::{error, info};
 
@@ -42,7 +42,7 @@ impl AcceptorWatch {
     /// Looks whether the acceptor makes turns, if there is one. Gives its process if that is to be killed.
     pub(in crate::master) fn look(
         &mut self,
-        look: Look,
+        look: ProcessLook,
         now_ms: u64,
         acceptor: Option<i32>,
         turns: u64,

@@ -9,7 +9,7 @@ use stanchion_sys::process;
 
 use crate::master::generations::Generations;
 use stanchion_generation::heartbeat;
-use stanchion_master::{Event, Idleness, Look, Master, Present};
+use stanchion_master::{Idleness, Master, MasterEvent, PresentWorker, ProcessLook};
 
 /// A seat that sleeps takes a request within a fraction of a millisecond. The master names a worker that takes none for so long.
 const NAMED_MS: u64 = 5_000;
@@ -23,20 +23,20 @@ pub(in crate::master) struct Idlers {
 /// A worker with an idle seat, while a request waited at each look.
 #[derive(Clone, Copy, Debug)]
 struct Idler {
-    work: Work,
+    work: WorkDone,
     since_ms: u64,
     is_named: bool,
 }
 
 /// A worker has taken and answered so much until now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Work {
+struct WorkDone {
     epoch: u16,
     served: u64,
     started_us: u64,
 }
 
-impl Work {
+impl WorkDone {
     /// `None` if all seats of the worker are busy.
     fn of(exchange: &Exchange, worker: u16, epoch: u16) -> Option<Self> {
         let mut work = Self {
@@ -66,7 +66,12 @@ impl Idlers {
 
     /// A worker that is idle though a request waits has done this `work`; `None`: it is not. Gives for how long it has taken
     /// nothing, if that is too long, or that a worker that was named takes requests again.
-    fn seen(&mut self, worker: (u32, u16), work: Option<Work>, now_ms: u64) -> Option<IdleChange> {
+    fn seen(
+        &mut self,
+        worker: (u32, u16),
+        work: Option<WorkDone>,
+        now_ms: u64,
+    ) -> Option<IdleChange> {
         let before = self.idle.get(&worker).copied();
         let Some(work) = work else {
             let idler = self.idle.remove(&worker)?;
@@ -92,11 +97,11 @@ impl Idlers {
     /// Looks for workers that take nothing though a request waits.
     pub(in crate::master) fn look(
         &mut self,
-        look: Look,
+        look: ProcessLook,
         now_ms: u64,
         master: &Master,
         generations: &Generations,
-    ) -> Vec<Event> {
+    ) -> Vec<MasterEvent> {
         let mut events = Vec::new();
         if look.is_late() {
             self.pause(now_ms);
@@ -113,10 +118,10 @@ impl Idlers {
             }
             let [_, timeout_us] = heartbeat::limits_us(&common.settings);
             let waits = common.exchange.oldest_ready().is_some();
-            for Present { worker, pid, .. } in house.workers.present() {
+            for PresentWorker { worker, pid, .. } in house.workers.present() {
                 let name = (generation, worker.index);
                 present.push(name);
-                let work = || Work::of(&common.exchange, worker.index, worker.epoch);
+                let work = || WorkDone::of(&common.exchange, worker.index, worker.epoch);
                 let work = waits.then(work).flatten();
                 let Some(seen) = self.seen(name, work, now_ms) else {
                     continue;
@@ -138,7 +143,7 @@ impl Idlers {
                         }
                     }
                 };
-                events.push(Event::Idles {
+                events.push(MasterEvent::Idles {
                     generation,
                     worker: worker.index,
                     idleness,
@@ -163,8 +168,8 @@ mod tests {
     const NAME: (u32, u16) = (1, 0);
     const LOOK_MS: u64 = 1_000;
 
-    fn work(served: u64) -> Work {
-        Work {
+    fn work(served: u64) -> WorkDone {
+        WorkDone {
             epoch: 3,
             served,
             started_us: served * 10,
@@ -172,10 +177,10 @@ mod tests {
     }
 
     /// The outcomes of looks a second apart.
-    fn looks(works: impl IntoIterator<Item = Option<Work>>) -> Vec<Option<IdleChange>> {
+    fn looks(works: impl IntoIterator<Item = Option<WorkDone>>) -> Vec<Option<IdleChange>> {
         let mut idlers = Idlers::default();
         let times_ms = (1..).map(|look| look * LOOK_MS);
-        let look = |(work, now_ms): (Option<Work>, u64)| {
+        let look = |(work, now_ms): (Option<WorkDone>, u64)| {
             let seen = idlers.seen(NAME, work, now_ms);
             if let Some(IdleChange::Idles(_)) = seen {
                 idlers.idle.get_mut(&NAME).unwrap().is_named = true;

@@ -5,7 +5,7 @@ use stanchion_sys::clock::monotonic_us;
 
 use crate::master::generations::Generations;
 use stanchion_generation::heartbeat;
-use stanchion_master::{Event, Master, Present};
+use stanchion_master::{Master, MasterEvent, PresentWorker};
 use stanchion_settings::Settings;
 
 /// How often loops are looked at while one of them is late: as often as they show that they turn.
@@ -43,7 +43,7 @@ impl LoopWatch {
         &mut self,
         master: &Master,
         generations: &mut Generations,
-    ) -> Vec<Event> {
+    ) -> Vec<MasterEvent> {
         let mut events = Vec::new();
         let now_us = monotonic_us();
         let watched = generations.iter().map(|(_, house)| &house.common.settings);
@@ -62,12 +62,12 @@ impl LoopWatch {
             }
             let table = master.house(generation);
             let present = table.into_iter().flat_map(|one| one.workers.present());
-            for Present { worker, pid, .. } in present {
+            for PresentWorker { worker, pid, .. } in present {
                 let times_us = (self.since_us, now_us);
                 let seen = house
                     .late_loops
                     .look(&house.common, worker.index, pid, times_us);
-                events.extend(seen.map(|(state, silent_us)| Event::Beat {
+                events.extend(seen.map(|(state, silent_us)| MasterEvent::Beat {
                     generation,
                     worker: worker.index,
                     state,

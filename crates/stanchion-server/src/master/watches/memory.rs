@@ -1,6 +1,6 @@
 //! Workers that take much memory.
 
-use stanchion_master::{Event, Master, called};
+use stanchion_master::{Master, MasterEvent, called};
 use stanchion_sys::memory;
 use tracing::warn;
 
@@ -29,7 +29,7 @@ impl MemoryWatch {
         now_ms: u64,
         master: &Master,
         generations: &Generations,
-    ) -> Vec<Event> {
+    ) -> Vec<MasterEvent> {
         let mut events = Vec::new();
         if now_ms - self.weighed_ms < CHECK_MS {
             return events;
@@ -58,7 +58,7 @@ impl MemoryWatch {
                     );
                 }
                 if let Some(bytes) = bytes.filter(|&bytes| Some(bytes) > least) {
-                    events.push(Event::Memory {
+                    events.push(MasterEvent::Memory {
                         generation,
                         worker,
                         bytes,

@@ -9,7 +9,7 @@ mod overdue;
 mod spun;
 mod stopped;
 
-use stanchion_master::{Look, Looks};
+use stanchion_master::{Looks, ProcessLook};
 
 use acceptor::AcceptorWatch;
 use idlers::Idlers;
@@ -51,7 +51,7 @@ impl Watches {
     }
 
     /// The next look at all processes, if it is due.
-    pub(super) fn look(&mut self, now_ms: u64) -> Option<Look> {
+    pub(super) fn look(&mut self, now_ms: u64) -> Option<ProcessLook> {
         self.looks.next(now_ms)
     }
 

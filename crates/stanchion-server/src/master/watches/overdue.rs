@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use stanchion_master::{Event, Pause};
+use stanchion_master::{MasterEvent, Pause};
 use stanchion_sys::clock::{kernel_us, monotonic_us};
 
 use crate::master::generations::Generations;
@@ -24,7 +24,7 @@ pub(in crate::master) struct OverdueWatch {
 }
 
 impl OverdueWatch {
-    pub(in crate::master) fn look(&mut self, generations: &Generations) -> Vec<Event> {
+    pub(in crate::master) fn look(&mut self, generations: &Generations) -> Vec<MasterEvent> {
         let mut events = Vec::new();
         let now_us = monotonic_us();
         self.pause.look(kernel_us(), now_us);
@@ -38,7 +38,7 @@ impl OverdueWatch {
                 let now_us = self.pause.without(started_us, now_us);
                 if let Some(ran_us) = exchange.overdue_us(seat, now_us) {
                     let worker = exchange.geometry().worker_of(seat);
-                    events.push(Event::Overdue {
+                    events.push(MasterEvent::Overdue {
                         generation,
                         worker,
                         seat,

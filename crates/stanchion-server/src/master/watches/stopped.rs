@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use stanchion_master::{Master, Present, called, is_stopped, way_on, why_it_stands};
+use stanchion_master::{Master, PresentWorker, called, is_stopped, way_on, why_it_stands};
 use stanchion_sys::process;
 use tracing::{Level, error, info};
 
@@ -13,12 +13,12 @@ use stanchion_log as log;
 /// looks at it is gone then.
 #[derive(Debug, Default)]
 pub(in crate::master) struct StoppedWatch {
-    seen: BTreeMap<i32, Stopped>,
+    seen: BTreeMap<i32, StoppedProcess>,
 }
 
 /// A process that the last look has found stopped.
 #[derive(Debug)]
-struct Stopped {
+struct StoppedProcess {
     /// Its role, with its pid.
     name: String,
     is_named: bool,
@@ -60,12 +60,12 @@ impl StoppedWatch {
             let is_named = known.as_ref().is_some_and(|known| known.is_named);
             if known.is_some() && !is_named {
                 let why = why_it_stands(state).unwrap_or_default();
-                let Watched { name, lacks, .. } = &one;
+                let WatchedProcess { name, lacks, .. } = &one;
                 let how = way_on(state, pid);
                 let text = format!("the {name}: {why}{how}, and until it goes on {lacks}");
                 one.say(Level::ERROR, &text);
             }
-            let stopped = Stopped {
+            let stopped = StoppedProcess {
                 name: one.name,
                 is_named: known.is_some(),
                 is_vital: one.is_vital,
@@ -76,7 +76,7 @@ impl StoppedWatch {
 }
 
 /// A process, and what the server lacks while it stands.
-struct Watched {
+struct WatchedProcess {
     pid: i32,
     name: String,
     lacks: &'static str,
@@ -85,7 +85,7 @@ struct Watched {
     is_scribe: bool,
 }
 
-impl Watched {
+impl WatchedProcess {
     /// Writes it to the log. A stopped scribe reads the log's lines only once it goes on, and the operator who could let it go on needs
     /// them before. So lines on a scribe go to the error log itself (standard error, unless the settings name a file), and only
     /// there: a second line by the scribe would stand beside the first where both lead to one place.
@@ -99,7 +99,7 @@ impl Watched {
 }
 
 /// The processes to look at.
-fn watched(master: &Master) -> Vec<Watched> {
+fn watched(master: &Master) -> Vec<WatchedProcess> {
     let mut watched = Vec::new();
     for house in master.houses() {
         let processes = [
@@ -111,7 +111,7 @@ fn watched(master: &Master) -> Vec<Watched> {
             (house.scribe_pid(), "scribe", "the log waits"),
         ];
         for (pid, name, lacks) in processes {
-            watched.extend(pid.map(|pid| Watched {
+            watched.extend(pid.map(|pid| WatchedProcess {
                 pid,
                 name: format!("{name} ({pid})"),
                 lacks,
@@ -122,8 +122,8 @@ fn watched(master: &Master) -> Vec<Watched> {
         if house.plan.is_event_loop {
             continue;
         }
-        for Present { number, pid, .. } in house.workers.present() {
-            watched.push(Watched {
+        for PresentWorker { number, pid, .. } in house.workers.present() {
+            watched.push(WatchedProcess {
                 pid,
                 name: called(number, Some(pid)),
                 lacks: "the other workers have its share",

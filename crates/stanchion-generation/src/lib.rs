@@ -14,6 +14,7 @@ pub mod identities;
 pub mod jitter;
 pub mod listeners;
 pub mod messages;
+pub mod named_counts;
 pub mod seat_status;
 pub mod spool;
 pub mod tally;

@@ -12,7 +12,6 @@ use std::io;
 use std::ops::AddAssign;
 use std::sync::Arc;
 
-use serde::{Serialize, Serializer};
 use stanchion_sys::counts::SharedCounts;
 use stanchion_sys::signal::spin::{self, Watched};
 
@@ -465,49 +464,6 @@ impl std::fmt::Display for Counts {
             }
         }
         Ok(())
-    }
-}
-
-/// The counts of requests among [`Counts`]: an object with a key for each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestCounts(pub Counts);
-
-impl RequestCounts {
-    /// Each count with its name.
-    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let Self(counts) = self;
-        let sums = [
-            ("arrived", counts.arrived()),
-            ("in_flight", counts.in_flight()),
-        ];
-        let ends = Outcome::ALL
-            .iter()
-            .map(|outcome| (outcome.name(), counts.ended(*outcome)));
-        sums.into_iter().chain(ends)
-    }
-}
-
-impl Serialize for RequestCounts {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.named())
-    }
-}
-
-/// The counts of events among [`Counts`]: an object with a key for each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EventCounts(pub Counts);
-
-impl EventCounts {
-    /// Each count with its name.
-    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let events = Event::ALL.iter();
-        events.map(|event| (event.name(), self.0.happened(*event)))
-    }
-}
-
-impl Serialize for EventCounts {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.named())
     }
 }
 

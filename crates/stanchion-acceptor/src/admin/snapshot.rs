@@ -14,7 +14,8 @@ use stanchion_dispatch::Dispatch;
 use stanchion_generation::common::Common;
 use stanchion_generation::expiry::ServedCertificate;
 use stanchion_generation::figures::{Attempt, Cause, Figures};
-use stanchion_generation::tally::{CloseCode, EventCounts, RequestCounts, Traffic};
+use stanchion_generation::named_counts::{EventCounts, RequestCounts};
+use stanchion_generation::tally::{CloseCode, Traffic};
 use stanchion_log as log;
 use stanchion_settings::Settings;
 

@@ -6,8 +6,8 @@ use serde::Serialize;
 use stanchion_exchange::Exchange;
 use stanchion_master::{ServerPhase, WorkerStage};
 
+use stanchion_generation::named_counts::{EventCounts, RequestCounts};
 use stanchion_generation::seat_status::{BUSY_SEATS_MAX, SeatDoes, SeatFigures};
-use stanchion_generation::tally::{EventCounts, RequestCounts};
 
 /// The longest reply, in bytes: one with more, such as the stacks of a thousand workers, is
 /// refused, as it would have to be kept for a client that does not read.

@@ -7,7 +7,7 @@ use stanchion_sys::{memory, process};
 use super::generations::Generations;
 use super::watches::Watches;
 use crate::control::{CtlStatus, CtlWorker, SeatTotals, WorkerSeats};
-use stanchion_generation::tally::{EventCounts, RequestCounts};
+use stanchion_generation::named_counts::{EventCounts, RequestCounts};
 use stanchion_settings::SignalStyle;
 
 pub(super) fn of_server(

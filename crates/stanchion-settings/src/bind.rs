@@ -4,8 +4,6 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use serde::Deserialize;
-
 /// The port of an address that names only a host, as gunicorn has it.
 const DEFAULT_PORT: u16 = 8000;
 
@@ -14,8 +12,7 @@ const DEFAULT_PORT: u16 = 8000;
 const UNIX_NAME_BYTES_MAX: usize = 107;
 
 /// One address to listen on. `Display` prints the spelling that [`BindAddress::parse`] reads.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BindAddress {
     /// `host:port`, `[v6]:port`, `:port` or `host`.
     Tcp {
@@ -152,14 +149,6 @@ impl fmt::Display for BindAddress {
             Self::Abstract(name) => write!(out, "unix:@{name}"),
             Self::Fd(number) => write!(out, "fd://{number}"),
         }
-    }
-}
-
-impl TryFrom<String> for BindAddress {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        Self::parse(&text)
     }
 }
 

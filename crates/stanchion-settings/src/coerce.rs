@@ -1,40 +1,37 @@
 //! Makes a value of the setting's kind from the value that an operator wrote.
 
-use serde_json::{Map, Number, Value};
+use serde_json::{Number, Value};
 
-use super::kind::{Check, FromMap, Kind, Preset, Range};
+use super::kind::{Check, Items, Range, ValueKind};
 
 /// Longest part of a refused value that is shown back, in characters.
 const SHOWN_CHARS_MAX: usize = 60;
 
 /// Turns a raw value (a text of the command line, or whatever a config file held) into the value
 /// that stands for it. The error reads "expected …, got …".
-pub(super) fn coerce(kind: &Kind, raw: &Value) -> Result<Value, String> {
+pub(super) fn coerce(kind: &ValueKind, raw: &Value) -> Result<Value, String> {
     let value = match kind {
-        Kind::Int(range) => integer(raw).filter(|n| range.holds(*n)).map(Value::from),
-        Kind::Bytes(range) => bytes(raw).filter(|n| range.holds(*n)).map(Value::from),
-        Kind::Seconds(range) => seconds(raw)
+        ValueKind::Int(range) => integer(raw).filter(|n| range.holds(*n)).map(Value::from),
+        ValueKind::Tries => tries(raw).map(Value::from),
+        ValueKind::Bytes(range) => bytes(raw).filter(|n| range.holds(*n)).map(Value::from),
+        ValueKind::Seconds(range) => seconds(raw)
             .filter(|s| range.holds_seconds(*s))
             .map(plain_number),
-        Kind::Octal(range) => octal(raw).filter(|n| range.holds(*n)).map(Value::from),
-        Kind::Bool => boolean(raw).map(Value::from),
-        Kind::Account => account(raw),
-        Kind::Choice(words) => choice(words, raw).map(Value::from),
-        Kind::Text { nullable, check } => return text(*nullable, *check, raw),
-        Kind::List {
-            may_be_empty,
-            check,
-            from_map,
-        } => return list(*may_be_empty, *check, *from_map, raw),
-        Kind::Map { check } => return map(*check, raw),
+        ValueKind::Octal(range) => octal(raw).filter(|n| range.holds(*n)).map(Value::from),
+        ValueKind::Bool => boolean(raw).map(Value::from),
+        ValueKind::Account => account(raw),
+        ValueKind::Choice(words) => choice(&words(), raw).map(Value::from),
+        ValueKind::Text { nullable, check } => return text(*nullable, *check, raw),
+        ValueKind::List(of) => return list(of, raw),
+        ValueKind::Map { check } => return map(*check, raw),
     };
     value.ok_or_else(|| unlike(&expected(kind), raw) + &forgotten_unit(kind, raw))
 }
 
 /// Advice for a size so small that its unit was most likely forgotten.
-fn forgotten_unit(kind: &Kind, raw: &Value) -> String {
+fn forgotten_unit(kind: &ValueKind, raw: &Value) -> String {
     match (kind, integer(raw)) {
-        (Kind::Bytes(range), Some(number)) if range.or_zero && !range.holds(number) => {
+        (ValueKind::Bytes(range), Some(number)) if range.or_zero && !range.holds(number) => {
             format!(", which is {number} bytes; {number}M is {number} MiB")
         }
         _ => String::new(),
@@ -42,24 +39,25 @@ fn forgotten_unit(kind: &Kind, raw: &Value) -> String {
 }
 
 /// The values that a setting takes, in words that follow "expected".
-pub(super) fn expected(kind: &Kind) -> String {
+pub(super) fn expected(kind: &ValueKind) -> String {
     match kind {
-        Kind::Int(range) => format!("a whole number {range}"),
-        Kind::Bytes(range) => size_expected(*range),
-        Kind::Seconds(range) => format!("a number of seconds {range}"),
-        Kind::Octal(Range { min, max, .. }) => match max {
+        ValueKind::Int(range) => format!("a whole number {range}"),
+        ValueKind::Tries => "a whole number >= 1, or -1 for ever".into(),
+        ValueKind::Bytes(range) => size_expected(*range),
+        ValueKind::Seconds(range) => format!("a number of seconds {range}"),
+        ValueKind::Octal(Range { min, max, .. }) => match max {
             Some(max) => format!("a number from 0o{min:o} to 0o{max:o}"),
             None => format!("a number >= 0o{min:o}"),
         },
-        Kind::Bool => "true or false".into(),
-        Kind::Account => "a name or a number".into(),
-        Kind::Choice(words) => format!("one of {}", words.join(", ")),
-        Kind::Text { nullable: true, .. } => "a string or None".into(),
-        Kind::Text {
+        ValueKind::Bool => "true or false".into(),
+        ValueKind::Account => "a name or a number".into(),
+        ValueKind::Choice(words) => format!("one of {}", words().join(", ")),
+        ValueKind::Text { nullable: true, .. } => "a string or None".into(),
+        ValueKind::Text {
             nullable: false, ..
         } => "a string".into(),
-        Kind::List { .. } => "a list of strings".into(),
-        Kind::Map { .. } => "a mapping of strings to strings".into(),
+        ValueKind::List(_) => "a list of strings".into(),
+        ValueKind::Map { .. } => "a mapping of strings to strings".into(),
     }
 }
 
@@ -137,6 +135,15 @@ fn size_expected(range: Range) -> String {
         None => format!("of {least} or more"),
     };
     format!("{zero}a size {limits}, in bytes or with a unit such as 64K, 8MB, 1GiB")
+}
+
+fn tries(raw: &Value) -> Option<i64> {
+    let number = match raw {
+        Value::Number(number) => number.as_i64(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    };
+    number.filter(|&tries| tries == -1 || tries >= 1)
 }
 
 fn digits(text: &str) -> Option<u64> {
@@ -222,54 +229,44 @@ fn text(nullable: bool, check: Check, raw: &Value) -> Result<Value, String> {
         Value::Null if nullable => Ok(Value::Null),
         Value::String(text) if nullable && text.is_empty() => Ok(Value::Null),
         Value::String(text) => checked(check, text),
-        other => {
-            let wanted = if nullable {
-                "a string or None"
-            } else {
-                "a string"
-            };
-            Err(unlike(wanted, other))
-        }
+        other => Err(unlike(
+            &expected(&ValueKind::Text { nullable, check }),
+            other,
+        )),
     }
 }
 
 /// One text stands for a list of one, as in gunicorn: `bind = "127.0.0.1:8000"`.
-fn list(
-    may_be_empty: bool,
-    check: Check,
-    from_map: Option<FromMap>,
-    raw: &Value,
-) -> Result<Value, String> {
+fn list(of: &Items, raw: &Value) -> Result<Value, String> {
+    let unlike = |raw| unlike(&expected(&ValueKind::List(*of)), raw);
     let items = match raw {
         Value::String(_) => std::slice::from_ref(raw),
-        Value::Object(_) if from_map.is_some() => std::slice::from_ref(raw),
+        Value::Object(_) if of.from_map.is_some() => std::slice::from_ref(raw),
         Value::Array(items) => items,
         Value::Null => &[],
-        other => return Err(unlike("a list of strings", other)),
+        other => return Err(unlike(other)),
     };
-    if items.is_empty() && !may_be_empty {
+    if items.is_empty() && !of.may_be_empty {
         return Err("expected at least one, got none".into());
     }
-    let checked_items = items.iter().map(|item| match (item, from_map) {
-        (Value::String(text), _) => checked(check, text),
-        (Value::Object(map), Some(from_map)) => from_map(map)
+    let items = items.iter().map(|item| match (item, of.from_map) {
+        (Value::String(text), _) => checked(of.check, text),
+        (Value::Object(map), Some(text_of)) => text_of(map)
             .map(Value::from)
             .map_err(|reason| format!("{reason}, got {}", shown(item))),
-        (other, _) => Err(unlike("a list of strings", other)),
+        (other, _) => Err(unlike(other)),
     });
-    checked_items
-        .collect::<Result<Vec<_>, _>>()
-        .map(Value::Array)
+    items.collect::<Result<Vec<_>, _>>().map(Value::Array)
 }
 
 fn map(check: fn(&str, &str) -> Result<(), String>, raw: &Value) -> Result<Value, String> {
-    let texts = |map: &Map<String, Value>| map.values().all(Value::is_string);
-    let Some(map) = raw.as_object().filter(|map| texts(map)) else {
-        return Err(unlike("a mapping of strings to strings", raw));
-    };
-    for (name, text) in map {
-        check(name, text.as_str().unwrap_or_default())
-            .map_err(|reason| format!("{reason}, got {}", shown(raw)))?;
+    let texts = raw.as_object().and_then(|map| {
+        let texts = map.iter().map(|(name, text)| Some((name, text.as_str()?)));
+        texts.collect::<Option<Vec<_>>>()
+    });
+    let texts = texts.ok_or_else(|| unlike(&expected(&ValueKind::Map { check }), raw))?;
+    for (name, text) in texts {
+        check(name, text).map_err(|reason| format!("{reason}, got {}", shown(raw)))?;
     }
     Ok(raw.clone())
 }
@@ -281,245 +278,28 @@ fn checked(check: Check, text: &str) -> Result<Value, String> {
     }
 }
 
-impl Range {
-    fn holds(self, number: u64) -> bool {
-        let is_zero = self.or_zero && number == 0;
-        is_zero || number >= self.min && self.max.is_none_or(|max| number <= max)
-    }
-
-    /// False for what is no number at all (NaN), as every comparison with it is.
-    #[allow(clippy::cast_precision_loss)] // the ends of ranges of time are small
-    fn holds_seconds(self, seconds: f64) -> bool {
-        seconds >= self.min as f64 && self.max.is_none_or(|max| seconds <= max as f64)
-    }
-}
-
-impl std::fmt::Display for Range {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.max {
-            Some(max) => write!(out, "from {} to {max}", self.min),
-            None => write!(out, ">= {}", self.min),
-        }
-    }
-}
-
-impl From<&Preset> for Value {
-    fn from(preset: &Preset) -> Self {
-        match preset {
-            Preset::Null => Value::Null,
-            Preset::Bool(value) => (*value).into(),
-            Preset::Number(number) => (*number).into(),
-            Preset::Text(text) => (*text).into(),
-            Preset::List(items) => items.to_vec().into(),
-            Preset::Map(items) => items
-                .iter()
-                .map(|&(name, text)| (name, text))
-                .collect::<Value>(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    use super::super::table;
+    use super::super::table::{find, settings};
     use super::*;
 
     fn of(name: &str, raw: &Value) -> Result<Value, String> {
-        coerce(&table::find(name).unwrap().kind, raw)
+        coerce(&find(name).unwrap().kind, raw)
     }
 
     #[test]
     fn every_default_is_a_value_of_its_own_kind() {
-        for setting in table::settings() {
-            let default = Value::from(&setting.default);
+        for setting in settings() {
+            let default = Value::from(setting.default);
             assert_eq!(
                 coerce(&setting.kind, &default),
                 Ok(default),
                 "{}",
                 setting.name
             );
-        }
-    }
-
-    #[test]
-    fn texts_and_native_values_mean_the_same() {
-        for (name, raw, value) in [
-            ("workers", json!("4"), json!(4)),
-            ("workers", json!(4), json!(4)),
-            ("timeout", json!("0.5"), json!(0.5)),
-            ("timeout", json!(30.0), json!(30)),
-            ("limit_request_body", json!("64K"), json!(65536)),
-            ("limit_request_body", json!("2g"), json!(2_147_483_648_u64)),
-            ("limit_request_body", json!("64KB"), json!(65536)),
-            ("limit_request_body", json!("64 kib"), json!(65536)),
-            ("limit_request_body", json!("3MiB"), json!(3_145_728)),
-            ("limit_request_body", json!("3 mb"), json!(3_145_728)),
-            ("limit_request_body", json!("1GB"), json!(1_073_741_824)),
-            ("limit_request_body", json!("1GiB"), json!(1_073_741_824)),
-            ("limit_request_body", json!("700B"), json!(700)),
-            ("max_memory", json!(0), json!(0)),
-            ("max_memory", json!("1M"), json!(1_048_576)),
-            ("reload", json!(" True "), json!(true)),
-            ("loglevel", json!("WARNING"), json!("warning")),
-            ("accesslog", json!(""), json!(null)),
-            ("bind", json!(":80"), json!([":80"])),
-            ("bind", json!([":80", "unix:a"]), json!([":80", "unix:a"])),
-            (
-                "bind",
-                json!([":80", {"address": ":81", "backlog": 64}]),
-                json!([":80", "0.0.0.0:81?backlog=64"]),
-            ),
-            (
-                "bind",
-                json!({"address": "unix:a", "mode": 384}),
-                json!(["unix:a?mode=0o600"]),
-            ),
-            ("raw_env", json!(null), json!([])),
-            ("umask", json!("022"), json!(18)),
-            ("umask", json!("0o22"), json!(18)),
-            ("umask", json!("18"), json!(18)),
-            ("umask", json!(18), json!(18)),
-            ("umask", json!("0"), json!(0)),
-            ("user", json!(1000), json!("1000")),
-            ("user", json!("www-data"), json!("www-data")),
-            ("group", json!(""), json!(null)),
-            ("max_memory", json!("300M"), json!(314_572_800)),
-            ("raw_env", json!("A=b=c"), json!(["A=b=c"])),
-        ] {
-            assert_eq!(of(name, &raw), Ok(value), "{name} {raw}");
-        }
-    }
-
-    #[test]
-    fn every_bad_value_says_what_was_expected() {
-        for (name, raw, error) in [
-            (
-                "workers",
-                json!("x"),
-                "expected a whole number >= 1, got 'x'",
-            ),
-            ("workers", json!(0), "expected a whole number >= 1, got 0"),
-            (
-                "workers",
-                json!(2.5),
-                "expected a whole number >= 1, got 2.5",
-            ),
-            (
-                "workers",
-                json!(true),
-                "expected a whole number >= 1, got true",
-            ),
-            (
-                "workers",
-                json!("+1"),
-                "expected a whole number >= 1, got '+1'",
-            ),
-            (
-                "workers",
-                json!(null),
-                "expected a whole number >= 1, got None",
-            ),
-            (
-                "body_memory",
-                json!("2M"),
-                "expected a size from 0 to 1M, in bytes or with a unit such as 64K, 8MB, 1GiB, got '2M'",
-            ),
-            (
-                "timeout",
-                json!("nan"),
-                "expected a number of seconds from 0 to 1000000000, got 'nan'",
-            ),
-            (
-                "timeout",
-                json!(-1),
-                "expected a number of seconds from 0 to 1000000000, got -1",
-            ),
-            ("reload", json!("yes"), "expected true or false, got 'yes'"),
-            (
-                "loglevel",
-                json!("loud"),
-                "expected one of debug, info, warning, error, critical, got 'loud'",
-            ),
-            ("accesslog", json!(3), "expected a string or None, got 3"),
-            ("errorlog", json!(""), "expected a file name or '-', got ''"),
-            ("bind", json!([]), "expected at least one, got none"),
-            ("bind", json!([80]), "expected a list of strings, got 80"),
-            (
-                "bind",
-                json!(":http"),
-                "'http' is not a port (0 to 65535), got ':http'",
-            ),
-            ("raw_env", json!("=b"), "it is written KEY=VALUE, got '=b'"),
-            (
-                "limit_request_body",
-                json!("G"),
-                "expected 0, or a size of 512 or more, in bytes or with a unit such as 64K, 8MB, 1GiB, got 'G'",
-            ),
-            (
-                "max_memory",
-                json!("80"),
-                "expected 0, or a size of 1M or more, in bytes or with a unit such as 64K, 8MB, 1GiB, got '80', which is 80 \
-                 bytes; 80M is 80 MiB",
-            ),
-            (
-                "max_memory_hard",
-                json!("0.2G"),
-                "expected 0, or a size of 1M or more, in bytes or with a unit such as 64K, 8MB, 1GiB, got '0.2G'",
-            ),
-            (
-                "min_body_rate",
-                json!("K"),
-                "expected a size in bytes, or with a unit such as 64K, 8MB, 1GiB, got 'K'",
-            ),
-        ] {
-            assert_eq!(of(name, &raw), Err(error.into()), "{name} {raw}");
-        }
-    }
-
-    #[test]
-    fn every_bad_mode_account_and_mapping_says_what_was_expected() {
-        for (name, raw, error) in [
-            (
-                "bind",
-                json!({"backlog": 1}),
-                r#"it has no address, got {"backlog":1}"#,
-            ),
-            (
-                "bind",
-                json!(":80?backlog=x"),
-                "backlog is a whole number from 1 to 2147483647, got ':80?backlog=x'",
-            ),
-            (
-                "raw_env",
-                json!({"a": "b"}),
-                r#"expected a list of strings, got {"a":"b"}"#,
-            ),
-            (
-                "umask",
-                json!("0999"),
-                "expected a number from 0o0 to 0o777, got '0999'",
-            ),
-            (
-                "umask",
-                json!("0o1000"),
-                "expected a number from 0o0 to 0o777, got '0o1000'",
-            ),
-            (
-                "user",
-                json!("a:b"),
-                "expected a name or a number, got 'a:b'",
-            ),
-            ("user", json!(-1), "expected a name or a number, got -1"),
-            (
-                "control",
-                json!("127.0.0.1:99"),
-                "expected unix:/PATH, got '127.0.0.1:99'",
-            ),
-        ] {
-            assert_eq!(of(name, &raw), Err(error.into()), "{name} {raw}");
         }
     }
 
@@ -548,7 +328,7 @@ mod tests {
     proptest! {
         #[test]
         fn coercion_never_panics_and_accepts_its_own_results(raw in any_json()) {
-            for setting in table::settings() {
+            for setting in settings() {
                 if let Ok(value) = coerce(&setting.kind, &raw) {
                     prop_assert_eq!(coerce(&setting.kind, &value), Ok(value), "{}", setting.name);
                 }

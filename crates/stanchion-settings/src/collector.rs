@@ -2,16 +2,13 @@
 
 use http::Uri;
 use http::uri::Authority;
-use serde::Deserialize;
-
 /// The path at which a collector takes traces, below the one that its URL names (OTLP specification, "OTLP/HTTP Request").
 const TRACES: &str = "/v1/traces";
 /// The scheme's port (RFC 9110 section 4.2.1).
 const PORT: u16 = 80;
 
 /// A collector that takes OTLP over HTTP, in the clear.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collector {
     authority: Authority,
     /// Where traces go.
@@ -68,14 +65,6 @@ impl Collector {
 impl std::fmt::Display for Collector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "http://{}{}", self.authority, self.path)
-    }
-}
-
-impl TryFrom<String> for Collector {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        Self::parse(&text)
     }
 }
 

@@ -2,14 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-
 use super::BindAddress;
 
 /// `unix:/path`, the only kind of address at which commands are taken: the mode of the file decides which users may give them, and neither a port nor
 /// an abstract name has one.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlAddress(PathBuf);
 
 impl ControlAddress {
@@ -30,14 +27,6 @@ impl ControlAddress {
 impl std::fmt::Display for ControlAddress {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         BindAddress::Unix(self.0.clone()).fmt(out)
-    }
-}
-
-impl TryFrom<String> for ControlAddress {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        Self::parse(&text)
     }
 }
 

@@ -2,12 +2,12 @@
 
 use stanchion_http::{CompressRules, FieldRules, Permits, SchemeFields};
 
-use super::{Believed, Settings};
+use super::{Believed, Http2Cleartext, Settings};
 
 impl Settings {
     /// Whether HTTP/2 is spoken with a client that begins with it on a connection without TLS.
     pub fn takes_http2_cleartext(&self) -> bool {
-        self.http2_cleartext && self.speaks_http2()
+        self.http2_cleartext == Http2Cleartext::PriorKnowledge && self.speaks_http2()
     }
 
     /// Whether HTTP/2 is spoken where the connection allows it.

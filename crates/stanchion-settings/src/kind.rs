@@ -1,16 +1,20 @@
 //! The kinds of values that settings take.
 
+use serde_json::{Map, Value};
+
 /// A check of a text: what is wrong with it, without naming the setting.
-pub type Check = fn(&str) -> Result<(), String>;
+pub(super) type Check = fn(&str) -> Result<(), String>;
 
 /// The text that a mapping stands for, or what is wrong with it.
-pub type FromMap = fn(&serde_json::Map<String, serde_json::Value>) -> Result<String, String>;
+pub(super) type FromMap = fn(&Map<String, Value>) -> Result<String, String>;
 
 /// Which values a setting takes.
-#[derive(Debug)]
-pub enum Kind {
+#[derive(Clone, Copy, Debug)]
+pub enum ValueKind {
     /// A whole number.
     Int(Range),
+    /// A whole number from 1, or -1 for ever.
+    Tries,
     /// A number of bytes.
     Bytes(Range),
     /// A number of seconds, with fractions.
@@ -30,21 +34,25 @@ pub enum Kind {
         check: Check,
     },
     /// A list of texts, from a flag that may be repeated.
-    List {
-        /// Whether an empty list will do.
-        may_be_empty: bool,
-        /// Whether this item will do.
-        check: Check,
-        /// The text for a mapping in a config file, where a mapping may stand for an item.
-        from_map: Option<FromMap>,
-    },
+    List(Items),
     /// Texts by name, from a config file.
     Map {
         /// Whether this name with this text will do.
         check: fn(&str, &str) -> Result<(), String>,
     },
     /// A word of this list, in any case.
-    Choice(&'static [&'static str]),
+    Choice(fn() -> Vec<&'static str>),
+}
+
+/// The lists a setting takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Items {
+    /// Whether an empty list will do.
+    pub may_be_empty: bool,
+    /// Whether this item will do.
+    pub check: Check,
+    /// Where a mapping in a config file may stand for an item, how to read it.
+    pub from_map: Option<FromMap>,
 }
 
 /// The numbers a setting takes, both ends included.
@@ -59,7 +67,7 @@ pub struct Range {
 }
 
 /// A default, as the table spells it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Preset {
     /// None.
     Null,
@@ -75,30 +83,55 @@ pub enum Preset {
     Map(&'static [(&'static str, &'static str)]),
 }
 
+/// `min` and all above it.
+pub(super) const fn from(min: u64) -> Range {
+    let (max, or_zero) = (None, false);
+    Range { min, max, or_zero }
+}
+
+/// As many as are given and all above, or 0. A smaller number can only be one whose unit was forgotten.
+pub(super) const fn zero_or_from(min: u64) -> Range {
+    let (max, or_zero) = (None, true);
+    Range { min, max, or_zero }
+}
+
+/// `min` to `max`, both included.
+pub(super) const fn between(min: u64, max: u64) -> Range {
+    let (max, or_zero) = (Some(max), false);
+    Range { min, max, or_zero }
+}
+
 impl Range {
-    /// `min` and all above it.
-    pub(super) const fn from(min: u64) -> Self {
-        Self {
-            min,
-            max: None,
-            or_zero: false,
-        }
+    pub(super) fn holds(self, number: u64) -> bool {
+        let is_zero = self.or_zero && number == 0;
+        is_zero || number >= self.min && self.max.is_none_or(|max| number <= max)
     }
 
-    /// As many as are given and all above, or 0. A smaller number can only be one whose unit was forgotten.
-    pub(super) const fn zero_or_from(min: u64) -> Self {
-        Self {
-            or_zero: true,
-            ..Self::from(min)
+    /// False for what is no number at all (NaN), as every comparison with it is.
+    #[allow(clippy::cast_precision_loss)] // the ends of ranges of time are small
+    pub(super) fn holds_seconds(self, seconds: f64) -> bool {
+        seconds >= self.min as f64 && self.max.is_none_or(|max| seconds <= max as f64)
+    }
+}
+
+impl std::fmt::Display for Range {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.max {
+            Some(max) => write!(out, "from {} to {max}", self.min),
+            None => write!(out, ">= {}", self.min),
         }
     }
+}
 
-    /// `min` to `max`, both included.
-    pub(super) const fn between(min: u64, max: u64) -> Self {
-        Self {
-            min,
-            max: Some(max),
-            or_zero: false,
+impl From<Preset> for Value {
+    fn from(preset: Preset) -> Self {
+        match preset {
+            Preset::Null => Value::Null,
+            Preset::Bool(value) => value.into(),
+            Preset::Number(number) => number.into(),
+            Preset::Text(text) => text.into(),
+            Preset::List(items) => items.to_vec().into(),
+            Preset::Map(items) => items.iter().copied().collect(),
         }
     }
 }

@@ -1,6 +1,5 @@
 //! A lane of the line as an operator writes it: the requests that belong in it, and what it gets.
 
-use serde::Deserialize;
 use stanchion_http::Head;
 use stanchion_http::rules::is_token;
 
@@ -14,8 +13,7 @@ pub(super) const LANES_MAX: usize = 32;
 const NAME_BYTES_MAX: usize = 32;
 
 /// `NAME=PATH method=… header=… priority=… seats=… waiting=…`: the requests of the lane by path, method and fields, and what it gets.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lane {
     /// Lower-case letters, digits, `-` and `_`.
     pub name: String,
@@ -28,12 +26,12 @@ pub struct Lane {
     /// Of each kind that has any, one must hold.
     paths: Vec<String>,
     methods: Vec<String>,
-    fields: Vec<Field>,
+    fields: Vec<HeaderCondition>,
 }
 
 /// A header field that a request has, whatever it says if there is no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Field {
+struct HeaderCondition {
     /// In lower case.
     name: String,
     value: Option<String>,
@@ -113,7 +111,7 @@ impl Lane {
 
     /// Whether a request is this lane's.
     pub fn takes(&self, head: &Head) -> bool {
-        let has = |field: &Field| {
+        let has = |field: &HeaderCondition| {
             let mut values = head.all(&field.name);
             field.is_among(&mut values)
         };
@@ -127,7 +125,7 @@ impl Lane {
     }
 }
 
-impl Field {
+impl HeaderCondition {
     /// Looks among the values of all fields of its name.
     fn is_among<'v>(&self, values: &mut impl Iterator<Item = &'v [u8]>) -> bool {
         match &self.value {
@@ -190,7 +188,7 @@ fn method(text: &str) -> Result<String, String> {
     Ok(text.to_ascii_uppercase())
 }
 
-fn field(text: &str) -> Result<Field, String> {
+fn field(text: &str) -> Result<HeaderCondition, String> {
     let (name, value) = match text.split_once(':') {
         Some((name, value)) => (name, Some(value.to_owned())),
         None => (text, None),
@@ -199,15 +197,7 @@ fn field(text: &str) -> Result<Field, String> {
         return Err(format!("'{name}' is not the name of a header field"));
     }
     let name = name.to_ascii_lowercase();
-    Ok(Field { name, value })
-}
-
-impl TryFrom<String> for Lane {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        Self::parse(&text)
-    }
+    Ok(HeaderCondition { name, value })
 }
 
 #[cfg(test)]

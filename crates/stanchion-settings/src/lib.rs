@@ -1,9 +1,9 @@
 //! The settings: one table, from which everything else that knows settings is made.
 //!
-//! [`table`] defines each setting once: name, flags, environment variable, default, range and help. The command line
-//! and `stanchion check` are built from [`schema_json`]; the layers of values (defaults, environment, config file,
-//! command line) are merged and checked by [`resolve`]; `docs/reference/settings.md` is written by
-//! [`reference_markdown`]. The manual page and the completions of shells are made from the table too. The rest of the
+//! `table.rs` spells each setting once: name, type, default, range, flags, environment variable. `help/` says in words what each does.
+//! The command line and `stanchion check` are built from [`schema_json`]; the layers of
+//! values (defaults, environment, config file, command line) are merged and checked by
+//! [`resolve`]; `docs/reference/settings.md` is written by [`reference_markdown`]. The rest of the
 //! server sees only [`Settings`], which cannot hold a value that the table refuses.
 //!
 //! This crate may not do I/O, read a clock, have threads, log or use unsafe code: it opens no file and no socket and
@@ -14,15 +14,17 @@
 mod admin;
 mod beside_one_worker;
 mod bind;
-mod choices;
+mod checks;
 mod coerce;
 mod collector;
 mod control;
 mod datagram;
+mod define;
 mod effective;
-mod from_json;
+mod help;
 mod http;
-mod interface;
+mod https_port;
+mod kept;
 mod kind;
 mod lane;
 mod lanes;
@@ -31,36 +33,46 @@ mod loop_seats;
 mod peers;
 mod reference;
 mod resolve;
+mod row;
 mod schema;
 mod seconds;
 mod static_dir;
 mod statsd;
 mod syslog;
-pub mod table;
+mod table;
+mod text;
 mod tls;
+mod values;
+mod warnings;
+mod without_effect;
 mod words;
 mod worker_ports;
 
 pub use beside_one_worker::BesideOneWorker;
 pub use bind::BindAddress;
-pub use choices::{HttpsPort, LogLevel, OldestTls, QueueOrder, SignalStyle};
 pub use collector::Collector;
 pub use control::ControlAddress;
 pub use datagram::DatagramAddress;
-pub use effective::Settings;
-pub use interface::{EventLoop, Interface, Lifespan, Protocol};
+pub use https_port::HttpsPort;
+pub use kept::kept_by_a_reload;
 pub use lane::Lane;
 pub use listen::{Bind, ListenOptions};
 pub use loop_seats::EVENT_LOOPS_SPARE;
 pub use peers::{AllowedPeers, Believed};
 pub use reference::reference_markdown;
-pub use resolve::{Layer, Resolution, Resolved, Unknown, resolve, resolve_json};
+pub use resolve::{Layer, Resolution, Unknown, resolve, resolve_json};
+pub use row::Setting;
 pub use schema::schema_json;
 pub use seconds::Seconds;
-pub use static_dir::{StaticDir, StaticMissing};
+pub use static_dir::StaticDir;
 pub use statsd::StatsdAddress;
 pub use syslog::{Facility, SyslogAddress};
-pub use table::{UMASK, kept_by_a_reload};
+pub use table::{Settings, UMASK, settings};
+pub use values::Resolved;
+pub use words::{
+    EventLoop, Http2Cleartext, Interface, Lifespan, LogLevel, OldestTls, Protocol, QueueOrder,
+    ReloadEngine, SignalStyle, StaticMissing,
+};
 
 /// The reason why the given values are no valid settings.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::coerce::{coerce, expected};
-use super::kind::{Kind, Range};
+use super::kind::{ValueKind, between};
 use super::{BindAddress, Seconds};
 
 /// The longest pause between two attempts to bind.
@@ -15,8 +15,7 @@ const DELAY_S_MAX: u64 = 3_600;
 const DEFER_ACCEPT_S_MAX: u64 = 3_600;
 
 /// An address with the options of its listener: `127.0.0.1:8000?backlog=64&tries=-1`.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Bind {
     /// Where to listen.
     pub address: BindAddress,
@@ -26,53 +25,11 @@ pub struct Bind {
     given: Map<String, Value>,
 }
 
-/// Options of one listener; `None` where the settings of the whole server, or their defaults, count.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ListenOptions {
-    /// Connections the kernel may hold unaccepted.
-    pub backlog: Option<u32>,
-    /// Attempts to bind an address that is in use; -1 = for ever.
-    pub tries: Option<i64>,
-    /// How long to wait between two of them.
-    pub delay: Option<Seconds>,
-    /// Send small segments at once.
-    pub tcp_nodelay: Option<bool>,
-    /// Seconds that a connection is kept back until it sends something.
-    pub defer_accept: Option<u32>,
-    /// Have the kernel ask whether an idle client is still there.
-    pub keepalive: Option<bool>,
-    /// Let other servers bind the address too.
-    pub reuseport: Option<bool>,
-    /// Take no IPv4 clients on an IPv6 address.
-    pub ipv6only: Option<bool>,
-    /// Bytes of the receive buffer.
-    pub rcvbuf: Option<u32>,
-    /// Bytes of the send buffer.
-    pub sndbuf: Option<u32>,
-    /// Permissions of a unix socket's file.
-    pub mode: Option<u32>,
-    /// User whose the file is, a name or a number.
-    pub owner: Option<String>,
-    /// Group whose the file is, a name or a number.
-    pub group: Option<String>,
-    /// Bits that the file's mode lacks.
-    pub umask: Option<u32>,
-    /// Whether clients speak TLS, if any are to.
-    pub tls: Option<bool>,
-}
-
 /// The values that an option takes, and the listeners that it makes sense for.
 struct ListenOption {
     name: &'static str,
-    takes: Takes,
+    kind: ValueKind,
     at: At,
-}
-
-enum Takes {
-    Plain(Kind),
-    /// A whole number from 1, or -1.
-    Tries,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,49 +45,57 @@ enum At {
     File,
 }
 
-const SIZE: Kind = Kind::Bytes(Range::between(1, i32::MAX as u64));
-const MODE: Kind = Kind::Octal(Range::between(0, 0o777));
+const SIZE: ValueKind = ValueKind::Bytes(between(1, i32::MAX as u64));
+const MODE: ValueKind = ValueKind::Octal(between(0, 0o777));
 
-const OPTIONS: &[ListenOption] = &[
-    option(
-        "backlog",
-        Kind::Int(Range::between(1, i32::MAX as u64)),
-        At::Any,
-    ),
-    ListenOption {
-        name: "tries",
-        takes: Takes::Tries,
-        at: At::Bound,
-    },
-    option(
-        "delay",
-        Kind::Seconds(Range::between(0, DELAY_S_MAX)),
-        At::Bound,
-    ),
-    option("tcp_nodelay", Kind::Bool, At::Tcp),
-    option(
-        "defer_accept",
-        Kind::Int(Range::between(0, DEFER_ACCEPT_S_MAX)),
-        At::Tcp,
-    ),
-    option("keepalive", Kind::Bool, At::Tcp),
-    option("reuseport", Kind::Bool, At::BoundTcp),
-    option("ipv6only", Kind::Bool, At::BoundTcp),
-    option("rcvbuf", SIZE, At::Any),
-    option("sndbuf", SIZE, At::Any),
-    option("mode", MODE, At::File),
-    option("owner", Kind::Account, At::File),
-    option("group", Kind::Account, At::File),
-    option("umask", MODE, At::File),
-    option("tls", Kind::Bool, At::Any),
-];
+macro_rules! options {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $kind:expr, $at:ident;)*) => {
+        /// Options of one listener; `None` where the settings of the whole server, or their defaults, count.
+        #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct ListenOptions {
+            $($(#[$doc])* pub $name: Option<$type>,)*
+        }
 
-const fn option(name: &'static str, kind: Kind, at: At) -> ListenOption {
-    ListenOption {
-        name,
-        takes: Takes::Plain(kind),
-        at,
-    }
+        const OPTIONS: &[ListenOption] = &[$(ListenOption {
+            name: stringify!($name),
+            kind: $kind,
+            at: At::$at,
+        }),*];
+    };
+}
+
+options! {
+    /// Connections the kernel may hold unaccepted.
+    backlog: u32 = ValueKind::Int(between(1, i32::MAX as u64)), Any;
+    /// Attempts to bind an address that is in use; -1 = for ever.
+    tries: i64 = ValueKind::Tries, Bound;
+    /// How long to wait between two of them.
+    delay: Seconds = ValueKind::Seconds(between(0, DELAY_S_MAX)), Bound;
+    /// Send small segments at once.
+    tcp_nodelay: bool = ValueKind::Bool, Tcp;
+    /// Seconds that a connection is kept back until it sends something.
+    defer_accept: u32 = ValueKind::Int(between(0, DEFER_ACCEPT_S_MAX)), Tcp;
+    /// Have the kernel ask whether an idle client is still there.
+    keepalive: bool = ValueKind::Bool, Tcp;
+    /// Let other servers bind the address too.
+    reuseport: bool = ValueKind::Bool, BoundTcp;
+    /// Take no IPv4 clients on an IPv6 address.
+    ipv6only: bool = ValueKind::Bool, BoundTcp;
+    /// Bytes of the receive buffer.
+    rcvbuf: u32 = SIZE, Any;
+    /// Bytes of the send buffer.
+    sndbuf: u32 = SIZE, Any;
+    /// Permissions of a unix socket's file.
+    mode: u32 = MODE, File;
+    /// User whose the file is, a name or a number.
+    owner: String = ValueKind::Account, File;
+    /// Group whose the file is, a name or a number.
+    group: String = ValueKind::Account, File;
+    /// Bits that the file's mode lacks.
+    umask: u32 = MODE, File;
+    /// Whether clients speak TLS, if any are to.
+    tls: bool = ValueKind::Bool, Any;
 }
 
 impl Bind {
@@ -160,6 +125,11 @@ impl Bind {
             Some(_) => Err("its address is not a string".into()),
             None => Err("it has no address".into()),
         }
+    }
+
+    /// The text for such a mapping.
+    pub(super) fn text_of_map(map: &Map<String, Value>) -> Result<String, String> {
+        Self::from_map(map).map(|bind| bind.to_string())
     }
 
     /// Reads either of the two, as JSON.
@@ -231,34 +201,12 @@ fn checked(name: &str, raw: &Value, address: &BindAddress) -> Result<Value, Stri
         ));
     };
     option.at.check(name, address)?;
-    let value = match &option.takes {
-        Takes::Plain(kind) => coerce(kind, raw).ok().filter(|value| !value.is_null()),
-        Takes::Tries => tries(raw),
-    };
+    let value = coerce(&option.kind, raw).unwrap_or_default();
     match value {
+        Value::Null => Err(format!("{name} is {}", expected(&option.kind))),
         // It would begin the next option where the value is written back.
-        Some(Value::String(text)) if text.contains('&') => Err(format!("{name} holds no '&'")),
-        Some(value) => Ok(value),
-        None => Err(format!("{name} is {}", option.takes.expected())),
-    }
-}
-
-fn tries(raw: &Value) -> Option<Value> {
-    let number = match raw {
-        Value::Number(number) => number.as_i64(),
-        Value::String(text) => text.trim().parse().ok(),
-        _ => None,
-    };
-    let possible = number.filter(|&tries| tries == -1 || tries >= 1);
-    possible.map(Value::from)
-}
-
-impl Takes {
-    fn expected(&self) -> String {
-        match self {
-            Self::Plain(kind) => expected(kind),
-            Self::Tries => "a whole number >= 1, or -1 for ever".into(),
-        }
+        Value::String(text) if text.contains('&') => Err(format!("{name} holds no '&'")),
+        value => Ok(value),
     }
 }
 
@@ -292,8 +240,8 @@ impl fmt::Display for Bind {
             .filter_map(|option| Some((option, self.given.get(option.name)?)));
         for (number, (option, value)) in given.enumerate() {
             out.write_char(if number == 0 { '?' } else { '&' })?;
-            match (&option.takes, value) {
-                (Takes::Plain(Kind::Octal(_)), Value::Number(number)) => {
+            match (option.kind, value) {
+                (ValueKind::Octal(_), Value::Number(number)) => {
                     let bits = number.as_u64().unwrap_or_default();
                     write!(out, "{}={bits:#o}", option.name)?;
                 }
@@ -313,14 +261,6 @@ impl From<BindAddress> for Bind {
             options: ListenOptions::default(),
             given: Map::new(),
         }
-    }
-}
-
-impl TryFrom<String> for Bind {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        Self::parse(&text)
     }
 }
 
@@ -443,65 +383,6 @@ mod tests {
             assert_eq!(turned.is_some(), part.is_some(), "{other} {one}");
             let clash = clash.unwrap_or_default();
             assert!(clash.contains(part.unwrap_or("")), "{clash}");
-        }
-    }
-
-    #[test]
-    fn every_mistake_is_told_apart() {
-        for (text, part) in [
-            (
-                ":80?backlogs=1",
-                "no option 'backlogs' (there are backlog, tries, ",
-            ),
-            (":80?backlog", "'backlog' is not OPTION=VALUE"),
-            (":80?", "'' is not OPTION=VALUE"),
-            (":80?backlog=1&backlog=2", "backlog is given twice"),
-            (
-                ":80?backlog=0",
-                "backlog is a whole number from 1 to 2147483647",
-            ),
-            (
-                ":80?tries=0",
-                "tries is a whole number >= 1, or -1 for ever",
-            ),
-            (":80?tries=-2", "tries is"),
-            (
-                ":80?delay=-1",
-                "delay is a number of seconds from 0 to 3600",
-            ),
-            (":80?keepalive=on", "keepalive is true or false"),
-            (":80?mode=0600", "mode is an option of unix:PATH"),
-            ("unix:@a?mode=0600", "mode is an option of unix:PATH"),
-            ("unix:/a?mode=0999", "mode is a number from 0o0 to 0o777"),
-            ("unix:/a?mode=0600&umask=0", "give one of them"),
-            (
-                "unix:/a?tcp_nodelay=true",
-                "tcp_nodelay is an option of a TCP address",
-            ),
-            ("unix:/a?owner=", "owner is a name or a number"),
-            ("fd://3?tries=2", "tries is an option of a socket made here"),
-            (
-                "fd://3?reuseport=true",
-                "reuseport is an option of a TCP address",
-            ),
-            ("unix:/a?b?c=1", "'b?c'"),
-            ("8000?backlog=1", "written :8000"),
-        ] {
-            let error = Bind::parse(text).expect_err(text);
-            assert!(error.contains(part), "{text}: {error}");
-        }
-        for (map, part) in [
-            (json!({}), "it has no address"),
-            (json!({"address": 80}), "its address is not a string"),
-            (json!({"address": "a?b:80"}), "an address holds no '?'"),
-            (json!({"address": ":80", "backlog": null}), "backlog is"),
-            (
-                json!({"address": "unix:/s", "owner": "a&b"}),
-                "owner holds no '&'",
-            ),
-        ] {
-            let error = Bind::from_map(map.as_object().unwrap()).expect_err(part);
-            assert!(error.contains(part), "{map}: {error}");
         }
     }
 }

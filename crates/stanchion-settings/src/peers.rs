@@ -3,7 +3,6 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use serde::Deserialize;
 use stanchion_http::{ClientField, Head};
 
 /// The word for peers on unix sockets, which have no address.
@@ -11,8 +10,7 @@ const UNIX: &str = "unix";
 
 /// The proxies whose forwarding headers count: `*`, or addresses, networks and `unix` with commas
 /// between.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllowedPeers {
     text: String,
     any: bool,
@@ -139,14 +137,6 @@ fn bits(address: IpAddr) -> u128 {
 impl fmt::Display for AllowedPeers {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.text)
-    }
-}
-
-impl TryFrom<String> for AllowedPeers {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        Self::parse(&text)
     }
 }
 

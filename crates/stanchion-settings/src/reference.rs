@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::coerce::expected;
-use super::kind::Kind;
-use super::table::{GROUPS, OnReload, Setting, WITHOUT_EFFECT};
+use super::help::{Help, sections};
+use super::kind::ValueKind;
+use super::row::{OnReload, Setting};
+use super::without_effect::WITHOUT_EFFECT;
 
 /// Columns that prose on the page is filled to.
 const COLUMNS: usize = 72;
@@ -15,8 +17,8 @@ const HEAD: &str = "\
 # Settings
 
 <!-- Written by `cargo run -p stanchion-settings --example settings_reference`
-     from the table in crates/stanchion-settings/src/table/; change
-     the table, not this page. -->
+     from src/table.rs and help/ in crates/stanchion-settings; change
+     those, not this page. -->
 
 Every setting has one name, used in the config file and in the output of
 `stanchion check`, which prints each effective value and where it came
@@ -34,19 +36,20 @@ alone stands for bytes.
 /// The whole page, in Markdown.
 pub fn reference_markdown() -> String {
     let mut page = HEAD.to_owned();
-    for group in GROUPS {
+    for section in sections() {
         // Writing to a String cannot fail.
-        let _ = write!(page, "\n## {}\n", group.title);
-        for setting in group.settings {
-            describe(&mut page, setting);
+        let _ = write!(page, "\n## {}\n", section.title);
+        for help in section.settings {
+            describe(&mut page, &help);
         }
     }
     page
 }
 
-fn describe(page: &mut String, setting: &Setting) {
-    let _ = write!(page, "\n### `{}`\n\n{}.\n\n", setting.name, setting.help);
-    if !setting.flags.is_empty() {
+fn describe(page: &mut String, help: &Help) {
+    let setting = help.setting;
+    let _ = write!(page, "\n### `{}`\n\n{}.\n\n", setting.name, help.summary);
+    if setting.flags().count() > 0 {
         let _ = writeln!(page, "- Flags: {}", flags(setting));
     }
     if let Some(env) = &setting.env {
@@ -61,41 +64,37 @@ fn describe(page: &mut String, setting: &Setting) {
     let _ = writeln!(page, "- Default: {}", default(setting));
     match setting.on_reload {
         OnReload::Applies => {}
-        OnReload::Stays(_) => page.push_str("- A change needs a restart, not a reload\n"),
-        OnReload::StaysInErrorLog { .. } => {
+        OnReload::Stays => page.push_str("- A change needs a restart, not a reload\n"),
+        OnReload::StaysInErrorLog(_) => {
             page.push_str(
                 "- A change needs a restart for the error log; for all else a reload will do\n",
             );
         }
     }
     for row in WITHOUT_EFFECT {
-        if row.name == setting.name {
+        if row.setting.name == setting.name {
             let _ = writeln!(page, "- No effect with {}: {}", row.words(), row.why);
         }
     }
     if !setting.gunicorn {
         let _ = writeln!(page, "- Not in gunicorn");
     }
-    for paragraph in setting.long_help.split("\n\n") {
+    for paragraph in &help.paragraphs {
         let _ = write!(page, "\n{}\n", filled(&escaped(paragraph)));
     }
 }
 
 fn flags(setting: &Setting) -> String {
-    let with_metavar = |flag: &&str| match setting.metavar {
+    let with_metavar = |flag: &str| match setting.metavar() {
         "" => format!("`{flag}`"),
         metavar => format!("`{flag} {metavar}`"),
     };
-    setting
-        .flags
-        .iter()
-        .map(with_metavar)
-        .collect::<Vec<_>>()
-        .join(", ")
+    let flags: Vec<_> = setting.flags().map(with_metavar).collect();
+    flags.join(", ")
 }
 
 fn default(setting: &Setting) -> String {
-    match Value::from(&setting.default) {
+    match Value::from(setting.default) {
         Value::Null => "none".into(),
         Value::Array(items) if items.is_empty() => "none".into(),
         Value::Array(items) => {
@@ -107,8 +106,8 @@ fn default(setting: &Setting) -> String {
         }
         Value::String(text) if text.is_empty() => "none".into(),
         Value::String(text) => format!("`{text}`"),
-        Value::Number(number) if matches!(setting.kind, Kind::Bytes(_)) => sized(&number),
-        Value::Number(number) if matches!(setting.kind, Kind::Octal(_)) => {
+        Value::Number(number) if matches!(setting.kind, ValueKind::Bytes(_)) => sized(&number),
+        Value::Number(number) if matches!(setting.kind, ValueKind::Octal(_)) => {
             format!("`{:#o}`", number.as_u64().unwrap_or_default())
         }
         other => format!("`{other}`"),

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::kind::{Kind, Range};
-use super::table::{GROUPS, Group, Setting};
+use super::help::{Help, sections};
+use super::kind::ValueKind;
 
 /// The table as a JSON list of settings, in order:
 ///
@@ -17,60 +17,50 @@ use super::table::{GROUPS, Group, Setting};
 /// `kind` is one of int, bytes, seconds, octal, bool, account, str, list, map, choice. `off_flags` are those that
 /// switch a bool off. `env_format` has `{}` where the variable's text goes.
 pub fn schema_json() -> String {
-    let of_group = |group: &'static Group| {
-        group
+    let all = sections().flat_map(|section| {
+        let described = |help: Help| describe(section.title, &help);
+        section
             .settings
-            .iter()
-            .map(move |setting| describe(group.title, setting))
-    };
-    GROUPS
-        .iter()
-        .flat_map(of_group)
-        .collect::<Value>()
-        .to_string()
+            .into_iter()
+            .map(described)
+            .collect::<Vec<_>>()
+    });
+    all.collect::<Value>().to_string()
 }
 
-fn describe(section: &str, setting: &Setting) -> Value {
-    let (off_flags, flags): (Vec<&str>, Vec<&str>) = setting
-        .flags
-        .iter()
-        .partition(|flag| is_off_flag(&setting.kind, flag));
-    let (kind, range, choices) = match &setting.kind {
-        Kind::Int(range) => ("int", limits(*range), Value::Null),
-        Kind::Bytes(range) => ("bytes", limits(*range), Value::Null),
-        Kind::Seconds(range) => ("seconds", limits(*range), Value::Null),
-        Kind::Octal(range) => ("octal", limits(*range), Value::Null),
-        Kind::Account => ("account", Value::Null, Value::Null),
-        Kind::Bool => ("bool", Value::Null, Value::Null),
-        Kind::Text { .. } => ("str", Value::Null, Value::Null),
-        Kind::List { .. } => ("list", Value::Null, Value::Null),
-        Kind::Map { .. } => ("map", Value::Null, Value::Null),
-        Kind::Choice(words) => ("choice", Value::Null, json!(words)),
+fn describe(section: &str, help: &Help) -> Value {
+    let setting = help.setting;
+    let is_off = |flag: &&str| matches!(setting.kind, ValueKind::Bool) && flag.starts_with("--no-");
+    let (off_flags, flags): (Vec<_>, Vec<_>) = setting.flags().partition(is_off);
+    let (kind, range, choices) = match setting.kind {
+        ValueKind::Int(range) => ("int", Some(range), None),
+        ValueKind::Tries => ("tries", None, None),
+        ValueKind::Bytes(range) => ("bytes", Some(range), None),
+        ValueKind::Seconds(range) => ("seconds", Some(range), None),
+        ValueKind::Octal(range) => ("octal", Some(range), None),
+        ValueKind::Account => ("account", None, None),
+        ValueKind::Bool => ("bool", None, None),
+        ValueKind::Text { .. } => ("str", None, None),
+        ValueKind::List(_) => ("list", None, None),
+        ValueKind::Map { .. } => ("map", None, None),
+        ValueKind::Choice(words) => ("choice", None, Some(words())),
     };
     json!({
         "name": setting.name,
         "section": section,
         "flags": flags,
         "off_flags": off_flags,
-        "metavar": setting.metavar,
+        "metavar": setting.metavar(),
         "env": setting.env.as_ref().map(|env| env.name),
         "env_format": setting.env.as_ref().map(|env| env.format),
         "kind": kind,
-        "range": range,
+        "range": range.map(|range| json!({"min": range.min, "max": range.max})),
         "choices": choices,
-        "default": Value::from(&setting.default),
+        "default": Value::from(setting.default),
         "gunicorn": setting.gunicorn,
-        "help": setting.help,
-        "long_help": setting.long_help,
+        "help": help.summary,
+        "long_help": help.paragraphs.join("\n\n"),
     })
-}
-
-fn is_off_flag(kind: &Kind, flag: &str) -> bool {
-    matches!(kind, Kind::Bool) && flag.starts_with("--no-")
-}
-
-fn limits(range: Range) -> Value {
-    json!({"min": range.min, "max": range.max})
 }
 
 #[cfg(test)]

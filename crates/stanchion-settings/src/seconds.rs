@@ -11,6 +11,11 @@ use serde::{Deserialize, Deserializer, de};
 pub struct Seconds(Duration);
 
 impl Seconds {
+    /// `None` for what is no length of time.
+    pub(super) fn new(seconds: f64) -> Option<Self> {
+        Duration::try_from_secs_f64(seconds).ok().map(Self)
+    }
+
     /// The limit, or `None` where the operator switched it off with 0.
     pub fn as_duration(self) -> Option<Duration> {
         (!self.0.is_zero()).then_some(self.0)
@@ -37,9 +42,7 @@ impl fmt::Display for Seconds {
 impl<'de> Deserialize<'de> for Seconds {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         let seconds = f64::deserialize(input)?;
-        Duration::try_from_secs_f64(seconds)
-            .map(Self)
-            .map_err(de::Error::custom)
+        Self::new(seconds).ok_or_else(|| de::Error::custom("no length of time"))
     }
 }
 

@@ -2,27 +2,13 @@
 
 use std::path::PathBuf;
 
-use serde::Deserialize;
-
 /// Where a directory is in the paths of requests, and in the file system.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticDir {
     /// Begins with a slash and does not end with one; empty: everything.
     pub prefix: String,
     /// The path as it was given: relative to the working directory.
     pub directory: PathBuf,
-}
-
-/// The answer to a request whose path is below a prefix and names no file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum StaticMissing {
-    /// The app's answer.
-    App,
-    /// 404.
-    #[serde(rename = "404")]
-    NotFound,
 }
 
 impl StaticDir {
@@ -46,14 +32,6 @@ impl StaticDir {
             prefix: prefix.trim_end_matches('/').to_owned(),
             directory: directory.into(),
         })
-    }
-}
-
-impl TryFrom<String> for StaticDir {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        Self::parse(&text)
     }
 }
 

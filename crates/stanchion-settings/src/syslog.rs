@@ -1,15 +1,13 @@
 //! The address of a syslog daemon, and the facility that messages to it have.
 
-use serde::Deserialize;
-
 use super::DatagramAddress;
+use super::words::Worded;
 
 /// The port of syslog over UDP (RFC 3164 section 2).
 const PORT: u16 = 514;
 
 /// `unix:///dev/log` or `udp://HOST:PORT`, as gunicorn writes them.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyslogAddress(pub DatagramAddress);
 
 impl SyslogAddress {
@@ -32,14 +30,6 @@ impl SyslogAddress {
     }
 }
 
-impl TryFrom<String> for SyslogAddress {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        Self::parse(&text)
-    }
-}
-
 impl std::fmt::Display for SyslogAddress {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if let DatagramAddress::Udp { .. } = self.0 {
@@ -49,20 +39,8 @@ impl std::fmt::Display for SyslogAddress {
     }
 }
 
-/// Words for [`Facility`], in the order of their numbers, where 12 to 15 have none that is common;
-/// and gunicorn's other word for `auth`.
-pub(super) const FACILITIES: &[&str] = &[
-    "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv",
-    "ftp", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7",
-    "security",
-];
-/// How many of them come before the gap, and where it ends.
-const BEFORE_GAP: u8 = 12;
-const AFTER_GAP: u8 = 16;
-
 /// The kind of program that sends a message (RFC 3164 section 4.1.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facility(u8);
 
 impl Facility {
@@ -72,19 +50,15 @@ impl Facility {
     }
 }
 
-impl TryFrom<String> for Facility {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let text = if text == "security" { "auth" } else { &text };
-        let index = FACILITIES.iter().position(|name| *name == text);
-        let index = index.ok_or("there is no such facility")? as u8;
-        Ok(Self(if index < BEFORE_GAP {
-            index
-        } else {
-            index - BEFORE_GAP + AFTER_GAP
-        }))
-    }
+impl Worded for Facility {
+    /// 12 to 15 have no common word. `security` is gunicorn's other word for `auth`.
+    #[rustfmt::skip]
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("kern", Self(0)), ("user", Self(1)), ("mail", Self(2)), ("daemon", Self(3)), ("auth", Self(4)), ("syslog", Self(5)), ("lpr", Self(6)),
+        ("news", Self(7)), ("uucp", Self(8)), ("cron", Self(9)), ("authpriv", Self(10)), ("ftp", Self(11)), ("local0", Self(16)),
+        ("local1", Self(17)), ("local2", Self(18)), ("local3", Self(19)), ("local4", Self(20)), ("local5", Self(21)), ("local6", Self(22)),
+        ("local7", Self(23)), ("security", Self(4)),
+    ];
 }
 
 #[cfg(test)]
@@ -119,22 +93,5 @@ mod tests {
         ] {
             assert!(SyslogAddress::parse(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn facilities_have_their_numbers() {
-        for (name, number) in [
-            ("kern", 0),
-            ("security", 4),
-            ("ftp", 11),
-            ("local0", 16),
-            ("local7", 23),
-        ] {
-            assert_eq!(
-                Facility::try_from(name.to_owned()).map(Facility::number),
-                Ok(number)
-            );
-        }
-        assert!(Facility::try_from("nobody".to_owned()).is_err());
     }
 }

@@ -21,6 +21,11 @@ impl Settings {
         given(&self.certfile).zip(keys.chain(std::iter::repeat(None)))
     }
 
+    /// How many files there are of certificates, and of keys.
+    pub(super) fn certificate_files(&self) -> (usize, usize) {
+        (given(&self.certfile).count(), given(&self.keyfile).count())
+    }
+
     /// Refuses settings with which clients would be served in plain though the operator means otherwise, or that make no sense together.
     pub fn check_tls(&self) -> Result<(), String> {
         if !self.serves_tls() && given(&self.keyfile).next().is_some() {

@@ -45,11 +45,8 @@ mod tests {
     use super::*;
 
     fn settings(workers: u32, base: u16) -> Settings {
-        Settings {
-            workers,
-            worker_port_base: base,
-            ..Settings::default()
-        }
+        let text = format!("{{\"workers\": {workers}, \"worker_port_base\": {base}}}");
+        Settings::from_json(&text).unwrap()
     }
 
     fn at(text: &str) -> ListenerAddress {

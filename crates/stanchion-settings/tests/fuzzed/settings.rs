@@ -2,7 +2,7 @@
 //! each value is refused in one line or taken, and what was taken is taken again as it is.
 
 use serde_json::{Map, Value};
-use stanchion_settings::{Layer, Settings, resolve, table};
+use stanchion_settings::{Layer, Settings, resolve, settings};
 
 /// Between two settings of the input.
 const BETWEEN: u8 = 0xff;
@@ -10,7 +10,7 @@ const BETWEEN: u8 = 0xff;
 const ERROR_CHARS_MAX: usize = 2_000;
 
 pub(crate) fn look(bytes: &[u8]) {
-    let names: Vec<_> = table::settings().map(|setting| setting.name).collect();
+    let names: Vec<_> = settings().map(|setting| setting.name).collect();
     let mut values = Map::new();
     for part in bytes.split(|&byte| byte == BETWEEN) {
         let [number, form, text @ ..] = part else {

@@ -1,0 +1,155 @@
+//! Checks that concern more than one setting, or what one means for the whole server.
+
+use super::Settings;
+use super::lane::LANES_MAX;
+use super::row::Setting;
+use super::table::rows;
+use super::values::Values;
+use super::words::{Http2Cleartext, Interface};
+
+/// Most requests that can run at once in threads: workers times threads. Each seat costs shared memory and
+/// a place in the scoreboard from the start.
+const SEATS_MAX: u64 = 4096;
+
+/// A setting whose value does not go with others, and the reason.
+pub(super) type Objection = (&'static Setting, String);
+
+/// The objections, in a fixed order.
+pub(super) fn check_together(settings: &Settings, values: &Values) -> Vec<Objection> {
+    let checks = [
+        event_loop(settings, values),
+        seats(settings, values),
+        memory(settings),
+        worker_ports(settings),
+        binds(settings),
+        lanes(settings),
+        http2(settings),
+        keys(settings),
+        cipher_suites(settings),
+        authorities(settings),
+    ];
+    checks.into_iter().flatten().collect()
+}
+
+/// gevent runs WSGI apps.
+fn event_loop(settings: &Settings, values: &Values) -> Option<Objection> {
+    let is_both = settings.is_gevent() && settings.interface == Interface::Asgi;
+    let reason = || {
+        let origin = &values[rows::interface.setting.name].origin;
+        format!(
+            "gevent runs WSGI apps, and `interface` from {origin} says asgi: leave one of them out, or say `loop` auto"
+        )
+    };
+    is_both.then(|| (&rows::event_loop.setting, reason()))
+}
+
+fn seats(settings: &Settings, values: &Values) -> Option<Objection> {
+    let (workers, threads) = (&rows::workers.setting, &rows::threads.setting);
+    let given = |setting: &Setting| values[setting.name].value.to_string();
+    // A worker takes one at least, whatever it is.
+    let (each, each_given) = if settings.is_event_loop() {
+        (1, "1".to_owned())
+    } else {
+        (settings.threads, given(threads))
+    };
+    let is_too_many = u64::from(settings.workers) * u64::from(each) > SEATS_MAX;
+    // The higher of the two is the likelier slip.
+    let culprit = if settings.workers >= each {
+        workers
+    } else {
+        threads
+    };
+    let reason = || {
+        let workers = given(workers);
+        format!("expected workers times threads <= {SEATS_MAX}, got {workers} times {each_given}")
+    };
+    is_too_many.then(|| (culprit, reason()))
+}
+
+/// The hard bound must leave the soft one something to do.
+fn memory(settings: &Settings) -> Option<Objection> {
+    let (soft, hard) = (settings.max_memory, settings.max_memory_hard);
+    let reason = || format!("expected 0 or at least max_memory, which is {soft}, got {hard}");
+    (hard != 0 && hard < soft).then(|| (&rows::max_memory_hard.setting, reason()))
+}
+
+fn worker_ports(settings: &Settings) -> Option<Objection> {
+    let (base, workers) = (u64::from(settings.worker_port_base), settings.workers);
+    let most = u64::from(u16::MAX);
+    let is_beyond = base != 0 && base + u64::from(workers) - 1 > most;
+    let reason =
+        || format!("expected a port for each of {workers} workers up to {most}, got {base}");
+    is_beyond.then(|| (&rows::worker_port_base.setting, reason()))
+}
+
+/// Each listener is one of its own.
+fn binds(settings: &Settings) -> Option<Objection> {
+    let binds = &settings.bind;
+    let mut pairs = (binds.iter().enumerate())
+        .flat_map(|(index, bind)| binds[..index].iter().map(move |other| (other, bind)));
+    let clash = pairs.find_map(|(other, bind)| other.clash(bind));
+    clash.map(|reason| (&rows::bind.setting, reason))
+}
+
+fn lanes(settings: &Settings) -> Option<Objection> {
+    let lanes = &settings.lane;
+    let seats = settings.seats();
+    let product = if settings.is_event_loop() {
+        "workers times worker_concurrency"
+    } else {
+        "workers times threads"
+    };
+    let kept: usize = lanes.iter().map(|lane| lane.seats).sum();
+    let again = (lanes.iter().enumerate())
+        .find(|(index, lane)| lanes[..*index].iter().any(|one| one.name == lane.name));
+    let reason = if lanes.len() > LANES_MAX {
+        format!("expected at most {LANES_MAX}, got {}", lanes.len())
+    } else if let Some((_, lane)) = again {
+        format!("there are two lanes '{}'", lane.name)
+    } else if kept > 0 && kept >= seats {
+        format!("expected fewer reserved seats than the {seats} there are ({product}), got {kept}")
+    } else {
+        return None;
+    };
+    Some((&rows::lane.setting, reason))
+}
+
+/// RFC 9113 section 3.1 has removed the upgrade.
+fn http2(settings: &Settings) -> Option<Objection> {
+    let reason = "RFC 9113 has removed the upgrade from HTTP/1.1 to HTTP/2: have the proxy in front begin with HTTP/2, and \
+                  say prior-knowledge";
+    let is_refused = matches!(
+        settings.http2_cleartext,
+        Http2Cleartext::Upgrade | Http2Cleartext::Both
+    );
+    is_refused.then(|| (&rows::http2_cleartext.setting, reason.into()))
+}
+
+/// Each certificate has a key. Without certificates no other setting of TLS matters, as in gunicorn; the server reports a key without one when it
+/// starts.
+fn keys(settings: &Settings) -> Option<Objection> {
+    let (chains, keys) = settings.certificate_files();
+    let reason = || {
+        format!(
+            "expected one for each of {chains} `certfile`, or none if the keys are in the same files, got {keys}"
+        )
+    };
+    (chains > 0 && keys > 0 && keys != chains).then(|| (&rows::keyfile.setting, reason()))
+}
+
+fn cipher_suites(settings: &Settings) -> Option<Objection> {
+    let names = settings
+        .ciphers
+        .as_deref()
+        .filter(|_| settings.serves_tls())?;
+    let reason = stanchion_tls::check_suites(names).err()?;
+    Some((&rows::ciphers.setting, reason))
+}
+
+/// A server that verifies clients has the certificates of their authorities.
+fn authorities(settings: &Settings) -> Option<Objection> {
+    let has_none =
+        settings.serves_tls() && settings.verifies_clients() && settings.ca_certs.is_none();
+    let reason = "it needs `ca_certs`, whose certificates clients are to show";
+    has_none.then(|| (&rows::cert_reqs.setting, reason.into()))
+}

@@ -182,7 +182,7 @@ impl Acceptor {
         let poller = Poller::new()?;
         let master = Rc::new(master);
         poller.watch(Source::Master, &*master)?;
-        let payers = Payers::open(connections_max, settings.max_connections as usize);
+        let payers = Payers::open(connections_max, settings.limits.max_connections as usize);
         let mut requests = Requests::new(common, &master, now_us)?;
         requests.connection_shares = ConnectionShares::new(settings, connections_max);
         // The loop never reads these: each ring ends a wait, and each turn looks at all that may have rung.
@@ -404,7 +404,8 @@ impl Acceptor {
     /// Whether the acceptor has no client to watch, and sends no figures.
     fn is_idle(&self) -> bool {
         let has_nobody = self.clients.len() == 0 && self.operators.len() == 0;
-        let is_still = self.ending.is_none() && self.common.settings.statsd_host.is_none();
+        let is_still =
+            self.ending.is_none() && self.common.settings.monitoring.statsd_host.is_none();
         has_nobody && is_still && self.requests.dispatch.is_empty()
     }
 
@@ -416,7 +417,7 @@ impl Acceptor {
         dispatch.expire(now_us);
         dispatch.end_those_overdue(now_us);
         dispatch.slots.report_culprits();
-        dispatch.look_at_line(self.common.settings.workers as usize, now_us);
+        dispatch.look_at_line(self.common.settings.workers.workers as usize, now_us);
         self.doors.settle(now_us);
         self.requests.settle();
         self.common.count_dropped_lines();

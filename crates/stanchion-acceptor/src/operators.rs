@@ -52,7 +52,7 @@ impl Acceptor {
                     connections: admin::Connections::of(clients.doing(), doors.connections_max()),
                     memory: admin::AcceptorMemory::of(
                         clients.heaviest(&requests.policy.believed),
-                        common.settings.max_client_memory,
+                        common.settings.buffers.max_client_memory,
                     ),
                     certificates: &self.certificates.served,
                 };
@@ -78,7 +78,7 @@ impl Acceptor {
         }
         let settings = &self.common.settings;
         let dispatch = &self.requests.dispatch;
-        let queued = settings.enable_backlog_metric.then(|| {
+        let queued = settings.monitoring.enable_backlog_metric.then(|| {
             let listeners = listener_statuses(settings, self.doors.listeners());
             let queued = listeners.into_iter().filter_map(|listener| listener.queued);
             queued.map(u64::from).sum()

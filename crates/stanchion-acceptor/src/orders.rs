@@ -189,7 +189,7 @@ impl Acceptor {
                     Lifecycle::Retiring
                 });
                 self.orphaned();
-                self.common.settings.graceful_timeout.duration()
+                self.common.settings.workers.graceful_timeout.duration()
             }
         };
         self.let_doors_follow(self.requests.serving.lifecycle);

@@ -99,7 +99,7 @@ impl Acceptor {
         self.certificates.served = served;
         // The keys are there before the first client comes.
         self.look_at_tls(self.requests.now_us);
-        let connections_max = self.common.settings.max_connections as usize;
+        let connections_max = self.common.settings.limits.max_connections as usize;
         let tls = TlsService::new(config, connections_max, &self.requests.wakes.clients)?;
         self.poller.watch(Source::Bell, tls.bell())?;
         self.requests.tls = Some(tls);

@@ -59,10 +59,10 @@ impl Audience {
                 idle: if lifecycle.is_closing() {
                     Some(Duration::ZERO)
                 } else {
-                    settings.keepalive.as_duration()
+                    settings.http.keepalive.as_duration()
                 },
                 idle_over: Judgement::Close,
-                head: settings.header_timeout.as_duration(),
+                head: settings.limits.header_timeout.as_duration(),
                 head_over: Judgement::HeadTimedOut,
             },
             Self::Operators => {
@@ -88,6 +88,6 @@ pub(crate) fn newcomer(settings: &Settings, lifecycle: Lifecycle) -> Option<Dura
     if lifecycle.is_closing() {
         Some(NEWCOMER)
     } else {
-        settings.header_timeout.as_duration()
+        settings.limits.header_timeout.as_duration()
     }
 }

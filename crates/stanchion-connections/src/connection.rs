@@ -135,7 +135,7 @@ impl Connection {
             .map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
             .collect();
         let mut head = requests.buffers.heads.take();
-        let list_bytes_max = requests.common.settings.http2_max_header_list_size as usize;
+        let list_bytes_max = requests.common.settings.http.http2_max_header_list_size as usize;
         let rules = &requests.policy.rules;
         let stream_head = stream_head(parts, is_all);
         let step = match stream_head.read(&fields, list_bytes_max, rules, &mut head) {

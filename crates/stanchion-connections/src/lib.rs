@@ -414,7 +414,9 @@ impl Connections {
     /// Cuts connections off if all clients together have more memory than they may.
     fn cut_overweight(&mut self, requests: &mut Requests, poller: &Poller) {
         let settings = &requests.common.settings;
-        if !self.weight_limit.is_broken(settings.max_client_memory)
+        if !self
+            .weight_limit
+            .is_broken(settings.buffers.max_client_memory)
             || self.audience == Audience::Operators
         {
             return;
@@ -439,10 +441,10 @@ impl Connections {
 /// whatever a connection begins meanwhile is not overdue for long.
 fn least_limit(settings: &Settings) -> Duration {
     let limits = [
-        settings.header_timeout,
-        settings.body_timeout,
-        settings.write_timeout,
-        settings.keepalive,
+        settings.limits.header_timeout,
+        settings.limits.body_timeout,
+        settings.limits.write_timeout,
+        settings.http.keepalive,
     ];
     let limits = limits.into_iter().filter_map(Seconds::as_duration);
     // A connection that is leaving has less time than most.

@@ -98,15 +98,15 @@ impl ClientLink {
     /// Whether the client is gone, so that no answer can reach it. A client that has closed its direction counts as gone,
     /// unless `half_close` says otherwise.
     pub(crate) fn client_has_left(&self, settings: &Settings) -> bool {
-        let half_close = settings.half_close;
+        let half_close = settings.http.half_close;
         self.transport.is_hung_up() || (self.transport.has_ended() && !half_close)
     }
 
     /// Whether the connection goes on after the present answer.
     pub(crate) fn keeps(&self, ticket: &Ticket, settings: &Settings, serving: Serving) -> bool {
-        let requests_max = settings.keepalive_requests;
+        let requests_max = settings.limits.keepalive_requests;
         ticket.request.head.keeps_alive()
-            && settings.keepalive.as_duration().is_some()
+            && settings.http.keepalive.as_duration().is_some()
             && !self.closing
             && !serving.ends_connections()
             && (requests_max == 0 || self.requests < requests_max)

@@ -149,7 +149,7 @@ impl WeightLimit {
     ) -> Vec<u32> {
         let weights = connections.map(|one| Weight::of(one, believed, settings));
         let weights: Vec<_> = weights.collect();
-        let bytes_max = settings.max_client_memory;
+        let bytes_max = settings.buffers.max_client_memory;
         overweight(&weights, bytes_max - margin(bytes_max))
     }
 

@@ -175,16 +175,16 @@ fn micros(time: Duration) -> u64 {
 /// How slowly a client may send a body.
 pub(super) fn body_pace(settings: &Settings) -> PaceLimits {
     PaceLimits {
-        pause: settings.body_timeout.as_duration(),
-        bytes_per_s: settings.min_body_rate,
+        pause: settings.limits.body_timeout.as_duration(),
+        bytes_per_s: settings.limits.min_body_rate,
     }
 }
 
 /// How slowly a client may take an answer.
 pub(super) fn intake_pace(settings: &Settings) -> PaceLimits {
     PaceLimits {
-        pause: settings.write_timeout.as_duration(),
-        bytes_per_s: settings.min_response_rate,
+        pause: settings.limits.write_timeout.as_duration(),
+        bytes_per_s: settings.limits.min_response_rate,
     }
 }
 

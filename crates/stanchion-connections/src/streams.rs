@@ -49,7 +49,7 @@ impl Connections {
         };
         // There may be as many streams as connections, and a client may have as many streams as connections. A client whose
         // stream is refused may try again (RFC 9113 section 8.7).
-        let is_full = self.streams >= requests.common.settings.max_connections as usize;
+        let is_full = self.streams >= requests.common.settings.limits.max_connections as usize;
         self.streams_wait |= is_full;
         let claim = requests.connection_shares.claim_stream(peer.limited_ip());
         let (false, Ok(claim)) = (is_full, claim) else {

@@ -18,12 +18,12 @@ pub(crate) fn line_limits(settings: &Settings) -> LineLimits {
             .map_or(0, |duration| duration.as_micros() as u64)
     };
     LineLimits {
-        waiting_max: settings.max_waiting as usize,
-        queue_timeout_us: us(settings.queue_timeout),
-        discipline: match settings.queue_order {
+        waiting_max: settings.line.max_waiting as usize,
+        queue_timeout_us: us(settings.line.queue_timeout),
+        discipline: match settings.line.queue_order {
             QueueOrder::Fifo => Discipline::Fifo,
             QueueOrder::Adaptive => Discipline::Adaptive {
-                target_us: us(settings.queue_target),
+                target_us: us(settings.line.queue_target),
             },
         },
     }
@@ -39,7 +39,7 @@ impl Lanes {
     pub(crate) fn new(settings: &Settings) -> Self {
         Self {
             lanes: settings.lanes(),
-            waiting_max: settings.max_waiting as usize,
+            waiting_max: settings.line.max_waiting as usize,
         }
     }
 
@@ -102,7 +102,7 @@ pub(crate) struct ClientLimit {
 
 impl ClientLimit {
     pub(crate) fn new(settings: &Settings) -> Option<Self> {
-        let each_max = u64::from(settings.max_waiting_per_client);
+        let each_max = u64::from(settings.line.max_waiting_per_client);
         (each_max > 0).then(|| Self {
             each_max,
             shares: Rc::default(),

@@ -30,14 +30,18 @@ impl Lines {
         let lanes = Lanes::new(settings);
         // For the ports of `worker_port_base`, and for those that workers ask for.
         let share = LineLimits {
-            waiting_max: (limits.waiting_max / (settings.workers as usize).max(1)).max(1),
+            waiting_max: (limits.waiting_max / (settings.workers.workers as usize).max(1)).max(1),
             ..limits
         };
         Self {
             line: lanes.line(limits),
             lanes,
             client_limit: ClientLimit::new(settings),
-            ports: Ports::new(settings.worker_port_base, settings.worker_ports(), share),
+            ports: Ports::new(
+                settings.listen.worker_port_base,
+                settings.worker_ports(),
+                share,
+            ),
             sessions: Sessions::new(settings),
         }
     }

@@ -62,7 +62,7 @@ impl Drop for SessionPermit {
 
 impl Sessions {
     pub(crate) fn new(settings: &Settings) -> Self {
-        let max = settings.workers as usize * settings.worker_sessions as usize;
+        let max = settings.workers.workers as usize * settings.event_loop.worker_sessions as usize;
         Self {
             max,
             permits: Rc::default(),

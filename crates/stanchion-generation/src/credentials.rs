@@ -71,7 +71,7 @@ impl KeyFiles {
             });
         }
         if settings.verifies_clients() {
-            let authorities = settings.ca_certs.as_deref();
+            let authorities = settings.tls.ca_certs.as_deref();
             let authorities = authorities.map(|path| copied("ca_certs", path));
             copies.authorities = authorities.transpose()?;
         }
@@ -151,11 +151,11 @@ impl Copies {
         });
         let options = Options {
             credentials,
-            oldest: match settings.tls_min_version {
+            oldest: match settings.tls.tls_min_version {
                 OldestTls::Tls12 => Version::Tls12,
                 OldestTls::Tls13 => Version::Tls13,
             },
-            suites: settings.ciphers.clone(),
+            suites: settings.tls.ciphers.clone(),
             alpn: protocols(settings),
             clients: clients.transpose()?,
             ticket_lifetime_s: TICKET_LIFETIME_S,
@@ -201,7 +201,7 @@ impl Pair {
 /// # Errors
 /// The operator's.
 pub fn check_credentials(settings: &Settings) -> Result<Vec<String>, String> {
-    let directory = settings.chdir.as_deref().unwrap_or(Path::new(""));
+    let directory = settings.app.chdir.as_deref().unwrap_or(Path::new(""));
     let copies = KeyFiles::copy_from(directory, settings)?.take();
     let config = copies.config(settings)?;
     let served = config.map(|(_, served)| served).unwrap_or_default();

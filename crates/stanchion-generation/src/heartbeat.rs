@@ -56,7 +56,7 @@ const PARTS: u64 = 5;
 
 /// After how long without a turn a loop is named, and after how long its worker is replaced, in microseconds.
 pub fn limits_us(settings: &Settings) -> [Option<u64>; 2] {
-    [settings.loop_timeout, settings.timeout].map(|limit| {
+    [settings.event_loop.loop_timeout, settings.workers.timeout].map(|limit| {
         let limit = limit.as_duration()?;
         Some(u64::try_from(limit.as_micros()).unwrap_or(u64::MAX))
     })

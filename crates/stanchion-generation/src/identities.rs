@@ -17,10 +17,13 @@ pub struct Identities {
 
 /// Looks up what `user`, `group`, `initgroups` and `acceptor_user` say. The error is the operator's.
 pub fn find(settings: &Settings) -> Result<Identities, String> {
-    let (user, group) = (settings.user.as_deref(), settings.group.as_deref());
-    let app = Identity::find(user, group, settings.initgroups)
+    let (user, group) = (
+        settings.process.user.as_deref(),
+        settings.process.group.as_deref(),
+    );
+    let app = Identity::find(user, group, settings.process.initgroups)
         .map_err(|problem| format!("settings `user` and `group`: {problem}"))?;
-    let acceptor = match settings.acceptor_user.as_deref() {
+    let acceptor = match settings.process.acceptor_user.as_deref() {
         None => app.clone(),
         user => Identity::find(user, None, false)
             .map_err(|problem| format!("setting `acceptor_user`: {problem}"))?,

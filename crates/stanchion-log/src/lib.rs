@@ -103,8 +103,8 @@ pub fn start(settings: &Settings) -> io::Result<()> {
     let named = |what: String| {
         move |error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"))
     };
-    let file = LogFile::open(&settings.errorlog, io::stderr().as_fd()).map_err(|error| {
-        let problem = cure::told_of_file(&settings.errorlog, &error);
+    let file = LogFile::open(&settings.log.errorlog, io::stderr().as_fd()).map_err(|error| {
+        let problem = cure::told_of_file(&settings.log.errorlog, &error);
         io::Error::new(error.kind(), problem)
     })?;
     let journal = file.is_journal();
@@ -114,15 +114,18 @@ pub fn start(settings: &Settings) -> io::Result<()> {
         None => None,
     };
     let mut outlets = vec![Direct::new(Outlet::File(file))];
-    if settings.syslog {
+    if settings.log.syslog {
         let syslog = Syslog::open(settings, "error")
-            .map_err(named(format!("syslog_addr {}", settings.syslog_addr)))?;
+            .map_err(named(format!("syslog_addr {}", settings.log.syslog_addr)))?;
         outlets.push(Direct::new(Outlet::Syslog(syslog)));
     }
-    let level = filter(settings.loglevel);
+    let level = filter(settings.log.loglevel);
     let levels = Levels::open(settings)?;
-    let inherits = settings.enable_stdio_inheritance;
-    let streams = settings.daemon.then(|| StandardStreams::to_leave(inherits));
+    let inherits = settings.process.enable_stdio_inheritance;
+    let streams = settings
+        .process
+        .daemon
+        .then(|| StandardStreams::to_leave(inherits));
     let streams = streams.transpose().map_err(named("-".to_owned()))?;
     ERROR_LOG.get_or_init(|| ErrorLog {
         level,

@@ -28,7 +28,7 @@ pub struct Statsd {
 impl Statsd {
     /// Opens what the settings ask for, if anything. A server that is not there yet is no error.
     pub fn open(settings: &Settings) -> io::Result<Option<Self>> {
-        let Some(address) = &settings.statsd_host else {
+        let Some(address) = &settings.monitoring.statsd_host else {
             return Ok(None);
         };
         let socket = Datagrams::open(&address.0).map_err(|error| {
@@ -41,8 +41,8 @@ impl Statsd {
                 DatagramAddress::Udp { .. } => UDP_BYTES_MAX,
                 DatagramAddress::Unix(_) => UNIX_BYTES_MAX,
             },
-            prefix: prefix(&settings.statsd_prefix),
-            tags: match &*settings.dogstatsd_tags {
+            prefix: prefix(&settings.monitoring.statsd_prefix),
+            tags: match &*settings.monitoring.dogstatsd_tags {
                 "" => String::new(),
                 tags => format!("|#{tags}"),
             },

@@ -29,13 +29,13 @@ impl Syslog {
     /// Opens what the settings ask for; `log` is `error` or `access`. A daemon that is not there
     /// yet is no error: it may come.
     pub fn open(settings: &Settings, log: &str) -> io::Result<Self> {
-        let tag = match settings.syslog_prefix.as_deref() {
+        let tag = match settings.log.syslog_prefix.as_deref() {
             Some(prefix) => format!("stanchion.{prefix}.{log}: "),
             None => format!("stanchion.{log}: "),
         };
         Ok(Self {
-            socket: Datagrams::open(&settings.syslog_addr.0)?,
-            facility: settings.syslog_facility.number() * 8,
+            socket: Datagrams::open(&settings.log.syslog_addr.0)?,
+            facility: settings.log.syslog_facility.number() * 8,
             tag,
         })
     }

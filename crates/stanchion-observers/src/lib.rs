@@ -37,7 +37,7 @@ pub use statsd::{Gauges, Loops};
 
 /// Checks the settings that only observers understand.
 pub fn check(settings: &Settings) -> Result<(), String> {
-    access_log::check(&settings.access_log_format)
+    access_log::check(&settings.log.access_log_format)
 }
 
 /// Once so many requests are over, the observers get them before the turn of the event loop ends.

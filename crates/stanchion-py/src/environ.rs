@@ -80,7 +80,7 @@ impl Environs {
         template.set_item("wsgi.version", (1, 0))?;
         template.set_item("wsgi.errors", Py::new(py, ErrorLog)?)?;
         template.set_item("wsgi.multithread", settings.seats_per_worker() > 1)?;
-        template.set_item("wsgi.multiprocess", settings.workers > 1)?;
+        template.set_item("wsgi.multiprocess", settings.workers.workers > 1)?;
         template.set_item("wsgi.run_once", false)?;
         template.set_item("wsgi.input_terminated", true)?;
         template.set_item("wsgi.file_wrapper", PyType::new::<FileWrapper>(py))?;
@@ -88,7 +88,7 @@ impl Environs {
             "SERVER_SOFTWARE",
             concat!("stanchion/", env!("CARGO_PKG_VERSION")),
         )?;
-        let mut script_name = settings.root_path.clone();
+        let mut script_name = settings.app.root_path.clone();
         if script_name.is_empty() {
             // As in gunicorn.
             script_name = std::env::var("SCRIPT_NAME").unwrap_or_default();
@@ -99,7 +99,7 @@ impl Environs {
         template.set_item(intern!(py, "wsgi.input"), &empty_input)?;
         // These keys are in the template so that its copies have room for them, under the very key objects that are used later.
         template.set_item(intern!(py, "stanchion.queue_wait"), py.None())?;
-        let header = settings.request_id_header.as_deref();
+        let header = settings.http.request_id_header.as_deref();
         let request_id_key = header.map(|name| environ_key(py, name.as_bytes()));
         if let Some(key) = &request_id_key {
             template.set_item(key, py.None())?;

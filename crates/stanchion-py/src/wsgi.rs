@@ -183,7 +183,7 @@ impl App {
         result: &Bound<'py, PyAny>,
         response: &Response,
     ) -> PyResult<()> {
-        if self.worker.settings().sendfile
+        if self.worker.settings().answers.sendfile
             && let Ok(wrapper) = result.cast_exact::<FileWrapper>()
             && let Some((file, part)) = wrapper.get().regular_file(py)
             && response.send_file(py, seat, &file, part)?

@@ -29,7 +29,7 @@ pub(super) fn handshaken(head: &Head, settings: &Settings) -> Result<Option<Hand
 
 /// How messages are compressed, if they are to be and the client offers a way.
 fn agreed(head: &Head, settings: &Settings) -> Result<Option<Deflate>, Refusal> {
-    if !settings.ws_per_message_deflate {
+    if !settings.event_loop.ws_per_message_deflate {
         return Ok(None);
     }
     Deflate::of_offers(head.fields()).map_err(Refusal::BadRequest)

@@ -74,7 +74,7 @@ impl AnswerHeads {
     pub(crate) fn new(settings: &Settings) -> Self {
         Self {
             date: Date::default(),
-            tells_timing: settings.server_timing,
+            tells_timing: settings.answers.server_timing,
             out: Vec::new(),
         }
     }

@@ -39,7 +39,7 @@ pub struct HeadPolicy {
 impl HeadPolicy {
     /// Errors are the kernel's, which has no random bytes for the ids of requests.
     pub(crate) fn new(settings: &Settings) -> io::Result<Self> {
-        let header = settings.request_id_header.as_deref();
+        let header = settings.http.request_id_header.as_deref();
         Ok(Self {
             rules: head_rules(settings),
             believed: settings.believed(),
@@ -144,9 +144,9 @@ pub(crate) fn proxy_us(head: &Head, peer: &Peer) -> Option<u64> {
 fn head_rules(settings: &Settings) -> HeadRules {
     let or_none = |limit: usize| if limit == 0 { usize::MAX } else { limit };
     HeadRules {
-        line_bytes: or_none(settings.limit_request_line),
-        field_bytes: or_none(settings.limit_request_field_size),
-        fields: match settings.limit_request_fields {
+        line_bytes: or_none(settings.limits.limit_request_line),
+        field_bytes: or_none(settings.limits.limit_request_field_size),
+        fields: match settings.limits.limit_request_fields {
             0 => FIELDS_MAX,
             limit => limit,
         },

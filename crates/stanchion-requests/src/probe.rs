@@ -45,7 +45,7 @@ impl Verdict {
         head: &Head,
         ready: impl FnOnce() -> Self,
     ) -> Option<Self> {
-        let prefix = settings.health_path.as_deref()?;
+        let prefix = settings.monitoring.health_path.as_deref()?;
         if !matches!(head.method(), "GET" | "HEAD") {
             return None;
         }
@@ -77,8 +77,8 @@ fn within_limits(settings: &Settings, load: Load) -> Result<(), String> {
         oldest_wait_us,
         has_workers,
     } = load;
-    let waiting_max = settings.ready_waiting_max;
-    let wait_max = settings.ready_wait_max.as_duration();
+    let waiting_max = settings.monitoring.ready_waiting_max;
+    let wait_max = settings.monitoring.ready_wait_max.as_duration();
     if !has_workers {
         Err("no worker is there".to_owned())
     } else if waiting_max > 0 && waiting > waiting_max {

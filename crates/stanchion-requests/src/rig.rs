@@ -45,7 +45,9 @@ pub fn common_of_seats(settings: &str, seats: usize, sessions: usize) -> &'stati
         sessions_per_worker: sessions,
         event_loops,
         inflow_bytes: if event_loops { INFLOW_BYTES } else { 0 },
-        request_bytes: REQUEST_HEAD_BYTES_MAX + REQUEST_RECORD_EXTRA_BYTES + settings.body_memory,
+        request_bytes: REQUEST_HEAD_BYTES_MAX
+            + REQUEST_RECORD_EXTRA_BYTES
+            + settings.buffers.body_memory,
         response_bytes: response_ring_bytes(event_loops),
     });
     let (acceptor_end, worker_end) = Channel::pair().expect("a channel");

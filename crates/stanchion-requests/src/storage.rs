@@ -48,16 +48,16 @@ impl Storage {
     pub(crate) fn open(common: &'static Common, woken: &Rc<Woken>) -> io::Result<Self> {
         let settings = &common.settings;
         Ok(Self {
-            disk: Disk::new(settings.max_connections as usize)?,
-            spool: Spool::new(&common.spool, settings.max_spool, woken),
+            disk: Disk::new(settings.limits.max_connections as usize)?,
+            spool: Spool::new(&common.spool, settings.buffers.max_spool, woken),
             answers: Rc::new(Limits {
-                buffer_bytes: settings.response_buffer,
-                memory: Memory::new(settings.max_response_memory),
-                spool_bytes: settings.response_spool,
+                buffer_bytes: settings.buffers.response_buffer,
+                memory: Memory::new(settings.buffers.max_response_memory),
+                spool_bytes: settings.buffers.response_spool,
             }),
-            messages: MessageMemory::new(settings.max_ws_memory),
-            bodies: Memory::new(settings.max_body_memory),
-            body_bytes_max: settings.body_memory,
+            messages: MessageMemory::new(settings.event_loop.max_ws_memory),
+            bodies: Memory::new(settings.buffers.max_body_memory),
+            body_bytes_max: settings.buffers.body_memory,
             unspooled: Shortage::of(
                 "bodies and answers cannot be written to the spool directory (disk full? open files? see --tmp-upload-dir)",
             ),

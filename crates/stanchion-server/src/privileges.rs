@@ -129,7 +129,7 @@ pub fn plan(settings: &Settings) -> Result<Vec<(&'static str, String)>, String> 
     };
     let (held, missing) = of_kernel(Ok(landlock::available()), calls);
     let capabilities = if app == 0 { "root's" } else { "no" };
-    let bound = if settings.worker_no_new_privs {
+    let bound = if settings.process.worker_no_new_privs {
         ", no_new_privs"
     } else {
         ", may gain privileges (sudo)"
@@ -146,17 +146,21 @@ pub fn plan(settings: &Settings) -> Result<Vec<(&'static str, String)>, String> 
 /// The files and ports of an acceptor's life.
 fn needs_of_acceptor(common: &Common) -> Needs {
     let settings = &common.settings;
-    let access_log = settings.accesslog.as_deref();
+    let access_log = settings.log.accesslog.as_deref();
     let access_log = access_log.filter(|log| log.as_os_str() != "-");
     let logs = [log::path(), access_log];
     let mut needs = needs_of(&common.spool, logs.into_iter().flatten());
-    let collector = settings.otlp_endpoint.as_ref().map(Collector::port);
+    let collector = settings
+        .monitoring
+        .otlp_endpoint
+        .as_ref()
+        .map(Collector::port);
     needs.connect.extend(collector);
-    let static_dirs = settings.static_files.iter();
+    let static_dirs = settings.answers.static_files.iter();
     needs
         .read
         .extend(static_dirs.map(|dir| dir.directory.clone()));
-    needs.read.extend(settings.acme_challenge_dir.clone());
+    needs.read.extend(settings.tls.acme_challenge_dir.clone());
     needs
 }
 
@@ -204,7 +208,7 @@ fn needs_of<'log>(spool: &Path, logs: impl Iterator<Item = &'log Path>) -> Needs
 /// operator's code too. The error is an exit code; why is in the log.
 pub(crate) fn confine_app(common: &Common, who: &str) -> Result<(), i32> {
     let confined = || -> io::Result<()> {
-        let is_bound = common.settings.worker_no_new_privs;
+        let is_bound = common.settings.process.worker_no_new_privs;
         if is_bound {
             capabilities::empty_bounding_set()?;
         }

@@ -48,7 +48,7 @@ pub(crate) fn run(common: &'static Common, master: Channel, host: &mut dyn Host)
         error!("the scribe has nothing to read");
         return exit_code::INTERNAL;
     };
-    let grace = common.settings.graceful_timeout.duration() + MARGIN;
+    let grace = common.settings.workers.graceful_timeout.duration() + MARGIN;
     // Handlers may hang, so that it would never see that it is alone.
     match orphan::die_after(common.master_pid, grace + ORPHAN_MARGIN) {
         Ok(false) => {}

@@ -90,7 +90,7 @@ fn prepare(
             return Err(exit_code::INTERNAL);
         }
     }
-    if common.settings.capture_output
+    if common.settings.log.capture_output
         && let Err(error) = log::capture_output()
     {
         error!("what the app prints cannot be sent to the error log: {error}");
@@ -99,7 +99,7 @@ fn prepare(
     let mut prepared = TemplateApp::WithoutApp;
     if common.settings.may_preload() && may_preload {
         prepared = preload(common, other, master, host)?;
-    } else if common.settings.preload_app && common.settings.is_gevent() {
+    } else if common.settings.workers.preload_app && common.settings.is_gevent() {
         info!(
             "the app is not preloaded: each worker has gevent change Python's modules, and then imports the app"
         );
@@ -152,7 +152,7 @@ fn preload(
     });
     tell_of_leftovers(&not_for_workers, &shared, &common.settings);
     host.settle(&common.settings);
-    if !not_for_workers.is_empty() && !common.settings.is_preload_asked_for {
+    if !not_for_workers.is_empty() && !common.settings.facts.is_preload_asked_for {
         return Ok(TemplateApp::ForItself);
     }
     Ok(TemplateApp::WithApp)
@@ -161,7 +161,7 @@ fn preload(
 /// Logs a warning on what the import of the app has left, and on what follows.
 fn tell_of_leftovers(not_for_workers: &[String], shared: &[String], settings: &Settings) {
     let of_workers = not_for_workers.join("; ");
-    if !not_for_workers.is_empty() && !settings.is_preload_asked_for {
+    if !not_for_workers.is_empty() && !settings.facts.is_preload_asked_for {
         warn!(
             "the app is not preloaded, as its import left {of_workers}: workers would be forked without the \
              threads, and would share the rest. Each imports the app for itself, as with --no-preload, and one that dies \
@@ -201,6 +201,7 @@ fn serve_orders(
     let mut is_prepared = false;
     let mut watch = common
         .settings
+        .app
         .reload
         .then(|| Watch::new(host.watched_files()));
     report(master, &said)?;

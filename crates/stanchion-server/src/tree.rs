@@ -175,13 +175,13 @@ fn furnish(
         .as_mut()
         .and_then(|taken| taken.ticket_keys.take());
     let succession = Succession::begin(
-        settings.pidfile.as_deref(),
-        settings.signals,
+        settings.process.pidfile.as_deref(),
+        settings.process.signals,
         handed_over,
         of_predecessor,
     );
     let succession = succession.map_err(|problem| (problem, exit_code::USAGE))?;
-    let control = match &settings.control {
+    let control = match &settings.process.control {
         // An heir's is its predecessor's until it serves.
         Some(control) if !is_heir => Control::open(control.path()).map(Some),
         _ => Ok(None),

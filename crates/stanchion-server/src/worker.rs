@@ -108,7 +108,7 @@ impl Worker {
             seat: seats.start + number as u16,
             epoch: self.id.epoch,
         };
-        let timeout = self.common.settings.timeout.as_duration();
+        let timeout = self.common.settings.workers.timeout.as_duration();
         let side = SeatSide::new(exchange, tenant, process::pid().cast_unsigned(), timeout);
         Seat { worker: self, side }
     }
@@ -352,8 +352,8 @@ impl<'w> Seat<'w> {
 
 /// `max_requests` plus the jitter.
 fn served_max(settings: &Settings) -> u64 {
-    if settings.max_requests == 0 {
+    if settings.workers.max_requests == 0 {
         return u64::MAX;
     }
-    settings.max_requests + jitter(process::pid(), settings.max_requests_jitter)
+    settings.workers.max_requests + jitter(process::pid(), settings.workers.max_requests_jitter)
 }

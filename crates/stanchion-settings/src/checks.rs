@@ -33,7 +33,7 @@ pub(super) fn check_together(settings: &Settings, values: &Values) -> Vec<Object
 
 /// gevent runs WSGI apps.
 fn event_loop(settings: &Settings, values: &Values) -> Option<Objection> {
-    let is_both = settings.is_gevent() && settings.interface == Interface::Asgi;
+    let is_both = settings.is_gevent() && settings.event_loop.interface == Interface::Asgi;
     let reason = || {
         let origin = &values[rows::interface.setting.name].origin;
         format!(
@@ -50,11 +50,11 @@ fn seats(settings: &Settings, values: &Values) -> Option<Objection> {
     let (each, each_given) = if settings.is_event_loop() {
         (1, "1".to_owned())
     } else {
-        (settings.threads, given(threads))
+        (settings.workers.threads, given(threads))
     };
-    let is_too_many = u64::from(settings.workers) * u64::from(each) > SEATS_MAX;
+    let is_too_many = u64::from(settings.workers.workers) * u64::from(each) > SEATS_MAX;
     // The higher of the two is the likelier slip.
-    let culprit = if settings.workers >= each {
+    let culprit = if settings.workers.workers >= each {
         workers
     } else {
         threads
@@ -68,13 +68,19 @@ fn seats(settings: &Settings, values: &Values) -> Option<Objection> {
 
 /// The hard bound must leave the soft one something to do.
 fn memory(settings: &Settings) -> Option<Objection> {
-    let (soft, hard) = (settings.max_memory, settings.max_memory_hard);
+    let (soft, hard) = (
+        settings.workers.max_memory,
+        settings.workers.max_memory_hard,
+    );
     let reason = || format!("expected 0 or at least max_memory, which is {soft}, got {hard}");
     (hard != 0 && hard < soft).then(|| (&rows::max_memory_hard.setting, reason()))
 }
 
 fn worker_ports(settings: &Settings) -> Option<Objection> {
-    let (base, workers) = (u64::from(settings.worker_port_base), settings.workers);
+    let (base, workers) = (
+        u64::from(settings.listen.worker_port_base),
+        settings.workers.workers,
+    );
     let most = u64::from(u16::MAX);
     let is_beyond = base != 0 && base + u64::from(workers) - 1 > most;
     let reason =
@@ -84,7 +90,7 @@ fn worker_ports(settings: &Settings) -> Option<Objection> {
 
 /// Each listener is one of its own.
 fn binds(settings: &Settings) -> Option<Objection> {
-    let binds = &settings.bind;
+    let binds = &settings.listen.bind;
     let mut pairs = (binds.iter().enumerate())
         .flat_map(|(index, bind)| binds[..index].iter().map(move |other| (other, bind)));
     let clash = pairs.find_map(|(other, bind)| other.clash(bind));
@@ -92,7 +98,7 @@ fn binds(settings: &Settings) -> Option<Objection> {
 }
 
 fn lanes(settings: &Settings) -> Option<Objection> {
-    let lanes = &settings.lane;
+    let lanes = &settings.line.lane;
     let seats = settings.seats();
     let product = if settings.is_event_loop() {
         "workers times worker_concurrency"
@@ -119,7 +125,7 @@ fn http2(settings: &Settings) -> Option<Objection> {
     let reason = "RFC 9113 has removed the upgrade from HTTP/1.1 to HTTP/2: have the proxy in front begin with HTTP/2, and \
                   say prior-knowledge";
     let is_refused = matches!(
-        settings.http2_cleartext,
+        settings.http.http2_cleartext,
         Http2Cleartext::Upgrade | Http2Cleartext::Both
     );
     is_refused.then(|| (&rows::http2_cleartext.setting, reason.into()))
@@ -139,6 +145,7 @@ fn keys(settings: &Settings) -> Option<Objection> {
 
 fn cipher_suites(settings: &Settings) -> Option<Objection> {
     let names = settings
+        .tls
         .ciphers
         .as_deref()
         .filter(|_| settings.serves_tls())?;
@@ -149,7 +156,7 @@ fn cipher_suites(settings: &Settings) -> Option<Objection> {
 /// A server that verifies clients has the certificates of their authorities.
 fn authorities(settings: &Settings) -> Option<Objection> {
     let has_none =
-        settings.serves_tls() && settings.verifies_clients() && settings.ca_certs.is_none();
+        settings.serves_tls() && settings.verifies_clients() && settings.tls.ca_certs.is_none();
     let reason = "it needs `ca_certs`, whose certificates clients are to show";
     has_none.then(|| (&rows::cert_reqs.setting, reason.into()))
 }

@@ -15,27 +15,28 @@ impl Settings {
     pub fn heed_memory_limit(&mut self, limit_bytes: Option<u64>) -> Option<usize> {
         // 0 would be no limit.
         let share = usize::try_from(limit_bytes? / CLIENTS_SHARE).ok()?.max(1);
-        if !self.bounds_clients_by_default || share >= self.max_client_memory {
+        if !self.facts.bounds_clients_by_default || share >= self.buffers.max_client_memory {
             return None;
         }
-        self.max_client_memory = share;
+        self.buffers.max_client_memory = share;
         Some(share)
     }
 
     /// The name of the server in the titles of its processes: `proc_name`, or else its app. All users of the host see titles, so the arguments of a
     /// factory, among which passwords may be, are left out.
     pub fn name(&self) -> Option<Cow<'_, str>> {
-        if let Some(name) = &self.proc_name {
+        if let Some(name) = &self.app.proc_name {
             return Some(name.into());
         }
         if let Some(file) = self
+            .app
             .paste
             .as_deref()
             .and_then(|file| file.split('#').next())
         {
             return Some(file.into());
         }
-        let app = self.wsgi_app.as_deref()?;
+        let app = self.app.wsgi_app.as_deref()?;
         Some(match app.split_once('(') {
             Some((factory, _)) => format!("{factory}()").into(),
             None => app.into(),
@@ -49,13 +50,13 @@ impl Settings {
 
     /// Whether workers run gevent's event loop, which is for WSGI apps.
     pub fn is_gevent(&self) -> bool {
-        self.event_loop == EventLoop::Gevent
+        self.event_loop.event_loop == EventLoop::Gevent
     }
 
     /// Whether the app is an asynchronous one. If the app is to decide that itself, it is taken for a WSGI app until an import shows otherwise.
     pub fn is_asgi(&self) -> bool {
-        match self.interface {
-            Interface::Auto => self.found_asgi && !self.is_gevent(),
+        match self.event_loop.interface {
+            Interface::Auto => self.facts.found_asgi && !self.is_gevent(),
             Interface::Wsgi => false,
             Interface::Asgi => true,
         }
@@ -63,29 +64,29 @@ impl Settings {
 
     /// Whether requests join the line before their bodies are whole.
     pub fn streams_uploads(&self) -> bool {
-        self.is_asgi() && !self.whole_uploads
+        self.is_asgi() && !self.event_loop.whole_uploads
     }
 
     /// Whether hints go to clients ahead of answers to requests that take them. The uwsgi protocol knows of none.
     pub fn sends_early_hints(&self) -> bool {
-        self.early_hints && self.protocol == Protocol::Http
+        self.answers.early_hints && self.proxies.protocol == Protocol::Http
     }
 
     /// Whether it takes the app to know by which interface that is called.
     pub fn is_guess(&self) -> bool {
-        self.interface == Interface::Auto && !self.is_gevent()
+        self.event_loop.interface == Interface::Auto && !self.is_gevent()
     }
 
     /// Whether the app may be imported before workers are forked. gevent changes Python's modules before that, and each
     /// worker by itself.
     pub fn may_preload(&self) -> bool {
-        self.preload_app && !self.is_gevent()
+        self.workers.preload_app && !self.is_gevent()
     }
 
     /// The same settings for an app that is taken for an asynchronous one, or not, where the app is to decide that itself. The error is one line.
     pub fn taken_for(mut self, asgi: bool) -> Result<Self, String> {
-        self.found_asgi = asgi;
-        let kept: usize = self.lane.iter().map(|lane| lane.seats).sum();
+        self.facts.found_asgi = asgi;
+        let kept: usize = self.line.lane.iter().map(|lane| lane.seats).sum();
         if kept > 0 && kept >= self.seats() {
             return Err(format!(
                 "setting `lane`: {kept} seats are kept, and there are {} for an app such as this one",
@@ -98,21 +99,24 @@ impl Settings {
     /// Requests that one worker runs at once: a seat for each of its threads, or for each task of its event loop.
     pub fn seats_per_worker(&self) -> usize {
         if self.is_event_loop() {
-            loop_seats(self.workers.into(), self.worker_concurrency.into()) as usize
+            loop_seats(
+                self.workers.workers.into(),
+                self.event_loop.worker_concurrency.into(),
+            ) as usize
         } else {
-            self.threads as usize
+            self.workers.threads as usize
         }
     }
 
     /// Over how long sessions are closed that all are to be: in the rest of `graceful_timeout` apps end what they do.
     pub fn session_spread(&self) -> Duration {
-        let half = self.graceful_timeout.duration() / 2;
-        self.session_grace.duration().min(half)
+        let half = self.workers.graceful_timeout.duration() / 2;
+        self.event_loop.session_grace.duration().min(half)
     }
 
     /// Requests that can run at once.
     pub fn seats(&self) -> usize {
-        self.workers as usize * self.seats_per_worker()
+        self.workers.workers as usize * self.seats_per_worker()
     }
 }
 
@@ -134,7 +138,7 @@ mod tests {
         ] {
             let mut settings = Settings::from_json(set).unwrap();
             assert_eq!(settings.heed_memory_limit(limit_bytes), lowered);
-            assert_eq!(settings.max_client_memory, lowered.unwrap_or(GIB));
+            assert_eq!(settings.buffers.max_client_memory, lowered.unwrap_or(GIB));
         }
     }
 
@@ -143,13 +147,16 @@ mod tests {
     #[test]
     fn the_defaults_of_the_table_fill_every_field() {
         let settings = Settings::default();
-        assert_eq!(settings.bind, [Bind::parse("127.0.0.1:8000").unwrap()]);
         assert_eq!(
-            settings.timeout.as_duration(),
+            settings.listen.bind,
+            [Bind::parse("127.0.0.1:8000").unwrap()]
+        );
+        assert_eq!(
+            settings.workers.timeout.as_duration(),
             Some(Duration::from_secs(30))
         );
-        assert_eq!(settings.body_memory, 114_688);
-        assert_eq!(settings.loglevel, LogLevel::Info);
+        assert_eq!(settings.buffers.body_memory, 114_688);
+        assert_eq!(settings.log.loglevel, LogLevel::Info);
         assert_eq!(settings.seats(), 1);
     }
 
@@ -159,9 +166,9 @@ mod tests {
             Settings::from_json(r#"{"workers": 3, "threads": 2, "timeout": 0, "bind": "[::1]:0"}"#)
                 .unwrap();
         assert_eq!(settings.seats(), 6);
-        assert_eq!(settings.timeout.as_duration(), None);
-        assert_eq!(settings.bind, [Bind::parse("[::1]:0").unwrap()]);
-        assert_eq!(settings.max_waiting, 2048);
+        assert_eq!(settings.workers.timeout.as_duration(), None);
+        assert_eq!(settings.listen.bind, [Bind::parse("[::1]:0").unwrap()]);
+        assert_eq!(settings.line.max_waiting, 2048);
     }
 
     #[test]
@@ -189,8 +196,8 @@ mod tests {
             settings(r#"{"interface": "ASGI", "loop": "uvloop", "lifespan": "off", "workers": 2}"#);
         assert!(settings.is_event_loop());
         assert_eq!(settings.seats(), 2000);
-        assert_eq!(settings.event_loop, EventLoop::Uvloop);
-        assert_eq!(settings.lifespan, Lifespan::Off);
+        assert_eq!(settings.event_loop.event_loop, EventLoop::Uvloop);
+        assert_eq!(settings.event_loop.lifespan, Lifespan::Off);
     }
 
     #[test]

@@ -8,7 +8,7 @@ impl Settings {
     /// come to those seats.
     pub fn lanes(&self) -> Vec<Lane> {
         let (mut lanes, others): (Vec<_>, Vec<_>) =
-            self.lane.iter().cloned().partition(Lane::is_default);
+            self.line.lane.iter().cloned().partition(Lane::is_default);
         if lanes.is_empty() {
             lanes.push(Lane::new(DEFAULT));
         }
@@ -17,7 +17,7 @@ impl Settings {
             .iter_mut()
             .filter(|lane| lane.seats > 0 && !lane.is_default())
         {
-            lane.waiting.get_or_insert(self.max_waiting as usize);
+            lane.waiting.get_or_insert(self.line.max_waiting as usize);
         }
         lanes
     }

@@ -67,7 +67,11 @@ pub use seconds::Seconds;
 pub use static_dir::StaticDir;
 pub use statsd::StatsdAddress;
 pub use syslog::{Facility, SyslogAddress};
-pub use table::{Settings, UMASK, settings};
+pub use table::{
+    AnswerSettings, AppSettings, BufferSettings, ClientLimits, EventLoopSettings, HttpSettings,
+    LineSettings, Listening, LogSettings, MonitoringSettings, ProcessSettings, ProxySettings,
+    Settings, SettingsFacts, TlsSettings, UMASK, WorkerSettings, settings,
+};
 pub use values::Resolved;
 pub use words::{
     EventLoop, Http2Cleartext, Interface, Lifespan, LogLevel, OldestTls, Protocol, QueueOrder,

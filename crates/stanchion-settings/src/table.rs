@@ -435,3 +435,26 @@ pub fn settings() -> impl Iterator<Item = &'static Setting> {
 pub(super) fn find(name: &str) -> Option<&'static Setting> {
     settings().find(|setting| setting.name == name)
 }
+
+/// Facts on values that no row holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SettingsFacts {
+    /// An app that is to decide `interface` itself has turned out to be asynchronous.
+    pub found_asgi: bool,
+    /// Whether the operator has asked for `preload_app`, and it is more than the default.
+    pub is_preload_asked_for: bool,
+    /// Whether `max_client_memory` is the default, which a control group's limit may lower.
+    pub bounds_clients_by_default: bool,
+}
+
+impl SettingsFacts {
+    fn of(values: &Values) -> Self {
+        let preload = &values[rows::preload_app.setting.name];
+        let memory = &values[rows::max_client_memory.setting.name];
+        Self {
+            found_asgi: false,
+            is_preload_asked_for: !preload.is_default() && preload.value == true,
+            bounds_clients_by_default: memory.is_default(),
+        }
+    }
+}

@@ -17,28 +17,31 @@ impl Settings {
     /// The files of each certificate: its chain, and its key if that is in another file. The first one is for clients that
     /// ask for no name, or for one that none is for.
     pub fn certificates(&self) -> impl Iterator<Item = (&Path, Option<&Path>)> {
-        let keys = given(&self.keyfile).map(Some);
-        given(&self.certfile).zip(keys.chain(std::iter::repeat(None)))
+        let keys = given(&self.tls.keyfile).map(Some);
+        given(&self.tls.certfile).zip(keys.chain(std::iter::repeat(None)))
     }
 
     /// How many files there are of certificates, and of keys.
     pub(super) fn certificate_files(&self) -> (usize, usize) {
-        (given(&self.certfile).count(), given(&self.keyfile).count())
+        (
+            given(&self.tls.certfile).count(),
+            given(&self.tls.keyfile).count(),
+        )
     }
 
     /// Refuses settings with which clients would be served in plain though the operator means otherwise, or that make no sense together.
     pub fn check_tls(&self) -> Result<(), String> {
-        if !self.serves_tls() && given(&self.keyfile).next().is_some() {
+        if !self.serves_tls() && given(&self.tls.keyfile).next().is_some() {
             return Err(
                 "setting `keyfile`: there is no `certfile`, whose key it would be".to_owned(),
             );
         }
-        if self.serves_tls() && self.protocol == Protocol::Uwsgi {
+        if self.serves_tls() && self.proxies.protocol == Protocol::Uwsgi {
             return Err(
                 "setting `certfile`: TLS is for HTTP, and `protocol` says uwsgi: leave one of them out".to_owned(),
             );
         }
-        if self.redirect_to_https == Some(HttpsPort::OfTls) && !self.serves_tls() {
+        if self.tls.redirect_to_https == Some(HttpsPort::OfTls) && !self.serves_tls() {
             return Err(
                 "setting `redirect_to_https`: there is no `certfile`, so no listener speaks TLS: name the port that does, such as 443".to_owned(),
             );
@@ -51,7 +54,7 @@ impl Settings {
         &self,
         listeners: impl IntoIterator<Item = &'a Listener>,
     ) -> Result<(), String> {
-        if self.redirect_to_https.is_some() && self.https_port(listeners).is_none() {
+        if self.tls.redirect_to_https.is_some() && self.https_port(listeners).is_none() {
             return Err(
                 "setting `redirect_to_https`: auto finds no port here that speaks TLS, neither of `bind` nor of a service manager's sockets: name the port that does, such as 443".to_owned(),
             );
@@ -61,7 +64,7 @@ impl Settings {
 
     /// The port that clients in clear text are sent on to, if any.
     pub fn https_port<'a>(&self, listeners: impl IntoIterator<Item = &'a Listener>) -> Option<u16> {
-        match self.redirect_to_https? {
+        match self.tls.redirect_to_https? {
             HttpsPort::Is(port) => Some(port),
             HttpsPort::OfTls => {
                 let mut ports = listeners
@@ -78,7 +81,7 @@ impl Settings {
 
     /// Whether any client is served over TLS.
     pub fn serves_tls(&self) -> bool {
-        given(&self.certfile).next().is_some()
+        given(&self.tls.certfile).next().is_some()
     }
 
     /// Whether clients of this listener are to speak TLS. The admin listener and the ports of single workers are asked from nearby.
@@ -91,6 +94,7 @@ impl Settings {
             return false;
         }
         let bind = self
+            .listen
             .bind
             .iter()
             .find(|bind| bind.address.to_string() == *asked);
@@ -99,12 +103,12 @@ impl Settings {
 
     /// Whether clients are asked for certificates.
     pub fn verifies_clients(&self) -> bool {
-        self.cert_reqs != CERT_NONE
+        self.tls.cert_reqs != CERT_NONE
     }
 
     /// Whether a client that shows none is turned away.
     pub fn requires_client_certificates(&self) -> bool {
-        self.cert_reqs == CERT_REQUIRED
+        self.tls.cert_reqs == CERT_REQUIRED
     }
 }
 

@@ -27,19 +27,19 @@ macro_rules! risks {
 }
 
 risks! {
-    header_map: |set| set.header_map == HeaderMap::Dangerous,
+    header_map: |set| set.http.header_map == HeaderMap::Dangerous,
         "a client can send X_Real_IP, which the app cannot tell from the X-Real-IP of your proxy";
-    forwarder_headers: |set| set.forwarder_headers.split(',').any(|name| name.trim() == "*"),
+    forwarder_headers: |set| set.proxies.forwarder_headers.split(',').any(|name| name.trim() == "*"),
         "every header with an underscore that your proxy passes on reaches the app, such as a REMOTE_USER from a client";
-    permit_unconventional_http_method: |set| set.permit_unconventional_http_method,
+    permit_unconventional_http_method: |set| set.http.permit_unconventional_http_method,
         "rules of your proxy or firewall for GET or POST do not match get or post";
-    casefold_http_method: |set| set.casefold_http_method,
+    casefold_http_method: |set| set.http.casefold_http_method,
         "your proxy may treat get differently from GET, which is what the app sees";
-    permit_unconventional_http_version: |set| set.permit_unconventional_http_version,
+    permit_unconventional_http_version: |set| set.http.permit_unconventional_http_version,
         "your proxy may read such a request differently from this server (request smuggling)";
-    permit_obsolete_folding: |set| set.permit_obsolete_folding,
+    permit_obsolete_folding: |set| set.http.permit_obsolete_folding,
         "your proxy may read the second line as a header of its own (request smuggling)";
-    strip_header_spaces: |set| set.strip_header_spaces,
+    strip_header_spaces: |set| set.http.strip_header_spaces,
         "your proxy may overlook such a header, or remove only the usual spelling of it (request smuggling)";
 }
 
@@ -53,7 +53,7 @@ pub(super) fn warnings(settings: &Settings, values: &Values) -> Vec<String> {
     for Risk { setting, risk, .. } in RISKS.iter().filter(|risk| (risk.is_taken)(settings)) {
         warn(setting, risk);
     }
-    if settings.early_hints && settings.protocol == Protocol::Uwsgi {
+    if settings.answers.early_hints && settings.proxies.protocol == Protocol::Uwsgi {
         let why = "it has no effect with the uwsgi protocol, which has no early hints";
         warn(&rows::early_hints.setting, why);
     }
@@ -78,10 +78,10 @@ fn http2_in_vain(settings: &Settings) -> Option<(&'static Setting, &'static str)
         &rows::http_protocols.setting,
         &rows::http2_cleartext.setting,
     );
-    let has_cleartext = settings.http2_cleartext == Http2Cleartext::PriorKnowledge;
+    let has_cleartext = settings.http.http2_cleartext == Http2Cleartext::PriorKnowledge;
     let can_begin = has_cleartext || settings.serves_tls();
     match settings.speaks_http2() {
-        true if settings.protocol == Protocol::Uwsgi => {
+        true if settings.proxies.protocol == Protocol::Uwsgi => {
             Some((protocols, "the uwsgi protocol is spoken (`protocol`)"))
         }
         true if !can_begin => Some((

@@ -61,7 +61,7 @@ macro_rules! without_effect {
 
 without_effect! {
     threads: LOOPS, NoDefault, "each worker has one thread, which runs up to worker_concurrency requests at once";
-    preload_app: &[Greenlets], If(|set| set.preload_app), "gevent changes Python's modules in each worker before that imports the app";
+    preload_app: &[Greenlets], If(|set| set.workers.preload_app), "gevent changes Python's modules in each worker before that imports the app";
     // As worker_connections in many a config file.
     worker_concurrency: &[Threads], Never, "`threads` says how many requests a worker runs at once";
     event_loop: &[Threads], NoDefault, "asyncio and uvloop run asynchronous apps";
@@ -75,14 +75,14 @@ without_effect! {
     max_ws_memory: WSGI, NoDefault, NO_WEBSOCKETS;
     cancel_on_timeout: WSGI, NoDefault, "a WSGI app has no task that could be cancelled";
     whole_uploads: WSGI, Never, "a WSGI app is called when the whole body is there";
-    lifespan: WSGI, If(|set| set.lifespan == Lifespan::On), "a WSGI app is not told when a worker starts and ends; hooks are";
-    response_spool: LOOPS, If(|set| set.response_spool > 0), "an answer that waits for its client holds no thread, and is never spooled";
+    lifespan: WSGI, If(|set| set.event_loop.lifespan == Lifespan::On), "a WSGI app is not told when a worker starts and ends; hooks are";
+    response_spool: LOOPS, If(|set| set.buffers.response_spool > 0), "an answer that waits for its client holds no thread, and is never spooled";
 }
 
 impl Runner {
     /// As far as a setting names it.
     pub(super) fn of(settings: &Settings) -> Option<Self> {
-        match settings.interface {
+        match settings.event_loop.interface {
             _ if settings.is_gevent() => Some(Greenlets),
             Interface::Asgi => Some(EventLoop),
             Interface::Wsgi => Some(Threads),

@@ -12,16 +12,16 @@ const HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 impl Settings {
     /// How many ports there are that one worker serves alone: one for each, or none.
     pub fn worker_ports(&self) -> u16 {
-        if self.worker_port_base == 0 {
+        if self.listen.worker_port_base == 0 {
             return 0;
         }
         // The table's checks see to it that there is a port for each.
-        u16::try_from(self.workers).unwrap_or(u16::MAX)
+        u16::try_from(self.workers.workers).unwrap_or(u16::MAX)
     }
 
     /// The addresses at which single workers listen; beside `bind`.
     pub fn worker_binds(&self) -> impl Iterator<Item = Bind> {
-        let port = |worker| self.worker_port_base.saturating_add(worker);
+        let port = |worker| self.listen.worker_port_base.saturating_add(worker);
         (0..self.worker_ports()).map(move |worker| {
             Bind::from(BindAddress::Tcp {
                 host: HOST.to_string(),
@@ -35,7 +35,7 @@ impl Settings {
         let ListenerAddress::Tcp(address) = address else {
             return None;
         };
-        let worker = address.port().checked_sub(self.worker_port_base)?;
+        let worker = address.port().checked_sub(self.listen.worker_port_base)?;
         (address.ip() == IpAddr::V4(HOST) && worker < self.worker_ports()).then_some(worker)
     }
 }

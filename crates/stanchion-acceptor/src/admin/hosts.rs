@@ -25,14 +25,22 @@ pub(super) struct AllowedHosts {
 impl AllowedHosts {
     /// The names in the settings, `localhost`, and the host of the `admin` address.
     pub(super) fn of(settings: &Settings) -> Self {
-        let given = match settings.admin.as_ref().map(|bind| &bind.address) {
+        let given = match settings.monitoring.admin.as_ref().map(|bind| &bind.address) {
             Some(BindAddress::Tcp { host, .. }) => Some(host.as_str()),
             _ => None,
         };
-        let listed = settings.admin_allowed_hosts.iter().map(String::as_str);
+        let listed = settings
+            .monitoring
+            .admin_allowed_hosts
+            .iter()
+            .map(String::as_str);
         let names = listed.chain(["localhost"]).chain(given);
         Self {
-            any: settings.admin_allowed_hosts.iter().any(|name| name == ANY),
+            any: settings
+                .monitoring
+                .admin_allowed_hosts
+                .iter()
+                .any(|name| name == ANY),
             names: names
                 .map(|name| without_dot(name).to_ascii_lowercase())
                 .collect(),

@@ -61,7 +61,7 @@ impl Admin {
         Self {
             hosts: is_tcp.then(|| AllowedHosts::of(settings)),
             telling: Telling::default(),
-            history: settings.admin.is_some().then(History::default),
+            history: settings.monitoring.admin.is_some().then(History::default),
         }
     }
 

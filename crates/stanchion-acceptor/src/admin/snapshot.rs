@@ -58,7 +58,7 @@ impl Sources<'_> {
                 event_loop: seated.loop_status(index, now_us),
             }
         });
-        let workers_wanted = common.settings.workers as usize;
+        let workers_wanted = common.settings.workers.workers as usize;
         let running = seated.running(workers_wanted, now_us);
         Status {
             version: env!("CARGO_PKG_VERSION"),

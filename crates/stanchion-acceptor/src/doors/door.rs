@@ -269,16 +269,16 @@ impl Door {
     pub(super) fn peer_of(&self, peer: Option<SocketAddr>, settings: &Settings) -> Peer {
         let ip = peer.map(|peer| peer.ip());
         Peer {
-            trusted: settings.forwarded_allow_ips.allows(ip),
+            trusted: settings.proxies.forwarded_allow_ips.allows(ip),
             scheme: if self.speaks_tls { "https" } else { "http" },
             speaks_tls: self.speaks_tls,
             tls: [].into(),
             sends_packets: self.audience == Audience::Clients
-                && settings.protocol == Protocol::Uwsgi
-                && settings.uwsgi_allow_ips.allows(ip),
+                && settings.proxies.protocol == Protocol::Uwsgi
+                && settings.proxies.uwsgi_allow_ips.allows(ip),
             sends_proxy_header: self.audience == Audience::Clients
-                && settings.proxy_protocol.is_some()
-                && settings.proxy_allow_ips.allows(ip),
+                && settings.proxies.proxy_protocol.is_some()
+                && settings.proxies.proxy_allow_ips.allows(ip),
             ip,
             address: ip
                 .map(|ip| ip.to_canonical().to_string())

@@ -107,7 +107,7 @@ impl Doors {
         self.next_number += 1;
         if audience == Audience::Clients
             && door.is_unix()
-            && !settings.forwarded_allow_ips.allows(None)
+            && !settings.proxies.forwarded_allow_ips.allows(None)
         {
             info!(
                 "peers on {} are not trusted, so their X-Forwarded-Proto and similar headers are ignored: \

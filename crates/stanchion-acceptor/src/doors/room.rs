@@ -20,7 +20,7 @@ const CONNECTIONS_FEW: usize = 300;
 pub(crate) fn connections_max(settings: &Settings, is_first: bool) -> io::Result<usize> {
     let limit = process::raise_open_files()?;
     let descriptors = usize::try_from(limit).unwrap_or(usize::MAX);
-    let wanted = settings.max_connections as usize;
+    let wanted = settings.limits.max_connections as usize;
     let connections_max = wanted
         .min(descriptors.saturating_sub(DESCRIPTORS_SPARE) / DESCRIPTORS_EACH)
         // With no connection at all the server would be up and serve no client.

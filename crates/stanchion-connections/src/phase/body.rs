@@ -203,7 +203,7 @@ impl ReadingBody {
         link: &mut ClientLink,
         requests: &mut Requests,
     ) -> Step {
-        let body_max = requests.common.settings.limit_request_body;
+        let body_max = requests.common.settings.limits.limit_request_body;
         match self.take(&mut came, body_max, requests.now_us) {
             Ok(None) => Step::On(Phase::Body(self)),
             Ok(Some(len)) => {

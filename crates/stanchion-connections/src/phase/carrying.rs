@@ -113,7 +113,10 @@ impl Carrier {
         let wire = Rc::new(RefCell::new(Wire {
             inward: came,
             piece_left: 0,
-            overhead: Overhead::new(settings.http2_max_header_list_size.into(), requests.now_us),
+            overhead: Overhead::new(
+                settings.http.http2_max_header_list_size.into(),
+                requests.now_us,
+            ),
             outward: Vec::new(),
             ended: false,
         }));
@@ -123,11 +126,11 @@ impl Carrier {
             builder.enable_connect_protocol();
         }
         let handshake = builder
-            .initial_window_size(settings.http2_initial_window_size)
+            .initial_window_size(settings.http.http2_initial_window_size)
             .initial_connection_window_size(bodies_bytes(settings))
-            .max_frame_size(settings.http2_max_frame_size)
-            .max_header_list_size(settings.http2_max_header_list_size * LIST_TIMES)
-            .max_concurrent_streams(settings.http2_max_concurrent_streams)
+            .max_frame_size(settings.http.http2_max_frame_size)
+            .max_header_list_size(settings.http.http2_max_header_list_size * LIST_TIMES)
+            .max_concurrent_streams(settings.http.http2_max_concurrent_streams)
             // Streams that come together with their reset: they count like other resets.
             .max_pending_accept_reset_streams(RESETS_MAX as usize)
             .max_send_buffer_size(STREAM_BYTES_MAX)
@@ -141,7 +144,7 @@ impl Carrier {
             idle_since_us: Some(requests.now_us),
             ending: Ending::Open,
             is_faulty: false,
-            late_max: settings.http2_max_concurrent_streams,
+            late_max: settings.http.http2_max_concurrent_streams,
         }
     }
 
@@ -239,8 +242,8 @@ impl Carrier {
 
     /// Whether the client is to open no more streams, because it has had this many `requests`.
     fn is_served(&self, requests: u32, settings: &Settings) -> bool {
-        let requests_max = settings.keepalive_requests;
-        let is_kept = settings.keepalive.as_duration().is_some();
+        let requests_max = settings.limits.keepalive_requests;
+        let is_kept = settings.http.keepalive.as_duration().is_some();
         (requests_max > 0 && requests >= requests_max)
             || (!is_kept && requests > 0 && !self.has_streams())
     }
@@ -473,16 +476,16 @@ impl Carrier {
             return Judgement::Close;
         }
         let limit = if requests == 0 {
-            settings.header_timeout
+            settings.limits.header_timeout
         } else {
-            settings.keepalive
+            settings.http.keepalive
         };
         Judgement::within(since_us, limit.as_duration(), Judgement::Close, now_us)
     }
 }
 
 fn bodies_bytes(settings: &Settings) -> u32 {
-    let each = settings.http2_initial_window_size;
-    let all = each.saturating_mul(settings.http2_max_concurrent_streams);
+    let each = settings.http.http2_initial_window_size;
+    let all = each.saturating_mul(settings.http.http2_max_concurrent_streams);
     all.clamp(BODIES_BYTES_MIN, BODIES_BYTES_MAX).max(each)
 }

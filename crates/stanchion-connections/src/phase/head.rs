@@ -208,7 +208,7 @@ impl ReadingHead {
         };
         let since_us = partial.since_us;
         let took_us = now_us.saturating_sub(since_us);
-        let limit = settings.header_timeout.as_duration();
+        let limit = settings.limits.header_timeout.as_duration();
         partial.dozes_until_us = doze_us(partial.bytes.len() as u64, took_us)
             .map(|doze_us| now_us + doze_us)
             .filter(|until_us| {
@@ -276,7 +276,7 @@ fn unfit(bytes: &[u8], link: &ClientLink, settings: &Settings) -> Option<Refusal
         return Some(proxied::unwanted(settings));
     }
     let is_stranger = link.audience == Audience::Clients
-        && settings.protocol == Protocol::Uwsgi
+        && settings.proxies.protocol == Protocol::Uwsgi
         && !link.peer.sends_packets;
     is_stranger.then_some(Refusal::Forbidden(
         "the uwsgi protocol is for peers in uwsgi_allow_ips",
@@ -342,7 +342,7 @@ fn begin(head: Head, rest: Came<'_>, link: &mut ClientLink, requests: &mut Reque
         return arrive(head, Body::Empty, account, started_us, link, requests);
     }
     let settings = &requests.common.settings;
-    let body_max = settings.limit_request_body;
+    let body_max = settings.limits.limit_request_body;
     let is_too_long = matches!(framing, Framing::Length(len) if body_max > 0 && len > body_max);
     let too_long = is_too_long.then_some(Refusal::BodyTooLarge);
     if let Some(refusal) = too_long.or_else(|| requests.serving.lifecycle.refusal()) {

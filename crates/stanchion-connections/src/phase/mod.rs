@@ -239,7 +239,7 @@ impl Phase {
 
     /// When the client sends too slowly if nothing more comes of it.
     pub(crate) fn sends_by_us(&self, settings: &Settings) -> u64 {
-        let limit = settings.header_timeout.as_duration();
+        let limit = settings.limits.header_timeout.as_duration();
         match self {
             Self::Head(head) => head.sends_by_us(limit),
             Self::Handshaking(handshaking) => handshaking.sends_by_us(limit),

@@ -30,7 +30,7 @@ pub(super) enum ProxyNews {
 /// Reads the header and nothing behind it, which the next phase reads. Until the header is whole, it stays in the socket
 /// and is only looked at. It has to be whole within the time that a head may take.
 pub(super) fn read_proxy_header(link: &mut ClientLink, requests: &Requests) -> ProxyNews {
-    let Some(versions) = requests.common.settings.proxy_protocol else {
+    let Some(versions) = requests.common.settings.proxies.proxy_protocol else {
         return is_of(&ProxyHeader::default(), link, requests);
     };
     if !link.transport.is_readable() {
@@ -62,14 +62,14 @@ pub(super) fn read_proxy_header(link: &mut ClientLink, requests: &Requests) -> P
 
 /// Takes the client that the header names for the peer, and counts the connection among those of that client.
 fn is_of(header: &ProxyHeader, link: &mut ClientLink, requests: &Requests) -> ProxyNews {
-    let believed = &requests.common.settings.forwarded_allow_ips;
+    let believed = &requests.common.settings.proxies.forwarded_allow_ips;
     link.peer = Rc::new(link.peer.behind(header, believed));
     claim(link, requests)
 }
 
 /// Takes the client that the packet names for the peer.
 pub(super) fn is_of_packet(head: &Head, link: &mut ClientLink, requests: &Requests) -> ProxyNews {
-    let believed = &requests.common.settings.forwarded_allow_ips;
+    let believed = &requests.common.settings.proxies.forwarded_allow_ips;
     link.peer = Rc::new(link.peer.of_packet(head, believed));
     claim(link, requests)
 }
@@ -98,7 +98,7 @@ fn claim(link: &mut ClientLink, requests: &Requests) -> ProxyNews {
 
 /// The refusal of a PROXY header from a peer that is not to send one.
 pub(super) fn unwanted(settings: &Settings) -> Refusal {
-    Refusal::Forbidden(match settings.proxy_protocol {
+    Refusal::Forbidden(match settings.proxies.proxy_protocol {
         None => "a PROXY header where proxy_protocol is off",
         Some(_) => "a PROXY header from a peer that is not in proxy_allow_ips",
     })

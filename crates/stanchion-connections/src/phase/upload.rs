@@ -133,7 +133,7 @@ impl Arrived {
                 Read::End if upload.decoder.end() => &[],
                 Read::End | Read::Failed => return Err(Refusal::BodyCutShort),
             };
-            let body_max = requests.common.settings.limit_request_body;
+            let body_max = requests.common.settings.limits.limit_request_body;
             let dispatch = &mut requests.dispatch;
             if upload.take(&mut bytes, body_max, ticket, dispatch, now_us)? {
                 self.upload = None;

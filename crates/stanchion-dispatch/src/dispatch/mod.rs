@@ -84,8 +84,8 @@ impl Dispatch {
             wakeups: Wakeups::default(),
             standstills: Standstills::default(),
             tally: &common.tally,
-            retries: settings.retry_idempotent,
-            timeout_us: settings.timeout.duration().as_micros() as u64,
+            retries: settings.workers.retry_idempotent,
+            timeout_us: settings.workers.timeout.duration().as_micros() as u64,
             mended_us: 0,
             oldest_ready: None,
             news: Vec::new(),
@@ -472,7 +472,7 @@ impl Dispatch {
 /// How many requests to hand out ahead of a seat at most.
 fn ahead_max(common: &Common, settings: &Settings) -> usize {
     let ahead_max = common.exchange.geometry().ahead_per_seat;
-    if settings.queue_order != QueueOrder::Fifo || !settings.lane.is_empty() {
+    if settings.line.queue_order != QueueOrder::Fifo || !settings.line.lane.is_empty() {
         ahead_max.min(AHEAD_IN_ORDER_MAX)
     } else {
         ahead_max

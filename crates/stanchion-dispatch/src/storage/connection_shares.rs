@@ -72,7 +72,7 @@ impl ConnectionShares {
 /// How many of `all` connections, streams or sessions one client may have, if there is a limit: never so many that no other
 /// client has one.
 pub(crate) fn max_each(settings: &Settings, all: usize) -> Option<u64> {
-    let wanted = u64::from(settings.max_connections_per_client);
+    let wanted = u64::from(settings.limits.max_connections_per_client);
     (wanted > 0).then(|| wanted.min(all as u64 / 2).max(1))
 }
 

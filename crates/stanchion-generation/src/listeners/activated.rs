@@ -24,9 +24,9 @@ pub(super) fn take(settings: &Settings) -> Result<Vec<Listener>, String> {
         .map(|passed| take_one(settings, passed));
     let listeners = taken.collect::<Result<Vec<_>, _>>()?;
     // The operator has not asked for a default.
-    let bind_is_set = settings.bind != Settings::default().bind;
+    let bind_is_set = settings.listen.bind != Settings::default().listen.bind;
     if !listeners.is_empty() && bind_is_set {
-        let ignored: Vec<_> = settings.bind.iter().map(Bind::to_string).collect();
+        let ignored: Vec<_> = settings.listen.bind.iter().map(Bind::to_string).collect();
         warn!(
             "bind is not used, since a service manager has passed sockets (LISTEN_FDS): {}",
             ignored.join(", ")

@@ -33,14 +33,17 @@ pub(super) fn options(settings: &Settings, bind: &Bind) -> Result<Options, Strin
     let defaults = TcpOptions::default();
     let refused = |problem| format!("cannot listen on {bind}: {problem}");
     Ok(Options {
-        backlog: Some(own.backlog.unwrap_or(settings.backlog.cast_unsigned())),
+        backlog: Some(
+            own.backlog
+                .unwrap_or(settings.listen.backlog.cast_unsigned()),
+        ),
         receive_bytes: own.rcvbuf,
         send_bytes: own.sndbuf,
         tcp: TcpOptions {
             nodelay: own.tcp_nodelay.unwrap_or(defaults.nodelay),
             keepalive: own.keepalive.unwrap_or(defaults.keepalive),
             defer_accept_s: own.defer_accept.unwrap_or(defaults.defer_accept_s),
-            reuse_port: own.reuseport.unwrap_or(settings.reuse_port),
+            reuse_port: own.reuseport.unwrap_or(settings.listen.reuse_port),
             only_v6: own.ipv6only.unwrap_or(defaults.only_v6),
         },
         file: file_options(settings, bind).map_err(refused)?,
@@ -53,13 +56,16 @@ fn file_options(settings: &Settings, bind: &Bind) -> Result<FileOptions, String>
         return Ok(FileOptions::default());
     }
     let own = &bind.options;
-    let is_admin = settings.admin.as_ref() == Some(bind);
+    let is_admin = settings.monitoring.admin.as_ref() == Some(bind);
     let umask = own.umask.unwrap_or(if is_admin {
         ADMIN_UMASK
     } else {
-        settings.umask
+        settings.process.umask
     });
-    let (user, group) = (settings.user.as_deref(), settings.group.as_deref());
+    let (user, group) = (
+        settings.process.user.as_deref(),
+        settings.process.group.as_deref(),
+    );
     let identity = Identity::find(user, group, false)?;
     let owner = own.owner.as_deref().map(identity::uid_of).transpose()?;
     let group = own.group.as_deref().map(identity::gid_of).transpose()?;
@@ -73,7 +79,7 @@ fn file_options(settings: &Settings, bind: &Bind) -> Result<FileOptions, String>
 /// Describes which users the file of a new unix socket lets in, if its mode is our default.
 pub(super) fn let_in(settings: &Settings, bind: &Bind, options: &Options) -> Option<String> {
     let own = &bind.options;
-    let is_asked = own.mode.or(own.umask).is_some() || settings.umask != UMASK;
+    let is_asked = own.mode.or(own.umask).is_some() || settings.process.umask != UMASK;
     if is_asked || !matches!(bind.address, BindAddress::Unix(_)) {
         return None;
     }
@@ -83,7 +89,7 @@ pub(super) fn let_in(settings: &Settings, bind: &Bind, options: &Options) -> Opt
         _ => "its owner and its group",
     };
     let connects = format!("{who} and root may connect to {bind} (mode {mode:04o})");
-    Some(if settings.admin.as_ref() == Some(bind) {
+    Some(if settings.monitoring.admin.as_ref() == Some(bind) {
         // A proxy does not connect to it, and its answers are for operators only.
         format!("{connects}; for other operators add ?mode=0660&group=GROUP to the address")
     } else {

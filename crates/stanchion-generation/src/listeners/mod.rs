@@ -134,7 +134,7 @@ fn opened(
     listeners.extend(wanted.into_iter().filter_map(|one| {
         let listener = one.listener?;
         let still = if one.is_kept { "still " } else { "" };
-        let is_admin = settings.admin.as_ref() == Some(&one.bind);
+        let is_admin = settings.monitoring.admin.as_ref() == Some(&one.bind);
         let clients = if is_admin { " for operators (admin)" } else { "" };
         info!("{still}listening at {}{clients}", shown(settings, &listener));
         if is_admin && !one.is_kept && listener.address().is_open_to_other_hosts() {
@@ -174,9 +174,14 @@ fn tell_if_cut(listener: &Listener, asked: Option<u32>) {
 
 /// The addresses of `bind`, if it counts, and the ports of single workers.
 fn wanted(settings: &Settings, bind_counts: bool) -> Result<Vec<Wanted>, String> {
-    let bind = if bind_counts { &settings.bind[..] } else { &[] };
+    let bind = if bind_counts {
+        &settings.listen.bind[..]
+    } else {
+        &[]
+    };
     let mut wanted: Vec<Wanted> = Vec::new();
     let others = settings
+        .monitoring
         .admin
         .iter()
         .cloned()

@@ -141,7 +141,7 @@ impl AccessLog {
     /// has the file.
     pub(super) fn open(settings: &Settings, has_scribe: bool) -> io::Result<Option<Self>> {
         let mut outlets = Vec::new();
-        let file = settings.accesslog.as_ref().filter(|_| !has_scribe);
+        let file = settings.log.accesslog.as_ref().filter(|_| !has_scribe);
         if let Some(path) = file {
             let file = LogFile::open(path, io::stdout().as_fd()).map_err(|error| {
                 let problem = format!("the access log {}", cure::told_of_file(path, &error));
@@ -149,16 +149,16 @@ impl AccessLog {
             })?;
             outlets.push(Outlet::File(file));
         }
-        if settings.syslog && !settings.disable_redirect_access_to_syslog {
+        if settings.log.syslog && !settings.log.disable_redirect_access_to_syslog {
             outlets.push(Outlet::Syslog(Syslog::open(settings, "access")?));
         }
         if outlets.is_empty() {
             return Ok(None);
         }
-        let form = if settings.access_log_json {
+        let form = if settings.log.access_log_json {
             Form::Json
         } else {
-            Form::Text(parse(&settings.access_log_format).map_err(io::Error::other)?)
+            Form::Text(parse(&settings.log.access_log_format).map_err(io::Error::other)?)
         };
         let is_answer_field = |piece: &Piece| matches!(piece, Piece::Atom(Atom::AnswerField(_)));
         let wants_answer_head = match &form {
@@ -171,7 +171,7 @@ impl AccessLog {
 
     /// Opens a log that sends all facts of each request to the scribe at the other end of a channel.
     pub(super) fn for_scribe(settings: &Settings, scribe: Channel) -> io::Result<Self> {
-        let json = settings.access_log_json;
+        let json = settings.log.access_log_json;
         let outlets = vec![Outlet::Scribe(scribe)];
         Self::start(settings, outlets, Form::Record { json }, true)
     }

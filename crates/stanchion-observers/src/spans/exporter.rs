@@ -70,7 +70,7 @@ impl Exporter {
             dropped: AtomicU64::new(0),
         });
         let variable = env::var_os("OTEL_RESOURCE_ATTRIBUTES");
-        let service = settings.otlp_service_name.as_deref();
+        let service = settings.monitoring.otlp_service_name.as_deref();
         let (attributes, unusable) = resource::attributes(variable.as_deref(), service);
         if let Some(unusable) = unusable {
             warn!("OTEL_RESOURCE_ATTRIBUTES counts for nothing: {unusable}");

@@ -40,11 +40,11 @@ pub(super) struct Spans {
 impl Spans {
     /// Starts the thread that sends spans, if the settings name a collector.
     pub(super) fn open(settings: &Settings) -> io::Result<Option<Self>> {
-        let Some(collector) = &settings.otlp_endpoint else {
+        let Some(collector) = &settings.monitoring.otlp_endpoint else {
             return Ok(None);
         };
         Ok(Some(Self {
-            chosen_below: u64::MAX / u64::from(settings.otlp_sample_one_in),
+            chosen_below: u64::MAX / u64::from(settings.monitoring.otlp_sample_one_in),
             random: RefCell::new(Random::new()?),
             exporter: Exporter::start(collector, settings)?,
         }))

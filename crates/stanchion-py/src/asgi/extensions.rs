@@ -25,7 +25,7 @@ impl Extensions {
     pub(super) fn of(record: &RequestRecord<'_>, settings: &Settings) -> Self {
         let is_http = !record.facts.is_websocket;
         Self {
-            files: is_http && settings.pathsend,
+            files: is_http && settings.answers.pathsend,
             trailers: is_http && record.protocol == HTTP2.as_bytes(),
             hints: is_http && record.facts.takes_hints,
         }

@@ -103,7 +103,7 @@ impl Puller {
                 is_pulling: false,
                 part: 0,
             }),
-            compression: Compression::new(worker.settings().ws_max_size),
+            compression: Compression::new(worker.settings().event_loop.ws_max_size),
         })
     }
 

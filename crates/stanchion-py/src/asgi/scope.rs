@@ -74,7 +74,7 @@ struct Kept {
 impl Scopes {
     pub(crate) fn new(py: Python<'_>, worker: &Worker) -> PyResult<Self> {
         let settings = worker.settings();
-        let mut root_path = settings.root_path.clone();
+        let mut root_path = settings.app.root_path.clone();
         if root_path.is_empty() {
             // As for WSGI's SCRIPT_NAME.
             root_path = std::env::var("SCRIPT_NAME").unwrap_or_default();

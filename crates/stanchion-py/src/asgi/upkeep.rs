@@ -27,12 +27,12 @@ pub(super) fn has_looked(looked: Option<PyResult<()>>) {
 impl Puller {
     /// Whether the acceptor sends files.
     pub(super) fn sends_files(&self) -> bool {
-        self.worker.settings().sendfile
+        self.worker.settings().answers.sendfile
     }
 
     /// Whether the task of a request is cancelled at its deadline.
     pub(super) fn cancels_on_timeout(&self) -> bool {
-        self.worker.settings().cancel_on_timeout
+        self.worker.settings().event_loop.cancel_on_timeout
     }
 
     /// The extensions that the scope of this request names.

@@ -144,10 +144,10 @@ impl Mount {
 impl StaticFiles {
     /// Opens the directories. Errors name the directory that cannot be opened.
     pub(crate) fn open(settings: &Settings) -> io::Result<Self> {
-        let dirs = settings.static_files.iter();
+        let dirs = settings.answers.static_files.iter();
         let mounts = dirs.map(|dir| Mount::open("static_files", &dir.prefix, &dir.directory));
         let mounts: Vec<_> = mounts.collect::<io::Result<_>>()?;
-        let challenges = settings.acme_challenge_dir.as_deref();
+        let challenges = settings.tls.acme_challenge_dir.as_deref();
         let challenges = challenges.map(|dir| Mount::open("acme_challenge_dir", "", dir));
         Ok(Self {
             challenges: challenges.transpose()?,
@@ -157,8 +157,8 @@ impl StaticFiles {
                 Types::of_system()
             },
             mounts,
-            max_age_s: settings.static_max_age,
-            missing: settings.static_missing,
+            max_age_s: settings.answers.static_max_age,
+            missing: settings.answers.static_missing,
             unread: Shortage::of(
                 "a static file cannot be read (permissions? open files? see --static)",
             ),

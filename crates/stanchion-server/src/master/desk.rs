@@ -47,7 +47,12 @@ impl CommandDesk {
 
     /// The door is ours now, and so is the control socket of the master before us.
     pub(super) fn take_over(&mut self, settings: &Settings) {
-        let Some(control) = settings.control.as_ref().filter(|_| self.0.is_none()) else {
+        let Some(control) = settings
+            .process
+            .control
+            .as_ref()
+            .filter(|_| self.0.is_none())
+        else {
             return;
         };
         match Control::take_over(control.path()) {

@@ -76,7 +76,7 @@ impl Loop<'_> {
         let pids: Vec<i32> = dead.iter().map(|&(pid, _)| pid).collect();
         let later = self.gather_reports(&pids);
         self.events.extend(self.succession.gather(&pids));
-        let mode = self.generations.settings().signals;
+        let mode = self.generations.settings().process.signals;
         for signal in signals {
             match command_of(signal, mode) {
                 // A terminal sends SIGWINCH to the processes that run in it when its size changes.
@@ -124,7 +124,7 @@ impl Loop<'_> {
         let now_ms = now_ms();
         let mut heard = ReportsHeard::nothing(Children::new(&self.master, dead));
         for (generation, house) in self.generations.iter_mut() {
-            let watches = house.common.settings.reload;
+            let watches = house.common.settings.app.reload;
             house.links.hear((generation, watches), now_ms, &mut heard);
         }
         let ReportsHeard {

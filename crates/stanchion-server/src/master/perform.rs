@@ -173,7 +173,7 @@ impl Loop<'_> {
         // A process that waits for the start of a daemon hears of it here: while it waits, no other command reopens the logs.
         self.launcher.tell(exit_code::FINE);
         let present = self.generations.present();
-        let accesslog = present.settings.accesslog.as_deref();
+        let accesslog = present.settings.log.accesslog.as_deref();
         let has_scribe = present.log_channels.is_some();
         let owner = present.identities.of_access_log(has_scribe);
         if let Err(error) = log::create(accesslog, owner) {

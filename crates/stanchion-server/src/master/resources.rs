@@ -70,8 +70,8 @@ fn common(
     } else {
         WORKERS_SPARE
     };
-    let workers_max = (settings.workers as usize + spare).min(seated_max);
-    if workers_max < settings.workers as usize {
+    let workers_max = (settings.workers.workers as usize + spare).min(seated_max);
+    if workers_max < settings.workers.workers as usize {
         return Err(io::Error::other(format!(
             "the workers have more than {} seats, the most that there may be",
             Word::SEATS_MAX
@@ -80,7 +80,7 @@ fn common(
     let exchange = Exchange::create(geometry(&settings, workers_max))?;
     log::belong_to(identities.of_error_log());
     let owner = identities.of_access_log(has_scribe);
-    log::create(settings.accesslog.as_deref(), owner)?;
+    log::create(settings.log.accesslog.as_deref(), owner)?;
     let key_files = KeyFiles::copy(&settings).map_err(io::Error::other)?;
     let (acceptor_end, worker_end) = Channel::pair()?;
     let tally = Arc::new(Tally::create()?);
@@ -120,10 +120,12 @@ fn geometry(settings: &Settings, workers_max: usize) -> Geometry {
         seats_per_worker,
         ahead_per_seat: if event_loops { 0 } else { AHEAD_PER_SEAT_MAX },
         spare_per_worker: of_loops(AHEAD_PER_LOOP),
-        sessions_per_worker: of_loops(settings.worker_sessions as usize),
+        sessions_per_worker: of_loops(settings.event_loop.worker_sessions as usize),
         event_loops,
         inflow_bytes: of_loops(INFLOW_BYTES),
-        request_bytes: REQUEST_HEAD_BYTES_MAX + REQUEST_RECORD_EXTRA_BYTES + settings.body_memory,
+        request_bytes: REQUEST_HEAD_BYTES_MAX
+            + REQUEST_RECORD_EXTRA_BYTES
+            + settings.buffers.body_memory,
         response_bytes: response_ring_bytes(event_loops),
     }
 }
@@ -176,7 +178,7 @@ impl HouseResources {
     ) -> Result<Self, (io::Error, Vec<Listener>)> {
         let made = || -> io::Result<_> {
             let identities = identities::find(&settings).map_err(io::Error::other)?;
-            let parent = settings.tmp_upload_dir.as_deref();
+            let parent = settings.buffers.tmp_upload_dir.as_deref();
             let spool = match &before.spool {
                 Some(spool) => Rc::clone(spool),
                 None => Rc::new(SpoolDir::create(parent, identities.of_spool())?),
@@ -224,13 +226,13 @@ impl HouseResources {
         let settings = &self.common.settings;
         let ms = |seconds: stanchion_settings::Seconds| seconds.duration().as_millis() as u64;
         GenerationPlan {
-            workers: settings.workers as u16,
+            workers: settings.workers.workers as u16,
             workers_max: self.common.workers_max,
-            graceful_ms: ms(settings.graceful_timeout),
-            memory_max: settings.max_memory,
-            memory_hard_max: settings.max_memory_hard,
-            lifetime_ms: ms(settings.max_lifetime),
-            lifetime_jitter_ms: ms(settings.max_lifetime_jitter),
+            graceful_ms: ms(settings.workers.graceful_timeout),
+            memory_max: settings.workers.max_memory,
+            memory_hard_max: settings.workers.max_memory_hard,
+            lifetime_ms: ms(settings.workers.max_lifetime),
+            lifetime_jitter_ms: ms(settings.workers.max_lifetime_jitter),
             has_scribe: self.common.log_channels.is_some(),
             beside_one: settings.beside_one_worker(),
             is_event_loop: settings.is_event_loop(),

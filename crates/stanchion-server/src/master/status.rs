@@ -19,7 +19,7 @@ pub(super) fn of_server(
     let leaving = master.houses().filter(|house| house.is_leaving());
     let listeners = generations.present_resources().into_iter();
     let listeners = listeners.flat_map(|house| &house.listeners);
-    let signals = match generations.settings().signals {
+    let signals = match generations.settings().process.signals {
         SignalStyle::Gunicorn => "gunicorn",
         SignalStyle::Unicorn => "unicorn",
     };

@@ -398,7 +398,7 @@ impl OldMaster<'_> {
         let lent = inherited_listeners.split_off(listeners.len());
         let scaled_to = self
             .target
-            .filter(|&target| u32::from(target) != settings.workers);
+            .filter(|&target| u32::from(target) != settings.workers.workers);
         let channel = channel.as_raw_fd();
         let is_asgi = settings.is_asgi();
         let mut handover = Handover::new(

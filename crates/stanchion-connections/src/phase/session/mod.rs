@@ -105,7 +105,7 @@ impl Session {
             account,
             head,
             facts,
-            socket: Socket::new(settings.ws_max_size, deflates),
+            socket: Socket::new(settings.event_loop.ws_max_size, deflates),
             pings: Pings::new(settings, now_us),
             to_client: ToClient::new(pending, deflates),
             to_worker: ToWorker::new(&requests.storage.messages),

@@ -34,7 +34,7 @@ pub(super) struct Seen {
 
 impl Pings {
     pub(super) fn new(settings: &Settings, now_us: u64) -> Self {
-        let interval = settings.ws_ping_interval.as_duration();
+        let interval = settings.event_loop.ws_ping_interval.as_duration();
         Self {
             due_us: interval.map_or(u64::MAX, |interval| after(now_us, interval)),
             pinged_at: None,
@@ -55,7 +55,7 @@ impl Pings {
         if now_us < self.due_us {
             return None;
         }
-        let timeout = settings.ws_ping_timeout.as_duration();
+        let timeout = settings.event_loop.ws_ping_timeout.as_duration();
         let answers_by_us = timeout.map_or(u64::MAX, |timeout| after(now_us, timeout));
         let Some(pinged_at) = self.pinged_at else {
             self.pinged_at = Some(seen.written);

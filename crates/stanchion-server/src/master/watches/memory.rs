@@ -12,7 +12,7 @@ pub(super) const CHECK_MS: u64 = 1_000;
 
 /// Whether the settings limit it.
 pub(super) fn weighs(settings: &Settings) -> bool {
-    settings.max_memory > 0 || settings.max_memory_hard > 0
+    settings.workers.max_memory > 0 || settings.workers.max_memory_hard > 0
 }
 
 /// The looks at memory.
@@ -40,7 +40,10 @@ impl MemoryWatch {
             if !weighs(settings) {
                 continue;
             }
-            let limits = [settings.max_memory, settings.max_memory_hard];
+            let limits = [
+                settings.workers.max_memory,
+                settings.workers.max_memory_hard,
+            ];
             let least = limits.into_iter().filter(|&limit| limit > 0).min();
             let table = master.house(generation);
             for one in table.into_iter().flat_map(|one| one.workers.present()) {

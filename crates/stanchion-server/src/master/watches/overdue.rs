@@ -14,7 +14,7 @@ pub(super) const CHECK_MS: u64 = 100;
 
 /// Whether the master sees to the deadlines of requests. The acceptor sees to those of event loops by itself: their workers go on.
 pub(super) fn has_deadlines(settings: &Settings) -> bool {
-    settings.timeout.as_duration().is_some() && !settings.is_event_loop()
+    settings.workers.timeout.as_duration().is_some() && !settings.is_event_loop()
 }
 
 /// The looks for such requests.

@@ -14,7 +14,7 @@ use stanchion_sys::channel::{Channel, Message, Received};
 /// control characters do in JSON.
 pub const REASON_CHARS_MAX: usize = 512;
 
-/// A worker of a house, as processes name it to each other: by its seats, and by the epoch that tells it from the other workers that had these
+/// A worker of a generation, as processes name it to each other: by its seats, and by the epoch that tells it from the other workers that had these
 /// seats. People know it by its number, which a successor takes over; the successor cannot take the seats over while its predecessor sits there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -118,7 +118,7 @@ pub enum ToTemplate {
         /// Its number among the workers that are wanted, as in `Fork`.
         number: u16,
     },
-    /// Be the template of the house that is made for the interface which the app turned out to have.
+    /// Be the template of the generation that is made for the interface which the app turned out to have.
     GoOver,
     /// Reopen the error log.
     Reopen,
@@ -167,8 +167,8 @@ pub enum FromTemplate {
     /// fork. Each worker is to import the app for itself, and this process, which has, can be one of them: it waits
     /// for `Become`.
     NotForWorkers,
-    /// The app decides by which interface it is called, and this house was made for the other one. The template leaves, or waits for `GoOver` if it
-    /// has what a template of the other house needs.
+    /// The app decides by which interface it is called, and this generation was made for the other one. The template leaves, or waits for `GoOver` if it
+    /// has what a template of the other generation needs.
     OtherInterface,
     /// It could not fork this one, and why is in the log. A worker that was forked speaks for itself.
     NotForked(WorkerRef),
@@ -226,7 +226,7 @@ pub enum FromWorker {
         /// Why, on one line; all of it is in the log.
         reason: String,
     },
-    /// The app decides by which interface it is called, and this house was made for the other one. The worker leaves.
+    /// The app decides by which interface it is called, and this generation was made for the other one. The worker leaves.
     OtherInterface,
     /// It has written its stacks where the master asked it to.
     Dumped,

@@ -1,6 +1,6 @@
 //! The accounting: every request that arrived ends in exactly one outcome.
 //!
-//! The counts of a house are in memory that its processes share. Its acceptor writes them; they
+//! The counts of a generation are in memory that its processes share. Its acceptor writes them; they
 //! outlive one that is killed, and the master reads them for `stanchion ctl status`.
 //!
 //! A request is answered by the app; answered by the server, with one outcome for each reason; abandoned by the client,
@@ -273,7 +273,7 @@ const STACK: usize = TURNS + 1;
 const COUNTS: usize = TURNS;
 const WORDS: usize = STACK + spin::FRAMES_MAX;
 
-/// The counts of a house.
+/// The counts of a generation.
 #[derive(Debug)]
 pub struct Tally(SharedCounts);
 
@@ -361,12 +361,12 @@ impl Tally {
     }
 }
 
-/// Counts of all requests since the master started, as far as one house can know.
+/// Counts of all requests since the master started, as far as one generation can know.
 #[derive(Debug)]
 pub struct Total {
-    /// Counts of houses that were gone when this one was made.
+    /// Counts of generations that were gone when this one was made.
     pub departed: Counts,
-    /// The tallies of houses that were there then.
+    /// The tallies of generations that were there then.
     pub others: Vec<Arc<Tally>>,
     /// Its own.
     pub own: Arc<Tally>,
@@ -383,7 +383,7 @@ impl Total {
     }
 }
 
-/// Counts as they were at some moment; those of several houses can be added up.
+/// Counts as they were at some moment; those of several generations can be added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts([u64; COUNTS]);
 
@@ -566,14 +566,14 @@ mod tests {
     }
 
     #[test]
-    fn houses_add_up() {
-        let houses = [Tally::create().unwrap(), Tally::create().unwrap()];
+    fn generations_add_up() {
+        let generations = [Tally::create().unwrap(), Tally::create().unwrap()];
         let mut sum = Counts::default();
-        for house in &houses {
-            house.arrived();
-            house.ended(Outcome::LineFull);
-            house.happened(Event::Accepted);
-            sum += house.read();
+        for generation in &generations {
+            generation.arrived();
+            generation.ended(Outcome::LineFull);
+            generation.happened(Event::Accepted);
+            sum += generation.read();
         }
         assert_eq!((sum.arrived(), sum.ended(Outcome::LineFull)), (2, 2));
         assert_eq!(sum.connections(), 2);

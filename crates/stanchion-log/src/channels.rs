@@ -1,4 +1,4 @@
-//! The ways to a scribe. They are made before the house has any process, and the master keeps both ends of each: so
+//! The ways to a scribe. They are made before the generation has any process, and the master keeps both ends of each: so
 //! what was sent waits for the next scribe if one dies.
 //!
 //! The master writes lines that no scribe has read by the end to the error log.
@@ -102,7 +102,7 @@ impl LogChannels {
         }
     }
 
-    /// In the master, when no process of the house is left: writes to the error log the lines that no scribe has read. Gives how many lines it did
+    /// In the master, when no process of the generation is left: writes to the error log the lines that no scribe has read. Gives how many lines it did
     /// not write: lines of the access log, for which there is no other place, lines that make no sense, and lines that a slowly read log did not take
     /// `until` then.
     pub fn write_what_is_left(&self, until: Instant) -> u64 {

@@ -1,4 +1,4 @@
-//! The acceptor of a house. There is one at a time. If it ends while the house is made ready or serves, the master forks another one.
+//! The acceptor of a generation. There is one at a time. If it ends while the generation is made ready or serves, the master forks another one.
 
 use stanchion_sys::process::Exit;
 use stanchion_sys::signal::SIGKILL;
@@ -37,7 +37,7 @@ pub(crate) enum AcceptsFrom {
 }
 
 impl AcceptsFrom {
-    /// The clients that the acceptor of the only house accepts before that house has the app. It must serve the clients of the app that it has accepted,
+    /// The clients that the acceptor of the only generation accepts before that generation has the app. It must serve the clients of the app that it has accepted,
     /// and it cannot if the app is called by the other interface.
     pub(crate) fn first(plan: &GenerationPlan) -> Self {
         if plan.is_guess {
@@ -57,9 +57,9 @@ impl AcceptsFrom {
 
 impl AcceptorState {
     /// To be forked.
-    pub(crate) fn new(generation: u32) -> Self {
+    pub(crate) fn new(generation_number: u32) -> Self {
         Self {
-            child: ForkedChild::wanted(generation),
+            child: ForkedChild::wanted(generation_number),
             open_to: None,
             shared: false,
             retired_by_ms: None,
@@ -146,10 +146,11 @@ impl AcceptorState {
                 .take_if(|by_ms| heard_ms >= *by_ms)
                 .is_some()
         {
-            let (generation, waited_s) = (self.child.generation, RETIRED_WITHIN_MS / 1_000);
+            let (generation_number, waited_s) =
+                (self.child.generation_number, RETIRED_WITHIN_MS / 1_000);
             decision.warning(format!(
-                "the acceptor ({pid}) of generation {generation} has not reported within {waited_s} s that it accepts \
-                 no more clients: it may be stopped, and generation {generation} may still answer new ones"
+                "the acceptor ({pid}) of generation {generation_number} has not reported within {waited_s} s that it accepts \
+                 no more clients: it may be stopped, and generation {generation_number} may still answer new ones"
             ));
         }
     }
@@ -167,9 +168,9 @@ impl AcceptorState {
     }
 
     pub(crate) fn tell(&self, message: ToAcceptor) -> Action {
-        let generation = self.child.generation;
+        let generation_number = self.child.generation_number;
         Action::TellAcceptor {
-            generation,
+            generation_number,
             message,
         }
     }

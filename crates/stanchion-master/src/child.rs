@@ -1,4 +1,4 @@
-//! A child that the master forks itself: the acceptor, the template or the scribe of a house.
+//! A child that the master forks itself: the acceptor, the template or the scribe of a generation.
 
 use stanchion_sys::signal::SIGKILL;
 
@@ -10,16 +10,16 @@ use crate::stage::ChildStage;
 /// How far such a child is. There is one of each kind at a time.
 #[derive(Debug)]
 pub(crate) struct ForkedChild {
-    pub(crate) generation: u32,
+    pub(crate) generation_number: u32,
     pub(crate) stage: ChildStage,
     backoff: Backoff,
 }
 
 impl ForkedChild {
     /// To be forked.
-    pub(crate) fn wanted(generation: u32) -> Self {
+    pub(crate) fn wanted(generation_number: u32) -> Self {
         Self {
-            generation,
+            generation_number,
             stage: ChildStage::Wanted,
             backoff: Backoff::default(),
         }
@@ -51,9 +51,9 @@ impl ForkedChild {
         let due = self.is_gone() && self.backoff.is_over(decision.now_ms);
         if due {
             self.stage = ChildStage::Asked;
-            let generation = self.generation;
+            let generation_number = self.generation_number;
             decision.push(Action::Fork {
-                generation,
+                generation_number,
                 child: kind,
             });
         }

@@ -127,10 +127,12 @@ impl Master {
     /// Workers wanted.
     pub fn target(&self) -> Option<u16> {
         let main = self.serving.or(self.building)?;
-        self.houses.get(&main).map(|house| house.target)
+        self.generations
+            .get(&main)
+            .map(|generation| generation.target)
     }
 
-    /// `to` gives the new number of workers from the present one. Each house has its own: a house that is being made ready may begin with another
+    /// `to` gives the new number of workers from the present one. Each generation has its own: a generation that is being made ready may begin with another
     /// number, by its settings.
     fn scale(
         &mut self,
@@ -147,20 +149,20 @@ impl Master {
                 GenerationPhase::Building | GenerationPhase::Serving
             )
         };
-        let houses = self.houses.values_mut();
-        let houses = houses.filter(|house| lasting(house.standing));
-        let houses: Vec<_> = houses.collect();
-        let full = houses
+        let generations = self.generations.values_mut();
+        let generations = generations.filter(|generation| lasting(generation.standing));
+        let generations: Vec<_> = generations.collect();
+        let full = generations
             .iter()
-            .filter(|house| to(house.target) > house.plan.workers_max);
-        if let Some(most) = full.map(|house| house.plan.workers_max).min() {
+            .filter(|generation| to(generation.target) > generation.plan.workers_max);
+        if let Some(most) = full.map(|generation| generation.plan.workers_max).min() {
             let refusal =
                 format!("{by}: there is room for {most} workers at most: raise `workers` for more");
             decision.warning(&*refusal);
             return Err(refusal);
         }
-        for house in houses {
-            house.target = to(house.target);
+        for generation in generations {
+            generation.target = to(generation.target);
         }
         self.paused_from = None;
         let workers = to(old);
@@ -175,25 +177,25 @@ impl Master {
     fn reopen(&mut self, by: &'static str, decision: &mut Decision) {
         decision.info(format!("{by}: reopening the logs"));
         decision.push(Action::Reopen);
-        for house in self.houses.values_mut() {
-            let generation = house.generation;
-            decision.push(house.acceptor.tell(ToAcceptor::Reopen));
-            if !house.template.is_gone() {
+        for generation in self.generations.values_mut() {
+            let generation_number = generation.number;
+            decision.push(generation.acceptor.tell(ToAcceptor::Reopen));
+            if !generation.template.is_gone() {
                 decision.push(Action::TellTemplate {
-                    generation,
+                    generation_number,
                     message: ToTemplate::Reopen,
                 });
             }
-            decision.extend(house.scribe.reopen());
-            house.workers.reopen(decision);
+            decision.extend(generation.scribe.reopen());
+            generation.workers.reopen(decision);
         }
     }
 
     /// The client gets its answer once all stacks are shown.
     fn dump(&mut self, client: Option<ClientId>) {
         let Some(client) = client else { return };
-        for house in self.houses.values() {
-            for present in house.workers.present() {
+        for generation in self.generations.values() {
+            for present in generation.workers.present() {
                 let PresentWorker {
                     worker,
                     number,
@@ -201,7 +203,7 @@ impl Master {
                     ..
                 } = present;
                 self.dumps.add(DumpJob {
-                    generation: house.generation,
+                    generation_number: generation.number,
                     whose: Condemned {
                         worker,
                         number,

@@ -13,7 +13,7 @@ const JOBS_MAX: usize = 4_096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DumpJob {
-    pub(crate) generation: u32,
+    pub(crate) generation_number: u32,
     pub(crate) whose: Condemned,
     /// The client that asked for it; `None` if the worker is condemned.
     pub(crate) client: Option<ClientId>,
@@ -45,11 +45,13 @@ impl Dumps {
     /// A worker says that it has written its stacks down.
     pub(crate) fn on_dumped(
         &mut self,
-        generation: u32,
+        generation_number: u32,
         worker: WorkerRef,
         decision: &mut Decision,
     ) -> Option<DumpJob> {
-        let is_it = |job: &DumpJob| (job.generation, job.whose.worker) == (generation, worker);
+        let is_it = |job: &DumpJob| {
+            (job.generation_number, job.whose.worker) == (generation_number, worker)
+        };
         self.current
             .take_if(|(job, _)| is_it(job))
             .map(|(job, _)| show(job, decision))
@@ -73,7 +75,7 @@ impl Dumps {
             && let Some(job) = self.waiting.pop_front()
         {
             decision.push(Action::Dump {
-                generation: job.generation,
+                generation_number: job.generation_number,
                 pid: job.whose.pid,
             });
             self.current = Some((job, decision.now_ms + DUMP_MS));
@@ -100,7 +102,7 @@ impl Dumps {
 
 fn show(job: DumpJob, decision: &mut Decision) -> DumpJob {
     decision.push(Action::ShowDump {
-        generation: job.generation,
+        generation_number: job.generation_number,
         number: job.whose.number,
         pid: job.whose.pid,
         client: job.client,

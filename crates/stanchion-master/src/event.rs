@@ -11,7 +11,7 @@ use stanchion_generation::messages::{
 /// A client of the control socket that asked for something, and that gets the outcome. Never given twice.
 pub type ClientId = u64;
 
-/// The settings of a house that concern the master.
+/// The settings of a generation that concern the master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GenerationPlan {
     /// Workers to keep.
@@ -38,7 +38,7 @@ pub struct GenerationPlan {
     pub is_guess: bool,
 }
 
-/// A child that the master forks itself. A house has one of each kind.
+/// A child that the master forks itself. A generation has one of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildKind {
     /// Owns clients' connections.
@@ -99,7 +99,7 @@ pub enum Command {
     reason = "the text of a variant says what its fields are"
 )]
 pub enum MasterEvent {
-    /// The first of all; the house of generation 1 is built already. If there is a master before us (`is_heir`) it goes on unless all is well with
+    /// The first of all; generation 1 is built already. If there is a master before us (`is_heir`) it goes on unless all is well with
     /// this one, and an operator may have had it keep another number of workers than the setting says (`scaled_to`).
     Started {
         plan: GenerationPlan,
@@ -116,46 +116,58 @@ pub enum MasterEvent {
     },
     /// A child has ended.
     Reaped(i32, Exit),
-    /// `BuildHouse` or `RebuildHouse` was performed: gives the plan of the new settings, or why there is none, for the log. The template that was to
+    /// `BuildGeneration` or `RebuildGeneration` was performed: gives the plan of the new settings, or why there is none, for the log. The template that was to
     /// come along is there, or was killed.
-    HouseBuilt {
-        generation: u32,
+    GenerationBuilt {
+        generation_number: u32,
         plan: Result<GenerationPlan, String>,
         template: Option<i32>,
     },
     /// `Fork` was performed; `None`: the kernel refused.
     Forked {
-        generation: u32,
+        generation_number: u32,
         child: ChildKind,
         pid: Option<i32>,
     },
-    /// The master cannot fork an acceptor for this house, now or later.
-    Childless { generation: u32 },
-    /// The acceptor of a house reports.
-    AcceptorSaid { generation: u32, said: FromAcceptor },
-    /// The template of a house reports.
-    TemplateSaid { generation: u32, said: FromTemplate },
-    /// The scribe of a house reports.
-    ScribeSaid { generation: u32, said: FromScribe },
+    /// The master cannot fork an acceptor for this generation, now or later.
+    Childless { generation_number: u32 },
+    /// The acceptor of a generation reports.
+    AcceptorSaid {
+        generation_number: u32,
+        said: FromAcceptor,
+    },
+    /// The template of a generation reports.
+    TemplateSaid {
+        generation_number: u32,
+        said: FromTemplate,
+    },
+    /// The scribe of a generation reports.
+    ScribeSaid {
+        generation_number: u32,
+        said: FromScribe,
+    },
     /// A worker that was asked for is there, and this is its process.
     WorkerHere {
-        generation: u32,
+        generation_number: u32,
         worker: WorkerRef,
         pid: i32,
     },
     /// A worker reports.
     WorkerSaid {
-        generation: u32,
+        generation_number: u32,
         worker: WorkerRef,
         said: FromWorker,
     },
     /// No process has the worker's end of its channel any more: the worker has ended, was never forked, or has closed the descriptors that it was
     /// given.
-    WorkerSilent { generation: u32, worker: WorkerRef },
+    WorkerSilent {
+        generation_number: u32,
+        worker: WorkerRef,
+    },
     /// The request of this seat has run for so long, past its deadline; whether other seats of its
     /// worker are busy.
     Overdue {
-        generation: u32,
+        generation_number: u32,
         worker: u16,
         seat: u16,
         ran_ms: u64,
@@ -163,20 +175,20 @@ pub enum MasterEvent {
     },
     /// The event loop of a worker does not turn any more, or turns again; `silent_ms` is how long it had not.
     Beat {
-        generation: u32,
+        generation_number: u32,
         worker: u16,
         state: LoopState,
         silent_ms: u64,
     },
     /// A worker in threads takes no request though one waits and it has an idle seat, or does again.
     Idles {
-        generation: u32,
+        generation_number: u32,
         worker: u16,
         idleness: Idleness,
     },
     /// A worker takes so many bytes; `is_unused`: and has taken no request yet.
     Memory {
-        generation: u32,
+        generation_number: u32,
         worker: u16,
         bytes: u64,
         is_unused: bool,
@@ -233,43 +245,49 @@ pub enum LoopState {
     reason = "the text of a variant says what its fields are"
 )]
 pub enum Action {
-    /// Read the configuration and make all that a house of this generation needs before its first
+    /// Read the configuration and make all that this generation needs before its first
     /// fork.
-    BuildHouse { generation: u32 },
-    /// Make, with the settings of the house `first`, all that a house needs whose app is called by the other interface. The template of `first`,
+    BuildGeneration { generation_number: u32 },
+    /// Make, with the settings of the generation `first`, all that a generation needs whose app is called by the other interface. The template of `first`,
     /// which has imported the app, comes along if it can, and is killed otherwise.
-    RebuildHouse {
-        generation: u32,
+    RebuildGeneration {
+        generation_number: u32,
         first: u32,
         template: Option<i32>,
     },
-    /// Nothing of this house is left: free what it needed.
-    DropHouse { generation: u32 },
+    /// Nothing of this generation is left: free what it needed.
+    DropGeneration { generation_number: u32 },
     /// Fork this child.
-    Fork { generation: u32, child: ChildKind },
+    Fork {
+        generation_number: u32,
+        child: ChildKind,
+    },
     /// Send to the acceptor.
     TellAcceptor {
-        generation: u32,
+        generation_number: u32,
         message: ToAcceptor,
     },
     /// Send to the template.
     TellTemplate {
-        generation: u32,
+        generation_number: u32,
         message: ToTemplate,
     },
     /// Send to the scribe.
-    TellScribe { generation: u32, message: ToScribe },
+    TellScribe {
+        generation_number: u32,
+        message: ToScribe,
+    },
     /// Send a signal.
     Kill(i32, i32),
     /// Mark the seats of a worker as empty.
-    Vacate { generation: u32, worker: u16 },
+    Vacate { generation_number: u32, worker: u16 },
     /// Tell the master before us why this one is going to leave.
     LeaveBecause(String),
     /// Have a worker write down its stacks.
-    Dump { generation: u32, pid: i32 },
+    Dump { generation_number: u32, pid: i32 },
     /// Show what it wrote to the client that asked; without one, in the log.
     ShowDump {
-        generation: u32,
+        generation_number: u32,
         number: u16,
         pid: i32,
         client: Option<ClientId>,
@@ -307,11 +325,11 @@ pub enum News {
     /// A reload begins.
     Reloading,
     /// This generation has the door.
-    Promoted { generation: u32 },
+    Promoted { generation_number: u32 },
     /// A reload has ended well: the generation before this one accepts no more clients.
-    Reloaded { generation: u32 },
+    Reloaded { generation_number: u32 },
     /// A reload has failed, and this generation goes on serving.
-    NotReloaded { generation: u32 },
+    NotReloaded { generation_number: u32 },
     /// The server accepts no more clients, and leaves.
     Stopping,
     /// The worker of this number has ended, and why if it was to stay.

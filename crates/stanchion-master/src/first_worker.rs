@@ -14,12 +14,12 @@
 //! its heap only at its first fork, so a template that becomes the worker can use them.
 
 use crate::decision::Decision;
-use crate::house::House;
+use crate::generation::Generation;
 use crate::worker::BootFailure;
 use stanchion_settings::BesideOneWorker;
 use stanchion_sys::process::Exit;
 
-impl House {
+impl Generation {
     /// Whether the template is to become the only worker, and no template stays beside it.
     fn is_for_one(&self) -> bool {
         let stays = match self.plan.beside_one {

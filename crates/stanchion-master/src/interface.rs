@@ -1,5 +1,5 @@
-//! The app decides by which interface it is called (`interface` auto), and a house is made for one or the other before any process has imported the
-//! app. If its template, or a worker, then finds the other, that house goes without having served, and another one is made with the same settings:
+//! The app decides by which interface it is called (`interface` auto), and a generation is made for one or the other before any process has imported the
+//! app. If its template, or a worker, then finds the other, that generation goes without having served, and another one is made with the same settings:
 //! beside it, as at a reload.
 //!
 //! The interface decides how the exchange is laid out. So with `--interface auto` the master builds a generation for WSGI,
@@ -9,12 +9,12 @@
 
 use crate::acceptor::AcceptsFrom;
 use crate::decision::Decision;
-use crate::house::House;
+use crate::generation::Generation;
 use crate::standing::GenerationPhase;
 use stanchion_generation::messages::WorkerRef;
 
-impl House {
-    /// A worker may have become ready: then this house is the one for the app.
+impl Generation {
+    /// A worker may have become ready: then this generation is the one for the app.
     pub(crate) fn let_in_whoever_came_first(&mut self, decision: &mut Decision) {
         if self.only && self.standing == GenerationPhase::Building && self.workers.have_served() {
             self.acceptor.open(AcceptsFrom::Clients, decision);

@@ -16,9 +16,9 @@ mod departed;
 mod dumps;
 mod event;
 mod first_worker;
+mod generation;
 mod generation_error;
 mod heir;
-mod house;
 mod interface;
 mod looks;
 mod pause;
@@ -44,7 +44,7 @@ pub use event::{
     Action, ChildKind, ClientId, Command, GenerationPlan, Idleness, LoopState, MasterEvent, News,
     Severity,
 };
-pub use house::House;
+pub use generation::Generation;
 pub use looks::{Looks, ProcessLook, is_stopped, way_on, why_it_stands};
 pub use pause::Pause;
 pub use phase::ServerPhase;

@@ -238,9 +238,9 @@ impl Workers {
             epoch: worker.epoch,
             ran_ms,
         };
-        let generation = self.generation;
+        let generation_number = self.generation_number;
         decision.push(Action::TellAcceptor {
-            generation,
+            generation_number,
             message,
         });
         if let Some(condemned) = &mut worker.condemned {
@@ -262,7 +262,7 @@ impl Workers {
         (state, silent_ms): (LoopState, u64),
         decision: &mut Decision,
     ) -> Option<Condemned> {
-        let generation = self.generation;
+        let generation_number = self.generation_number;
         let worker = self.seated.get_mut(&index)?;
         let ChildStage::Ready { pid } = worker.stage else {
             return None;
@@ -291,7 +291,7 @@ impl Workers {
             LoopState::Stuck => {
                 let message = ToAcceptor::LoopStuck(worker.at(index));
                 decision.push(Action::TellAcceptor {
-                    generation,
+                    generation_number,
                     message,
                 });
                 let why = format!("its event loop has not turned for {silent_s:.1} s (timeout)");

@@ -18,16 +18,16 @@ pub(crate) enum RunState {
 /// The new owner of the door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Successor {
-    /// A house of this master.
+    /// A generation of this master.
     Generation(u32),
     /// Another master.
     Heir { pid: i32 },
 }
 
-/// A house that is made in place of one that was made for the other interface.
+/// A generation that is made in place of one that was made for the other interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Second {
-    pub(crate) generation: u32,
+    pub(crate) generation_number: u32,
     /// Workers wanted of the first one.
     pub(crate) target: u16,
 }
@@ -36,8 +36,8 @@ pub(crate) struct Second {
 #[derive(Debug, Default)]
 pub(crate) struct Reloads {
     /// The number of the generation that was made last.
-    pub(crate) generations: u32,
-    /// The house that was made last in place of one that was made for the other interface.
+    pub(crate) last_number: u32,
+    /// The generation that was made last in place of one that was made for the other interface.
     pub(crate) second: Option<Second>,
     /// Another reload was asked for while one was under way: what that one loads may be older
     /// than what is meant.

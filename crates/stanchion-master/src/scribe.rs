@@ -1,4 +1,4 @@
-//! The scribe of a house, if its settings ask for one: runs the host's own logging on what the others log.
+//! The scribe of a generation, if its settings ask for one: runs the host's own logging on what the others log.
 
 use stanchion_sys::process::Exit;
 use stanchion_sys::signal::SIGKILL;
@@ -11,7 +11,7 @@ use stanchion_generation::messages::REASON_CHARS_MAX;
 use stanchion_generation::messages::{FromScribe, ToScribe};
 use stanchion_log::exit_code;
 
-/// How long it may take to write the rest, once no other process of the house is there to log anything.
+/// How long it may take to write the rest, once no other process of the generation is there to log anything.
 const FINISH_MS: u64 = 2_000;
 /// A scribe that was ready for so long did not end of the same cause as those before it.
 const LONG_MS: u64 = 60_000;
@@ -35,9 +35,9 @@ pub(crate) struct ScribeState {
 
 impl ScribeState {
     /// To be forked, if it is wanted.
-    pub(crate) fn new(generation: u32, is_wanted: bool) -> Self {
+    pub(crate) fn new(generation_number: u32, is_wanted: bool) -> Self {
         Self {
-            child: ForkedChild::wanted(generation),
+            child: ForkedChild::wanted(generation_number),
             is_wanted,
             has_been_ready: false,
             reason: None,
@@ -96,7 +96,7 @@ impl ScribeState {
         }
     }
 
-    /// When [`Self::keep`] has something to do, or, if its house `is_dismissed`, [`Self::finish`].
+    /// When [`Self::keep`] has something to do, or, if its generation `is_dismissed`, [`Self::finish`].
     pub(crate) fn due_ms(&self, is_dismissed: bool) -> Option<u64> {
         let missing = self.child.due_ms();
         let missing = missing.filter(|_| self.is_wanted && !is_dismissed);
@@ -130,9 +130,9 @@ impl ScribeState {
     }
 
     fn tell(&self, message: ToScribe) -> Action {
-        let generation = self.child.generation;
+        let generation_number = self.child.generation_number;
         Action::TellScribe {
-            generation,
+            generation_number,
             message,
         }
     }
@@ -165,7 +165,7 @@ impl ScribeState {
         }
     }
 
-    /// It has ended, when it should have stayed. Gives the log line on what will be done about it, or the reason why the house is ruined: it is, if
+    /// It has ended, when it should have stayed. Gives the log line on what will be done about it, or the reason why the generation is ruined: it is, if
     /// no scribe was ever ready.
     pub(crate) fn on_lost(&mut self, now_ms: u64, exit: Exit) -> Result<Action, GenerationError> {
         let was_ready = self.child.on_gone();

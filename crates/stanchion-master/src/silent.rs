@@ -55,7 +55,7 @@ impl Workers {
             ));
             // If it runs after all, it finds its channel closed when it reports, and leaves.
             decision.push(Action::Vacate {
-                generation: self.generation,
+                generation_number: self.generation_number,
                 worker: index,
             });
         }

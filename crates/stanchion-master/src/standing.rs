@@ -1,6 +1,6 @@
-//! The present purpose of a house.
+//! The present purpose of a generation.
 
-/// The present purpose of a house.
+/// The present purpose of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GenerationPhase {
     /// It is made ready.

@@ -11,8 +11,8 @@ use stanchion_sys::process::Exit;
 use crate::decision::Decision;
 use crate::dumps::{DumpJob, Dumps};
 use crate::event::{Action, GenerationPlan, MasterEvent, News};
+use crate::generation::Generation;
 use crate::heir::{Heir, Upgrade};
-use crate::house::House;
 use crate::phase::ServerPhase;
 use crate::run_state::{Reloads, RunState, Successor};
 use crate::standing::GenerationPhase;
@@ -27,7 +27,7 @@ pub(crate) const QUICK_MS: u64 = 1_500;
 #[derive(Debug)]
 pub struct Master {
     pub(crate) run_state: RunState,
-    pub(crate) houses: BTreeMap<u32, House>,
+    pub(crate) generations: BTreeMap<u32, Generation>,
     /// The one that has the door.
     pub(crate) serving: Option<u32>,
     /// The one that is made ready; it may not be built yet.
@@ -49,7 +49,7 @@ impl Master {
     pub fn new() -> Self {
         Self {
             run_state: RunState::Running,
-            houses: BTreeMap::new(),
+            generations: BTreeMap::new(),
             serving: None,
             building: None,
             successor: None,
@@ -71,9 +71,11 @@ impl Master {
         self.note(event, &mut decision);
         // No message goes to an acceptor that is gone; the next one gets all it needs when it starts.
         decision.actions.retain(|action| match action {
-            Action::TellAcceptor { generation, .. } => {
-                let house = self.houses.get(generation);
-                house.is_some_and(|house| !house.acceptor.is_gone())
+            Action::TellAcceptor {
+                generation_number, ..
+            } => {
+                let generation = self.generations.get(generation_number);
+                generation.is_some_and(|generation| !generation.acceptor.is_gone())
             }
             _ => true,
         });
@@ -86,18 +88,21 @@ impl Master {
         if self.run_state == RunState::Gone {
             return None;
         }
-        let houses = self.houses.values().filter_map(House::due_ms);
+        let generations = self.generations.values().filter_map(Generation::due_ms);
         let predecessor = match self.run_state {
-            RunState::Draining if self.houses.is_empty() => self.predecessor_until_ms,
+            RunState::Draining if self.generations.is_empty() => self.predecessor_until_ms,
             _ => None,
         };
-        houses.chain(self.dumps.due_ms()).chain(predecessor).min()
+        generations
+            .chain(self.dumps.due_ms())
+            .chain(predecessor)
+            .min()
     }
 
-    /// Whether this house has a scribe that does its work.
-    pub fn has_ready_scribe(&self, generation: u32) -> bool {
-        let house = self.houses.get(&generation);
-        house.is_some_and(|house| house.scribe.takes_lines())
+    /// Whether this generation has a scribe that does its work.
+    pub fn has_ready_scribe(&self, generation_number: u32) -> bool {
+        let generation = self.generations.get(&generation_number);
+        generation.is_some_and(|generation| generation.scribe.takes_lines())
     }
 
     /// How far the server is.
@@ -113,18 +118,18 @@ impl Master {
     }
 
     /// The generation that serves, or is the first to do so.
-    pub fn main_generation(&self) -> Option<u32> {
+    pub fn main_generation_number(&self) -> Option<u32> {
         self.serving.or(self.building)
     }
 
-    /// The house of that generation, once it is there.
-    pub fn main_house(&self) -> Option<&House> {
-        self.houses.get(&self.main_generation()?)
+    /// The state of that generation, once it is there.
+    pub fn main_generation(&self) -> Option<&Generation> {
+        self.generations.get(&self.main_generation_number()?)
     }
 
-    /// The house of this generation.
-    pub fn house(&self, generation: u32) -> Option<&House> {
-        self.houses.get(&generation)
+    /// The generation of this number.
+    pub fn generation(&self, generation_number: u32) -> Option<&Generation> {
+        self.generations.get(&generation_number)
     }
 
     /// Whether a generation has served.
@@ -142,14 +147,14 @@ impl Master {
         self.upgrade.heir.pid()
     }
 
-    /// The houses there are.
-    pub fn houses(&self) -> impl Iterator<Item = &House> {
-        self.houses.values()
+    /// The generations there are.
+    pub fn generations(&self) -> impl Iterator<Item = &Generation> {
+        self.generations.values()
     }
 
     /// The children there are, as far as they have reported. An heir is not among them: it may be no child of ours.
     pub fn children(&self) -> impl Iterator<Item = i32> {
-        self.houses.values().flat_map(House::pids)
+        self.generations.values().flat_map(Generation::pids)
     }
 
     fn note(&mut self, event: MasterEvent, decision: &mut Decision) {
@@ -170,13 +175,15 @@ impl Master {
                 self.on_command(command, by, client, decision);
             }
             MasterEvent::Reaped(pid, exit) => self.on_reaped(pid, exit, decision),
-            MasterEvent::Childless { generation } => self.on_childless(generation, decision),
-            MasterEvent::HouseBuilt {
-                generation,
+            MasterEvent::Childless { generation_number } => {
+                self.on_childless(generation_number, decision)
+            }
+            MasterEvent::GenerationBuilt {
+                generation_number,
                 plan,
                 template,
             } => {
-                self.on_built(generation, (plan, template), decision);
+                self.on_built(generation_number, (plan, template), decision);
             }
             MasterEvent::HeirStarted(pid) => self.on_heir_started(pid, decision),
             MasterEvent::HeirReady => self.on_heir_ready(decision),
@@ -190,66 +197,98 @@ impl Master {
                     self.share_doors(false, decision);
                 }
             }
-            MasterEvent::TemplateSaid { generation, said } => {
-                self.on_template_said(generation, said, decision);
+            MasterEvent::TemplateSaid {
+                generation_number,
+                said,
+            } => {
+                self.on_template_said(generation_number, said, decision);
             }
             MasterEvent::WorkerSaid {
-                generation,
+                generation_number,
                 worker,
                 said,
-            } => self.on_worker_said((generation, worker), said, decision),
-            MasterEvent::Forked { generation, .. }
-            | MasterEvent::ScribeSaid { generation, .. }
-            | MasterEvent::AcceptorSaid { generation, .. }
-            | MasterEvent::WorkerHere { generation, .. }
-            | MasterEvent::WorkerSilent { generation, .. }
-            | MasterEvent::Overdue { generation, .. }
-            | MasterEvent::Beat { generation, .. }
-            | MasterEvent::Idles { generation, .. }
-            | MasterEvent::Memory { generation, .. } => {
-                self.on_house_event(generation, event, decision);
+            } => self.on_worker_said((generation_number, worker), said, decision),
+            MasterEvent::Forked {
+                generation_number, ..
+            }
+            | MasterEvent::ScribeSaid {
+                generation_number, ..
+            }
+            | MasterEvent::AcceptorSaid {
+                generation_number, ..
+            }
+            | MasterEvent::WorkerHere {
+                generation_number, ..
+            }
+            | MasterEvent::WorkerSilent {
+                generation_number, ..
+            }
+            | MasterEvent::Overdue {
+                generation_number, ..
+            }
+            | MasterEvent::Beat {
+                generation_number, ..
+            }
+            | MasterEvent::Idles {
+                generation_number, ..
+            }
+            | MasterEvent::Memory {
+                generation_number, ..
+            } => {
+                self.on_generation_event(generation_number, event, decision);
             }
         }
     }
 
-    fn on_template_said(&mut self, generation: u32, said: FromTemplate, decision: &mut Decision) {
+    fn on_template_said(
+        &mut self,
+        generation_number: u32,
+        said: FromTemplate,
+        decision: &mut Decision,
+    ) {
         match said {
             FromTemplate::Changed { .. } => {
-                // The templates of houses on their way out look at the same files.
+                // The templates of generations on their way out look at the same files.
                 let present = [self.serving, self.building];
-                if self.run_state == RunState::Running && present.contains(&Some(generation)) {
+                if self.run_state == RunState::Running && present.contains(&Some(generation_number))
+                {
                     self.reload(None, decision);
                 }
             }
-            FromTemplate::OtherInterface => self.on_other_interface((generation, None), decision),
+            FromTemplate::OtherInterface => {
+                self.on_other_interface((generation_number, None), decision)
+            }
             said => {
-                let event = MasterEvent::TemplateSaid { generation, said };
-                self.on_house_event(generation, event, decision);
+                let event = MasterEvent::TemplateSaid {
+                    generation_number,
+                    said,
+                };
+                self.on_generation_event(generation_number, event, decision);
             }
         }
     }
 
     fn on_worker_said(
         &mut self,
-        (generation, worker): (u32, WorkerRef),
+        (generation_number, worker): (u32, WorkerRef),
         said: FromWorker,
         decision: &mut Decision,
     ) {
         match said {
             FromWorker::OtherInterface => {
-                self.on_other_interface((generation, Some(worker)), decision);
+                self.on_other_interface((generation_number, Some(worker)), decision);
             }
             FromWorker::Dumped => {
-                let dumped = self.dumps.on_dumped(generation, worker, decision);
+                let dumped = self.dumps.on_dumped(generation_number, worker, decision);
                 self.on_dumped(dumped, decision);
             }
             said => {
                 let event = MasterEvent::WorkerSaid {
-                    generation,
+                    generation_number,
                     worker,
                     said,
                 };
-                self.on_house_event(generation, event, decision);
+                self.on_generation_event(generation_number, event, decision);
             }
         }
     }
@@ -261,38 +300,43 @@ impl Master {
         scaled_to: Option<u16>,
         decision: &mut Decision,
     ) {
-        self.reloads.generations = 1;
+        self.reloads.last_number = 1;
         self.building = Some(1);
         let target = scaled_to.unwrap_or(plan.workers).min(plan.workers_max);
         // The wait has no end until this master drains, which sets one.
         self.predecessor_until_ms = is_heir.then_some(u64::MAX);
-        let house = House::new(1, plan, target, !is_heir);
-        self.houses.insert(1, house);
+        let generation = Generation::new(1, plan, target, !is_heir);
+        self.generations.insert(1, generation);
         self.share_doors(is_heir, decision);
     }
 
-    fn on_childless(&mut self, generation: u32, decision: &mut Decision) {
-        // A house beside another one is given up like any that cannot be built.
-        let only = self.houses.len() == 1;
-        if self.houses.contains_key(&generation) && only {
+    fn on_childless(&mut self, generation_number: u32, decision: &mut Decision) {
+        // A generation beside another one is given up like any that cannot be built.
+        let only = self.generations.len() == 1;
+        if self.generations.contains_key(&generation_number) && only {
             let why = "the server stops, since it cannot serve without an acceptor. Start it again";
             decision.error(why);
             self.stop(exit_code::INTERNAL, decision);
         }
     }
 
-    fn on_house_event(&mut self, generation: u32, event: MasterEvent, decision: &mut Decision) {
-        let Some(house) = self.houses.get_mut(&generation) else {
+    fn on_generation_event(
+        &mut self,
+        generation_number: u32,
+        event: MasterEvent,
+        decision: &mut Decision,
+    ) {
+        let Some(generation) = self.generations.get_mut(&generation_number) else {
             return;
         };
-        match house.on_event(event, decision) {
+        match generation.on_event(event, decision) {
             Ok(Some(whose)) => self.dumps.add(DumpJob {
-                generation,
+                generation_number,
                 whose,
                 client: None,
             }),
             Ok(None) => {}
-            Err(failure) => self.on_generation_error(generation, &failure, decision),
+            Err(failure) => self.on_generation_error(generation_number, &failure, decision),
         }
     }
 
@@ -302,13 +346,17 @@ impl Master {
         if self.on_heir_ended(pid, &exit.to_string(), decision) {
             return;
         }
-        let Some(house) = self.houses.values_mut().find(|house| house.has(pid)) else {
+        let Some(generation) = self
+            .generations
+            .values_mut()
+            .find(|generation| generation.has(pid))
+        else {
             // An orphan of the app's: they become the master's children.
             return;
         };
-        let generation = house.generation;
-        if let Err(failure) = house.on_reaped(pid, exit, decision) {
-            self.on_generation_error(generation, &failure, decision);
+        let generation_number = generation.number;
+        if let Err(failure) = generation.on_reaped(pid, exit, decision) {
+            self.on_generation_error(generation_number, &failure, decision);
         }
     }
 
@@ -324,8 +372,8 @@ impl Master {
             if let Heir::Booting { .. } = self.upgrade.heir {
                 decision.push(Action::EndHeir);
             }
-            for house in self.houses.values_mut() {
-                house.dismiss(decision.now_ms + QUICK_MS);
+            for generation in self.generations.values_mut() {
+                generation.dismiss(decision.now_ms + QUICK_MS);
             }
             self.answer_all_reloads("the server leaves", decision);
             let leaves = Err("the server leaves".to_owned());
@@ -336,39 +384,39 @@ impl Master {
     /// Handles children whose report is overdue.
     fn end_silences(&mut self, heard_ms: u64, decision: &mut Decision) {
         let mut failures = Vec::new();
-        for house in self.houses.values_mut() {
-            let silences = house.end_silences(heard_ms, decision);
-            failures.extend(silences.err().map(|failure| (house.generation, failure)));
+        for generation in self.generations.values_mut() {
+            let silences = generation.end_silences(heard_ms, decision);
+            failures.extend(silences.err().map(|failure| (generation.number, failure)));
         }
-        for (generation, failure) in failures {
-            self.on_generation_error(generation, &failure, decision);
+        for (generation_number, failure) in failures {
+            self.on_generation_error(generation_number, &failure, decision);
         }
     }
 
     /// Derives what follows from the state, whatever led to it.
     fn settle(&mut self, decision: &mut Decision) {
-        for house in self.houses.values_mut() {
-            if let GenerationPhase::Retiring { deadline_ms } = house.standing {
+        for generation in self.generations.values_mut() {
+            if let GenerationPhase::Retiring { deadline_ms } = generation.standing {
                 let is_late = decision.now_ms >= deadline_ms;
                 if is_late {
-                    let generation = house.generation;
-                    let message = format!("generation {generation} did not finish in time");
+                    let generation_number = generation.number;
+                    let message = format!("generation {generation_number} did not finish in time");
                     decision.error(message);
                 }
-                if is_late || house.acceptor.is_gone() {
+                if is_late || generation.acceptor.is_gone() {
                     // The rest of the time is for the last work of workers: hooks, an app's shutdown.
-                    house.dismiss(deadline_ms.max(decision.now_ms + QUICK_MS));
+                    generation.dismiss(deadline_ms.max(decision.now_ms + QUICK_MS));
                 }
             }
-            house.settle(decision);
+            generation.settle(decision);
         }
         self.tell_of_successor_if_alone(decision);
         // A reload may wait for one to be gone.
-        self.houses.retain(|&generation, house| {
-            if house.is_empty() {
-                decision.push(Action::DropHouse { generation });
+        self.generations.retain(|&generation_number, generation| {
+            if generation.is_empty() {
+                decision.push(Action::DropGeneration { generation_number });
             }
-            !house.is_empty()
+            !generation.is_empty()
         });
         if self.run_state == RunState::Running {
             self.promote(decision);
@@ -394,7 +442,7 @@ impl Master {
             && self
                 .predecessor_until_ms
                 .is_some_and(|until_ms| decision.now_ms < until_ms);
-        if self.houses.is_empty() && !is_waited_for {
+        if self.generations.is_empty() && !is_waited_for {
             self.run_state = RunState::Gone;
             let leaves = Err("the server has left".to_owned());
             decision.answer(&mut self.upgrade.waiting, &leaves);
@@ -404,12 +452,15 @@ impl Master {
     }
 
     fn announce(&mut self, decision: &mut Decision) {
-        let Some(house) = self.serving.and_then(|serving| self.houses.get(&serving)) else {
+        let Some(generation) = self
+            .serving
+            .and_then(|serving| self.generations.get(&serving))
+        else {
             return;
         };
         if !self.announced {
             self.announced = true;
-            let workers = house.workers.ready();
+            let workers = generation.workers.ready();
             decision.info(format!("ready: {}", counted(workers)));
             decision.push(Action::Announce(News::Ready { workers }));
         }
@@ -417,10 +468,12 @@ impl Master {
 
     fn on_dumped(&mut self, job: Option<DumpJob>, decision: &mut Decision) {
         if let Some(job) = job
-            && let Some(house) = self.houses.get_mut(&job.generation)
+            && let Some(generation) = self.generations.get_mut(&job.generation_number)
         {
-            house.workers.on_dumped(decision.now_ms, job.whose.worker);
-            house.workers.kill_overstayers(decision);
+            generation
+                .workers
+                .on_dumped(decision.now_ms, job.whose.worker);
+            generation.workers.kill_overstayers(decision);
         }
         let done = self.dumps.done();
         for client in done {

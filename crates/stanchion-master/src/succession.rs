@@ -1,36 +1,36 @@
-//! Successors. A reload makes another house ready beside the house that serves. An upgrade starts a new master, of the stanchion that is
-//! installed now. The successor gets the door, and the old house, or this master, retires. If the successor cannot be made ready, the old one
+//! Successors. A reload makes another generation ready beside the generation that serves. An upgrade starts a new master, of the stanchion that is
+//! installed now. The successor gets the door, and the old generation, or this master, retires. If the successor cannot be made ready, the old one
 //! goes on, untouched.
 
 use stanchion_sys::signal::SIGKILL;
 
 use crate::decision::Decision;
 use crate::event::{Action, ClientId, GenerationPlan, News};
+use crate::generation::{Generation, MARGIN_MS};
 use crate::generation_error::GenerationError;
 use crate::heir::Heir;
-use crate::house::{House, MARGIN_MS};
 use crate::run_state::{RunState, Second, Successor};
 use crate::standing::GenerationPhase;
 use crate::step::{Master, QUICK_MS};
 use stanchion_generation::messages::WorkerRef;
 use stanchion_log::exit_code;
 
-/// Houses that may be on their way out at once: the next reload waits for one to be gone.
+/// Generations that may be on their way out at once: the next reload waits for one to be gone.
 const RETIRING_MAX: usize = 3;
 
 impl Master {
     pub(crate) fn reload(&mut self, client: Option<ClientId>, decision: &mut Decision) {
         self.reloads.waiting_next.extend(client);
-        if let Some(generation) = self.building {
+        if let Some(generation_number) = self.building {
             decision.info(format!(
-                "reload: generation {generation} is still being made ready, another one follows it"
+                "reload: generation {generation_number} is still being made ready, another one follows it"
             ));
             self.reloads.again = true;
             return;
         }
-        if let Some(Successor::Generation(generation)) = self.successor {
+        if let Some(Successor::Generation(generation_number)) = self.successor {
             decision.info(format!(
-                "reload: generation {generation} is still taking over, another one follows it"
+                "reload: generation {generation_number} is still taking over, another one follows it"
             ));
             self.reloads.again = true;
             return;
@@ -46,12 +46,14 @@ impl Master {
         }
         self.reloads.again = false;
         self.reloads.waiting.append(&mut self.reloads.waiting_next);
-        self.reloads.generations += 1;
-        let generation = self.reloads.generations;
-        self.building = Some(generation);
-        decision.info(format!("reload: making generation {generation} ready"));
+        self.reloads.last_number += 1;
+        let generation_number = self.reloads.last_number;
+        self.building = Some(generation_number);
+        decision.info(format!(
+            "reload: making generation {generation_number} ready"
+        ));
         decision.push(Action::Announce(News::Reloading));
-        decision.push(Action::BuildHouse { generation });
+        decision.push(Action::BuildGeneration { generation_number });
     }
 
     /// Whether a reload could begin now. Not while a new master boots: it has read the configuration again, and has the listeners of the generation
@@ -67,40 +69,49 @@ impl Master {
     }
 
     fn retiring(&self) -> usize {
-        let leaving = self.houses.values().filter(|house| house.is_leaving());
+        let leaving = self
+            .generations
+            .values()
+            .filter(|generation| generation.is_leaving());
         leaving.count()
     }
 
     pub(crate) fn on_built(
         &mut self,
-        generation: u32,
+        generation_number: u32,
         (plan, template): (Result<GenerationPlan, String>, Option<i32>),
         decision: &mut Decision,
     ) {
-        if self.houses.contains_key(&generation) {
+        if self.generations.contains_key(&generation_number) {
             // Not an answer to us.
             return;
         }
         let plan = match plan {
-            Ok(plan) if self.building == Some(generation) => plan,
+            Ok(plan) if self.building == Some(generation_number) => plan,
             // Given up meanwhile.
             Ok(_) => {
                 decision.extend(template.map(|pid| Action::Kill(pid, SIGKILL)));
-                decision.push(Action::DropHouse { generation });
+                decision.push(Action::DropGeneration { generation_number });
                 return;
             }
-            Err(_) if self.building != Some(generation) => return,
+            Err(_) if self.building != Some(generation_number) => return,
             Err(why) => {
                 let code = exit_code::USAGE;
-                self.on_generation_error(generation, &GenerationError { why, code }, decision);
+                self.on_generation_error(
+                    generation_number,
+                    &GenerationError { why, code },
+                    decision,
+                );
                 return;
             }
         };
         let second = self
             .reloads
             .second
-            .filter(|second| second.generation == generation);
-        let old = self.serving.and_then(|serving| self.houses.get(&serving));
+            .filter(|second| second.generation_number == generation_number);
+        let old = self
+            .serving
+            .and_then(|serving| self.generations.get(&serving));
         let target = match (second, old) {
             (Some(second), _) => second.target,
             // Workers that an operator added or removed stay so, unless the setting itself has changed.
@@ -112,36 +123,36 @@ impl Master {
         let target = target.min(plan.workers_max);
         let has_other_master = self.predecessor_until_ms.is_some();
         let only = self.serving.is_none() && !has_other_master;
-        let mut house = House::new(generation, plan, target, only);
-        house.acceptor.share(has_other_master, decision);
+        let mut generation = Generation::new(generation_number, plan, target, only);
+        generation.acceptor.share(has_other_master, decision);
         if let Some(pid) = template {
-            house.template.comes_over(pid);
+            generation.template.comes_over(pid);
         }
-        self.houses.insert(generation, house);
+        self.generations.insert(generation_number, generation);
     }
 
-    /// A house could not be made ready.
+    /// A generation could not be made ready.
     pub(crate) fn on_generation_error(
         &mut self,
-        generation: u32,
+        generation_number: u32,
         failure: &GenerationError,
         decision: &mut Decision,
     ) {
-        let Some(serving) = self.serving.filter(|&serving| serving != generation) else {
+        let Some(serving) = self.serving.filter(|&serving| serving != generation_number) else {
             decision.error(format!("{}: the server leaves", failure.why));
             if self.predecessor_until_ms.is_some() {
                 decision.push(Action::LeaveBecause(failure.why.clone()));
-            } else if let Some(house) = self.houses.get(&generation)
-                && house.may_have_the_door()
-                && !house.workers.have_served()
+            } else if let Some(generation) = self.generations.get(&generation_number)
+                && generation.may_have_the_door()
+                && !generation.workers.have_served()
             {
                 // A listener that a service manager has passed outlives the server, and so would the wait of its clients.
-                house.acceptor.turn_away(decision);
+                generation.acceptor.turn_away(decision);
             }
             self.stop(failure.code, decision);
             return;
         };
-        if self.building != Some(generation) {
+        if self.building != Some(generation_number) {
             return;
         }
         let outcome = format!(
@@ -153,14 +164,14 @@ impl Master {
     }
 
     pub(crate) fn give_up_building(&mut self, outcome: &str, decision: &mut Decision) {
-        let Some(generation) = self.building.take() else {
+        let Some(generation_number) = self.building.take() else {
             return;
         };
-        if let Some(house) = self.houses.get_mut(&generation) {
-            house.dismiss(decision.now_ms + QUICK_MS);
+        if let Some(generation) = self.generations.get_mut(&generation_number) {
+            generation.dismiss(decision.now_ms + QUICK_MS);
         }
-        if let Some(generation) = self.serving {
-            decision.push(Action::Announce(News::NotReloaded { generation }));
+        if let Some(generation_number) = self.serving {
+            decision.push(Action::Announce(News::NotReloaded { generation_number }));
         }
         decision.answer(&mut self.reloads.waiting, &Err(outcome.to_owned()));
     }
@@ -172,35 +183,37 @@ impl Master {
         decision.answer(&mut self.reloads.waiting_next, &outcome);
     }
 
-    /// The house that was made ready gets the door, and the one before it retires.
+    /// The generation that was made ready gets the door, and the one before it retires.
     pub(crate) fn promote(&mut self, decision: &mut Decision) {
-        let ready = self.building.filter(|generation| {
-            let house = self.houses.get(generation);
-            house.is_some_and(House::is_ready)
+        let ready = self.building.filter(|generation_number| {
+            let generation = self.generations.get(generation_number);
+            generation.is_some_and(Generation::is_ready)
         });
-        let Some(generation) = ready else { return };
+        let Some(generation_number) = ready else {
+            return;
+        };
         self.building = None;
-        let before = self.serving.replace(generation);
-        if let Some(house) = self.houses.get_mut(&generation) {
-            house.serve(decision);
-            if house.target > 0 {
+        let before = self.serving.replace(generation_number);
+        if let Some(generation) = self.generations.get_mut(&generation_number) {
+            generation.serve(decision);
+            if generation.target > 0 {
                 self.paused_from = None;
             }
         }
-        let Some(old) = before.and_then(|before| self.houses.get_mut(&before)) else {
+        let Some(old) = before.and_then(|before| self.generations.get_mut(&before)) else {
             return;
         };
         old.retire(false, decision);
         old.settle(decision);
-        decision.push(Action::Announce(News::Promoted { generation }));
-        self.successor = Some(Successor::Generation(generation));
+        decision.push(Action::Announce(News::Promoted { generation_number }));
+        self.successor = Some(Successor::Generation(generation_number));
         self.tell_of_successor_if_alone(decision);
     }
 
-    /// Announces the new owner of the door once no house that had the door before accepts clients: the new owner serves all that come from then on.
+    /// Announces the new owner of the door once no generation that had the door before accepts clients: the new owner serves all that come from then on.
     pub(crate) fn tell_of_successor_if_alone(&mut self, decision: &mut Decision) {
-        let mut houses = self.houses.values();
-        if !houses.any(|house| house.acceptor.may_let_in()) {
+        let mut generations = self.generations.values();
+        if !generations.any(|generation| generation.acceptor.may_let_in()) {
             self.tell_of_successor(decision);
         }
     }
@@ -208,10 +221,10 @@ impl Master {
     /// Announces the new owner of the door in the log and to the clients that wait for it, unless that is done.
     pub(crate) fn tell_of_successor(&mut self, decision: &mut Decision) {
         match self.successor.take() {
-            Some(Successor::Generation(generation)) => {
-                let outcome = format!("reloaded: generation {generation} serves");
+            Some(Successor::Generation(generation_number)) => {
+                let outcome = format!("reloaded: generation {generation_number} serves");
                 decision.info(&*outcome);
-                decision.push(Action::Announce(News::Reloaded { generation }));
+                decision.push(Action::Announce(News::Reloaded { generation_number }));
                 decision.answer(&mut self.reloads.waiting, &Ok(outcome));
             }
             Some(Successor::Heir { pid }) => {
@@ -223,25 +236,25 @@ impl Master {
         }
     }
 
-    /// A child of this house, this worker or else the template, has imported the app, and says that it is called by the other interface than the one
-    /// that the house was made for. It runs the app's code and may say anything: it can have a house
+    /// A child of this generation, this worker or else the template, has imported the app, and says that it is called by the other interface than the one
+    /// that the generation was made for. It runs the app's code and may say anything: it can have a generation
     /// made once more, and that once.
     pub(crate) fn on_other_interface(
         &mut self,
-        (generation, worker): (u32, Option<WorkerRef>),
+        (generation_number, worker): (u32, Option<WorkerRef>),
         decision: &mut Decision,
     ) {
-        let Some(house) = self.houses.get_mut(&generation) else {
+        let Some(generation) = self.generations.get_mut(&generation_number) else {
             return;
         };
-        let (plan, target) = (house.plan, house.target);
-        if !(plan.is_guess && house.is_loading(worker)) {
+        let (plan, target) = (generation.plan, generation.target);
+        if !(plan.is_guess && generation.is_loading(worker)) {
             return;
         }
-        if self.building != Some(generation) || house.workers.have_served() {
-            // A worker has the app as the house is made for it, and clients may be waiting for that.
-            if house.may_have_the_door() && !house.was_told_of_change {
-                house.was_told_of_change = true;
+        if self.building != Some(generation_number) || generation.workers.have_served() {
+            // A worker has the app as the generation is made for it, and clients may be waiting for that.
+            if generation.may_have_the_door() && !generation.was_told_of_change {
+                generation.was_told_of_change = true;
                 decision.error(format!(
                     "the app has become {} since it was loaded: reload the server",
                     called(!plan.is_event_loop)
@@ -252,18 +265,18 @@ impl Master {
         if self
             .reloads
             .second
-            .is_some_and(|second| second.generation == generation)
+            .is_some_and(|second| second.generation_number == generation_number)
         {
             let why = "the app is asynchronous at one import and a WSGI app at the next: say what it is by --interface";
             let (why, code) = (why.to_owned(), exit_code::APP_LOAD);
-            self.on_generation_error(generation, &GenerationError { why, code }, decision);
+            self.on_generation_error(generation_number, &GenerationError { why, code }, decision);
             return;
         }
         let template = match worker {
             Some(_) => None,
-            None => house.template.goes_over(),
+            None => generation.template.goes_over(),
         };
-        house.dismiss(decision.now_ms + QUICK_MS);
+        generation.dismiss(decision.now_ms + QUICK_MS);
         let what = match self.serving {
             Some(_) => "the reload",
             None => "the server",
@@ -272,20 +285,20 @@ impl Master {
             "the app is {}: {what} starts again for it",
             called(!plan.is_event_loop)
         ));
-        self.reloads.generations += 1;
-        self.building = Some(self.reloads.generations);
+        self.reloads.last_number += 1;
+        self.building = Some(self.reloads.last_number);
         self.reloads.second = Some(Second {
-            generation: self.reloads.generations,
+            generation_number: self.reloads.last_number,
             target,
         });
-        decision.push(Action::RebuildHouse {
-            generation: self.reloads.generations,
-            first: generation,
+        decision.push(Action::RebuildGeneration {
+            generation_number: self.reloads.last_number,
+            first: generation_number,
             template,
         });
     }
 
-    /// All houses retire: another master serves, or none.
+    /// All generations retire: another master serves, or none.
     pub(crate) fn retire_all(&mut self, close_door: bool, decision: &mut Decision) {
         let outcome = "reload given up: the server leaves";
         self.tell_of_successor(decision);
@@ -294,16 +307,19 @@ impl Master {
         }
         self.answer_all_reloads(outcome, decision);
         self.building = None;
-        let graceful_ms = self.houses.values().map(|house| house.plan.graceful_ms);
+        let graceful_ms = self
+            .generations
+            .values()
+            .map(|generation| generation.plan.graceful_ms);
         let until_ms = decision.now_ms + graceful_ms.max().unwrap_or(0) + MARGIN_MS;
         if let Some(predecessor_until_ms) = &mut self.predecessor_until_ms {
             *predecessor_until_ms = until_ms;
         }
-        for house in self.houses.values_mut() {
-            match house.standing {
+        for generation in self.generations.values_mut() {
+            match generation.standing {
                 // The first one has the door since its boot.
                 GenerationPhase::Building | GenerationPhase::Serving => {
-                    house.retire(close_door, decision);
+                    generation.retire(close_door, decision);
                 }
                 GenerationPhase::Retiring { .. } | GenerationPhase::Dismissed { .. } => {}
             }
@@ -354,9 +370,9 @@ impl Master {
 
     /// Another master has our listeners, or none does any more.
     pub(crate) fn share_doors(&mut self, shared: bool, decision: &mut Decision) {
-        let houses = self.houses.values_mut();
-        for house in houses.filter(|house| house.may_have_the_door()) {
-            house.acceptor.share(shared, decision);
+        let generations = self.generations.values_mut();
+        for generation in generations.filter(|generation| generation.may_have_the_door()) {
+            generation.acceptor.share(shared, decision);
         }
     }
 

@@ -1,4 +1,4 @@
-//! The template of a house: loads the app once, forks workers.
+//! The template of a generation: loads the app once, forks workers.
 
 use stanchion_sys::process::Exit;
 use stanchion_sys::signal::SIGKILL;
@@ -19,9 +19,9 @@ pub(crate) struct TemplateState {
 
 impl TemplateState {
     /// To be forked.
-    pub(crate) fn new(generation: u32) -> Self {
+    pub(crate) fn new(generation_number: u32) -> Self {
         Self {
-            child: ForkedChild::wanted(generation),
+            child: ForkedChild::wanted(generation_number),
             may_preload: true,
             is_leaving: false,
         }
@@ -81,7 +81,7 @@ impl TemplateState {
         self.child.on_ready();
     }
 
-    /// It has imported the app and cannot fork workers with it. The next template does without the import, as long as this house stands. Gives the
+    /// It has imported the app and cannot fork workers with it. The next template does without the import, as long as this generation stands. Gives the
     /// process that has the app for itself, unless the report came out of turn.
     pub(crate) fn on_not_for_workers(&mut self) -> Option<i32> {
         match self.child.stage {
@@ -98,14 +98,14 @@ impl TemplateState {
         }
     }
 
-    /// It has the app, for another house. Gives its process, which is no longer this one's.
+    /// It has the app, for another generation. Gives its process, which is no longer this one's.
     pub(crate) fn goes_over(&mut self) -> Option<i32> {
         let pid = self.child.booting()?;
         self.child.on_gone();
         Some(pid)
     }
 
-    /// The process was the template of the house before this one, and has the app.
+    /// The process was the template of the generation before this one, and has the app.
     pub(crate) fn comes_over(&mut self, pid: i32) {
         self.child.stage = ChildStage::Booting { pid };
     }

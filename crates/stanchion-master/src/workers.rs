@@ -19,10 +19,10 @@ use stanchion_log::exit_code;
 /// How long a template may take for its next fork, hooks included, before it counts as stuck.
 const FORK_MS_MAX: u64 = 60_000;
 
-/// The workers of a house.
+/// The workers of a generation.
 #[derive(Debug)]
 pub struct Workers {
-    pub(crate) generation: u32,
+    pub(crate) generation_number: u32,
     /// By index: those asked for, running, or about to be reaped.
     pub(crate) seated: BTreeMap<u16, WorkerState>,
     /// The epoch last given for each index. It wraps, long after any process remembers the first.
@@ -56,9 +56,9 @@ pub struct Listed {
 
 impl Workers {
     /// None yet, with seats for `most`.
-    pub(crate) fn new(generation: u32, most: u16) -> Self {
+    pub(crate) fn new(generation_number: u32, most: u16) -> Self {
         Self {
-            generation,
+            generation_number,
             seated: BTreeMap::new(),
             epochs: vec![0; usize::from(most)],
             had: BTreeMap::new(),
@@ -179,9 +179,9 @@ impl Workers {
         for index in missing {
             let (worker, number) = self.seat(decision.now_ms, index, ChildStage::Asked);
             let message = ToTemplate::Fork { worker, number };
-            let generation = self.generation;
+            let generation_number = self.generation_number;
             decision.push(Action::TellTemplate {
-                generation,
+                generation_number,
                 message,
             });
         }
@@ -195,9 +195,9 @@ impl Workers {
         };
         let (worker, number) = self.seat(decision.now_ms, index, ChildStage::Booting { pid });
         let message = ToTemplate::Become { worker, number };
-        let generation = self.generation;
+        let generation_number = self.generation_number;
         decision.push(Action::TellTemplate {
-            generation,
+            generation_number,
             message,
         });
         true
@@ -291,9 +291,9 @@ impl Workers {
 
     /// Tells a new acceptor which workers have gone, as the acceptor before it may not have heard or acted, and which serve.
     pub(crate) fn introduce(&self, decision: &mut Decision) {
-        let generation = self.generation;
+        let generation_number = self.generation_number;
         let tell = |message| Action::TellAcceptor {
-            generation,
+            generation_number,
             message,
         };
         decision.extend(self.departed.messages().map(tell));
@@ -311,9 +311,9 @@ impl Workers {
     }
 
     fn tell_acceptor(&self, message: ToAcceptor) -> Action {
-        let generation = self.generation;
+        let generation_number = self.generation_number;
         Action::TellAcceptor {
-            generation,
+            generation_number,
             message,
         }
     }
@@ -372,7 +372,7 @@ impl Workers {
 
     /// A worker says that it serves. True if it was awaited.
     pub(crate) fn on_ready(&mut self, worker: WorkerRef, decision: &mut Decision) -> bool {
-        let generation = self.generation;
+        let generation_number = self.generation_number;
         let Some(seated) = self.entry(worker) else {
             return false;
         };
@@ -393,7 +393,7 @@ impl Workers {
                 };
                 decision.push(self.tell_acceptor(present.ready()));
                 decision.info(format!(
-                    "worker ready worker={number} pid={pid} generation={generation}"
+                    "worker ready worker={number} pid={pid} generation={generation_number}"
                 ));
                 decision.extend(missed_reopen.then_some(Action::Kill(pid, SIGUSR1)));
             }
@@ -435,7 +435,7 @@ impl Workers {
             return Ok(());
         };
         decision.push(Action::Vacate {
-            generation: self.generation,
+            generation_number: self.generation_number,
             worker: index,
         });
         let cause = worker.cause_of(exit);

@@ -27,13 +27,13 @@ pub const S: u64 = 1_000_000;
 /// The bytes of a slot for bodies that are still coming, under event loops.
 const INFLOW_BYTES: usize = 64 << 10;
 
-/// The shared state of a house (a generation) with these settings. It stays until the tests end, as in a server it
+/// The shared state of a generation with these settings. It stays until the tests end, as in a server it
 /// stays until the process ends.
 pub fn common(settings: &str) -> &'static Common {
     common_of_seats(settings, 1, 0)
 }
 
-/// The same for a house whose worker has so many seats, and slots for so many sessions besides.
+/// The same for a generation whose worker has so many seats, and slots for so many sessions besides.
 pub fn common_of_seats(settings: &str, seats: usize, sessions: usize) -> &'static Common {
     let settings = Settings::from_json(settings).expect("settings");
     let event_loops = settings.is_event_loop();
@@ -82,12 +82,12 @@ pub fn common_of_seats(settings: &str, seats: usize, sessions: usize) -> &'stati
     }))
 }
 
-/// The requests of such a house, a second after the clock began. No master reads its messages.
+/// The requests of such a generation, a second after the clock began. No master reads its messages.
 pub fn requests(settings: &str) -> Requests {
     requests_of(common(settings))
 }
 
-/// The same for a house that exists already.
+/// The same for a generation that exists already.
 pub fn requests_of(common: &'static Common) -> Requests {
     let (ours, _) = Channel::pair().expect("a channel");
     Requests::new(common, &Rc::new(ours), S).expect("what requests need")

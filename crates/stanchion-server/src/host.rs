@@ -120,7 +120,7 @@ pub trait Host {
     /// An error says all that is wrong, and has changed nothing.
     fn reconfigure(&mut self) -> Result<Settings, String>;
 
-    /// In the master, when the house of the last [`Host::reconfigure`] failed to boot: goes back to the configuration before it. Without one, nothing
+    /// In the master, when the generation of the last [`Host::reconfigure`] failed to boot: goes back to the configuration before it. Without one, nothing
     /// happens.
     fn revert(&mut self);
 }

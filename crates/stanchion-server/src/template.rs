@@ -237,7 +237,7 @@ fn serve_orders(
                 }
                 (worker, number, true, reports)
             }
-            // Not to one that has the app as its house is made for it.
+            // Not to one that has the app as its generation is made for it.
             ToTemplate::GoOver => continue,
             ToTemplate::Reopen => {
                 reopen(host);
@@ -265,7 +265,7 @@ fn become_worker(host: &mut dyn Host, number: u16, fd: Option<OwnedFd>) -> Resul
     Ok(Channel::received(fd))
 }
 
-/// Waits until the template is to go over to the other house; or gives its exit code.
+/// Waits until the template is to go over to the other generation; or gives its exit code.
 fn wait_to_go_over(master: &Channel, host: &mut dyn Host) -> Result<(), i32> {
     loop {
         match next_order(master, IDLE_MS)? {

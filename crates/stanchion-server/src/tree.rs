@@ -20,7 +20,7 @@ use crate::hook_run::run_hook;
 use crate::host::Host;
 use crate::last_words;
 use crate::launcher::Launcher;
-use crate::master::{self, CarriedOver, HouseResources, ProcessRole, Succession};
+use crate::master::{self, CarriedOver, GenerationResources, ProcessRole, Succession};
 use crate::privileges;
 use crate::scribe;
 use crate::template::{self, Ended};
@@ -131,7 +131,7 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<PreparedTree, Prob
     let of_bind = |problem| (problem, exit_code::BIND);
     threads::refuse_at_start(host).map_err(of_usage)?;
     acceptor::check_settings(&settings).map_err(of_usage)?;
-    // Before anything else is done; the house makes its own copies.
+    // Before anything else is done; the generation makes its own copies.
     drop(KeyFiles::copy(&settings).map_err(of_usage)?);
     let identities = identities::find(&settings).map_err(of_usage)?;
     privileges::say_what_is_root(&identities);
@@ -206,7 +206,7 @@ fn furnish(
     let ticket_keys = ticket_keys.map_or_else(TicketKeys::create, Ok);
     let ticket_keys = ticket_keys.map_err(|error| of_kernel(&error))?;
     let before = CarriedOver::nothing(figures, ticket_keys);
-    let first = HouseResources::build(1, (settings, has_scribe), listeners, &before)
+    let first = GenerationResources::build(1, (settings, has_scribe), listeners, &before)
         .map_err(|(error, _)| of_kernel(&error))?;
     Ok(PreparedTree {
         first,
@@ -232,7 +232,7 @@ fn listen(settings: &Settings, inherited: Option<Vec<Listener>>) -> Result<Vec<L
 
 /// All that there is before the first fork.
 struct PreparedTree {
-    first: HouseResources,
+    first: GenerationResources,
     succession: Succession,
     control: Option<Control>,
 }

@@ -149,7 +149,7 @@ impl Worker {
         self.common.exchange.ready_bell().rouse(u32::MAX);
     }
 
-    /// Whether no further request should be taken: the worker was asked to leave, the master is gone, or the exchange is closed, as when its house is
+    /// Whether no further request should be taken: the worker was asked to leave, the master is gone, or the exchange is closed, as when its generation is
     /// gone. Also reopens the log if that was asked for.
     pub fn should_leave(&self) -> bool {
         if self.is_forsaken() {

@@ -35,7 +35,7 @@ const TIGHT: &str = r#", "limit_request_line": 200, "limit_request_fields": 8, "
     "keepalive_requests": 5, "half_close": true, "http2_max_header_list_size": 400, "queue_timeout": 20"#;
 
 thread_local! {
-    static HOUSES: [OnceCell<&'static Common>; 4] = const { [const { OnceCell::new() }; 4] };
+    static COMMONS: [OnceCell<&'static Common>; 4] = const { [const { OnceCell::new() }; 4] };
     #[cfg(fuzzing)]
     static SERVER: stanchion_tls::Config = stanchion_tls::client::server(&[b"h2", b"http/1.1"]);
     #[cfg(fuzzing)]
@@ -45,8 +45,8 @@ thread_local! {
 
 fn common(opening: Opening) -> &'static Common {
     let index = usize::from(opening.is_asgi) + 2 * usize::from(opening.is_tight);
-    HOUSES.with(|houses| {
-        *houses[index].get_or_init(|| {
+    COMMONS.with(|commons| {
+        *commons[index].get_or_init(|| {
             let interface = if opening.is_asgi {
                 format!(r#""interface": "asgi", "worker_concurrency": {SEATS}, "worker_sessions": {SESSIONS}"#)
             } else {

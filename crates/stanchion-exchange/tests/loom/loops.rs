@@ -11,20 +11,20 @@ use crate::{explore_bounded, join_all, wait_for};
 
 /// Two loops, each with room for one request.
 #[derive(Default)]
-struct House {
+struct Server {
     desks: [Desk; 2],
     loads: [AtomicU32; 2],
     ready: AtomicU32,
 }
 
-impl House {
+impl Server {
     /// Both loops are full.
     fn full() -> Arc<Self> {
-        let house = Self::default();
-        for load in &house.loads {
+        let server = Self::default();
+        for load in &server.loads {
             Load(load).show(1);
         }
-        Arc::new(house)
+        Arc::new(server)
     }
 
     fn take(&self) -> bool {
@@ -70,13 +70,13 @@ impl House {
 #[test]
 fn two_loops_take_two_requests_whoever_of_them_is_called() {
     explore_bounded(2, || {
-        let house = House::full();
+        let server = Server::full();
         let loops = [0, 1].map(|which| {
-            let house = Arc::clone(&house);
-            thread::spawn(move || house.take_one(which))
+            let server = Arc::clone(&server);
+            thread::spawn(move || server.take_one(which))
         });
-        house.submit();
-        house.submit();
+        server.submit();
+        server.submit();
         join_all(loops);
     });
 }
@@ -85,14 +85,14 @@ fn two_loops_take_two_requests_whoever_of_them_is_called() {
 #[test]
 fn a_request_is_taken_by_the_loop_that_has_room() {
     explore_bounded(3, || {
-        let house = House::full();
+        let server = Server::full();
         let with_room = {
-            let house = Arc::clone(&house);
-            thread::spawn(move || house.take_one(1))
+            let server = Arc::clone(&server);
+            thread::spawn(move || server.take_one(1))
         };
         // The full loop sleeps too, until its requests are answered.
-        assert!(house.desks[0].notices().try_sleep());
-        house.submit();
+        assert!(server.desks[0].notices().try_sleep());
+        server.submit();
         with_room.join().unwrap();
     });
 }

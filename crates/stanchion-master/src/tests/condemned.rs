@@ -158,7 +158,7 @@ fn a_worker_that_leaves_need_not_turn_its_loop() {
 
 fn beat(worker: u16, state: LoopState, silent_ms: u64) -> MasterEvent {
     MasterEvent::Beat {
-        generation: 1,
+        generation_number: 1,
         worker,
         state,
         silent_ms,
@@ -242,7 +242,7 @@ fn a_worker_that_leaves_is_condemned_but_given_no_longer() {
 }
 
 #[test]
-fn a_condemned_worker_of_a_retiring_house_is_told_to_its_own_acceptor() {
+fn a_condemned_worker_of_a_retiring_generation_is_told_to_its_own_acceptor() {
     let mut tree = Tree::retiring();
     tree.expect_among(
         overdue(1, 0, false),

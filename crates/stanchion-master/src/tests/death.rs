@@ -74,7 +74,7 @@ fn a_worker_that_ends_before_it_says_anything_is_forked_again() {
     tree.expect(here(1, 0, 1, 100), "KILL 100");
 }
 
-/// Nothing is tried twice beside a house that serves: the client that waits for the reload must hear of it.
+/// Nothing is tried twice beside a generation that serves: the client that waits for the reload must hear of it.
 #[test]
 fn a_reload_fails_if_a_worker_ends_before_it_says_anything() {
     let mut tree = Tree::building();

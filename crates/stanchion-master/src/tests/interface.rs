@@ -10,8 +10,8 @@ const ASGI: GenerationPlan = GenerationPlan {
 
 const AGAIN: &str = "info: the app is asynchronous (ASGI): the server starts again for it";
 
-fn of_worker(generation: u32, index: u16) -> MasterEvent {
-    worker_said(generation, index, 1, FromWorker::OtherInterface)
+fn of_worker(generation_number: u32, index: u16) -> MasterEvent {
+    worker_said(generation_number, index, 1, FromWorker::OtherInterface)
 }
 
 /// As serving, after the first import has found an asynchronous app.
@@ -51,7 +51,7 @@ fn nobody_comes_in_before_it_is_known_whether_the_app_can_be_called_like_this() 
 }
 
 #[test]
-fn a_first_house_for_the_wrong_interface_goes_and_another_one_is_the_server() {
+fn a_first_generation_for_the_wrong_interface_goes_and_another_one_is_the_server() {
     let mut tree = Tree::booting_with(GUESS);
     tree.play([acceptor_ready(1)]);
     tree.expect(
@@ -78,8 +78,8 @@ fn a_first_house_for_the_wrong_interface_goes_and_another_one_is_the_server() {
 
 #[test]
 fn the_template_that_has_imported_the_app_may_come_along() {
-    let with = |template| MasterEvent::HouseBuilt {
-        generation: 2,
+    let with = |template| MasterEvent::GenerationBuilt {
+        generation_number: 2,
         plan: Ok(ASGI),
         template: Some(template),
     };
@@ -122,7 +122,7 @@ fn a_worker_that_has_imported_the_app_by_itself_may_say_so_too_and_the_others_ar
 }
 
 #[test]
-fn workers_wanted_by_hand_are_wanted_of_the_second_house_too() {
+fn workers_wanted_by_hand_are_wanted_of_the_second_generation_too() {
     let mut tree = Tree::booting_with(GUESS);
     tree.play([signal(SIGTTIN), other_interface(1), built(2, ASGI)]);
     tree.fork(2);
@@ -232,7 +232,7 @@ fn a_reload_brings_an_app_of_the_other_kind_and_the_next_one_takes_it_for_that()
 }
 
 #[test]
-fn a_second_house_that_cannot_be_made_is_as_bad_as_a_first_one() {
+fn a_second_generation_that_cannot_be_made_is_as_bad_as_a_first_one() {
     let mut tree = Tree::booting_with(GUESS);
     tree.play([acceptor_ready(1), other_interface(1)]);
     tree.expect_among(
@@ -272,7 +272,7 @@ fn a_new_master_whose_app_is_asynchronous_shares_the_doors_with_the_old_one_unti
 }
 
 #[test]
-fn who_is_told_to_leave_makes_no_second_house() {
+fn who_is_told_to_leave_makes_no_second_generation() {
     for number in [SIGTERM, SIGINT] {
         let mut tree = Tree::booting_with(GUESS);
         tree.play([acceptor_ready(1), signal(number)]);

@@ -234,7 +234,7 @@ fn a_leaving_worker_is_not_given_longer_when_the_server_stops() {
 }
 
 #[test]
-fn all_houses_leave() {
+fn all_generations_leave() {
     let mut tree = Tree::retiring();
     tree.play([signal(SIGTERM)]);
     assert!(
@@ -245,7 +245,7 @@ fn all_houses_leave() {
 }
 
 #[test]
-fn a_reload_under_way_is_given_up_and_its_house_leaves_at_once() {
+fn a_reload_under_way_is_given_up_and_its_generation_leaves_at_once() {
     let mut tree = Tree::building();
     tree.expect(
         signal(SIGTERM),

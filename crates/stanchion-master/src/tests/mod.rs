@@ -62,17 +62,17 @@ const GUESS: GenerationPlan = GenerationPlan {
     ..PLAN
 };
 
-/// The first children of each house; those that follow them get other numbers in each test.
-fn acceptor(generation: u32) -> i32 {
-    generation.cast_signed() * 10
+/// The first children of each generation; those that follow them get other numbers in each test.
+fn acceptor(generation_number: u32) -> i32 {
+    generation_number.cast_signed() * 10
 }
 
-fn template(generation: u32) -> i32 {
-    acceptor(generation) + 1
+fn template(generation_number: u32) -> i32 {
+    acceptor(generation_number) + 1
 }
 
-fn worker(generation: u32, index: u16) -> i32 {
-    generation.cast_signed() * 100 + i32::from(index)
+fn worker(generation_number: u32, index: u16) -> i32 {
+    generation_number.cast_signed() * 100 + i32::from(index)
 }
 
 /// How to get there.
@@ -126,7 +126,7 @@ impl Tree {
         Self::serving_with(PLAN)
     }
 
-    /// As serving, and acceptor and template of another house boot, which a client asked for.
+    /// As serving, and acceptor and template of another generation boot, which a client asked for.
     fn building() -> Self {
         let mut tree = Self::serving();
         tree.play([ask(Command::Reload), built(2, PLAN)]);
@@ -134,7 +134,7 @@ impl Tree {
         tree
     }
 
-    /// The second house serves, and the first one may still accept clients.
+    /// The second generation serves, and the first one may still accept clients.
     fn taking_over() -> Self {
         let mut tree = Self::building();
         tree.load(2);
@@ -142,7 +142,7 @@ impl Tree {
         tree
     }
 
-    /// The second house serves, the first one has those that were there.
+    /// The second generation serves, the first one has those that were there.
     fn retiring() -> Self {
         let mut tree = Self::taking_over();
         tree.play([retired(1)]);
@@ -190,29 +190,35 @@ impl Tree {
 
     // Reports of several children at once.
 
-    fn fork(&mut self, generation: u32) {
+    fn fork(&mut self, generation_number: u32) {
         self.play([
-            acceptor_forked(generation, Some(acceptor(generation))),
-            template_forked(generation, Some(template(generation))),
+            acceptor_forked(generation_number, Some(acceptor(generation_number))),
+            template_forked(generation_number, Some(template(generation_number))),
         ]);
     }
 
-    fn load(&mut self, generation: u32) {
-        self.play([acceptor_ready(generation), template_ready(generation)]);
+    fn load(&mut self, generation_number: u32) {
+        self.play([
+            acceptor_ready(generation_number),
+            template_ready(generation_number),
+        ]);
     }
 
     /// So many workers, in their first epoch.
-    fn fill(&mut self, generation: u32, workers: u16) {
+    fn fill(&mut self, generation_number: u32, workers: u16) {
         for index in 0..workers {
-            let pid = worker(generation, index);
-            self.play([here(generation, index, 1, pid), ready(generation, index, 1)]);
+            let pid = worker(generation_number, index);
+            self.play([
+                here(generation_number, index, 1, pid),
+                ready(generation_number, index, 1),
+            ]);
         }
     }
 
-    /// All of the first children of a house end; gives what followed from the last of them.
-    fn bury(&mut self, generation: u32) -> String {
-        let first = [acceptor(generation), template(generation)];
-        let workers = [worker(generation, 0), worker(generation, 1)];
+    /// All of the first children of a generation end; gives what followed from the last of them.
+    fn bury(&mut self, generation_number: u32) -> String {
+        let first = [acceptor(generation_number), template(generation_number)];
+        let workers = [worker(generation_number, 0), worker(generation_number, 1)];
         let last = first.iter().chain(&workers);
         last.fold(String::new(), |_, &pid| self.step(reaped(pid, LEFT)))
     }
@@ -320,129 +326,135 @@ fn reaped(pid: i32, exit: Exit) -> MasterEvent {
     MasterEvent::Reaped(pid, exit)
 }
 
-fn built(generation: u32, plan: GenerationPlan) -> MasterEvent {
+fn built(generation_number: u32, plan: GenerationPlan) -> MasterEvent {
     let plan = Ok(plan);
-    MasterEvent::HouseBuilt {
-        generation,
+    MasterEvent::GenerationBuilt {
+        generation_number,
         plan,
         template: None,
     }
 }
 
-fn not_built(generation: u32) -> MasterEvent {
+fn not_built(generation_number: u32) -> MasterEvent {
     let plan = Err("bind: the address is taken".to_owned());
-    MasterEvent::HouseBuilt {
-        generation,
+    MasterEvent::GenerationBuilt {
+        generation_number,
         plan,
         template: None,
     }
 }
 
-fn forked(generation: u32, child: ChildKind, pid: Option<i32>) -> MasterEvent {
+fn forked(generation_number: u32, child: ChildKind, pid: Option<i32>) -> MasterEvent {
     MasterEvent::Forked {
-        generation,
+        generation_number,
         child,
         pid,
     }
 }
 
-fn acceptor_forked(generation: u32, pid: Option<i32>) -> MasterEvent {
-    forked(generation, ChildKind::Acceptor, pid)
+fn acceptor_forked(generation_number: u32, pid: Option<i32>) -> MasterEvent {
+    forked(generation_number, ChildKind::Acceptor, pid)
 }
 
-fn template_forked(generation: u32, pid: Option<i32>) -> MasterEvent {
+fn template_forked(generation_number: u32, pid: Option<i32>) -> MasterEvent {
     let may_preload = true;
-    forked(generation, ChildKind::Template { may_preload }, pid)
+    forked(generation_number, ChildKind::Template { may_preload }, pid)
 }
 
-fn acceptor_said(generation: u32, said: FromAcceptor) -> MasterEvent {
-    MasterEvent::AcceptorSaid { generation, said }
+fn acceptor_said(generation_number: u32, said: FromAcceptor) -> MasterEvent {
+    MasterEvent::AcceptorSaid {
+        generation_number,
+        said,
+    }
 }
 
-fn template_said(generation: u32, said: FromTemplate) -> MasterEvent {
-    MasterEvent::TemplateSaid { generation, said }
+fn template_said(generation_number: u32, said: FromTemplate) -> MasterEvent {
+    MasterEvent::TemplateSaid {
+        generation_number,
+        said,
+    }
 }
 
-fn worker_said(generation: u32, index: u16, epoch: u16, said: FromWorker) -> MasterEvent {
+fn worker_said(generation_number: u32, index: u16, epoch: u16, said: FromWorker) -> MasterEvent {
     MasterEvent::WorkerSaid {
-        generation,
+        generation_number,
         worker: WorkerRef { index, epoch },
         said,
     }
 }
 
-fn acceptor_ready(generation: u32) -> MasterEvent {
-    acceptor_said(generation, FromAcceptor::Ready)
+fn acceptor_ready(generation_number: u32) -> MasterEvent {
+    acceptor_said(generation_number, FromAcceptor::Ready)
 }
 
-fn retired(generation: u32) -> MasterEvent {
-    acceptor_said(generation, FromAcceptor::Retired)
+fn retired(generation_number: u32) -> MasterEvent {
+    acceptor_said(generation_number, FromAcceptor::Retired)
 }
 
-fn template_ready(generation: u32) -> MasterEvent {
-    template_said(generation, FromTemplate::Ready)
+fn template_ready(generation_number: u32) -> MasterEvent {
+    template_said(generation_number, FromTemplate::Ready)
 }
 
-fn not_for_workers(generation: u32) -> MasterEvent {
-    template_said(generation, FromTemplate::NotForWorkers)
+fn not_for_workers(generation_number: u32) -> MasterEvent {
+    template_said(generation_number, FromTemplate::NotForWorkers)
 }
 
-fn other_interface(generation: u32) -> MasterEvent {
-    template_said(generation, FromTemplate::OtherInterface)
+fn other_interface(generation_number: u32) -> MasterEvent {
+    template_said(generation_number, FromTemplate::OtherInterface)
 }
 
-fn here(generation: u32, index: u16, epoch: u16, pid: i32) -> MasterEvent {
+fn here(generation_number: u32, index: u16, epoch: u16, pid: i32) -> MasterEvent {
     MasterEvent::WorkerHere {
-        generation,
+        generation_number,
         worker: WorkerRef { index, epoch },
         pid,
     }
 }
 
-fn silent(generation: u32, index: u16, epoch: u16) -> MasterEvent {
+fn silent(generation_number: u32, index: u16, epoch: u16) -> MasterEvent {
     MasterEvent::WorkerSilent {
-        generation,
+        generation_number,
         worker: WorkerRef { index, epoch },
     }
 }
 
-fn not_forked(generation: u32, index: u16, epoch: u16) -> MasterEvent {
+fn not_forked(generation_number: u32, index: u16, epoch: u16) -> MasterEvent {
     template_said(
-        generation,
+        generation_number,
         FromTemplate::NotForked(WorkerRef { index, epoch }),
     )
 }
 
-fn ready(generation: u32, index: u16, epoch: u16) -> MasterEvent {
-    worker_said(generation, index, epoch, FromWorker::Ready)
+fn ready(generation_number: u32, index: u16, epoch: u16) -> MasterEvent {
+    worker_said(generation_number, index, epoch, FromWorker::Ready)
 }
 
-fn replace(generation: u32, index: u16, epoch: u16) -> MasterEvent {
+fn replace(generation_number: u32, index: u16, epoch: u16) -> MasterEvent {
     acceptor_said(
-        generation,
+        generation_number,
         FromAcceptor::Replace(WorkerRef { index, epoch }),
     )
 }
 
-fn due(generation: u32, index: u16, epoch: u16) -> MasterEvent {
+fn due(generation_number: u32, index: u16, epoch: u16) -> MasterEvent {
     let (requests, messages) = (1_000, 0);
     let said = FromWorker::Due { requests, messages };
-    worker_said(generation, index, epoch, said)
+    worker_said(generation_number, index, epoch, said)
 }
 
-fn dumped(generation: u32, index: u16, epoch: u16) -> MasterEvent {
-    worker_said(generation, index, epoch, FromWorker::Dumped)
+fn dumped(generation_number: u32, index: u16, epoch: u16) -> MasterEvent {
+    worker_said(generation_number, index, epoch, FromWorker::Dumped)
 }
 
-fn changed(generation: u32) -> MasterEvent {
+fn changed(generation_number: u32) -> MasterEvent {
     let path = "app.py".to_owned();
-    template_said(generation, FromTemplate::Changed { path })
+    template_said(generation_number, FromTemplate::Changed { path })
 }
 
 /// Of the seat of the same number as the worker.
-fn overdue(generation: u32, worker: u16, others: bool) -> MasterEvent {
+fn overdue(generation_number: u32, worker: u16, others: bool) -> MasterEvent {
     MasterEvent::Overdue {
-        generation,
+        generation_number,
         worker,
         seat: worker,
         ran_ms: 30_042,
@@ -450,9 +462,9 @@ fn overdue(generation: u32, worker: u16, others: bool) -> MasterEvent {
     }
 }
 
-fn memory(generation: u32, worker: u16, megabytes: u64) -> MasterEvent {
+fn memory(generation_number: u32, worker: u16, megabytes: u64) -> MasterEvent {
     MasterEvent::Memory {
-        generation,
+        generation_number,
         worker,
         bytes: megabytes << 20,
         is_unused: false,
@@ -460,56 +472,65 @@ fn memory(generation: u32, worker: u16, megabytes: u64) -> MasterEvent {
     }
 }
 
-/// An action in short; a worker is written as index/epoch=pid, or with its house as 1:index.
+/// An action in short; a worker is written as index/epoch=pid, or with its generation as 1:index.
 fn line(action: &Action) -> String {
     match action {
-        Action::BuildHouse { generation } => format!("build {generation}"),
-        Action::RebuildHouse {
-            generation,
+        Action::BuildGeneration { generation_number } => format!("build {generation_number}"),
+        Action::RebuildGeneration {
+            generation_number,
             first,
             template,
         } => match template {
-            Some(pid) => format!("build {generation} like {first} with template {pid}"),
-            None => format!("build {generation} like {first}"),
+            Some(pid) => format!("build {generation_number} like {first} with template {pid}"),
+            None => format!("build {generation_number} like {first}"),
         },
-        Action::DropHouse { generation } => format!("drop {generation}"),
-        Action::Fork { generation, child } => {
+        Action::DropGeneration { generation_number } => format!("drop {generation_number}"),
+        Action::Fork {
+            generation_number,
+            child,
+        } => {
             let without = match child {
                 ChildKind::Template { may_preload: false } => " without the app",
                 _ => "",
             };
-            format!("fork {} {generation}{without}", child.name())
+            format!("fork {} {generation_number}{without}", child.name())
         }
         Action::TellAcceptor {
-            generation,
+            generation_number,
             message,
-        } => format!("acceptor {generation}: {}", to_acceptor(message)),
+        } => format!("acceptor {generation_number}: {}", to_acceptor(message)),
         Action::TellTemplate {
-            generation,
+            generation_number,
             message,
-        } => format!("template {generation}: {}", to_template(message)),
+        } => format!("template {generation_number}: {}", to_template(message)),
         Action::TellScribe {
-            generation,
+            generation_number,
             message,
         } => match message {
-            ToScribe::Reopen => format!("scribe {generation}: reopen"),
-            ToScribe::Finish => format!("scribe {generation}: finish"),
+            ToScribe::Reopen => format!("scribe {generation_number}: reopen"),
+            ToScribe::Finish => format!("scribe {generation_number}: finish"),
         },
         Action::Kill(pid, SIGTERM) => format!("TERM {pid}"),
         Action::Kill(pid, SIGKILL) => format!("KILL {pid}"),
         Action::Kill(pid, SIGABRT) => format!("ABRT {pid}"),
         Action::Kill(pid, SIGUSR1) => format!("USR1 {pid}"),
         Action::Kill(pid, signal) => format!("signal {signal} to {pid}"),
-        Action::Vacate { generation, worker } => format!("vacate {generation}:{worker}"),
-        Action::Dump { generation, pid } => format!("dump {generation}:{pid}"),
+        Action::Vacate {
+            generation_number,
+            worker,
+        } => format!("vacate {generation_number}:{worker}"),
+        Action::Dump {
+            generation_number,
+            pid,
+        } => format!("dump {generation_number}:{pid}"),
         Action::ShowDump {
-            generation,
+            generation_number,
             number,
             pid,
             client,
         } => match client {
-            Some(client) => format!("show {generation}:{number}={pid} to {client}"),
-            None => format!("show {generation}:{number}={pid}"),
+            Some(client) => format!("show {generation_number}:{number}={pid} to {client}"),
+            None => format!("show {generation_number}:{number}={pid}"),
         },
         Action::Reopen => "reopen".to_owned(),
         Action::LeaveBecause(reason) => format!("leave because {reason}"),
@@ -593,9 +614,9 @@ fn of_the_world(news: News) -> String {
     match news {
         News::Ready { workers } => format!("ready {workers}"),
         News::Reloading => "reloading".to_owned(),
-        News::Promoted { generation } => format!("promoted {generation}"),
-        News::Reloaded { generation } => format!("reloaded {generation}"),
-        News::NotReloaded { generation } => format!("not reloaded {generation}"),
+        News::Promoted { generation_number } => format!("promoted {generation_number}"),
+        News::Reloaded { generation_number } => format!("reloaded {generation_number}"),
+        News::NotReloaded { generation_number } => format!("not reloaded {generation_number}"),
         News::Stopping => "stopping".to_owned(),
         News::WorkerGone { number, pid, cause } => {
             let why = cause.map_or("", Cause::name);

@@ -100,7 +100,7 @@ fn it_is_scaled_to_so_many_and_who_asked_is_told() {
 }
 
 #[test]
-fn both_houses_of_a_reload_heed_the_number() {
+fn both_generations_of_a_reload_heed_the_number() {
     let mut tree = Tree::building();
     tree.play([signal(SIGTTIN)]);
     tree.expect(
@@ -110,15 +110,15 @@ fn both_houses_of_a_reload_heed_the_number() {
 }
 
 #[test]
-fn one_more_is_one_more_than_each_house_has() {
+fn one_more_is_one_more_than_each_generation_has() {
     let bigger = GenerationPlan {
         workers: 4,
         workers_max: 6,
         ..PLAN
     };
     let numbers = |tree: &Tree| -> Vec<u16> {
-        let houses = tree.master.houses();
-        houses.map(|house| house.target).collect()
+        let generations = tree.master.generations();
+        generations.map(|generation| generation.target).collect()
     };
     let mut tree = Tree::serving();
     tree.play([signal(SIGHUP), built(2, bigger)]);
@@ -128,7 +128,7 @@ fn one_more_is_one_more_than_each_house_has() {
         (signal(SIGTTOU), [1, 3]),
         (ask(Command::Scale(2)), [2, 2]),
         (signal(SIGTTIN), [3, 3]),
-        // There are seats for three in the first house.
+        // There are seats for three in the first generation.
         (signal(SIGTTIN), [3, 3]),
     ] {
         tree.play([event]);
@@ -137,7 +137,7 @@ fn one_more_is_one_more_than_each_house_has() {
 }
 
 #[test]
-fn a_house_with_fewer_seats_limits_the_number() {
+fn a_generation_with_fewer_seats_limits_the_number() {
     let mut tree = Tree::serving();
     let plan = GenerationPlan {
         workers_max: 2,
@@ -163,9 +163,9 @@ fn a_pause_sends_all_workers_away_and_more_brings_them_back() {
     );
 }
 
-/// Requests that wait in a house cannot go over to the new one.
+/// Requests that wait in a generation cannot go over to the new one.
 #[test]
-fn a_house_that_retires_after_a_pause_has_a_worker_again() {
+fn a_generation_that_retires_after_a_pause_has_a_worker_again() {
     let mut tree = Tree::serving();
     tree.play([signal(SIGWINCH)]);
     tree.play([100, 101].map(|pid| reaped(pid, LEFT)));
@@ -190,10 +190,10 @@ fn assert_reloaded_with(
 ) {
     let mut tree = Tree::serving();
     tree.play(commands);
-    let generation = tree.master.reloads.generations + 1;
-    tree.play([signal(SIGHUP), built(generation, plan)]);
-    tree.fork(generation);
-    let actions = tree.step(template_ready(generation));
+    let generation_number = tree.master.reloads.last_number + 1;
+    tree.play([signal(SIGHUP), built(generation_number, plan)]);
+    tree.fork(generation_number);
+    let actions = tree.step(template_ready(generation_number));
     let forks = actions.lines().filter(|line| line.contains(": fork "));
     assert_eq!(forks.count(), workers, "{actions}");
 }
@@ -230,7 +230,7 @@ fn a_reload_ends_a_pause_also_if_it_was_told_twice_or_the_first_reload_failed() 
 }
 
 #[test]
-fn a_worker_that_breaks_in_a_house_that_began_without_any_is_not_the_end() {
+fn a_worker_that_breaks_in_a_generation_that_began_without_any_is_not_the_end() {
     let mut tree = Tree::serving();
     tree.play([ask(Command::Scale(0)), signal(SIGHUP), built(2, PLAN)]);
     tree.fork(2);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use proptest::prelude::*;
 
 use super::super::acceptor::RETIRED_WITHIN_MS;
-use super::super::house::House;
+use super::super::generation::Generation;
 use super::*;
 use stanchion_generation::messages::FromScribe;
 
@@ -53,7 +53,7 @@ const CLOSED: Role = Role::Acceptor {
 #[derive(Debug)]
 struct Child {
     /// Its generation; 0 for an heir.
-    house: u32,
+    generation: u32,
     role: Role,
     /// It has reported that it is ready; from then on it heeds orders.
     ready: bool,
@@ -81,24 +81,24 @@ struct World {
     children: BTreeMap<i32, Child>,
     /// Channels that were found to have ended.
     silent: VecDeque<MasterEvent>,
-    /// By house and index: the epoch whose channel the master holds.
+    /// By generation and index: the epoch whose channel the master holds.
     posts: BTreeMap<(u32, u16), u16>,
     /// Ended, and not reaped.
     zombies: VecDeque<(i32, Exit)>,
     /// Reaped, and not yet in `events`.
     reaped: VecDeque<MasterEvent>,
     commands: Vec<MasterEvent>,
-    houses: BTreeSet<u32>,
-    /// Houses made in place of another one.
+    generations: BTreeSet<u32>,
+    /// Generations made in place of another one.
     seconds: BTreeSet<u32>,
-    /// Houses whose template was heard to say that workers cannot have the app from it.
+    /// Generations whose template was heard to say that workers cannot have the app from it.
     not_for_workers: BTreeSet<u32>,
     /// Which generation each template ever had.
     templates: BTreeMap<i32, u32>,
     last_pid: i32,
     refuse_next: bool,
     exits: Vec<i32>,
-    /// By house and index: the epoch asked for last, unless it is over; and whether it was
+    /// By generation and index: the epoch asked for last, unless it is over; and whether it was
     /// reported.
     seated: BTreeMap<(u32, u16), (u16, bool)>,
     epochs: BTreeMap<(u32, u16), u16>,
@@ -110,7 +110,7 @@ struct World {
     waiting: BTreeSet<ClientId>,
     handed_over: bool,
     is_to_leave: bool,
-    /// Houses for the other interface of which the master has made beforehand what they need: one at most.
+    /// Generations for the other interface of which the master has made beforehand what they need: one at most.
     others: u8,
 }
 
@@ -137,7 +137,7 @@ impl World {
             zombies: VecDeque::new(),
             reaped: VecDeque::new(),
             commands: Vec::new(),
-            houses: BTreeSet::from([1]),
+            generations: BTreeSet::from([1]),
             seconds: BTreeSet::new(),
             not_for_workers: BTreeSet::new(),
             templates: BTreeMap::new(),
@@ -178,7 +178,7 @@ impl World {
         }
         let open = |child: &&Child| matches!(child.role, Role::Acceptor { open: true, .. });
         let doors = self.children.values().filter(open).count();
-        assert!(doors <= 1, "two houses have the door: {master:?}");
+        assert!(doors <= 1, "two generations have the door: {master:?}");
         true
     }
 
@@ -202,26 +202,31 @@ impl World {
         match *event {
             MasterEvent::Reaped(pid, _) => {
                 let served = self.served.remove(&pid);
-                let of_a_house = |who: &(u32, WorkerRef)| self.houses.contains(&who.0);
-                self.owed.extend(served.filter(of_a_house));
+                let of_a_generation = |who: &(u32, WorkerRef)| self.generations.contains(&who.0);
+                self.owed.extend(served.filter(of_a_generation));
                 self.templates.remove(&pid);
             }
             MasterEvent::WorkerHere {
-                generation, worker, ..
-            } => self.note_fork(generation, worker, true),
+                generation_number,
+                worker,
+                ..
+            } => self.note_fork(generation_number, worker, true),
             // If it was not there so far, it may be asked for again.
             MasterEvent::TemplateSaid {
-                generation,
+                generation_number,
                 said: FromTemplate::NotForked(worker),
             }
-            | MasterEvent::WorkerSilent { generation, worker } => {
-                self.note_fork(generation, worker, false);
+            | MasterEvent::WorkerSilent {
+                generation_number,
+                worker,
+            } => {
+                self.note_fork(generation_number, worker, false);
             }
             MasterEvent::TemplateSaid {
-                generation,
+                generation_number,
                 said: FromTemplate::NotForWorkers,
             } => {
-                self.not_for_workers.insert(generation);
+                self.not_for_workers.insert(generation_number);
             }
             MasterEvent::Commanded {
                 client: Some(client),
@@ -236,8 +241,8 @@ impl World {
         }
     }
 
-    fn note_fork(&mut self, generation: u32, worker: WorkerRef, lives: bool) {
-        let who = (generation, worker.index);
+    fn note_fork(&mut self, generation_number: u32, worker: WorkerRef, lives: bool) {
+        let who = (generation_number, worker.index);
         if let Some((seated, known)) = self.seated.get_mut(&who)
             && *seated == worker.epoch
         {
@@ -248,16 +253,18 @@ impl World {
         }
     }
 
-    fn fork_child(&mut self, generation: u32, child: ChildKind) {
+    fn fork_child(&mut self, generation_number: u32, child: ChildKind) {
         let role = match child {
             ChildKind::Acceptor => {
-                let earlier = self.find(generation, |role| matches!(role, Role::Acceptor { .. }));
+                let earlier = self.find(generation_number, |role| {
+                    matches!(role, Role::Acceptor { .. })
+                });
                 assert_eq!(earlier, None, "two acceptors");
                 CLOSED
             }
             ChildKind::Template { may_preload } => {
-                assert_eq!(self.template(generation), None, "two templates");
-                let is_found = self.not_for_workers.contains(&generation);
+                assert_eq!(self.template(generation_number), None, "two templates");
+                let is_found = self.not_for_workers.contains(&generation_number);
                 assert!(!(is_found && may_preload), "imported for nothing");
                 Role::Template {
                     may_preload,
@@ -267,46 +274,54 @@ impl World {
                 }
             }
             ChildKind::Scribe => {
-                let earlier = self.find(generation, |role| *role == Role::Scribe);
+                let earlier = self.find(generation_number, |role| *role == Role::Scribe);
                 assert_eq!(earlier, None, "two scribes");
                 assert!(self.plan.has_scribe, "nobody asked for it");
                 Role::Scribe
             }
         };
-        let pid = self.fork(generation, role);
+        let pid = self.fork(generation_number, role);
         if matches!(child, ChildKind::Template { .. }) {
-            self.templates.extend(pid.map(|pid| (pid, generation)));
+            self.templates
+                .extend(pid.map(|pid| (pid, generation_number)));
         }
-        self.events.push_front(forked(generation, child, pid));
+        self.events
+            .push_front(forked(generation_number, child, pid));
     }
 
     fn perform(&mut self, action: Action) {
         assert!(self.exits.is_empty(), "{action:?} after the end");
         match action {
-            Action::BuildHouse { generation } => self.build(generation, None),
-            Action::RebuildHouse {
-                generation,
+            Action::BuildGeneration { generation_number } => self.build(generation_number, None),
+            Action::RebuildGeneration {
+                generation_number,
                 first,
                 template,
-            } => self.rebuild(generation, first, template),
-            Action::DropHouse { generation } => self.drop_house(generation),
-            Action::Fork { generation, child } => self.fork_child(generation, child),
+            } => self.rebuild(generation_number, first, template),
+            Action::DropGeneration { generation_number } => self.drop_generation(generation_number),
+            Action::Fork {
+                generation_number,
+                child,
+            } => self.fork_child(generation_number, child),
             Action::TellScribe {
-                generation,
+                generation_number,
                 message,
-            } => self.tell_scribe(generation, &message),
+            } => self.tell_scribe(generation_number, &message),
             Action::TellAcceptor {
-                generation,
+                generation_number,
                 message,
-            } => self.tell_acceptor(generation, &message),
+            } => self.tell_acceptor(generation_number, &message),
             Action::TellTemplate {
-                generation,
+                generation_number,
                 message,
-            } => self.tell_template(generation, &message),
+            } => self.tell_template(generation_number, &message),
             Action::Kill(pid, signal) => self.kill(pid, signal),
-            Action::Vacate { generation, worker } => {
-                self.seated.remove(&(generation, worker));
-                self.close_post((generation, worker));
+            Action::Vacate {
+                generation_number,
+                worker,
+            } => {
+                self.seated.remove(&(generation_number, worker));
+                self.close_post((generation_number, worker));
             }
             Action::Dump { pid, .. } => {
                 assert!(self.is_known(pid), "{pid} may be anybody by now");
@@ -344,7 +359,7 @@ impl World {
             | Action::Log(..) => {}
             Action::Exit(code) => {
                 self.exits.push(code);
-                assert_eq!(self.houses, BTreeSet::new(), "left behind");
+                assert_eq!(self.generations, BTreeSet::new(), "left behind");
             }
         }
     }
@@ -364,26 +379,26 @@ impl World {
         }
     }
 
-    fn rebuild(&mut self, generation: u32, first: u32, template: Option<i32>) {
+    fn rebuild(&mut self, generation_number: u32, first: u32, template: Option<i32>) {
         assert!(
-            self.houses.contains(&first),
-            "nothing is left of the house that it copies"
+            self.generations.contains(&first),
+            "nothing is left of the generation that it copies"
         );
         assert!(!self.seconds.contains(&first), "a third one");
         let open = |role: &Role| matches!(role, Role::Acceptor { open: true, .. });
         assert_eq!(self.find(first, open), None, "it has let clients in");
-        self.seconds.insert(generation);
-        let comes_along = self.go_over(generation, template);
-        self.build(generation, comes_along);
+        self.seconds.insert(generation_number);
+        let comes_along = self.go_over(generation_number, template);
+        self.build(generation_number, comes_along);
     }
 
     /// The template that has found the other interface comes along, if what it needs is there, or is killed.
-    fn go_over(&mut self, generation: u32, template: Option<i32>) -> Option<i32> {
+    fn go_over(&mut self, generation_number: u32, template: Option<i32>) -> Option<i32> {
         let has_other = std::mem::take(&mut self.others) > 0;
         let pid = template?;
         match self.children.get_mut(&pid) {
             Some(child) if has_other => {
-                child.house = generation;
+                child.generation = generation_number;
                 if let Role::Template { waits, .. } = &mut child.role {
                     *waits = false;
                 }
@@ -400,13 +415,13 @@ impl World {
         Some(pid)
     }
 
-    fn build(&mut self, generation: u32, template: Option<i32>) {
+    fn build(&mut self, generation_number: u32, template: Option<i32>) {
         let built = if std::mem::take(&mut self.refuse_next) {
-            not_built(generation)
+            not_built(generation_number)
         } else {
-            assert!(self.houses.insert(generation), "built twice");
-            MasterEvent::HouseBuilt {
-                generation,
+            assert!(self.generations.insert(generation_number), "built twice");
+            MasterEvent::GenerationBuilt {
+                generation_number,
                 plan: Ok(self.plan),
                 template,
             }
@@ -414,36 +429,41 @@ impl World {
         self.events.push_front(built);
     }
 
-    fn drop_house(&mut self, generation: u32) {
-        assert!(self.houses.remove(&generation), "dropped twice");
+    fn drop_generation(&mut self, generation_number: u32) {
+        assert!(self.generations.remove(&generation_number), "dropped twice");
         let not_a_worker = |role: &Role| !matches!(role, Role::Worker { .. });
-        let left_behind = self.find(generation, not_a_worker);
+        let left_behind = self.find(generation_number, not_a_worker);
         assert_eq!(left_behind, None, "left behind");
         for (who, (_, known)) in &self.seated {
-            assert!(who.0 != generation || !known, "{who:?} is left behind");
+            assert!(
+                who.0 != generation_number || !known,
+                "{who:?} is left behind"
+            );
         }
-        self.seated.retain(|who, _| who.0 != generation);
-        self.posts.retain(|who, _| who.0 != generation);
-        self.owed.retain(|who| who.0 != generation);
+        self.seated.retain(|who, _| who.0 != generation_number);
+        self.posts.retain(|who, _| who.0 != generation_number);
+        self.owed.retain(|who| who.0 != generation_number);
         // The others did not get to say that they are there; they find out.
         for child in self.children.values_mut() {
-            child.told_to_leave |= child.house == generation;
+            child.told_to_leave |= child.generation == generation_number;
         }
     }
 
-    fn tell_acceptor(&mut self, generation: u32, message: &ToAcceptor) {
-        assert!(self.houses.contains(&generation), "{message:?}");
+    fn tell_acceptor(&mut self, generation_number: u32, message: &ToAcceptor) {
+        assert!(self.generations.contains(&generation_number), "{message:?}");
         if let ToAcceptor::WorkerGone(gone) = *message {
             let is_it =
                 |role: &Role| matches!(role, Role::Worker { worker, .. } if *worker == gone);
-            let alive = self.find(generation, is_it);
+            let alive = self.find(generation_number, is_it);
             assert_eq!(
                 alive, None,
                 "{gone:?} is alive, and its slots were taken from it"
             );
-            self.owed.remove(&(generation, gone));
+            self.owed.remove(&(generation_number, gone));
         }
-        let Some(pid) = self.find(generation, |role| matches!(role, Role::Acceptor { .. })) else {
+        let Some(pid) = self.find(generation_number, |role| {
+            matches!(role, Role::Acceptor { .. })
+        }) else {
             // It has died, which is not known yet.
             return;
         };
@@ -486,20 +506,24 @@ impl World {
         }
     }
 
-    fn tell_scribe(&mut self, generation: u32, message: &ToScribe) {
+    fn tell_scribe(&mut self, generation_number: u32, message: &ToScribe) {
         if *message != ToScribe::Finish {
             return;
         }
-        let scribe = self.find(generation, |role| *role == Role::Scribe);
+        let scribe = self.find(generation_number, |role| *role == Role::Scribe);
         // A scribe that the master has not heard of has no seat, and finds out.
         let logs = |role: &Role| matches!(role, Role::Acceptor { .. } | Role::Template { .. });
-        assert_eq!(self.find(generation, logs), None, "it is to be the last");
+        assert_eq!(
+            self.find(generation_number, logs),
+            None,
+            "it is to be the last"
+        );
         if let Some(child) = scribe.and_then(|pid| self.children.get_mut(&pid)) {
             child.told_to_leave = true;
         }
     }
 
-    fn tell_template(&mut self, generation: u32, message: &ToTemplate) {
+    fn tell_template(&mut self, generation_number: u32, message: &ToTemplate) {
         let (worker, becomes) = match *message {
             ToTemplate::Fork { worker, .. } => (worker, false),
             ToTemplate::Become { worker, .. } => (worker, true),
@@ -507,7 +531,7 @@ impl World {
         };
         self.others = 0;
         let WorkerRef { index, epoch } = worker;
-        let who = (generation, index);
+        let who = (generation_number, index);
         let last = self.epochs.insert(who, epoch);
         assert!(
             last.is_none_or(|last| last < epoch),
@@ -517,8 +541,9 @@ impl World {
         assert_eq!(earlier, None, "{who:?} was asked for and may still come");
         self.close_post(who);
         self.posts.insert(who, epoch);
-        let is_for_one = self.house(generation).plan.beside_one != BesideOneWorker::Template;
-        if let Some(pid) = self.template(generation)
+        let is_for_one =
+            self.generation(generation_number).plan.beside_one != BesideOneWorker::Template;
+        if let Some(pid) = self.template(generation_number)
             && let Some(child) = self.children.get_mut(&pid)
             && let Role::Template { orders, waits, .. } = &mut child.role
         {
@@ -536,7 +561,8 @@ impl World {
             }
         } else {
             // A dead template does not read it.
-            self.silent.push_back(silent(generation, index, epoch));
+            self.silent
+                .push_back(silent(generation_number, index, epoch));
         }
     }
 
@@ -544,14 +570,20 @@ impl World {
     fn close_post(&mut self, who: (u32, u16)) {
         let is_of_it = |event: &MasterEvent| match *event {
             MasterEvent::WorkerHere {
-                generation, worker, ..
+                generation_number,
+                worker,
+                ..
             }
             | MasterEvent::WorkerSaid {
-                generation, worker, ..
+                generation_number,
+                worker,
+                ..
             }
             | MasterEvent::WorkerSilent {
-                generation, worker, ..
-            } => (generation, worker.index) == who,
+                generation_number,
+                worker,
+                ..
+            } => (generation_number, worker.index) == who,
             _ => false,
         };
         if self.posts.remove(&who).is_some() {
@@ -561,16 +593,16 @@ impl World {
     }
 
     /// The process that had a worker's end of its channel is gone.
-    fn end_channel(&mut self, house: u32, worker: WorkerRef) {
-        if self.holds_post(house, worker) {
-            let silent = silent(house, worker.index, worker.epoch);
+    fn end_channel(&mut self, generation: u32, worker: WorkerRef) {
+        if self.holds_post(generation, worker) {
+            let silent = silent(generation, worker.index, worker.epoch);
             self.silent.push_back(silent);
         }
     }
 
     /// Whether the master holds this worker's channel.
-    fn holds_post(&self, house: u32, worker: WorkerRef) -> bool {
-        self.posts.get(&(house, worker.index)) == Some(&worker.epoch)
+    fn holds_post(&self, generation: u32, worker: WorkerRef) -> bool {
+        self.posts.get(&(generation, worker.index)) == Some(&worker.epoch)
     }
 
     fn kill(&mut self, pid: i32, signal: i32) {
@@ -606,24 +638,24 @@ impl World {
 
     // The children.
 
-    fn find(&self, house: u32, is_it: impl Fn(&Role) -> bool) -> Option<i32> {
+    fn find(&self, generation: u32, is_it: impl Fn(&Role) -> bool) -> Option<i32> {
         self.children
             .iter()
-            .find(|(_, child)| child.house == house && is_it(&child.role))
+            .find(|(_, child)| child.generation == generation && is_it(&child.role))
             .map(|(pid, _)| *pid)
     }
 
-    fn template(&self, house: u32) -> Option<i32> {
-        self.find(house, |role| matches!(role, Role::Template { .. }))
+    fn template(&self, generation: u32) -> Option<i32> {
+        self.find(generation, |role| matches!(role, Role::Template { .. }))
     }
 
-    fn fork(&mut self, house: u32, role: Role) -> Option<i32> {
+    fn fork(&mut self, generation: u32, role: Role) -> Option<i32> {
         if std::mem::take(&mut self.refuse_next) {
             return None;
         }
         self.last_pid += 1;
         let child = Child {
-            house,
+            generation,
             role,
             ready: false,
             told_to_leave: false,
@@ -636,10 +668,10 @@ impl World {
     fn die(&mut self, pid: i32, exit: Exit) {
         let child = self.children.remove(&pid).expect("it lives");
         match child.role {
-            Role::Worker { worker, .. } => self.end_channel(child.house, worker),
+            Role::Worker { worker, .. } => self.end_channel(child.generation, worker),
             Role::Template { orders, .. } => {
                 for worker in orders {
-                    self.end_channel(child.house, worker);
+                    self.end_channel(child.generation, worker);
                 }
             }
             Role::Acceptor { .. } | Role::Scribe | Role::Heir => {}
@@ -668,7 +700,7 @@ impl World {
         let Some(child) = self.children.get_mut(&pid).filter(|child| !child.stuck) else {
             return false;
         };
-        let house = child.house;
+        let generation = child.generation;
         if let Role::Worker {
             worker: worker @ WorkerRef { index, epoch },
             ref mut here,
@@ -676,9 +708,9 @@ impl World {
         } = child.role
             && !std::mem::replace(here, true)
         {
-            if self.holds_post(house, worker) {
+            if self.holds_post(generation, worker) {
                 self.reports
-                    .push_back(super::here(house, index, epoch, pid));
+                    .push_back(super::here(generation, index, epoch, pid));
             } else {
                 // The master does not hold its channel any more.
                 self.die(pid, Exit::Code(3));
@@ -696,21 +728,21 @@ impl World {
             // From then on it waits.
             let was_said = std::mem::replace(waits, true);
             if !was_said {
-                self.reports.push_back(not_for_workers(house));
+                self.reports.push_back(not_for_workers(generation));
             }
             return !was_said;
         }
         if !child.ready {
             child.ready = true;
             let ready = match child.role {
-                Role::Acceptor { .. } => acceptor_ready(house),
-                Role::Template { .. } => template_ready(house),
+                Role::Acceptor { .. } => acceptor_ready(generation),
+                Role::Template { .. } => template_ready(generation),
                 Role::Worker { worker, .. } => {
-                    self.served.insert(pid, (house, worker));
-                    ready(house, worker.index, worker.epoch)
+                    self.served.insert(pid, (generation, worker));
+                    ready(generation, worker.index, worker.epoch)
                 }
                 Role::Scribe => MasterEvent::ScribeSaid {
-                    generation: house,
+                    generation_number: generation,
                     said: FromScribe::Ready,
                 },
                 Role::Heir => MasterEvent::HeirReady,
@@ -723,7 +755,7 @@ impl World {
         } = &mut child.role
             && retires_since_ms.take().is_some()
         {
-            self.reports.push_back(retired(house));
+            self.reports.push_back(retired(generation));
             return true;
         }
         if child.told_to_leave {
@@ -733,7 +765,7 @@ impl World {
         match &mut child.role {
             Role::Worker { worker, asked, .. } if *asked => {
                 *asked = false;
-                let stacks = dumped(house, worker.index, worker.epoch);
+                let stacks = dumped(generation, worker.index, worker.epoch);
                 self.reports.push_back(stacks);
             }
             Role::Template {
@@ -741,7 +773,7 @@ impl World {
             } => {
                 let reports = orders.is_empty() || choice.is_multiple_of(2);
                 if reports && let Some(WorkerRef { index, epoch }) = unreported.pop_front() {
-                    self.reports.push_back(not_forked(house, index, epoch));
+                    self.reports.push_back(not_forked(generation, index, epoch));
                 } else if let Some(worker) = orders.pop_front() {
                     self.fork_worker(pid, worker);
                 } else {
@@ -761,30 +793,30 @@ impl World {
         }
         match child.role {
             Role::Template { waits: true, .. } => None,
-            Role::Template { .. } => Some(other_interface(child.house)),
+            Role::Template { .. } => Some(other_interface(child.generation)),
             Role::Worker {
                 worker: worker @ WorkerRef { index, epoch },
                 here: true,
                 ..
-            } if self.holds_post(child.house, worker) => {
+            } if self.holds_post(child.generation, worker) => {
                 let said = FromWorker::OtherInterface;
-                Some(worker_said(child.house, index, epoch, said))
+                Some(worker_said(child.generation, index, epoch, said))
             }
             _ => None,
         }
     }
 
     fn fork_worker(&mut self, template: i32, worker: WorkerRef) {
-        let house = self.children[&template].house;
+        let generation = self.children[&template].generation;
         let role = Role::Worker {
             worker,
             here: false,
             asked: false,
         };
-        if self.fork(house, role).is_some() {
+        if self.fork(generation, role).is_some() {
             return;
         }
-        self.end_channel(house, worker);
+        self.end_channel(generation, worker);
         if let Some(child) = self.children.get_mut(&template)
             && let Role::Template { unreported, .. } = &mut child.role
         {
@@ -799,10 +831,10 @@ impl World {
         self.children.keys().nth(nth).copied()
     }
 
-    fn any_house(&self, choice: Choice) -> u32 {
-        let nth = usize::from(choice).checked_rem(self.houses.len());
-        let house = nth.and_then(|nth| self.houses.iter().nth(nth));
-        house.copied().unwrap_or(1)
+    fn any_generation(&self, choice: Choice) -> u32 {
+        let nth = usize::from(choice).checked_rem(self.generations.len());
+        let generation = nth.and_then(|nth| self.generations.iter().nth(nth));
+        generation.copied().unwrap_or(1)
     }
 
     fn stir(&mut self, choice: Choice) {
@@ -867,27 +899,27 @@ impl World {
 
     /// An event on a worker that is in trouble.
     fn trouble(&mut self, kind: Choice, detail: Choice) {
-        let house = self.any_house(detail);
+        let generation = self.any_generation(detail);
         let worker = detail / 8 % WORKERS_MAX;
-        let epoch = self.epochs.get(&(house, worker)).copied().unwrap_or(1);
+        let epoch = self.epochs.get(&(generation, worker)).copied().unwrap_or(1);
         match kind {
             53 => {
                 let others = detail.is_multiple_of(2);
-                self.commands.push(overdue(house, worker, others));
+                self.commands.push(overdue(generation, worker, others));
             }
-            54 => self.reports.push_back(replace(house, worker, epoch)),
+            54 => self.reports.push_back(replace(generation, worker, epoch)),
             55 if detail.is_multiple_of(2) => {
-                self.reports.push_back(due(house, worker, epoch));
+                self.reports.push_back(due(generation, worker, epoch));
             }
             55 => {
-                let told = worker_said(house, worker, epoch, FromWorker::Terminated);
+                let told = worker_said(generation, worker, epoch, FromWorker::Terminated);
                 self.reports.push_back(told);
             }
             _ => {
                 let megabytes = u64::from(detail % 300);
-                self.commands.push(memory(house, worker, megabytes));
+                self.commands.push(memory(generation, worker, megabytes));
                 if detail.is_multiple_of(4) {
-                    self.reports.push_back(changed(house));
+                    self.reports.push_back(changed(generation));
                 }
             }
         }
@@ -928,23 +960,26 @@ impl World {
         panic!("it does not settle: {:?}", self.tree.master);
     }
 
-    fn house(&self, generation: u32) -> &House {
-        let mut houses = self.tree.master.houses();
-        let house = houses.find(|house| house.generation == generation);
-        house.expect("it stands")
+    fn generation(&self, generation_number: u32) -> &Generation {
+        let mut generations = self.tree.master.generations();
+        let generation = generations.find(|generation| generation.number == generation_number);
+        generation.expect("it stands")
     }
 
     fn check_that_all_serve(&self) {
         let master = &self.tree.master;
-        let house = master.serving.expect("one that serves");
-        assert_eq!(self.houses, BTreeSet::from([house]), "{master:?}");
+        let generation = master.serving.expect("one that serves");
+        assert_eq!(self.generations, BTreeSet::from([generation]), "{master:?}");
         let mut acceptors = 0;
         let mut templates = 0_u8;
         let mut scribes = 0;
         let mut workers = BTreeSet::new();
         for child in self.children.values() {
             assert!(child.ready, "{child:?} is not ready: {master:?}");
-            assert_eq!(child.house, house, "{child:?} is left: {master:?}");
+            assert_eq!(
+                child.generation, generation,
+                "{child:?} is left: {master:?}"
+            );
             match child.role {
                 Role::Acceptor { open, .. } => acceptors += usize::from(open),
                 Role::Template { .. } => templates += 1,
@@ -954,7 +989,7 @@ impl World {
             }
         }
         let target = master.target().map(usize::from);
-        let needed = u8::from(self.house(house).needs_template());
+        let needed = u8::from(self.generation(generation).needs_template());
         assert_eq!((acceptors, templates), (1, needed), "{master:?}");
         assert_eq!(scribes, usize::from(self.plan.has_scribe), "{master:?}");
         assert_eq!(Some(workers.len()), target, "{master:?}");
@@ -966,7 +1001,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn once_left_in_peace_one_house_serves_or_the_heir_does(
+    fn once_left_in_peace_one_generation_serves_or_the_heir_does(
         workers in 1..=WORKERS_MAX,
         has in (any::<bool>(), 0..3_usize),
         choices in prop::collection::vec(any::<Choice>(), 0..500),
@@ -977,7 +1012,7 @@ proptest! {
         prop_assert_eq!(&world.waiting, &BTreeSet::new(), "these were not told");
         match world.exits.first() {
             Some(0) => prop_assert!(world.handed_over),
-            // No command made it leave: the exit code is that of an app or an acceptor that never worked, or of a second house that could not be
+            // No command made it leave: the exit code is that of an app or an acceptor that never worked, or of a second generation that could not be
             // made.
             Some(code) => prop_assert!([1, 2, 3, 4].contains(code), "exit {code}"),
             None => world.check_that_all_serve(),

@@ -18,7 +18,7 @@ fn a_worker_that_somebody_has_sent_term_stays_until_its_successor_is_ready() {
 
 /// systemd and supervisord may send it to all processes at once.
 #[test]
-fn nobody_follows_a_worker_that_was_sent_term_while_its_house_leaves() {
+fn nobody_follows_a_worker_that_was_sent_term_while_its_generation_leaves() {
     for situation in [Tree::draining, Tree::handed_over, Tree::retiring] {
         let mut tree = situation();
         tree.expect(worker_said(1, 0, 1, FromWorker::Terminated), "");
@@ -191,7 +191,7 @@ fn memory_has_two_limits_and_each_of_them_may_be_none() {
 #[test]
 fn a_worker_is_not_replaced_for_what_it_takes_before_its_first_request() {
     let unused = |worker, megabytes: u64| MasterEvent::Memory {
-        generation: 1,
+        generation_number: 1,
         worker,
         bytes: megabytes << 20,
         is_unused: true,
@@ -220,7 +220,7 @@ fn one_that_grows_later_without_a_request_is_replaced() {
     let mut tree = Tree::serving();
     tree.now_ms += 5_000;
     let event = MasterEvent::Memory {
-        generation: 1,
+        generation_number: 1,
         worker: 0,
         bytes: 150 << 20,
         is_unused: true,
@@ -296,7 +296,7 @@ fn the_jitter_is_drawn_from_the_pid_and_bounded() {
 }
 
 #[test]
-fn a_house_on_its_way_out_does_not_wait_for_lives() {
+fn a_generation_on_its_way_out_does_not_wait_for_lives() {
     let mut tree = Tree::serving_with(MORTAL);
     tree.now_ms += 59_000;
     tree.play([signal(SIGINT)]);

@@ -1,4 +1,4 @@
-//! HUP and `--reload`: another house beside the one that serves, which gets the door when all of it
+//! HUP and `--reload`: another generation beside the one that serves, which gets the door when all of it
 //! is ready.
 
 use super::*;
@@ -15,7 +15,7 @@ fn failed(why: &str) -> String {
     format!("error: reload failed: {why}; generation 1 goes on serving\nnews: not reloaded 1")
 }
 
-/// The second house is ready but for its second worker.
+/// The second generation is ready but for its second worker.
 fn nearly_ready() -> Tree {
     let mut tree = Tree::building();
     tree.load(2);
@@ -25,7 +25,7 @@ fn nearly_ready() -> Tree {
 }
 
 #[test]
-fn the_new_house_serves_when_all_of_it_is_ready_and_the_old_one_retires() {
+fn the_new_generation_serves_when_all_of_it_is_ready_and_the_old_one_retires() {
     for reload in [signal(SIGHUP), changed(1)] {
         let mut tree = Tree::serving();
         tree.expect(reload, BEGINS);
@@ -53,7 +53,7 @@ fn the_new_house_serves_when_all_of_it_is_ready_and_the_old_one_retires() {
     }
 }
 
-/// The house is ready when the last of them is ready, and not before.
+/// The generation is ready when the last of them is ready, and not before.
 #[test]
 fn acceptor_template_and_workers_may_be_ready_in_any_order() {
     let events = [
@@ -76,37 +76,37 @@ fn acceptor_template_and_workers_may_be_ready_in_any_order() {
 }
 
 #[test]
-fn a_house_without_workers_is_ready_when_its_template_is() {
+fn a_generation_without_workers_is_ready_when_its_template_is() {
     let mut tree = Tree::serving();
     tree.play([ask(Command::Scale(0)), signal(SIGHUP), built(2, PLAN)]);
     tree.fork(2);
     tree.expect(acceptor_ready(2), "");
-    // Requests that wait in the old house are still served.
+    // Requests that wait in the old generation are still served.
     let for_the_last = "acceptor 1: retire 5000\ntemplate 1: fork 2/1 nr=0";
     let promoted = PROMOTED.replace("acceptor 1: retire 5000", for_the_last);
     tree.expect(template_ready(2), &promoted);
 }
 
 #[test]
-fn an_acceptor_that_dies_when_the_house_serves_gives_the_door_to_its_successor() {
+fn an_acceptor_that_dies_when_the_generation_serves_gives_the_door_to_its_successor() {
     let mut tree = Tree::retiring();
     tree.play([reaped(20, KILLED), acceptor_forked(2, Some(25))]);
     tree.expect(acceptor_ready(2), "acceptor 2: accept");
 }
 
 #[test]
-fn a_configuration_that_is_wrong_leaves_the_old_house_serving() {
+fn a_configuration_that_is_wrong_leaves_the_old_generation_serving() {
     let mut tree = Tree::serving();
     tree.play([signal(SIGHUP)]);
     tree.expect(not_built(2), &failed("bind: the address is taken"));
     tree.expect(signal(SIGHUP), FOLLOWS);
 }
 
-/// The event that fails, the reason of the failure that follows, and the actions about the rest of the house.
+/// The event that fails, the reason of the failure that follows, and the actions about the rest of the generation.
 type Failure = (Situation, MasterEvent, &'static str, &'static str);
 
 #[test]
-fn whatever_fails_in_the_new_house_ends_the_reload_and_nothing_is_tried_twice() {
+fn whatever_fails_in_the_new_generation_ends_the_reload_and_nothing_is_tried_twice() {
     let forking: Situation = || {
         let mut tree = Tree::serving();
         tree.play([ask(Command::Reload), built(2, PLAN)]);
@@ -232,7 +232,7 @@ fn who_has_loaded_the_app_does_not_say_why_it_cannot_be_loaded() {
 }
 
 #[test]
-fn a_worker_that_served_and_died_in_the_new_house_is_replaced_as_ever() {
+fn a_worker_that_served_and_died_in_the_new_generation_is_replaced_as_ever() {
     let mut tree = nearly_ready();
     tree.expect_among(reaped(200, KILLED), "vacate 2:0\ntemplate 2: fork 0/2");
     tree.play([here(2, 1, 1, 201)]);
@@ -243,7 +243,7 @@ fn a_worker_that_served_and_died_in_the_new_house_is_replaced_as_ever() {
 }
 
 #[test]
-fn a_house_that_failed_is_gone_when_all_of_it_is() {
+fn a_generation_that_failed_is_gone_when_all_of_it_is() {
     let mut tree = nearly_ready();
     tree.play([reaped(21, BROKEN), reaped(20, LEFT), reaped(200, LEFT)]);
     // A worker that hangs is killed.
@@ -256,7 +256,7 @@ fn a_house_that_failed_is_gone_when_all_of_it_is() {
 }
 
 #[test]
-fn what_was_asked_of_a_house_that_was_given_up_meanwhile_is_undone() {
+fn what_was_asked_of_a_generation_that_was_given_up_meanwhile_is_undone() {
     for number in [SIGTERM, SIGINT] {
         for (event, actions) in [(built(2, PLAN), "drop 2"), (not_built(2), "")] {
             let mut tree = Tree::serving();
@@ -267,7 +267,7 @@ fn what_was_asked_of_a_house_that_was_given_up_meanwhile_is_undone() {
 }
 
 #[test]
-fn without_an_acceptor_the_old_house_has_nobody_to_serve() {
+fn without_an_acceptor_the_old_generation_has_nobody_to_serve() {
     let mut tree = nearly_ready();
     tree.play([
         reaped(10, KILLED),
@@ -292,7 +292,7 @@ fn without_an_acceptor_the_old_house_has_nobody_to_serve() {
 
 /// It would open the door beside the other's.
 #[test]
-fn an_acceptor_of_the_old_house_that_boots_meanwhile_is_not_let_accept() {
+fn an_acceptor_of_the_old_generation_that_boots_meanwhile_is_not_let_accept() {
     let mut tree = nearly_ready();
     tree.play([reaped(10, KILLED), acceptor_forked(1, Some(15))]);
     tree.play([here(2, 1, 1, 201)]);
@@ -301,7 +301,7 @@ fn an_acceptor_of_the_old_house_that_boots_meanwhile_is_not_let_accept() {
     tree.expect(acceptor_ready(1), "");
 }
 
-// Until the old house accepts no more clients.
+// Until the old generation accepts no more clients.
 
 const REPLIED: &str = "reply 7: ok: reloaded: generation 2 serves";
 
@@ -309,7 +309,7 @@ const REPLIED: &str = "reply 7: ok: reloaded: generation 2 serves";
 fn a_reload_is_told_once_the_old_acceptor_lets_nobody_else_in() {
     let mut tree = Tree::taking_over();
     tree.expect(TICK, "");
-    // The report of another house, which got no order, changes nothing.
+    // The report of another generation, which got no order, changes nothing.
     tree.expect(retired(2), "");
     tree.expect(retired(1), &format!("{RELOADED}\n{REPLIED}"));
     tree.expect(retired(1), "");
@@ -323,7 +323,7 @@ fn an_old_acceptor_that_is_gone_lets_nobody_in() {
             reaped(10, exit),
             &format!("KILL 11\nTERM 100\nTERM 101\n{RELOADED}\n{REPLIED}"),
         );
-        // Told before the last of its house is forgotten, also if that is the acceptor.
+        // Told before the last of its generation is forgotten, also if that is the acceptor.
         let mut tree = Tree::taking_over();
         tree.now_ms += 1;
         tree.play([reaped(11, KILLED), template_forked(1, None)]);
@@ -347,7 +347,7 @@ fn an_old_acceptor_that_says_nothing_is_waited_for_no_longer_than_two_seconds() 
 }
 
 #[test]
-fn a_reload_that_is_asked_for_while_the_new_house_takes_over_follows_it() {
+fn a_reload_that_is_asked_for_while_the_new_generation_takes_over_follows_it() {
     let taking_over = "info: reload: generation 2 is still taking over, another one follows it";
     for reload in [signal(SIGHUP), changed(2)] {
         let mut tree = Tree::taking_over();
@@ -365,10 +365,10 @@ fn a_reload_that_is_asked_for_while_the_new_house_takes_over_follows_it() {
     );
 }
 
-// The old house.
+// The old generation.
 
 #[test]
-fn a_retiring_house_replaces_its_dead() {
+fn a_retiring_generation_replaces_its_dead() {
     let mut tree = Tree::retiring();
     tree.expect_among(reaped(100, KILLED), "vacate 1:0\ntemplate 1: fork 0/2");
     tree.expect(here(1, 0, 2, 102), "");
@@ -382,7 +382,7 @@ fn a_retiring_house_replaces_its_dead() {
 }
 
 #[test]
-fn a_retiring_house_that_does_not_finish_in_time_is_dismissed_and_then_killed() {
+fn a_retiring_generation_that_does_not_finish_in_time_is_dismissed_and_then_killed() {
     let mut tree = Tree::retiring();
     tree.expect_tick_after(
         7_000,
@@ -406,7 +406,7 @@ fn a_retiring_house_that_does_not_finish_in_time_is_dismissed_and_then_killed() 
 
 /// Both look at the same files.
 #[test]
-fn a_change_that_a_retiring_house_reports_is_not_another_reload() {
+fn a_change_that_a_retiring_generation_reports_is_not_another_reload() {
     let mut tree = Tree::retiring();
     tree.expect(changed(1), "");
     tree.expect(changed(2), FOLLOWS);
@@ -494,15 +494,15 @@ fn a_reload_during_the_boot_follows_it() {
 }
 
 #[test]
-fn a_fourth_house_on_its_way_out_is_waited_for() {
+fn a_fourth_generation_on_its_way_out_is_waited_for() {
     let mut tree = Tree::serving();
-    for generation in 2..=4 {
-        tree.play([signal(SIGHUP), built(generation, PLAN)]);
-        tree.fork(generation);
-        tree.load(generation);
-        tree.fill(generation, 2);
-        tree.play([retired(generation - 1)]);
-        assert_eq!(tree.master.serving, Some(generation));
+    for generation_number in 2..=4 {
+        tree.play([signal(SIGHUP), built(generation_number, PLAN)]);
+        tree.fork(generation_number);
+        tree.load(generation_number);
+        tree.fill(generation_number, 2);
+        tree.play([retired(generation_number - 1)]);
+        assert_eq!(tree.master.serving, Some(generation_number));
     }
     let waits = "info: reload: begins when an earlier generation has gone";
     tree.expect(ask(Command::Reload), waits);
@@ -517,7 +517,7 @@ fn a_fourth_house_on_its_way_out_is_waited_for() {
 }
 
 #[test]
-fn epochs_and_indices_of_two_houses_have_nothing_to_do_with_each_other() {
+fn epochs_and_indices_of_two_generations_have_nothing_to_do_with_each_other() {
     let mut tree = Tree::retiring();
     tree.expect_among(
         reaped(200, KILLED),
@@ -528,7 +528,7 @@ fn epochs_and_indices_of_two_houses_have_nothing_to_do_with_each_other() {
 }
 
 #[test]
-fn what_a_house_that_is_gone_says_means_nothing() {
+fn what_a_generation_that_is_gone_says_means_nothing() {
     let mut tree = Tree::retiring();
     tree.bury(1);
     for event in [

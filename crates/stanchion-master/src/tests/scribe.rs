@@ -1,4 +1,4 @@
-//! The scribe of a house: before the template, and after all its other processes.
+//! The scribe of a generation: before the template, and after all its other processes.
 
 use super::*;
 use stanchion_generation::messages::FromScribe;
@@ -29,7 +29,7 @@ fn serving() -> Tree {
     tree
 }
 
-/// As serving, and the processes of another house boot, which a client asked for.
+/// As serving, and the processes of another generation boot, which a client asked for.
 fn building() -> Tree {
     let mut tree = serving();
     tree.play([
@@ -46,21 +46,24 @@ const SCRIBE: i32 = 90;
 const ANOTHER: &str = "warning: another scribe is ready: the error log itself has the reason, and the lines of the master from before";
 const UNUSABLE: Exit = Exit::Code(2);
 
-fn scribe_forked(generation: u32, pid: Option<i32>) -> MasterEvent {
-    forked(generation, ChildKind::Scribe, pid)
+fn scribe_forked(generation_number: u32, pid: Option<i32>) -> MasterEvent {
+    forked(generation_number, ChildKind::Scribe, pid)
 }
 
-fn scribe_said(generation: u32, said: FromScribe) -> MasterEvent {
-    MasterEvent::ScribeSaid { generation, said }
+fn scribe_said(generation_number: u32, said: FromScribe) -> MasterEvent {
+    MasterEvent::ScribeSaid {
+        generation_number,
+        said,
+    }
 }
 
-fn scribe_ready(generation: u32) -> MasterEvent {
-    scribe_said(generation, FromScribe::Ready)
+fn scribe_ready(generation_number: u32) -> MasterEvent {
+    scribe_said(generation_number, FromScribe::Ready)
 }
 
-fn cannot_set_up(generation: u32) -> MasterEvent {
+fn cannot_set_up(generation_number: u32) -> MasterEvent {
     let reason = "logging: no such handler".to_owned();
-    scribe_said(generation, FromScribe::CannotSetUp { reason })
+    scribe_said(generation_number, FromScribe::CannotSetUp { reason })
 }
 
 #[test]
@@ -100,7 +103,7 @@ fn one_that_dies_before_it_was_ready_ends_the_start() {
 }
 
 #[test]
-fn a_reload_to_settings_that_are_no_good_keeps_the_old_house() {
+fn a_reload_to_settings_that_are_no_good_keeps_the_old_generation() {
     let mut tree = building();
     tree.play([cannot_set_up(2)]);
     tree.expect_among(
@@ -222,7 +225,7 @@ fn it_opens_its_files_anew_if_it_is_there() {
 }
 
 #[test]
-fn a_house_that_is_not_to_have_one_has_none() {
+fn a_generation_that_is_not_to_have_one_has_none() {
     let mut tree = Tree::serving();
     let actions = tree.step(signal(SIGUSR1)) + &tree.step(signal(SIGTERM));
     assert!(!actions.contains("scribe"), "{actions}");

@@ -124,7 +124,7 @@ fn a_server_that_leaves_takes_the_new_master_with_it_as_long_as_that_does_not_se
 }
 
 #[test]
-fn houses_that_retire_already_are_not_told_twice() {
+fn generations_that_retire_already_are_not_told_twice() {
     let mut tree = Tree::retiring();
     tree.play([signal(SIGUSR2), MasterEvent::HeirStarted(Some(HEIR))]);
     tree.expect(

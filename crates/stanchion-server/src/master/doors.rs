@@ -2,13 +2,13 @@
 //! next generation, or the next master, does not have. Clients in the queues of these must not be reset, so the acceptor that leaves gets the
 //! order to close them, and to accept the clients that came before.
 
-use stanchion_master::{House, Master};
+use stanchion_master::{Generation, Master};
 use stanchion_sys::listener::Listener;
 
 use super::generations::Generations;
 use super::lent::LentDoor;
 use super::reports::Listens;
-use super::resources::HouseResources;
+use super::resources::GenerationResources;
 use super::succession::Succession;
 use stanchion_generation::listeners::of_worker;
 use stanchion_generation::messages::ToAcceptor;
@@ -18,22 +18,24 @@ impl Generations {
     /// Before the acceptor of this generation gets the order to retire: has it close the doors that the next acceptor does not have.
     pub(super) fn close_dropped(
         &mut self,
-        generation: u32,
+        generation_number: u32,
         master: &Master,
         succession: &Succession,
     ) {
         // Only the next master knows which listeners it has.
         let has_heir = master.has_heir();
-        let next = master.houses().filter(|house| house.may_have_the_door());
-        let next = next.filter_map(|house: &House| self.get(house.generation));
+        let next = master
+            .generations()
+            .filter(|generation| generation.may_have_the_door());
+        let next = next.filter_map(|generation: &Generation| self.get(generation.number));
         let kept: Vec<_> = next
-            .flat_map(HouseResources::doors)
+            .flat_map(GenerationResources::doors)
             .map(|door| door.address().clone())
             .collect();
-        let Some(house) = self.get_mut(generation) else {
+        let Some(generation) = self.get_mut(generation_number) else {
             return;
         };
-        let addresses = house.public_doors().map(Listener::address);
+        let addresses = generation.public_doors().map(Listener::address);
         let dropped = addresses.filter(|&address| {
             if has_heir {
                 succession.heir_has_dropped(address)
@@ -46,7 +48,7 @@ impl Generations {
                 address: address.to_string(),
             })
             .collect();
-        if let Some(acceptor) = &mut house.links.acceptor {
+        if let Some(acceptor) = &mut generation.links.acceptor {
             for message in dropped {
                 acceptor.outbox.send(message);
             }
@@ -55,17 +57,17 @@ impl Generations {
 
     /// A worker, or the acceptor for it, says that it listens, or wants to.
     pub(super) fn lend(&mut self, now_ms: u64, asked: Listens, succession: &Succession) {
-        let (generation, worker) = (asked.generation, asked.worker.index);
+        let (generation_number, worker) = (asked.generation_number, asked.worker.index);
         if let Err(problem) = self.try_to_lend(asked, succession)
-            && let Some(house) = self.get_mut(generation)
+            && let Some(generation) = self.get_mut(generation_number)
         {
-            house.links.refuse(now_ms, worker, &problem);
+            generation.links.refuse(now_ms, worker, &problem);
         }
     }
 
     fn try_to_lend(&mut self, asked: Listens, succession: &Succession) -> Result<(), String> {
         let Listens {
-            generation,
+            generation_number,
             worker,
             bind,
             fd,
@@ -77,22 +79,22 @@ impl Generations {
         let opened = opened.map_err(|error| error.to_string())?;
         let elsewhere = || {
             // The listener of an earlier generation, or of the master before this one.
-            let others = self.iter().map(|(_, house)| &house.lent);
+            let others = self.iter().map(|(_, generation)| &generation.lent);
             let others = others.filter_map(|lent| lent.at(&bind.address)).next_back();
             others.or_else(|| succession.lent(&bind.address))
         };
-        let is_open = |house: &HouseResources| house.lent.is_open(&bind.address);
-        let opened = match (opened, self.get(generation)) {
-            (None, Some(house)) if !is_open(house) => elsewhere()
+        let is_open = |generation: &GenerationResources| generation.lent.is_open(&bind.address);
+        let opened = match (opened, self.get(generation_number)) {
+            (None, Some(generation)) if !is_open(generation) => elsewhere()
                 .map(Listener::try_clone)
                 .transpose()
                 .map_err(|error| error.to_string())?,
             (opened, _) => opened,
         };
-        if let Some(house) = self.get_mut(generation)
-            && let Some(number) = house.lent.claim(worker, &bind, opened)?
+        if let Some(generation) = self.get_mut(generation_number)
+            && let Some(number) = generation.lent.claim(worker, &bind, opened)?
         {
-            house.tell_of_lent(Some((number, worker)));
+            generation.tell_of_lent(Some((number, worker)));
         }
         Ok(())
     }
@@ -100,34 +102,38 @@ impl Generations {
     /// Lets go of doors whose workers are gone for good.
     pub(super) fn let_go_of_lent(&mut self, master: &Master, succession: &Succession) {
         let mut gone = Vec::new();
-        for (generation, resources) in self.iter_mut() {
-            let house = master.house(generation);
-            let is_there = |worker| house.is_some_and(|house| house.workers.is_seated(worker));
-            let is_whole = house.is_none_or(House::has_its_workers);
+        for (generation_number, resources) in self.iter_mut() {
+            let generation = master.generation(generation_number);
+            let is_there =
+                |worker| generation.is_some_and(|generation| generation.workers.is_seated(worker));
+            let is_whole = generation.is_none_or(Generation::has_its_workers);
             let doors = resources.lent.let_go(is_there, is_whole);
-            gone.extend(doors.into_iter().map(|door| (generation, door)));
+            gone.extend(doors.into_iter().map(|door| (generation_number, door)));
         }
-        for (generation, door) in gone {
-            self.close_lent(generation, &door, master, succession);
+        for (generation_number, door) in gone {
+            self.close_lent(generation_number, &door, master, succession);
         }
     }
 
     fn close_lent(
         &mut self,
-        generation: u32,
+        generation_number: u32,
         door: &LentDoor<Listener>,
         master: &Master,
         succession: &Succession,
     ) {
         let address = &door.bind.address;
-        let mut others = master.houses().filter(|house| house.may_have_the_door());
-        let is_shared = others.any(|house| {
-            let house = self.get(house.generation);
-            house.is_some_and(|house| house.lent.is_open(address))
+        let mut others = master
+            .generations()
+            .filter(|generation| generation.may_have_the_door());
+        let is_shared = others.any(|generation| {
+            let generation = self.get(generation.number);
+            generation.is_some_and(|generation| generation.lent.is_open(address))
         }) || succession.lent(address).is_some()
             || master.has_heir();
-        let house = self.get_mut(generation);
-        if let Some(acceptor) = house.and_then(|house| house.links.acceptor.as_mut()) {
+        let generation = self.get_mut(generation_number);
+        if let Some(acceptor) = generation.and_then(|generation| generation.links.acceptor.as_mut())
+        {
             let door = door.number;
             acceptor
                 .outbox

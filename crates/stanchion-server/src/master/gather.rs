@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use stanchion_master::{Command, House, MasterEvent, ProcessLook, command_of};
+use stanchion_master::{Command, Generation, MasterEvent, ProcessLook, command_of};
 use stanchion_sys::channel::poll_readable;
 use stanchion_sys::process::{self, Exit};
 use stanchion_sys::signal;
@@ -28,7 +28,11 @@ const SLEEP_MS_MAX: u64 = 60_000;
 
 impl Loop<'_> {
     pub(super) fn wait(&self) -> io::Result<()> {
-        let links = || self.generations.iter().map(|(_, house)| &house.links);
+        let links = || {
+            self.generations
+                .iter()
+                .map(|(_, generation)| &generation.links)
+        };
         let longest_ms = if self.has_more_dead {
             0
         } else if links().any(Links::has_unsent) {
@@ -123,9 +127,11 @@ impl Loop<'_> {
     fn gather_reports(&mut self, dead: &[i32]) -> Vec<MasterEvent> {
         let now_ms = now_ms();
         let mut heard = ReportsHeard::nothing(Children::new(&self.master, dead));
-        for (generation, house) in self.generations.iter_mut() {
-            let watches = house.common.settings.app.reload;
-            house.links.hear((generation, watches), now_ms, &mut heard);
+        for (generation_number, generation) in self.generations.iter_mut() {
+            let watches = generation.common.settings.app.reload;
+            generation
+                .links
+                .hear((generation_number, watches), now_ms, &mut heard);
         }
         let ReportsHeard {
             events,
@@ -183,8 +189,8 @@ impl Loop<'_> {
         let (master, generations) = (&self.master, &self.generations);
         let now_ms = now_ms();
         let present = generations.present();
-        let house = master.house(present.generation);
-        let acceptor = house.and_then(House::ready_acceptor);
+        let generation = master.generation(present.generation);
+        let acceptor = generation.and_then(Generation::ready_acceptor);
         let turns = present.tally.turns();
         let blocked = self.watches.acceptor.look(look, now_ms, acceptor, turns);
         self.watches.stopped.look(master);

@@ -15,12 +15,12 @@ use stanchion_settings::{Bind, BindAddress};
 /// Doors that one worker may ask for: it needs one or two, and a loop that asks for ever more must
 /// not use up the master's descriptors.
 const DOORS_EACH_MAX: usize = 16;
-/// Doors of a house, also of workers that are gone: each costs the master a descriptor.
+/// Doors of a generation, also of workers that are gone: each costs the master a descriptor.
 const DOORS_MAX: usize = 1_024;
 /// Numbers below are those of `worker_port_base`.
 const FIRST: u32 = 1 << 16;
 
-/// The doors of one house.
+/// The doors of one generation.
 #[derive(Debug)]
 pub(super) struct Lent<L> {
     doors: Vec<LentDoor<L>>,
@@ -117,7 +117,7 @@ impl<L> Lent<L> {
         self.doors.iter().filter_map(|door| door.listener.as_ref())
     }
 
-    /// Removes doors that no worker has any more, and gives them. A door whose workers are all gone waits for their successors until the house is
+    /// Removes doors that no worker has any more, and gives them. A door whose workers are all gone waits for their successors until the generation is
     /// whole again without it.
     pub(super) fn let_go(
         &mut self,
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_house_has_a_bounded_number_of_doors_whoever_asks() {
+    fn a_generation_has_a_bounded_number_of_doors_whoever_asks() {
         let mut lent = Lent::default();
         let address = |number: usize| bind(&format!("unix:/run/{number}"));
         for number in 0..DOORS_MAX {

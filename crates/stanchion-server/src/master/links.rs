@@ -108,7 +108,7 @@ impl Links {
     /// Takes the messages of the children; `watches`: the template was asked to watch files.
     pub(super) fn hear(
         &mut self,
-        (generation, watches): (u32, bool),
+        (generation_number, watches): (u32, bool),
         now_ms: u64,
         heard: &mut ReportsHeard<'_>,
     ) {
@@ -116,14 +116,15 @@ impl Links {
             acceptor.hear(now_ms, "the acceptor", |said, fd| {
                 match said {
                     FromAcceptor::Listen { worker, bind } => heard.listens.push(Listens {
-                        generation,
+                        generation_number,
                         worker,
                         bind,
                         fd,
                     }),
-                    said => heard
-                        .events
-                        .push(MasterEvent::AcceptorSaid { generation, said }),
+                    said => heard.events.push(MasterEvent::AcceptorSaid {
+                        generation_number,
+                        said,
+                    }),
                 }
                 Ok(())
             });
@@ -133,22 +134,24 @@ impl Links {
                 if matches!(said, FromTemplate::Changed { .. }) && !watches {
                     return Err("it was not asked to watch files".to_owned());
                 }
-                heard
-                    .events
-                    .push(MasterEvent::TemplateSaid { generation, said });
+                heard.events.push(MasterEvent::TemplateSaid {
+                    generation_number,
+                    said,
+                });
                 Ok(())
             });
         }
         if let Some(scribe) = &mut self.scribe {
             scribe.hear(now_ms, "the scribe", |said, _| {
-                heard
-                    .events
-                    .push(MasterEvent::ScribeSaid { generation, said });
+                heard.events.push(MasterEvent::ScribeSaid {
+                    generation_number,
+                    said,
+                });
                 Ok(())
             });
         }
         for (&worker, post) in &mut self.posts {
-            post.hear((generation, worker), now_ms, heard);
+            post.hear((generation_number, worker), now_ms, heard);
         }
     }
 }

@@ -11,7 +11,7 @@ mod late_loops;
 mod lent;
 mod links;
 mod news;
-mod other_house;
+mod other_generation;
 mod outbox;
 mod perform;
 mod reports;
@@ -40,7 +40,7 @@ use crate::launcher::Launcher;
 use crate::title;
 use desk::CommandDesk;
 use generations::Generations;
-pub(crate) use resources::{CarriedOver, HouseResources};
+pub(crate) use resources::{CarriedOver, GenerationResources};
 use service_manager::ServiceManager;
 use stanchion_generation::common::Common;
 use stanchion_settings::Settings;
@@ -58,7 +58,7 @@ pub(crate) enum ProcessRole {
     },
     /// A newborn acceptor.
     Acceptor {
-        /// Its house.
+        /// Its generation.
         common: &'static Common,
         /// Its listeners.
         listeners: Vec<Listener>,
@@ -67,7 +67,7 @@ pub(crate) enum ProcessRole {
     },
     /// A newborn template.
     Template {
-        /// Its house.
+        /// Its generation.
         common: &'static Common,
         /// Where its orders come from.
         orders: Channel,
@@ -78,7 +78,7 @@ pub(crate) enum ProcessRole {
     },
     /// A newborn scribe.
     Scribe {
-        /// Its house.
+        /// Its generation.
         common: &'static Common,
         /// Where its orders come from.
         orders: Channel,
@@ -89,15 +89,15 @@ impl ProcessRole {
     /// The role of a child that was just forked, which has all that the master has.
     fn of_child(
         kind: ChildKind,
-        house: &mut HouseResources,
+        generation: &mut GenerationResources,
         other: Option<Rc<Common>>,
         orders: Channel,
     ) -> Self {
-        let common = house.common_for_life();
+        let common = generation.common_for_life();
         match kind {
             ChildKind::Acceptor => Self::Acceptor {
                 common,
-                listeners: std::mem::take(&mut house.listeners),
+                listeners: std::mem::take(&mut generation.listeners),
                 orders,
             },
             ChildKind::Template { may_preload } => Self::Template {
@@ -125,7 +125,7 @@ const SIGNALS: [i32; 10] = [
     signal::SIGCHLD,
 ];
 
-/// Files that the master may have open: it has one for each worker, of two houses at most for long, and
+/// Files that the master may have open: it has one for each worker, of two generations at most for long, and
 /// some more.
 const OPEN_FILES_MAX: u64 = 16_384;
 
@@ -153,7 +153,7 @@ struct Loop<'h> {
 
 /// Runs the tree until it has ended, in the master; in each child it returns right after the fork.
 pub(crate) fn run(
-    first: HouseResources,
+    first: GenerationResources,
     succession: Succession,
     control: Option<Control>,
     host: &mut dyn Host,
@@ -198,8 +198,8 @@ pub(crate) fn run(
         this.watches.spun.tell();
         let (master, succession) = (&this.master, &this.succession);
         this.generations.let_go_of_lent(master, succession);
-        let houses = this.generations.iter_mut();
-        houses.for_each(|(_, house)| house.links.send_again());
+        let generations = this.generations.iter_mut();
+        generations.for_each(|(_, generation)| generation.links.send_again());
         this.wait()?;
         this.gather()?;
     }

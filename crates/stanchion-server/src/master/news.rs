@@ -17,8 +17,8 @@ impl Loop<'_> {
                 self.manager.tell("RELOADING=1", Notifier::reloading);
                 self.manager.show("reloading");
             }
-            News::Promoted { generation } => {
-                if let Some(before) = self.generations.promote(generation) {
+            News::Promoted { generation_number } => {
+                if let Some(before) = self.generations.promote(generation_number) {
                     self.generations.choose_log(&self.master);
                     let settings = self.generations.settings();
                     if before.settings.name() != settings.name() {
@@ -26,14 +26,14 @@ impl Loop<'_> {
                     }
                 }
             }
-            News::Reloaded { generation } => {
+            News::Reloaded { generation_number } => {
                 self.generations
                     .present()
                     .figures
                     .attempted(Attempt::Reloaded);
-                self.show_that_serves(generation);
+                self.show_that_serves(generation_number);
             }
-            News::NotReloaded { generation } => {
+            News::NotReloaded { generation_number } => {
                 self.generations
                     .present()
                     .figures
@@ -42,7 +42,7 @@ impl Loop<'_> {
                 self.host.revert();
                 let identities = &self.generations.present().identities;
                 log::belong_to(identities.of_error_log());
-                self.show_that_serves(generation);
+                self.show_that_serves(generation_number);
             }
             News::Stopping => {
                 self.manager.tell("STOPPING=1", Notifier::stopping);
@@ -71,7 +71,7 @@ impl Loop<'_> {
 
     fn announce_ready(&mut self, workers: usize) {
         let ours = self.generations.iter();
-        let ours = ours.flat_map(|(_, house)| house.doors());
+        let ours = ours.flat_map(|(_, generation)| generation.doors());
         let ours: Vec<_> = ours.map(|door| door.address().clone()).collect();
         self.succession.announce(&ours);
         self.desk.take_over(self.generations.settings());
@@ -89,9 +89,9 @@ impl Loop<'_> {
         code::let_go_alone();
     }
 
-    fn show_that_serves(&self, generation: u32) {
+    fn show_that_serves(&self, generation_number: u32) {
         self.manager.tell("READY=1", Notifier::ready);
         self.manager
-            .show(&format!("serving, generation {generation}"));
+            .show(&format!("serving, generation {generation_number}"));
     }
 }

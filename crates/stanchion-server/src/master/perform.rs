@@ -11,7 +11,7 @@ use tracing::{error, info, warn};
 
 use super::forks::fork_child;
 use super::reports::{Link, Post};
-use super::resources::HouseResources;
+use super::resources::GenerationResources;
 use super::succession::OldMaster;
 use super::{Loop, ProcessRole, intrusion, stacks};
 use crate::control::{CtlReply, WorkerStacks};
@@ -38,46 +38,57 @@ fn write_log(severity: Severity, message: &str) {
 impl Loop<'_> {
     pub(super) fn perform(&mut self, action: Action) -> Option<ProcessRole> {
         match action {
-            Action::BuildHouse { generation } => {
-                let built = self.build(generation);
-                self.built(generation, built, None);
+            Action::BuildGeneration { generation_number } => {
+                let built = self.build(generation_number);
+                self.built(generation_number, built, None);
             }
-            Action::RebuildHouse {
-                generation,
+            Action::RebuildGeneration {
+                generation_number,
                 first,
                 template,
-            } => self.go_over(generation, first, template),
-            Action::DropHouse { generation } => self.generations.drop_one(generation),
-            Action::Fork { generation, child } => return self.fork_child(generation, child),
+            } => self.go_over(generation_number, first, template),
+            Action::DropGeneration { generation_number } => {
+                self.generations.drop_one(generation_number)
+            }
+            Action::Fork {
+                generation_number,
+                child,
+            } => return self.fork_child(generation_number, child),
             Action::TellAcceptor {
-                generation,
+                generation_number,
                 message,
-            } => self.tell_acceptor(generation, message),
+            } => self.tell_acceptor(generation_number, message),
             Action::TellTemplate {
-                generation,
+                generation_number,
                 message,
-            } => self.tell_template(generation, message),
+            } => self.tell_template(generation_number, message),
             Action::TellScribe {
-                generation,
+                generation_number,
                 message,
             } => {
-                if let Some(house) = self.generations.get_mut(generation) {
-                    house.links.tell_scribe(message);
+                if let Some(generation) = self.generations.get_mut(generation_number) {
+                    generation.links.tell_scribe(message);
                 }
             }
             Action::Kill(pid, signal) => self.kill(pid, signal),
-            Action::Vacate { generation, worker } => {
-                if let Some(house) = self.generations.get_mut(generation) {
-                    house.vacate(worker);
+            Action::Vacate {
+                generation_number,
+                worker,
+            } => {
+                if let Some(generation) = self.generations.get_mut(generation_number) {
+                    generation.vacate(worker);
                 }
             }
-            Action::Dump { generation, pid } => self.ask_for_stacks(generation, pid),
+            Action::Dump {
+                generation_number,
+                pid,
+            } => self.ask_for_stacks(generation_number, pid),
             Action::ShowDump {
-                generation,
+                generation_number,
                 number,
                 pid,
                 client,
-            } => self.show_stacks(generation, (number, pid), client),
+            } => self.show_stacks(generation_number, (number, pid), client),
             Action::Reopen => self.reopen_logs(),
             Action::LeaveBecause(reason) => last_words::leave_because(&reason),
             Action::StartHeir => self.start_heir(),
@@ -117,27 +128,27 @@ impl Loop<'_> {
         }
     }
 
-    fn tell_acceptor(&mut self, generation: u32, message: ToAcceptor) {
+    fn tell_acceptor(&mut self, generation_number: u32, message: ToAcceptor) {
         if matches!(message, ToAcceptor::Retire { .. }) {
             let (master, succession) = (&self.master, &self.succession);
             self.generations
-                .close_dropped(generation, master, succession);
+                .close_dropped(generation_number, master, succession);
         }
-        if let Some(house) = self.generations.get_mut(generation) {
-            house.links.tell_acceptor(message);
+        if let Some(generation) = self.generations.get_mut(generation_number) {
+            generation.links.tell_acceptor(message);
         }
     }
 
     /// A worker that is to be forked gets a channel of its own, by which the master knows it.
-    fn tell_template(&mut self, generation: u32, message: ToTemplate) {
+    fn tell_template(&mut self, generation_number: u32, message: ToTemplate) {
         if let ToTemplate::Fork { .. } | ToTemplate::Become { .. } = message {
-            // A worker is wanted, so the app is called as this house is made for it.
+            // A worker is wanted, so the app is called as this generation is made for it.
             self.generations.needs_no_other();
         }
-        let Some(house) = self.generations.get_mut(generation) else {
+        let Some(generation) = self.generations.get_mut(generation_number) else {
             return;
         };
-        let links = &mut house.links;
+        let links = &mut generation.links;
         let (worker, number, becomes) = match message {
             ToTemplate::Fork { worker, number } => (worker, number, false),
             ToTemplate::Become { worker, number } => (worker, number, true),
@@ -161,8 +172,10 @@ impl Loop<'_> {
                     return;
                 }
                 let said = FromTemplate::NotForked(worker);
-                self.events
-                    .push_back(MasterEvent::TemplateSaid { generation, said });
+                self.events.push_back(MasterEvent::TemplateSaid {
+                    generation_number,
+                    said,
+                });
             }
         }
     }
@@ -183,23 +196,23 @@ impl Loop<'_> {
 
     pub(super) fn built(
         &mut self,
-        generation: u32,
-        built: Result<HouseResources, String>,
+        generation_number: u32,
+        built: Result<GenerationResources, String>,
         template: Option<i32>,
     ) {
         let plan = built.map(|resources| {
             let is_the_server = !self.master.has_served();
             self.generations.add(resources, is_the_server)
         });
-        self.events.push_front(MasterEvent::HouseBuilt {
-            generation,
+        self.events.push_front(MasterEvent::GenerationBuilt {
+            generation_number,
             plan,
             template,
         });
     }
 
-    /// Reads the configuration again and makes what a house needs.
-    fn build(&mut self, generation: u32) -> Result<HouseResources, String> {
+    /// Reads the configuration again and makes what a generation needs.
+    fn build(&mut self, generation_number: u32) -> Result<GenerationResources, String> {
         let settings = self.host.reconfigure();
         self.recover_from("the configuration");
         let settings = settings?;
@@ -218,7 +231,7 @@ impl Loop<'_> {
             settings
         };
         let present = self.generations.present_resources();
-        let inherited = present.map(|house| listeners::clones(&house.listeners));
+        let inherited = present.map(|generation| listeners::clones(&generation.listeners));
         let inherited = inherited.transpose().map_err(|error| error.to_string())?;
         (self.check_settings)(&settings)?;
         stanchion_generation::identities::find(&settings)?;
@@ -226,26 +239,28 @@ impl Loop<'_> {
         let has_scribe = self.host.has_scribe();
         let settings = (settings, has_scribe);
         self.generations
-            .furnish(generation, settings, listeners, None)
+            .furnish(generation_number, settings, listeners, None)
     }
 
-    /// Makes the house for the other interface, and has the template that has imported the app come along. A template that cannot is killed.
-    fn go_over(&mut self, generation: u32, first: u32, template: Option<i32>) {
-        if let Some(made) = self.generations.go_over(generation, first, template) {
-            self.built(generation, Ok(made), template);
+    /// Makes the generation for the other interface, and has the template that has imported the app come along. A template that cannot is killed.
+    fn go_over(&mut self, generation_number: u32, first: u32, template: Option<i32>) {
+        if let Some(made) = self.generations.go_over(generation_number, first, template) {
+            self.built(generation_number, Ok(made), template);
             return;
         }
         if let Some(pid) = template {
             self.kill(pid, signal::SIGKILL);
         }
         let has_scribe = self.host.has_scribe();
-        let built = self.generations.rebuild(generation, first, has_scribe);
-        if let Ok(house) = &built {
-            let settings = &house.common.settings;
+        let built = self
+            .generations
+            .rebuild(generation_number, first, has_scribe);
+        if let Ok(generation) = &built {
+            let settings = &generation.common.settings;
             let name = if settings.is_asgi() { "asgi" } else { "wsgi" };
             info!("the app is imported once more: --interface {name} saves that");
         }
-        self.built(generation, built, None);
+        self.built(generation_number, built, None);
     }
 
     /// Settings that a running server cannot change are named.
@@ -260,28 +275,28 @@ impl Loop<'_> {
     }
 
     /// Forks a child of a generation. Gives its role in the child.
-    fn fork_child(&mut self, generation: u32, kind: ChildKind) -> Option<ProcessRole> {
+    fn fork_child(&mut self, generation_number: u32, kind: ChildKind) -> Option<ProcessRole> {
         let alone = threads::refuse(self.host);
         let has_threads = alone.is_err();
         if let ChildKind::Template { may_preload: true } = kind {
             let has_served = self.master.has_served();
             self.generations
-                .make_other(generation, has_served, self.host);
+                .make_other(generation_number, has_served, self.host);
         }
         let other = self.generations.other();
-        let house = self.generations.get_mut(generation)?;
+        let generation = self.generations.get_mut(generation_number)?;
         if kind == ChildKind::Acceptor {
-            house.settle();
+            generation.settle();
         }
         let forked = alone
             .map_err(|threads| io::Error::other(format!("a hook has left {threads} in the master")))
             .and_then(|()| fork_child(kind, self.host, self.open_files));
         let pid = match forked {
             Ok((Fork::Child, orders)) => {
-                return Some(ProcessRole::of_child(kind, house, other, orders));
+                return Some(ProcessRole::of_child(kind, generation, other, orders));
             }
             Ok((Fork::Parent(pid), channel)) => {
-                house.have_child(kind, pid, channel);
+                generation.have_child(kind, pid, channel);
                 Some(pid)
             }
             Err(error) => {
@@ -291,27 +306,27 @@ impl Loop<'_> {
                     cure::told(&error)
                 );
                 if kind == ChildKind::Acceptor {
-                    house.links.acceptor = None;
+                    generation.links.acceptor = None;
                 }
                 None
             }
         };
         if kind == ChildKind::Acceptor && has_threads {
             self.events
-                .push_front(MasterEvent::Childless { generation });
+                .push_front(MasterEvent::Childless { generation_number });
         }
         // Before all other events, so that those find the child known.
         self.events.push_front(MasterEvent::Forked {
-            generation,
+            generation_number,
             child: kind,
             pid,
         });
         None
     }
 
-    fn ask_for_stacks(&self, generation: u32, pid: i32) {
-        if let Some(house) = self.generations.get(generation)
-            && let Err(error) = house.common.dumps.clear()
+    fn ask_for_stacks(&self, generation_number: u32, pid: i32) {
+        if let Some(generation) = self.generations.get(generation_number)
+            && let Err(error) = generation.common.dumps.clear()
         {
             warn!("the stacks of worker {pid} are mixed with earlier ones: {error}");
         }
@@ -321,11 +336,11 @@ impl Loop<'_> {
     /// Shows the stacks to the client that asked for them, or else in the log.
     fn show_stacks(
         &mut self,
-        generation: u32,
+        generation_number: u32,
         (number, pid): (u16, i32),
         client: Option<ClientId>,
     ) {
-        let stacks = self.stacks(generation);
+        let stacks = self.stacks(generation_number);
         match client {
             None => {
                 let stacks = stacks::of_seats(&stacks);
@@ -337,16 +352,16 @@ impl Loop<'_> {
                 WorkerStacks {
                     number,
                     pid,
-                    generation,
+                    generation: generation_number,
                     stacks,
                 },
             ),
         }
     }
 
-    fn stacks(&self, generation: u32) -> String {
-        let house = self.generations.get(generation);
-        let text = match house.map(|house| house.common.dumps.read(DUMP_BYTES_MAX)) {
+    fn stacks(&self, generation_number: u32) -> String {
+        let generation = self.generations.get(generation_number);
+        let text = match generation.map(|generation| generation.common.dumps.read(DUMP_BYTES_MAX)) {
             Some(Ok(text)) if !text.is_empty() => text,
             Some(Err(error)) => format!("they cannot be read: {error}"),
             _ => "it has not written down any".to_owned(),

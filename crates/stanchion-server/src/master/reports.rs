@@ -152,7 +152,7 @@ impl Post {
 
     pub(super) fn hear(
         &mut self,
-        (generation, index): (u32, u16),
+        (generation_number, index): (u32, u16),
         now_ms: u64,
         heard: &mut ReportsHeard<'_>,
     ) {
@@ -170,7 +170,7 @@ impl Post {
                     heard.children.adopt(sender)?;
                     self.pid = Some(sender);
                     heard.events.push(MasterEvent::WorkerHere {
-                        generation,
+                        generation_number,
                         worker,
                         pid: sender,
                     });
@@ -183,7 +183,7 @@ impl Post {
                 }
                 (Some(_), FromWorker::Listen { bind }) => {
                     heard.listens.push(Listens {
-                        generation,
+                        generation_number,
                         worker,
                         bind,
                         fd,
@@ -195,7 +195,7 @@ impl Post {
                         _ => &mut heard.events,
                     };
                     events.push(MasterEvent::WorkerSaid {
-                        generation,
+                        generation_number,
                         worker,
                         said,
                     });
@@ -204,9 +204,10 @@ impl Post {
             Ok(())
         });
         if self.intake.has_ended && !std::mem::replace(&mut self.was_ended, true) {
-            heard
-                .later
-                .push(MasterEvent::WorkerSilent { generation, worker });
+            heard.later.push(MasterEvent::WorkerSilent {
+                generation_number,
+                worker,
+            });
         }
     }
 }
@@ -243,7 +244,7 @@ impl<'m> Children<'m> {
 /// A worker wants an address for itself, and perhaps listens there already.
 #[derive(Debug)]
 pub(super) struct Listens {
-    pub(super) generation: u32,
+    pub(super) generation_number: u32,
     pub(super) worker: WorkerRef,
     pub(super) bind: String,
     pub(super) fd: Option<OwnedFd>,

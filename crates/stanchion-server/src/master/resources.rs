@@ -1,4 +1,4 @@
-//! The resources of a house in the master: made before its first fork, freed when none of its processes is left.
+//! The resources of a generation in the master: made before its first fork, freed when none of its processes is left.
 
 use std::io;
 use std::rc::Rc;
@@ -48,9 +48,9 @@ const MIB: u64 = 1 << 20;
 /// How long the master writes lines that a scribe has left to the error log, while nothing else goes on in it.
 const LEFT_LINES_WAIT: Duration = Duration::from_secs(1);
 
-/// Makes the part of a house that all its processes share.
+/// Makes the part of a generation that all its processes share.
 fn common(
-    generation: u32,
+    generation_number: u32,
     (mut settings, has_scribe): (Settings, bool),
     spool: &SpoolDir,
     identities: Identities,
@@ -85,7 +85,7 @@ fn common(
     let (acceptor_end, worker_end) = Channel::pair()?;
     let tally = Arc::new(Tally::create()?);
     Ok(Common {
-        generation,
+        generation: generation_number,
         exchange,
         figures: Arc::clone(&before.figures),
         total: Total {
@@ -130,21 +130,21 @@ fn geometry(settings: &Settings, workers_max: usize) -> Geometry {
     }
 }
 
-/// The state that a house takes over from those before it.
+/// The state that a generation takes over from those before it.
 pub(crate) struct CarriedOver {
     pub(crate) figures: Arc<Figures>,
     pub(crate) ticket_keys: Arc<TicketKeys>,
-    /// Counts of the requests of houses that are gone,
+    /// Counts of the requests of generations that are gone,
     pub(crate) departed: Counts,
-    /// and of houses that are there.
+    /// and of generations that are there.
     pub(crate) others: Vec<Arc<Tally>>,
-    /// The spool directory of the house that this one is made in place of: only one of the two has clients. A master that dies leaves no directory of
-    /// a house that has no acceptor to remove it.
+    /// The spool directory of the generation that this one is made in place of: only one of the two has clients. A master that dies leaves no directory of
+    /// a generation that has no acceptor to remove it.
     pub(crate) spool: Option<Rc<SpoolDir>>,
 }
 
 impl CarriedOver {
-    /// The state for the first house.
+    /// The state for the first generation.
     pub(crate) fn nothing(figures: Figures, ticket_keys: TicketKeys) -> Self {
         Self {
             figures: Arc::new(figures),
@@ -156,22 +156,22 @@ impl CarriedOver {
     }
 }
 
-/// The resources of a house. A [`stanchion_master::House`] is what the master knows of it.
-pub(crate) struct HouseResources {
+/// The resources of a generation. A [`stanchion_master::Generation`] is what the master knows of it.
+pub(crate) struct GenerationResources {
     pub(super) common: Rc<Common>,
     pub(super) listeners: Vec<Listener>,
     /// The listeners that single workers asked for.
     pub(super) lent: Lent<Listener>,
     pub(super) links: Links,
     pub(super) late_loops: LateLoops,
-    /// Removed with what is in it when the last house that has it is dropped.
+    /// Removed with what is in it when the last generation that has it is dropped.
     pub(super) spool: Rc<SpoolDir>,
 }
 
-impl HouseResources {
+impl GenerationResources {
     /// Makes all of it, for settings that ask for a scribe or do not; or gives the listeners back with the error.
     pub(crate) fn build(
-        generation: u32,
+        generation_number: u32,
         (settings, has_scribe): (Settings, bool),
         listeners: Vec<Listener>,
         before: &CarriedOver,
@@ -184,7 +184,7 @@ impl HouseResources {
                 None => Rc::new(SpoolDir::create(parent, identities.of_spool())?),
             };
             let common = common(
-                generation,
+                generation_number,
                 (settings, has_scribe),
                 &spool,
                 identities,
@@ -253,14 +253,14 @@ impl HouseResources {
         }
     }
 
-    /// For a child: the part of the house that it works with, for the rest of its life.
+    /// For a child: the part of the generation that it works with, for the rest of its life.
     pub(super) fn common_for_life(&self) -> &'static Common {
         let common: &'static Rc<Common> = Box::leak(Box::new(Rc::clone(&self.common)));
         common
     }
 }
 
-impl Drop for HouseResources {
+impl Drop for GenerationResources {
     fn drop(&mut self) {
         if process::pid() == self.common.master_pid {
             // A worker that its template could not report any more finds out here.
@@ -269,7 +269,7 @@ impl Drop for HouseResources {
     }
 }
 
-impl HouseResources {
+impl GenerationResources {
     /// There is no acceptor: what the last one had in hand, if it was killed, is counted as lost.
     pub(super) fn settle(&self) {
         let lost = self.common.tally.settle();
@@ -278,7 +278,7 @@ impl HouseResources {
         }
     }
 
-    /// No process of the house is left: lines that waited for its scribe are written to the error log.
+    /// No process of the generation is left: lines that waited for its scribe are written to the error log.
     pub(super) fn close_logs(&self) {
         let channels = self.common.log_channels.as_ref();
         let lost = channels.map_or(0, |channels| {

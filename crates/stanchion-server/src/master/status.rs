@@ -1,6 +1,6 @@
 //! The state of the server and of its workers, for clients of the control socket.
 
-use stanchion_master::{House, Master, is_stopped};
+use stanchion_master::{Generation, Master, is_stopped};
 use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::{memory, process};
 
@@ -15,10 +15,12 @@ pub(super) fn of_server(
     generations: &Generations,
     watches: &Watches,
 ) -> CtlStatus {
-    let house = master.main_house();
-    let leaving = master.houses().filter(|house| house.is_leaving());
+    let generation = master.main_generation();
+    let leaving = master
+        .generations()
+        .filter(|generation| generation.is_leaving());
     let listeners = generations.present_resources().into_iter();
-    let listeners = listeners.flat_map(|house| &house.listeners);
+    let listeners = listeners.flat_map(|generation| &generation.listeners);
     let signals = match generations.settings().process.signals {
         SignalStyle::Gunicorn => "gunicorn",
         SignalStyle::Unicorn => "unicorn",
@@ -30,12 +32,14 @@ pub(super) fn of_server(
         pid: process::pid(),
         uptime_s,
         phase: master.phase(),
-        generation: master.main_generation().unwrap_or_default(),
-        retiring: leaving.map(|house| house.generation).collect(),
+        generation: master.main_generation_number().unwrap_or_default(),
+        retiring: leaving.map(|generation| generation.number).collect(),
         listeners: listeners.map(|one| one.address().to_string()).collect(),
-        workers_wanted: house.map_or(0, |house| house.target),
-        workers_ready: house.map_or(0, |house| house.workers.ready() as u16),
-        seats: house.map_or_else(SeatTotals::default, |house| seats_of(house, generations)),
+        workers_wanted: generation.map_or(0, |generation| generation.target),
+        workers_ready: generation.map_or(0, |generation| generation.workers.ready() as u16),
+        seats: generation.map_or_else(SeatTotals::default, |generation| {
+            seats_of(generation, generations)
+        }),
         acceptor_still_s: watches.acceptor.still_ms().map(|still_ms| still_ms / 1_000),
         stopped: watches.stopped.named().map(str::to_owned).collect(),
         signals: signals.to_owned(),
@@ -44,27 +48,27 @@ pub(super) fn of_server(
     }
 }
 
-fn seats_of(house: &House, generations: &Generations) -> SeatTotals {
-    let Some(resources) = generations.get(house.generation) else {
+fn seats_of(generation: &Generation, generations: &Generations) -> SeatTotals {
+    let Some(resources) = generations.get(generation.number) else {
         return SeatTotals::default();
     };
     let (exchange, now_us) = (&resources.common.exchange, monotonic_us());
-    let present = house.workers.present();
+    let present = generation.workers.present();
     SeatTotals::of(present.map(|one| WorkerSeats::of(exchange, one.worker.index, now_us)))
 }
 
 pub(super) fn of_workers(master: &Master, generations: &Generations) -> Vec<CtlWorker> {
     let now_us = monotonic_us();
     let mut workers = Vec::new();
-    for house in master.houses() {
-        let Some(resources) = generations.get(house.generation) else {
+    for generation in master.generations() {
+        let Some(resources) = generations.get(generation.number) else {
             continue;
         };
-        workers.extend(house.workers.all().map(|worker| {
+        workers.extend(generation.workers.all().map(|worker| {
             CtlWorker {
                 number: worker.number,
                 pid: worker.pid,
-                generation: house.generation,
+                generation: generation.number,
                 stage: worker.stage,
                 stopped: worker
                     .pid

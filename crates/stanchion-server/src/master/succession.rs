@@ -381,10 +381,13 @@ impl OldMaster<'_> {
     fn handover(&self, channel: &Channel) -> io::Result<(Handover, Vec<OwnedFd>)> {
         let present = self.generations.present_resources();
         let settings = self.generations.settings();
-        let listeners: Vec<_> = present.iter().flat_map(|house| &house.listeners).collect();
+        let listeners: Vec<_> = present
+            .iter()
+            .flat_map(|generation| &generation.listeners)
+            .collect();
         let lent: Vec<_> = present
             .iter()
-            .flat_map(|house| house.lent.listeners())
+            .flat_map(|generation| generation.lent.listeners())
             .collect();
         let mut doors: Vec<_> = listeners
             .iter()

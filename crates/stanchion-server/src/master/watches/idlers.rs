@@ -107,9 +107,9 @@ impl Idlers {
             self.pause(now_ms);
         }
         let mut present = Vec::new();
-        for house in master.houses() {
-            let generation = house.generation;
-            let Some(resources) = generations.get(generation) else {
+        for generation in master.generations() {
+            let generation_number = generation.number;
+            let Some(resources) = generations.get(generation_number) else {
                 continue;
             };
             let common = &resources.common;
@@ -118,8 +118,8 @@ impl Idlers {
             }
             let [_, timeout_us] = heartbeat::limits_us(&common.settings);
             let waits = common.exchange.oldest_ready().is_some();
-            for PresentWorker { worker, pid, .. } in house.workers.present() {
-                let name = (generation, worker.index);
+            for PresentWorker { worker, pid, .. } in generation.workers.present() {
+                let name = (generation_number, worker.index);
                 present.push(name);
                 let work = || WorkDone::of(&common.exchange, worker.index, worker.epoch);
                 let work = waits.then(work).flatten();
@@ -144,7 +144,7 @@ impl Idlers {
                     }
                 };
                 events.push(MasterEvent::Idles {
-                    generation,
+                    generation_number,
                     worker: worker.index,
                     idleness,
                 });

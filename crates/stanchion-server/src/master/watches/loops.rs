@@ -11,18 +11,18 @@ use stanchion_settings::Settings;
 /// How often loops are looked at while one of them is late: as often as they show that they turn.
 const CHECK_MS: u64 = BEAT_US / 1_000;
 
-/// Whether the master looks at the loops of this house.
+/// Whether the master looks at the loops of this generation.
 fn are_watched(settings: &Settings) -> bool {
     settings.is_event_loop() && heartbeat::limits_us(settings).iter().any(Option::is_some)
 }
 
 /// How often they are looked at, if there are any.
 pub(super) fn check_ms(generations: &Generations) -> Option<u64> {
-    let houses = generations.iter().map(|(_, house)| house);
-    let watched = houses.filter(|house| are_watched(&house.common.settings));
-    let checks_ms = watched.map(|house| {
-        if house.late_loops.are_none() {
-            heartbeat::rest_us(&house.common.settings) / 1_000
+    let generations = generations.iter().map(|(_, generation)| generation);
+    let watched = generations.filter(|generation| are_watched(&generation.common.settings));
+    let checks_ms = watched.map(|generation| {
+        if generation.late_loops.are_none() {
+            heartbeat::rest_us(&generation.common.settings) / 1_000
         } else {
             CHECK_MS
         }
@@ -46,7 +46,9 @@ impl LoopWatch {
     ) -> Vec<MasterEvent> {
         let mut events = Vec::new();
         let now_us = monotonic_us();
-        let watched = generations.iter().map(|(_, house)| &house.common.settings);
+        let watched = generations
+            .iter()
+            .map(|(_, generation)| &generation.common.settings);
         let rest_us = watched
             .filter(|settings| are_watched(settings))
             .map(heartbeat::rest_us)
@@ -56,19 +58,20 @@ impl LoopWatch {
             self.since_us = now_us;
         }
         self.looked_us = now_us;
-        for (generation, house) in generations.iter_mut() {
-            if !are_watched(&house.common.settings) {
+        for (generation_number, generation) in generations.iter_mut() {
+            if !are_watched(&generation.common.settings) {
                 continue;
             }
-            let table = master.house(generation);
+            let table = master.generation(generation_number);
             let present = table.into_iter().flat_map(|one| one.workers.present());
             for PresentWorker { worker, pid, .. } in present {
                 let times_us = (self.since_us, now_us);
-                let seen = house
-                    .late_loops
-                    .look(&house.common, worker.index, pid, times_us);
+                let seen =
+                    generation
+                        .late_loops
+                        .look(&generation.common, worker.index, pid, times_us);
                 events.extend(seen.map(|(state, silent_us)| MasterEvent::Beat {
-                    generation,
+                    generation_number,
                     worker: worker.index,
                     state,
                     silent_ms: silent_us / 1_000,

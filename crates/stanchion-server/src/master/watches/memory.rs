@@ -35,8 +35,8 @@ impl MemoryWatch {
             return events;
         }
         self.weighed_ms = now_ms;
-        for (generation, house) in generations.iter() {
-            let settings = &house.common.settings;
+        for (generation_number, generation) in generations.iter() {
+            let settings = &generation.common.settings;
             if !weighs(settings) {
                 continue;
             }
@@ -45,7 +45,7 @@ impl MemoryWatch {
                 settings.workers.max_memory_hard,
             ];
             let least = limits.into_iter().filter(|&limit| limit > 0).min();
-            let table = master.house(generation);
+            let table = master.generation(generation_number);
             for one in table.into_iter().flat_map(|one| one.workers.present()) {
                 let (worker, pid) = (one.worker.index, one.pid);
                 // Its share is never more than what it has in all, which is cheaper to ask for.
@@ -62,11 +62,11 @@ impl MemoryWatch {
                 }
                 if let Some(bytes) = bytes.filter(|&bytes| Some(bytes) > least) {
                     events.push(MasterEvent::Memory {
-                        generation,
+                        generation_number,
                         worker,
                         bytes,
-                        is_unused: house.is_unused(worker),
-                        others: house.is_busy(worker, None),
+                        is_unused: generation.is_unused(worker),
+                        others: generation.is_busy(worker, None),
                     });
                 }
             }

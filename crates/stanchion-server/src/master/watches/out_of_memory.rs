@@ -49,7 +49,9 @@ impl OutOfMemory {
             self.seen.look(now_ms, self.kills.count());
         }
         for (pid, exit) in dead {
-            let is_ours = master.houses().any(|table| table.workers.has_killed(*pid));
+            let is_ours = master
+                .generations()
+                .any(|table| table.workers.has_killed(*pid));
             if is_killed(*exit) && !is_ours && self.seen.claim() {
                 *exit = Exit::OutOfMemory(memory_limit_bytes());
             }

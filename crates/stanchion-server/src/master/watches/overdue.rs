@@ -28,22 +28,22 @@ impl OverdueWatch {
         let mut events = Vec::new();
         let now_us = monotonic_us();
         self.pause.look(kernel_us(), now_us);
-        for (generation, house) in generations.iter() {
-            if !has_deadlines(&house.common.settings) {
+        for (generation_number, generation) in generations.iter() {
+            if !has_deadlines(&generation.common.settings) {
                 continue;
             }
-            let exchange = &house.common.exchange;
+            let exchange = &generation.common.exchange;
             for seat in 0..exchange.geometry().seats as u16 {
                 let started_us = exchange.seat(seat).started_us.load(Ordering::Relaxed);
                 let now_us = self.pause.without(started_us, now_us);
                 if let Some(ran_us) = exchange.overdue_us(seat, now_us) {
                     let worker = exchange.geometry().worker_of(seat);
                     events.push(MasterEvent::Overdue {
-                        generation,
+                        generation_number,
                         worker,
                         seat,
                         ran_ms: ran_us / 1_000,
-                        others: house.is_busy(worker, Some(seat)),
+                        others: generation.is_busy(worker, Some(seat)),
                     });
                 }
             }

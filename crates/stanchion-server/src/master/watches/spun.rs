@@ -14,8 +14,10 @@ pub(in crate::master) struct SpunAcceptor(Option<(i32, Vec<u64>)>);
 impl SpunAcceptor {
     /// The process has ended of that.
     pub(in crate::master) fn note(&mut self, pid: i32, master: &Master, generations: &Generations) {
-        let house = master.houses().find(|house| house.has_acceptor(pid));
-        let resources = house.and_then(|house| generations.get(house.generation));
+        let generation = master
+            .generations()
+            .find(|generation| generation.has_acceptor(pid));
+        let resources = generation.and_then(|generation| generations.get(generation.number));
         if let Some(resources) = resources {
             self.0 = Some((pid, resources.common.tally.stack()));
         }

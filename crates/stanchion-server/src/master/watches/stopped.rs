@@ -101,14 +101,14 @@ impl WatchedProcess {
 /// The processes to look at.
 fn watched(master: &Master) -> Vec<WatchedProcess> {
     let mut watched = Vec::new();
-    for house in master.houses() {
+    for generation in master.generations() {
         let processes = [
             (
-                house.template_pid(),
+                generation.template_pid(),
                 "template",
                 "no worker can be replaced",
             ),
-            (house.scribe_pid(), "scribe", "the log waits"),
+            (generation.scribe_pid(), "scribe", "the log waits"),
         ];
         for (pid, name, lacks) in processes {
             watched.extend(pid.map(|pid| WatchedProcess {
@@ -119,10 +119,10 @@ fn watched(master: &Master) -> Vec<WatchedProcess> {
                 is_scribe: name == "scribe",
             }));
         }
-        if house.plan.is_event_loop {
+        if generation.plan.is_event_loop {
             continue;
         }
-        for PresentWorker { number, pid, .. } in house.workers.present() {
+        for PresentWorker { number, pid, .. } in generation.workers.present() {
             watched.push(WatchedProcess {
                 pid,
                 name: called(number, Some(pid)),

@@ -1,4 +1,10 @@
-//! A house: one generation of settings and code, with an acceptor, a template and workers of its own. A reload builds another.
+//! A generation of settings and code, with an acceptor, a template and workers of its own. A reload builds another.
+//!
+//! When all workers of the new generation are ready, its acceptor starts accepting (both have the listening sockets). The
+//! old generation *retires*: it accepts no more, answers its requests with `Connection: close`, and is dismissed. A reload
+//! replaces the acceptor too, not only template and workers. Each keep-alive client has to connect once more, but every
+//! setting can change, also threads and limits, new code cannot harm the old before it has booted, and an upgrade can
+//! use the same mechanism. The first start is the same, with no generation before it.
 
 use stanchion_sys::process::Exit;
 
@@ -21,15 +27,15 @@ pub(crate) const MARGIN_MS: u64 = 2_000;
 
 /// A generation, as the master knows it.
 #[derive(Debug)]
-pub struct House {
+pub struct Generation {
     /// Its number.
-    pub generation: u32,
+    pub number: u32,
     /// Its settings, as far as they concern the master.
     pub plan: GenerationPlan,
     /// Workers wanted.
     pub target: u16,
     pub(crate) standing: GenerationPhase,
-    /// There is no other house that serves: its troubles are worth another try, and clients may come before all is ready.
+    /// There is no other generation that serves: its troubles are worth another try, and clients may come before all is ready.
     pub(crate) only: bool,
     pub(crate) acceptor: AcceptorState,
     pub(crate) template: TemplateState,
@@ -44,26 +50,31 @@ pub struct House {
     pub workers: Workers,
 }
 
-impl House {
-    pub(crate) fn new(generation: u32, plan: GenerationPlan, target: u16, only: bool) -> Self {
-        let mut acceptor = AcceptorState::new(generation);
+impl Generation {
+    pub(crate) fn new(
+        generation_number: u32,
+        plan: GenerationPlan,
+        target: u16,
+        only: bool,
+    ) -> Self {
+        let mut acceptor = AcceptorState::new(generation_number);
         if only {
             // The acceptor is not ready yet, so there is no message to send.
             acceptor.open(AcceptsFrom::first(&plan), &mut Decision::at(0));
         }
         Self {
-            generation,
+            number: generation_number,
             plan,
             target,
             standing: GenerationPhase::Building,
             only,
             acceptor,
-            template: TemplateState::new(generation),
-            scribe: ScribeState::new(generation, plan.has_scribe),
+            template: TemplateState::new(generation_number),
+            scribe: ScribeState::new(generation_number, plan.has_scribe),
             was_told_of_change: false,
             unservable: None,
             unloadable: None,
-            workers: Workers::new(generation, plan.workers_max),
+            workers: Workers::new(generation_number, plan.workers_max),
         }
     }
 
@@ -151,7 +162,7 @@ impl House {
     pub(crate) fn retire(&mut self, close_door: bool, decision: &mut Decision) {
         self.target = self.target.max(1);
         let timeout_ms = self.plan.graceful_ms;
-        // A house that is still being made ready beside another one, or in an heir, does not have the door.
+        // A generation that is still being made ready beside another one, or in an heir, does not have the door.
         let has_door = self.only || self.standing == GenerationPhase::Serving;
         self.acceptor
             .retire(timeout_ms, close_door && has_door, decision);
@@ -252,7 +263,7 @@ impl House {
                 }
                 self.let_in_whoever_came_first(decision);
             }
-            // A house that leaves as a whole replaces no worker, whichever other processes were sent TERM with it.
+            // A generation that leaves as a whole replaces no worker, whichever other processes were sent TERM with it.
             FromWorker::Terminated => {
                 self.workers
                     .on_terminated(worker, self.may_have_the_door(), decision);
@@ -367,7 +378,7 @@ impl House {
         self.must(false, "the scribe was lost")
     }
 
-    /// While it is built beside a house that serves, nothing is tried twice: the old one is better
+    /// While it is built beside a generation that serves, nothing is tried twice: the old one is better
     /// than one that came up by luck.
     fn must(&self, is_well: bool, why: &str) -> Result<(), GenerationError> {
         if is_well || self.only || self.standing != GenerationPhase::Building {

@@ -258,7 +258,7 @@ def may_name(crate: str, other: str) -> bool:
 
 
 def decisions_do_no_io(root: Path) -> list[str]:
-    """They know how a process ended, and the numbers of signals; they ask neither the kernel nor a clock for anything."""
+    """They know how a process ended, and numbers of signals; they ask neither the kernel nor a clock for anything."""
     complaints = []
     for name, _, text in rust_sources(root):
         if not name.startswith(DECISIONS):

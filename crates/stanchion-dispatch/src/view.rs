@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use stanchion_generation::seat_status::{BUSY_SEATS_MAX, SeatFigures};
+use stanchion_generation::seat_status::{BUSY_SEATS_MAX, SeatSnapshot};
 
 use crate::lines::Lines;
 use crate::slots::SlotTable;
@@ -86,7 +86,7 @@ impl<'d> LineView<'d> {
     fn seat_status(&self, place: u16, now_us: u64) -> Option<SeatStatus> {
         let (seated, exchange) = (&self.slots.workers, self.slots.exchange);
         let seat = exchange.seat(place);
-        let figures = SeatFigures::of(exchange, place, now_us);
+        let figures = SeatSnapshot::of(exchange, place, now_us);
         let busy = figures.state == SeatDoes::Busy;
         let ticket = busy.then(|| {
             self.slots

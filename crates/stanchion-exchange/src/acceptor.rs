@@ -20,7 +20,7 @@ use crate::ring::{Published, ReadyRing};
 use crate::shared::Exchange;
 use crate::word::{SlotPhase, Tenant, Word};
 use remains::Remains;
-use slots::{HandedOver, Slots};
+use slots::{RingPlace, Slots};
 
 /// The acceptor's own record of the exchange: the free slots, and the requests for which it must still wake
 /// sleepers. A process makes one, and only one process has one at a time.
@@ -256,7 +256,7 @@ impl<'x> AcceptorSide<'x> {
         let words = self.exchange.words();
         let (ring, mine) = self.ring(worker);
         let position = ring.publish(mine, words, slot, turn);
-        self.slots[slot].handed_over = HandedOver { worker, position };
+        self.slots[slot].handed_over = RingPlace { worker, position };
         self.unannounced += 1;
         Some(Submitted { slot, turn })
     }

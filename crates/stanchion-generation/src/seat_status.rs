@@ -33,7 +33,7 @@ impl SeatDoes {
 
 /// A seat's state and its figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct SeatFigures {
+pub struct SeatSnapshot {
     /// Its state.
     pub state: SeatDoes,
     /// Requests answered by this worker.
@@ -44,7 +44,7 @@ pub struct SeatFigures {
     pub running_us: Option<u64>,
 }
 
-impl SeatFigures {
+impl SeatSnapshot {
     /// Reads them. The worker shares that memory and may write anything there.
     pub fn of(exchange: &Exchange, seat: u16, now_us: u64) -> Self {
         let state = SeatDoes::of(exchange, seat);

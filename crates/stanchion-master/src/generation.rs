@@ -1,10 +1,8 @@
 //! A generation of settings and code, with an acceptor, a template and workers of its own. A reload builds another.
 //!
-//! When all workers of the new generation are ready, its acceptor starts accepting (both have the listening sockets). The
-//! old generation *retires*: it accepts no more, answers its requests with `Connection: close`, and is dismissed. A reload
-//! replaces the acceptor too, not only template and workers. Each keep-alive client has to connect once more, but every
-//! setting can change, also threads and limits, new code cannot harm the old before it has booted, and an upgrade can
-//! use the same mechanism. The first start is the same, with no generation before it.
+//! Once its workers are ready, the new acceptor accepts (both have the listening sockets), and the old generation *retires*:
+//! it accepts no more, answers with `Connection: close`, and is dismissed. A keep-alive client has to connect once more, but
+//! any setting can change, new code cannot harm the old before it has booted, and an upgrade works in the same way.
 
 use stanchion_sys::process::Exit;
 
@@ -18,8 +16,9 @@ use crate::standing::GenerationPhase;
 use crate::template::TemplateState;
 use crate::worker::BootFailure;
 use crate::workers::Workers;
-use stanchion_generation::messages::REASON_CHARS_MAX;
-use stanchion_generation::messages::{FromAcceptor, FromTemplate, FromWorker, WorkerRef};
+use stanchion_generation::messages::{
+    FromAcceptor, FromTemplate, FromWorker, REASON_CHARS_MAX, WorkerRef,
+};
 use stanchion_log::exit_code;
 
 /// A graceful end allows so long on top of `graceful_timeout`, for answers to be flushed.
@@ -133,10 +132,8 @@ impl Generation {
 
     /// Whether it lets clients in, or may come to.
     pub fn may_have_the_door(&self) -> bool {
-        matches!(
-            self.standing,
-            GenerationPhase::Building | GenerationPhase::Serving
-        )
+        use GenerationPhase::{Building, Serving};
+        matches!(self.standing, Building | Serving)
     }
 
     /// Whether none of its processes is left.

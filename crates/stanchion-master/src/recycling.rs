@@ -320,7 +320,7 @@ impl Workers {
         );
         match idleness {
             Idleness::Over if was_late => {
-                decision.info(format!("{who} takes requests again, or none waits for it"))
+                decision.info(format!("{who} takes requests again, or none waits for it"));
             }
             Idleness::Over => {}
             Idleness::Lasts {

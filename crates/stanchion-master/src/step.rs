@@ -44,6 +44,12 @@ pub struct Master {
     pub(crate) dumps: Dumps,
 }
 
+impl Default for Master {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Master {
     /// Before anything was forked.
     pub fn new() -> Self {
@@ -160,7 +166,7 @@ impl Master {
     fn note(&mut self, event: MasterEvent, decision: &mut Decision) {
         match event {
             MasterEvent::Tick { heard_ms } => {
-                self.end_silences(heard_ms.min(decision.now_ms), decision)
+                self.end_silences(heard_ms.min(decision.now_ms), decision);
             }
             MasterEvent::Started {
                 plan,
@@ -176,7 +182,7 @@ impl Master {
             }
             MasterEvent::Reaped(pid, exit) => self.on_reaped(pid, exit, decision),
             MasterEvent::Childless { generation_number } => {
-                self.on_childless(generation_number, decision)
+                self.on_childless(generation_number, decision);
             }
             MasterEvent::GenerationBuilt {
                 generation_number,
@@ -256,7 +262,7 @@ impl Master {
                 }
             }
             FromTemplate::OtherInterface => {
-                self.on_other_interface((generation_number, None), decision)
+                self.on_other_interface((generation_number, None), decision);
             }
             said => {
                 let event = MasterEvent::TemplateSaid {

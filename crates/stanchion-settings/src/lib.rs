@@ -1,10 +1,11 @@
 //! The settings: one table, from which everything else that knows settings is made.
 //!
-//! `table.rs` spells each setting once: name, type, default, range, flags, environment variable. `help/` says in words what each does.
-//! The command line and `stanchion check` are built from [`schema_json`]; the layers of
-//! values (defaults, environment, config file, command line) are merged and checked by
-//! [`resolve`]; `docs/reference/settings.md` is written by [`reference_markdown`]. The rest of the
-//! server sees only [`Settings`], which cannot hold a value that the table refuses.
+//! `table.rs` spells each setting once: name, type, default, range, flags, environment variable. `help/` says in words
+//! what each does. The command line and `stanchion check` are built from [`schema_json`]; the layers of values
+//! (defaults, environment, config file, command line) are merged and checked by [`resolve`];
+//! `docs/reference/settings.md` is written by [`reference_markdown`]. The manual page and the completions of shells are
+//! made from the table too. The rest of the server sees only [`Settings`], which cannot hold a value that the table
+//! refuses.
 //!
 //! This crate may not do I/O, read a clock, have threads, log or use unsafe code: it opens no file and no socket and
 //! reads no environment variable. The caller hands it values, and it returns what they mean or why they are refused.

@@ -44,7 +44,7 @@ fn a_look_for_a_connection_gives_the_news_and_leaves_no_note() {
     assert!(!ticket.has_news_after(|| ()));
     assert!(ticket.has_news_after(|| ticket.refuse(Refusal::NoAnswer)));
     assert!(notes(&woken).is_empty());
-    // What comes from then on wakes the connection.
+    // Later news wakes the connection.
     ticket.wake();
     assert_eq!(notes(&woken), [7]);
     assert!(ticket.take_answer().is_some());

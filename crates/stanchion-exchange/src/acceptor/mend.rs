@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use super::slots::HandedOver;
+use super::slots::RingPlace;
 use super::{AcceptorSide, SlotState};
 use crate::corrupt::Corrupt;
 use crate::layout::SeatState;
@@ -69,7 +69,7 @@ impl AcceptorSide<'_> {
     fn entries(&self) -> impl Iterator<Item = (Option<u16>, Entry)> {
         self.slots.used().map(|slot| {
             let known = &self.slots[slot];
-            let HandedOver { worker, position } = known.handed_over;
+            let RingPlace { worker, position } = known.handed_over;
             let entry = Entry {
                 slot,
                 turn: known.turn,

@@ -15,7 +15,7 @@ pub(super) struct Known {
     /// Which use of the slot this is, or the last one was.
     pub(super) turn: u32,
     /// The ring and position at which it was last handed over.
-    pub(super) handed_over: HandedOver,
+    pub(super) handed_over: RingPlace,
     /// Bytes of its answer that the acceptor has read.
     pub(super) consumed: u64,
     /// How far into its ring the answer has reached, as far as the acceptor has read it.
@@ -32,7 +32,7 @@ pub(super) struct Known {
 
 /// The ring into which a request was put, and its position there.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct HandedOver {
+pub(super) struct RingPlace {
     /// The worker's own ring; `None` = the shared ring.
     pub(super) worker: Option<u16>,
     pub(super) position: u64,

@@ -7,7 +7,7 @@ use stanchion_exchange::Exchange;
 use stanchion_master::{ServerPhase, WorkerStage};
 
 use stanchion_generation::named_counts::{EventCounts, RequestCounts};
-use stanchion_generation::seat_status::{BUSY_SEATS_MAX, SeatDoes, SeatFigures};
+use stanchion_generation::seat_status::{BUSY_SEATS_MAX, SeatDoes, SeatSnapshot};
 
 /// The longest reply, in bytes: one with more, such as the stacks of a thousand workers, is
 /// refused, as it would have to be kept for a client that does not read.
@@ -127,7 +127,7 @@ pub(crate) struct WorkerSeats {
     pub(crate) busy_us: u64,
     /// One for each of its threads; of an event loop, which has so many, at most [`BUSY_SEATS_MAX`] that run one, the
     /// longest first.
-    pub(crate) seats: Vec<SeatFigures>,
+    pub(crate) seats: Vec<SeatSnapshot>,
 }
 
 /// The stacks of a worker.
@@ -200,10 +200,10 @@ impl WorkerSeats {
     /// depends on it.
     pub(crate) fn of(exchange: &Exchange, worker: u16, now_us: u64) -> Self {
         let seats = exchange.geometry().seats_of(worker);
-        let seats = seats.map(|index| SeatFigures::of(exchange, index, now_us));
+        let seats = seats.map(|index| SeatSnapshot::of(exchange, index, now_us));
         let mut seats: Vec<_> = seats.collect();
-        let is_busy = |seat: &SeatFigures| seat.state == SeatDoes::Busy;
-        let sum = |of: fn(&SeatFigures) -> u64| seats.iter().map(of).fold(0, u64::wrapping_add);
+        let is_busy = |seat: &SeatSnapshot| seat.state == SeatDoes::Busy;
+        let sum = |of: fn(&SeatSnapshot) -> u64| seats.iter().map(of).fold(0, u64::wrapping_add);
         let (served, busy_us) = (sum(|seat| seat.served), sum(|seat| seat.busy_us));
         let seats_total = seats.len();
         let seats_busy = seats.iter().filter(|seat| is_busy(seat)).count();
@@ -262,7 +262,7 @@ mod tests {
                 seats_busy: 1,
                 served: 5,
                 busy_us: 900,
-                seats: vec![SeatFigures {
+                seats: vec![SeatSnapshot {
                     state: SeatDoes::Busy,
                     served: 5,
                     busy_us: 900,

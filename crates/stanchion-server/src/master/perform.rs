@@ -48,7 +48,7 @@ impl Loop<'_> {
                 template,
             } => self.go_over(generation_number, first, template),
             Action::DropGeneration { generation_number } => {
-                self.generations.drop_one(generation_number)
+                self.generations.drop_one(generation_number);
             }
             Action::Fork {
                 generation_number,

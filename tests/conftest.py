@@ -46,6 +46,7 @@ def refuse_an_old_wheel() -> None:
     checkout = Path(__file__).parent.parent
     sources = [checkout / "Cargo.lock", *(checkout / "python").rglob("*.py")]
     sources += [path for path in (checkout / "crates").rglob("*.rs") if "tests" not in path.relative_to(checkout).parts]
+    sources += (checkout / "crates").rglob("help/*.txt")
     newer = [path for path in sources if path.stat().st_mtime > installed_s]
     if newer:
         raise pytest.UsageError(

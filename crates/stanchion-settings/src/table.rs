@@ -129,7 +129,7 @@ settings! {
         preload_app: bool = switch(true).flags("--preload --no-preload").of_gunicorn();
     }
 
-    /// Event loops, and the asynchronous apps and WebSockets that they run.
+    /// Event loops, and the asynchronous apps and `WebSocket`s that they run.
     event_loop: EventLoopSettings {
         /// The interface by which the app is called, as the operator says; see [`Settings::is_event_loop`].
         interface: Interface = word("auto").flags("--interface NAME");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use http::StatusCode;
 use stanchion_http::{Decoded, Decoder, Framing};
 
-use super::proto::ExportTraceServiceResponse;
+use super::proto::{ExportTracePartialSuccess, ExportTraceServiceResponse};
 use stanchion_settings::Collector;
 
 /// OpenTelemetry's default for one attempt. The lookup of the collector's name has limits of its own (resolv.conf(5)).
@@ -138,9 +138,12 @@ fn answer(from: &mut impl Read) -> io::Result<(StatusCode, Vec<u8>)> {
 
 /// Parses an answer, if all of it is there. After `is_end` no more comes.
 fn parse(bytes: &[u8], is_end: bool) -> io::Result<Option<(StatusCode, Vec<u8>)>> {
-    let cut_short = || match is_end {
-        true => Err(io::ErrorKind::UnexpectedEof.into()),
-        false => Ok(None),
+    let cut_short = || {
+        if is_end {
+            Err(io::ErrorKind::UnexpectedEof.into())
+        } else {
+            Ok(None)
+        }
     };
     let mut input = bytes;
     let (status, framing) = loop {
@@ -211,7 +214,7 @@ fn judge(status: StatusCode, body: &[u8]) -> Result<(), Failure> {
                 serde_json::from_slice(body).unwrap_or_default();
             let rejected = answer
                 .partial_success
-                .and_then(|partial| partial.rejected());
+                .and_then(ExportTracePartialSuccess::rejected);
             match rejected {
                 Some((spans, why)) => Err(Failure::Refused {
                     spans: Some(spans),

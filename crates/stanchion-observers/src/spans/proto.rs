@@ -113,6 +113,7 @@ fn trace_id<S: Serializer>(id: &[u8; 16], to: S) -> Result<S::Ok, S::Error> {
     digits::<32, _>(&hexadecimal(id), to)
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
 fn span_id<S: Serializer>(id: &[u8; 8], to: S) -> Result<S::Ok, S::Error> {
     digits::<16, _>(&hexadecimal(id), to)
 }
@@ -146,7 +147,7 @@ pub(super) struct ExportTracePartialSuccess {
     error_message: Option<String>,
 }
 
-/// Writers of protobuf's JSON send a text, and readers accept a number too (protobuf, "ProtoJSON Format").
+/// Writers of protobuf's JSON send a text, and readers accept a number too (protobuf, "`ProtoJSON` Format").
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Int64 {

@@ -18,14 +18,6 @@
 //!
 //! This crate reads and writes bytes that its caller hands it, and decides nothing. It may not do I/O, read a clock,
 //! have threads or use unsafe code.
-//!
-//! ```
-//!
-//! Numbers are little-endian. Acceptor and worker read each other's records. Both are of one build, so a record has no
-//! version. But each side checks every length: the app's native code may spoil the worker's memory, and a worker can write to
-//! all of the exchange.
-//!
-//! This crate reads and writes bytes that its caller hands it. It does no I/O and decides nothing.
 
 #![forbid(unsafe_code)]
 

@@ -45,6 +45,7 @@ MAY_NOT: dict[str, dict[str, str]] = {
     "stanchion-requests": {"sockets of clients": SOCKETS, "frames": r"\bh2::|\bFrame\w*\b", "epoll": EPOLL, **ACCEPTOR},
     "stanchion-connections": {"listeners": LISTENERS, "threads": THREADS, **ACCEPTOR},
     "stanchion-acceptor": {"Python": PYTHON, "heads of clients": r"\bHeadReader\b|\bh2::", **ACCEPTOR},
+    "stanchion-master": PURE,
     "stanchion-server": {"HTTP": HTTP, "Python": PYTHON, "sockets of clients": SOCKETS, "unsafe": UNSAFE},
     "stanchion-py": {
         "sockets": SOCKETS,

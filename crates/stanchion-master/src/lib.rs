@@ -2,8 +2,8 @@
 //! the server ends. [`Master::step`] takes an event and gives actions; the master's loop in `stanchion-server` gathers the events
 //! and performs the actions.
 //!
-//! It does no I/O and reads no clock: the time is an argument, a log line is an action, and of `stanchion-sys` it uses how
-//! processes end and the numbers of signals.
+//! This crate may not do I/O, read a clock, have threads or use unsafe code: the time is an argument, a log line is an
+//! action, and of `stanchion-sys` it uses how processes end and the numbers of signals.
 
 #![forbid(unsafe_code)]
 

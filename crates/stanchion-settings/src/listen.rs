@@ -129,7 +129,9 @@ impl Bind {
 
     /// The text for such a mapping.
     pub(super) fn text_of_map(map: &Map<String, Value>) -> Result<String, String> {
-        Self::from_map(map).map(|bind| bind.to_string())
+        let text = Self::from_map(map)?.to_string();
+        // A host may look like another kind of address: `tcp://unix:80` is written as `unix:80`.
+        Self::parse(&text).map(|_| text)
     }
 
     /// Reads either of the two, as JSON.

@@ -36,11 +36,18 @@ pub(super) fn string(out: &mut Vec<u8>, text: &[u8]) {
     quoted(out, text, escape);
 }
 
-/// Appends bytes in quotes, each as the character of that number.
+/// Appends bytes in quotes, each as the character of that number. A program reads them and no terminal, so only what RFC
+/// 8259 section 7 asks for is escaped: a record has a limit.
 pub(super) fn latin1(out: &mut Vec<u8>, bytes: &[u8]) {
     quoted(out, bytes, |out, bytes| {
-        let text: String = bytes.iter().copied().map(char::from).collect();
-        escape(out, text.as_bytes());
+        for &byte in bytes {
+            match byte {
+                b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+                // Writing to memory cannot fail.
+                ..b' ' => _ = write!(out, "\\u{byte:04x}"),
+                _ => out.extend_from_slice(char::from(byte).encode_utf8(&mut [0; 2]).as_bytes()),
+            }
+        }
     });
 }
 
@@ -96,6 +103,14 @@ mod tests {
         text(&mut out, "b", Some(bytes));
         out.push(b'}');
         String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn bytes_for_a_program_take_two_bytes_at_most_unless_json_asks_for_more() {
+        let mut out = Vec::new();
+        latin1(&mut out, b"a\"\\\x1f\x7f\x80\xad\xff");
+        let expected = "\"a\\\"\\\\\\u001f\u{7f}\u{80}\u{ad}\u{ff}\"";
+        assert_eq!(String::from_utf8(out).expect("text"), expected);
     }
 
     proptest! {

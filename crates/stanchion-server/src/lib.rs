@@ -2,7 +2,7 @@
 //! any app that implements [`Host`].
 //!
 //! The master gathers signals, reports, commands and dead children, asks its step what follows, and performs that. The
-//! step (`master/step.rs`) is pure: no system call, no clock, tested as a table. A signal handler of the master's
+//! step (`stanchion-master/src/step.rs`) is pure: no system call, no clock, tested as a table. A signal handler of the master's
 //! writes one byte to a pipe. The master sends signals only to processes that are its children according to the kernel
 //! (`stanchion_sys::child`), and logs a message that it refuses as a warning with the reason, at most once in 10 s for
 //! each child.

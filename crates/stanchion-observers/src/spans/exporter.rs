@@ -240,7 +240,9 @@ impl Sender {
                 Ok(()) => return self.goes_well(),
                 Err(Failure::Refused { spans: some, why }) => {
                     self.goes_wrong(&why);
-                    self.shared.drop_spans(some.unwrap_or(spans));
+                    // A collector cannot have rejected more than it got.
+                    let lost = some.map_or(spans, |some| some.min(spans));
+                    self.shared.drop_spans(lost);
                     return;
                 }
                 Err(Failure::Passing(why)) => {

@@ -319,6 +319,9 @@ impl GenerationResources {
 
     /// Sends the acceptor the doors that are lent to single workers, or `only` the one that this worker has asked for.
     pub(super) fn tell_of_lent(&mut self, only: Option<(u32, WorkerRef)>) {
+        if self.links.acceptor.is_none() {
+            return;
+        }
         // The claim of a worker that is gone is about to be dropped.
         let number_of = |worker: WorkerRef| self.links.number_of(worker).unwrap_or(worker.index);
         let messages = self.lent.messages(only, number_of);

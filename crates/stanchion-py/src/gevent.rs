@@ -147,14 +147,10 @@ impl LoopPuller for GreenPuller {
         self.lock(py).begun.is_some()
     }
 
-    /// Wakes the greenlets for whose slots there is news.
-    fn look(&self, py: Python<'_>) {
-        let mut slots = Vec::new();
-        self.inbox.sweep(|slot| slots.push(slot));
-        for slot in slots {
-            if let Err(failure) = self.greenlets.tell(py, slot) {
-                error!("cannot wake a greenlet that waits for room in its answer: {failure}");
-            }
+    /// Wakes the greenlet that waits for the slot.
+    fn bring_news(&self, py: Python<'_>, slot: u32) {
+        if let Err(failure) = self.greenlets.tell(py, slot) {
+            error!("cannot wake a greenlet that waits for room in its answer: {failure}");
         }
     }
 

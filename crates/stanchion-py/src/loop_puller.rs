@@ -21,8 +21,8 @@ pub(crate) trait LoopPuller: PyClass<Frozen = True> + Sync {
     /// Whether the app is ready, so that the loop may be asked for turns.
     fn has_begun(&self, py: Python<'_>) -> bool;
 
-    /// Brings the news of the acceptor to the requests that wait for it.
-    fn look(&self, py: Python<'_>);
+    /// Brings the news of a slot to the request that waits for it.
+    fn bring_news(&self, py: Python<'_>, slot: u32);
 
     /// Takes this worker's share of requests.
     fn pull(this: &Bound<'_, Self>) -> PyResult<()>;
@@ -37,6 +37,15 @@ pub(crate) trait LoopPuller: PyClass<Frozen = True> + Sync {
     /// its parent, the worker. asyncio's loop ends such a child itself.
     fn is_forsaken(&self) -> bool {
         false
+    }
+
+    /// Brings the news of the acceptor to the requests that wait for it.
+    fn look(&self, py: Python<'_>) {
+        let mut slots = Vec::new();
+        self.inbox().sweep(|slot| slots.push(slot));
+        for slot in slots {
+            self.bring_news(py, slot);
+        }
     }
 
     /// Takes the requests that are ready, and asks for another turn if there are more than this worker's share.

@@ -289,17 +289,13 @@ impl LoopPuller for Puller {
         self.lock(py).begun.is_some()
     }
 
-    /// Has each request look whose slot has news.
-    fn look(&self, py: Python<'_>) {
-        let mut slots = Vec::new();
-        self.inbox.sweep(|slot| slots.push(slot));
-        for slot in slots {
-            let state = self.lock(py);
-            let running = state.running.get(slot as usize).and_then(Option::as_ref);
-            let running = running.map(|running| running.clone_ref(py));
-            drop(state);
-            has_looked(running.map(|running| running.look(py)));
-        }
+    /// Has the request of the slot look.
+    fn bring_news(&self, py: Python<'_>, slot: u32) {
+        let state = self.lock(py);
+        let running = state.running.get(slot as usize).and_then(Option::as_ref);
+        let running = running.map(|running| running.clone_ref(py));
+        drop(state);
+        has_looked(running.map(|running| running.look(py)));
     }
 
     /// Starts a task for each request.

@@ -56,10 +56,7 @@ def run(load: Load, havoc: Deeds, aborters: int = 0, until: Callable[[Account], 
     leaving = [functools.partial(load.aborter, CLIENTS + number) for number in range(aborters)]
     leaving += [functools.partial(streams.leaver, load, -100 - number) for number in range(aborters // 2)]
     dice = random.Random(load.seed)
-
-    def enough() -> bool:
-        return bool(until(load.account))
-
+    enough = functools.partial(until, load.account)
     deeds = [functools.partial(at_random, random.Random(dice.random()), load.over, enough, *deed) for deed in havoc]
     run_all([*clients, *leaving, *deeds])
     print(f"clients saw {dict(load.account.ends)}, and {load.account.aborted} left")
@@ -100,12 +97,12 @@ def test_what_is_lost_with_acceptors_is_accounted_for_and_the_server_serves_on(v
     with nothing_leaks(victim):
         before = victim.counts.settled()
         kill_acceptor = (1.5, lambda: victim.acceptor().kill())
-        lost = before.get("lost_with_acceptor", 0)
+        lost = victim.lost_with_acceptors()
         account = run(
             load,
             [kill_acceptor, *on_workers(victim, random.Random(load.seed))],
             ABORTERS,
-            until=lambda _: victim.counts.status()["requests"].get("lost_with_acceptor", 0) > lost,
+            until=lambda _: victim.lost_with_acceptors() > lost,
         )
         rose = rise(before, victim.counts.settled())
         print(f"the server counted {rose}")

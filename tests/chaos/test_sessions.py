@@ -110,11 +110,7 @@ def run(load: Load, talk: Talk, havoc: Deeds, leavers: int = 0, until: Callable[
     clients += [functools.partial(talk.client, number) for number in range(TALKERS)]
     clients += [functools.partial(talk.leaver, TALKERS + number) for number in range(leavers)]
     dice = random.Random(load.seed)
-
-    def enough() -> bool:
-        return bool(until())
-
-    deeds = [functools.partial(at_random, random.Random(dice.random()), load.over, enough, *deed) for deed in havoc]
+    deeds = [functools.partial(at_random, random.Random(dice.random()), load.over, until, *deed) for deed in havoc]
     run_all([*clients, *deeds])
     print(f"clients saw {dict(load.account.ends)}, and of sessions {dict(talk.requests.ends)}")
     print(f"sessions: {dict(talk.sessions)}, {talk.heard} messages, and {talk.requests.aborted} left")
@@ -181,13 +177,13 @@ def test_sessions_that_are_lost_with_acceptors_are_accounted_for(victim: Victim)
     with no_place_leaks(victim):
         before = settled(victim)
         kill_acceptor = (1.5, lambda: victim.acceptor().kill())
-        lost = before[0].get("lost_with_acceptor", 0)
+        lost = victim.lost_with_acceptors()
         run(
             load,
             talk,
             [kill_acceptor, *on_workers(victim, random.Random(load.seed))],
             LEAVERS,
-            until=lambda: victim.counts.status()["requests"].get("lost_with_acceptor", 0) > lost,
+            until=lambda: victim.lost_with_acceptors() > lost,
         )
         requests, ended = risen(victim, before)
         right(load.account, talk.requests)

@@ -205,14 +205,14 @@ class Load:
 
 
 def at_random(
-    dice: random.Random, over: threading.Event, enough: Callable[[], bool], per_s: float, deed: Callable[[], object]
+    dice: random.Random, over: threading.Event, enough: Callable[[], object], per_s: float, deed: Callable[[], object]
 ) -> None:
     """Does it so many times a second on average: for DURATION_S, and then until it is enough."""
     begun_s = time.monotonic()
 
     def is_over() -> bool:
         took_s = time.monotonic() - begun_s
-        return took_s >= DURATION_S and (enough() or took_s >= DURATION_S + PATIENCE_S)
+        return took_s >= DURATION_S and bool(enough() or took_s >= DURATION_S + PATIENCE_S)
 
     while not is_over() and not over.wait(dice.expovariate(per_s)):
         with contextlib.suppress(psutil.NoSuchProcess):

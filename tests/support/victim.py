@@ -54,6 +54,11 @@ class Victim:
         pids = {worker["pid"] for worker in self.counts.workers()}
         return [process for process in self.server.processes() if process.pid in pids]
 
+    def lost_with_acceptors(self) -> int:
+        """How many requests the server has counted as lost with an acceptor."""
+        count: int = self.counts.status()["requests"].get("lost_with_acceptor", 0)
+        return count
+
     def has_workers_that_stay(self) -> bool:
         """Whether there are as many workers as wanted, and none that will be replaced beside a successor.
 

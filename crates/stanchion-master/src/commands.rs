@@ -12,7 +12,6 @@ use crate::event::{Action, Command, News};
 use crate::heir::Heir;
 use crate::recycling::Condemned;
 use crate::run_state::RunState;
-use crate::standing::GenerationPhase;
 use crate::step::Master;
 use crate::worker::{PresentWorker, counted};
 use stanchion_generation::messages::{ToAcceptor, ToTemplate};
@@ -86,7 +85,7 @@ impl Master {
                 Err(refusal)
             }
         };
-        decision.answer(&mut client.into_iter().collect(), &outcome);
+        decision.answer(client, &outcome);
     }
 
     fn drain(&mut self, by: &'static str, decision: &mut Decision) {
@@ -126,10 +125,7 @@ impl Master {
 
     /// Workers wanted.
     pub fn target(&self) -> Option<u16> {
-        let main = self.serving.or(self.building)?;
-        self.generations
-            .get(&main)
-            .map(|generation| generation.target)
+        self.main_generation().map(|generation| generation.target)
     }
 
     /// `to` gives the new number of workers from the present one. Each generation has its own: a generation that is being made ready may begin with another
@@ -143,14 +139,8 @@ impl Master {
         let Some(old) = self.target() else {
             return Err(format!("{by}: nothing serves yet"));
         };
-        let lasting = |standing| {
-            matches!(
-                standing,
-                GenerationPhase::Building | GenerationPhase::Serving
-            )
-        };
         let generations = self.generations.values_mut();
-        let generations = generations.filter(|generation| lasting(generation.standing));
+        let generations = generations.filter(|generation| generation.may_have_the_door());
         let generations: Vec<_> = generations.collect();
         let full = generations
             .iter()

@@ -48,8 +48,12 @@ impl Decision {
     }
 
     /// Sends all clients that waited the outcome.
-    pub(crate) fn answer(&mut self, clients: &mut Vec<ClientId>, outcome: &Result<String, String>) {
-        for client in clients.drain(..) {
+    pub(crate) fn answer(
+        &mut self,
+        clients: impl IntoIterator<Item = ClientId>,
+        outcome: &Result<String, String>,
+    ) {
+        for client in clients {
             let outcome = outcome.clone();
             self.push(Action::Reply { client, outcome });
         }

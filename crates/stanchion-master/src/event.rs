@@ -206,6 +206,13 @@ pub enum MasterEvent {
     PredecessorGone,
 }
 
+impl MasterEvent {
+    /// Whether the process has been reaped, as this event reports.
+    pub fn is_end_of(&self, pid: i32) -> bool {
+        matches!(self, Self::Reaped(dead, _) if *dead == pid)
+    }
+}
+
 /// Whether a worker in threads takes what waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(

@@ -104,10 +104,7 @@ impl Generation {
 
     /// Whether `pid` is one of its children.
     pub(crate) fn has(&self, pid: i32) -> bool {
-        self.acceptor.pid() == Some(pid)
-            || self.template.pid() == Some(pid)
-            || self.scribe.pid() == Some(pid)
-            || self.workers.has(pid)
+        self.pids().any(|own| own == pid)
     }
 
     /// Its children, as far as they have been reported.
@@ -138,8 +135,7 @@ impl Generation {
 
     /// Whether none of its processes is left.
     pub(crate) fn is_empty(&self) -> bool {
-        let is_dismissed = matches!(self.standing, GenerationPhase::Dismissed { .. });
-        is_dismissed && self.has_nobody_who_logs() && self.scribe.is_gone()
+        self.standing.is_dismissed() && self.has_nobody_who_logs() && self.scribe.is_gone()
     }
 
     /// Whether none of its processes is left but the scribe, if there is one.
@@ -338,8 +334,7 @@ impl Generation {
         decision: &mut Decision,
     ) -> Result<(), GenerationError> {
         let was_forking = self.workers.on_template_lost(decision.now_ms);
-        let is_dismissed = matches!(self.standing, GenerationPhase::Dismissed { .. });
-        if is_dismissed || self.template.is_leaving() {
+        if self.standing.is_dismissed() || self.template.is_leaving() {
             self.template.on_left();
             return Ok(());
         }
@@ -367,7 +362,7 @@ impl Generation {
         exit: Exit,
         decision: &mut Decision,
     ) -> Result<(), GenerationError> {
-        if matches!(self.standing, GenerationPhase::Dismissed { .. }) {
+        if self.standing.is_dismissed() {
             self.scribe.on_left();
             return Ok(());
         }
@@ -415,7 +410,7 @@ impl Generation {
 
     /// Derives what follows from the state, whatever led to it.
     pub(crate) fn settle(&mut self, decision: &mut Decision) {
-        let is_dismissed = matches!(self.standing, GenerationPhase::Dismissed { .. });
+        let is_dismissed = self.standing.is_dismissed();
         match self.standing {
             GenerationPhase::Building | GenerationPhase::Serving => {
                 if self.acceptor.keep(decision) {
@@ -459,11 +454,8 @@ impl Generation {
 
     /// When [`Self::settle`] has something to do at the latest.
     pub(crate) fn due_ms(&self) -> Option<u64> {
-        let is_kept = matches!(
-            self.standing,
-            GenerationPhase::Building | GenerationPhase::Serving
-        );
-        let acceptor = self.acceptor.due_ms().filter(|_| is_kept);
+        let acceptor = self.acceptor.due_ms();
+        let acceptor = acceptor.filter(|_| self.may_have_the_door());
         let retired = match self.standing {
             GenerationPhase::Retiring { deadline_ms } => Some(deadline_ms),
             _ => None,
@@ -479,7 +471,7 @@ impl Generation {
             _ if self.scribe.has_been_ready() && self.needs_template() => self.template.due_ms(),
             _ => None,
         };
-        let is_dismissed = matches!(self.standing, GenerationPhase::Dismissed { .. });
+        let is_dismissed = self.standing.is_dismissed();
         let lives = self.workers.end_of_life_ms(&self.plan);
         let lives = lives.filter(|_| !is_dismissed);
         [

@@ -3,8 +3,9 @@
 use crate::event::ClientId;
 
 /// A new master that is to follow this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Heir {
+    #[default]
     None,
     Asked,
     Booting {
@@ -29,21 +30,11 @@ impl Heir {
 }
 
 /// The upgrade that is under way, if one is.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Upgrade {
     pub(crate) heir: Heir,
     /// The reason that the heir has given at its end.
     pub(crate) leaves_because: Option<String>,
     /// Clients that wait for the end of the upgrade.
     pub(crate) waiting: Vec<ClientId>,
-}
-
-impl Upgrade {
-    pub(crate) fn none() -> Self {
-        Self {
-            heir: Heir::None,
-            leaves_because: None,
-            waiting: Vec::new(),
-        }
-    }
 }

@@ -3,8 +3,9 @@
 use crate::event::ClientId;
 
 /// How far the server is from its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RunState {
+    #[default]
     Running,
     /// The clients that are here are served; then all processes go.
     Draining,

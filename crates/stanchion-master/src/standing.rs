@@ -14,6 +14,11 @@ pub(crate) enum GenerationPhase {
 }
 
 impl GenerationPhase {
+    /// Whether all are to go.
+    pub(crate) fn is_dismissed(self) -> bool {
+        matches!(self, Self::Dismissed { .. })
+    }
+
     /// As it is once all are to go by the deadline, or by an earlier one that was set before.
     pub(crate) fn dismissed_by(self, deadline_ms: u64) -> Self {
         let deadline_ms = match self {

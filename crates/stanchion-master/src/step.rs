@@ -23,8 +23,8 @@ use stanchion_log::exit_code;
 /// A quick stop leaves this long to the acceptor to answer all clients, and to workers to end by themselves.
 pub(crate) const QUICK_MS: u64 = 1_500;
 
-/// The state of the tree.
-#[derive(Debug)]
+/// The state of the tree; by default as it is before anything was forked.
+#[derive(Debug, Default)]
 pub struct Master {
     pub(crate) run_state: RunState,
     pub(crate) generations: BTreeMap<u32, Generation>,
@@ -44,30 +44,7 @@ pub struct Master {
     pub(crate) dumps: Dumps,
 }
 
-impl Default for Master {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Master {
-    /// Before anything was forked.
-    pub fn new() -> Self {
-        Self {
-            run_state: RunState::Running,
-            generations: BTreeMap::new(),
-            serving: None,
-            building: None,
-            successor: None,
-            reloads: Reloads::default(),
-            paused_from: None,
-            announced: false,
-            upgrade: Upgrade::none(),
-            predecessor_until_ms: None,
-            dumps: Dumps::default(),
-        }
-    }
-
     /// The step.
     pub fn step(&mut self, now_ms: u64, event: MasterEvent) -> Vec<Action> {
         if self.run_state == RunState::Gone {
@@ -383,7 +360,7 @@ impl Master {
             }
             self.answer_all_reloads("the server leaves", decision);
             let leaves = Err("the server leaves".to_owned());
-            decision.answer(&mut self.upgrade.waiting, &leaves);
+            decision.answer(self.upgrade.waiting.drain(..), &leaves);
         }
     }
 
@@ -451,8 +428,8 @@ impl Master {
         if self.generations.is_empty() && !is_waited_for {
             self.run_state = RunState::Gone;
             let leaves = Err("the server has left".to_owned());
-            decision.answer(&mut self.upgrade.waiting, &leaves);
-            decision.answer(&mut self.dumps.clients, &leaves);
+            decision.answer(self.upgrade.waiting.drain(..), &leaves);
+            decision.answer(self.dumps.clients.drain(..), &leaves);
             decision.push(Action::Exit(code));
         }
     }
@@ -481,10 +458,6 @@ impl Master {
                 .on_dumped(decision.now_ms, job.whose.worker);
             generation.workers.kill_overstayers(decision);
         }
-        let done = self.dumps.done();
-        for client in done {
-            let outcome = Ok(String::new());
-            decision.push(Action::Reply { client, outcome });
-        }
+        decision.answer(self.dumps.done(), &Ok(String::new()));
     }
 }

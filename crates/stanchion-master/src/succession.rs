@@ -10,7 +10,6 @@ use crate::generation::{Generation, MARGIN_MS};
 use crate::generation_error::GenerationError;
 use crate::heir::Heir;
 use crate::run_state::{RunState, Second, Successor};
-use crate::standing::GenerationPhase;
 use crate::step::{Master, QUICK_MS};
 use stanchion_generation::messages::WorkerRef;
 use stanchion_log::exit_code;
@@ -173,14 +172,14 @@ impl Master {
         if let Some(generation_number) = self.serving {
             decision.push(Action::Announce(News::NotReloaded { generation_number }));
         }
-        decision.answer(&mut self.reloads.waiting, &Err(outcome.to_owned()));
+        decision.answer(self.reloads.waiting.drain(..), &Err(outcome.to_owned()));
     }
 
     /// Answers all clients that wait for a reload, also for one that has not begun: none will come to anything.
     pub(crate) fn answer_all_reloads(&mut self, why: &str, decision: &mut Decision) {
         let outcome = Err(why.to_owned());
-        decision.answer(&mut self.reloads.waiting, &outcome);
-        decision.answer(&mut self.reloads.waiting_next, &outcome);
+        decision.answer(self.reloads.waiting.drain(..), &outcome);
+        decision.answer(self.reloads.waiting_next.drain(..), &outcome);
     }
 
     /// The generation that was made ready gets the door, and the one before it retires.
@@ -225,12 +224,12 @@ impl Master {
                 let outcome = format!("reloaded: generation {generation_number} serves");
                 decision.info(&*outcome);
                 decision.push(Action::Announce(News::Reloaded { generation_number }));
-                decision.answer(&mut self.reloads.waiting, &Ok(outcome));
+                decision.answer(self.reloads.waiting.drain(..), &Ok(outcome));
             }
             Some(Successor::Heir { pid }) => {
                 let outcome = format!("upgraded: the new master {pid} serves");
                 decision.info(&*outcome);
-                decision.answer(&mut self.upgrade.waiting, &Ok(outcome));
+                decision.answer(self.upgrade.waiting.drain(..), &Ok(outcome));
             }
             None => {}
         }
@@ -315,14 +314,9 @@ impl Master {
         if let Some(predecessor_until_ms) = &mut self.predecessor_until_ms {
             *predecessor_until_ms = until_ms;
         }
-        for generation in self.generations.values_mut() {
-            match generation.standing {
-                // The first one has the door since its boot.
-                GenerationPhase::Building | GenerationPhase::Serving => {
-                    generation.retire(close_door, decision);
-                }
-                GenerationPhase::Retiring { .. } | GenerationPhase::Dismissed { .. } => {}
-            }
+        let generations = self.generations.values_mut();
+        for generation in generations.filter(|generation| generation.may_have_the_door()) {
+            generation.retire(close_door, decision);
         }
     }
 
@@ -341,7 +335,7 @@ impl Master {
         };
         if let Some(refusal) = refusal {
             decision.warning(&*refusal);
-            decision.answer(&mut client.into_iter().collect(), &Err(refusal));
+            decision.answer(client, &Err(refusal));
             return;
         }
         self.upgrade.waiting.extend(client);
@@ -388,7 +382,7 @@ impl Master {
         let outcome = format!("upgrade failed: {why}{reason}; {rest}");
         decision.error(&*outcome);
         decision.push(Action::DropHeir);
-        decision.answer(&mut self.upgrade.waiting, &Err(outcome));
+        decision.answer(self.upgrade.waiting.drain(..), &Err(outcome));
     }
 
     pub(crate) fn on_heir_ready(&mut self, decision: &mut Decision) {

@@ -111,11 +111,6 @@ impl Workers {
         })
     }
 
-    /// Whether `pid` is one of them.
-    pub(crate) fn has(&self, pid: i32) -> bool {
-        self.index_of(pid).is_some()
-    }
-
     /// Whether the worker has its seats, and has not been reaped.
     pub fn is_seated(&self, worker: WorkerRef) -> bool {
         let seated = self.seated.get(&worker.index);

@@ -40,8 +40,7 @@ fn acceptor_and_template_come_first_then_workers_and_it_is_said_once() {
 fn a_slow_acceptor_is_waited_for() {
     let mut tree = Tree::booting();
     tree.play([template_ready(1)]);
-    tree.fill(1, 1);
-    tree.play([here(1, 1, 1, 101)]);
+    tree.nearly_fill(1);
     tree.expect(
         ready(1, 1, 1),
         "acceptor 1: ready 1/1=101
@@ -67,15 +66,7 @@ fn nothing_is_due_while_children_boot() {
 #[test]
 fn the_number_that_was_set_by_hand_outlives_the_master_as_far_as_there_are_seats() {
     for (scaled_to, forks) in [(0, 0), (1, 1), (3, 3), (9, 3)] {
-        let mut tree = Tree::new();
-        let scaled_to = Some(scaled_to);
-        let plan = PLAN;
-        tree.play([MasterEvent::Started {
-            plan,
-            is_heir: true,
-            scaled_to,
-        }]);
-        tree.fork(1);
+        let mut tree = Tree::heir_with(PLAN, Some(scaled_to));
         let actions = tree.step(template_ready(1));
         assert_eq!(actions.lines().count(), forks, "{actions}");
     }
@@ -288,13 +279,7 @@ fn what_the_kernel_refuses_to_fork_is_tried_again() {
 #[test]
 fn an_heir_has_the_door_when_it_is_ready_and_gives_up_at_the_first_trouble() {
     let born = || {
-        let mut tree = Tree::new();
-        tree.play([MasterEvent::Started {
-            plan: PLAN,
-            is_heir: true,
-            scaled_to: None,
-        }]);
-        tree.fork(1);
+        let mut tree = Tree::heir_with(PLAN, None);
         // The listeners are the old master's too.
         tree.expect(acceptor_ready(1), "acceptor 1: shared true");
         tree.play([template_ready(1), here(1, 0, 1, 100)]);

@@ -65,8 +65,7 @@ fn a_first_generation_for_the_wrong_interface_goes_and_another_one_is_the_server
     tree.expect(acceptor_ready(2), "acceptor 2: accept operators");
     tree.expect(reaped(acceptor(1), LEFT), "drop 1");
     tree.play([template_ready(2)]);
-    tree.fill(2, 1);
-    tree.play([here(2, 1, 1, 201)]);
+    tree.nearly_fill(2);
     tree.expect(
         ready(2, 1, 1),
         "acceptor 2: ready 1/1=201
@@ -187,8 +186,7 @@ fn a_worker_that_was_to_leave_before_it_was_ready_is_none_that_serves() {
 #[test]
 fn what_one_worker_serves_no_other_one_can_stop() {
     let mut tree = Tree::loaded_with(GUESS);
-    tree.fill(1, 1);
-    tree.play([here(1, 1, 1, 101)]);
+    tree.nearly_fill(1);
     tree.expect(
         of_worker(1, 1),
         "error: the app has become asynchronous (ASGI) since it was loaded: reload the server",
@@ -212,8 +210,7 @@ fn a_reload_brings_an_app_of_the_other_kind_and_the_next_one_takes_it_for_that()
     tree.play([built(3, ASGI), reaped(21, BROKEN), reaped(20, LEFT)]);
     tree.fork(3);
     tree.load(3);
-    tree.fill(3, 1);
-    tree.play([here(3, 1, 1, 301)]);
+    tree.nearly_fill(3);
     tree.expect_among(
         ready(3, 1, 1),
         "acceptor 3: accept
@@ -253,13 +250,7 @@ fn a_second_generation_that_cannot_be_made_is_as_bad_as_a_first_one() {
 
 #[test]
 fn a_new_master_whose_app_is_asynchronous_shares_the_doors_with_the_old_one_until_it_serves() {
-    let mut tree = Tree::new();
-    tree.play([MasterEvent::Started {
-        plan: GUESS,
-        is_heir: true,
-        scaled_to: Some(1),
-    }]);
-    tree.fork(1);
+    let mut tree = Tree::heir_with(GUESS, Some(1));
     tree.expect(acceptor_ready(1), "acceptor 1: shared true");
     tree.play([other_interface(1), built(2, ASGI)]);
     tree.fork(2);

@@ -87,7 +87,7 @@ struct Tree {
 impl Tree {
     fn new() -> Self {
         Self {
-            master: Master::new(),
+            master: Master::default(),
             now_ms: 1_000,
         }
     }
@@ -96,6 +96,18 @@ impl Tree {
     fn booting_with(plan: GenerationPlan) -> Self {
         let mut tree = Self::new();
         tree.play([started(plan)]);
+        tree.fork(1);
+        tree
+    }
+
+    /// The same, beside a master before this one.
+    fn heir_with(plan: GenerationPlan, scaled_to: Option<u16>) -> Self {
+        let mut tree = Self::new();
+        tree.play([MasterEvent::Started {
+            plan,
+            is_heir: true,
+            scaled_to,
+        }]);
         tree.fork(1);
         tree
     }
@@ -213,6 +225,13 @@ impl Tree {
                 ready(generation_number, index, 1),
             ]);
         }
+    }
+
+    /// One of two workers serves, and the other one boots.
+    fn nearly_fill(&mut self, generation_number: u32) {
+        self.fill(generation_number, 1);
+        let pid = worker(generation_number, 1);
+        self.play([here(generation_number, 1, 1, pid)]);
     }
 
     /// All of the first children of a generation end; gives what followed from the last of them.

@@ -172,8 +172,7 @@ fn a_generation_that_retires_after_a_pause_has_a_worker_again() {
     tree.play([signal(SIGHUP), built(2, PLAN)]);
     tree.fork(2);
     tree.load(2);
-    tree.fill(2, 1);
-    tree.play([here(2, 1, 1, 201)]);
+    tree.nearly_fill(2);
     tree.expect_among(ready(2, 1, 1), "template 1: fork 0/2");
     let mut tree = Tree::serving();
     tree.play([ask(Command::Scale(0))]);

@@ -629,11 +629,9 @@ impl World {
 
     /// Whether it runs, or has not been reaped as far as the master knows.
     fn is_known(&self, pid: i32) -> bool {
-        let is_it =
-            |event: &MasterEvent| matches!(event, MasterEvent::Reaped(dead, _) if *dead == pid);
         self.children.contains_key(&pid)
             || self.zombies.iter().any(|(zombie, _)| *zombie == pid)
-            || self.events.iter().any(is_it)
+            || self.events.iter().any(|event| event.is_end_of(pid))
     }
 
     // The children.

@@ -19,8 +19,7 @@ fn failed(why: &str) -> String {
 fn nearly_ready() -> Tree {
     let mut tree = Tree::building();
     tree.load(2);
-    tree.fill(2, 1);
-    tree.play([here(2, 1, 1, 201)]);
+    tree.nearly_fill(2);
     tree
 }
 
@@ -37,8 +36,7 @@ fn the_new_generation_serves_when_all_of_it_is_ready_and_the_old_one_retires() {
             template_ready(2),
             "template 2: fork 0/1\ntemplate 2: fork 1/1",
         );
-        tree.fill(2, 1);
-        tree.play([here(2, 1, 1, 201)]);
+        tree.nearly_fill(2);
         let ready_201 =
             "acceptor 2: ready 1/1=201\ninfo: worker ready worker=1 pid=201 generation=2";
         tree.expect(ready(2, 1, 1), &format!("{ready_201}\n{PROMOTED}"));
@@ -427,8 +425,7 @@ fn a_reload_during_a_reload_follows_it() {
         tree.play([built(3, PLAN)]);
         tree.fork(3);
         tree.load(3);
-        tree.fill(3, 1);
-        tree.play([here(3, 1, 1, 301)]);
+        tree.nearly_fill(3);
         tree.expect_among(
             ready(3, 1, 1),
             "acceptor 3: accept
@@ -460,9 +457,8 @@ fn who_asked_hears_of_the_reload_that_is_theirs() {
     tree.play([built(3, PLAN)]);
     tree.fork(3);
     tree.load(3);
-    tree.fill(3, 1);
+    tree.nearly_fill(3);
     let served = "reloaded: generation 3 serves";
-    tree.play([here(3, 1, 1, 301)]);
     tree.play([ready(3, 1, 1)]);
     tree.expect_among(
         retired(1),
@@ -485,8 +481,7 @@ fn a_reload_during_the_boot_follows_it() {
         signal(SIGHUP),
         "info: reload: generation 1 is still being made ready, another one follows it",
     );
-    tree.fill(1, 1);
-    tree.play([here(1, 1, 1, 101)]);
+    tree.nearly_fill(1);
     tree.expect_among(
         ready(1, 1, 1),
         &format!("info: ready: 2 workers\nnews: ready 2\n{BEGINS}"),

@@ -73,8 +73,7 @@ fn the_template_waits_until_the_settings_of_logging_are_known_to_be_good() {
     tree.expect(scribe_ready(1), "fork template 1");
     assert_eq!(tree.due_in_ms(), None);
     tree.play([template_forked(1, Some(11)), template_ready(1)]);
-    tree.fill(1, 1);
-    tree.play([here(1, 1, 1, 101)]);
+    tree.nearly_fill(1);
     tree.expect_among(ready(1, 1, 1), "info: ready: 2 workers");
 }
 

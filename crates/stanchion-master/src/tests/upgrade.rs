@@ -203,13 +203,7 @@ fn a_reload_waits_for_a_new_master_that_boots() {
 #[test]
 fn an_heir_that_drains_waits_for_the_master_before_it_and_no_longer_than_it_would_drain() {
     let heir = || {
-        let mut tree = Tree::new();
-        tree.play([MasterEvent::Started {
-            plan: PLAN,
-            is_heir: true,
-            scaled_to: None,
-        }]);
-        tree.fork(1);
+        let mut tree = Tree::heir_with(PLAN, None);
         tree.load(1);
         tree.fill(1, PLAN.workers);
         tree.play([signal(SIGTERM)]);

@@ -48,10 +48,8 @@ impl Generations {
                 address: address.to_string(),
             })
             .collect();
-        if let Some(acceptor) = &mut generation.links.acceptor {
-            for message in dropped {
-                acceptor.outbox.send(message);
-            }
+        for message in dropped {
+            generation.links.tell_acceptor(message);
         }
     }
 
@@ -131,13 +129,10 @@ impl Generations {
             generation.is_some_and(|generation| generation.lent.is_open(address))
         }) || succession.lent(address).is_some()
             || master.has_heir();
-        let generation = self.get_mut(generation_number);
-        if let Some(acceptor) = generation.and_then(|generation| generation.links.acceptor.as_mut())
-        {
+        if let Some(generation) = self.get_mut(generation_number) {
             let door = door.number;
-            acceptor
-                .outbox
-                .send(ToAcceptor::CloseDoor { door, is_shared });
+            let message = ToAcceptor::CloseDoor { door, is_shared };
+            generation.links.tell_acceptor(message);
         }
     }
 }

@@ -30,10 +30,7 @@ pub(super) fn recover_from(
         Err(error) => warn!("the master cannot see to its signals after {whose}: {error}"),
     }
     // The kernel reaps children by itself while SIGCHLD is ignored, and the code may have reaped them with a wait(2) for any child.
-    let is_known = |pid: i32| {
-        let mut known = events.iter();
-        known.any(|event| matches!(event, MasterEvent::Reaped(dead, _) if *dead == pid))
-    };
+    let is_known = |pid: i32| events.iter().any(|event| event.is_end_of(pid));
     let lost: Vec<_> = master
         .children()
         .filter(|&pid| !child::is_ours(pid) && !is_known(pid))

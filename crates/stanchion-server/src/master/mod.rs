@@ -174,7 +174,7 @@ pub(crate) fn run(
         host,
         launcher,
         check_settings,
-        master: Master::new(),
+        master: Master::default(),
         signals: SignalPipe::install(&SIGNALS)?,
         generations: Generations::new(first),
         succession,

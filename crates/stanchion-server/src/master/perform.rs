@@ -119,9 +119,7 @@ impl Loop<'_> {
     /// A signal that cannot be sent is no reason to give up the server.
     pub(super) fn kill(&self, pid: i32, signal: i32) {
         // The child may have been reaped already: the step hears its last reports before its end.
-        let is_its_end =
-            |event: &MasterEvent| matches!(event, MasterEvent::Reaped(dead, _) if *dead == pid);
-        if !self.events.iter().any(is_its_end)
+        if !self.events.iter().any(|event| event.is_end_of(pid))
             && let Err(error) = child::send_signal(pid, signal)
         {
             error!("process {pid} is not sent signal {signal}: {error}");

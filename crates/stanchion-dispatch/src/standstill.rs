@@ -19,6 +19,10 @@ const REPEAT_US: u64 = 60_000_000;
 /// An event loop that is so late holds up its requests.
 const LATE_US: u64 = 1_000_000;
 
+fn seconds(us: u64) -> f64 {
+    us as f64 / 1e6
+}
+
 /// The state of the line, at looks a few times a second.
 #[derive(Debug, Default)]
 pub(crate) struct Standstills {
@@ -86,7 +90,6 @@ struct Past {
 
 impl fmt::Display for Past {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = |us: u64| us as f64 / 1e6;
         let Costs {
             turned_away,
             late,
@@ -109,7 +112,6 @@ impl Standstills {
         let Some(said) = self.look(oldest_us, view.is_full(), costs, now_us) else {
             return;
         };
-        let seconds = |us: u64| us as f64 / 1e6;
         let (waiting, oldest_s) = (view.untaken(), seconds(oldest_us));
         match said {
             Said::Begins => warn!(
@@ -140,7 +142,6 @@ impl Standstills {
         now_us: u64,
     ) -> Option<StandstillStatus> {
         let current = self.current.as_ref()?;
-        let seconds = |us: u64| us as f64 / 1e6;
         Some(StandstillStatus {
             since_s: seconds(now_us.saturating_sub(current.since_us)),
             waiting: view.untaken(),
@@ -209,7 +210,7 @@ fn why_it_stands(view: &LineView<'_>, workers: usize, now_us: u64) -> String {
         (lag_us >= LATE_US).then_some((sitting, lag_us))
     });
     if let Some((Sitting { number, pid, .. }, lag_us)) = late {
-        let late_s = lag_us as f64 / 1e6;
+        let late_s = seconds(lag_us);
         return format!(
             "the event loop of worker {number} ({pid}) has not turned for {late_s:.1} s"
         );
@@ -239,7 +240,7 @@ fn why(waiting: usize, counts: SeatCounts, seats: &[SeatStatus]) -> String {
             idle => format!("{idle} of {all} seats are idle and take nothing"),
         };
     };
-    let run_s = longest.running_us.unwrap_or_default() as f64 / 1e6;
+    let run_s = seconds(longest.running_us.unwrap_or_default());
     let name = |seat: &SeatStatus| seat.method.clone().zip(seat.path.clone());
     let what = match name(longest) {
         Some((method, path)) => {

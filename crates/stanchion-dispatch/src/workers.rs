@@ -136,10 +136,10 @@ impl SeatedWorkers {
     /// worker.
     pub(crate) fn possible_owners(&self) -> Vec<WorkerRef> {
         let first_of = |worker: u16| self.exchange.geometry().seats_of(worker).start;
-        let pid_of = |worker: u16| self.exchange.seat(first_of(worker)).pid.load(Relaxed);
+        let pid_of = |worker: u16| self.exchange.pid_at(first_of(worker));
         let (sitting, dead): (Vec<_>, Vec<_>) = self
             .iter()
-            .partition(|(worker, sitting)| pid_of(*worker) == sitting.pid.cast_unsigned());
+            .partition(|(worker, sitting)| pid_of(*worker) == Some(sitting.pid.cast_unsigned()));
         let some = if dead.is_empty() { sitting } else { dead };
         let some = some.into_iter();
         some.map(|(index, &Sitting { epoch, .. })| WorkerRef { index, epoch })

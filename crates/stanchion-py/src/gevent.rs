@@ -8,7 +8,6 @@
 //! (`waiting_greenlets.rs`). Each worker has gevent change the modules before it imports the app. A Python signal
 //! handler runs in any greenlet; in the hub, which cannot wait, it has a greenlet run the hooks.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::intern;
@@ -30,7 +29,6 @@ pub(crate) struct GreenPuller {
     app: Arc<App>,
     greenlets: Arc<WaitingGreenlets>,
     state: Mutex<GreenPullerState>,
-    forsaken: AtomicBool,
 }
 
 /// How many gateways are kept: a burst of requests may have made more.
@@ -69,7 +67,6 @@ impl GreenPuller {
                 gateways: Vec::new(),
                 begun: None,
             }),
-            forsaken: AtomicBool::new(false),
         })
     }
 
@@ -91,7 +88,7 @@ impl GreenPuller {
         let (py, puller) = (this.py(), this.get());
         let mut turned = Ok(());
         puller.worker.work(|| {
-            if !puller.is_forsaken() {
+            if !puller.worker.is_forsaken() {
                 puller.with_seats(py, |seats| seats.turns(is_further));
                 turned = Self::look_and_pull(this);
             }
@@ -131,6 +128,8 @@ impl GreenPuller {
 }
 
 impl LoopPuller for GreenPuller {
+    const LOOP: &'static str = "hub";
+
     fn worker(&self) -> &'static Worker {
         self.worker
     }
@@ -143,8 +142,13 @@ impl LoopPuller for GreenPuller {
         act(&mut self.lock(py).seats)
     }
 
-    fn has_begun(&self, py: Python<'_>) -> bool {
-        self.lock(py).begun.is_some()
+    fn wants_turn(&self, py: Python<'_>) -> bool {
+        let mut state = self.lock(py);
+        state.begun.is_some() && state.seats.wants_turn()
+    }
+
+    fn hasten(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.begun(py, |begun| &begun.hasten)
     }
 
     /// Wakes the greenlet that waits for the slot.
@@ -162,18 +166,9 @@ impl LoopPuller for GreenPuller {
         };
         let share = puller.lock(py).seats.share();
         for _ in 0..share {
-            let mut state = puller.lock(py);
-            let Some(seated) = state.seats.take() else {
+            let Some(seated) = puller.take(py) else {
                 break;
             };
-            let hastens = state.seats.wants_beat();
-            drop(state);
-            let hasten = hastens.then(|| puller.begun(py, |begun| &begun.hasten));
-            if let Some(Err(failure)) = hasten.flatten().map(|hasten| hasten.call0(py)) {
-                error!(
-                    "cannot reschedule the hub's heartbeat, so the next one comes late: {failure}"
-                );
-            }
             let run = Run {
                 puller: this.clone().unbind(),
                 seated: Mutex::new(Some(seated)),
@@ -182,10 +177,6 @@ impl LoopPuller for GreenPuller {
             spawn.call1(py, (Bound::new(py, run)?,))?;
         }
         Ok(())
-    }
-
-    fn is_forsaken(&self) -> bool {
-        self.forsaken.load(Ordering::Relaxed)
     }
 
     fn leave_in_the_end(&self, py: Python<'_>) -> PyResult<()> {
@@ -253,11 +244,6 @@ impl GreenPuller {
         self.lock(py).seats.beat(lag_us);
     }
 
-    /// Notes that this process is a child that the app has forked: the requests belong to its parent, the worker.
-    fn forsake(&self) {
-        self.forsaken.store(true, Ordering::Relaxed);
-    }
-
     /// Notes that the hub turns no more.
     fn rest(&self) {
         self.inbox.rest();
@@ -289,7 +275,7 @@ impl Run {
             return Ok(());
         };
         let (puller, number) = (self.puller.bind(py), seated.number);
-        if puller.get().is_forsaken() {
+        if puller.get().worker.is_forsaken() {
             std::mem::forget(seated);
             return Ok(());
         }
@@ -309,7 +295,7 @@ impl Drop for Run {
         let Some(seated) = seated.take() else {
             return;
         };
-        if self.puller.get().is_forsaken() {
+        if self.puller.get().worker.is_forsaken() {
             std::mem::forget(seated);
             return;
         }

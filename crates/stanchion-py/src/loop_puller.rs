@@ -4,11 +4,15 @@ use pyo3::PyClass;
 use pyo3::prelude::*;
 use pyo3::pyclass::boolean_struct::True;
 use stanchion_server::{Inbox, Worker};
+use tracing::error;
 
-use crate::loop_seats::{LOOKS_MAX, LoopSeats};
+use crate::loop_seats::{LOOKS_MAX, LoopSeats, Seated};
 
 /// Takes requests for an event loop, in its thread.
 pub(crate) trait LoopPuller: PyClass<Frozen = True> + Sync {
+    /// What the log calls the loop.
+    const LOOP: &'static str;
+
     /// The worker that has the loop.
     fn worker(&self) -> &'static Worker;
 
@@ -18,8 +22,12 @@ pub(crate) trait LoopPuller: PyClass<Frozen = True> + Sync {
     /// Calls `act` with the seats, under the lock: no Python may run meanwhile.
     fn with_seats<T>(&self, py: Python<'_>, act: impl FnOnce(&mut LoopSeats) -> T) -> T;
 
-    /// Whether the app is ready, so that the loop may be asked for turns.
-    fn has_begun(&self, py: Python<'_>) -> bool;
+    /// Whether the loop is to be asked for a further turn: it was not asked already, and the app is ready. Before that the loop
+    /// would never run this turn, and a loop that was late would wait for it.
+    fn wants_turn(&self, py: Python<'_>) -> bool;
+
+    /// The function that reschedules the next heartbeat at the usual pace; `None` until the app is ready.
+    fn hasten(&self, py: Python<'_>) -> Option<Py<PyAny>>;
 
     /// Brings the news of a slot to the request that waits for it.
     fn bring_news(&self, py: Python<'_>, slot: u32);
@@ -33,12 +41,6 @@ pub(crate) trait LoopPuller: PyClass<Frozen = True> + Sync {
     /// Has the loop call `turn_again` after its other tasks had their turn.
     fn call_again(this: &Bound<'_, Self>) -> PyResult<()>;
 
-    /// Whether this process is a child that the app has forked: then it takes no requests and answers none, since they belong to
-    /// its parent, the worker. asyncio's loop ends such a child itself.
-    fn is_forsaken(&self) -> bool {
-        false
-    }
-
     /// Brings the news of the acceptor to the requests that wait for it.
     fn look(&self, py: Python<'_>) {
         let mut slots = Vec::new();
@@ -48,10 +50,27 @@ pub(crate) trait LoopPuller: PyClass<Frozen = True> + Sync {
         }
     }
 
+    /// Takes a request, if one is ready, and has a heartbeat that is far off come sooner.
+    fn take(&self, py: Python<'_>) -> Option<Seated> {
+        let (seated, wants_beat) = self.with_seats(py, |seats| {
+            let seated = seats.take()?;
+            Some((seated, seats.wants_beat()))
+        })?;
+        let hasten = wants_beat.then(|| self.hasten(py)).flatten();
+        if let Some(Err(failure)) = hasten.map(|hasten| hasten.call0(py)) {
+            error!(
+                "cannot reschedule the {}'s heartbeat, so the next one comes late: {failure}",
+                Self::LOOP
+            );
+        }
+        Some(seated)
+    }
+
     /// Takes the requests that are ready, and asks for another turn if there are more than this worker's share.
     fn go_on(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
-        if puller.is_forsaken() {
+        // A child that the app has forked takes no requests and answers none: they belong to its parent, the worker.
+        if puller.worker().is_forsaken() {
             return Ok(());
         }
         if puller.worker().should_leave() {
@@ -81,11 +100,9 @@ pub(crate) trait LoopPuller: PyClass<Frozen = True> + Sync {
         Self::come_again(this)
     }
 
-    /// Asks the loop for a further turn, unless it was asked already.
+    /// Asks the loop for a further turn, if it is to be asked.
     fn come_again(this: &Bound<'_, Self>) -> PyResult<()> {
-        let (py, puller) = (this.py(), this.get());
-        // Before the app is ready the loop would never run this turn, and a loop that was late would wait for it.
-        if puller.has_begun(py) && puller.with_seats(py, LoopSeats::wants_turn) {
+        if this.get().wants_turn(this.py()) {
             Self::call_again(this)?;
         }
         Ok(())

@@ -213,12 +213,11 @@ impl SlotTable {
 
     /// Frees the poisoned slots to which only this worker, which is dead, could still have written.
     pub(crate) fn free_poisoned_of(&mut self, worker: WorkerRef) {
-        let (freed, kept) = std::mem::take(&mut self.poisoned)
-            .into_iter()
-            .map(|mut poisoned| (poisoned.owner.forget(worker), poisoned))
-            .partition::<Vec<_>, _>(|(is_free, _)| *is_free);
-        self.poisoned = kept.into_iter().map(|(_, poisoned)| poisoned).collect();
-        for (_, Poisoned { slot, .. }) in freed {
+        let freed = self
+            .poisoned
+            .extract_if(.., |poisoned| poisoned.owner.forget(worker));
+        let freed: Vec<_> = freed.map(|poisoned| poisoned.slot).collect();
+        for slot in freed {
             self.free(slot);
         }
     }

@@ -30,7 +30,7 @@ pub struct SlotTable {
     entries: Vec<Option<SlotEntry>>,
     pub(crate) taken: SeatsTaken,
     /// The workers at their seats.
-    pub workers: SeatedWorkers,
+    pub(crate) workers: SeatedWorkers,
     files: WorkerFiles,
     culprits: Culprits,
     poisoned: Vec<Poisoned>,

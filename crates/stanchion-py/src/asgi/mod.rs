@@ -273,6 +273,8 @@ impl Puller {
 }
 
 impl LoopPuller for Puller {
+    const LOOP: &'static str = "loop";
+
     fn worker(&self) -> &'static Worker {
         self.worker
     }
@@ -285,8 +287,15 @@ impl LoopPuller for Puller {
         act(&mut self.lock(py).seats)
     }
 
-    fn has_begun(&self, py: Python<'_>) -> bool {
-        self.lock(py).begun.is_some()
+    fn wants_turn(&self, py: Python<'_>) -> bool {
+        let mut state = self.lock(py);
+        state.begun.is_some() && state.seats.wants_turn()
+    }
+
+    fn hasten(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        let state = self.lock(py);
+        let begun = state.begun.as_ref();
+        begun.map(|begun| begun.hasten.clone_ref(py))
     }
 
     /// Has the request of the slot look.
@@ -306,19 +315,9 @@ impl LoopPuller for Puller {
         state.is_pulling = true;
         drop(state);
         for _ in 0..share {
-            let mut state = puller.lock(py);
-            let Some(seated) = state.seats.take() else {
+            let Some(seated) = puller.take(py) else {
                 break;
             };
-            let begun = state.begun.as_ref();
-            let hasten = begun.map(|begun| begun.hasten.clone_ref(py));
-            let hasten = hasten.filter(|_| state.seats.wants_beat());
-            drop(state);
-            if let Some(Err(failure)) = hasten.map(|hasten| hasten.call0(py)) {
-                error!(
-                    "cannot reschedule the loop's heartbeat, so the next one comes late: {failure}"
-                );
-            }
             let number = seated.number;
             match Self::prepare(this, seated) {
                 Ok((scope, running)) => {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::intake::CutOff;
-use super::pace::{Pace, Slowness, after};
+use super::pace::{Pace, Slowness, end_of};
 use stanchion_dispatch::refusal::Refusal;
 
 /// The verdict on a connection.
@@ -48,7 +48,7 @@ impl Judgement {
         otherwise: Self,
         now_us: u64,
     ) -> Self {
-        let until_us = limit.map_or(u64::MAX, |limit| after(since_us, limit));
+        let until_us = end_of(since_us, limit);
         if now_us < until_us {
             Self::Well { until_us }
         } else {

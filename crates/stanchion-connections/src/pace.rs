@@ -168,6 +168,11 @@ pub fn after(since_us: u64, time: Duration) -> u64 {
     u64::try_from(time.as_micros()).map_or(u64::MAX, |us| since_us.saturating_add(us))
 }
 
+/// The moment when a limit is over; never, if there is none.
+pub(crate) fn end_of(since_us: u64, limit: Option<Duration>) -> u64 {
+    limit.map_or(u64::MAX, |limit| after(since_us, limit))
+}
+
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

@@ -43,8 +43,6 @@ pub const PIECE_BYTES: usize = 128 << 10;
 /// Compresses bodies.
 pub struct Compressor {
     rules: CompressRules,
-    /// The proxies whose word for the client counts.
-    believed: Believed,
     tally: &'static Tally,
     threads: Disk,
     /// Each encoder has a clone of this,
@@ -101,7 +99,6 @@ impl Compressor {
         };
         Ok(Some(Rc::new(Self {
             rules,
-            believed: settings.believed(),
             tally: &common.tally,
             threads: Disk::with_crew(crew, BODIES_MAX)?,
             places: Arc::default(),
@@ -218,6 +215,7 @@ impl Compressor {
         facts: AnswerFacts,
         body: &Start,
         whole: usize,
+        believed: &Believed,
     ) -> Plan {
         let known = match body {
             Start::Whole if facts.length != BodyLength::Nothing => Some(whole as u64),
@@ -240,7 +238,7 @@ impl Compressor {
         if let Some(coding) = coding {
             let has_body = facts.length != BodyLength::Nothing;
             let peer = &ticket.request.peer;
-            let client = peer.client(request, &self.believed);
+            let client = peer.client(request, believed);
             let begin = || Some((Rc::clone(self), self.begin(coding, client)?));
             plan.encoder = has_body.then(begin).flatten();
             if plan.encoder.is_some() || !has_body {

@@ -59,7 +59,7 @@ use stanchion_dispatch::storage::connection_shares::ConnectionShares;
 use stanchion_dispatch::ticket::{Answer, Ticket};
 use stanchion_generation::common::Common;
 use stanchion_generation::tally::Outcome;
-use static_files::{Looking, StaticFiles};
+use static_files::{Looking, Opened, StaticFiles};
 pub use storage::Storage;
 use tls::TlsService;
 pub use wakes::Wakes;
@@ -207,23 +207,21 @@ impl Requests {
 
     /// Answers a request if a helper thread has found its file by now. Gives whether the thread still looks.
     pub fn look_again(&mut self, ticket: &Rc<Ticket>, looking: &mut Looking) -> bool {
-        let found = looking.take();
-        let still = found.is_none();
-        if let Some(found) = found {
-            let (disk, now_us) = (&self.storage.disk, self.now_us);
-            let answer = self
-                .static_files
-                .found(&ticket.request, found, disk, now_us);
-            self.answer_or_join(ticket, answer);
-        }
-        still
+        let Some(found) = looking.take() else {
+            return true;
+        };
+        self.found(ticket, found);
+        false
     }
 
     /// Gives up a look for a file that has taken as long as it may. The helper thread goes on with it, but no
     /// connection waits for that.
     pub fn give_up_looking(&mut self, ticket: &Rc<Ticket>) {
+        self.found(ticket, static_files::too_long());
+    }
+
+    fn found(&mut self, ticket: &Rc<Ticket>, found: io::Result<Option<Opened>>) {
         let (disk, now_us) = (&self.storage.disk, self.now_us);
-        let found = static_files::too_long();
         let answer = self
             .static_files
             .found(&ticket.request, found, disk, now_us);

@@ -1,7 +1,5 @@
 //! The answer to a request: where it comes from, how it is framed, and what the connection does after it.
 
-use std::rc::Rc;
-
 use bytes::Bytes;
 use stanchion_http::{BodyLength, Head, put_field};
 
@@ -19,9 +17,9 @@ use stanchion_dispatch::storage::memory::Piece;
 use stanchion_dispatch::ticket::{Answer, AppAnswer, Section, Start};
 use stanchion_generation::tally::{Event, Outcome};
 use stanchion_requests::Requests;
-use stanchion_requests::compressor::{Compressor, Plan};
+use stanchion_requests::compressor::Plan;
 use stanchion_requests::file::{FileBody, put_cached};
-use stanchion_requests::head::{Ending, Extras};
+use stanchion_requests::head::Ending;
 
 /// Begins to send the answer to a request.
 pub(super) fn answer(
@@ -55,7 +53,7 @@ fn answer_by_app(
     link: &mut ClientLink,
     requests: &mut Requests,
 ) -> Step {
-    let plan = plan(&request, &answer, outcome, requests.compressor.as_ref());
+    let plan = plan(&request, &answer, outcome, requests);
     let AppAnswer {
         bytes,
         head,
@@ -117,18 +115,22 @@ fn ending(is_chunked: bool, length: Option<u64>) -> Ending {
 }
 
 /// How the server compresses an answer. A static file may have a compressed variant on disk already.
-fn plan(
-    request: &Arrived,
-    answer: &AppAnswer,
-    outcome: Outcome,
-    compressor: Option<&Rc<Compressor>>,
-) -> Plan {
+fn plan(request: &Arrived, answer: &AppAnswer, outcome: Outcome, requests: &Requests) -> Plan {
+    let compressor = requests.compressor.as_ref();
     let Some(compressor) = compressor.filter(|_| outcome == Outcome::Answered) else {
         return Plan::default();
     };
+    let believed = &requests.policy.believed;
     let wire = &answer.bytes[answer.head.clone()];
     let whole = answer.bytes.len() - answer.head.end;
-    compressor.plan(&request.ticket, wire, answer.facts, &answer.body, whole)
+    compressor.plan(
+        &request.ticket,
+        wire,
+        answer.facts,
+        &answer.body,
+        whole,
+        believed,
+    )
 }
 
 /// Sends the head that accepts a WebSocket; from then on the request is a session.
@@ -147,19 +149,9 @@ fn begin_session(request: Arrived, answer: &AppAnswer, requests: &mut Requests) 
             put_field(&mut head, b"Sec-WebSocket-Extensions", agreed.as_bytes());
         }
     }
-    let heads = &mut requests.answer_heads;
-    let mut out = heads.take_out();
-    let extras = Extras {
-        facts: Some(answer.facts),
-        ending: Ending::Told,
-        keeps: true,
-        is_old: false,
-        timing: heads.timing_of(&ticket, requests.now_us),
-    };
-    heads.compose(&mut out, &head, &extras);
+    let (out, told) = requests.compose_answer(&ticket, &head, answer.facts, Ending::Told, true);
     let pending = Bytes::copy_from_slice(&out);
-    let told = requests.record.observed(&out);
-    heads.give_out(out);
+    requests.answer_heads.give_out(out);
     requests.record.happened(Event::SessionBegun);
     let session = Session::new(ticket, account, told, pending, requests);
     Step::On(Phase::Session(Box::new(session)))

@@ -1,8 +1,5 @@
 //! A request on its way in: its body.
 //!
-//! If a head arrives byte by byte, not every byte wakes the loop: the kernel collects bytes (`SO_RCVLOWAT`), and the
-//! check of deadlines (`super::judging`) reads them, each time after half of the time that the head has taken so far.
-//!
 //! A chunked request gets a `Content-Length` once its body has been read, unless uploads stream, and its
 //! `Transfer-Encoding` is removed, as the decoder in RFC 9112 section 7.1.3 does. gunicorn passes the request on
 //! without a length; Django then reads an empty body.

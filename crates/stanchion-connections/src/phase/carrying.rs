@@ -305,10 +305,6 @@ impl Carrier {
         self.frames = Speech::Over;
     }
 
-    fn is_faulty(&self) -> bool {
-        self.is_faulty
-    }
-
     fn is_over(&self) -> bool {
         matches!(self.frames, Speech::Over)
     }
@@ -375,7 +371,7 @@ impl Carrier {
             };
             link.transport.watch_room(!has_room, poller);
             if has_room && self.is_over() {
-                return end_streams(link, self.is_faulty(), now_us);
+                return end_streams(link, self.is_faulty, now_us);
             }
             self.heed_pace(has_room, link, settings, now_us);
             // The connection reads on only when there is room for the output that the input causes.

@@ -18,7 +18,7 @@ use crate::audience::HeadDeadlines;
 use crate::judgement::Judgement;
 use crate::link::ClientLink;
 use crate::outcome::{Broken, Read};
-use crate::pace::after;
+use crate::pace::end_of;
 use stanchion_dispatch::refusal::Refusal;
 use stanchion_dispatch::request::Peer;
 use stanchion_dispatch::storage::disk::Job;
@@ -155,7 +155,7 @@ impl Handshaking {
 
     /// When the client is too slow, if it may take so long until its head has come.
     pub(super) fn sends_by_us(&self, limit: Option<Duration>) -> u64 {
-        limit.map_or(u64::MAX, |limit| after(self.since_us, limit))
+        end_of(self.since_us, limit)
     }
 }
 

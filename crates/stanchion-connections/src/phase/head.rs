@@ -1,5 +1,8 @@
 //! A request on its way in: its head. The first bytes of a connection show which protocol they begin, and which of them the
 //! server refuses.
+//!
+//! If a head arrives byte by byte, not every byte wakes the loop: the kernel collects bytes (`SO_RCVLOWAT`), and the
+//! check of deadlines (`judging.rs`) reads them, each time after half of the time that the head has taken so far.
 
 use std::time::Duration;
 
@@ -20,7 +23,7 @@ use crate::form::HeadForm;
 use crate::judgement::Judgement;
 use crate::link::ClientLink;
 use crate::outcome::Read;
-use crate::pace::{after, doze_us};
+use crate::pace::{doze_us, end_of};
 use crate::transport::{DRIPPED_BYTES, Transport};
 use crate::turns::WHOLE_BYTES;
 use stanchion_dispatch::refusal::Refusal;
@@ -258,11 +261,10 @@ impl ReadingHead {
 
     /// When the client is too slow, if it may take so long until its head has come.
     pub(super) fn sends_by_us(&self, limit: Option<Duration>) -> u64 {
-        let by_us = |since_us| limit.map_or(u64::MAX, |limit| after(since_us, limit));
         match self {
-            Self::New { since_us } => by_us(*since_us),
+            Self::New { since_us } => end_of(*since_us, limit),
             Self::Idle { .. } => u64::MAX,
-            Self::Part(partial) => by_us(partial.since_us),
+            Self::Part(partial) => end_of(partial.since_us, limit),
         }
     }
 }

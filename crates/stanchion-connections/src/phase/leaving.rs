@@ -68,7 +68,7 @@ pub(crate) fn leave(link: &mut ClientLink, buffers: &mut Buffers, now_us: u64) -
             return Step::Close;
         }
     }
-    linger(link, Leaving::new(Vec::new(), now_us))
+    end(link, now_us)
 }
 
 /// Writes a last word, then discards what still comes.

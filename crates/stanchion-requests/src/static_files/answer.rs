@@ -69,22 +69,22 @@ impl StaticFiles {
             Ranges::Parts(parts) => parts,
             Ranges::Unsatisfiable => return Ok(Found::Reply(too_short(found.len))),
         };
-        let mut wire = status(if parts.is_empty() { 200 } else { 206 });
+        let code = if parts.is_empty() { 200 } else { 206 };
+        let mut wire = status(code);
         let sections = put_content(&mut wire, &parts, found.len, &wanted.content_type)?;
         if let Some(coding) = found.coding {
             put_field(&mut wire, b"Content-Encoding", coding.name().as_bytes());
         }
         put_field(&mut wire, b"Accept-Ranges", b"bytes");
         self.put_what_caches_need(&mut wire, (&found, &wanted), &etag);
-        let status = if parts.is_empty() { 200 } else { 206 };
         if is_head {
             let len = found.len.to_string();
             put_field(&mut wire, b"Content-Length", len.as_bytes());
-            return Ok(without_body(status, wire));
+            return Ok(without_body(code, wire));
         }
         Ok(Found::File(AppAnswer {
             head: 0..wire.len(),
-            facts: facts(status, BodyLength::Unknown),
+            facts: facts(code, BodyLength::Unknown),
             closes: false,
             bytes: wire,
             body: Start::File(file, sections),

@@ -31,7 +31,7 @@ use types::Types;
 use uncoded::Uncoded;
 
 /// The directories, and facts about their files.
-pub struct StaticFiles {
+pub(crate) struct StaticFiles {
     mounts: Vec<Mount>,
     /// Where a client for ACME puts its files.
     challenges: Option<Mount>,

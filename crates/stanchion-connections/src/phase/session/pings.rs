@@ -1,6 +1,6 @@
 //! Whether the client of a WebSocket is there: the server pings it, and it has to answer in time.
 
-use crate::pace::after;
+use crate::pace::end_of;
 use stanchion_settings::Settings;
 
 /// When the server pings a client, and when the client must have answered.
@@ -36,7 +36,7 @@ impl Pings {
     pub(super) fn new(settings: &Settings, now_us: u64) -> Self {
         let interval = settings.event_loop.ws_ping_interval.as_duration();
         Self {
-            due_us: interval.map_or(u64::MAX, |interval| after(now_us, interval)),
+            due_us: end_of(now_us, interval),
             pinged_at: None,
         }
     }
@@ -56,7 +56,7 @@ impl Pings {
             return None;
         }
         let timeout = settings.event_loop.ws_ping_timeout.as_duration();
-        let answers_by_us = timeout.map_or(u64::MAX, |timeout| after(now_us, timeout));
+        let answers_by_us = end_of(now_us, timeout);
         let Some(pinged_at) = self.pinged_at else {
             self.pinged_at = Some(seen.written);
             self.due_us = answers_by_us;

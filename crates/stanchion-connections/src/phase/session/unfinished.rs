@@ -46,8 +46,7 @@ impl Unfinished {
 
     /// When the message is too slow, if nothing more comes.
     pub(super) fn due_us(&self) -> u64 {
-        let pace = self.pace.as_ref().filter(|pace| !pace.is_held());
-        pace.map_or(u64::MAX, Pace::due_us)
+        self.pace.as_ref().map_or(u64::MAX, Pace::waits_until_us)
     }
 }
 

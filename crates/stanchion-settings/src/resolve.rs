@@ -36,7 +36,7 @@ pub struct Resolution {
     pub errors: Vec<String>,
     /// Names that are no settings.
     pub unknown: Vec<Unknown>,
-    /// One line for each value that lets in requests that no client should send.
+    /// One line for each value that an operator may regret, or has given in vain.
     pub warnings: Vec<String>,
 }
 

@@ -105,14 +105,13 @@ fn lanes(settings: &Settings) -> Option<Objection> {
     } else {
         "workers times threads"
     };
-    let kept: usize = lanes.iter().map(|lane| lane.seats).sum();
     let again = (lanes.iter().enumerate())
         .find(|(index, lane)| lanes[..*index].iter().any(|one| one.name == lane.name));
     let reason = if lanes.len() > LANES_MAX {
         format!("expected at most {LANES_MAX}, got {}", lanes.len())
     } else if let Some((_, lane)) = again {
         format!("there are two lanes '{}'", lane.name)
-    } else if kept > 0 && kept >= seats {
+    } else if let Some(kept) = settings.reserves_too_many() {
         format!("expected fewer reserved seats than the {seats} there are ({product}), got {kept}")
     } else {
         return None;

@@ -86,8 +86,7 @@ impl Settings {
     /// The same settings for an app that is taken for an asynchronous one, or not, where the app is to decide that itself. The error is one line.
     pub fn taken_for(mut self, asgi: bool) -> Result<Self, String> {
         self.facts.found_asgi = asgi;
-        let kept: usize = self.line.lane.iter().map(|lane| lane.seats).sum();
-        if kept > 0 && kept >= self.seats() {
+        if let Some(kept) = self.reserves_too_many() {
             return Err(format!(
                 "setting `lane`: {kept} seats are kept, and there are {} for an app such as this one",
                 self.seats()
@@ -142,8 +141,6 @@ mod tests {
         }
     }
 
-    /// Every field must be in the table and every setting a field: serde refuses both a missing
-    /// and an unknown one.
     #[test]
     fn the_defaults_of_the_table_fill_every_field() {
         let settings = Settings::default();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::help::{Help, sections};
+use super::help::{Help, HelpSection, sections};
 use super::kind::ValueKind;
 
 /// The table as a JSON list of settings, in order:
@@ -17,13 +17,8 @@ use super::kind::ValueKind;
 /// `kind` is one of int, bytes, seconds, octal, bool, account, str, list, map, choice. `off_flags` are those that
 /// switch a bool off. `env_format` has `{}` where the variable's text goes.
 pub fn schema_json() -> String {
-    let all = sections().flat_map(|section| {
-        let described = |help: Help| describe(section.title, &help);
-        section
-            .settings
-            .into_iter()
-            .map(described)
-            .collect::<Vec<_>>()
+    let all = sections().flat_map(|HelpSection { title, settings }| {
+        settings.into_iter().map(move |help| describe(title, &help))
     });
     all.collect::<Value>().to_string()
 }

@@ -3,7 +3,7 @@
 
 use std::io::Write as _;
 
-use super::text::{byte_escaped, is_plain, number as digits};
+use super::text::{byte_escaped, is_all_plain, is_plain, number as digits};
 use stanchion_log::is_obeyed;
 
 /// Appends a key that is not the first of its object.
@@ -53,7 +53,7 @@ pub(super) fn latin1(out: &mut Vec<u8>, bytes: &[u8]) {
 
 fn quoted(out: &mut Vec<u8>, text: &[u8], escape: impl FnOnce(&mut Vec<u8>, &[u8])) {
     out.push(b'"');
-    if text.iter().fold(true, |all, &byte| all & is_plain(byte)) {
+    if is_all_plain(text) {
         out.extend_from_slice(text);
     } else {
         escape(out, text);

@@ -64,14 +64,10 @@ fn object(out: &mut Vec<u8>, line: &LogLine<'_>, json: bool, text_bytes_max: usi
         ("status", over.status.into()),
         ("bytes", over.bytes),
         ("remote_port", peer.port.into()),
+        ("pid", over.ticket.worker_pid().unwrap_or_default()),
     ] {
         number(out, name, Some(value));
     }
-    number(
-        out,
-        "pid",
-        Some(over.ticket.worker_pid().unwrap_or_default()),
-    );
     for (name, value) in [
         ("method", head.method().as_bytes()),
         ("target", head.target()),

@@ -20,19 +20,23 @@ pub(super) fn decimal_s(out: &mut Vec<u8>, us: u64) {
 /// Appends what a client sent so that it stays on its line and harmless to a terminal, as
 /// [`stanchion_log::escape_into`] does.
 pub(super) fn escaped(out: &mut Vec<u8>, text: &[u8]) {
-    // A text is plain nearly always; and without a branch for each byte the core compares many at a time.
-    let is_plain = text.iter().fold(true, |all, &byte| all & is_plain(byte));
-    if is_plain {
+    if is_all_plain(text) {
         out.extend_from_slice(text);
         return;
     }
     for &byte in text {
         match byte {
-            _ if self::is_plain(byte) => out.push(byte),
+            _ if is_plain(byte) => out.push(byte),
             b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
             _ => byte_escaped(out, byte),
         }
     }
+}
+
+/// Whether all bytes are plain, as they nearly always are. Without a branch for each byte the core compares many at a time.
+#[inline]
+pub(super) fn is_all_plain(text: &[u8]) -> bool {
+    text.iter().fold(true, |all, &byte| all & is_plain(byte))
 }
 
 /// Appends a byte that is not to be shown, as `\xe9`.

@@ -7,8 +7,9 @@ use stanchion_http::split_host;
 
 use super::finished::Finished;
 use super::proto::{
-    CONTEXT_HAS_IS_REMOTE, CONTEXT_IS_REMOTE, ExportTraceServiceRequest, InstrumentationScope,
-    KIND_INTERNAL, KIND_SERVER, KeyValue, Resource, ResourceSpans, ScopeSpans, Span, SpanStatus,
+    CONTEXT_HAS_IS_REMOTE, CONTEXT_IS_REMOTE, ExportTraceServiceRequest, HexId,
+    InstrumentationScope, KIND_INTERNAL, KIND_SERVER, KeyValue, Resource, ResourceSpans,
+    ScopeSpans, Span, SpanStatus,
 };
 use stanchion_dispatch::random::Random;
 use stanchion_generation::tally::Outcome;
@@ -213,9 +214,9 @@ fn span(
         flags |= CONTEXT_IS_REMOTE;
     }
     Span {
-        trace_id: one.trace_id,
-        span_id: id,
-        parent_span_id: parent.map(|(id, _)| id),
+        trace_id: HexId(one.trace_id),
+        span_id: HexId(id),
+        parent_span_id: parent.map(|(id, _)| HexId(id)),
         trace_state: &one.trace_state,
         name: "",
         kind: KIND_INTERNAL,

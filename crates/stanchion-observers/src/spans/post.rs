@@ -5,6 +5,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
+use stanchion_http::rules::{content_length, has_body};
 use stanchion_http::{Decoded, Decoder, Framing};
 
 use super::proto::{ExportTracePartialSuccess, ExportTraceServiceResponse};
@@ -181,18 +182,14 @@ fn framing(status: StatusCode, fields: &[httparse::Header<'_>]) -> io::Result<Fr
             .find(|field| field.name.eq_ignore_ascii_case(name));
         field.map(|field| field.value.trim_ascii())
     };
-    if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+    if !has_body(status.as_u16()) {
         return Ok(Framing::Empty);
     }
     match (value("transfer-encoding"), value("content-length")) {
         (Some(coding), _) if coding.eq_ignore_ascii_case(b"chunked") => Ok(Framing::Chunked),
-        (None, Some(length)) => {
-            let length = std::str::from_utf8(length).ok();
-            let length = length.and_then(|length| length.parse().ok());
-            length
-                .map(Framing::Length)
-                .ok_or_else(|| io::Error::other("its Content-Length is no number"))
-        }
+        (None, Some(length)) => content_length(length)
+            .map(Framing::Length)
+            .ok_or_else(|| io::Error::other("its Content-Length is no number")),
         _ => Ok(Framing::ToEnd),
     }
 }

@@ -6,9 +6,8 @@
 use std::borrow::Cow;
 use std::fmt::Display;
 
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize, Serializer};
-
-use stanchion_dispatch::random::hexadecimal;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -45,14 +44,12 @@ pub(super) struct InstrumentationScope {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Span<'a> {
-    #[serde(serialize_with = "trace_id")]
-    pub(super) trace_id: [u8; 16],
-    #[serde(serialize_with = "span_id")]
-    pub(super) span_id: [u8; 8],
+    pub(super) trace_id: HexId<16>,
+    pub(super) span_id: HexId<8>,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(super) trace_state: &'a str,
-    #[serde(serialize_with = "parent_id", skip_serializing_if = "Option::is_none")]
-    pub(super) parent_span_id: Option<[u8; 8]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) parent_span_id: Option<HexId<8>>,
     pub(super) name: &'a str,
     pub(super) kind: u8,
     #[serde(serialize_with = "decimal")]
@@ -109,24 +106,12 @@ impl<'a> KeyValue<'a> {
     }
 }
 
-fn trace_id<S: Serializer>(id: &[u8; 16], to: S) -> Result<S::Ok, S::Error> {
-    digits::<32, _>(&hexadecimal(id), to)
-}
+/// Bytes that are sent as hexadecimal digits.
+pub(super) struct HexId<const LEN: usize>(pub(super) [u8; LEN]);
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
-fn span_id<S: Serializer>(id: &[u8; 8], to: S) -> Result<S::Ok, S::Error> {
-    digits::<16, _>(&hexadecimal(id), to)
-}
-
-fn digits<const LEN: usize, S: Serializer>(digits: &[u8; LEN], to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(str::from_utf8(digits).expect("digits are text"))
-}
-
-#[expect(clippy::ref_option, reason = "serde hands the field over so")]
-fn parent_id<S: Serializer>(id: &Option<[u8; 8]>, to: S) -> Result<S::Ok, S::Error> {
-    match id {
-        Some(id) => span_id(id, to),
-        None => to.serialize_none(),
+impl<const LEN: usize> Serialize for HexId<LEN> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&HEXLOWER.encode_display(&self.0))
     }
 }
 

@@ -12,7 +12,9 @@ from support.wire import request
 HEAVY_MB = 100
 WORKERS = 4
 ROUNDS_MAX = 100
-WORKER_OWN_BYTES_MAX = 600_000
+
+WORKER_OWN_BYTES_MAX = 640_000
+"""The gate's build takes 590 to 627 KB in eight runs, the release build 561 to 586 KB: deeper stacks, more data."""
 
 # Modules that the master may need, and no app here does.
 UNUSED = {

@@ -55,8 +55,9 @@ def test_seats_are_counted_and_only_those_that_are_busy_are_listed(
         *("looping:app", "--interface", "asgi", "-w", "2", "--admin", admin, "--control", f"unix:{control}"),
         env=gate.environment,
     )
-    idle = status(admin)
-    assert idle["seats"] == [] and idle["seat_counts"] == {"busy": 0, "idle": 2_000, "empty": 0}
+    # A loop takes its seats after its worker is ready.
+    eventually(lambda: status(admin)["seat_counts"] == {"busy": 0, "idle": 2_000, "empty": 0}, "all seats are taken")
+    assert status(admin)["seats"] == []
     with ExitStack() as stack:
         wires = [stack.enter_context(server.connect()) for _ in range(203)]
         for number, wire in enumerate(wires):

@@ -11,6 +11,7 @@ from bench.columns import (
     ADVERSARY_COLUMNS,
     DEPLOY_COLUMNS,
     HANDSHAKE_COLUMNS,
+    HOST_COLUMNS,
     KIND_COLUMNS,
     LOAD_COLUMNS,
     MEMORY_COLUMNS,
@@ -83,6 +84,7 @@ OVER_HTTP2 = (
     "hypercorn",
     "gunicorn-asgi",
 )
+WHOLE_HOST = ("stanchion", "gunicorn-gthread", "uwsgi", "stanchion-asgi", "uvicorn")
 WATCHED = ("stanchion", "stanchion-watched")
 ONE_WORKER = ("stanchion", "bjoern", "fastpysgi", "granian", "uwsgi", "gunicorn-sync", "gunicorn-gthread")
 OVER_TLS = ("nginx", "stanchion", "granian", "gunicorn-gthread")
@@ -101,6 +103,8 @@ WORKLOADS = {
     "close": replace(HELLO, load=Load(close=True)),
     "tls-hello": replace(HELLO, load=Load(tls=True)),
     "h2-hello": replace(HELLO, load=OVER_ONE, asynchronous_app="asgi:hello"),
+    "host-hello": replace(HELLO, load=Load(tls=True), asynchronous_app="asgi:hello"),
+    "host-h2-hello": replace(HELLO, load=Load(connections=8, streams=4, tls=True), asynchronous_app="asgi:hello"),
     "flask": Workload("flask_json:app", Load(), is_flask_json),
     "page": Workload("flask_page:app", Load(), is_page),
     "upload": Workload("upload:app", Load(post_bytes=UPLOAD_BYTES), lambda body: body == b"%d\n" % UPLOAD_BYTES),
@@ -183,6 +187,20 @@ CASES = {
             tuple(name for name in ONE_WORKER if SERVERS[name].upstream),
             (*LOAD_COLUMNS, Column("nginx_cpu_us", "nginx's CPU µs/request", 2)),
             stand=turns.behind_nginx,
+        ),
+        Case(
+            "host-hello",
+            "A whole host over TLS: hello over 32 keep-alive connections; stanchion by itself, the others behind nginx",
+            WHOLE_HOST,
+            HOST_COLUMNS,
+            stand=turns.whole_host(WORKLOADS["host-hello"]),
+        ),
+        Case(
+            "host-h2-hello",
+            "The same by HTTP/2: 8 connections with 4 streams at a time",
+            WHOLE_HOST,
+            HOST_COLUMNS,
+            stand=turns.whole_host(WORKLOADS["host-h2-hello"]),
         ),
         Case(
             "flask",

@@ -20,6 +20,12 @@ LOAD_COLUMNS = (
     Column("p50_ms", "p50 ms", 2),
     Column("p99_ms", "p99 ms", 2),
 )
+HOST_COLUMNS = (
+    Column("host_cpu_us", "CPU µs/request of the host", 2, ratio=True),
+    Column("rps", "requests/s", 0, ratio=True),
+    Column("p50_ms", "p50 ms", 2),
+    Column("p99_ms", "p99 ms", 2),
+)
 HANDSHAKE_COLUMNS = (
     Column("cpu_us", "CPU µs/connection", 1, ratio=True),
     Column("user_us", "user", 1),

@@ -1,4 +1,4 @@
-"""The load of cases with HTTP/2: h2load on a core of its own, in clear text and with prior knowledge."""
+"""The load of cases with HTTP/2: h2load on a core of its own, over TLS, or in clear text and with prior knowledge."""
 
 import math
 import re
@@ -15,7 +15,7 @@ LOG = Path(".bench/h2load.log")
 def command(load: Load, port: int, seconds: int, core: int, log: Path) -> list[str]:
     return [
         *("taskset", "-c", str(core), "h2load", "-t1", f"-c{load.connections}", f"-m{load.streams}", f"-D{seconds}"),
-        *(f"--log-file={log}", f"http://127.0.0.1:{port}{load.path}"),
+        *(f"--log-file={log}", f"{'https' if load.tls else 'http'}://127.0.0.1:{port}{load.path}"),
     ]
 
 

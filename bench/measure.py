@@ -99,19 +99,25 @@ def serving(
 
 
 @contextlib.contextmanager
-def serving_behind_nginx(server: Server, app: str, workers: int) -> Iterator[tuple[Tree, Tree, int]]:
-    """The server on a unix socket and nginx before it, on the same core: both trees, and nginx's port."""
+def serving_behind_nginx(
+    server: Server, app: str, workers: int, *, tls: bool = False
+) -> Iterator[tuple[Tree, Tree, int]]:
+    """The server on a unix socket and nginx before it, on the same core: both trees, and nginx's port.
+
+    With `tls` nginx takes HTTP/1.1 and HTTP/2 over TLS.
+    """
     assert server.upstream is not None
     SCRATCH.mkdir(exist_ok=True)
     socket_path = SCRATCH / f"{server.name}.sock"
     socket_path.unlink(missing_ok=True)
     port = free_port()
     address = Address(path=str(socket_path))
+    files = certificate.made() if tls else None
     command = server.command(Launch(app, address, workers))
     with running(command, core=SERVER_CORE, log=SCRATCH / f"{server.name}.log", ready=socket_path.exists) as tree:
-        front = nginx.command(SCRATCH / f"front-{server.name}", port, nginx.front(server.upstream, address))
+        front = nginx.command(SCRATCH / f"front-{server.name}", port, nginx.front(server.upstream, address), files)
         log = SCRATCH / f"nginx-{server.name}.log"
-        with running(front, core=SERVER_CORE, log=log, ready=answers(port)) as nginx_tree:
+        with running(front, core=SERVER_CORE, log=log, ready=answers(port, tls=tls)) as nginx_tree:
             yield tree, nginx_tree, port
 
 

@@ -58,7 +58,7 @@ def command(directory: Path, port: int, location: str, certificate: Certificate 
     temporary = "\n".join(f"{kind}_temp_path temp;" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
     ssl, files = "", ""
     if certificate:
-        ssl = " ssl"
+        ssl = " ssl http2"
         files = f"ssl_certificate {certificate.certfile}; ssl_certificate_key {certificate.keyfile};"
     config.write_text(f"""{user}
 daemon off;

@@ -10,7 +10,7 @@ from bench import h2load, nginx, wrk
 from bench.apps import hello
 from bench.measure import CLIENT_CORE, WARM_UP_S, Figures, OtherLoad, check, serving, serving_behind_nginx
 from bench.processes import Cpu, ServerError, Tree
-from bench.servers import ASYNCHRONOUS, Server
+from bench.servers import ASYNCHRONOUS, OWN, Server
 
 # One run of the load on a server that stands.
 Turn = Callable[[], Figures]
@@ -20,6 +20,7 @@ Stand = Callable[[Server], AbstractContextManager[Turn]]
 # The errors of a server. They are its result, and must not cost the others theirs.
 FAILURES = (ServerError, OSError, SubprocessError, ExceptionGroup)
 NGINX_WORKERS = 2
+HOST_WORKERS = 2
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,22 @@ def behind_nginx(server: Server) -> Iterator[Turn]:
         yield turn_of(HELLO, port, {"": tree, "nginx_": nginx_tree})
 
 
+def whole_host(work: Workload) -> Stand:
+    """All that clients over TLS need, on one core: our own servers by themselves, the others behind nginx."""
+
+    @contextlib.contextmanager
+    def stand(server: Server) -> Iterator[Turn]:
+        app = work.asynchronous_app if server.name in ASYNCHRONOUS else work.app
+        if server.name in OWN:
+            with serving(server, app, workers=HOST_WORKERS, tls=True) as (tree, port):
+                yield turn_of(work, port, {"": tree})
+        else:
+            with serving_behind_nginx(server, app, HOST_WORKERS, tls=True) as (tree, nginx_tree, port):
+                yield turn_of(work, port, {"": tree, "nginx_": nginx_tree})
+
+    return stand
+
+
 def turn_of(work: Workload, port: int, trees: dict[str, Tree]) -> Turn:
     """Checks and warms up. A turn's figures of CPU time begin with what a tree is called here."""
     body_bytes = check(port, work.load, work.expected)
@@ -120,6 +137,7 @@ def turn_of(work: Workload, port: int, trees: dict[str, Tree]) -> Turn:
             "failures": seen.failures,
             "requests": requests,
             "others_share": others.share(all_ns),
+            "host_cpu_us": all_ns / 1e3 / requests,
             **{key: us for prefix, of_tree in spent.items() for key, us in cpu_figures(prefix, of_tree, requests)},
         }
 

@@ -18,7 +18,7 @@ class Load:
     close: bool = False
     path: str = "/"
     tls: bool = False
-    # By HTTP/2 with prior knowledge: so many streams at a time on each connection. 0: by HTTP/1.1.
+    # By HTTP/2, in clear text with prior knowledge: so many streams at a time on each connection. 0: by HTTP/1.1.
     streams: int = 0
 
 

@@ -51,8 +51,9 @@ help: ## List the verbs
 # ---- Run
 
 .PHONY: demo
-demo: $(STAMP)/wheel-demo $(STAMP)/demo ## Serve the example app on http://127.0.0.1:8000 until Ctrl-C
-	@exec $(BIN)/stanchion serve --chdir examples/demo --bind 127.0.0.1:8000 --workers 2 app:app
+demo: $(STAMP)/wheel-demo $(STAMP)/demo ## Serve the example app on http://127.0.0.1:8000 until Ctrl-C, with its line on port 9100
+	@echo "Open http://127.0.0.1:8000 (the app) and http://127.0.0.1:9100 (its line, live). Ctrl-C ends both."
+	@exec $(BIN)/stanchion serve --chdir examples/demo --bind 127.0.0.1:8000 --workers 2 --admin 127.0.0.1:9100 app:app
 
 # ---- Test
 #

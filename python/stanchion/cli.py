@@ -59,6 +59,9 @@ def _serve(arguments: list[str]) -> int:
     if "--help" in arguments[:-1]:
         # The words after --help are what to explain, and no flag that wants a value.
         return _help(arguments[arguments.index("--help") + 1 :])
+    if "--dry-run" in arguments:
+        arguments.remove("--dry-run")
+        return _check(arguments)
     configuration = Configuration(partial(reading.read, arguments))
     return serve(configuration, AppHost(configuration))
 

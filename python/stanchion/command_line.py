@@ -12,7 +12,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
-from stanchion import __version__, config, gunicorn
+from stanchion import config, gunicorn
 from stanchion.commands import CHECK_FLAGS, COMMANDS
 from stanchion.config import Layer
 from stanchion.effective import Answered, Effective, UsageError, import_first
@@ -81,7 +81,7 @@ def _answer(options: argparse.Namespace, command: str) -> None:
         page = usage.check_page if command == "check" else usage.full_help
         show(page() if options.help == "full" else usage.short_help())
     else:
-        show(f"stanchion {__version__}")
+        show(usage.version_page())
     raise Answered
 
 

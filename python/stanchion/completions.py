@@ -27,6 +27,7 @@ def _flags(rows: Iterable["Setting"]) -> Iterator[_Flag]:
         for word in (*row.flags, *row.off_flags):
             yield _Flag(word, row.help, row.metavar, row.choices or ())
     yield _Flag("--help", "Show help", "", ())
+    yield _Flag("--dry-run", "Show the settings in effect", "", ())
     yield _Flag("--version", "Print the version", "", ())
 
 

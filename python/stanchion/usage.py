@@ -1,10 +1,14 @@
 """The words of the command line: help and the table of `stanchion check`."""
 
+import platform
+import sys
 import textwrap
 from collections.abc import Collection, Iterator
+from importlib import metadata
 from itertools import groupby
 from typing import Any
 
+from stanchion import __version__
 from stanchion.commands import CHECK_FLAGS, COMMANDS
 from stanchion.config import Setting, schema
 from stanchion.effective import Effective
@@ -35,6 +39,7 @@ Usage: stanchion [serve] [FLAGS] [APP]    serve a WSGI or ASGI app
 _OTHER = (
     ("-h", "One line for each flag"),
     ("--help [FLAG]", "Everything about all flags, or about one"),
+    ("--dry-run", "Show the settings in effect"),
     ("-v, --version", "Print the version"),
 )
 
@@ -63,6 +68,28 @@ def first_page() -> str:
     lines += [f"\n{_APP}\n\nFlags that most people need:"]
     lines += [f"  {left:{width}}  {words}" for left, words in (*flags, ("-v, --version", "Print the version"))]
     return "\n".join((*lines, f"\n{_MORE}"))
+
+
+def version_page() -> str:
+    """The version by itself, for scripts, and then what a report of a fault should say."""
+    loops = {name: _version_of(name) for name in ("uvloop", "gevent")}
+    found = ", ".join(f"{name} {version or 'not installed'}" for name, version in loops.items())
+    system, machine, release = platform.system(), platform.machine(), platform.release()
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        python += " without the GIL"
+    return f"""\
+stanchion {__version__}
+runs on: {python}, {system} {release}, {machine}
+serves: WSGI, ASGI, WebSockets, HTTP/1.1, HTTP/2, TLS 1.2, TLS 1.3
+event loops: asyncio, {found}"""
+
+
+def _version_of(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def check_page() -> str:

@@ -2,8 +2,10 @@
 
 import json
 import os
+import platform
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -259,7 +261,17 @@ def test_full_help_tells_everything(capsys):
 @pytest.mark.parametrize("flag", ["-v", "--version"])
 def test_version(flag, capsys):
     assert main([flag]) == 0
-    assert capsys.readouterr().out == f"stanchion {__version__}\n"
+    version, python, protocols, loops = capsys.readouterr().out.splitlines()
+    assert version == f"stanchion {__version__}"
+    assert platform.python_version() in python and "HTTP/2" in protocols
+    assert f"uvloop {metadata.version('uvloop')}" in loops
+
+
+def test_a_dry_run_is_check(capsys):
+    assert main(["check", "--workers", "3", "shop:app"]) == 0
+    checked = capsys.readouterr()
+    assert main(["serve", "--workers", "3", "--dry-run", "shop:app"]) == 0
+    assert capsys.readouterr() == checked
 
 
 def test_python_dash_m_and_a_reader_that_has_seen_enough():

@@ -317,7 +317,7 @@ def _short_queue(one: Pass, listener: Listener, network: Network) -> Iterator[Fi
 
 
 def _timeouts(one: Pass, theirs: Patience) -> Iterator[Finding]:
-    """nginx must not give up before the server does (docs/running-behind-nginx.md)."""
+    """nginx must not give up before the server does (docs/proxies.md)."""
     limit_s = theirs.seconds
     if limit_s is None or one.read_timeout_s >= limit_s:
         return
@@ -379,7 +379,7 @@ def _without_upgrade(pid: int, passes: Sequence[Pass]) -> Finding:
         (
             "nginx.conf:  proxy_http_version 1.1; proxy_set_header Upgrade $websocket;",
             "             proxy_set_header Connection $connection_upgrade;",
-            "             in the location of the WebSockets (docs/running-behind-nginx.md)",
+            "             in the location of the WebSockets (docs/proxies.md)",
         ),
     )
 
@@ -402,7 +402,7 @@ def _handshake(one: Pass) -> Iterator[Finding]:
         "No WebSocket: the app takes the handshake for a plain GET, or it is answered 400.",
         (
             "nginx.conf:  proxy_http_version 1.1;",
-            "             proxy_set_header Connection $connection_upgrade;   (docs/running-behind-nginx.md)",
+            "             proxy_set_header Connection $connection_upgrade;   (docs/proxies.md)",
         ),
     )
 

@@ -60,7 +60,7 @@ class Shop:
 
 @pytest.fixture
 def shop(tmp_path: Path, authority: Authority) -> Iterator[Shop]:
-    """Installed as docs/running-without-a-proxy.md has it."""
+    """Installed as docs/without-a-proxy.md has it."""
     found = importlib.util.find_spec("stanchion")
     assert found and found.origin
     with guest.booted(tmp_path / "guest", {Path(found.origin).parent: f"{SITE}/stanchion"}) as booted:

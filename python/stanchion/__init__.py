@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 
 def run(app: "App | str", **options: "Any") -> None:
-    """Serve `app`, an object or the words `module:attr`, as `uvicorn.run` does: see docs/embedding.md."""
+    """Serve `app`, an object or the words `module:attr`, as `uvicorn.run` does: see docs/service-managers.md."""
     # Imported here, since each process of a server imports this package.
     from stanchion.app import like_uvicorn
 

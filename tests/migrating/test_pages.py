@@ -1,17 +1,24 @@
-"""docs/migrating shows the files that the tests run: each file of examples/migrating, word for word."""
+"""docs/migrating leads to the files that the tests run, each file of examples/migrating; what it shows is word for word."""
 
 import re
 from pathlib import Path
 
 from support.example import EXAMPLES
 
-PAGES = Path(__file__).parents[2] / "docs" / "migrating"
+PAGES = [page.read_text() for page in (Path(__file__).parents[2] / "docs" / "migrating").glob("*.md")]
+LINK = re.compile(r"\]\(\.\./\.\./examples/migrating/([^)#]+)\)")
 SHOWN = re.compile(
     r"^\[[^]]+\]\(\.\./\.\./examples/migrating/(?P<name>[^)]+)\):\n\n```\w+\n(?P<text>.*?)^```$", re.M | re.S
 )
 
 
-def test_each_file_is_shown_as_it_is() -> None:
+def test_each_file_has_a_link() -> None:
     folder = EXAMPLES / "migrating"
-    shown = {found["name"]: found["text"] for page in PAGES.glob("*.md") for found in SHOWN.finditer(page.read_text())}
-    assert shown == {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    linked = {name for page in PAGES for name in LINK.findall(page)}
+    assert linked == {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_each_file_that_is_shown_is_shown_as_it_is() -> None:
+    shown = {found["name"]: found["text"] for page in PAGES for found in SHOWN.finditer(page)}
+    assert shown
+    assert shown == {name: (EXAMPLES / "migrating" / name).read_text() for name in shown}

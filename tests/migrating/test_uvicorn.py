@@ -69,10 +69,10 @@ WORD = re.compile(r"`(\w+)`")
 
 
 def table() -> list[tuple[str, str]]:
-    """The page's row of each flag: both columns."""
+    """The page's row of each flag: the columns of command lines."""
     part = PAGE.read_text().partition("## What has each flag become?")[2].partition("\n## ")[0]
-    rows = [line.strip("|").split(" | ", 1) for line in part.splitlines() if line.startswith("| ")]
-    return [(left, right) for left, right in rows[1:]]
+    rows = [line.strip("|").split(" | ") for line in part.splitlines() if line.startswith("| ")]
+    return [(left, right) for left, right, _ in rows[1:]]
 
 
 def flags_of_uvicorn() -> dict[str, str]:

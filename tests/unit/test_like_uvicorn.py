@@ -1,6 +1,7 @@
 """A program asks by `stanchion.run` in the words of `uvicorn.run`."""
 
 import inspect
+import re
 import ssl
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,10 @@ import uvicorn
 from stanchion.app import like_uvicorn
 from stanchion.config import schema
 
-DOCS = Path(__file__).parents[2] / "docs" / "embedding.md"
+DOCS = Path(__file__).parents[2] / "docs" / "migrating" / "from-uvicorn.md"
+PLURAL = {"header": "headers", "reload-dir": "reload_dirs", "reload-include": "reload_includes"}
+PLURAL |= {"reload-exclude": "reload_excludes"}
+"""The flag -> the name, where it is not the same."""
 NAMES = list(inspect.signature(uvicorn.run).parameters)[1:]
 SETTINGS = {setting.name for setting in schema()}
 SAME = [
@@ -26,8 +30,22 @@ def app(environ: Any, start_response: Any) -> Any:
 def test_each_name_of_uvicorn_has_its_place_and_a_row_in_the_docs() -> None:
     places = [*SAME, *like_uvicorn.RENAMED, *like_uvicorn.FOREIGN, *like_uvicorn.HANDLED]
     assert sorted(places) == sorted(NAMES)
-    rows = [line.split("|")[1] for line in DOCS.read_text().splitlines() if line.startswith("| `")]
-    assert sorted(name.strip(" `") for row in rows for name in row.split(",")) == sorted(NAMES)
+    told = rows()
+    assert sorted(told) == sorted(NAMES)
+    # Of a name that cannot be honoured, the page lists the only values.
+    assert {name for name, values in told.items() if values.startswith("only")} == set(like_uvicorn.FOREIGN)
+
+
+def rows() -> dict[str, str]:
+    """Each name that the page's table of flags has, and which values `stanchion.run` takes."""
+    part = DOCS.read_text().partition("## What has each flag become?")[2].partition("\n## ")[0]
+    told = {}
+    for line in part.splitlines():
+        if line.startswith("| `"):
+            first, _, values = line.strip("| ").split(" | ")
+            for name in re.findall(r"`(?:--(?!no-|version|help))?([a-z][a-z0-9_-]*)`", first):
+                told[PLURAL.get(name, name).replace("-", "_")] = values
+    return told
 
 
 def test_all_that_is_so_by_default_in_uvicorn_may_be_said() -> None:

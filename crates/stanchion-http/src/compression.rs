@@ -1,5 +1,5 @@
 //! Which answers of an app the server compresses, and how it changes their heads then (RFC 9110 sections 8.4 and 12.5.3). Where servers differ, this
-//! follows nginx, with the exceptions in `docs/compression.md`.
+//! follows nginx, with the exceptions in `docs/static-files.md`.
 
 use crate::answer::{field_lines, fields, put_field, split_status};
 use crate::coding::{Coding, codings_taken};

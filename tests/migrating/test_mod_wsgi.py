@@ -1,4 +1,4 @@
-"""docs/migrating/from-mod-wsgi.md: a real Apache with mod_wsgi, and then as a proxy, shows the app the same."""
+"""docs/migrating/from-others.md: a real Apache with mod_wsgi, and then as a proxy, shows the app the same."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""docs/migrating/from-unicorn.md: a real Unicorn with its file, and stanchion with ours, do the same for operators."""
+"""docs/migrating/from-others.md: a real Unicorn with its file, and stanchion with ours, do the same for operators."""
 
 import os
 import shutil

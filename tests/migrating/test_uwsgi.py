@@ -1,4 +1,4 @@
-"""docs/migrating/from-uwsgi.md: uWSGI and stanchion behind the same nginx show the app the same."""
+"""docs/migrating/from-others.md: uWSGI and stanchion behind the same nginx show the app the same."""
 
 import contextlib
 import shutil

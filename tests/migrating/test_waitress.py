@@ -1,4 +1,4 @@
-"""docs/migrating/from-waitress.md: the same command lines, the same for the app."""
+"""docs/migrating/from-others.md: the same command lines, the same for the app."""
 
 import pytest
 

@@ -21,5 +21,6 @@ def tabbed(sections: str) -> str:
     before, *parts = HEADING.split(sections)
     assert not before.strip(), f"text before the first tab: {before.strip()!r}"
     return "".join(
-        f'=== "{title}"\n\n{textwrap.indent(text.strip(), "    ")}\n\n' for title, text in zip(parts[::2], parts[1::2], strict=True)
+        f'=== "{title}"\n\n{textwrap.indent(text.strip(), "    ")}\n\n'
+        for title, text in zip(parts[::2], parts[1::2], strict=True)
     )

@@ -1,4 +1,4 @@
-"""docs/migrating leads to the files that the tests run, each file of examples/migrating; what it shows is word for word."""
+"""docs/migrating leads to each file of examples/migrating, which tests run; what it shows is word for word."""
 
 import re
 from pathlib import Path

@@ -1,7 +1,8 @@
 """`stanchion.run(app, host=…, port=…)` for programs that have called `uvicorn.run`, under its names.
 
 Each name of `uvicorn.run` is a setting (RENAMED, or of that name), has a function here, or is in FOREIGN with why it
-cannot be honoured; then only values are taken that ask for what happens here anyway. docs/migrating/from-uvicorn.md has the table.
+cannot be honoured; then only values are taken that ask for what happens here anyway.
+docs/migrating/from-uvicorn.md has the table.
 """
 
 from __future__ import annotations

@@ -288,7 +288,7 @@ SITE := target/site
 
 # Strict: a dead link, a heading that is not there, or a page that no menu has is an error.
 .PHONY: site
-site: $(STAMP)/site ## Make the web site of the docs, with search, in target/site/
+site: $(STAMP)/site ## Make the web site of the docs, with search (on any web server), in target/site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir $(SITE)
 
 .PHONY: pictures

@@ -1,7 +1,7 @@
 """A hook of MkDocs: makes links that work in the repository work on the site as well.
 
 The pages of the repository's root become pages of the site, README.md the first one. Any other file to which a page
-links becomes a page too, below files/.
+links becomes a page too, below files/. The search has only pages of the menu.
 """
 
 import posixpath
@@ -52,6 +52,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     home = repository_path(page.file)
     if home is None:
         return markdown
+    if page.file.inclusion.is_not_in_nav():
+        page.meta["search"] = {"exclude": True}
     both = r"![\1](\2-light\3#only-light) ![\1](\2-dark\3#only-dark)"
     parts = CODE.split(PICTURE.sub(both, markdown))
     # The words of a link may be code, so a link is looked for as what follows them.

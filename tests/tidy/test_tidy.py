@@ -350,6 +350,7 @@ FINE: list[tuple[Check, Tree]] = [
     ),
     (checks.links_name_headings, {"docs/a.md": "## A `b_c` / d\n[a](#a-b_c--d)\n```\n[c](#c)\n```"}),
     (checks.menu_has_every_page, {"docs/b/c.md": "", "mkdocs.yml": f"{MENU}  - C: b/c.md\n  - In: ARCHITECTURE.md\n"}),
+    (checks.menu_has_every_page, {"docs/b/c.md": "", "mkdocs.yml": f"not_in_nav: |\n  /files/\n  /b/\n\n{MENU}"}),
     (checks.no_traces_of_a_machine, {"docs/a.md": "serve / work, /work, /rooted, examples/root/x"}),
     (checks.no_traces_of_a_machine, {"Cargo.lock": f'source = "{checks.CRATES_SOURCE}"'}),
     (checks.no_traces_of_a_machine, {"fuzz/Cargo.lock": f'source = "{checks.CRATES_SOURCE}"'}),

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 DASHBOARD = ROOT / "examples" / "grafana" / "stanchion.json"
 ALERTS = EXAMPLES / "alerts.yml"
 PAGE = ROOT / "docs" / "monitoring.md"
-OUTCOMES = ROOT / "docs" / "reference" / "control.md"
+OUTCOMES = ROOT / "docs" / "reference" / "admin.md"
 
 pytestmark = pytest.mark.own("it has metrics")
 needs_promtool = pytest.mark.skipif(not PROMTOOL, reason="promtool is not installed: Debian's package prometheus")

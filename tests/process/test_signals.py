@@ -1,4 +1,4 @@
-"""The master's reaction to each signal, gunicorn's way and Unicorn's (docs/reference/signals.md, a test per row).
+"""The master's reaction to each signal, gunicorn's way and Unicorn's (docs/reference/command-line.md, a test per row).
 
 HUP and USR2 have their own tests, in tests/deploy.
 """

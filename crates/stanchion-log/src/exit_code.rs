@@ -1,4 +1,4 @@
-//! Exit codes of `stanchion serve`, listed for operators in docs/reference/exit-codes.md.
+//! Exit codes of `stanchion serve`, listed for operators in docs/reference/command-line.md.
 
 /// Served, and told to stop.
 pub const FINE: i32 = 0;

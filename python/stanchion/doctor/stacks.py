@@ -1,5 +1,5 @@
 """Where the seats of a stanchion stand that have all been busy for long: by `dump` of its control socket
-(docs/reference/control.md).
+(docs/reference/command-line.md).
 
 The doctor asks a server alone that it has found stuck: there a signal handler that writes the stacks down interrupts
 nothing that moves. The server lets root and its own user ask.

@@ -2,7 +2,7 @@
 //!
 //! It lives in the master's loop: no thread, no wait of its own, and bounds on everything that a
 //! client can make it keep. A request is a JSON object on a line ([`CtlRequest`]), and so is its
-//! answer ([`CtlReply`]); a connection may carry several, one after the other. docs/reference/control.md
+//! answer ([`CtlReply`]); a connection may carry several, one after the other. docs/reference/command-line.md
 //! is the page for users.
 //!
 //! Two checks decide which users may command: the mode of the file, which is 0600, and the kernel, which names the user of each connection, since

@@ -1,4 +1,4 @@
-"""This kernel treats a full queue as docs/doctor.md says: measured here again."""
+"""This kernel treats a full queue as docs/diagnosis.md says: measured here again."""
 
 import contextlib
 import errno

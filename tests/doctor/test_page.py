@@ -1,4 +1,4 @@
-"""docs/doctor.md against the code: a row for each finding, and no other."""
+"""docs/diagnosis.md against the code: a row for each finding, and no other."""
 
 import ast
 import re
@@ -22,7 +22,7 @@ def codes() -> Iterator[str]:
 
 def listed() -> Iterator[str]:
     """The first column of the tables of findings; `pressure-cpu`, `-io`, `-memory` are `pressure-` three times."""
-    page = (CHECKOUT / "docs/doctor.md").read_text()
+    page = (CHECKOUT / "docs/diagnosis.md").read_text()
     for table in re.findall(r"^\| finding \|.*\n\|[-| ]+\n((?:\|.*\n)+)", page, re.MULTILINE):
         for row in table.splitlines():
             cell = row.split("|")[1].partition(":")[0]

@@ -1,4 +1,4 @@
-"""Findings about the queues of listening sockets. docs/doctor.md has the measurements of what clients see."""
+"""Findings about the queues of listening sockets. docs/diagnosis.md has the measurements of what clients see."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

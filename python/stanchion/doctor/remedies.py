@@ -54,7 +54,7 @@ def sysctl_for_good(name: str, value: str) -> tuple[str, ...]:
 
 def listen_again(listener: Listener) -> str:
     """The step that makes the server call listen(2) again, which alone changes a backlog."""
-    # Each was tried with the real server, as docs/doctor.md describes.
+    # Each was tried with the real server, as docs/diagnosis.md describes.
     words = {
         "nginx": "restart nginx: a reload keeps the backlog as it is, unless `backlog=` of its `listen` changes",
         "gunicorn": "restart gunicorn: HUP keeps the socket and its backlog",

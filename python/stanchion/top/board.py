@@ -39,7 +39,7 @@ Columns
   address    and the network namespace, if it is another one
 
 Red: full, or dropping now. Yellow: more than half full. stanchion doctor
-says what to do; docs/top.md says more.""".splitlines()
+says what to do; docs/diagnosis.md says more.""".splitlines()
 
 _HEADS = ("waiting", "backlog", "drops", "lately", "owner", "address")
 

@@ -37,7 +37,7 @@ Columns
   nth        how many workers have had this number
   age        how long the seat has run its request
 
-docs/top.md says more.""".splitlines()
+docs/diagnosis.md says more.""".splitlines()
 
 
 class Do(Enum):

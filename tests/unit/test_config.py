@@ -2,10 +2,11 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from stanchion import config, gunicorn
+from stanchion import config, gunicorn, usage
 from stanchion.cli import main
 from stanchion.config import Layer
 from stanchion.effective import UsageError
@@ -48,6 +49,11 @@ capture_output = True
 """
 
 
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples/config/stanchion.conf.py"
+PAGE = (ROOT / "docs/reference/config-file.md").read_text()
+
+
 def values(location: str) -> dict[str, object]:
     return dict(config.resolve([config.read_file(location).layer]).values)
 
@@ -71,6 +77,20 @@ def test_a_gunicorn_file_runs_unchanged(home):
     assert effective.values["accesslog"] == "logs/access.log"
     assert effective.values["raw_env"] == ["A=1", "B=2"]
     assert effective.origins["threads"] == "config file g.py"
+
+
+def test_the_complete_example_of_the_page_is_read_without_complaint(home):
+    assert f"```python\n{EXAMPLE.read_text()}```" in PAGE
+    layer, hooks, errors, warnings, _ = config.read_file(str(EXAMPLE))
+    assert (errors, warnings, [*hooks]) == ([], [], ["post_fork"])
+    effective = config.resolve([layer])
+    assert effective.warnings == ()
+    assert effective.values["limit_request_body"] == 64 << 20
+
+
+def test_the_help_and_the_page_have_the_same_order_of_precedence():
+    order = "defaults, environment variables, config file, GUNICORN_CMD_ARGS, STANCHION_CMD_ARGS, command line"
+    assert all(order in " ".join(text.split()) for text in (usage._TAIL, PAGE))
 
 
 def test_names_without_meaning_are_one_warning(home, capsys):

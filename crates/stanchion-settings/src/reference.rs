@@ -22,15 +22,11 @@ const HEAD: &str = "\
 
 Every setting has one name, used in the config file and in the output of
 `stanchion check`, which prints each effective value and where it came
-from. Later ones win: defaults, environment variables, config file,
-`GUNICORN_CMD_ARGS`, `STANCHION_CMD_ARGS`, command line. A list is replaced, not extended.
-
-Names, flags and defaults are gunicorn's wherever gunicorn has the
-setting. Times are in seconds and may have fractions. Sizes are in bytes.
-A unit may follow: K, KB and KiB are 1024 bytes, M, MB and MiB 1024 of
-those, G, GB and GiB 1024 of these, in capital or small letters, with or
-without a space before. So 8MB is 8M, as nginx and Docker have it too. B
-alone stands for bytes.
+from; [config-file.md](config-file.md) says which place wins. Names, flags
+and defaults are gunicorn's wherever gunicorn has the setting. Times are in
+seconds and may have fractions. Sizes are in bytes, or have a unit: K, KB
+and KiB are 1024 bytes, M, MB and MiB 1024 of those, G, GB and GiB 1024 of
+these, in any case, with or without a space before; B is a byte.
 ";
 
 /// The whole page, in Markdown.

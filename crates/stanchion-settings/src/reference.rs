@@ -45,26 +45,12 @@ pub fn reference_markdown() -> String {
 fn describe(page: &mut String, help: &Help) {
     let setting = help.setting;
     let _ = write!(page, "\n### `{}`\n\n{}.\n\n", setting.name, help.summary);
-    if setting.flags().count() > 0 {
-        let _ = writeln!(page, "- Flags: {}", flags(setting));
-    }
-    if let Some(env) = &setting.env {
-        let value = env.format.replace("{}", &format!("${}", env.name));
-        let _ = writeln!(
-            page,
-            "- Environment: `{}`, which stands for `{value}`",
-            env.name
-        );
-    }
-    let _ = writeln!(page, "- Takes: {}", expected(&setting.kind));
-    let _ = writeln!(page, "- Default: {}", default(setting));
+    let _ = writeln!(page, "- {}", facts(setting));
     match setting.on_reload {
         OnReload::Applies => {}
-        OnReload::Stays => page.push_str("- A change needs a restart, not a reload\n"),
+        OnReload::Stays => page.push_str("- A change needs a restart\n"),
         OnReload::StaysInErrorLog(_) => {
-            page.push_str(
-                "- A change needs a restart for the error log; for all else a reload will do\n",
-            );
+            page.push_str("- A change needs a restart for the error log alone\n");
         }
     }
     for row in WITHOUT_EFFECT {
@@ -72,12 +58,30 @@ fn describe(page: &mut String, help: &Help) {
             let _ = writeln!(page, "- No effect with {}: {}", row.words(), row.why);
         }
     }
-    if !setting.gunicorn {
-        let _ = writeln!(page, "- Not in gunicorn");
-    }
     for paragraph in &help.paragraphs {
         let _ = write!(page, "\n{}\n", filled(&escaped(paragraph)));
     }
+}
+
+/// Flags, values, default and environment variable in one line.
+fn facts(setting: &Setting) -> String {
+    let expected = expected(&setting.kind);
+    // The head of the page explains the units of sizes.
+    let takes = expected.split(" in bytes").next().unwrap_or(&expected);
+    let takes = takes.trim_end_matches(',');
+    let mut facts = match setting.flags().count() {
+        0 => format!("In the config file: {takes}"),
+        _ => format!("{}: {takes}", flags(setting)),
+    };
+    let _ = write!(facts, ", default {}", default(setting));
+    if let Some(env) = &setting.env {
+        let value = env.format.replace("{}", &format!("${}", env.name));
+        let _ = write!(facts, "; environment `{}`, as `{value}`", env.name);
+    }
+    if !setting.gunicorn {
+        facts.push_str("; not in gunicorn");
+    }
+    facts
 }
 
 fn flags(setting: &Setting) -> String {

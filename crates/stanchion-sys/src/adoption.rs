@@ -2,8 +2,8 @@
 
 use std::io;
 
-use crate::call::{InCall, named, number};
-use crate::process::{Fork, collect, exit_now, fork, refuse_threads, retry};
+use crate::call::{InCall, named, number, retry};
+use crate::process::{Fork, collect, exit_now, fork, refuse_threads};
 
 /// Forks a child for the subreaper: a process in between forks again and leaves at once, so the kernel gives the grandchild
 /// to the nearest subreaper (`PR_SET_CHILD_SUBREAPER` in prctl(2)), which here is the master. Returns the grandchild's pid in
@@ -20,21 +20,21 @@ pub unsafe fn fork_for_subreaper() -> io::Result<Fork> {
         Fork::Child => {
             drop(read);
             // SAFETY: this process has one thread, which came out of the fork above.
-            let (told, grandchild) = match unsafe { fork() } {
+            let report = match unsafe { fork() } {
                 Ok(Fork::Child) => return Ok(Fork::Child),
-                Ok(Fork::Parent(pid)) => (pid, true),
-                Err(error) => (-number(&error).unwrap_or(libc::EAGAIN), false),
+                Ok(Fork::Parent(pid)) => pid,
+                Err(error) => -number(&error).unwrap_or(libc::EAGAIN),
             };
-            let sent = rustix::io::write(&write, &told.to_ne_bytes()).is_ok();
-            exit_now(i32::from(!(sent && grandchild)));
+            // If the caller does not get it, it takes this process for one that died.
+            let _ = rustix::io::write(&write, &report.to_ne_bytes());
+            exit_now(0);
         }
         Fork::Parent(between) => {
             drop(write);
-            let mut told = [0; 4];
-            let read = retry("read", || rustix::io::read(&read, &mut told))?;
+            let mut report = [0; 4];
+            let read = retry("read", || rustix::io::read(&read, &mut report))?;
             collect(between)?;
-            let told = i32::from_ne_bytes(told);
-            match (read, told) {
+            match (read, i32::from_ne_bytes(report)) {
                 (4, pid) if pid > 0 => Ok(Fork::Parent(pid)),
                 (4, errno) => Err(named("fork", io::Error::from_raw_os_error(-errno))),
                 // It may have forked the grandchild, so the caller must not fork another one in its place.

@@ -27,9 +27,25 @@ impl<T, E: Into<io::Error>> InCall<T> for Result<T, E> {
     }
 }
 
-/// The error that the C library's last call has left (errno(3)), with its name.
-pub fn last_error(call: &'static str) -> io::Error {
-    named(call, io::Error::last_os_error())
+/// The result of a call of the C library, which is -1 if the kernel has refused it (errno(3)).
+pub(crate) fn checked<R: From<i8> + PartialEq>(call: &'static str, result: R) -> io::Result<R> {
+    if result == R::from(-1) {
+        return Err(named(call, io::Error::last_os_error()));
+    }
+    Ok(result)
+}
+
+/// Makes the call again as long as a signal interrupts it.
+pub(crate) fn retry<T>(
+    name: &'static str,
+    mut call: impl FnMut() -> rustix::io::Result<T>,
+) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(rustix::io::Errno::INTR) => {}
+            other => return other.in_call(name),
+        }
+    }
 }
 
 /// The number of the error (errno(3)), whether or not a call is named with it.

@@ -14,7 +14,7 @@ use rustix::net::{
     sendmsg, socketpair, sockopt::set_socket_passcred,
 };
 
-use crate::call::{InCall, last_error, named, number};
+use crate::call::{InCall, checked, named, number};
 use crate::clock;
 
 /// The default for the longest message, in bytes. The sender refuses a longer one, and the reader drops it.
@@ -181,8 +181,7 @@ impl Channel {
         // reference to them is in use.
         let read =
             unsafe { libc::recvmsg(self.as_raw_fd(), &raw mut header, libc::MSG_CMSG_CLOEXEC) };
-        if read == -1 {
-            let error = last_error("recvmsg");
+        if let Err(error) = checked("recvmsg", read) {
             return match number(&error) {
                 Some(libc::EAGAIN | libc::EINTR) => Ok(Received::Nothing),
                 Some(libc::ECONNRESET) => Ok(Received::Closed),

@@ -3,12 +3,13 @@
 //! process once the child was reaped, which a hook that calls wait(2) may do.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 
-use crate::call::{last_error, named, number};
+use crate::call::{named, number};
+use crate::process::{self, kill};
 
 /// Whether the kernel answers such questions. If it did not, every child would count as a stranger.
 ///
@@ -16,7 +17,7 @@ use crate::call::{last_error, named, number};
 /// The error of waitid(2), if a filter of system calls refuses it.
 pub fn can_be_asked_about() -> io::Result<()> {
     // This process is not its own child.
-    let own = Pid::from_raw(crate::process::pid());
+    let own = Pid::from_raw(process::pid());
     match waitid(
         WaitId::Pid(own.expect("getpid(2) gives positive pids")),
         LOOK,
@@ -60,41 +61,18 @@ pub fn send_signal(pid: i32, signal: i32) -> io::Result<()> {
                 Err(Errno::INVAL) if is_ours(pid) => {}
                 Err(_) => return Err(refused()),
             }
-            let none = std::ptr::null::<libc::siginfo_t>();
-            // SAFETY: pidfd_send_signal(2) reads nothing through a null pointer, and the descriptor
-            // is open.
-            let sent = unsafe {
-                let fd = pidfd.as_raw_fd();
-                libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, none, 0)
-            };
-            match unless_it_has_ended("pidfd_send_signal", sent == 0) {
+            match process::send_signal(pidfd.as_fd(), signal) {
                 Err(error) if matches!(number(&error), Some(libc::EPERM | libc::ENOSYS)) => {
-                    send_by_number(pid, signal).map_err(|_| error)
+                    kill(pid, signal).map_err(|_| error)
                 }
                 sent => sent,
             }
         }
-        // Filters of containers refuse pidfds, and old kernels do not know them.
+        // Filters of containers refuse pidfds, and old kernels do not know them. A child of ours keeps its number until it
+        // is reaped, which happens on this thread only.
         Err(Errno::NOSYS | Errno::PERM | Errno::MFILE | Errno::NFILE) if is_ours(pid) => {
-            send_by_number(pid, signal)
+            kill(pid, signal)
         }
         Err(_) => Err(refused()),
-    }
-}
-
-/// Sends a signal to a child of ours by its number. The child keeps the number until it is reaped, which happens on this
-/// thread only.
-fn send_by_number(pid: i32, signal: i32) -> io::Result<()> {
-    // SAFETY: kill(2) has no preconditions.
-    unless_it_has_ended("kill", unsafe { libc::kill(pid, signal) } == 0)
-}
-
-fn unless_it_has_ended(call: &'static str, was_sent: bool) -> io::Result<()> {
-    if was_sent {
-        return Ok(());
-    }
-    match last_error(call) {
-        error if number(&error) == Some(libc::ESRCH) => Ok(()),
-        error => Err(error),
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-use crate::call::{last_error, named, number};
+use crate::call::{checked, named, number};
 use crate::process::{self, Fork};
 use crate::signal::set_of;
 
@@ -62,19 +62,17 @@ impl HeldSignals {
             tv_nsec: i64::from(longest.subsec_nanos()),
         };
         // SAFETY: set and time live through the call, which only reads them; we ask for no details about the signal.
-        match unsafe {
+        let waited = unsafe {
             libc::sigtimedwait(
                 &raw const self.held,
                 std::ptr::null_mut(),
                 &raw const timeout,
             )
-        } {
-            -1 => match last_error("rt_sigtimedwait") {
-                // EINTR comes from a signal that is not held; the caller checks again anyway.
-                error if matches!(number(&error), Some(libc::EAGAIN | libc::EINTR)) => Ok(None),
-                error => Err(error),
-            },
-            signal => Ok(Some(signal)),
+        };
+        match checked("rt_sigtimedwait", waited) {
+            // EINTR comes from a signal that is not held; the caller checks again anyway.
+            Err(error) if matches!(number(&error), Some(libc::EAGAIN | libc::EINTR)) => Ok(None),
+            signal => signal.map(Some),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::account::{self, User};
-use crate::call::last_error;
+use crate::call::checked;
 
 /// A user, a group, and further groups, looked up and ready to be assumed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,14 +159,6 @@ pub fn effective_uid() -> u32 {
 
 fn effective_gid() -> u32 {
     rustix::process::getegid().as_raw()
-}
-
-fn checked(call: &'static str, status: libc::c_int) -> io::Result<()> {
-    if status == -1 {
-        Err(last_error(call))
-    } else {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

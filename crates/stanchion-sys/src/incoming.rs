@@ -1,31 +1,16 @@
 //! Bytes that a socket has received.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
-use crate::call::last_error;
+use crate::socket_option;
 
 /// Makes poll(2) and epoll(7) call a TCP socket readable only once it holds so many bytes, or the other side has ended it
 /// (`SO_RCVLOWAT` in socket(7)). The process can still read fewer bytes before. If the new number is lower, and the socket
 /// holds that many, the socket is readable at once; an edge-triggered watch gets an edge for it. For a unix socket this
 /// changes nothing.
 pub fn wake_at(socket: BorrowedFd<'_>, bytes: u16) -> io::Result<()> {
-    let bytes = libc::c_int::from(bytes);
-    let len = size_of_val(&bytes) as libc::socklen_t;
-    // SAFETY: SO_RCVLOWAT reads one int from where its argument points.
-    let set = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_RCVLOWAT,
-            (&raw const bytes).cast(),
-            len,
-        )
-    };
-    match set {
-        -1 => Err(last_error("setsockopt")),
-        _ => Ok(()),
-    }
+    socket_option::set(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes.into())
 }
 
 #[cfg(test)]

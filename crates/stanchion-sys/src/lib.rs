@@ -47,5 +47,6 @@ pub mod seccomp;
 pub mod sibling;
 pub mod signal;
 pub mod sock_diag;
+mod socket_option;
 pub mod standard_streams;
 pub mod thread_start;

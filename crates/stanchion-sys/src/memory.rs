@@ -12,7 +12,7 @@ use rustix::fs::{
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-use crate::call::{InCall, named};
+use crate::call::{InCall, named, retry};
 use crate::process::inherited_fd;
 
 /// A shared mapping that every later child inherits at the same address.
@@ -170,11 +170,9 @@ impl CopiedFile {
         let (mut from, mut len) = (0, 0);
         while from < found.len() {
             let left = (found.len() - from) as usize;
-            match sendfile(&copy, file, Some(&mut from), left) {
-                Ok(0) => break,
-                Ok(count) => len += count,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(named("sendfile", error)),
+            match retry("sendfile", || sendfile(&copy, file, Some(&mut from), left))? {
+                0 => break,
+                count => len += count,
             }
         }
         Ok(Self { copy, len })
@@ -237,11 +235,9 @@ impl KeptFile {
     pub fn write(&self, bytes: &[u8]) -> io::Result<()> {
         let mut len = 0;
         while len < bytes.len() {
-            match rustix::io::pwrite(&self.0, &bytes[len..], len as u64) {
-                Ok(count) => len += count,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(named("pwrite64", error)),
-            }
+            len += retry("pwrite64", || {
+                rustix::io::pwrite(&self.0, &bytes[len..], len as u64)
+            })?;
         }
         ftruncate(&self.0, bytes.len() as u64).in_call("ftruncate")
     }
@@ -279,11 +275,10 @@ fn read_from_start(file: &OwnedFd, bytes_max: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; bytes_max];
     let mut len = 0;
     while len < bytes_max {
-        match rustix::io::pread(file, &mut bytes[len..], len as u64) {
-            Ok(0) => break,
-            Ok(count) => len += count,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(named("pread64", error)),
+        let read = || rustix::io::pread(file, &mut bytes[len..], len as u64);
+        match retry("pread64", read)? {
+            0 => break,
+            count => len += count,
         }
     }
     bytes.truncate(len);

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::call::last_error;
+use crate::call::checked;
 
 /// The process at the other end when it connected, according to the kernel (`SO_PEERCRED` in unix(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) fn peer_of(socket: BorrowedFd<'_>) -> io::Result<PeerCredentials> {
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: `found` and `len` live through the call, and `len` is the size of `found`, which is
     // all integers and so valid whatever the kernel writes there.
-    let status = unsafe {
+    let asked = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
             libc::SOL_SOCKET,
@@ -33,9 +33,7 @@ pub(crate) fn peer_of(socket: BorrowedFd<'_>) -> io::Result<PeerCredentials> {
             &raw mut len,
         )
     };
-    if status == -1 {
-        return Err(last_error("getsockopt"));
-    }
+    checked("getsockopt", asked)?;
     Ok(PeerCredentials {
         pid: found.pid,
         uid: found.uid,

@@ -5,7 +5,7 @@ pub mod title;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use crate::call::{InCall, last_error, named, number};
+use crate::call::{InCall, checked, named, number, retry};
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions};
 
 /// The result of `fork`, in the parent and in the child.
@@ -26,8 +26,7 @@ pub enum Fork {
 /// calls. [`thread_count`] lets the caller check.
 pub unsafe fn fork() -> io::Result<Fork> {
     // SAFETY: the caller keeps the contract above.
-    match unsafe { libc::fork() } {
-        -1 => Err(last_error("fork")),
+    match checked("fork", unsafe { libc::fork() })? {
         0 => Ok(Fork::Child),
         pid => Ok(Fork::Parent(pid)),
     }
@@ -59,18 +58,6 @@ pub(crate) fn collect(child: i32) -> io::Result<()> {
     }) {
         Err(error) if number(&error) != Some(libc::ECHILD) => Err(error),
         _ => Ok(()),
-    }
-}
-
-pub(crate) fn retry<T>(
-    name: &'static str,
-    mut call: impl FnMut() -> rustix::io::Result<T>,
-) -> io::Result<T> {
-    loop {
-        match call() {
-            Err(rustix::io::Errno::INTR) => {}
-            other => return other.in_call(name),
-        }
     }
 }
 
@@ -130,9 +117,8 @@ pub fn become_subreaper() -> io::Result<()> {
 /// Asks the kernel to send `signal` when `parent` dies (`PR_SET_PDEATHSIG`). True if `parent` has died already. This
 /// holds after an adoption too: the kernel sends the signal when the present parent dies.
 pub fn die_with(parent: i32, signal: i32) -> io::Result<bool> {
-    // `from_named_raw` gives None for a real-time signal, and then the kernel would send none.
-    // SAFETY: the C library reserves 32 and 33, which no caller passes; the kernel refuses other unknown numbers.
-    let signal = unsafe { Signal::from_raw_unchecked(signal) };
+    // The kernel would send none for `None`.
+    let signal = Signal::from_named_raw(signal).ok_or(io::ErrorKind::InvalidInput)?;
     rustix::process::set_parent_process_death_signal(Some(signal)).in_call("prctl")?;
     Ok(parent_pid() != parent)
 }
@@ -144,12 +130,23 @@ pub fn kill(pid: i32, signal: i32) -> io::Result<()> {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     }
     // SAFETY: kill(2) has no preconditions.
-    if unsafe { libc::kill(pid, signal) } == 0 {
-        return Ok(());
-    }
-    match last_error("kill") {
-        error if number(&error) == Some(libc::ESRCH) => Ok(()),
-        error => Err(error),
+    unless_it_has_gone(checked("kill", unsafe { libc::kill(pid, signal) }))
+}
+
+/// Sends a signal to the process of a pidfd; a process that has gone is no error. The signal may be a real-time one, for
+/// which rustix has no type.
+pub(crate) fn send_signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
+    let no_info = std::ptr::null::<libc::siginfo_t>();
+    let fd = pidfd.as_raw_fd();
+    // SAFETY: pidfd_send_signal(2) reads nothing through a null pointer, and the descriptor is open.
+    let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, no_info, 0) };
+    unless_it_has_gone(checked("pidfd_send_signal", sent))
+}
+
+fn unless_it_has_gone<R>(sent: io::Result<R>) -> io::Result<()> {
+    match sent {
+        Err(error) if number(&error) != Some(libc::ESRCH) => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -167,10 +164,9 @@ pub fn is_alive(pid: i32) -> bool {
 /// if no descriptor has that number.
 pub fn inherited_fd(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: F_DUPFD_CLOEXEC takes any number and gives a new descriptor or an error.
-    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
-    if copy == -1 {
-        return Err(last_error("fcntl"));
-    }
+    let copy = checked("fcntl", unsafe {
+        libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3)
+    })?;
     // Keep the number of a standard stream taken: otherwise the next file that is opened would get it.
     if fd > libc::STDERR_FILENO {
         // SAFETY: the process that started us left the descriptor there for this call, and no code of ours has used its
@@ -239,20 +235,19 @@ impl std::fmt::Display for Exit {
 /// Collects one child that has ended, if any (waitpid(2) with `WNOHANG`).
 pub fn reap() -> io::Result<Option<(i32, Exit)>> {
     loop {
-        return match rustix::process::wait(WaitOptions::NOHANG) {
-            Ok(None) | Err(rustix::io::Errno::CHILD) => Ok(None),
-            Ok(Some((pid, status))) => {
-                let exit = match (status.exit_status(), status.terminating_signal()) {
-                    (Some(code), _) => Exit::Code(code),
-                    (None, Some(signal)) => Exit::Signal(signal),
-                    // Stopped or continued: we did not ask for it, and it is not an end.
-                    (None, None) => continue,
-                };
-                Ok(Some((pid.as_raw_nonzero().get(), exit)))
-            }
+        let (pid, status) = match rustix::process::wait(WaitOptions::NOHANG) {
+            Ok(None) | Err(rustix::io::Errno::CHILD) => return Ok(None),
+            Ok(Some(ended)) => ended,
             Err(rustix::io::Errno::INTR) => continue,
-            Err(error) => Err(named("waitpid", error)),
+            Err(error) => return Err(named("waitpid", error)),
         };
+        let exit = match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => Exit::Code(code),
+            (None, Some(signal)) => Exit::Signal(signal),
+            // Stopped or continued: we did not ask for it, and it is not an end.
+            (None, None) => continue,
+        };
+        return Ok(Some((pid.as_raw_nonzero().get(), exit)));
     }
 }
 
@@ -305,9 +300,8 @@ fn open_files_limit() -> io::Result<Rlimit> {
         rlim_max: 0,
     };
     // SAFETY: getrlimit(2) fills the structure that it is given.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == -1 {
-        return Err(last_error("prlimit64"));
-    }
+    let asked = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    checked("prlimit64", asked)?;
     let limited = |files: u64| (files != libc::RLIM_INFINITY).then_some(files);
     Ok(Rlimit {
         current: limited(limit.rlim_cur),
@@ -342,14 +336,10 @@ fn replace(old: BorrowedFd<'_>, file: BorrowedFd<'_>, flags: libc::c_int) -> io:
     loop {
         // SAFETY: both descriptors are open; the replaced number stays open, so a borrower of it still holds an open
         // file.
-        match unsafe { libc::dup3(file.as_raw_fd(), old.as_raw_fd(), flags) } {
-            -1 => {
-                let error = last_error("dup3");
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(error);
-                }
-            }
-            _ => return Ok(()),
+        let replaced = unsafe { libc::dup3(file.as_raw_fd(), old.as_raw_fd(), flags) };
+        match checked("dup3", replaced) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other.map(drop),
         }
     }
 }

@@ -6,28 +6,25 @@
 
 use std::io;
 
-use crate::call::last_error;
+use crate::call::checked;
 
 /// Lets this thread, and those that it starts, interrupt other threads when they wake up: `SCHED_RR` of the lowest
 /// priority. It takes `CAP_SYS_NICE` or a limit `RLIMIT_RTPRIO`.
 pub fn be_prompt() -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: 1 };
-    // SAFETY: `parameters` lives through the call, which reads it and concerns only this thread.
-    match unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const parameters) } {
-        -1 => Err(last_error("sched_setscheduler")),
-        _ => Ok(()),
-    }
+    set_policy(libc::SCHED_RR, 1)
 }
 
 /// Makes this process wait for its turn when it wakes up while every core is busy, instead of interrupting the thread
 /// that runs there (`SCHED_BATCH` in sched(7)). If a core is idle, nothing changes.
 pub fn interrupt_nobody() -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: 0 };
+    set_policy(libc::SCHED_BATCH, 0)
+}
+
+fn set_policy(policy: libc::c_int, sched_priority: libc::c_int) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority };
     // SAFETY: `parameters` lives through the call, which reads it and concerns only this thread.
-    match unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) } {
-        -1 => Err(last_error("sched_setscheduler")),
-        _ => Ok(()),
-    }
+    let set = unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
+    checked("sched_setscheduler", set).map(drop)
 }
 
 #[cfg(test)]
@@ -45,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_promptness_is_in_force() {
+    fn a_thread_that_was_made_prompt_is() {
         let (prompt, policy) = in_a_thread(|| (be_prompt(), policy()));
         assert_eq!(prompt.is_ok(), policy == libc::SCHED_RR);
     }
@@ -55,15 +52,15 @@ mod tests {
         let (before, started, own) = in_a_thread(|| {
             let _where_it_may = be_prompt();
             let before = policy();
-            let (tell, told) = std::sync::mpsc::channel();
+            let (report, reports) = std::sync::mpsc::channel();
             let (go, gone) = std::sync::mpsc::channel::<()>();
             let thread = std::thread::spawn(move || {
                 gone.recv().unwrap();
-                tell.send(policy()).unwrap();
+                report.send(policy()).unwrap();
             });
             interrupt_nobody().unwrap();
             go.send(()).unwrap();
-            let started = told.recv().unwrap();
+            let started = reports.recv().unwrap();
             thread.join().unwrap();
             (before, started, policy())
         });

@@ -8,11 +8,11 @@
 //! the kernel's memory (`last_words` of stanchion-server).
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::process::{Pid, PidfdFlags};
 
-use crate::call::{last_error, number};
+use crate::call::checked;
 use crate::channel::poll_readable;
 use crate::process::{self, Fork};
 
@@ -32,24 +32,7 @@ impl Sibling {
 
     /// Sends a signal; it is no error if the sibling has ended.
     pub fn signal(&self, signal: i32) -> io::Result<()> {
-        let no_info = std::ptr::null::<libc::siginfo_t>();
-        // SAFETY: pidfd_send_signal(2) with a descriptor that is open; it reads nothing of ours.
-        let sent = unsafe {
-            libc::syscall(
-                libc::SYS_pidfd_send_signal,
-                self.0.as_raw_fd(),
-                signal,
-                no_info,
-                0,
-            )
-        };
-        if sent == 0 {
-            return Ok(());
-        }
-        match last_error("pidfd_send_signal") {
-            error if number(&error) == Some(libc::ESRCH) => Ok(()),
-            error => Err(error),
-        }
+        process::send_signal(self.as_fd(), signal)
     }
 }
 
@@ -89,16 +72,15 @@ pub fn fork() -> io::Result<(Fork, Option<Sibling>)> {
             0,
         )
     };
-    match forked {
+    match checked("clone", forked)? {
         0 => Ok((Fork::Child, None)),
-        pid if pid > 0 => {
+        pid => {
             // SAFETY: the kernel has just made the descriptor for this process (`CLONE_PIDFD`), with close-on-exec, and
             // nothing else owns it.
             let sibling = Sibling(unsafe { OwnedFd::from_raw_fd(fd) });
             let pid = i32::try_from(pid).expect("pids fit (PID_MAX_LIMIT)");
             Ok((Fork::Parent(pid), Some(sibling)))
         }
-        _ => Err(last_error("clone")),
     }
 }
 

@@ -13,7 +13,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
-use crate::call::{InCall, last_error, named};
+use crate::call::{InCall, checked, named};
 
 pub use libc::{
     SIGABRT, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU,
@@ -147,9 +147,7 @@ pub(crate) fn set_of(signals: &[i32]) -> io::Result<libc::sigset_t> {
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for &signal in signals {
-            if libc::sigaddset(set.as_mut_ptr(), signal) == -1 {
-                return Err(last_error("sigaddset"));
-            }
+            checked("sigaddset", libc::sigaddset(set.as_mut_ptr(), signal))?;
         }
         Ok(set.assume_init())
     }
@@ -174,19 +172,14 @@ fn set_action(
     flags: libc::c_int,
 ) -> io::Result<libc::sigaction> {
     // SAFETY: a zeroed sigaction is valid; the handlers of this module are async-signal-safe.
-    let (status, before) = unsafe {
+    unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         let mut before: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler;
         action.sa_flags = flags;
         libc::sigemptyset(&raw mut action.sa_mask);
-        let status = libc::sigaction(signal, &raw const action, &raw mut before);
-        (status, before)
-    };
-    if status == -1 {
-        Err(last_error("rt_sigaction"))
-    } else {
-        Ok(before)
+        let set = libc::sigaction(signal, &raw const action, &raw mut before);
+        checked("rt_sigaction", set).map(|_| before)
     }
 }
 

@@ -20,7 +20,7 @@ use netlink_packet_sock_diag::unix::{self, ShowFlags, UnixRequest};
 use netlink_sys::{Socket, protocols::NETLINK_SOCK_DIAG};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
-use crate::call::{last_error, number};
+use crate::call::{checked, number};
 use crate::listener::ListenerAddress;
 
 /// The kernel answers at once; this is only a bound.
@@ -99,28 +99,27 @@ pub fn tcp_queue(listener: BorrowedFd<'_>) -> io::Result<Option<Queue>> {
     let mut bytes = size_of::<libc::tcp_info>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `bytes` to `info`, which is zeroed and consists of integers only, so any bytes
     // in it are valid.
-    let (status, info) = unsafe {
-        let status = libc::getsockopt(
+    let (asked, info) = unsafe {
+        let asked = libc::getsockopt(
             listener.as_raw_fd(),
             libc::IPPROTO_TCP,
             libc::TCP_INFO,
             info.as_mut_ptr().cast(),
             &raw mut bytes,
         );
-        (status, info.assume_init())
+        (checked("getsockopt", asked), info.assume_init())
     };
-    if status == -1 {
-        let error = last_error("getsockopt");
-        return match number(&error) {
-            Some(libc::EOPNOTSUPP | libc::ENOPROTOOPT) => Ok(None),
-            _ => Err(error),
-        };
+    match asked {
+        Err(error) if matches!(number(&error), Some(libc::EOPNOTSUPP | libc::ENOPROTOOPT)) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+        Ok(_) => Ok((info.tcpi_state == LISTENS).then_some(Queue {
+            waiting: info.tcpi_unacked,
+            backlog: info.tcpi_sacked,
+            drops: None,
+        })),
     }
-    Ok((info.tcpi_state == LISTENS).then_some(Queue {
-        waiting: info.tcpi_unacked,
-        backlog: info.tcpi_sacked,
-        drops: None,
-    }))
 }
 
 fn tcp_request(family: u8, states: inet::StateFlags) -> SockDiagMessage {

@@ -8,11 +8,11 @@
 //! a time.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use super::{Listener, ListenerAddress};
 
-use crate::call::last_error;
+use crate::socket_option::set;
 
 impl Listener {
     /// Closes the door behind the connections in the kernel's queue: the acceptor can still accept them, and no new one
@@ -64,28 +64,10 @@ enum LeastTtl {
 
 /// Sets the limit of a listener, or of a connection, which inherits it from its listener.
 fn set_least_ttl(socket: BorrowedFd, is_v6: bool, least: LeastTtl) -> io::Result<()> {
+    let ttl = least as libc::c_int;
     if is_v6 {
-        set(socket, libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT, least)?;
+        set(socket, libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT, ttl)?;
     }
     // An IPv6 socket needs this one too: its clients may come by IPv4 (ipv6(7)).
-    set(socket, libc::IPPROTO_IP, libc::IP_MINTTL, least)
-}
-
-fn set(socket: BorrowedFd, level: i32, name: i32, least: LeastTtl) -> io::Result<()> {
-    let ttl = least as libc::c_int;
-    // SAFETY: `ttl` lives through the call, which reads as many bytes as it has.
-    let status = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            name,
-            (&raw const ttl).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
-    if status == -1 {
-        Err(last_error("setsockopt"))
-    } else {
-        Ok(())
-    }
+    set(socket, libc::IPPROTO_IP, libc::IP_MINTTL, ttl)
 }

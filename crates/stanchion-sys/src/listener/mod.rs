@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::call::{InCall, last_error};
+use crate::call::{InCall, checked};
 use crate::peer::peer_of;
 use crate::pinned_path::{FileId, Found, PinnedPath};
 use crate::process::inherited_fd;
@@ -344,7 +344,7 @@ fn is_stream_socket(fd: RawFd) -> io::Result<bool> {
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: getsockopt(2) takes any number for a descriptor, and writes at most `len` bytes to `kind`, which has that
     // many.
-    let status = unsafe {
+    let asked = unsafe {
         libc::getsockopt(
             fd,
             libc::SOL_SOCKET,
@@ -353,10 +353,7 @@ fn is_stream_socket(fd: RawFd) -> io::Result<bool> {
             &raw mut len,
         )
     };
-    match status {
-        0 => Ok(kind == libc::SOCK_STREAM),
-        _ => Err(last_error("getsockopt")),
-    }
+    checked("getsockopt", asked).map(|_| kind == libc::SOCK_STREAM)
 }
 
 fn listen(socket: &Socket, backlog: Option<u32>) -> io::Result<()> {

@@ -1,13 +1,14 @@
 //! The options of a listener.
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 
 use socket2::Socket;
 
 use super::file::FileOptions;
 
-use crate::call::{InCall, last_error};
+use crate::call::InCall;
+use crate::socket_option;
 
 /// The options of a listener. Connections inherit those that concern them (tcp(7)), so setting an option here saves a
 /// system call for each connection.
@@ -94,28 +95,15 @@ impl Options {
             socket
                 .set_keepalive(self.tcp.keepalive)
                 .in_call("setsockopt")?;
-            set_defer_accept(socket, self.tcp.defer_accept_s)?;
+            // The kernel rounds up to the time of a whole number of retransmissions (tcp(7)).
+            let defer_s = libc::c_int::try_from(self.tcp.defer_accept_s);
+            socket_option::set(
+                socket.as_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_DEFER_ACCEPT,
+                defer_s.unwrap_or(libc::c_int::MAX),
+            )?;
         }
-        Ok(())
-    }
-}
-
-/// The kernel rounds up to the time of a whole number of retransmissions (tcp(7)).
-fn set_defer_accept(socket: &Socket, seconds: u32) -> io::Result<()> {
-    let seconds = libc::c_int::try_from(seconds).unwrap_or(libc::c_int::MAX);
-    // SAFETY: `seconds` lives through the call, which reads as many bytes as it has.
-    let status = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_DEFER_ACCEPT,
-            (&raw const seconds).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
-    if status == -1 {
-        Err(last_error("setsockopt"))
-    } else {
         Ok(())
     }
 }

@@ -16,7 +16,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::refuse_threads;
 
-use crate::call::{InCall, last_error};
+use crate::call::{InCall, checked};
 
 /// The kernel's record of the layout of a process: `struct prctl_mm_map` in linux/prctl.h.
 #[repr(C)]
@@ -72,10 +72,7 @@ pub fn show<W: AsRef<[u8]>>(words: &[W]) -> io::Result<()> {
             0,
         )
     };
-    if done == -1 {
-        return Err(last_error("prctl"));
-    }
-    Ok(())
+    checked("prctl", done).map(drop)
 }
 
 /// The address of a copy that stays.

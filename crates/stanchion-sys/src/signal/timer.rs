@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use crate::call::last_error;
+use crate::call::checked;
 
 /// A timer's number, which fits an atomic. The kernel counts from 0, so -1 stands for none.
 pub(super) type Timer = isize;
@@ -29,10 +29,8 @@ pub(super) fn make(clock: libc::clockid_t, target: Target, signal: i32) -> io::R
             }
         }
         let mut timer: libc::timer_t = std::ptr::null_mut();
-        match libc::timer_create(clock, &raw mut event, &raw mut timer) {
-            -1 => Err(last_error("timer_create")),
-            _ => Ok(timer as Timer),
-        }
+        let made = libc::timer_create(clock, &raw mut event, &raw mut timer);
+        checked("timer_create", made).map(|_| timer as Timer)
     }
 }
 
@@ -54,8 +52,6 @@ pub(super) fn set(
     };
     let timer = timer as libc::timer_t;
     // SAFETY: the timer is this process's, and the times live through the call.
-    match unsafe { libc::timer_settime(timer, flags, &raw const times, std::ptr::null_mut()) } {
-        -1 => Err(last_error("timer_settime")),
-        _ => Ok(()),
-    }
+    let set = unsafe { libc::timer_settime(timer, flags, &raw const times, std::ptr::null_mut()) };
+    checked("timer_settime", set).map(drop)
 }

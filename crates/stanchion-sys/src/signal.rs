@@ -8,9 +8,10 @@ pub mod orphan;
 pub mod spin;
 mod timer;
 
+use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::call::{InCall, checked, named};
@@ -39,18 +40,26 @@ static PIPE: AtomicI32 = AtomicI32::new(-1);
 /// The signals for which the pipe had no room, a bit each: signals of a kind are allowed to merge (signal(7)).
 static UNWRITTEN: AtomicU64 = AtomicU64::new(0);
 
+/// Does the work of a signal handler, and leaves errno as it was: the code that the signal has interrupted may be about to
+/// read it (signal-safety(7)).
+fn keeping_errno(work: impl FnOnce()) {
+    // SAFETY: this is the address of the thread's own errno, a number that no other thread reads or writes.
+    let errno = unsafe { &*libc::__errno_location().cast::<Cell<libc::c_int>>() };
+    let before = errno.get();
+    work();
+    errno.set(before);
+}
+
 extern "C" fn write_byte(signal: libc::c_int) {
-    // SAFETY: errno is thread-local, and write(2) and errno are async-signal-safe.
-    unsafe {
-        let errno = *libc::__errno_location();
-        let byte = signal as u8;
-        let written = libc::write(PIPE.load(Ordering::Relaxed), (&raw const byte).cast(), 1);
+    keeping_errno(|| {
+        let (pipe, byte) = (PIPE.load(Ordering::Relaxed), signal as u8);
+        // SAFETY: write(2) is async-signal-safe, and only reads the byte.
+        let written = unsafe { libc::write(pipe, (&raw const byte).cast(), 1) };
         if written != 1 {
             // The reader of a full pipe is awake, and looks here too.
             UNWRITTEN.fetch_or(1 << (signal & 63), Ordering::AcqRel);
         }
-        *libc::__errno_location() = errno;
-    }
+    });
 }
 
 /// The read end of this process's signal pipe.
@@ -223,6 +232,13 @@ fn is_owner(owner: &AtomicI32, signal: i32) -> bool {
         libc::raise(signal);
     }
     false
+}
+
+/// Sends a message that was made beforehand; false if there is no room for it, or no reader. Async-signal-safe.
+fn send_at_once(channel: RawFd, message: &[u8]) -> bool {
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    // SAFETY: send(2) is async-signal-safe, and only reads the message.
+    unsafe { libc::send(channel, message.as_ptr().cast(), message.len(), flags) != -1 }
 }
 
 extern "C" fn do_nothing(_signal: libc::c_int) {}

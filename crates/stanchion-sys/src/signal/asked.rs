@@ -16,7 +16,10 @@ use std::time::Duration;
 
 use super::timer::{self, Target};
 use super::{NUDGE, SIGABRT, SIGCONT, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, orphan};
-use super::{call_behind, is_owner, put_in_front, set_action, unblock};
+use super::{
+    call_behind, is_owner, keeping_errno, put_in_front, send_at_once, set_action, unblock,
+};
+use crate::process::{exit_now, parent_pid, pid};
 use crate::{clock, futex};
 
 /// Leave once the work under way is done (SIGTERM, unless it is [passed on](pass_on_terms)).
@@ -69,7 +72,7 @@ struct Superior {
 impl Superior {
     /// The superior is the parent as long as it lives. Async-signal-safe.
     fn is_gone(&self) -> bool {
-        self.pid != crate::process::parent_pid()
+        self.pid != parent_pid()
     }
 }
 
@@ -77,20 +80,18 @@ extern "C" fn on_signal(signal: libc::c_int) {
     if !is_owner(&OWNER, signal) {
         return;
     }
-    // SAFETY: errno is thread-local; the calls below may change it.
-    let errno = unsafe { *libc::__errno_location() };
-    ask(match signal {
-        SIGINT | SIGQUIT => QUICK,
-        SIGABRT => ABORT,
-        SIGUSR1 => REOPEN,
-        _ => 0,
+    keeping_errno(|| {
+        ask(match signal {
+            SIGINT | SIGQUIT => QUICK,
+            SIGABRT => ABORT,
+            SIGUSR1 => REOPEN,
+            _ => 0,
+        });
+        if matches!(signal, SIGINT | SIGQUIT | SIGABRT) {
+            start_timer();
+        }
+        call_behind(signal);
     });
-    if matches!(signal, SIGINT | SIGQUIT | SIGABRT) {
-        start_timer();
-    }
-    call_behind(signal);
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
 }
 
 extern "C" fn on_term(
@@ -101,15 +102,14 @@ extern "C" fn on_term(
     if !is_owner(&OWNER, signal) {
         return;
     }
-    // SAFETY: errno is thread-local; the calls below may change it. The kernel gives a handler with SA_SIGINFO a
-    // siginfo_t, and for a SIGTERM it names the sender (sigaction(2)).
-    let (errno, sender) = unsafe { (*libc::__errno_location(), (*info).si_pid()) };
-    if !is_passed_on(sender) {
-        ask(LEAVE);
-    }
-    call_behind(signal);
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
+    // SAFETY: the kernel gives a handler with SA_SIGINFO a siginfo_t, and for a SIGTERM it names the sender (sigaction(2)).
+    let sender = unsafe { (*info).si_pid() };
+    keeping_errno(|| {
+        if !is_passed_on(sender) {
+            ask(LEAVE);
+        }
+        call_behind(signal);
+    });
 }
 
 /// SIGCONT may mean that the superior has ended; then this process acts as if the superior had sent SIGTERM.
@@ -117,16 +117,15 @@ extern "C" fn on_cont(signal: libc::c_int) {
     if !is_owner(&OWNER, signal) {
         return;
     }
-    // SAFETY: errno is thread-local; kill(2) and getpid(2), which may change it, are async-signal-safe. It signals the
-    // process and not this thread, because the handler behind the one of SIGTERM may have to run in another thread.
-    unsafe {
-        let errno = *libc::__errno_location();
+    keeping_errno(|| {
         if superior().is_some_and(Superior::is_gone) {
-            libc::kill(libc::getpid(), SIGTERM);
+            // It signals the process and not this thread, because the handler behind the one of SIGTERM may have to run in
+            // another thread.
+            // SAFETY: kill(2) and getpid(2) are async-signal-safe.
+            unsafe { libc::kill(libc::getpid(), SIGTERM) };
         }
         call_behind(signal);
-        *libc::__errno_location() = errno;
-    }
+    });
 }
 
 /// Whether the superior has ended. A thread that waits looks, since the app may have blocked SIGCONT, or have set a handler of its
@@ -141,8 +140,7 @@ pub fn is_orphaned() -> bool {
 }
 
 fn has_no_superior() -> bool {
-    superior().is_some_and(Superior::is_gone)
-        && OWNER.load(Ordering::Relaxed) == crate::process::pid()
+    superior().is_some_and(Superior::is_gone) && OWNER.load(Ordering::Relaxed) == pid()
 }
 
 fn superior() -> Option<&'static Superior> {
@@ -158,35 +156,25 @@ fn is_passed_on(sender: i32) -> bool {
     if superior.pid == sender || superior.is_gone() {
         return false;
     }
-    let message = &superior.message;
-    // SAFETY: send(2) is async-signal-safe and only reads the message.
-    let sent = unsafe {
-        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-        libc::send(
-            superior.reports,
-            message.as_ptr().cast(),
-            message.len(),
-            flags,
-        )
-    };
     // If the superior has closed the channel, or is far behind, no report arrives, so this process decides itself.
-    sent != -1
+    send_at_once(superior.reports, &superior.message)
 }
 
 extern "C" fn on_nudge(_signal: libc::c_int) {
-    // SAFETY: _exit(2), gettid(2), tgkill(2) and clock_gettime(2) are async-signal-safe; errno is thread-local.
-    unsafe {
-        let errno = *libc::__errno_location();
+    keeping_errno(|| {
+        // _exit(2) and clock_gettime(2) are async-signal-safe.
         if clock::monotonic_us() >= DEADLINE_US.load(Ordering::Acquire) {
-            libc::_exit(1);
+            exit_now(1);
         }
         // The main thread has the process's number. If this is another thread, pass the signal on to the main thread.
         let main = OWNER.load(Ordering::Relaxed);
-        if libc::gettid() != main {
-            libc::syscall(libc::SYS_tgkill, main, main, NUDGE);
+        // SAFETY: gettid(2) and tgkill(2) are async-signal-safe.
+        unsafe {
+            if libc::gettid() != main {
+                libc::syscall(libc::SYS_tgkill, main, main, NUDGE);
+            }
         }
-        *libc::__errno_location() = errno;
-    }
+    });
 }
 
 /// Catches SIGTERM, SIGINT, SIGQUIT, SIGABRT and SIGUSR1, in front of the present handlers. Each signal sets its bit in
@@ -201,7 +189,7 @@ pub fn catch(bell: &'static AtomicU32, wake: Option<BorrowedFd<'static>>) -> io:
     ASKED.store(0, Ordering::Release);
     WAKE.store(wake.map_or(-1, |wake| wake.as_raw_fd()), Ordering::Release);
     BELL.store(std::ptr::from_ref(bell).cast_mut(), Ordering::Release);
-    OWNER.store(crate::process::pid(), Ordering::Release);
+    OWNER.store(pid(), Ordering::Release);
     // Without SA_RESTART: see below.
     set_action(NUDGE, on_nudge as *const () as libc::sighandler_t, 0)?;
     DEADLINE_US.store(NEVER, Ordering::Release);
@@ -220,25 +208,19 @@ pub fn catch(bell: &'static AtomicU32, wake: Option<BorrowedFd<'static>>) -> io:
     unblock(&[NUDGE, SIGTERM, SIGUSR1, SIGINT, SIGQUIT, SIGABRT]).map(drop)
 }
 
-/// From now on this process leaves only at a SIGTERM from `superior`, its parent, or when the superior ends. If another
-/// process sends SIGTERM, perhaps to all processes of the server at once, `message` goes to the superior on `reports`,
-/// which must stay open for the life of the process.
+/// From now on this process leaves only at a SIGTERM from its superior, its parent `pid`, or when the superior ends. If
+/// another process sends SIGTERM, perhaps to all processes of the server at once, `message` goes to the superior on
+/// `reports`, which must stay open for the life of the process.
 ///
 /// # Errors
 /// The kernel's.
-pub fn pass_on_terms(
-    superior: i32,
-    reports: BorrowedFd<'static>,
-    message: &[u8],
-) -> io::Result<()> {
+pub fn pass_on_terms(pid: i32, reports: BorrowedFd<'static>, message: &[u8]) -> io::Result<()> {
     let superior = Box::new(Superior {
-        pid: superior,
+        pid,
         reports: reports.as_raw_fd(),
         message: message.into(),
     });
-    let superior = Box::leak(superior);
-    let pid = superior.pid;
-    SUPERIOR.store(superior, Ordering::Release);
+    SUPERIOR.store(Box::leak(superior), Ordering::Release);
     let handler = on_cont as *const () as libc::sighandler_t;
     put_in_front(SIGCONT, handler, libc::SA_RESTART)?;
     unblock(&[SIGCONT])?;
@@ -349,18 +331,18 @@ mod tests {
         let theirs: &'static Channel = Box::leak(Box::new(theirs));
         let raised = |superior| {
             assert!(take(LEAVE) || word().load(Ordering::Acquire) == 0);
-            pass_on_terms(superior, theirs.as_fd(), b"told").expect("told");
+            pass_on_terms(superior, theirs.as_fd(), b"report").expect("set");
             // SAFETY: raise(3) has no preconditions.
             unsafe { libc::raise(SIGTERM) };
             word().load(Ordering::Acquire)
         };
-        let (this, parent) = (crate::process::pid(), crate::process::parent_pid());
+        let (this, parent) = (pid(), parent_pid());
         assert_eq!(raised(this), LEAVE, "no parent is there to decide");
         assert!(has_no_superior());
         assert!(matches!(ours.receive(), Ok(Received::Nothing)));
         assert_eq!(raised(parent), 0, "the superior decides");
-        let heard = ours.receive().expect("heard");
-        assert!(matches!(heard, Received::Message(one) if one.bytes == b"told"));
+        let received = ours.receive().expect("received");
+        assert!(matches!(received, Received::Message(one) if one.bytes == b"report"));
         // SAFETY: as above.
         unsafe { libc::raise(SIGCONT) };
         assert_eq!(word().load(Ordering::Acquire), 0, "the parent is there");

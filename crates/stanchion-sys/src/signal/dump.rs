@@ -12,9 +12,9 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
-use super::{DUMP, call_behind, is_owner, put_in_front, unblock};
+use super::{DUMP, call_behind, is_owner, keeping_errno, put_in_front, send_at_once, unblock};
 
 /// How many seats' threads the table names; Python's handler shows no more than 100 threads.
 const SEATS_NAMED_MAX: usize = 100;
@@ -32,37 +32,27 @@ static PREPARED: AtomicPtr<Prepared> = AtomicPtr::new(std::ptr::null_mut());
 static OWNER: AtomicI32 = AtomicI32::new(0);
 /// `pthread_self(3)` of the thread at each seat, as Python shows it; 0 = no thread.
 static THREADS: [AtomicU64; SEATS_NAMED_MAX] = [const { AtomicU64::new(0) }; SEATS_NAMED_MAX];
-/// How many handlers run: a second signal while the first handler writes would mix the two dumps.
-static AT_WORK: AtomicUsize = AtomicUsize::new(0);
+/// A handler runs: another one, in another thread, would mix its dump with that of the first.
+static AT_WORK: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn on_signal(signal: libc::c_int) {
     if !is_owner(&OWNER, signal) {
         return;
     }
-    // SAFETY: errno is thread-local; the calls below may change it.
-    let errno = unsafe { *libc::__errno_location() };
     // SAFETY: `answer` stored a leaked box, which is never changed.
-    if let Some(prepared) = unsafe { PREPARED.load(Ordering::Acquire).as_ref() }
-        && AT_WORK.fetch_add(1, Ordering::AcqRel) == 0
+    let prepared = unsafe { PREPARED.load(Ordering::Acquire).as_ref() };
+    if let Some(prepared) = prepared
+        && !AT_WORK.swap(true, Ordering::AcqRel)
     {
-        call_behind(signal);
-        write_seats(prepared.dumps);
-        let message = &prepared.message;
-        // SAFETY: send(2) is async-signal-safe and only reads the message. If the master has closed the channel, or is
-        // far behind, it goes on without the report: it waits for a bounded time only.
-        unsafe {
-            let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-            libc::send(
-                prepared.reports,
-                message.as_ptr().cast(),
-                message.len(),
-                flags,
-            );
-        }
-        AT_WORK.store(0, Ordering::Release);
+        keeping_errno(|| {
+            call_behind(signal);
+            write_seats(prepared.dumps);
+            // If the master has closed the channel, or is far behind, it goes on without the report: it waits for a bounded
+            // time only.
+            send_at_once(prepared.reports, &prepared.message);
+        });
+        AT_WORK.store(false, Ordering::Release);
     }
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
 }
 
 /// Answers [`DUMP`] from now on: calls the present handler, which writes the stacks to `dumps`, adds the table of

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::timer::{self, Target};
-use super::{SIGCONT, SIGKILL, is_owner, set_action, unblock};
+use super::{SIGCONT, SIGKILL, is_owner, keeping_errno, set_action, unblock};
 use crate::process;
 
 /// The timer that kills the process; -1 = none, since the kernel counts timers from 0.
@@ -28,12 +28,9 @@ extern "C" fn on_orphaned(signal: libc::c_int) {
     }
     let grace_us = GRACE_US.load(Ordering::Acquire);
     let timer = TIMER.load(Ordering::Acquire);
-    // SAFETY: errno is thread-local, and async-signal-safe.
-    unsafe {
-        let errno = *libc::__errno_location();
+    keeping_errno(|| {
         let _ = timer::set(timer, 0, Duration::from_micros(grace_us), Duration::ZERO);
-        *libc::__errno_location() = errno;
-    }
+    });
 }
 
 /// Makes the kernel send this process SIGCONT once its parent has ended, which also wakes it if it is stopped. True if

@@ -485,7 +485,7 @@ impl Exchange {
 
     /// `count` values at `offset`. It is private, and called only with ranges that `Offsets::of` laid out.
     fn slice<T>(&self, offset: usize, count: usize) -> &[T] {
-        debug_assert!(offset + count * size_of::<T>() <= self.memory.len());
+        debug_assert!(offset + count * size_of::<T>() <= self.offsets.end);
         // SAFETY: the range lies inside the mapping and is aligned, as `Offsets::of` placed it
         // there. `T` is only ever made of atomics (Header, SeatFigures, SlotHead, OwnPositions, InboxHead, AtomicU64), for which
         // any bits, and zeroes to begin with, are valid, and which other processes may change

@@ -85,7 +85,7 @@ mod _stanchion {
     #[allow(clippy::needless_pass_by_value)] // it is made for the call
     fn first_not_roots_alone(path: PathBuf) -> io::Result<Option<OsString>> {
         // A `PathBuf` would import pathlib, which would slow down each start.
-        let first = stanchion_sys::plain_file::first_not_roots_alone(&path)?;
+        let first = stanchion_sys::exposed_path::first_not_roots_alone(&path)?;
         Ok(first.map(PathBuf::into_os_string))
     }
 

@@ -73,6 +73,8 @@ impl InheritedListener {
 
 #[cfg(test)]
 mod tests {
+    use stanchion_sys::listener::Options;
+
     use super::*;
 
     #[test]
@@ -81,7 +83,7 @@ mod tests {
             "stanchion-inherited_listener-{}",
             std::process::id()
         ));
-        let listener = Listener::unix(&path, 16)
+        let listener = Listener::unix(&path, &Options::with_backlog(16))
             .expect("bound")
             .asked_as("unix:here".into());
         let fd = listener.try_clone_fd().expect("cloned");

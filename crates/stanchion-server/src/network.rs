@@ -83,13 +83,17 @@ impl From<ListeningSocket> for ListedSocket {
 #[allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 mod tests {
     use serde_json::{Value, json};
-    use stanchion_sys::listener::Listener;
+    use stanchion_sys::listener::{Listener, Options};
 
     use super::*;
 
     #[test]
     fn the_view_has_sockets_and_the_files_that_can_be_read() {
-        let listener = Listener::unix_abstract(&format!("view-{}", std::process::id()), 3).unwrap();
+        let listener = Listener::unix_abstract(
+            &format!("view-{}", std::process::id()),
+            &Options::with_backlog(3),
+        )
+        .unwrap();
         let files = ["/proc/sys/net/core/somaxconn", "/proc/none"].map(str::to_owned);
         let view: Value = serde_json::from_str(&view_json(None, &files).unwrap()).unwrap();
         let name = listener.address().to_string();

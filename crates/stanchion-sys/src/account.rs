@@ -11,17 +11,17 @@ const GROUPS_MAX: usize = 65_536;
 
 /// A user of the password database.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct User {
+pub(crate) struct User {
     /// The name.
-    pub name: String,
+    pub(crate) name: String,
     /// The number.
-    pub uid: u32,
+    pub(crate) uid: u32,
     /// The number of the primary group.
-    pub gid: u32,
+    pub(crate) gid: u32,
 }
 
 /// The user of this name; `None` if there is none.
-pub fn user_by_name(name: &str) -> io::Result<Option<User>> {
+pub(crate) fn user_by_name(name: &str) -> io::Result<Option<User>> {
     let name = c_string(name)?;
     user(|entry, bytes, found| {
         // SAFETY: see `lookup`; `name` lives through the call.
@@ -30,7 +30,7 @@ pub fn user_by_name(name: &str) -> io::Result<Option<User>> {
 }
 
 /// The user of this number; `None` if the database has no such user. The kernel accepts any number.
-pub fn user_by_number(uid: u32) -> io::Result<Option<User>> {
+pub(crate) fn user_by_number(uid: u32) -> io::Result<Option<User>> {
     user(|entry, bytes, found| {
         // SAFETY: see `lookup`.
         unsafe { libc::getpwuid_r(uid, entry, bytes.as_mut_ptr(), bytes.len(), found) }
@@ -50,7 +50,7 @@ fn user(
 }
 
 /// The number of the group of this name; `None` if there is none.
-pub fn group_by_name(name: &str) -> io::Result<Option<u32>> {
+pub(crate) fn group_by_name(name: &str) -> io::Result<Option<u32>> {
     let name = c_string(name)?;
     lookup(
         |entry, bytes, found| {
@@ -64,7 +64,7 @@ pub fn group_by_name(name: &str) -> io::Result<Option<u32>> {
 }
 
 /// All groups of a user, `gid` among them (getgrouplist(3)).
-pub fn groups_of(name: &str, gid: u32) -> io::Result<Vec<u32>> {
+pub(crate) fn groups_of(name: &str, gid: u32) -> io::Result<Vec<u32>> {
     let name = c_string(name)?;
     let mut groups: Vec<libc::gid_t> = vec![0; 64];
     loop {

@@ -99,8 +99,6 @@ pub fn wall_s() -> u64 {
 /// A moment of local time, as logs show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalTime {
-    /// Seconds since the epoch.
-    pub epoch_s: i64,
     /// The year, such as 2026.
     pub year: i32,
     /// 1 to 12.
@@ -133,7 +131,6 @@ impl LocalTime {
             tm.assume_init()
         };
         Self {
-            epoch_s,
             year: tm.tm_year + 1900,
             month: (tm.tm_mon + 1) as u8,
             day: tm.tm_mday as u8,

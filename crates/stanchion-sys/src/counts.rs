@@ -27,24 +27,20 @@ impl SharedCounts {
 
     /// The value of a count.
     pub fn get(&self, index: usize) -> u64 {
-        self.all()[index].load(Ordering::Acquire)
+        self.atomics()[index].load(Ordering::Acquire)
     }
 
     /// Adds to a count, in the one process that writes.
     ///
     /// A process that sees the sum also sees every earlier addition, to any count.
     pub fn add(&self, index: usize, more: u64) {
-        let count = &self.all()[index];
+        let count = &self.atomics()[index];
         let sum = count.load(Ordering::Relaxed).wrapping_add(more);
         count.store(sum, Ordering::Release);
     }
 
-    /// The words that hold the counts, for a signal handler.
+    /// The words that hold the counts, for a signal handler, or for several processes that add.
     pub fn atomics(&self) -> &[AtomicU64] {
-        self.all()
-    }
-
-    fn all(&self) -> &[AtomicU64] {
         // SAFETY: the mapping has `len` words, begins at a page, lives as long as `self`, and started as zeroes, which is a
         // valid AtomicU64; all code reaches it by these atomics only.
         unsafe { std::slice::from_raw_parts(self.memory.base().as_ptr().cast(), self.len) }

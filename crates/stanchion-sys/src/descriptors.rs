@@ -50,13 +50,13 @@ pub fn stream(number: RawFd) -> Option<Stream> {
         return None;
     }
     if socket_acceptconn(socket).ok()? {
-        return Some(Stream::At(told(&rustix::net::getsockname(socket).ok()?)));
+        return Some(Stream::At(shown(&rustix::net::getsockname(socket).ok()?)));
     }
-    Some(Stream::To(told(&rustix::net::getpeername(socket).ok()??)))
+    Some(Stream::To(shown(&rustix::net::getpeername(socket).ok()??)))
 }
 
 /// An address in words, such as `10.0.0.5:5432 (tcp)` or `/run/postgresql/.s.PGSQL.5432 (unix)`.
-fn told(address: &SocketAddrAny) -> String {
+fn shown(address: &SocketAddrAny) -> String {
     let family = address.address_family();
     if family == AddressFamily::UNIX {
         let unix = SocketAddrUnix::try_from(address.clone()).ok();
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_say_whom_they_are_connected_to_and_where_they_listen() {
+    fn a_stream_has_the_address_that_it_is_connected_to_or_listens_at() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let client = TcpStream::connect(address).unwrap();

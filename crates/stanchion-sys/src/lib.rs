@@ -9,7 +9,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("stanchion needs Linux: futexes, memfd, subreapers and SEQPACKET sockets");
 
-pub mod account;
+mod account;
 pub mod activation;
 pub mod adoption;
 pub mod call;
@@ -24,6 +24,7 @@ pub mod counts;
 pub mod descriptors;
 pub mod environment;
 pub mod eventfd;
+pub mod exposed_path;
 pub mod fork_handlers;
 pub mod futex;
 pub mod heap;
@@ -38,7 +39,6 @@ pub mod notify;
 pub mod outgoing;
 pub mod peer;
 pub mod pinned_path;
-pub mod plain_file;
 pub mod private_socket;
 pub mod process;
 pub mod random;

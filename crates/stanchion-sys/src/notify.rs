@@ -64,11 +64,6 @@ impl Notifier {
         })
     }
 
-    /// Whether there is a service manager to notify.
-    pub fn is_on(&self) -> bool {
-        self.manager.is_some()
-    }
-
     /// Reports that the service serves, for the first time or again after [`reloading`](Self::reloading).
     pub fn ready(&self) -> io::Result<()> {
         self.send("READY=1")
@@ -229,10 +224,10 @@ mod tests {
     }
 
     #[test]
-    fn without_a_manager_nothing_is_told_and_nothing_fails() {
+    fn without_a_manager_nothing_is_sent_and_nothing_fails() {
         for socket in [None, Some("")] {
             let notifier = Notifier::new(socket, Some("1"), None).expect("made");
-            assert!(!notifier.is_on());
+            assert!(notifier.manager.is_none());
             assert_eq!(notifier.watchdog_every(), None);
             notifier.ready().expect("nothing to do");
         }

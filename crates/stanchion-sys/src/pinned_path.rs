@@ -17,8 +17,8 @@ use rustix::fs::{
 };
 
 use crate::call::InCall;
+use crate::exposed_path;
 use crate::identity::effective_uid;
-use crate::plain_file;
 
 /// A name in an open directory, whether or not a file has it.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl PinnedPath {
     pub fn of_log(path: &Path, owner: u32) -> io::Result<(Self, bool)> {
         let mut pinned = Self::of(path)?;
         let exposed = match path.parent() {
-            Some(directory) => plain_file::first_exposed(directory)?,
+            Some(directory) => exposed_path::first_exposed(directory)?,
             None => None,
         };
         if let Some(exposed) = &exposed
@@ -212,8 +212,7 @@ impl Found {
         FileType::from_raw_mode(self.stat.st_mode) == FileType::Socket
     }
 
-    /// Whether it is a directory.
-    pub fn is_directory(&self) -> bool {
+    fn is_directory(&self) -> bool {
         FileType::from_raw_mode(self.stat.st_mode) == FileType::Directory
     }
 

@@ -126,11 +126,6 @@ impl AsFd for PrivateListener {
     }
 }
 
-/// The user whose rights this process has.
-pub fn effective_user() -> u32 {
-    rustix::process::geteuid().as_raw()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,10 +144,10 @@ mod tests {
         assert_eq!(mode & 0o7777, 0o600);
         assert!(listener.accept().expect("asked").is_none());
         let _client = UnixStream::connect(&path).expect("connected");
-        let (_socket, peer) = listener.accept().expect("asked").expect("somebody");
+        let (_socket, peer) = listener.accept().expect("asked").expect("a client");
         let expected = PeerCredentials {
             pid: process::pid(),
-            uid: effective_user(),
+            uid: crate::identity::effective_uid(),
         };
         assert_eq!(peer, expected);
         listener.remove_file().expect("removed");

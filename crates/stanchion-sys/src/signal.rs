@@ -134,7 +134,7 @@ impl Drop for SignalPipe {
 
 /// Unblocks `signals` in this thread and the threads that it starts; returns those that were blocked. A process
 /// inherits its mask, over fork(2) and execve(2) too, so a parent may have blocked them and forgotten it.
-pub fn unblock(signals: &[i32]) -> io::Result<Vec<i32>> {
+fn unblock(signals: &[i32]) -> io::Result<Vec<i32>> {
     let mut before = MaybeUninit::uninit();
     let set = set_of(signals)?;
     // SAFETY: both sets live through the call, which reads the one and fills the other; what it

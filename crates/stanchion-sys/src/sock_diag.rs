@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_tcp_listener_is_found_by_its_descriptor_with_those_who_wait() {
-        let listener = Listener::tcp("127.0.0.1", 0, 7).unwrap();
+        let listener = Listener::tcp("127.0.0.1", 0, &Options::with_backlog(7)).unwrap();
         let fd = listener.try_clone_fd().unwrap();
         let empty = Queue {
             waiting: 0,
@@ -258,8 +258,8 @@ mod tests {
         let path = directory.join(format!("stanchion-sock-diag-{}", std::process::id()));
         let name = format!("stanchion-sock-diag-{}", std::process::id());
         let listeners = [
-            Listener::unix(&path, 5).unwrap(),
-            Listener::unix_abstract(&name, 6).unwrap(),
+            Listener::unix(&path, &Options::with_backlog(5)).unwrap(),
+            Listener::unix_abstract(&name, &Options::with_backlog(6)).unwrap(),
         ];
         let _guest = UnixStream::connect(&path).unwrap();
         for (listener, waiting, backlog) in [(&listeners[0], 1, 5), (&listeners[1], 0, 6)] {
@@ -284,7 +284,7 @@ mod tests {
         let mut options = Options::with_backlog(5);
         // With this option the kernel waits for the first byte (tcp(7)), so the test can hold a connection half open.
         options.tcp.defer_accept_s = 60;
-        let listener = Listener::tcp_with("127.0.0.1", 0, &options).unwrap();
+        let listener = Listener::tcp("127.0.0.1", 0, &options).unwrap();
         let ListenerAddress::Tcp(address) = *listener.address() else {
             panic!("not TCP")
         };
@@ -313,14 +313,15 @@ mod tests {
     #[test]
     fn a_tcp_listener_tells_by_itself_how_full_it_is() {
         let options = Options::with_backlog(5);
-        let listener = Listener::tcp_with("127.0.0.1", 0, &options).unwrap();
+        let listener = Listener::tcp("127.0.0.1", 0, &options).unwrap();
         let ListenerAddress::Tcp(address) = *listener.address() else {
             panic!("not TCP")
         };
         let _guests = [0; 3].map(|_| TcpStream::connect(address).unwrap());
         let queue = tcp_queue(listener.as_fd()).unwrap().expect("it listens");
         assert_eq!((queue.waiting, queue.backlog), (3, 5));
-        let unix = Listener::unix_abstract("stanchion-sock-diag-none", 5).unwrap();
+        let unix =
+            Listener::unix_abstract("stanchion-sock-diag-none", &Options::with_backlog(5)).unwrap();
         assert_eq!(tcp_queue(unix.as_fd()).unwrap(), None);
     }
 }

@@ -166,9 +166,9 @@ pub(super) fn delay(bind: &Bind) -> Duration {
 
 pub(super) fn make(bind: &Bind, options: &Options, is_start: bool) -> io::Result<Listener> {
     match &bind.address {
-        BindAddress::Tcp { host, port } => Listener::tcp_with(host, *port, options),
-        BindAddress::Unix(path) => Listener::unix_with(path, options),
-        BindAddress::Abstract(name) => Listener::unix_abstract_with(name, options),
+        BindAddress::Tcp { host, port } => Listener::tcp(host, *port, options),
+        BindAddress::Unix(path) => Listener::unix(path, options),
+        BindAddress::Abstract(name) => Listener::unix_abstract(name, options),
         BindAddress::Fd(fd) if is_start => Listener::adopt(*fd, options, Origin::Passed),
         // The number may by now belong to any file of ours.
         BindAddress::Fd(_) => Err(io::Error::other(

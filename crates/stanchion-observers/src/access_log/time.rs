@@ -73,7 +73,6 @@ mod tests {
     use super::*;
 
     const TIME: LocalTime = LocalTime {
-        epoch_s: 0,
         year: 2026,
         month: 2,
         day: 3,

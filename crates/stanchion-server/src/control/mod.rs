@@ -23,8 +23,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use stanchion_master::ClientId;
+use stanchion_sys::identity::effective_uid;
 use stanchion_sys::peer::PeerCredentials;
-use stanchion_sys::private_socket::{PrivateListener, effective_user};
+use stanchion_sys::private_socket::PrivateListener;
 use tracing::{debug, error, warn};
 
 use client::{ClientTurn, ControlClient, turn_away};
@@ -142,8 +143,8 @@ impl Control {
         peer: PeerCredentials,
         requests: &mut Vec<(ClientId, CtlRequest)>,
     ) {
-        let refusal = if !may_command(peer.uid, effective_user()) {
-            let (uid, user) = (peer.uid, effective_user());
+        let refusal = if !may_command(peer.uid, effective_uid()) {
+            let (uid, user) = (peer.uid, effective_uid());
             let why = format!(
                 "user {uid} may not command this server: only root and its own user ({user}) may"
             );

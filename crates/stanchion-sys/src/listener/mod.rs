@@ -82,12 +82,7 @@ impl std::fmt::Display for ListenerAddress {
 impl Listener {
     /// Listens on a host and port; port 0 lets the kernel choose. If a host has several addresses, this takes the first
     /// that can be bound.
-    pub fn tcp(host: &str, port: u16, backlog: u32) -> io::Result<Self> {
-        Self::tcp_with(host, port, &Options::with_backlog(backlog))
-    }
-
-    /// As [`Self::tcp`], with all options.
-    pub fn tcp_with(host: &str, port: u16, options: &Options) -> io::Result<Self> {
+    pub fn tcp(host: &str, port: u16, options: &Options) -> io::Result<Self> {
         let mut refused = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
         for address in (host, port).to_socket_addrs()? {
             match Self::tcp_at(address, options) {
@@ -117,13 +112,8 @@ impl Listener {
     }
 
     /// Listens on a path. If no process listens on a socket file that is there, replaces it; if a process does, the
-    /// error is `AddrInUse`. The file's owner and group may connect.
-    pub fn unix(path: &Path, backlog: u32) -> io::Result<Self> {
-        Self::unix_with(path, &Options::with_backlog(backlog))
-    }
-
-    /// As [`Self::unix`], with all options.
-    pub fn unix_with(path: &Path, options: &Options) -> io::Result<Self> {
+    /// error is `AddrInUse`.
+    pub fn unix(path: &Path, options: &Options) -> io::Result<Self> {
         let pinned = PinnedPath::of(path)?;
         remove_if_stale(&pinned)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None).in_call("socket")?;
@@ -144,12 +134,7 @@ impl Listener {
     }
 
     /// Listens on a name in the abstract namespace, given without its leading zero byte.
-    pub fn unix_abstract(name: &str, backlog: u32) -> io::Result<Self> {
-        Self::unix_abstract_with(name, &Options::with_backlog(backlog))
-    }
-
-    /// As [`Self::unix_abstract`], with all options.
-    pub fn unix_abstract_with(name: &str, options: &Options) -> io::Result<Self> {
+    pub fn unix_abstract(name: &str, options: &Options) -> io::Result<Self> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None).in_call("socket")?;
         options.apply(&socket, false)?;
         socket
@@ -400,7 +385,7 @@ mod tests {
             return; // it takes two users
         }
         let path = std::env::temp_dir().join(format!("stanchion-sent-{}", crate::process::pid()));
-        let made = Listener::unix(&path, 1).expect("made");
+        let made = Listener::unix(&path, &Options::with_backlog(1)).expect("made");
         let send = || Listener::received(made.try_clone_fd().expect("a copy")).expect("received");
         assert_eq!(send().provenance().file, made.provenance().file);
         std::os::unix::fs::chown(&path, Some(65534), None).expect("given");
@@ -436,7 +421,7 @@ mod tests {
             ("::", "127.0.0.1"),
         ];
         let made = wanted.into_iter().filter_map(|(host, reached)| {
-            let listener = Listener::tcp_with(host, 0, &both).ok()?;
+            let listener = Listener::tcp(host, 0, &both).ok()?;
             let port = tcp_port(&listener).port();
             Some((listener, SocketAddr::new(reached.parse().unwrap(), port)))
         });
@@ -496,7 +481,7 @@ mod tests {
     #[test]
     fn a_closed_unix_door_keeps_those_inside_and_refuses_newcomers() {
         let name = format!("stanchion-test-{}", crate::process::pid());
-        let listener = Listener::unix_abstract(&name, 16).expect("bound");
+        let listener = Listener::unix_abstract(&name, &Options::with_backlog(16)).expect("bound");
         let connect = || {
             let socket = Socket::new(Domain::UNIX, Type::STREAM, None).in_call("socket")?;
             socket.connect(&SockAddr::unix(format!("\0{name}"))?)?;
@@ -514,14 +499,17 @@ mod tests {
     #[test]
     fn a_stale_socket_file_is_replaced_and_a_live_one_is_not() {
         let path = std::env::temp_dir().join(format!("stanchion-{}.sock", crate::process::pid()));
-        let live = Listener::unix(&path, 16).expect("bound");
-        let taken = Listener::unix(&path, 16).expect_err("somebody listens there");
+        let live = Listener::unix(&path, &Options::with_backlog(16)).expect("bound");
+        let taken =
+            Listener::unix(&path, &Options::with_backlog(16)).expect_err("somebody listens there");
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         drop(live);
-        let second = Listener::unix(&path, 16).expect("nobody listens there any more");
+        let second = Listener::unix(&path, &Options::with_backlog(16))
+            .expect("nobody listens there any more");
         second.remove_file().expect("removed");
         std::fs::write(&path, "not a socket").expect("written");
-        let in_the_way = Listener::unix(&path, 16).expect_err("a plain file is left alone");
+        let in_the_way = Listener::unix(&path, &Options::with_backlog(16))
+            .expect_err("a plain file is left alone");
         assert_eq!(in_the_way.kind(), io::ErrorKind::AlreadyExists);
         std::fs::remove_file(&path).expect("removed");
     }
@@ -532,12 +520,12 @@ mod tests {
         options.tcp.nodelay = false;
         options.tcp.reuse_port = true;
         options.receive_bytes = Some(20_000);
-        let first = Listener::tcp_with("127.0.0.1", 0, &options).expect("bound");
+        let first = Listener::tcp("127.0.0.1", 0, &options).expect("bound");
         let port = tcp_port(&first).port();
         assert!(!first.socket.tcp_nodelay().expect("asked"));
         // The kernel doubles it (socket(7)).
         assert_eq!(first.socket.recv_buffer_size().expect("asked"), 40_000);
-        let second = Listener::tcp_with("127.0.0.1", port, &options).expect("SO_REUSEPORT");
+        let second = Listener::tcp("127.0.0.1", port, &options).expect("SO_REUSEPORT");
         drop(second);
         options.tcp.nodelay = true;
         options.tcp.keepalive = false;
@@ -545,7 +533,7 @@ mod tests {
         assert!(first.socket.tcp_nodelay().expect("asked"));
         assert!(!first.socket.keepalive().expect("asked"));
         options.tcp.reuse_port = false;
-        let refused = Listener::tcp_with("127.0.0.1", port, &options).expect_err("taken");
+        let refused = Listener::tcp("127.0.0.1", port, &options).expect_err("taken");
         assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
     }
 
@@ -555,7 +543,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("stanchion-mode-{}", crate::process::pid()));
         let mut options = Options::with_backlog(16);
         options.file.mode = 0o640;
-        let listener = Listener::unix_with(&path, &options).expect("bound");
+        let listener = Listener::unix(&path, &options).expect("bound");
         let mode = || {
             std::fs::metadata(&path)
                 .expect("there")
@@ -574,10 +562,10 @@ mod tests {
     fn only_the_file_that_is_ours_is_removed() {
         use std::os::fd::IntoRawFd;
         let path = std::env::temp_dir().join(format!("stanchion-file-{}", crate::process::pid()));
-        let first = Listener::unix(&path, 16).expect("bound");
+        let first = Listener::unix(&path, &Options::with_backlog(16)).expect("bound");
         std::fs::remove_file(&path).expect("removed behind its back");
         assert!(!first.has_its_file());
-        let second = Listener::unix(&path, 16).expect("bound");
+        let second = Listener::unix(&path, &Options::with_backlog(16)).expect("bound");
         assert!(second.has_its_file() && !first.has_its_file());
         first.remove_file().expect("nothing to do");
         assert!(path.exists(), "the file of another listener was removed");

@@ -35,7 +35,7 @@ pub const LEAVING: u32 = LEAVE | QUICK | ABORT;
 
 /// The most seconds that a worker which must leave at once may take, hooks and all. After that it ends with exit code 1
 /// wherever it is, even if it is stuck in C.
-pub const QUICK_S_MAX: u32 = 5;
+const QUICK_S_MAX: u32 = 5;
 
 /// How often, until then, a signal interrupts the system call in which the main thread waits. The first signal is not
 /// enough: it may come just before the thread begins to wait, or to another thread.

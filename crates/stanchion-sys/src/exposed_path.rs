@@ -14,7 +14,7 @@ const LINKS_MAX: usize = 40;
 
 /// The first place of a path from which users other than root may redirect it.
 #[derive(Debug)]
-pub struct Exposed {
+pub(crate) struct Exposed {
     place: PathBuf,
     /// The names after it, backwards.
     rest: Vec<OsString>,
@@ -28,7 +28,7 @@ pub fn first_not_roots_alone(path: &Path) -> io::Result<Option<PathBuf>> {
 }
 
 /// As [`first_not_roots_alone`], with the rest of the path from there. Only root can change the answer.
-pub fn first_exposed(path: &Path) -> io::Result<Option<Exposed>> {
+pub(crate) fn first_exposed(path: &Path) -> io::Result<Option<Exposed>> {
     let mut at = PathBuf::from("/");
     let mut rest = names_backwards(path);
     let mut links = 0;
@@ -66,7 +66,7 @@ pub fn first_exposed(path: &Path) -> io::Result<Option<Exposed>> {
 
 impl Exposed {
     /// Opens the directory at the end of the path, and follows no link that another user may have put there.
-    pub fn open_without_links(&self) -> io::Result<OwnedFd> {
+    pub(crate) fn open_without_links(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut directory = openat(CWD, &self.place, flags, Mode::empty())?;
         for name in self.rest.iter().rev() {
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_way_is_roots_alone_or_tells_where_it_is_not() {
+    fn a_way_is_roots_alone_or_its_first_exposed_place_is_known() {
         if crate::identity::effective_uid() != 0 {
             return; // an ordinary user has no such places to make
         }

@@ -116,7 +116,7 @@ fn start(
     // When all cores are busy with workers, each answer and each packet would else throw a worker off its core for a
     // moment's work; the acceptor does several at once if it waits for the next gap. It waits at most for a slice of the
     // scheduler's, some 3 ms, and only when no core is idle.
-    if let Err(error) = scheduling::interrupt_nobody() {
+    if let Err(error) = scheduling::never_preempt() {
         // An acceptor that keeps its real-time priority would leave no CPU time to other processes.
         if is_prompt {
             return Err(error);

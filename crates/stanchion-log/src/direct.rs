@@ -155,8 +155,8 @@ impl Direct {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let since = since.get_or_insert_with(Instant::now);
-                    let left_ms = patience.saturating_sub(since.elapsed()).as_millis();
-                    if left_ms > 0 && self.outlet.wait(left_ms as u64).is_ok() {
+                    let left = patience.saturating_sub(since.elapsed());
+                    if !left.is_zero() && self.outlet.wait(left).is_ok() {
                         continue;
                     }
                 }

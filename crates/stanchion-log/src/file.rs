@@ -6,10 +6,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::net::SendFlags;
+use stanchion_sys::channel::poll_writable;
 use stanchion_sys::identity::{Identity, effective_uid};
 use stanchion_sys::pinned_path::PinnedPath;
 use stanchion_sys::process;
@@ -118,18 +119,15 @@ impl LogFile {
             FileKind::Pipe => (&self.file).write(whole_lines(bytes)),
             // As many bytes as one write may have fit a pipe that has room at all (pipe(7)). Two processes that ask at the same moment may both find
             // room; then the second waits.
-            FileKind::SharedPipe if self.wait(0)? => (&self.file).write(whole_lines(bytes)),
+            FileKind::SharedPipe if poll_writable(self.as_fd(), Duration::ZERO)? => {
+                (&self.file).write(whole_lines(bytes))
+            }
             FileKind::SharedPipe => Err(io::ErrorKind::WouldBlock.into()),
             FileKind::Socket => {
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                 Ok(rustix::net::send(&self.file, bytes, flags)?)
             }
         }
-    }
-
-    /// Waits until there is room, for at most so long; false if there is none.
-    pub(super) fn wait(&self, ms: u64) -> io::Result<bool> {
-        room(self.file.as_fd(), ms)
     }
 
     /// Whether it is the stream that journald gave to this service (`JOURNAL_STREAM` in
@@ -155,18 +153,9 @@ impl LogFile {
     }
 }
 
-/// Waits until a descriptor can be written to, for at most so long; false if it cannot.
-pub(super) fn room(fd: BorrowedFd<'_>, ms: u64) -> io::Result<bool> {
-    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
-    let limit = Timespec {
-        tv_sec: (ms / 1_000).cast_signed(),
-        tv_nsec: (ms % 1_000 * 1_000_000).cast_signed(),
-    };
-    match poll(&mut fds, Some(&limit)) {
-        // An error counts as room: the next write says which error it is.
-        Ok(ready) => Ok(ready > 0),
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(error) => Err(error.into()),
+impl AsFd for LogFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 
@@ -317,7 +306,7 @@ mod tests {
             }
         };
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-        assert!(!log.wait(0).expect("asked"));
+        assert!(!poll_writable(log.as_fd(), Duration::ZERO).expect("asked"));
         let shared = rustix::fs::fcntl_getfl(&writer).expect("flags");
         assert!(!shared.contains(OFlags::NONBLOCK), "it is not only ours");
         drop(reader);

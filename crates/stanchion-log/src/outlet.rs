@@ -5,10 +5,10 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-use stanchion_sys::channel::Channel;
+use stanchion_sys::channel::{Channel, poll_writable};
 
 use super::entry;
-use super::file::{LogFile, room};
+use super::file::LogFile;
 use super::syslog::Syslog;
 
 /// How long a process that has no thread to wait for it lets a log make room for a line, once for
@@ -41,12 +41,13 @@ impl Outlet {
     }
 
     /// Waits until there may be room, for at most so long.
-    pub(super) fn wait(&self, ms: u64) -> io::Result<bool> {
-        match self {
-            Self::File(file) => file.wait(ms),
-            Self::Syslog(syslog) => syslog.wait(ms),
-            Self::Scribe(channel) => room(channel.as_fd(), ms),
-        }
+    pub(super) fn wait(&self, limit: Duration) -> io::Result<bool> {
+        let fd = match self {
+            Self::File(file) => file.as_fd(),
+            Self::Syslog(syslog) => syslog.as_fd(),
+            Self::Scribe(channel) => channel.as_fd(),
+        };
+        poll_writable(fd, limit)
     }
 
     /// Reopens it; false if there is nothing to open.

@@ -329,7 +329,7 @@ impl Writer {
         if is_full {
             drop(state);
             // Should poll(2) fail, the next write does too.
-            let _ = self.shared.outlet.wait(TRY_AGAIN.as_millis() as u64);
+            let _ = self.shared.outlet.wait(TRY_AGAIN);
         } else if state
             .deadline
             .is_none_or(|deadline| Instant::now() < deadline)

@@ -3,12 +3,11 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use stanchion_sys::process;
 use tracing::Level;
 
-use super::file::room;
 use crate::datagrams::Datagrams;
 use stanchion_settings::Settings;
 
@@ -68,14 +67,15 @@ impl Syslog {
         Ok(len)
     }
 
-    /// Waits until there is room, for at most so long.
-    pub(super) fn wait(&self, ms: u64) -> io::Result<bool> {
-        room(self.socket.as_fd(), ms)
-    }
-
     /// For messages.
     pub(super) fn shown(&self) -> String {
         format!("syslog at {}", self.socket)
+    }
+}
+
+impl AsFd for Syslog {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 
@@ -93,6 +93,9 @@ pub(super) fn severity(level: Level) -> u8 {
 mod tests {
     use std::net::UdpSocket;
     use std::os::unix::net::UnixDatagram;
+    use std::time::Duration;
+
+    use stanchion_sys::channel::poll_writable;
 
     use super::*;
 
@@ -141,7 +144,7 @@ mod tests {
             }
         };
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-        assert!(!syslog.wait(0).expect("asked"));
+        assert!(!poll_writable(syslog.as_fd(), Duration::ZERO).expect("asked"));
         drop(daemon);
         std::fs::remove_file(&path).expect("removed");
     }

@@ -24,9 +24,9 @@ use stanchion_log::{self as log, ErrorEntry, Readers, lines_of};
 /// Messages that are read from one channel in a turn.
 const MESSAGES_PER_TURN_MAX: usize = 64;
 /// The longest sleep without a message.
-const IDLE_MS: i32 = 60_000;
+const IDLE: Duration = Duration::from_secs(60);
 /// How often it looks whether it is to leave, once its master is gone.
-const ORPHANED_MS: i32 = 100;
+const ORPHANED: Duration = Duration::from_millis(100);
 /// Processes that outlive the master get so long beyond `graceful_timeout`.
 const MARGIN: Duration = Duration::from_secs(2);
 /// The scribe itself gets so long beyond that, before it is killed.
@@ -171,13 +171,13 @@ impl ScribeLoop {
         let open = self.sources.iter().filter(|source| !source.has_ended);
         let mut fds: Vec<_> = open.map(|source| source.channel.as_fd()).collect();
         fds.extend(self.master.as_ref().map(AsFd::as_fd));
-        let timeout_ms = match self.master {
-            Some(_) => IDLE_MS,
-            None => ORPHANED_MS,
+        let timeout = match self.master {
+            Some(_) => IDLE,
+            None => ORPHANED,
         };
         let mut waited = Ok(());
         self.logging
-            .wait(&mut || waited = poll_readable(&fds, timeout_ms).map(drop));
+            .wait(&mut || waited = poll_readable(&fds, timeout).map(drop));
         waited
     }
 

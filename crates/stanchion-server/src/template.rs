@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use stanchion_sys::channel::{Channel, poll_readable};
 use stanchion_sys::process::{self, Fork};
@@ -27,9 +27,9 @@ use stanchion_log::exit_code;
 use stanchion_settings::Settings;
 
 /// How often watched files are looked at, with `--reload`.
-const WATCH_MS: i32 = 500;
+const WATCH: Duration = Duration::from_millis(500);
 /// The longest sleep of the template without an order.
-const IDLE_MS: i32 = 60_000;
+const IDLE: Duration = Duration::from_secs(60);
 
 /// The role of this process when [`run`] returns, and its exit code.
 pub(crate) enum Ended {
@@ -206,8 +206,8 @@ fn serve_orders(
         .then(|| Watch::new(host.watched_files()));
     report(master, &said)?;
     loop {
-        let timeout_ms = if watch.is_some() { WATCH_MS } else { IDLE_MS };
-        let order = next_order(master, timeout_ms)?;
+        let timeout = if watch.is_some() { WATCH } else { IDLE };
+        let order = next_order(master, timeout)?;
         if let Some(path) = watch.as_mut().and_then(|watch| watch.changed(host)) {
             tell_of_change(master, &path);
         }
@@ -268,7 +268,7 @@ fn become_worker(host: &mut dyn Host, number: u16, fd: Option<OwnedFd>) -> Resul
 /// Waits until the template is to go over to the other generation; or gives its exit code.
 fn wait_to_go_over(master: &Channel, host: &mut dyn Host) -> Result<(), i32> {
     loop {
-        match next_order(master, IDLE_MS)? {
+        match next_order(master, IDLE)? {
             Some((ToTemplate::GoOver, _)) => return Ok(()),
             Some((ToTemplate::Reopen, _)) => reopen(host),
             Some((ToTemplate::Fork { .. } | ToTemplate::Become { .. }, _)) | None => {}
@@ -279,9 +279,9 @@ fn wait_to_go_over(master: &Channel, host: &mut dyn Host) -> Result<(), i32> {
 /// The next order, with what came beside it, if one comes in this time; or the template's exit code.
 fn next_order(
     master: &Channel,
-    timeout_ms: i32,
+    timeout: Duration,
 ) -> Result<Option<(ToTemplate, Option<OwnedFd>)>, i32> {
-    if let Err(error) = poll_readable(&[master.as_fd()], timeout_ms) {
+    if let Err(error) = poll_readable(&[master.as_fd()], timeout) {
         error!("template cannot wait for orders: {}", cure::told(&error));
         return Err(exit_code::INTERNAL);
     }

@@ -9,6 +9,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
     sendmsg, socketpair, sockopt::set_socket_passcred,
@@ -132,33 +133,18 @@ impl Channel {
         fd: Option<BorrowedFd<'_>>,
         timeout_ms: u64,
     ) -> io::Result<()> {
-        let deadline_us = crate::clock::monotonic_us() + timeout_ms * 1_000;
+        let deadline_us = clock::monotonic_us() + timeout_ms * 1_000;
         loop {
             match self.send(message, fd) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let left_us = deadline_us.saturating_sub(crate::clock::monotonic_us());
+                    let left_us = deadline_us.saturating_sub(clock::monotonic_us());
                     if left_us == 0 {
                         return Err(error);
                     }
-                    self.wait_for_room(left_us)?;
+                    poll_writable(self.as_fd(), Duration::from_micros(left_us))?;
                 }
                 other => return other,
             }
-        }
-    }
-
-    fn wait_for_room(&self, longest_us: u64) -> io::Result<()> {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let timeout = Timespec {
-            tv_sec: (longest_us / 1_000_000).cast_signed(),
-            tv_nsec: (longest_us % 1_000_000 * 1_000).cast_signed(),
-        };
-        match poll(
-            &mut [PollFd::new(&self.socket, PollFlags::OUT)],
-            Some(&timeout),
-        ) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(named("ppoll", error)),
         }
     }
 
@@ -287,18 +273,23 @@ impl AsRawFd for Channel {
     }
 }
 
-/// Waits until one of `fds` can be read or has ended, at most `timeout_ms` (-1 = no limit, which no caller asks for). Returns
-/// one flag per descriptor; a signal ends the wait early.
-pub fn poll_readable(fds: &[BorrowedFd<'_>], timeout_ms: i32) -> io::Result<Vec<bool>> {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut polled: Vec<PollFd<'_>> = fds
-        .iter()
-        .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
-        .collect();
-    let timeout = u64::try_from(timeout_ms).ok().map(|timeout_ms| {
-        let timeout = clock::kernel_wait(Duration::from_millis(timeout_ms));
-        Timespec::try_from(timeout).expect("an i32 of milliseconds is some weeks at most")
-    });
+/// Waits until one of `fds` can be read or has ended, at most for `timeout`. Returns one flag per descriptor; a signal ends
+/// the wait early.
+pub fn poll_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<Vec<bool>> {
+    poll_for(PollFlags::IN, fds, clock::kernel_wait(timeout))
+}
+
+/// Waits until `fd` can be written to, at most for `timeout`; false if it cannot. An error counts as room: the next write
+/// says which error it is. A signal ends the wait early.
+pub fn poll_writable(fd: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
+    Ok(poll_for(PollFlags::OUT, &[fd], timeout)? == [true])
+}
+
+fn poll_for(flags: PollFlags, fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<Vec<bool>> {
+    let polled = fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, flags));
+    let mut polled: Vec<_> = polled.collect();
+    // A time that does not fit is longer than any.
+    let timeout = Timespec::try_from(timeout).ok();
     match poll(&mut polled, timeout.as_ref()) {
         Ok(_) => Ok(polled.iter().map(|fd| !fd.revents().is_empty()).collect()),
         Err(rustix::io::Errno::INTR) => Ok(vec![false; fds.len()]),
@@ -311,9 +302,11 @@ mod tests {
     use super::*;
     use crate::process::{self, Fork};
 
+    const PATIENCE: Duration = Duration::from_secs(10);
+
     /// Waits for the end: a child that another test forks has a copy of every descriptor for a moment.
     fn ends(channel: &Channel) -> bool {
-        poll_readable(&[channel.as_fd()], 10_000).expect("polled");
+        poll_readable(&[channel.as_fd()], PATIENCE).expect("polled");
         matches!(channel.receive(), Ok(Received::Closed))
     }
 
@@ -336,13 +329,13 @@ mod tests {
             }
             Fork::Parent(pid) => pid,
         };
-        poll_readable(&[ours.as_fd()], 10_000).expect("polled");
+        poll_readable(&[ours.as_fd()], PATIENCE).expect("polled");
         let first = message(&ours);
         assert_eq!(
             (first.bytes.as_slice(), first.sender),
             (&b"mine"[..], process::pid())
         );
-        poll_readable(&[ours.as_fd()], 10_000).expect("polled");
+        poll_readable(&[ours.as_fd()], PATIENCE).expect("polled");
         assert_eq!(message(&ours).sender, child);
     }
 
@@ -366,7 +359,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
         let address = listener.local_addr().expect("bound");
         let socket = std::net::TcpStream::connect(address).expect("connected");
-        let an_hour = std::time::Duration::from_secs(3_600);
+        let an_hour = Duration::from_secs(3_600);
         rustix::net::sockopt::set_socket_linger(&socket, Some(an_hour)).expect("set");
         theirs.send(b"here", Some(socket.as_fd())).expect("sent");
         drop(socket);

@@ -46,8 +46,7 @@ fn has_ended_within(pid: i32, limit: Duration) -> io::Result<bool> {
     let until = Instant::now() + limit;
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        let left_ms = i32::try_from(left.as_millis()).unwrap_or(i32::MAX);
-        if poll_readable(&[pidfd.as_fd()], left_ms)?.contains(&true) {
+        if poll_readable(&[pidfd.as_fd()], left)?.contains(&true) {
             return Ok(true);
         }
         if left.is_zero() {

@@ -16,7 +16,7 @@ pub fn be_prompt() -> io::Result<()> {
 
 /// Makes this process wait for its turn when it wakes up while every core is busy, instead of interrupting the thread
 /// that runs there (`SCHED_BATCH` in sched(7)). If a core is idle, nothing changes.
-pub fn interrupt_nobody() -> io::Result<()> {
+pub fn never_preempt() -> io::Result<()> {
     set_policy(libc::SCHED_BATCH, 0)
 }
 
@@ -58,7 +58,7 @@ mod tests {
                 gone.recv().unwrap();
                 report.send(policy()).unwrap();
             });
-            interrupt_nobody().unwrap();
+            never_preempt().unwrap();
             go.send(()).unwrap();
             let started = reports.recv().unwrap();
             thread.join().unwrap();

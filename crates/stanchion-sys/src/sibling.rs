@@ -9,6 +9,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags};
 
@@ -27,7 +28,7 @@ pub struct Sibling(OwnedFd);
 impl Sibling {
     /// Whether it has ended.
     pub fn has_ended(&self) -> io::Result<bool> {
-        Ok(poll_readable(&[self.0.as_fd()], 0)? == [true])
+        Ok(poll_readable(&[self.0.as_fd()], Duration::ZERO)? == [true])
     }
 
     /// Sends a signal; it is no error if the sibling has ended.
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
     use crate::process::exit_now;
 
-    const PATIENCE_MS: i32 = 10_000;
+    const PATIENCE: Duration = Duration::from_secs(10);
 
     /// Forks a sibling that waits for a signal, ends it, and sees that it has ended. Writes its pid to the pipe.
     fn have_a_sibling(write: &OwnedFd) -> io::Result<()> {
@@ -103,7 +104,7 @@ mod tests {
         rustix::io::write(write, &pid.to_ne_bytes())?;
         let lived = !sibling.has_ended()?;
         sibling.signal(libc::SIGKILL)?;
-        let ended = poll_readable(&[sibling.as_fd()], PATIENCE_MS)? == [true];
+        let ended = poll_readable(&[sibling.as_fd()], PATIENCE)? == [true];
         // A signal is no error before or after the parent has collected the sibling.
         sibling.signal(libc::SIGKILL)?;
         if lived && ended && sibling.has_ended()? {
@@ -120,15 +121,15 @@ mod tests {
         let Fork::Parent(child) = unsafe { process::fork() }.expect("forked") else {
             exit_now(i32::from(have_a_sibling(&write).is_err()));
         };
-        let mut told = [0; 4];
-        assert_eq!(rustix::io::read(&read, &mut told).expect("read"), 4);
+        let mut pid = [0; 4];
+        assert_eq!(rustix::io::read(&read, &mut pid).expect("read"), 4);
         let end = |pid: i32| {
             let options = rustix::process::WaitOptions::empty();
             let waited = rustix::process::waitpid(Pid::from_raw(pid), options);
             waited.expect("it is our child").expect("it has ended").1
         };
         assert_eq!(end(child).exit_status(), Some(0));
-        let sibling = end(i32::from_ne_bytes(told));
+        let sibling = end(i32::from_ne_bytes(pid));
         assert_eq!(sibling.terminating_signal(), Some(libc::SIGKILL));
     }
 }

@@ -186,7 +186,7 @@ fn an_acceptors_work_goes_on() {
         let _ = std::fs::read_dir(&path)?.count();
         std::fs::remove_dir_all(&path)?;
         process::set_name(c"renamed");
-        scheduling::interrupt_nobody()?;
+        scheduling::never_preempt()?;
         process::raise_open_files()?;
         process::reserve_descriptors(100)?;
         std::thread::sleep(std::time::Duration::from_millis(1));

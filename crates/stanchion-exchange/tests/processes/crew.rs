@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use stanchion_exchange::{Exchange, SeatSide, Tenant};
 use stanchion_sys::channel::poll_readable;
@@ -91,7 +92,7 @@ impl Crew {
                 monotonic_us() < begun_us + STALL_US,
                 "a worker does not leave"
             );
-            poll_readable(&[self.deaths()], 100).unwrap();
+            poll_readable(&[self.deaths()], Duration::from_millis(100)).unwrap();
             while let Some((_, exit, _)) = self.bury() {
                 assert_eq!(exit, Exit::Code(0));
                 left += 1;

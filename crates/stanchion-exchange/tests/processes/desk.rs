@@ -2,15 +2,15 @@
 //! withdrawn, or lost with the worker that had it.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use stanchion_exchange::{
     AcceptorSide, Area, Ending, Exchange, SlotState, Submitted, Tenant, Unwanted,
 };
 use stanchion_sys::channel::poll_readable;
 use stanchion_sys::clock::monotonic_us;
+use stanchion_sys::eventfd::EventFd;
 
 use crate::request::{Fatal, Random, Request};
 
@@ -41,18 +41,17 @@ pub(crate) struct Desk {
     side: AcceptorSide<'static>,
     /// Workers with one seat each.
     workers: u64,
-    doorbell: File,
+    doorbell: &'static EventFd,
     in_flight: BTreeMap<u32, InFlight>,
     pub(crate) accounts: Accounts,
 }
 
 impl Desk {
     pub(crate) fn open(exchange: &'static Exchange) -> Self {
-        let doorbell = exchange.doorbell().as_fd().try_clone_to_owned().unwrap();
         Self {
             side: AcceptorSide::take_over(exchange),
             workers: exchange.geometry().workers() as u64,
-            doorbell: doorbell.into(),
+            doorbell: exchange.doorbell(),
             in_flight: BTreeMap::new(),
             accounts: Accounts::default(),
         }
@@ -130,7 +129,7 @@ impl Desk {
 
     /// One turn of the loop: handles the notices, or sleeps until there are some, until one of `others` is readable, or
     /// for `most_ms`.
-    pub(crate) fn turn(&mut self, others: &[BorrowedFd<'_>], most_ms: i32) {
+    pub(crate) fn turn(&mut self, others: &[BorrowedFd<'_>], most_ms: u64) {
         let mut news = Vec::new();
         self.side.sweep(|slot| news.push(slot));
         if news.is_empty() {
@@ -155,13 +154,17 @@ impl Desk {
         }
     }
 
-    fn sleep(&mut self, others: &[BorrowedFd<'_>], most_ms: i32) {
+    fn sleep(&mut self, others: &[BorrowedFd<'_>], most_ms: u64) {
         if self.side.try_sleep() {
             let doorbell = [self.doorbell.as_fd()];
-            poll_readable(&[&doorbell, others].concat(), most_ms).unwrap();
+            poll_readable(
+                &[&doorbell, others].concat(),
+                Duration::from_millis(most_ms),
+            )
+            .unwrap();
             self.side.awake();
             // No seat rings the doorbell while the acceptor is awake, so there may be nothing to read.
-            let _empty_is_fine = self.doorbell.read(&mut [0; 8]);
+            self.doorbell.silence();
         }
     }
 

@@ -1,5 +1,7 @@
 //! The scenarios: each kills workers or the acceptor at certain moments.
 
+use std::time::Duration;
+
 use stanchion_exchange::{Exchange, Geometry};
 use stanchion_sys::channel::poll_readable;
 use stanchion_sys::clock::monotonic_us;
@@ -128,7 +130,7 @@ pub(crate) fn acceptors_are_killed_at_random(random: &mut Random, time_us: u64) 
             process::kill(acceptor, SIGKILL).unwrap();
         }
         let exit = loop {
-            poll_readable(&[crew.deaths()], (STALL_US / 1000) as i32).unwrap();
+            poll_readable(&[crew.deaths()], Duration::from_micros(STALL_US)).unwrap();
             match crew.bury() {
                 Some((pid, exit, _)) if pid == acceptor => break exit,
                 Some((_, exit, _)) => panic!("a worker {exit}"),

@@ -58,7 +58,7 @@ impl Desk {
 
     /// Whether there is anything to wake up for.
     fn has_news(&self) -> bool {
-        let ready = poll_readable(&self.control.fds(), 0).expect("polled");
+        let ready = poll_readable(&self.control.fds(), Duration::ZERO).expect("polled");
         ready.contains(&true)
     }
 }

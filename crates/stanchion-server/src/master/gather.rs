@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use stanchion_master::{Command, Generation, MasterEvent, ProcessLook, command_of};
 use stanchion_sys::channel::poll_readable;
@@ -52,12 +53,12 @@ impl Loop<'_> {
         let due_ms = due_ms.into_iter().flatten().min();
         let due_ms = due_ms.map_or(longest_ms, |due| due.saturating_sub(now_ms));
         // Rounded up, so that what is due then is due.
-        let timeout_ms = i32::try_from(due_ms.min(longest_ms) + 1).unwrap_or(i32::MAX);
+        let timeout = Duration::from_millis(due_ms.min(longest_ms) + 1);
         let mut fds = vec![self.signals.as_fd()];
         fds.extend(links().flat_map(|links| links.listened_to(now_ms)));
         fds.extend(self.succession.fds());
         fds.extend(self.desk.fds());
-        poll_readable(&fds, timeout_ms)?;
+        poll_readable(&fds, timeout)?;
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! A counter that wakes a sleeping epoll loop (eventfd(2)).
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -20,11 +20,6 @@ impl EventFd {
             .map(Self)
     }
 
-    /// A second descriptor of the same counter.
-    pub fn try_clone(&self) -> io::Result<Self> {
-        self.0.try_clone().in_call("fcntl").map(Self)
-    }
-
     /// Adds one. A full counter (2^64 - 2 unread writes) still wakes, so its error is no error.
     pub fn ring(&self) {
         let _full_is_fine = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
@@ -39,11 +34,5 @@ impl EventFd {
 impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
-    }
-}
-
-impl AsRawFd for EventFd {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
     }
 }

@@ -102,7 +102,7 @@ impl<'x> AcceptorSide<'x> {
                 Some(_) | None => {
                     // It is unknown how far the earlier acceptor had filled the slot, and what it had left in it.
                     exchange.wipe_all(slot);
-                    side.free_slot(slot);
+                    side.release(slot);
                 }
             }
         }
@@ -130,7 +130,7 @@ impl<'x> AcceptorSide<'x> {
         };
         if dead || matches!(self.state(slot), Ok(SlotState::Done { .. })) {
             self.orphans.swap_remove(index);
-            self.free_slot(slot);
+            self.release(slot);
         }
         true
     }
@@ -150,12 +150,11 @@ impl<'x> AcceptorSide<'x> {
         self.slots.free_count()
     }
 
-    /// Whether a slot is free and the shared ring has room for it.
-    pub fn can_submit(&mut self) -> bool {
-        self.has_room(None)
-    }
-
-    fn has_room(&mut self, worker: Option<u16>) -> bool {
+    /// Whether a slot is free, and the ring of `worker` has room for it; without one, the shared ring.
+    ///
+    /// # Panics
+    /// If there can be no such worker.
+    pub fn can_submit(&mut self, worker: Option<u16>) -> bool {
         if self.slots.free_count() == 0 {
             return false;
         }
@@ -182,51 +181,23 @@ impl<'x> AcceptorSide<'x> {
         }
     }
 
-    /// Submits a request. `fill` writes the request's record into the area that it is given and returns the record's
-    /// length, or `None` if the record does not fit; then nothing is submitted, and this returns `None`. If
-    /// [`Self::can_submit`] is false, this returns `None` without calling `fill`.
+    /// Submits a request, which only `worker` may take, or any. `fill` writes the request's record into the area that it
+    /// is given and returns the record's length, or `None` if the record does not fit; then nothing is submitted, and
+    /// this returns `None`. If [`Self::can_submit`] is false, this returns `None` without calling `fill`.
     ///
-    /// Seats that are awake can take the request at once. [`Self::announce`] wakes the sleepers.
+    /// Seats that are awake can take the request at once. [`Self::announce`] wakes the sleepers. The first seat of
+    /// `worker` to look takes the request, before or after requests from the shared ring. If the worker dies first, the
+    /// request stays in that worker's ring, and its successor finds it there.
+    ///
+    /// # Panics
+    /// If there can be no such worker.
     pub fn submit(
-        &mut self,
-        arrived_us: u64,
-        fill: impl FnOnce(Area<'_>) -> Option<usize>,
-    ) -> Option<Submitted> {
-        self.submit_in(None, arrived_us, fill)
-    }
-
-    /// As [`Self::can_submit`], for a request that only `worker` may take.
-    ///
-    /// # Panics
-    /// If there can be no such worker.
-    pub fn can_submit_to(&mut self, worker: u16) -> bool {
-        self.has_room(Some(worker))
-    }
-
-    /// Like [`Self::submit`], for a request that only `worker` may take. The first of its seats to look takes it,
-    /// before or after requests from the shared ring. If the worker dies first, the request stays in that worker's
-    /// ring, and its successor finds it there.
-    ///
-    /// # Panics
-    /// If there can be no such worker.
-    pub fn submit_to(
-        &mut self,
-        worker: u16,
-        arrived_us: u64,
-        fill: impl FnOnce(Area<'_>) -> Option<usize>,
-    ) -> Option<Submitted> {
-        let submitted = self.submit_in(Some(worker), arrived_us, fill);
-        self.unannounced_own |= submitted.is_some();
-        submitted
-    }
-
-    fn submit_in(
         &mut self,
         worker: Option<u16>,
         arrived_us: u64,
         fill: impl FnOnce(Area<'_>) -> Option<usize>,
     ) -> Option<Submitted> {
-        if !self.has_room(worker) {
+        if !self.can_submit(worker) {
             return None;
         }
         let slot = self.slots.take()?;
@@ -244,7 +215,7 @@ impl<'x> AcceptorSide<'x> {
         let Some(len) = fill(area).filter(|len| *len <= bytes) else {
             // `fill` may have written up to the whole area: it must all be wiped.
             head.request_len.store(bytes as u32, Ordering::Relaxed);
-            self.free_slot(slot);
+            self.release(slot);
             return None;
         };
         self.wipe_request_behind(slot, len);
@@ -258,6 +229,7 @@ impl<'x> AcceptorSide<'x> {
         let position = ring.publish(mine, words, slot, turn);
         self.slots[slot].handed_over = RingPlace { worker, position };
         self.unannounced += 1;
+        self.unannounced_own |= worker.is_some();
         Some(Submitted { slot, turn })
     }
 
@@ -397,7 +369,7 @@ impl<'x> AcceptorSide<'x> {
     pub fn withdraw(&mut self, slot: u32) -> bool {
         let withdrawn = self.withdraw_word(slot);
         if withdrawn {
-            self.free_slot(slot);
+            self.release(slot);
         }
         withdrawn
     }
@@ -411,12 +383,8 @@ impl<'x> AcceptorSide<'x> {
             .is_ok()
     }
 
-    /// Frees a slot whose seat is done with it or dead.
+    /// Frees a slot whose seat is done with it or dead, and wipes it.
     pub fn release(&mut self, slot: u32) {
-        self.free_slot(slot);
-    }
-
-    fn free_slot(&mut self, slot: u32) {
         let reached = match self.exchange.word(slot).map(|word| word.phase) {
             Some(SlotPhase::Free | SlotPhase::Filling | SlotPhase::Ready) => Some(0),
             Some(SlotPhase::Done) => {

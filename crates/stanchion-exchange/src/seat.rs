@@ -197,7 +197,7 @@ mod tests {
         seat.rest();
         drop(seat);
         assert_eq!((exchange.seat_state(0), exchange.word(slot)), (state, word));
-        let submitted = side.submit(0, |_| Some(0));
+        let submitted = side.submit(None, 0, |_| Some(0));
         assert!(submitted.is_none(), "there is one slot");
     }
 }

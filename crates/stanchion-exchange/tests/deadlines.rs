@@ -32,7 +32,7 @@ fn a_deadline_only_moves_later_and_ends_with_its_request() {
     let mut acceptor = AcceptorSide::take_over(&exchange);
     let tenant = Tenant { seat: 0, epoch: 1 };
     let seat = SeatSide::new(&exchange, tenant, 1, Some(Duration::from_secs(10)));
-    acceptor.submit(0, |_| Some(0)).unwrap();
+    acceptor.submit(None, 0, |_| Some(0)).unwrap();
     let taken = seat.take().unwrap();
     let now_us = monotonic_us();
     let deadline_us = || exchange.seat(0).deadline_us.load(Ordering::Acquire);
@@ -55,7 +55,7 @@ fn where_there_is_no_timeout_there_is_no_deadline_to_move() {
     let exchange = exchange();
     let mut acceptor = AcceptorSide::take_over(&exchange);
     let seat = SeatSide::new(&exchange, Tenant { seat: 0, epoch: 1 }, 1, None);
-    acceptor.submit(0, |_| Some(0)).unwrap();
+    acceptor.submit(None, 0, |_| Some(0)).unwrap();
     let taken = seat.take().unwrap();
     taken.extend_deadline(Duration::from_secs(1));
     assert_eq!(exchange.seat(0).deadline_us.load(Ordering::Acquire), 0);
@@ -67,7 +67,7 @@ fn a_child_that_the_app_has_forked_moves_no_deadline() {
     let mut acceptor = AcceptorSide::take_over(&exchange);
     let tenant = Tenant { seat: 0, epoch: 1 };
     let seat = SeatSide::new(&exchange, tenant, 1, Some(Duration::from_secs(10)));
-    acceptor.submit(0, |_| Some(0)).unwrap();
+    acceptor.submit(None, 0, |_| Some(0)).unwrap();
     let taken = seat.take().unwrap();
     let deadline_us = || exchange.seat(0).deadline_us.load(Ordering::Acquire);
     let first_us = deadline_us();

@@ -122,19 +122,12 @@ impl<'x> Desk<'x> {
         }
     }
 
-    fn submit(&mut self) -> Option<u32> {
-        self.submit_to(None)
-    }
-
-    fn submit_to(&mut self, worker: Option<u16>) -> Option<u32> {
+    fn submit(&mut self, worker: Option<u16>) -> Option<u32> {
         let fill = |mut area: Area<'_>| {
             area.put(0, &vec![7; area.len()]);
             Some(area.len())
         };
-        let submitted = match worker {
-            None => self.side.submit(0, fill)?,
-            Some(worker) => self.side.submit_to(worker, 0, fill)?,
-        };
+        let submitted = self.side.submit(worker, 0, fill)?;
         self.side.announce();
         assert!(
             self.in_flight.insert(submitted.slot),
@@ -147,9 +140,9 @@ impl<'x> Desk<'x> {
     fn act(&mut self, rng: &mut TestRng) {
         let slot = (rng.next_u64() % u64::from(SLOTS)) as u32;
         match rng.next_u64() % 8 {
-            0 => drop(self.submit()),
+            0 => drop(self.submit(None)),
             6 if rng.next_u64().is_multiple_of(4) => drop(self.side.mend()),
-            7 => drop(self.submit_to(Some((rng.next_u64() % WORKERS) as u16))),
+            7 => drop(self.submit(Some((rng.next_u64() % WORKERS) as u16))),
             1 => {
                 self.side.try_sleep();
                 self.side.awake();
@@ -222,7 +215,7 @@ fn honest_start<'x>(
     seats: &[SeatSide<'x>],
     rng: &mut TestRng,
 ) -> Vec<Taken<'x>> {
-    while !rng.next_u64().is_multiple_of(6) && desk.submit().is_some() {}
+    while !rng.next_u64().is_multiple_of(6) && desk.submit(None).is_some() {}
     let mut all: Vec<_> = seats.iter().filter_map(SeatSide::take).collect();
     for taken in &mut all {
         taken
@@ -302,7 +295,7 @@ fn assert_serves(mut desk: Desk<'_>, seats: &[SeatSide<'_>]) {
         // Of four requests, one is for each worker alone, and two are in the shared ring.
         let whose = [None, Some(0), None, Some(1)];
         let mut whose = whose.into_iter().cycle();
-        let slots: Vec<_> = std::iter::from_fn(|| desk.submit_to(whose.next()?)).collect();
+        let slots: Vec<_> = std::iter::from_fn(|| desk.submit(whose.next()?)).collect();
         assert_eq!(slots.len(), SLOTS as usize, "round {round}");
         let mut slots: BTreeSet<_> = slots.into_iter().collect();
         // Each seat takes one request from its worker's own ring and one from the shared ring.

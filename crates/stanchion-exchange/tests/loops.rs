@@ -26,7 +26,7 @@ fn seat(exchange: &Exchange, seat: u16) -> SeatSide<'_> {
 }
 
 fn submit(side: &mut AcceptorSide<'_>) -> u32 {
-    side.submit(0, |_| Some(0)).unwrap().slot
+    side.submit(None, 0, |_| Some(0)).unwrap().slot
 }
 
 /// Whether the loop was woken since this function was last called.
@@ -390,7 +390,7 @@ fn who_comes_back_to_a_slot_that_was_taken_back_does_nothing_to_whose_it_is_now(
         let unpublished = late.write_some(b"abc");
         // The acceptor considers the worker dead, and gives the slot to the next request.
         side.release(slot);
-        side.submit(0, |_| Some(4)).unwrap();
+        side.submit(None, 0, |_| Some(4)).unwrap();
         let mut new = next.take().unwrap();
         assert_eq!((new.slot(), unpublished), (slot, Ok(3)));
         side.pour(slot, &[Part::from(&b"mine"[..])]).unwrap();

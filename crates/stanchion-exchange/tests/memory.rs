@@ -21,7 +21,7 @@ fn seat(exchange: &Exchange, seat: u16) -> SeatSide<'_> {
 }
 
 fn taken<'x>(side: &mut AcceptorSide<'x>, seat: &SeatSide<'x>) -> Taken<'x> {
-    side.submit(0, |_| Some(0)).unwrap();
+    side.submit(None, 0, |_| Some(0)).unwrap();
     seat.take().unwrap()
 }
 
@@ -107,7 +107,7 @@ fn what_a_slot_has_taken_is_given_back_once_nobody_has_used_it_for_a_while() {
     let before = resident_bytes(&exchange);
     let seat = seat(&exchange, 0);
     let use_all = |side: &mut AcceptorSide<'_>| {
-        let submitted = side.submit(0, |mut area| {
+        let submitted = side.submit(None, 0, |mut area| {
             area.put(0, &vec![1; LONG]);
             Some(LONG)
         });
@@ -139,7 +139,7 @@ fn an_answer_that_idles_holds_no_memory_and_goes_on() {
     .unwrap();
     let mut side = AcceptorSide::take_over(&exchange);
     let seat = seat(&exchange, 0);
-    let submitted = side.submit(0, |mut area| {
+    let submitted = side.submit(None, 0, |mut area| {
         area.put(0, &[1; 4096 * 2]);
         Some(4096 * 2)
     });

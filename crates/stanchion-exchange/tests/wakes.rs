@@ -71,7 +71,7 @@ fn sleeper<'s, 'x: 's>(
 }
 
 fn submit(acceptor: &mut AcceptorSide<'_>) -> (u32, u32) {
-    let submitted = acceptor.submit(0, |_| Some(0)).unwrap();
+    let submitted = acceptor.submit(None, 0, |_| Some(0)).unwrap();
     (submitted.slot, submitted.turn)
 }
 
@@ -102,7 +102,7 @@ fn whoever_sleeps_wakes_for_a_request_of_its_own() {
             let other = sleeper(scope, &exchange, 0);
             let addressed = sleeper(scope, &exchange, 1);
             let begun = Instant::now();
-            let own = acceptor.submit_to(1, 0, |_| Some(0)).unwrap();
+            let own = acceptor.submit(Some(1), 0, |_| Some(0)).unwrap();
             acceptor.announce();
             assert_eq!(addressed.join().unwrap(), Some((own.slot, own.turn)));
             // The other seat was woken for nothing, and still wakes for a request that any seat may take.

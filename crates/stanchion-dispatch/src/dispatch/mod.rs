@@ -108,7 +108,7 @@ impl Dispatch {
         // Ports come first: their requests are few, and an operator may send one to find out why all the others wait.
         self.fill_ports(now_us);
         let room = self.room();
-        while self.slots.taken.by_any() < room && self.slots.side.can_submit() {
+        while self.slots.taken.by_any() < room && self.slots.side.can_submit(None) {
             let taken = &self.slots.taken;
             let Some(ticket) = self.lines.pull(now_us, |lane| taken.may_enter(lane, room)) else {
                 break;
@@ -148,7 +148,7 @@ impl Dispatch {
                     .ports
                     .have_handed(worker, most, &self.slots.taken)
                 && self.slots.workers.get(worker).is_some()
-                && self.slots.side.can_submit_to(worker)
+                && self.slots.side.can_submit(Some(worker))
                 && let Some(line) = self.lines.ports.line(port)
                 && let Some(pulled) = line.pull(now_us)
             {

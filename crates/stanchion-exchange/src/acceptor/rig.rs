@@ -22,7 +22,7 @@ pub(crate) const GEOMETRY: Geometry = Geometry {
 
 /// Submits the only request and takes it: its slot, and the request in the hands of seat 0.
 pub(crate) fn taken<'x>(exchange: &'x Exchange, side: &mut AcceptorSide<'x>) -> (u32, Taken<'x>) {
-    let submitted = side.submit(0, |_| Some(0)).expect("a free slot");
+    let submitted = side.submit(None, 0, |_| Some(0)).expect("a free slot");
     let tenant = Tenant { seat: 0, epoch: 1 };
     let seat = SeatSide::new(exchange, tenant, 1, None);
     (submitted.slot, seat.take().expect("it is ready"))

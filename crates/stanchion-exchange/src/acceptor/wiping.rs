@@ -94,7 +94,7 @@ mod tests {
     /// Submits a request of so many bytes and withdraws it; returns its slot, and how far bytes of any request reached
     /// in the slot meanwhile.
     fn request(exchange: &Exchange, side: &mut AcceptorSide<'_>, bytes: usize) -> (u32, usize) {
-        let submitted = side.submit(0, |mut area| {
+        let submitted = side.submit(None, 0, |mut area| {
             area.put(0, &vec![b'x'; bytes]);
             Some(bytes)
         });
@@ -149,7 +149,7 @@ mod tests {
             assert_eq!((there, request_left(&exchange, slot)), (bytes, left));
         }
         // A request that does not fit has filled the whole area.
-        side.submit(0, |mut area| {
+        side.submit(None, 0, |mut area| {
             area.put(0, &vec![b'x'; 2 * BYTES_MIN]);
             None
         });
@@ -178,7 +178,7 @@ mod tests {
         let exchange = Exchange::create(Geometry { seats, ..LONG }).expect("memory");
         let mut side = AcceptorSide::take_over(&exchange);
         let used: Vec<_> =
-            std::iter::from_fn(|| side.submit(0, |_| Some(0)).map(|it| it.slot)).collect();
+            std::iter::from_fn(|| side.submit(None, 0, |_| Some(0)).map(|it| it.slot)).collect();
         for slot in used {
             assert!(side.withdraw(slot));
             side.slots[slot].remains.leave_others(BYTES_MIN);

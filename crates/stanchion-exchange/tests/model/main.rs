@@ -6,6 +6,7 @@
 mod world;
 
 use proptest::collection::vec;
+use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use stanchion_exchange::{AcceptorSide, Ending, Exchange, SeatSide, SlotState, Tenant};
@@ -14,12 +15,9 @@ use world::{GEOMETRY, RING_ENTRIES, WORKERS, World};
 
 #[derive(Clone, Debug)]
 enum Step {
+    /// A request for one worker alone, or for any.
     Submit {
-        len: usize,
-    },
-    /// A request for one worker alone.
-    SubmitTo {
-        worker: Index,
+        worker: Option<Index>,
         len: usize,
     },
     Take {
@@ -60,9 +58,8 @@ fn step() -> impl Strategy<Value = Step> {
     let index = any::<Index>;
     let ending = prop_oneof![Just(Ending::Complete), Just(Ending::Broken)];
     prop_oneof![
-        4 => (0..=GEOMETRY.request_bytes).prop_map(|len| Step::Submit { len }),
-        3 => (index(), 0..=GEOMETRY.request_bytes)
-            .prop_map(|(worker, len)| Step::SubmitTo { worker, len }),
+        7 => (of(index()), 0..=GEOMETRY.request_bytes)
+            .prop_map(|(worker, len)| Step::Submit { worker, len }),
         8 => index().prop_map(|seat| Step::Take { seat }),
         8 => (index(), 0..30_usize).prop_map(|(seat, len)| Step::Write { seat, len }),
         4 => index().prop_map(|seat| Step::Publish { seat }),
@@ -78,8 +75,9 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn perform(world: &mut World<'_>, step: &Step) {
     match *step {
-        Step::Submit { len } => world.submit(len),
-        Step::SubmitTo { worker, len } => world.submit_to(Some(worker.index(WORKERS)), len),
+        Step::Submit { worker, len } => {
+            world.submit(worker.map(|worker| worker.index(WORKERS)), len);
+        }
         Step::Take { seat } => world.take(seat.index(GEOMETRY.seats)),
         Step::Write { seat, len } => world.write(seat.index(GEOMETRY.seats), len),
         Step::Publish { seat } => world.publish(seat.index(GEOMETRY.seats)),
@@ -114,9 +112,9 @@ proptest! {
 fn withdrawals_behind_a_request_that_waits_fill_the_ring_and_no_more() {
     let exchange = Exchange::create(GEOMETRY).unwrap();
     let mut world = World::new(&exchange);
-    world.submit(1);
+    world.submit(None, 1);
     for _ in 0..RING_ENTRIES {
-        world.submit(2);
+        world.submit(None, 2);
         let latest = world.ring.back().unwrap().slot;
         if world.ring.len() < RING_ENTRIES {
             world.withdraw(latest);
@@ -125,7 +123,7 @@ fn withdrawals_behind_a_request_that_waits_fill_the_ring_and_no_more() {
     assert_eq!(world.ring.len(), RING_ENTRIES);
     assert!(world.acceptor.free_slots() > 0);
     world.take(0);
-    world.submit(3);
+    world.submit(None, 3);
     assert!(world.ring.iter().any(|&entry| world.is_ready(entry)));
     world.wind_up();
 }
@@ -136,8 +134,8 @@ fn a_successor_finds_what_was_for_its_predecessor_alone() {
     let exchange = Exchange::create(GEOMETRY).unwrap();
     let mut acceptor = AcceptorSide::take_over(&exchange);
     let seat = |seat, epoch| SeatSide::new(&exchange, Tenant { seat, epoch }, 1, None);
-    let first = acceptor.submit_to(1, 0, |_| Some(0)).unwrap();
-    let second = acceptor.submit_to(1, 0, |_| Some(0)).unwrap();
+    let first = acceptor.submit(Some(1), 0, |_| Some(0)).unwrap();
+    let second = acceptor.submit(Some(1), 0, |_| Some(0)).unwrap();
     let dead = Tenant { seat: 3, epoch: 1 };
     std::mem::forget(seat(3, 1).take().unwrap());
     assert_eq!(acceptor.held_by(|tenant| tenant == dead), [first.slot]);
@@ -153,10 +151,10 @@ fn an_answer_to_an_earlier_use_of_the_slot_leaves_this_one_alone() {
     let exchange = Exchange::create(GEOMETRY).unwrap();
     let mut acceptor = AcceptorSide::take_over(&exchange);
     let seat = SeatSide::new(&exchange, Tenant { seat: 0, epoch: 1 }, 1, None);
-    let before = acceptor.submit(0, |_| Some(0)).unwrap();
+    let before = acceptor.submit(None, 0, |_| Some(0)).unwrap();
     let taken = seat.take().unwrap();
     acceptor.release(before.slot);
-    let now = acceptor.submit(0, |_| Some(0)).unwrap();
+    let now = acceptor.submit(None, 0, |_| Some(0)).unwrap();
     assert_eq!((now.slot, now.turn), (before.slot, before.turn + 1));
     taken.finish(Ending::Complete);
     assert_eq!(acceptor.state(now.slot), Ok(SlotState::Ready));

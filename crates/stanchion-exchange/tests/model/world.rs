@@ -129,11 +129,7 @@ impl<'x> World<'x> {
         }
     }
 
-    pub(crate) fn submit(&mut self, len: usize) {
-        self.submit_to(None, len);
-    }
-
-    pub(crate) fn submit_to(&mut self, worker: Option<usize>, len: usize) {
+    pub(crate) fn submit(&mut self, worker: Option<usize>, len: usize) {
         let entries = worker.map_or(RING_ENTRIES, |_| OWN_RING_ENTRIES);
         let mut room = self.ring(worker).len() < entries;
         if !room {
@@ -148,10 +144,8 @@ impl<'x> World<'x> {
             area.put(0, &vec![len as u8; area.len()]);
             Some(len)
         };
-        let submitted = match worker {
-            None => self.acceptor.submit(0, fill),
-            Some(worker) => self.acceptor.submit_to(worker as u16, 0, fill),
-        };
+        let only = worker.map(|worker| worker as u16);
+        let submitted = self.acceptor.submit(only, 0, fill);
         assert_eq!((submitted.is_some(), filled), (expected, expected));
         let Some(submitted) = submitted else { return };
         let turn = &mut self.turns[submitted.slot as usize];

@@ -65,12 +65,8 @@ impl Desk {
         self.side.free_slots()
     }
 
-    pub(crate) fn submit(&mut self, answer_len: u32, fatal: Fatal) {
-        self.submit_to(None, answer_len, fatal);
-    }
-
     /// Submits a request to one worker alone, or to the shared ring.
-    pub(crate) fn submit_to(&mut self, only: Option<u16>, answer_len: u32, fatal: Fatal) {
+    pub(crate) fn submit(&mut self, only: Option<u16>, answer_len: u32, fatal: Fatal) {
         let since_us = monotonic_us();
         let id = (since_us << 8) | (self.accounts.submitted % 256);
         let request = Request {
@@ -79,11 +75,7 @@ impl Desk {
             fatal,
         };
         let fill = |area: Area<'_>| Some(request.encode(area));
-        let submitted = match only {
-            None => self.side.submit(since_us, fill),
-            Some(worker) => self.side.submit_to(worker, since_us, fill),
-        };
-        let Some(submitted) = submitted else {
+        let Some(submitted) = self.side.submit(only, since_us, fill) else {
             return;
         };
         self.accounts.submitted += 1;
@@ -104,7 +96,7 @@ impl Desk {
         while self.in_flight.len() < most && self.side.free_slots() > 0 {
             let before = self.accounts.submitted;
             let only = (random.below(4) == 0).then(|| random.below(self.workers) as u16);
-            self.submit_to(only, random.below(1500) as u32, Fatal::No);
+            self.submit(only, random.below(1500) as u32, Fatal::No);
             if self.accounts.submitted == before {
                 break;
             }

@@ -47,7 +47,7 @@ pub(crate) fn workers_die_at_each_stage(random: &mut Random) {
     let mut desk = Desk::open(exchange);
     for fatal in Fatal::ALL {
         let (answered, lost) = (desk.accounts.answered, desk.accounts.lost);
-        desk.submit(1000, fatal);
+        desk.submit(None, 1000, fatal);
         desk.submit_up_to(1, random);
         let mut dead = 0;
         while desk.in_flight() > 0 || (fatal != Fatal::No && dead == 0) {

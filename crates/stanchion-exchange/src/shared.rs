@@ -48,10 +48,19 @@ struct Offsets {
     notices: usize,
     inbox_heads: usize,
     inbox_bits: usize,
-    requests: usize,
-    inflows: usize,
-    responses: usize,
+    requests: Areas,
+    inflows: Areas,
+    responses: Areas,
     end: usize,
+}
+
+/// The areas of one kind, one for each slot.
+#[derive(Clone, Copy, Debug)]
+struct Areas {
+    /// The offset of the first one.
+    first: usize,
+    /// Bytes of each.
+    bytes: usize,
 }
 
 impl Offsets {
@@ -75,14 +84,15 @@ impl Offsets {
         let inbox_heads = place(inboxes * size_of::<InboxHead>());
         let inbox_bits = place(inboxes * geometry.notice_words() * size_of::<AtomicU64>());
         // Each area gets pages of its own, as far as its length allows.
-        let mut place_on_page = |bytes: usize| {
+        let mut areas = |bytes: usize| {
             let up_to_here = place(0);
             let _rest_of_page = place(up_to_here.next_multiple_of(PAGE_BYTES) - up_to_here);
-            place(bytes)
+            let first = place(geometry.slots() * bytes);
+            Areas { first, bytes }
         };
-        let requests = place_on_page(geometry.slots() * geometry.request_bytes);
-        let inflows = place_on_page(geometry.slots() * geometry.inflow_bytes);
-        let responses = place_on_page(geometry.slots() * geometry.response_bytes);
+        let requests = areas(geometry.request_bytes);
+        let inflows = areas(geometry.inflow_bytes);
+        let responses = areas(geometry.response_bytes);
         Self {
             seats,
             words,
@@ -341,17 +351,17 @@ impl Exchange {
 
     /// The first byte of a slot's request area, of `request_bytes`.
     pub(crate) fn request_area(&self, slot: u32) -> *mut u8 {
-        self.area(self.offsets.requests, slot, self.geometry.request_bytes)
+        self.area(self.offsets.requests, slot)
     }
 
     /// The first byte of a slot's inflow ring, of `inflow_bytes`.
     pub(crate) fn inflow_area(&self, slot: u32) -> *mut u8 {
-        self.area(self.offsets.inflows, slot, self.geometry.inflow_bytes)
+        self.area(self.offsets.inflows, slot)
     }
 
     /// The first byte of a slot's response ring, of `response_bytes`.
     pub(crate) fn response_area(&self, slot: u32) -> *mut u8 {
-        self.area(self.offsets.responses, slot, self.geometry.response_bytes)
+        self.area(self.offsets.responses, slot)
     }
 
     /// The length of the request record in a slot.
@@ -365,20 +375,19 @@ impl Exchange {
     /// seat is dead and the length is unknown. So neither the slot's next owner nor a process that reads where it
     /// should not finds any of these bytes.
     pub(crate) fn wipe(&self, slot: u32, request: usize, poured: u64, reached: Option<usize>) {
-        let head = self.head(slot);
-        let Geometry {
-            request_bytes,
-            inflow_bytes,
-            response_bytes,
+        let Offsets {
+            requests,
+            inflows,
+            responses,
             ..
-        } = self.geometry;
-        let inflow = poured.min(inflow_bytes as u64) as usize;
-        self.zero(self.offsets.requests, slot, request_bytes, 0..request);
-        self.zero(self.offsets.inflows, slot, inflow_bytes, 0..inflow);
+        } = self.offsets;
+        self.zero(requests, slot, 0..request);
+        self.zero(inflows, slot, 0..poured as usize);
         match reached {
-            Some(reached) => self.zero(self.offsets.responses, slot, response_bytes, 0..reached),
-            None => self.zero_all(self.offsets.responses, slot, response_bytes),
+            Some(reached) => self.zero(responses, slot, 0..reached),
+            None => self.zero_all(responses, slot),
         }
+        let head = self.head(slot);
         head.request_len.store(0, Ordering::Relaxed);
         head.inflow.0.produced.store(0, Ordering::Relaxed);
         head.flow.0.produced.store(0, Ordering::Relaxed);
@@ -386,74 +395,65 @@ impl Exchange {
 
     /// Wipes these `bytes` of a slot's request area.
     pub(crate) fn wipe_request(&self, slot: u32, bytes: Range<usize>) {
-        let offset = self.offsets.requests;
-        self.zero(offset, slot, self.geometry.request_bytes, bytes);
+        self.zero(self.offsets.requests, slot, bytes);
     }
 
     /// Wipes the first `bytes` of a slot's response ring.
     pub(crate) fn wipe_answer(&self, slot: u32, bytes: usize) {
-        let offset = self.offsets.responses;
-        self.zero(offset, slot, self.geometry.response_bytes, 0..bytes);
+        self.zero(self.offsets.responses, slot, 0..bytes);
     }
 
-    /// The areas of slots: the offset of the first area of each kind, and its length.
-    fn areas(&self) -> [(usize, usize); 3] {
-        [
-            (self.offsets.requests, self.geometry.request_bytes),
-            (self.offsets.inflows, self.geometry.inflow_bytes),
-            (self.offsets.responses, self.geometry.response_bytes),
-        ]
+    fn areas(&self) -> [Areas; 3] {
+        let offsets = &self.offsets;
+        [offsets.requests, offsets.inflows, offsets.responses]
     }
 
     /// Wipes all areas of a slot, when it is unknown how far each was used.
     pub(crate) fn wipe_all(&self, slot: u32) {
-        for (offset, bytes) in self.areas() {
-            self.zero_all(offset, slot, bytes);
+        for areas in self.areas() {
+            self.zero_all(areas, slot);
         }
     }
 
     /// Gives the memory of a free slot that holds only zeroes back to the kernel. Memory that the kernel does not take
     /// stays.
     pub(crate) fn give_all_back(&self, slot: u32) {
-        let give_back = |(at, len)| self.try_zero_all(at, slot, len);
+        let give_back = |areas| self.try_zero_all(areas, slot);
         let _ = self.areas().into_iter().try_for_each(give_back);
     }
 
     /// Gives memory back to the kernel: the request area, once no code reads it again, and the response ring, once the
     /// acceptor has read all of it. False if the kernel does not take it.
     pub(crate) fn give_back(&self, slot: u32) -> bool {
-        let [request, _, response] = self.areas();
-        let give_back = |(at, len)| self.try_zero_all(at, slot, len).is_ok();
-        if !give_back(request) {
+        let give_back = |areas| self.try_zero_all(areas, slot).is_ok();
+        if !give_back(self.offsets.requests) {
             return false;
         }
         self.head(slot).request_len.store(0, Ordering::Relaxed);
-        give_back(response)
+        give_back(self.offsets.responses)
     }
 
-    /// Writes zeroes over `part` of a slot's area of `bytes` bytes.
-    fn zero(&self, offset: usize, slot: u32, bytes: usize, part: Range<usize>) {
-        let end = part.end.min(bytes);
+    /// Writes zeroes over `part` of a slot's area, as far as it is within the area.
+    fn zero(&self, areas: Areas, slot: u32, part: Range<usize>) {
+        let end = part.end.min(areas.bytes);
         let start = part.start.min(end);
         // SAFETY: the range is within the area of the slot, to which no references are made.
-        unsafe { std::ptr::write_bytes(self.area(offset, slot, bytes).add(start), 0, end - start) };
+        unsafe { std::ptr::write_bytes(self.area(areas, slot).add(start), 0, end - start) };
     }
 
     /// Fills an area with zeroes, without touching pages that were never used: a worker may die with a thousand
     /// requests.
-    fn zero_all(&self, offset: usize, slot: u32, bytes: usize) {
-        if self.try_zero_all(offset, slot, bytes).is_err() {
-            self.zero(offset, slot, bytes, 0..bytes);
+    fn zero_all(&self, areas: Areas, slot: u32) {
+        if self.try_zero_all(areas, slot).is_err() {
+            self.zero(areas, slot, 0..areas.bytes);
         }
     }
 
     /// Like [`Self::zero_all`], or fails and changes nothing: not all kernels take pages back, and no kernel takes back
     /// locked memory (madvise(2)).
-    fn try_zero_all(&self, offset: usize, slot: u32, bytes: usize) -> io::Result<()> {
-        let (area, start) = (
-            self.area(offset, slot, bytes),
-            offset + slot as usize * bytes,
-        );
+    fn try_zero_all(&self, areas: Areas, slot: u32) -> io::Result<()> {
+        let (area, bytes) = (self.area(areas, slot), areas.bytes);
+        let start = areas.first + slot as usize * bytes;
         // SAFETY: the range is the area of the slot, to which no references are made; the edges that are written lie
         // within it.
         unsafe {
@@ -469,18 +469,14 @@ impl Exchange {
         Ok(())
     }
 
-    fn area(&self, offset: usize, slot: u32, bytes: usize) -> *mut u8 {
+    fn area(&self, Areas { first, bytes }: Areas, slot: u32) -> *mut u8 {
         assert!(
             (slot as usize) < self.geometry.slots(),
             "slot {slot} does not exist"
         );
-        // SAFETY: `Offsets::of` reserved `slots` areas of this size at this offset.
-        unsafe {
-            self.memory
-                .base()
-                .as_ptr()
-                .add(offset + slot as usize * bytes)
-        }
+        let base = self.memory.base().as_ptr();
+        // SAFETY: `Offsets::of` reserved an area of this size for each slot.
+        unsafe { base.add(first + slot as usize * bytes) }
     }
 
     /// `count` values at `offset`. It is private, and called only with ranges that `Offsets::of` laid out.

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 
 use stanchion_sys::eventfd::EventFd;
 
-use crate::layout::{InboxHead, LAG_BOUNDS_US};
+use crate::layout::{InboxHead, LAG_BOUNDS_US, add};
 use crate::protocol::{Load, Notices};
 use crate::sync::AtomicU64;
 
@@ -114,10 +114,6 @@ impl<'x> Inbox<'x> {
         );
         last_us.store(lag_us, Ordering::Relaxed);
         max_us.fetch_max(lag_us, Ordering::Relaxed);
-        let add = |figure: &AtomicU64, more: u64| {
-            let sum = figure.load(Ordering::Relaxed).wrapping_add(more);
-            figure.store(sum, Ordering::Relaxed);
-        };
         add(sum_us, lag_us);
         let bucket = LAG_BOUNDS_US.partition_point(|&bound_us| bound_us < lag_us);
         add(&lags[bucket], 1);

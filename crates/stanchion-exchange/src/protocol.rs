@@ -267,14 +267,15 @@ impl Flow {
     /// The free bytes of the ring, if the unread part of the `produced` bytes takes no more than half of its
     /// `capacity`. Otherwise `None`, and the bell's bit shows the consumer that the producer waits for room.
     pub fn look_for_room(&self, produced: u64, capacity: u64) -> Option<u64> {
-        let look = || {
-            let unread = produced - self.consumed.load(Ordering::Acquire).min(produced);
-            (unread <= low_water(capacity)).then(|| capacity - unread)
-        };
-        look().or_else(|| {
+        self.room_for_more(produced, capacity).or_else(|| {
             self.room.prepare();
-            look()
+            self.room_for_more(produced, capacity)
         })
+    }
+
+    fn room_for_more(&self, produced: u64, capacity: u64) -> Option<u64> {
+        let unread = produced.saturating_sub(self.consumed.load(Ordering::Acquire));
+        (unread <= low_water(capacity)).then(|| capacity - unread)
     }
 
     /// Waits, in steps of `step`, until the unread part of the `produced` bytes takes no more than half of the ring's
@@ -292,9 +293,8 @@ impl Flow {
             if self.is_gone() || orphaned() {
                 return None;
             }
-            let unread = produced - self.consumed.load(Ordering::Acquire).min(produced);
-            if unread <= low_water(capacity) {
-                return Some(capacity - unread);
+            if let Some(room) = self.room_for_more(produced, capacity) {
+                return Some(room);
             }
             self.room.sleep(seen, step);
         }

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use stanchion_sys::clock::monotonic_us;
 
-use crate::layout::SeatState;
+use crate::layout::{SeatState, add};
 use crate::ring::Sources;
 use crate::shared::Exchange;
-use crate::sync::AtomicU64;
 use crate::taken::{LOOK_AGAIN, Taken};
 use crate::word::Tenant;
 
@@ -155,12 +154,6 @@ impl<'x> SeatSide<'x> {
             bell.sleep(seen, LOOK_AGAIN);
         }
     }
-}
-
-/// Only the seat writes its own figures, so that adding to one takes no locked instruction.
-fn add(figure: &AtomicU64, more: u64) {
-    let sum = figure.load(Ordering::Relaxed).wrapping_add(more);
-    figure.store(sum, Ordering::Relaxed);
 }
 
 impl Drop for SeatSide<'_> {

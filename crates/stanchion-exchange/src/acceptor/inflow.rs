@@ -113,7 +113,7 @@ impl AcceptorSide<'_> {
     ///
     /// # Errors
     /// The worker's count of bytes read is impossible.
-    pub fn inflow_room(&self, slot: u32) -> Result<usize, Corrupt> {
+    fn inflow_room(&self, slot: u32) -> Result<usize, Corrupt> {
         let capacity = self.exchange.geometry().inflow_bytes as u64;
         if !self.has_inflows() {
             return Ok(0);

@@ -1,33 +1,12 @@
 //! Seats of one event loop: the requests that are ready for them, the waiting for room and bytes, and the moments when
 //! the acceptor wakes the loop.
-#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
-#![cfg(not(loom))]
 
 use stanchion_exchange::{
-    AcceptorSide, BEAT_US, Ending, Exchange, Geometry, Gone, Inbox, Inflow, LoopLag, Part,
-    SeatSide, SlotState, Taken, Tenant, Unwanted,
+    AcceptorSide, BEAT_US, Ending, Exchange, Gone, Inbox, Inflow, LoopLag, Part, SlotState, Taken,
+    Unwanted,
 };
 
-/// Two workers, whose loops run two requests each.
-const GEOMETRY: Geometry = Geometry {
-    seats: 4,
-    seats_per_worker: 2,
-    ahead_per_seat: 0,
-    spare_per_worker: 1,
-    sessions_per_worker: 0,
-    event_loops: true,
-    inflow_bytes: 8,
-    request_bytes: 8,
-    response_bytes: 8,
-};
-
-fn seat(exchange: &Exchange, seat: u16) -> SeatSide<'_> {
-    SeatSide::new(exchange, Tenant { seat, epoch: 1 }, 1, None)
-}
-
-fn submit(side: &mut AcceptorSide<'_>) -> u32 {
-    side.submit(None, 0, |_| Some(0)).unwrap().slot
-}
+use crate::{LOOPS, seat, submit, taken};
 
 /// Whether the loop was woken since this function was last called.
 fn is_woken(inbox: &Inbox<'_>) -> bool {
@@ -40,14 +19,16 @@ fn noted(inbox: &Inbox<'_>) -> Vec<u32> {
     slots
 }
 
-fn taken<'x>(side: &mut AcceptorSide<'x>, seat: &SeatSide<'x>) -> Taken<'x> {
-    submit(side);
-    seat.take().unwrap()
+/// The slots of which the acceptor has news.
+fn news(side: &AcceptorSide<'_>) -> Vec<u32> {
+    let mut slots = Vec::new();
+    side.sweep(|slot| slots.push(slot));
+    slots
 }
 
 #[test]
 fn the_loop_with_the_fewest_requests_is_woken_and_only_if_it_sleeps() {
-    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let exchange = Exchange::create(LOOPS).unwrap();
     let mut side = AcceptorSide::take_over(&exchange);
     let inboxes = [exchange.inbox(0).unwrap(), exchange.inbox(1).unwrap()];
     assert!(
@@ -83,7 +64,7 @@ fn the_loop_with_the_fewest_requests_is_woken_and_only_if_it_sleeps() {
 
 #[test]
 fn a_request_that_nobody_takes_is_seen_as_long_as_a_loop_with_room_sleeps() {
-    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let exchange = Exchange::create(LOOPS).unwrap();
     let mut side = AcceptorSide::take_over(&exchange);
     let (stuck, other) = (exchange.inbox(0).unwrap(), exchange.inbox(1).unwrap());
     let seat = seat(&exchange, 2);
@@ -110,7 +91,7 @@ fn a_request_that_nobody_takes_is_seen_as_long_as_a_loop_with_room_sleeps() {
 
 #[test]
 fn nobody_calls_the_loop_of_a_worker_that_is_dead() {
-    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let exchange = Exchange::create(LOOPS).unwrap();
     let mut side = AcceptorSide::take_over(&exchange);
     let (dead, other) = (exchange.inbox(0).unwrap(), exchange.inbox(1).unwrap());
     assert!(is_woken(&dead) && is_woken(&other));
@@ -126,7 +107,7 @@ fn nobody_calls_the_loop_of_a_worker_that_is_dead() {
 
 #[test]
 fn an_answer_goes_on_when_there_is_room_and_ends_when_the_client_goes() {
-    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let exchange = Exchange::create(LOOPS).unwrap();
     let mut side = AcceptorSide::take_over(&exchange);
     let inbox = exchange.inbox(1).unwrap();
     let seat = seat(&exchange, 2);
@@ -159,7 +140,7 @@ fn an_answer_goes_on_when_there_is_room_and_ends_when_the_client_goes() {
 
 #[test]
 fn short_pieces_that_are_read_soon_stay_at_the_start_of_the_ring() {
-    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let exchange = Exchange::create(LOOPS).unwrap();
     let mut side = AcceptorSide::take_over(&exchange);
     let seat = seat(&exchange, 0);
     let mut taken = taken(&mut side, &seat);
@@ -187,7 +168,7 @@ fn short_pieces_that_are_read_soon_stay_at_the_start_of_the_ring() {
 
 #[test]
 fn what_comes_in_behind_a_head_arrives_whole_and_in_order() {
-    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let exchange = Exchange::create(LOOPS).unwrap();
     let mut side = AcceptorSide::take_over(&exchange);
     let inbox = exchange.inbox(0).unwrap();
     let seat = seat(&exchange, 1);
@@ -225,7 +206,7 @@ fn what_comes_in_behind_a_head_arrives_whole_and_in_order() {
 
 #[test]
 fn a_loop_is_woken_once_for_the_news_of_all_its_slots() {
-    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let exchange = Exchange::create(LOOPS).unwrap();
     let mut side = AcceptorSide::take_over(&exchange);
     let inboxes = [exchange.inbox(0).unwrap(), exchange.inbox(1).unwrap()];
     let seats = [seat(&exchange, 0), seat(&exchange, 1)];
@@ -253,52 +234,42 @@ fn a_loop_is_woken_once_for_the_news_of_all_its_slots() {
 }
 
 #[test]
-fn the_acceptor_is_told_of_room_only_if_it_wants_some() {
-    let exchange = Exchange::create(GEOMETRY).unwrap();
+fn the_acceptor_gets_news_of_room_only_if_it_wants_some() {
+    let exchange = Exchange::create(LOOPS).unwrap();
     let mut side = AcceptorSide::take_over(&exchange);
     let seat = seat(&exchange, 0);
     let mut taken = taken(&mut side, &seat);
     let slot = taken.slot();
     let mut into = [0; 8];
-    let told = |side: &AcceptorSide<'_>| {
-        let mut told = Vec::new();
-        side.sweep(|slot| told.push(slot));
-        told
-    };
     assert_eq!(side.pour(slot, &[Part::from(&b"all"[..])]), Ok(3));
     assert_eq!(taken.receive(&mut into), 3);
-    assert!(told(&side).is_empty());
+    assert!(news(&side).is_empty());
     assert_eq!(
         side.pour(slot, &[Part::from(&b"more than fits"[..])]),
         Ok(8)
     );
     assert_eq!(taken.receive(&mut into[..1]), 1);
-    assert!(told(&side).is_empty(), "less than half of it is free");
+    assert!(news(&side).is_empty(), "less than half of it is free");
     assert_eq!(taken.receive(&mut into), 7);
-    assert_eq!(told(&side), [slot]);
+    assert_eq!(news(&side), [slot]);
 }
 
 #[test]
-fn who_asks_for_room_is_told_of_it_once_half_of_the_ring_is_free() {
-    let exchange = Exchange::create(GEOMETRY).unwrap();
+fn an_acceptor_that_asks_for_room_gets_news_once_half_of_the_ring_is_free() {
+    let exchange = Exchange::create(LOOPS).unwrap();
     let mut side = AcceptorSide::take_over(&exchange);
     let seat = seat(&exchange, 0);
     let mut taken = taken(&mut side, &seat);
     let slot = taken.slot();
     let mut into = [0; 8];
-    let told = |side: &AcceptorSide<'_>| {
-        let mut told = Vec::new();
-        side.sweep(|slot| told.push(slot));
-        told
-    };
     assert_eq!(side.await_inflow_room(slot), Some(8));
     assert_eq!(side.pour(slot, &[Part::from(&b"4444"[..])]), Ok(4));
     assert_eq!(side.await_inflow_room(slot), Some(4));
     assert_eq!(side.pour(slot, &[Part::from(&b"1"[..])]), Ok(1));
     assert_eq!(side.await_inflow_room(slot), None);
-    assert!(told(&side).is_empty());
+    assert!(news(&side).is_empty());
     assert_eq!(taken.receive(&mut into[..1]), 1);
-    assert_eq!(told(&side), [slot]);
+    assert_eq!(news(&side), [slot]);
     assert_eq!(side.await_inflow_room(slot), Some(4));
     // The last bytes come together with the end; if not all of them fit, the end does not come with them.
     assert_eq!(side.pour_last(slot, b"55555"), Ok(4));
@@ -311,7 +282,7 @@ fn who_asks_for_room_is_told_of_it_once_half_of_the_ring_is_free() {
 
 #[test]
 fn the_next_request_finds_nothing_of_the_one_before() {
-    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let exchange = Exchange::create(LOOPS).unwrap();
     let mut side = AcceptorSide::take_over(&exchange);
     let seat = seat(&exchange, 0);
     let first = taken(&mut side, &seat);
@@ -331,7 +302,7 @@ fn the_next_request_finds_nothing_of_the_one_before() {
 
 #[test]
 fn how_late_a_loop_turns_is_counted_and_outlives_the_worker() {
-    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let exchange = Exchange::create(LOOPS).unwrap();
     let inbox = exchange.inbox(1).unwrap();
     for lag_us in [0, 1_000, 20_000_000, 1_001] {
         inbox.beat(7, lag_us, BEAT_US);
@@ -356,7 +327,7 @@ fn how_late_a_loop_turns_is_counted_and_outlives_the_worker() {
 
 #[test]
 fn a_loop_that_has_nothing_to_do_turns_seldom_and_is_still_one_that_turns() {
-    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let exchange = Exchange::create(LOOPS).unwrap();
     let (one, other) = (exchange.inbox(0).unwrap(), exchange.inbox(1).unwrap());
     let start_us = 10_000_000;
     one.beat(start_us, 0, 4 * BEAT_US);
@@ -377,7 +348,7 @@ fn a_loop_that_has_nothing_to_do_turns_seldom_and_is_still_one_that_turns() {
 
 #[test]
 fn who_comes_back_to_a_slot_that_was_taken_back_does_nothing_to_whose_it_is_now() {
-    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let exchange = Exchange::create(LOOPS).unwrap();
     let mut side = AcceptorSide::take_over(&exchange);
     let [stuck, next] = [0, 2].map(|number| seat(&exchange, number));
     for has_published in [false, true] {

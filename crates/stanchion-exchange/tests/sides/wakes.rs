@@ -1,15 +1,14 @@
 //! No seat sleeps on while work waits, even if the process that should have done the work has died.
 
-#![cfg(not(loom))]
-#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
-
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{ScopedJoinHandle, scope};
 use std::time::{Duration, Instant};
 
-use stanchion_exchange::{AcceptorSide, Exchange, Geometry, SeatSide, Tenant, Unwanted};
+use stanchion_exchange::{AcceptorSide, Exchange, Unwanted};
+
+use crate::{THREADS, seat, submit};
 
 /// A seat that no process wakes looks again by itself after a second, so a wake within less came from a process.
 const AT_ONCE: Duration = Duration::from_millis(700);
@@ -23,22 +22,7 @@ fn assert_at_once(sleep_and_wake: impl Fn() -> Instant) {
 }
 
 fn exchange() -> Exchange {
-    let geometry = Geometry {
-        seats: 2,
-        seats_per_worker: 1,
-        ahead_per_seat: 1,
-        spare_per_worker: 0,
-        sessions_per_worker: 0,
-        event_loops: false,
-        inflow_bytes: 0,
-        request_bytes: 16,
-        response_bytes: 16,
-    };
-    Exchange::create(geometry).unwrap()
-}
-
-fn seat(exchange: &Exchange, seat: u16) -> SeatSide<'_> {
-    SeatSide::new(exchange, Tenant { seat, epoch: 1 }, 1, None)
+    Exchange::create(THREADS).unwrap()
 }
 
 /// Whether the thread sleeps according to proc(5): its state is `S`.
@@ -70,31 +54,43 @@ fn sleeper<'s, 'x: 's>(
     handle
 }
 
-fn submit(acceptor: &mut AcceptorSide<'_>) -> (u32, u32) {
-    let submitted = acceptor.submit(None, 0, |_| Some(0)).unwrap();
+fn submitted(acceptor: &mut AcceptorSide<'_>) -> (u32, u32) {
+    let submitted = submit(acceptor);
     (submitted.slot, submitted.turn)
 }
 
-#[test]
-fn a_seat_that_leaves_passes_its_wake_on() {
+/// A request is ready, and seat 1 was woken for it and does not take it: after `lost` seat 0 takes it at once.
+fn assert_passed_on(lost: impl Fn(&Exchange, &mut AcceptorSide<'_>)) {
     assert_at_once(|| {
         let exchange = exchange();
         let mut acceptor = AcceptorSide::take_over(&exchange);
         scope(|scope| {
             let sleeper = sleeper(scope, &exchange, 0);
             let begun = Instant::now();
-            // The acceptor does not announce it: the seat that was woken for it leaves.
-            let submitted = submit(&mut acceptor);
-            assert!(seat(&exchange, 1).wait(|| true).is_none());
+            // The acceptor does not announce it.
+            let submitted = submitted(&mut acceptor);
+            lost(&exchange, &mut acceptor);
             assert_eq!(sleeper.join().unwrap(), Some(submitted));
             begun
         })
     });
 }
 
+#[test]
+fn a_seat_that_leaves_passes_its_wake_on() {
+    assert_passed_on(|exchange, _| assert!(seat(exchange, 1).wait(|| true).is_none()));
+}
+
+#[test]
+fn a_sleeper_takes_what_a_dead_one_was_woken_for() {
+    assert_passed_on(|_, acceptor| {
+        assert!(acceptor.held_by(|tenant| tenant.seat == 1).is_empty());
+    });
+}
+
 /// The bell wakes the longest sleepers first, and all of these may be the wrong ones.
 #[test]
-fn whoever_sleeps_wakes_for_a_request_of_its_own() {
+fn any_sleeper_wakes_for_a_request_of_its_own() {
     assert_at_once(|| {
         let exchange = exchange();
         let mut acceptor = AcceptorSide::take_over(&exchange);
@@ -106,7 +102,7 @@ fn whoever_sleeps_wakes_for_a_request_of_its_own() {
             acceptor.announce();
             assert_eq!(addressed.join().unwrap(), Some((own.slot, own.turn)));
             // The other seat was woken for nothing, and still wakes for a request that any seat may take.
-            let submitted = submit(&mut acceptor);
+            let submitted = submitted(&mut acceptor);
             acceptor.announce();
             assert_eq!(other.join().unwrap(), Some(submitted));
             begun
@@ -115,7 +111,7 @@ fn whoever_sleeps_wakes_for_a_request_of_its_own() {
 }
 
 #[test]
-fn a_new_acceptor_wakes_those_whom_the_old_one_was_about_to_wake() {
+fn a_new_acceptor_wakes_the_seats_that_the_old_one_was_about_to_wake() {
     assert_at_once(|| {
         let exchange = exchange();
         scope(|scope| {
@@ -124,25 +120,8 @@ fn a_new_acceptor_wakes_those_whom_the_old_one_was_about_to_wake() {
             // The old acceptor was killed in the middle of a ring: the bit is cleared, and no seat was woken.
             exchange.ready_bell().word().fetch_and(!1, Ordering::AcqRel);
             let mut acceptor = AcceptorSide::take_over(&exchange);
-            let submitted = submit(&mut acceptor);
+            let submitted = submitted(&mut acceptor);
             acceptor.announce();
-            assert_eq!(sleeper.join().unwrap(), Some(submitted));
-            begun
-        })
-    });
-}
-
-#[test]
-fn a_sleeper_takes_what_a_dead_one_was_woken_for() {
-    assert_at_once(|| {
-        let exchange = exchange();
-        let mut acceptor = AcceptorSide::take_over(&exchange);
-        scope(|scope| {
-            let sleeper = sleeper(scope, &exchange, 0);
-            let begun = Instant::now();
-            // The acceptor does not announce it: the seat that was woken for it has died.
-            let submitted = submit(&mut acceptor);
-            assert!(acceptor.held_by(|tenant| tenant.seat == 1).is_empty());
             assert_eq!(sleeper.join().unwrap(), Some(submitted));
             begun
         })
@@ -156,7 +135,7 @@ fn a_writer_does_not_wait_for_a_client_that_has_gone() {
         assert_at_once(|| {
             let exchange = exchange();
             let mut acceptor = AcceptorSide::take_over(&exchange);
-            let (slot, _) = submit(&mut acceptor);
+            let slot = submit(&mut acceptor).slot;
             scope(|scope| {
                 let (started, starts) = channel();
                 let exchange = &exchange;

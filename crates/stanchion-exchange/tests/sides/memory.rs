@@ -1,29 +1,8 @@
 //! How much of the kernel's memory an exchange takes, and when it gives memory back.
-#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
-#![cfg(not(loom))]
 
-use stanchion_exchange::{AcceptorSide, Ending, Exchange, Geometry, Part, SeatSide, Taken, Tenant};
+use stanchion_exchange::{AcceptorSide, Ending, Exchange, Geometry, Part};
 
-const SMALL: Geometry = Geometry {
-    seats: 4,
-    seats_per_worker: 2,
-    ahead_per_seat: 0,
-    spare_per_worker: 1,
-    sessions_per_worker: 0,
-    event_loops: true,
-    inflow_bytes: 8,
-    request_bytes: 8,
-    response_bytes: 8,
-};
-
-fn seat(exchange: &Exchange, seat: u16) -> SeatSide<'_> {
-    SeatSide::new(exchange, Tenant { seat, epoch: 1 }, 1, None)
-}
-
-fn taken<'x>(side: &mut AcceptorSide<'x>, seat: &SeatSide<'x>) -> Taken<'x> {
-    side.submit(None, 0, |_| Some(0)).unwrap();
-    seat.take().unwrap()
-}
+use crate::{LOOPS, seat, taken};
 
 /// How many bytes of this exchange are resident; other tests may have mapped exchanges at the same time.
 fn resident_bytes(exchange: &Exchange) -> u64 {
@@ -50,7 +29,7 @@ const LARGE: Geometry = Geometry {
     seats_per_worker: 64,
     response_bytes: 1 << 20,
     request_bytes: 4096,
-    ..SMALL
+    ..LOOPS
 };
 
 #[test]
@@ -134,7 +113,7 @@ fn an_answer_that_idles_holds_no_memory_and_goes_on() {
     let exchange = Exchange::create(Geometry {
         request_bytes: 3 * 4096,
         response_bytes: 4 * 4096,
-        ..SMALL
+        ..LOOPS
     })
     .unwrap();
     let mut side = AcceptorSide::take_over(&exchange);

@@ -13,7 +13,8 @@ use tracing::warn;
 
 use stanchion_connections::after;
 use stanchion_dispatch::{Dispatch, PortNumber};
-use stanchion_generation::listeners::of_worker::{self, Failure, Patience};
+use stanchion_generation::listeners::of_worker::{self, Failure};
+use stanchion_generation::listeners::patience::Patience;
 use stanchion_generation::messages::{self, FromAcceptor};
 use stanchion_settings::{Bind, Settings};
 
@@ -34,7 +35,7 @@ impl Sought {
         if self.0.contains_key(&port) {
             return;
         }
-        let mut patience = Patience::after_one(&bind);
+        let mut patience = Patience::of_worker(&bind);
         match patience.next(&bind) {
             Some(delay) => {
                 let next_us = after(now_us, delay);

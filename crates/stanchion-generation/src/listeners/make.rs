@@ -1,7 +1,6 @@
 //! Making the listeners that are missing.
 
 use std::io;
-use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use stanchion_sys::call;
@@ -10,18 +9,12 @@ use stanchion_sys::identity::{self, Identity};
 use stanchion_sys::listener::{
     FileOptions, Listener, ListenerAddress, Options, Origin, TcpOptions,
 };
-use tracing::warn;
 
+use super::patience::Patience;
 use super::{ListenError, Wanted};
 use stanchion_log::cure;
 use stanchion_settings::{Bind, BindAddress, Settings, UMASK};
 
-/// The wait between two attempts if the address names none, as in Unicorn.
-const DELAY: Duration = Duration::from_millis(500);
-/// The shortest wait, so that waiting does not keep a core busy.
-const DELAY_MIN: Duration = Duration::from_millis(10);
-/// How often it is logged that an address is still in use.
-pub(super) const REMIND: Duration = Duration::from_secs(30);
 /// Permissions of a socket file before the umask; to connect takes the right to write (unix(7)).
 const FILE_MODE: u32 = 0o777;
 /// The umask of the admin listener, where its address says nothing else: operators are not the users that connect as clients.
@@ -100,11 +93,12 @@ pub(super) fn let_in(settings: &Settings, bind: &Bind, options: &Options) -> Opt
     })
 }
 
-/// Makes what is missing. `others` are listeners of ours that are wanted no more but still there.
+/// Makes what is missing. `others` are listeners of ours that are wanted no more but still there. Only a server that starts
+/// has `held` signals, one of which may call a wait off.
 pub(super) fn missing(
     wanted: &mut [Wanted],
     others: &[Listener],
-    patience: Option<&HeldSignals>,
+    held: Option<&HeldSignals>,
 ) -> Result<(), ListenError> {
     // Descriptors that were left open for us come first: a socket made here might get the number
     // of one that is not there, and would be taken for it.
@@ -113,7 +107,7 @@ pub(super) fn missing(
         .filter(|one| !one.is_kept)
         .partition(|one| matches!(one.bind.address, BindAddress::Fd(_)));
     for one in passed.into_iter().chain(made) {
-        let listener = patiently(one, others, patience)?;
+        let listener = patiently(one, others, held)?;
         one.listener = Some(listener.asked_as(one.bind.address.to_string()));
     }
     Ok(())
@@ -123,45 +117,29 @@ pub(super) fn missing(
 fn patiently(
     one: &Wanted,
     others: &[Listener],
-    patience: Option<&HeldSignals>,
+    held: Option<&HeldSignals>,
 ) -> Result<Listener, ListenError> {
     let Wanted { bind, options, .. } = one;
-    let mut tries_left = bind.options.tries.unwrap_or(1);
-    let delay = delay(bind);
-    let mut reminded: Option<Instant> = None;
+    let mut patience = Patience::of_server(bind);
     loop {
-        let error = match make(bind, options, patience.is_some()) {
+        let error = match make(bind, options, held.is_some()) {
             Ok(listener) => return Ok(listener),
             Err(error) => error,
         };
-        if tries_left > 0 {
-            tries_left -= 1;
-        }
-        let Some(held) =
-            patience.filter(|_| error.kind() == io::ErrorKind::AddrInUse && tries_left != 0)
-        else {
+        let held = held.filter(|_| error.kind() == io::ErrorKind::AddrInUse);
+        let Some((held, delay)) = held.and_then(|held| Some((held, patience.next(bind)?))) else {
             let advice = advice(&error, bind, others);
             return Err(ListenError::Failed(format!(
                 "cannot listen on {bind}: {error}{advice}"
             )));
         };
-        if reminded.is_none_or(|last| last.elapsed() >= REMIND) {
-            warn!("{bind} is in use, trying again every {delay:?} (see `ss -lntxp`)");
-            reminded = Some(Instant::now());
-        }
-        let told = held
+        let signal = held
             .wait(delay)
             .map_err(|error| ListenError::Failed(format!("cannot wait for {bind}: {error}")))?;
-        if let Some(signal) = told {
+        if let Some(signal) = signal {
             return Err(ListenError::Interrupted(signal));
         }
     }
-}
-
-/// How long to wait between two attempts.
-pub(super) fn delay(bind: &Bind) -> Duration {
-    let delay = bind.options.delay;
-    delay.map_or(DELAY, |delay| delay.duration().max(DELAY_MIN))
 }
 
 pub(super) fn make(bind: &Bind, options: &Options, is_start: bool) -> io::Result<Listener> {

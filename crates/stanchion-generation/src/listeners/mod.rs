@@ -4,6 +4,7 @@
 mod activated;
 mod make;
 pub mod of_worker;
+pub mod patience;
 #[cfg(test)]
 mod tests;
 
@@ -31,9 +32,9 @@ pub enum ListenError {
 /// in use is tried again as its `tries` say, until one of TERM, INT and QUIT comes.
 pub fn boot(settings: &Settings) -> Result<Vec<Listener>, ListenError> {
     let passed = activated::take(settings).map_err(ListenError::Failed)?;
-    let patience = HeldSignals::hold(&[signal::SIGTERM, signal::SIGINT, signal::SIGQUIT])
+    let held = HeldSignals::hold(&[signal::SIGTERM, signal::SIGINT, signal::SIGQUIT])
         .map_err(|error| ListenError::Failed(format!("signals cannot be held back: {error}")))?;
-    opened(settings, passed, Some(&patience))
+    opened(settings, passed, Some(&held))
 }
 
 /// Opens the listeners of a server that serves already, or that takes over from another master: `inherited` are the listeners there are. Listeners
@@ -96,11 +97,11 @@ struct Wanted {
     is_kept: bool,
 }
 
-/// With `patience` the server is starting, and may wait until a signal comes.
+/// With signals that are `held` the server is starting, and may wait until one of them comes.
 fn opened(
     settings: &Settings,
     inherited: Vec<Listener>,
-    patience: Option<&HeldSignals>,
+    held: Option<&HeldSignals>,
 ) -> Result<Vec<Listener>, ListenError> {
     let (mut listeners, mut inherited): (Vec<_>, Vec<_>) = inherited
         .into_iter()
@@ -115,7 +116,7 @@ fn opened(
         one.listener = found.map(|index| inherited.remove(index).asked_as(asked));
         one.is_kept = one.listener.is_some();
     }
-    let done = make::missing(&mut wanted, &inherited, patience)
+    let done = make::missing(&mut wanted, &inherited, held)
         .and_then(|()| apply_again(&wanted))
         .and_then(|()| {
             let found = wanted.iter().filter_map(|one| one.listener.as_ref());

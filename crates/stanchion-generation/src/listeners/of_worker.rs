@@ -3,16 +3,11 @@
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::time::{Duration, Instant};
 
 use stanchion_sys::listener::{Listener, ListenerAddress};
-use tracing::warn;
 
 use super::make;
 use stanchion_settings::{Bind, BindAddress, Settings};
-
-/// Attempts to bind an address in use if the address names no number, as in Unicorn.
-const TRIES: i64 = 5;
 
 /// Whether a worker can have such a listener. The error is the operator's.
 pub fn check(bind: &Bind) -> Result<(), String> {
@@ -99,44 +94,6 @@ fn of_tcp(address: SocketAddr) -> BindAddress {
     }
 }
 
-/// How long an address in use is still tried.
-pub struct Patience {
-    tries_left: i64,
-    delay: Duration,
-    reminded: Option<Instant>,
-}
-
-impl Patience {
-    /// After the first attempt.
-    pub fn after_one(bind: &Bind) -> Self {
-        let tries = bind.options.tries.unwrap_or(TRIES);
-        Self {
-            tries_left: if tries > 0 { tries - 1 } else { tries },
-            delay: make::delay(bind),
-            reminded: None,
-        }
-    }
-
-    /// How long to wait before the next attempt; `None` after the last.
-    pub fn next(&mut self, bind: &Bind) -> Option<Duration> {
-        if self.tries_left == 0 {
-            return None;
-        }
-        if self.tries_left > 0 {
-            self.tries_left -= 1;
-        }
-        if self
-            .reminded
-            .is_none_or(|last| last.elapsed() >= make::REMIND)
-        {
-            let delay = self.delay;
-            warn!("{bind} is in use, trying again every {delay:?} (see `ss -lntxp`)");
-            self.reminded = Some(Instant::now());
-        }
-        Some(self.delay)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,26 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_attempts_as_asked_for() {
-        for (text, left) in [
-            (":80", Some(4)),
-            (":80?tries=1", Some(0)),
-            (":80?tries=3", Some(2)),
-            (":80?tries=-1", None),
-        ] {
-            let bind = bind(text);
-            let mut patience = Patience::after_one(&bind);
-            let more = std::iter::from_fn(|| patience.next(&bind))
-                .take(100)
-                .count();
-            assert_eq!(more, left.unwrap_or(100), "{text}");
-        }
-        let mut slow = Patience::after_one(&bind(":80?delay=5"));
-        assert_eq!(slow.next(&bind(":80")), Some(Duration::from_secs(5)));
-    }
-
-    #[test]
-    fn the_address_in_force_is_told_also_of_one_in_use() {
+    fn the_address_in_force_is_known_also_of_one_in_use() {
         let settings = Settings::default();
         let (at, listener) = open(&settings, &bind("127.0.0.1:0?backlog=5")).unwrap();
         let ListenerAddress::Tcp(address) = listener.address() else {

@@ -228,25 +228,14 @@ counted! {
 impl CloseCode {
     /// The name under which a code is counted; `None`: there was no close frame.
     pub fn of(code: Option<u16>) -> Self {
-        match code {
-            Some(1000) => Self::Normal,
-            Some(1001) => Self::GoingAway,
-            Some(1002) => Self::Protocol,
-            Some(1003) => Self::Unsupported,
-            Some(1005) => Self::Unsaid,
-            Some(1007) => Self::NotUtf8,
-            Some(1008) => Self::Policy,
-            Some(1009) => Self::TooBig,
-            Some(1010) => Self::Extension,
-            Some(1011) => Self::Failed,
-            Some(1012) => Self::Restart,
-            Some(1013) => Self::TryLater,
-            Some(1014) => Self::Gateway,
+        let class = match code {
+            None => Self::Cut,
             Some(3000..=3999) => Self::Registered,
             Some(4000..=4999) => Self::Private,
             Some(_) => Self::Other,
-            None => Self::Cut,
-        }
+        };
+        let is_named = |one: &&Self| code.is_some() && one.name().parse().ok() == code;
+        Self::ALL.iter().find(is_named).copied().unwrap_or(class)
     }
 }
 
@@ -541,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_is_told_by_its_number_or_as_a_class() {
+    fn a_code_is_counted_by_its_number_or_as_a_class() {
         for (code, name) in [
             (Some(1000), "1000"),
             (Some(1014), "1014"),
@@ -556,12 +545,6 @@ mod tests {
             (None, "none"),
         ] {
             assert_eq!(CloseCode::of(code).name(), name, "{code:?}");
-        }
-        for number in CloseCode::ALL
-            .iter()
-            .filter_map(|code| code.name().parse().ok())
-        {
-            assert_eq!(CloseCode::of(Some(number)).name(), number.to_string());
         }
     }
 
@@ -594,8 +577,8 @@ mod tests {
         let page = include_str!("../../../docs/reference/admin.md");
         let (_, counts) = page.split_once("## Counts").expect("a section on them, the last one");
         let rows = counts.lines().filter_map(|line| line.strip_prefix("| `"));
-        let told = rows.filter_map(|row| row.split_once('`').map(|(name, _)| name));
+        let listed = rows.filter_map(|row| row.split_once('`').map(|(name, _)| name));
         let all = ["arrived", "in_flight"].into_iter().chain(names());
-        assert_eq!(told.collect::<Vec<_>>(), all.collect::<Vec<_>>());
+        assert_eq!(listed.collect::<Vec<_>>(), all.collect::<Vec<_>>());
     }
 }

@@ -32,7 +32,6 @@
 
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
-#![cfg_attr(test, allow(clippy::unwrap_used))] // a failed unwrap is a failed test
 
 mod ahead;
 mod clients;

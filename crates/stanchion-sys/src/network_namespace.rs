@@ -26,7 +26,6 @@ pub fn inside<T: Send>(link: &Path, look: impl FnOnce() -> io::Result<T> + Send)
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 mod tests {
     use std::fs::read_link;
 

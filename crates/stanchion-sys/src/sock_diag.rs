@@ -226,7 +226,6 @@ fn unix_address(name: &UnixDiagName) -> ListenerAddress {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 mod tests {
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};

@@ -5,6 +5,7 @@ use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Pid, WaitOptions, waitpid};
 use stanchion_sys::call;
 use stanchion_sys::capabilities;
 use stanchion_sys::landlock::{self, Enforced, Needs};
@@ -57,11 +58,9 @@ fn confined(needs: &Needs, work: impl FnOnce() -> i32) -> i32 {
             process::exit_now(code)
         }
         Fork::Parent(pid) => {
-            let mut status = 0;
-            // SAFETY: `status` lives through the call; only this code waits for the child.
-            assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-            assert!(libc::WIFEXITED(status), "{status}");
-            libc::WEXITSTATUS(status)
+            let end = waitpid(Pid::from_raw(pid), WaitOptions::empty());
+            let (_, status) = end.expect("it is our child").expect("it has ended");
+            status.exit_status().expect("it exits")
         }
     }
 }
@@ -153,7 +152,7 @@ fn only_the_ports_that_are_needed_are_connected_to() {
 }
 
 #[test]
-fn nobody_else_is_signalled_or_looked_into() {
+fn no_other_process_is_signalled_or_looked_into() {
     if !is_whole() {
         return;
     }

@@ -6,9 +6,10 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 
 use libc::c_long;
+use rustix::process::{Pid, WaitOptions, waitpid};
 use stanchion_sys::call;
 use stanchion_sys::process::{self, Exit, Fork};
-use stanchion_sys::{scheduling, seccomp};
+use stanchion_sys::{random, scheduling, seccomp};
 
 /// A child returns this for a call that was let through.
 const LET_THROUGH: i32 = 77;
@@ -27,13 +28,11 @@ fn confined(work: impl FnOnce() -> i32) -> Exit {
             process::exit_now(code)
         }
         Fork::Parent(pid) => {
-            let mut status = 0;
-            // SAFETY: `status` lives through the call; only this code waits for the child.
-            assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-            if libc::WIFSIGNALED(status) {
-                Exit::Signal(libc::WTERMSIG(status))
-            } else {
-                Exit::Code(libc::WEXITSTATUS(status))
+            let end = waitpid(Pid::from_raw(pid), WaitOptions::empty());
+            let (_, status) = end.expect("it is our child").expect("it has ended");
+            match status.terminating_signal() {
+                Some(signal) => Exit::Signal(signal),
+                None => Exit::Code(status.exit_status().expect("it exits")),
             }
         }
     }
@@ -190,9 +189,7 @@ fn an_acceptors_work_goes_on() {
         process::raise_open_files()?;
         process::reserve_descriptors(100)?;
         std::thread::sleep(std::time::Duration::from_millis(1));
-        let mut random = [0_u8; 8];
-        // SAFETY: the buffer has room for that many bytes, and lives through the call.
-        unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
+        random::fill(&mut [0; 8])?;
         if heard == "hello" {
             Ok(())
         } else {

@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 
-use crate::environment;
+use crate::environment::{self, number};
 use crate::process;
 
 /// The first passed descriptor (`SD_LISTEN_FDS_START`).
@@ -54,10 +54,6 @@ fn read(
     let (Some(pid), Some(count)) = (pid, count) else {
         return Ok(Activation::default());
     };
-    let number = |name: &str, text: &str| -> Result<i32, String> {
-        text.parse()
-            .map_err(|_| format!("{name} is '{}', which is no number", text.escape_debug()))
-    };
     let pid = number("LISTEN_PID", pid)?;
     if pid != own {
         return Ok(Activation {
@@ -65,7 +61,7 @@ fn read(
             for_another: Some(pid),
         });
     }
-    let count = number("LISTEN_FDS", count)?;
+    let count: i32 = number("LISTEN_FDS", count)?;
     if !(0..=PASSED_MAX).contains(&count) {
         return Err(format!(
             "LISTEN_FDS is {count}, which is not from 0 to {PASSED_MAX}"

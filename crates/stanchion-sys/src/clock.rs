@@ -35,7 +35,11 @@ pub fn monotonic_us() -> u64 {
 /// As [`monotonic_us`], without the time by which a test has set the clock forward: for measuring how long this process
 /// itself did not run.
 pub fn kernel_us() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
+    now_us(ClockId::Monotonic)
+}
+
+fn now_us(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
     now.tv_sec.cast_unsigned() * 1_000_000 + now.tv_nsec.cast_unsigned() / 1_000
 }
 
@@ -85,8 +89,7 @@ fn ahead_us() -> Option<&'static AtomicU64> {
 
 /// Microseconds since the epoch, by the clock on the wall, which may be set at any time.
 pub fn wall_us() -> u64 {
-    let now = clock_gettime(ClockId::Realtime);
-    now.tv_sec.cast_unsigned() * 1_000_000 + now.tv_nsec.cast_unsigned() / 1_000
+    now_us(ClockId::Realtime)
 }
 
 /// Seconds since the epoch, late by a tick of the kernel at most (some ms), for a fraction of the price.

@@ -1,5 +1,13 @@
 //! Variables of the environment by which one process passes something to the next.
 
+use std::str::FromStr;
+
+/// The number that a variable holds. The error names the variable.
+pub(crate) fn number<N: FromStr>(name: &str, text: &str) -> Result<N, String> {
+    let no_number = |_| format!("{name} is '{}', which is no number", text.escape_debug());
+    text.parse().map_err(no_number)
+}
+
 /// Takes the value of a variable and removes the variable: it is meant for this process, and not for the processes that it
 /// starts. `None` also if the value is not UTF-8.
 ///

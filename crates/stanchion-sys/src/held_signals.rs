@@ -1,12 +1,11 @@
 //! Waiting for signals before a process has set up its handlers.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::time::Duration;
 
-use crate::call::{checked, named, number};
+use crate::call::{checked, number};
 use crate::process::{self, Fork};
-use crate::signal::set_of;
+use crate::signal::{change_mask, set_of};
 
 /// Forks so that the parent gets no signal that was sent to the child. At first the child has our handlers, and the pipe into
 /// which they write is ours too. `in_child` gives the child its own while `signals` are held back from both processes; a
@@ -41,18 +40,8 @@ impl HeldSignals {
     /// Holds `signals` back. For a process with one thread: another thread would still get them.
     pub fn hold(signals: &[i32]) -> io::Result<Self> {
         let held = set_of(signals)?;
-        let mut before = MaybeUninit::uninit();
-        // SAFETY: both sets live through the call, which reads the one and fills the other.
-        match unsafe {
-            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const held, before.as_mut_ptr())
-        } {
-            0 => Ok(Self {
-                held,
-                // SAFETY: the call above has succeeded and so has filled it.
-                before: unsafe { before.assume_init() },
-            }),
-            error => Err(named("rt_sigprocmask", io::Error::from_raw_os_error(error))),
-        }
+        let before = change_mask(libc::SIG_BLOCK, &held)?;
+        Ok(Self { held, before })
     }
 
     /// Waits at most this long for one of the signals, and takes it (sigtimedwait(2)).
@@ -79,15 +68,8 @@ impl HeldSignals {
 
 impl Drop for HeldSignals {
     fn drop(&mut self) {
-        // SAFETY: `before` lives through the call, which only reads it. The call cannot fail for a set that the kernel itself
-        // returned.
-        unsafe {
-            libc::pthread_sigmask(
-                libc::SIG_SETMASK,
-                &raw const self.before,
-                std::ptr::null_mut(),
-            )
-        };
+        // This cannot fail for a set that the kernel itself returned.
+        let _ = change_mask(libc::SIG_SETMASK, &self.before);
     }
 }
 
@@ -103,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_signal_is_taken_and_harms_nobody() {
+    fn a_held_signal_is_taken_and_does_no_harm() {
         let held = HeldSignals::hold(&[libc::SIGTERM, libc::SIGUSR2]).expect("held");
         assert_eq!(held.wait(Duration::ZERO).expect("waited"), None);
         // Its default action would end the test.

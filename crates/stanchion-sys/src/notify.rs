@@ -6,6 +6,7 @@ use std::time::Duration;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::clock::monotonic_us;
+use crate::environment::number;
 use crate::process;
 
 /// The socket on which the service manager listens.
@@ -137,12 +138,8 @@ fn manager_at(text: &str) -> io::Result<SockAddr> {
 
 fn watchdog(us: Option<&str>, pid: Option<&str>) -> Result<Option<Duration>, String> {
     let Some(us) = us else { return Ok(None) };
-    let number = |name: &str, text: &str| -> Result<u64, String> {
-        text.parse()
-            .map_err(|_| format!("{name} is '{}', which is no number", text.escape_debug()))
-    };
     if let Some(pid) = pid
-        && number(WATCHDOG_PID, pid)? != u64::from(process::pid().cast_unsigned())
+        && number::<u64>(WATCHDOG_PID, pid)? != u64::from(process::pid().cast_unsigned())
     {
         return Ok(None);
     }
@@ -211,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_that_does_not_listen_holds_nobody_up() {
+    fn a_manager_that_does_not_listen_is_not_waited_for() {
         let (manager, notifier) = manager("deaf");
         let lost = std::iter::repeat_with(|| notifier.ready()).take(100_000);
         let mut lost = lost.filter_map(Result::err);

@@ -135,16 +135,20 @@ impl Drop for SignalPipe {
 /// Unblocks `signals` in this thread and the threads that it starts; returns those that were blocked. A process
 /// inherits its mask, over fork(2) and execve(2) too, so a parent may have blocked them and forgotten it.
 fn unblock(signals: &[i32]) -> io::Result<Vec<i32>> {
+    let before = change_mask(libc::SIG_UNBLOCK, &set_of(signals)?)?;
+    // SAFETY: sigismember(3) only reads the set.
+    let was_blocked = |signal: i32| unsafe { libc::sigismember(&raw const before, signal) == 1 };
+    let blocked = signals.iter().copied().filter(|&one| was_blocked(one));
+    Ok(blocked.collect())
+}
+
+/// Changes the mask of this thread (pthread_sigmask(3)); returns the mask before.
+pub(crate) fn change_mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<libc::sigset_t> {
     let mut before = MaybeUninit::uninit();
-    let set = set_of(signals)?;
-    // SAFETY: both sets live through the call, which reads the one and fills the other; what it
-    // has filled is then only read.
+    // SAFETY: both sets live through the call, which reads the one, and fills the other if it succeeds.
     unsafe {
-        match libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, before.as_mut_ptr()) {
-            0 => {
-                let is_in = |signal: i32| libc::sigismember(before.as_ptr(), signal) == 1;
-                Ok(signals.iter().copied().filter(|&one| is_in(one)).collect())
-            }
+        match libc::pthread_sigmask(how, set, before.as_mut_ptr()) {
+            0 => Ok(before.assume_init()),
             error => Err(named("rt_sigprocmask", io::Error::from_raw_os_error(error))),
         }
     }

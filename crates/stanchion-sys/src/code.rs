@@ -13,6 +13,7 @@ use std::slice;
 use rustix::mm::{Advice, madvise};
 use rustix::param::page_size;
 
+use crate::maps::MapLine;
 use crate::process;
 
 type Ranges = Vec<Range<usize>>;
@@ -85,51 +86,31 @@ unsafe extern "C" fn let_go_of(
 fn unchanged_mappings(smaps: &str) -> Ranges {
     let mut mappings: Vec<Mapping<'_>> = Vec::new();
     for line in smaps.lines() {
-        if let Some(mapping) = Mapping::read(line) {
-            mappings.push(mapping);
+        if let Some(line) = MapLine::read(line) {
+            mappings.push(Mapping {
+                line,
+                copied: None,
+                swapped: None,
+            });
         } else if let Some(last) = mappings.last_mut() {
-            last.hear(line);
+            last.note(line);
         }
     }
     mappings.retain(Mapping::is_unchanged);
-    mappings.into_iter().map(|mapping| mapping.range).collect()
+    let unchanged = mappings.into_iter().map(|mapping| mapping.line.range);
+    unchanged.collect()
 }
 
 struct Mapping<'s> {
-    range: Range<usize>,
-    may: &'s str,
-    path: &'s str,
+    line: MapLine<'s>,
     /// Copies of pages that are the process's own: in memory, and in swap. `None` until a line about them was read.
     copied: Option<&'s str>,
     swapped: Option<&'s str>,
 }
 
 impl<'s> Mapping<'s> {
-    /// Reads a line such as `55d0c0000000-55d0c0021000 r-xp 00001000 fe:00 4242   /usr/bin/python3.11`; other lines begin
-    /// with a word and a colon.
-    fn read(line: &'s str) -> Option<Self> {
-        let mut rest = line;
-        let mut word = || {
-            let (word, after) = rest.trim_start().split_once(' ')?;
-            rest = after;
-            Some(word)
-        };
-        let (start, end) = word()?.split_once('-')?;
-        let range = usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?;
-        let may = word()?;
-        // The offset, the device and the inode.
-        let _ = (word()?, word()?, word()?);
-        Some(Self {
-            range,
-            may,
-            path: rest.trim(),
-            copied: None,
-            swapped: None,
-        })
-    }
-
     /// Reads a line about the mapping.
-    fn hear(&mut self, line: &'s str) {
+    fn note(&mut self, line: &'s str) {
         if let Some(kib) = line.strip_prefix("Anonymous:") {
             self.copied = Some(kib.trim());
         } else if let Some(kib) = line.strip_prefix("Swap:") {
@@ -141,8 +122,9 @@ impl<'s> Mapping<'s> {
         let has_own = (self.copied, self.swapped) != (Some("0 kB"), Some("0 kB"));
         // Huge pages, by which some programs replace their code, are mapped from such a file too, and smaps does not count
         // them.
-        let has_name = self.path.starts_with('/') && !self.path.ends_with(" (deleted)");
-        matches!(self.may, "r-xp" | "r--p") && has_name && !has_own
+        let MapLine { may, path, .. } = self.line;
+        let has_name = path.starts_with('/') && !path.ends_with(" (deleted)");
+        matches!(may, "r-xp" | "r--p") && has_name && !has_own
     }
 }
 
@@ -188,9 +170,8 @@ Swap:                  0 kB
 ";
 
     #[test]
-    fn only_what_nobody_can_write_to_or_has_written_to_is_unchanged() {
+    fn only_a_mapping_without_writers_and_without_copies_is_unchanged() {
         let unchanged = [0x1000..0x3000, 0x3000..0x7000, 0x9000..0xa000];
         assert_eq!(unchanged_mappings(SMAPS), unchanged);
-        assert_eq!(unchanged_mappings("not smaps\n1-2\nzz-1 r-xp 0 0 0 /a"), []);
     }
 }

@@ -33,6 +33,7 @@ pub mod identity;
 pub mod incoming;
 pub mod landlock;
 pub mod listener;
+mod maps;
 pub mod memory;
 pub mod network_namespace;
 pub mod notify;

@@ -6,8 +6,12 @@
 //! id, which is in the record too, and makes every read by `process_vm_readv(2)`, which fails at a wrong address: a
 //! thread may end at any moment.
 
+use std::array;
 use std::ffi::CStr;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+
+use crate::maps::MapLine;
 
 /// A field as structs.def describes it: its size in bits, its number of elements, and its offset in bytes.
 type Field = [u32; 3];
@@ -24,7 +28,8 @@ const MAPS_BYTES_MAX: u64 = 16 << 20;
 #[derive(Debug)]
 pub struct Origins {
     layout: Option<Layout>,
-    mappings: Vec<Mapping>,
+    /// The addresses and the file of each mapping that has one.
+    mappings: Vec<(Range<usize>, PathBuf)>,
 }
 
 /// The offsets of the fields that we need in the C library's record of a thread.
@@ -32,13 +37,6 @@ pub struct Origins {
 struct Layout {
     id: usize,
     start_routine: usize,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Mapping {
-    from: usize,
-    to: usize,
-    file: PathBuf,
 }
 
 impl Origins {
@@ -73,11 +71,9 @@ impl Origins {
     }
 
     fn file_at(&self, address: usize) -> Option<&Path> {
-        let mapping = self
-            .mappings
-            .iter()
-            .find(|mapping| (mapping.from..mapping.to).contains(&address))?;
-        Some(&mapping.file)
+        let mut mappings = self.mappings.iter();
+        let (_, file) = mappings.find(|(range, _)| range.contains(&address))?;
+        Some(file)
     }
 }
 
@@ -96,12 +92,10 @@ impl Layout {
 fn field(symbol: &CStr) -> Option<Field> {
     // SAFETY: dlsym(3) looks up a name among the loaded libraries; the name ends with a zero.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()) };
-    let mut field: Field = [0; 3];
-    // SAFETY: the bytes belong to three numbers of ours, for which any bytes are valid.
-    let bytes = unsafe {
-        std::slice::from_raw_parts_mut(field.as_mut_ptr().cast::<u8>(), size_of::<Field>())
-    };
-    read(found as usize, bytes).then_some(field)
+    let mut bytes = [0; size_of::<Field>()];
+    let is_read = read(found as usize, &mut bytes);
+    let (numbers, _) = bytes.as_chunks();
+    is_read.then(|| array::from_fn(|index| u32::from_ne_bytes(numbers[index])))
 }
 
 /// The head of this thread's list of robust mutexes.
@@ -120,12 +114,8 @@ fn robust_list_head(thread: i32) -> Option<usize> {
 }
 
 fn read_words<const COUNT: usize>(address: usize) -> Option<[usize; COUNT]> {
-    let mut words = [0_usize; COUNT];
-    // SAFETY: the bytes belong to numbers of ours, for which any bytes are valid.
-    let bytes = unsafe {
-        std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), COUNT * WORD_BYTES)
-    };
-    read(address, bytes).then_some(words)
+    let mut words = [[0; WORD_BYTES]; COUNT];
+    read(address, words.as_flattened_mut()).then(|| words.map(usize::from_ne_bytes))
 }
 
 /// Copies memory of this process that may not be mapped; false if it is not, or if the kernel refuses.
@@ -157,8 +147,7 @@ fn is_runtime_of_cpp(file: &Path) -> bool {
     name.is_some_and(|name| name.starts_with("libstdc++") || name.starts_with("libc++"))
 }
 
-/// The mapped files and their addresses (/proc/self/maps in proc(5)).
-fn mappings() -> Vec<Mapping> {
+fn mappings() -> Vec<(Range<usize>, PathBuf)> {
     let mut text = Vec::new();
     let maps = std::fs::File::open("/proc/self/maps");
     let read = maps.and_then(|maps| {
@@ -168,18 +157,11 @@ fn mappings() -> Vec<Mapping> {
         return Vec::new();
     }
     let text = String::from_utf8_lossy(&text);
-    text.lines().filter_map(mapping).collect()
-}
-
-fn mapping(line: &str) -> Option<Mapping> {
-    let (range, rest) = line.split_once(' ')?;
-    let file = &rest[rest.find('/')?..];
-    let (from, to) = range.split_once('-')?;
-    Some(Mapping {
-        from: usize::from_str_radix(from, 16).ok()?,
-        to: usize::from_str_radix(to, 16).ok()?,
-        file: PathBuf::from(file),
-    })
+    let mappings = text.lines().filter_map(MapLine::read);
+    let of_files = mappings.filter(|mapping| mapping.path.starts_with('/'));
+    of_files
+        .map(|mapping| (mapping.range, mapping.path.into()))
+        .collect()
 }
 
 #[cfg(test)]
@@ -187,25 +169,6 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-
-    #[test]
-    fn a_line_of_the_map_has_an_address_and_a_file() {
-        let line =
-            "7f00a000-7f00b000 r-xp 00001000 fe:00 123                        /usr/lib/lib so.6";
-        assert_eq!(
-            mapping(line),
-            Some(Mapping {
-                from: 0x7f00_a000,
-                to: 0x7f00_b000,
-                file: PathBuf::from("/usr/lib/lib so.6"),
-            })
-        );
-        assert_eq!(
-            mapping("7f00a000-7f00b000 rw-p 00000000 00:00 0 [heap]"),
-            None
-        );
-        assert_eq!(mapping("7f00a000-7f00b000 rw-p 00000000 00:00 0"), None);
-    }
 
     #[test]
     fn what_is_not_there_is_not_read() {
@@ -217,15 +180,15 @@ mod tests {
     #[cfg(target_env = "gnu")]
     #[test]
     fn a_thread_of_ours_starts_in_our_program() {
-        let (tell, told) = mpsc::channel();
+        let (report, reports) = mpsc::channel();
         let (end, ended) = mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
             let id = rustix::thread::gettid().as_raw_nonzero().get();
-            tell.send(id).unwrap();
+            report.send(id).unwrap();
             // Until the other end is dropped.
             let _ = ended.recv();
         });
-        let id = told.recv().unwrap();
+        let id = reports.recv().unwrap();
         let origins = Origins::now();
         assert_eq!(origins.of(id), Some(&*std::env::current_exe().unwrap()));
         drop(end);

@@ -3,8 +3,15 @@
 
 use std::fmt::Write as _;
 
-/// Appends the text with everything escaped that a terminal would obey, or that would reorder or hide what stands
-/// on a line. A line feed stays where the text may have several lines.
+/// The text with everything escaped that a terminal would obey, or that would reorder or hide what stands on a line. It
+/// keeps its lines.
+pub(super) fn lines(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    push(&mut out, text, true);
+    out
+}
+
+/// Appends the text as [`lines`] has it. A line feed stays only where the text may have several lines.
 pub(super) fn push(out: &mut String, text: &str, may_have_lines: bool) {
     let mut rest = text;
     while let Some(at) = rest.find(is_obeyed) {
@@ -45,12 +52,6 @@ pub fn is_obeyed(char: char) -> bool {
 mod tests {
     use super::*;
 
-    fn shown(text: &str, may_have_lines: bool) -> String {
-        let mut out = String::new();
-        push(&mut out, text, may_have_lines);
-        out
-    }
-
     #[test]
     fn what_a_terminal_obeys_is_escaped() {
         for (text, expected) in [
@@ -63,13 +64,15 @@ mod tests {
             ("a\u{202e}b\u{2028}c", "a\\u202eb\\u2028c"),
             ("\u{e0041}", "\\U000e0041"),
         ] {
-            assert_eq!(shown(text, true), expected);
+            assert_eq!(lines(text), expected);
         }
     }
 
     #[test]
     fn lines_stay_where_there_may_be_some() {
-        assert_eq!(shown("one\ntwo", true), "one\ntwo");
-        assert_eq!(shown("one\ntwo", false), "one\\x0atwo");
+        assert_eq!(lines("one\ntwo"), "one\ntwo");
+        let mut one = String::new();
+        push(&mut one, "one\ntwo", false);
+        assert_eq!(one, "one\\x0atwo");
     }
 }

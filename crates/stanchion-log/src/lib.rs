@@ -224,11 +224,7 @@ pub fn write_by_thread() -> io::Result<()> {
 /// reports how many were dropped.
 pub fn finish() {
     let Some(log) = ERROR_LOG.get() else { return };
-    log.queues
-        .get()
-        .into_iter()
-        .flatten()
-        .for_each(Queue::finish);
+    log.queues().for_each(Queue::finish);
     log.each_direct(Direct::finish);
 }
 
@@ -262,11 +258,7 @@ pub fn reopen() {
     if let Err(error) = left.and(left_by) {
         error!("standard output and error cannot be left: {error}");
     }
-    log.queues
-        .get()
-        .into_iter()
-        .flatten()
-        .for_each(Queue::reopen);
+    log.queues().for_each(Queue::reopen);
     for Direct { outlet, .. } in log.unqueued() {
         match outlet.reopen() {
             Ok(true) => {
@@ -334,6 +326,10 @@ impl ErrorLog {
         }
     }
 
+    fn queues(&self) -> impl Iterator<Item = &Queue> {
+        self.queues.get().into_iter().flatten()
+    }
+
     fn each_direct(&self, act: impl Fn(&Direct)) {
         if let Some(scribe) = self.scribe() {
             act(&scribe.direct);
@@ -393,10 +389,8 @@ pub fn record(level: i32, text: &str) {
     let Some(log) = ERROR_LOG.get() else { return };
     let (level, target) = entry::severity(level);
     log.count(level, target);
-    let mut harmless = String::with_capacity(text.len());
-    harmless::push(&mut harmless, text, true);
     let scribe = log.scribe().filter(|scribe| scribe.takes_records);
-    log.tell(level, target, &harmless, scribe.as_ref());
+    log.tell(level, target, &harmless::lines(text), scribe.as_ref());
 }
 
 /// Writes a line of another process to the file: `level` as for [`record`], `time_us` since the epoch. That process has counted the line, and sent it
@@ -404,9 +398,8 @@ pub fn record(level: i32, text: &str) {
 pub fn write_for(pid: i32, time_us: u64, level: i32, text: &str) {
     let Some(log) = ERROR_LOG.get() else { return };
     let at = LocalTime::at((time_us / 1_000_000).cast_signed());
-    let mut harmless = String::with_capacity(text.len());
-    harmless::push(&mut harmless, text, true);
-    let line = log.line(entry::severity(level), at, pid, &harmless);
+    let text = harmless::lines(text);
+    let line = log.line(entry::severity(level), at, pid, &text);
     log.outlets[0].write(line.as_bytes());
 }
 

@@ -164,8 +164,7 @@ impl Queue {
             if left.is_zero() {
                 return;
             }
-            let waited = self.0.changed.wait_timeout(state, left);
-            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = self.0.wait(state, left);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Until when certificates can be used, and what there is to say of it before clients do.
+//! Until when certificates can be used, and the concerns that the server logs before clients find them.
 
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
@@ -6,8 +6,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde::Serialize;
 use stanchion_tls::Certificate;
 
-/// So long before its end at most it is time to renew a certificate. Clients for ACME do so with a third
-/// of its life left as a rule: of a certificate that lives for six days the concern begins there.
+/// It is time to renew a certificate this long before its end, or when a third of its life is left if that is later.
+/// Clients for ACME renew with a third left, as a rule, and there are certificates that live for six days.
 const RENEW_S: u64 = 14 * DAY_S;
 const RENEW_PART: u64 = 3;
 const DAY_S: u64 = 24 * 3600;

@@ -27,8 +27,8 @@ pub struct Owner {
     pub uid: u32,
     /// The group.
     pub gid: u32,
-    /// The group may open what is in it without seeing what that is: it may only go through, and files
-    /// get the directory's group (`S_ISGID` in inode(7)).
+    /// The group may open files in it by name, and not list them: it may only go through the directory, and files get the
+    /// directory's group (`S_ISGID` in inode(7)).
     pub group_reads: bool,
 }
 
@@ -86,8 +86,7 @@ impl Drop for SpoolDir {
     }
 }
 
-/// Removes the directory and what is in it in the stead of a master that is dead: the acceptor's to do, which is of the
-/// user that the directory was given to.
+/// For the acceptor, whose user owns the directory: removes it with all files in it, in place of a master that is dead.
 pub fn remove(directory: &Path) {
     if let Err(error) = std::fs::remove_dir_all(directory) {
         warn!("the spool directory {} stays: {error}", directory.display());

@@ -6,8 +6,8 @@ use super::{BadRecord, KEPT_BYTES, Numbers, Reader};
 
 /// The longest head of an answer in wire form; a longer one is the app's fault.
 pub const ANSWER_HEAD_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of a slot's response ring: an answer whose body has up to a MiB frees its worker at once, whatever its head, and
-/// however slowly the client reads.
+/// Bytes of a slot's response ring: an answer whose body has up to a MiB frees its worker at once, with any head, and however
+/// slowly the client reads.
 pub const RESPONSE_RING_BYTES: usize = 1024 * 1024 + ANSWER_HEAD_BYTES_MAX;
 /// The same of an event loop, which has thousands of clients at a time, and waits for each without holding up the others.
 const LOOP_RESPONSE_RING_BYTES: usize = 512 * 1024 + ANSWER_HEAD_BYTES_MAX;
@@ -23,19 +23,20 @@ pub fn response_ring_bytes(event_loops: bool) -> usize {
 
 /// Bytes of the prefix before the head of an answer.
 pub const PREFIX_BYTES: usize = 24;
-/// So many hints may go ahead of one answer (RFC 8297),
+/// The most hints that go ahead of one answer (RFC 8297).
 pub const HINTS_MAX: usize = 32;
-/// with so many bytes each, in wire form: nginx reads one, as the head of an answer, into 4 KiB (`proxy_buffer_size`), of
-/// which a cache takes some 340 and its key, and answers 502 if it is longer,
+/// The longest hint in wire form. nginx reads a hint, as it reads the head of an answer, into 4 KiB (`proxy_buffer_size`), of
+/// which a cache takes some 340 bytes and its key. It answers 502 if the hint is longer.
 pub const HINT_BYTES_MAX: usize = 3_584;
-/// and so many bytes of them in all. They are never waited for: beside them any head has room in the ring.
+/// The most bytes of all hints of one answer, in wire form. No seat waits for room for a hint: beside all of them any head
+/// has room in the ring.
 pub const HINTS_BYTES_MAX: usize = 16 * 1024;
 const _: () = assert!(
     HINTS_MAX * PREFIX_BYTES + HINTS_BYTES_MAX + PREFIX_BYTES + ANSWER_HEAD_BYTES_MAX
         <= LOOP_RESPONSE_RING_BYTES
 );
 
-/// Trailers have so many bytes in all, in wire form. A client of gRPC takes 8 KiB unless its settings say otherwise.
+/// The most bytes of all trailers of one answer, in wire form. A client of gRPC takes 8 KiB unless its settings say otherwise.
 pub const TRAILERS_BYTES_MAX: usize = 16 * 1024;
 
 /// Kinds of content behind a prefix: a head whose body follows, a head whose body is a file, or hints.

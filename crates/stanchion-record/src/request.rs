@@ -9,8 +9,8 @@ use stanchion_log::describe;
 
 /// The longest request head (request line and fields), in bytes, as it arrives.
 pub const REQUEST_HEAD_BYTES_MAX: usize = 64 * 1024;
-/// The record of a request takes so many bytes beyond its head and body: for addresses, lengths, the places of the fields, and the values of its TLS.
-/// For very many fields it may be too little: such a request is refused.
+/// Room in the record of a request beyond its head and body: for addresses, lengths, the places of the fields, and the values
+/// of its TLS. The acceptor refuses a request whose fields are too many for it.
 pub const REQUEST_RECORD_EXTRA_BYTES: usize = 16 * 1024 + TLS_BYTES_MAX;
 /// The numbers at the start of a request's record.
 const FIXED_BYTES: usize = 73;
@@ -18,7 +18,7 @@ const FIXED_BYTES: usize = 73;
 const FIELD_BYTES: usize = 16;
 /// Fields whose places are written at a time.
 const FIELDS_AT_ONCE: usize = 16;
-/// A seat takes in so much of a record at first, which is more than most heads need.
+/// A seat copies this much of a record at first, which is more than most heads need.
 const USUAL_BYTES: usize = 2 * 1024;
 /// Where a body is, as a number.
 const MEMORY: u8 = 0;

@@ -1,7 +1,8 @@
 //! Facts on the TLS that a request came by: named values, one behind the other, each behind its length, as a value of a client's certificate may hold
 //! any byte.
 
-/// The values of a connection's TLS take at most so many bytes. A client's certificates that would make them longer are not taken.
+/// The most bytes of the values of a connection's TLS. The acceptor does not serve a client whose certificates would make them
+/// longer.
 pub const TLS_BYTES_MAX: usize = 32 * 1024;
 
 /// Bytes of the length in front of a name or a value.

@@ -72,18 +72,6 @@ pub struct Geometry {
     pub response_bytes: usize,
 }
 
-/// Why a geometry is invalid.
-#[derive(Debug, PartialEq, Eq)]
-pub struct BadGeometry(pub &'static str);
-
-impl std::fmt::Display for BadGeometry {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl std::error::Error for BadGeometry {}
-
 impl Geometry {
     /// Slots in all.
     pub fn slots(&self) -> usize {
@@ -136,27 +124,23 @@ impl Geometry {
         self.slots().div_ceil(64)
     }
 
-    pub(crate) fn check(&self) -> Result<(), BadGeometry> {
-        if self.seats == 0 || self.seats > Word::SEATS_MAX {
-            return Err(BadGeometry(
-                "the number of seats is not between 1 and 65535",
-            ));
+    /// The error says what is wrong with it.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        const BYTES_MAX: usize = u32::MAX as usize;
+        if !(1..=Word::SEATS_MAX).contains(&self.seats) {
+            return Err("the number of seats is not between 1 and 65535");
         }
         if self.seats_per_worker == 0 || !self.seats.is_multiple_of(self.seats_per_worker) {
-            return Err(BadGeometry("the seats are not a multiple of a worker's"));
+            return Err("the seats are not a multiple of a worker's");
         }
-        if self.request_bytes == 0 || self.request_bytes > u32::MAX as usize {
-            return Err(BadGeometry(
-                "the request area is not between 1 byte and 4 GiB",
-            ));
+        if !(1..=BYTES_MAX).contains(&self.request_bytes) {
+            return Err("the request area is not between 1 byte and 4 GiB");
         }
-        if self.inflow_bytes > u32::MAX as usize {
-            return Err(BadGeometry("the inflow ring is more than 4 GiB"));
+        if self.inflow_bytes > BYTES_MAX {
+            return Err("the inflow ring is more than 4 GiB");
         }
-        if self.response_bytes == 0 || self.response_bytes > u32::MAX as usize {
-            return Err(BadGeometry(
-                "the response ring is not between 1 byte and 4 GiB",
-            ));
+        if !(1..=BYTES_MAX).contains(&self.response_bytes) {
+            return Err("the response ring is not between 1 byte and 4 GiB");
         }
         Ok(())
     }

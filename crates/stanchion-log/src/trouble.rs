@@ -36,7 +36,7 @@ pub(super) struct Trouble {
 /// A log that takes nothing at present, as `/status` has it.
 #[derive(Debug, Serialize)]
 pub struct FailingLog {
-    /// `errorlog` or `accesslog`.
+    /// `the error log` or `the access log`.
     pub log: &'static str,
     /// A file, or a syslog daemon.
     pub to: String,

@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::call::{InCall, named, number, retry};
-use crate::process::{Fork, collect, exit_now, fork, refuse_threads};
+use crate::process::{Fork, exit_now, fork, refuse_threads, wait_for};
 
 /// Forks a child for the subreaper: a process in between forks again and leaves at once, so the kernel gives the grandchild
 /// to the nearest subreaper (`PR_SET_CHILD_SUBREAPER` in prctl(2)), which here is the master. Returns the grandchild's pid in
@@ -33,7 +33,7 @@ pub unsafe fn fork_for_subreaper() -> io::Result<Fork> {
             drop(write);
             let mut report = [0; 4];
             let read = retry("read", || rustix::io::read(&read, &mut report))?;
-            collect(between)?;
+            wait_for(between)?;
             match (read, i32::from_ne_bytes(report)) {
                 (4, pid) if pid > 0 => Ok(Fork::Parent(pid)),
                 (4, errno) => Err(named("fork", io::Error::from_raw_os_error(-errno))),

@@ -26,7 +26,7 @@ pub fn run(limit: Duration) -> io::Result<()> {
         // It may end by itself meanwhile. If the signal is refused, collecting the child waits for it.
         let _ = child::send_signal(pid, SIGKILL);
     }
-    process::collect(pid)?;
+    process::wait_for(pid)?;
     if has_ended? {
         return Ok(());
     }

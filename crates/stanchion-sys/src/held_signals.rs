@@ -76,6 +76,7 @@ impl Drop for HeldSignals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::Exit;
 
     /// Raises a signal for this thread, and for no other test's.
     fn raise(signal: i32) {
@@ -112,10 +113,8 @@ mod tests {
         let Fork::Parent(child) = forked else {
             process::exit_now(7);
         };
-        let child = rustix::process::Pid::from_raw(child);
-        let end = rustix::process::waitpid(child, rustix::process::WaitOptions::empty());
-        let (_, status) = end.expect("it is our child").expect("it has ended");
-        assert_eq!(status.terminating_signal(), Some(libc::SIGUSR2));
+        let exit = process::wait_for(child).expect("it is our child");
+        assert_eq!(exit, Exit::Signal(libc::SIGUSR2));
         assert_eq!(pipe.take(), [], "it came to its parent");
     }
 }

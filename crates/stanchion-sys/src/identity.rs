@@ -164,7 +164,7 @@ fn effective_gid() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::{self, Fork};
+    use crate::process::{self, Exit, Fork};
 
     #[test]
     fn nothing_asked_for_is_nothing_to_do() {
@@ -207,10 +207,8 @@ mod tests {
                 process::exit_now(if fine { 7 } else { 1 });
             }
             Fork::Parent(pid) => {
-                let pid = rustix::process::Pid::from_raw(pid);
-                let end = rustix::process::waitpid(pid, rustix::process::WaitOptions::empty());
-                let (_, status) = end.expect("it is our child").expect("it has ended");
-                assert_eq!(status.exit_status(), Some(7));
+                let exit = process::wait_for(pid).expect("it is our child");
+                assert_eq!(exit, Exit::Code(7));
             }
         }
     }

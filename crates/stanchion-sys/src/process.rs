@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::call::{InCall, checked, named, number, retry};
-use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions};
+use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus};
 
 /// The result of `fork`, in the parent and in the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,18 +46,6 @@ pub(crate) fn refuse_threads() -> io::Result<()> {
         threads => Err(io::Error::other(format!(
             "the process has {threads} threads"
         ))),
-    }
-}
-
-/// Collects a child. It may have been collected already: the kernel does so if the app ignores SIGCHLD, and then
-/// answers ECHILD once the child is gone (wait(2), notes).
-pub(crate) fn collect(child: i32) -> io::Result<()> {
-    let child = Pid::from_raw(child).expect("fork(2) gives positive pids");
-    match retry("waitpid", || {
-        rustix::process::waitpid(Some(child), WaitOptions::empty())
-    }) {
-        Err(error) if number(&error) != Some(libc::ECHILD) => Err(error),
-        _ => Ok(()),
     }
 }
 
@@ -232,6 +220,27 @@ impl std::fmt::Display for Exit {
     }
 }
 
+impl Exit {
+    /// `None` for a process that was stopped or continued.
+    fn of(status: WaitStatus) -> Option<Self> {
+        let signal = || status.terminating_signal().map(Self::Signal);
+        status.exit_status().map(Self::Code).or_else(signal)
+    }
+}
+
+/// Waits for the end of a child, and collects it. [`Exit::Unseen`] if it was collected already: the kernel does so if the
+/// app ignores SIGCHLD, and then answers ECHILD once the child is gone (wait(2), notes).
+pub fn wait_for(child: i32) -> io::Result<Exit> {
+    let child = Pid::from_raw(child).expect("fork(2) gives positive pids");
+    let wait = || rustix::process::waitpid(Some(child), WaitOptions::empty());
+    let exit = match retry("waitpid", wait) {
+        Ok(ended) => ended.and_then(|(_, status)| Exit::of(status)),
+        Err(error) if number(&error) == Some(libc::ECHILD) => None,
+        Err(error) => return Err(error),
+    };
+    Ok(exit.unwrap_or(Exit::Unseen))
+}
+
 /// Collects one child that has ended, if any (waitpid(2) with `WNOHANG`).
 pub fn reap() -> io::Result<Option<(i32, Exit)>> {
     loop {
@@ -241,13 +250,9 @@ pub fn reap() -> io::Result<Option<(i32, Exit)>> {
             Err(rustix::io::Errno::INTR) => continue,
             Err(error) => return Err(named("waitpid", error)),
         };
-        let exit = match (status.exit_status(), status.terminating_signal()) {
-            (Some(code), _) => Exit::Code(code),
-            (None, Some(signal)) => Exit::Signal(signal),
-            // Stopped or continued: we did not ask for it, and it is not an end.
-            (None, None) => continue,
-        };
-        return Ok(Some((pid.as_raw_nonzero().get(), exit)));
+        if let Some(exit) = Exit::of(status) {
+            return Ok(Some((pid.as_raw_nonzero().get(), exit)));
+        }
     }
 }
 

@@ -88,7 +88,7 @@ pub fn fork() -> io::Result<(Fork, Option<Sibling>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::exit_now;
+    use crate::process::{Exit, exit_now};
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -123,13 +123,9 @@ mod tests {
         };
         let mut pid = [0; 4];
         assert_eq!(rustix::io::read(&read, &mut pid).expect("read"), 4);
-        let end = |pid: i32| {
-            let options = rustix::process::WaitOptions::empty();
-            let waited = rustix::process::waitpid(Pid::from_raw(pid), options);
-            waited.expect("it is our child").expect("it has ended").1
-        };
-        assert_eq!(end(child).exit_status(), Some(0));
-        let sibling = end(i32::from_ne_bytes(pid));
-        assert_eq!(sibling.terminating_signal(), Some(libc::SIGKILL));
+        let end = |pid| process::wait_for(pid).expect("it is our child");
+        assert_eq!(end(child), Exit::Code(0));
+        let sibling = i32::from_ne_bytes(pid);
+        assert_eq!(end(sibling), Exit::Signal(libc::SIGKILL));
     }
 }

@@ -3,9 +3,11 @@
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::process::{WaitOptions, waitpid};
 use stanchion_sys::adoption::fork_for_subreaper;
-use stanchion_sys::process::{Fork, become_subreaper, exit_now, fork, parent_pid, pid};
+use stanchion_sys::process::{
+    Exit, Fork, become_subreaper, exit_now, fork, parent_pid, pid, wait_for,
+};
 
 #[test]
 fn the_worker_is_another_process_and_is_adopted_at_once() {
@@ -26,10 +28,8 @@ fn the_worker_is_another_process_and_is_adopted_at_once() {
                 });
             }
             Fork::Parent(worker) => {
-                rustix::io::write(&write_leave, b"!").expect("told to leave");
-                let end = waitpid(Pid::from_raw(worker), WaitOptions::empty());
-                let (_, status) = end.expect("it is our child").expect("it has ended");
-                assert_eq!(status.exit_status(), Some(7));
+                rustix::io::write(&write_leave, b"!").expect("written");
+                assert_eq!(wait_for(worker).expect("our child"), Exit::Code(7));
             }
         }
     }
@@ -65,10 +65,9 @@ fn a_refused_fork_is_an_error_and_leaves_nothing_behind() {
             (true, false) => 8,
         });
     };
-    let end = waitpid(Pid::from_raw(child), WaitOptions::empty());
-    let (_, status) = end.expect("it is our child").expect("it has ended");
+    let exit = wait_for(child).expect("our child");
     // 5 if the process may not change its user.
-    assert!(matches!(status.exit_status(), Some(7 | 5)), "{status:?}");
+    assert!(matches!(exit, Exit::Code(7 | 5)), "{exit}");
 }
 
 /// The process that asks for a worker.
@@ -109,11 +108,9 @@ fn a_worker_whose_process_in_between_is_killed_has_no_twin() {
             10 + workers
         });
     };
-    let end = waitpid(Pid::from_raw(child), WaitOptions::empty());
-    let (_, status) = end.expect("it is our child").expect("it has ended");
     assert_eq!(
-        status.exit_status(),
-        Some(1),
+        wait_for(child).expect("our child"),
+        Exit::Code(1),
         "one worker, and the caller gets an error"
     );
 }

@@ -5,11 +5,10 @@ use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 
-use rustix::process::{Pid, WaitOptions, waitpid};
 use stanchion_sys::call;
 use stanchion_sys::capabilities;
 use stanchion_sys::landlock::{self, Enforced, Needs};
-use stanchion_sys::process::{self, Fork};
+use stanchion_sys::process::{self, Exit, Fork};
 
 /// A directory of the test's own, removed when it is dropped.
 struct Home(PathBuf);
@@ -57,11 +56,10 @@ fn confined(needs: &Needs, work: impl FnOnce() -> i32) -> i32 {
             };
             process::exit_now(code)
         }
-        Fork::Parent(pid) => {
-            let end = waitpid(Pid::from_raw(pid), WaitOptions::empty());
-            let (_, status) = end.expect("it is our child").expect("it has ended");
-            status.exit_status().expect("it exits")
-        }
+        Fork::Parent(pid) => match process::wait_for(pid).expect("our child") {
+            Exit::Code(code) => code,
+            exit => panic!("it {exit}"),
+        },
     }
 }
 

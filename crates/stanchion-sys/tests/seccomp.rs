@@ -6,7 +6,6 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 
 use libc::c_long;
-use rustix::process::{Pid, WaitOptions, waitpid};
 use stanchion_sys::call;
 use stanchion_sys::process::{self, Exit, Fork};
 use stanchion_sys::{random, scheduling, seccomp};
@@ -27,14 +26,7 @@ fn confined(work: impl FnOnce() -> i32) -> Exit {
             };
             process::exit_now(code)
         }
-        Fork::Parent(pid) => {
-            let end = waitpid(Pid::from_raw(pid), WaitOptions::empty());
-            let (_, status) = end.expect("it is our child").expect("it has ended");
-            match status.terminating_signal() {
-                Some(signal) => Exit::Signal(signal),
-                None => Exit::Code(status.exit_status().expect("it exits")),
-            }
-        }
+        Fork::Parent(pid) => process::wait_for(pid).expect("our child"),
     }
 }
 

@@ -113,7 +113,7 @@ impl<'x> AcceptorSide<'x> {
 
     fn orphan(&mut self, slot: u32) {
         // The answer counts as read as far as the earlier acceptor had read it.
-        let consumed = &self.exchange.head(slot).flow.0.consumed;
+        let consumed = &self.exchange.flow(slot).consumed;
         self.slots[slot].consumed = consumed.load(Ordering::Relaxed);
         // It is unknown how far into the ring the answer has reached, so assume the whole ring.
         self.slots[slot].reached = self.exchange.geometry().response_bytes;
@@ -222,7 +222,7 @@ impl<'x> AcceptorSide<'x> {
         head.request_len.store(len as u32, Ordering::Relaxed);
         head.arrived_us.store(arrived_us, Ordering::Relaxed);
         head.taken_us.store(0, Ordering::Relaxed);
-        head.flow.0.reset();
+        self.exchange.flow(slot).reset();
         self.reset_inflow(slot);
         let words = self.exchange.words();
         let (ring, mine) = self.ring(worker);
@@ -339,7 +339,7 @@ impl<'x> AcceptorSide<'x> {
     /// The acceptor gives up the answer of a running request, and informs the seat of it.
     pub fn give_up(&mut self, slot: u32, why: Unwanted) {
         self.slots[slot].unwanted = Some(why);
-        self.exchange.head(slot).flow.0.give_up(why);
+        self.exchange.flow(slot).give_up(why);
         self.post(slot);
     }
 

@@ -12,7 +12,7 @@ use crate::layout::{
     Geometry, Header, InboxHead, LAYOUT_VERSION, LINE_BYTES, MAGIC, OwnPositions, Padded,
     SeatFigures, SeatState, SlotHead,
 };
-use crate::protocol::{Bell, Notices};
+use crate::protocol::{Bell, Flow, Notices};
 use crate::ring::ReadyRing;
 use crate::sync::AtomicU64;
 use crate::word::{SlotPhase, Tenant, Word};
@@ -302,6 +302,16 @@ impl Exchange {
         &heads[slot as usize]
     }
 
+    /// The flow of a slot's answer.
+    pub(crate) fn flow(&self, slot: u32) -> &Flow {
+        &self.head(slot).flow.0
+    }
+
+    /// The flow of a slot's inflow.
+    pub(crate) fn inflow(&self, slot: u32) -> &Flow {
+        &self.head(slot).inflow.0
+    }
+
     pub(crate) fn ready(&self) -> ReadyRing<'_> {
         let header = self.header();
         let Padded(head) = &header.head;
@@ -375,22 +385,15 @@ impl Exchange {
     /// seat is dead and the length is unknown. So neither the slot's next owner nor a process that reads where it
     /// should not finds any of these bytes.
     pub(crate) fn wipe(&self, slot: u32, request: usize, poured: u64, reached: Option<usize>) {
-        let Offsets {
-            requests,
-            inflows,
-            responses,
-            ..
-        } = self.offsets;
-        self.zero(requests, slot, 0..request);
-        self.zero(inflows, slot, 0..poured as usize);
+        self.zero(self.offsets.requests, slot, 0..request);
+        self.zero(self.offsets.inflows, slot, 0..poured as usize);
         match reached {
-            Some(reached) => self.zero(responses, slot, 0..reached),
-            None => self.zero_all(responses, slot),
+            Some(reached) => self.wipe_answer(slot, reached),
+            None => self.zero_all(self.offsets.responses, slot),
         }
-        let head = self.head(slot);
-        head.request_len.store(0, Ordering::Relaxed);
-        head.inflow.0.produced.store(0, Ordering::Relaxed);
-        head.flow.0.produced.store(0, Ordering::Relaxed);
+        self.head(slot).request_len.store(0, Ordering::Relaxed);
+        self.inflow(slot).produced.store(0, Ordering::Relaxed);
+        self.flow(slot).produced.store(0, Ordering::Relaxed);
     }
 
     /// Wipes these `bytes` of a slot's request area.

@@ -135,7 +135,7 @@ impl Taken<'_> {
 
     /// Whether the answer is not wanted any more: see [`Gone`].
     pub fn client_gone(&self) -> bool {
-        self.exchange.head(self.slot).flow.0.is_gone() || self.is_orphaned() || !self.is_ours()
+        self.exchange.flow(self.slot).is_gone() || self.is_orphaned() || !self.is_ours()
     }
 
     /// Whether the slot still belongs to this request. The acceptor takes slots back from a worker that it considers
@@ -176,7 +176,7 @@ impl Taken<'_> {
 
     /// Whether the acceptor gave the answer up because it ran past its deadline.
     pub fn is_overdue(&self) -> bool {
-        self.exchange.head(self.slot).flow.0.unwanted() == Some(Unwanted::Overdue)
+        self.exchange.flow(self.slot).unwanted() == Some(Unwanted::Overdue)
     }
 
     /// Moves this request's deadline to at least `by` from now, never to an earlier time. Without a timeout there is no
@@ -222,7 +222,7 @@ impl Taken<'_> {
     /// none, the inbox names the slot when more are there.
     pub fn receive(&mut self, into: &mut [u8]) -> usize {
         let capacity = self.exchange.geometry().inflow_bytes;
-        let flow = &self.exchange.head(self.slot).inflow.0;
+        let flow = self.exchange.inflow(self.slot);
         let (unread, _) = self.inflow();
         let len = unread.min(into.len());
         let base = flow.base.load(Ordering::Relaxed);
@@ -247,7 +247,7 @@ impl Taken<'_> {
         if !self.is_ours() {
             return (0, Inflow::Broken);
         }
-        let flow = &self.exchange.head(self.slot).inflow.0;
+        let flow = self.exchange.inflow(self.slot);
         // In this order: nothing is produced after the end.
         let end = Inflow::from_bits(flow.gone.load(Ordering::Acquire));
         let produced = flow.produced.load(Ordering::Acquire);
@@ -266,7 +266,7 @@ impl Taken<'_> {
             }
             if self.room == 0 {
                 self.publish();
-                let flow = &self.exchange.head(self.slot).flow.0;
+                let flow = self.exchange.flow(self.slot);
                 match flow.look_for_room(self.written, capacity) {
                     Some(room) => self.room = room,
                     None => break,
@@ -291,7 +291,7 @@ impl Taken<'_> {
         while !bytes.is_empty() {
             if self.room == 0 {
                 self.publish();
-                let flow = &self.exchange.head(self.slot).flow.0;
+                let flow = self.exchange.flow(self.slot);
                 self.room = flow
                     .wait_for_room(self.written, capacity, LOOK_AGAIN, || {
                         // A worker that must leave at once does not wait for a client.
@@ -320,7 +320,7 @@ impl Taken<'_> {
     /// If the acceptor has read every written byte, goes on at the ring's start: that memory is likely to be in the
     /// cache, and a stream of short pieces then uses little memory.
     fn begin_ring_anew(&mut self) {
-        let flow = &self.exchange.head(self.slot).flow.0;
+        let flow = self.exchange.flow(self.slot);
         if self.written != self.base && flow.consumed.load(Ordering::Acquire) == self.written {
             self.base = self.written;
             flow.base.store(self.base, Ordering::Relaxed);
@@ -336,7 +336,7 @@ impl Taken<'_> {
     /// Gives back the memory of the request, which cannot be read again, and of the answer, if the acceptor has read
     /// all of it: for a request that is idle. False if bytes of the answer are unread, or the slot has a new owner.
     pub fn give_back(&mut self) -> bool {
-        let flow = &self.exchange.head(self.slot).flow.0;
+        let flow = self.exchange.flow(self.slot);
         if self.client_gone() {
             return false;
         }
@@ -352,7 +352,7 @@ impl Taken<'_> {
         if self.published == self.written || !self.is_ours() {
             return;
         }
-        let flow = &self.exchange.head(self.slot).flow.0;
+        let flow = self.exchange.flow(self.slot);
         flow.produced.store(self.written, Ordering::Release);
         if self.published == 0 {
             self.move_on(SlotPhase::Answering);
@@ -376,7 +376,8 @@ impl Taken<'_> {
         head.done_us.store(now_us, Ordering::Relaxed);
         head.ending.store(ending as u32, Ordering::Relaxed);
         // Store the last bytes before the state: an acceptor that sees Done must see them.
-        head.flow.0.produced.store(self.written, Ordering::Release);
+        let flow = self.exchange.flow(self.slot);
+        flow.produced.store(self.written, Ordering::Release);
         self.move_on(SlotPhase::Done);
         self.notify();
     }

@@ -26,7 +26,7 @@ impl AcceptorSide<'_> {
     pub(super) fn reset_inflow(&mut self, slot: u32) {
         if self.has_inflows() {
             self.slots[slot].poured = Poured::default();
-            self.exchange.head(slot).inflow.0.reset();
+            self.exchange.inflow(slot).reset();
         }
     }
 
@@ -38,7 +38,7 @@ impl AcceptorSide<'_> {
     /// Adopts the record of the bytes that an earlier acceptor has poured in.
     pub(super) fn take_over_inflow(&mut self, slot: u32) {
         if self.has_inflows() {
-            let flow = &self.exchange.head(slot).inflow.0;
+            let flow = self.exchange.inflow(slot);
             let poured = &mut self.slots[slot].poured;
             poured.bytes = flow.produced.load(Ordering::Relaxed);
             poured.base = flow.base.load(Ordering::Relaxed);
@@ -77,7 +77,7 @@ impl AcceptorSide<'_> {
             }
             // Look once more: the seat may have read everything before it could see that we wait, and then it posts no
             // notice.
-            self.exchange.head(slot).inflow.0.room.prepare();
+            self.exchange.inflow(slot).room.prepare();
             if self.inflow_room(slot)? == 0 {
                 return Ok(part.len() - left.len());
             }
@@ -104,7 +104,7 @@ impl AcceptorSide<'_> {
             return;
         }
         self.slots[slot].poured.end = end;
-        let flow = &self.exchange.head(slot).inflow.0;
+        let flow = self.exchange.inflow(slot);
         flow.gone.store(end as u32, Ordering::Release);
         self.post(slot);
     }
@@ -118,7 +118,7 @@ impl AcceptorSide<'_> {
         if !self.has_inflows() {
             return Ok(0);
         }
-        let flow = &self.exchange.head(slot).inflow.0;
+        let flow = self.exchange.inflow(slot);
         let consumed = flow.consumed.load(Ordering::Acquire);
         let unread = self.poured_bytes(slot).checked_sub(consumed);
         let room = unread.and_then(|unread| capacity.checked_sub(unread));
@@ -134,7 +134,7 @@ impl AcceptorSide<'_> {
         if !self.has_inflows() {
             return None;
         }
-        let flow = &self.exchange.head(slot).inflow.0;
+        let flow = self.exchange.inflow(slot);
         let room = flow.look_for_room(self.poured_bytes(slot), capacity);
         room.map(|room| room as usize)
     }
@@ -145,7 +145,7 @@ impl AcceptorSide<'_> {
             return;
         }
         let capacity = self.exchange.geometry().inflow_bytes;
-        let flow = &self.exchange.head(slot).inflow.0;
+        let flow = self.exchange.inflow(slot);
         let poured = &mut self.slots[slot].poured;
         if flow.consumed.load(Ordering::Acquire) == poured.bytes {
             poured.base = poured.bytes;
@@ -174,7 +174,7 @@ impl AcceptorSide<'_> {
             .slots
             .used()
             .filter(|&slot| {
-                let flow = &self.exchange.head(slot).inflow.0;
+                let flow = self.exchange.inflow(slot);
                 let Poured { bytes, base, end } = self.slots[slot].poured;
                 let stands = (
                     flow.produced.load(Ordering::Relaxed),
@@ -185,7 +185,7 @@ impl AcceptorSide<'_> {
             })
             .collect();
         for slot in wrong {
-            let flow = &self.exchange.head(slot).inflow.0;
+            let flow = self.exchange.inflow(slot);
             let Poured { bytes, base, end } = self.slots[slot].poured;
             flow.base.store(base, Ordering::Relaxed);
             flow.produced.store(bytes, Ordering::Release);

@@ -93,13 +93,7 @@ impl AcceptorSide<'_> {
 
     /// How many bytes of the answer are published and unread.
     pub fn readable(&self, slot: u32) -> Result<usize, Corrupt> {
-        let produced = self
-            .exchange
-            .head(slot)
-            .flow
-            .0
-            .produced
-            .load(Ordering::Acquire);
+        let produced = self.exchange.flow(slot).produced.load(Ordering::Acquire);
         let unread = produced.checked_sub(self.slots[slot].consumed);
         match unread {
             Some(unread) if unread <= self.exchange.geometry().response_bytes as u64 => {
@@ -172,7 +166,7 @@ impl AcceptorSide<'_> {
     /// its end.
     fn unread(&self, slot: u32, from: usize, to: usize) -> [(*const u8, usize); 2] {
         let capacity = self.exchange.geometry().response_bytes;
-        let base = self.exchange.head(slot).flow.0.base.load(Ordering::Relaxed);
+        let base = self.exchange.flow(slot).base.load(Ordering::Relaxed);
         // `at` is within the ring, whatever a worker has written to `base`.
         let since = (self.slots[slot].consumed + from as u64).wrapping_sub(base);
         let at = (since % capacity as u64) as usize;
@@ -212,14 +206,14 @@ impl AcceptorSide<'_> {
     /// How far into its ring an answer of so many bytes reaches, counted from where the seat last restarted the ring.
     fn reached_by(&self, slot: u32, bytes: u64) -> usize {
         let capacity = self.exchange.geometry().response_bytes;
-        let base = self.exchange.head(slot).flow.0.base.load(Ordering::Relaxed);
+        let base = self.exchange.flow(slot).base.load(Ordering::Relaxed);
         let since = bytes.checked_sub(base).map(usize::try_from);
         since.and_then(Result::ok).unwrap_or(capacity).min(capacity)
     }
 
     /// How far into its ring the answer has reached, read or unread, in bytes; the whole ring if the answer is longer.
     pub fn reached(&self, slot: u32) -> usize {
-        let flow = &self.exchange.head(slot).flow.0;
+        let flow = self.exchange.flow(slot);
         let unread = self.reached_by(slot, flow.produced.load(Ordering::Acquire));
         self.slots[slot].reached.max(unread)
     }
@@ -227,7 +221,7 @@ impl AcceptorSide<'_> {
     /// Informs the seat how far the acceptor has read the answer.
     pub(super) fn tell_consumed(&self, slot: u32) {
         let capacity = self.exchange.geometry().response_bytes as u64;
-        let flow = &self.exchange.head(slot).flow.0;
+        let flow = self.exchange.flow(slot);
         let consumed = self.slots[slot].consumed;
         if !self.exchange.geometry().event_loops {
             flow.consume(consumed, capacity);

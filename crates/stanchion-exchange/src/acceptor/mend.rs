@@ -81,7 +81,7 @@ impl AcceptorSide<'_> {
 
     fn mend_flows(&mut self) {
         for slot in self.slots.used() {
-            let flow = &self.exchange.head(slot).flow.0;
+            let flow = self.exchange.flow(slot);
             let known = &self.slots[slot];
             if flow.consumed.load(Ordering::Relaxed) != known.consumed {
                 self.tell_consumed(slot);
@@ -135,7 +135,7 @@ mod tests {
         let exchange = Exchange::create(GEOMETRY).expect("an exchange");
         let mut side = AcceptorSide::take_over(&exchange);
         let (slot, taken) = taken(&exchange, &mut side);
-        let gone = &exchange.head(slot).flow.0.gone;
+        let gone = &exchange.flow(slot).gone;
         gone.store(1, Ordering::Relaxed);
         assert!(side.mend().is_err());
         assert!(!taken.client_gone());

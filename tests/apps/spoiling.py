@@ -81,7 +81,7 @@ SEARCHED_BYTES = 65536
 """The part of the shared memory, from its start, with the words of all slots."""
 SEATS = 2
 """Threads of the worker that is asked to close."""
-CLOSED_OFFSET = 24
+CLOSED_OFFSET = 8
 """The offset of the word that says that no process is left to hand out requests."""
 TAKEN, ANSWERING, NO_PHASE = 3, 4, 9
 EPOCH_SHIFT, SEAT_SHIFT = 20, 4

@@ -8,8 +8,8 @@
 //! their owner.
 //!
 //! ```text
-//! header   magic, version, acceptor number, closed, ring head, ring tail, bell, asleep
-//! seats    the scoreboard: pid, epoch, state, slot, started, deadline, served, busy
+//! header   acceptor number, closed, ring head, ring tail, bell, asleep
+//! seats    the scoreboard: pid, state, slot, started, deadline, served, busy
 //! words    one atomic word a slot:   turn:32 │ epoch:12 │ seat:16 │ phase:4
 //! heads    per slot: request length, times, ending; and the flow of its response ring
 //! ring     slots that are ready, oldest first        ┌─────────┬─────────┬─────────┬───
@@ -30,10 +30,6 @@ use crate::protocol::{Bell, Flow};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::word::Word;
 
-/// "STANCHIN" in ASCII: the first bytes of the mapping.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"STANCHIN");
-/// Changed with every change of the layout.
-pub const LAYOUT_VERSION: u64 = 3;
 /// The adjacent-line prefetcher of x86 fetches two lines at a time.
 pub(crate) const LINE_BYTES: usize = 128;
 
@@ -149,8 +145,6 @@ impl Geometry {
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Header {
-    pub(crate) magic: AtomicU64,
-    pub(crate) version: AtomicU64,
     /// The number of the acceptor at work; it counts up when an acceptor is replaced.
     pub(crate) acceptor: AtomicU64,
     /// 1 once the master has closed the exchange.
@@ -180,8 +174,6 @@ pub(crate) struct OwnPositions {
 pub struct SeatFigures {
     /// The worker's pid, 0 while the seat is empty.
     pub pid: AtomicU32,
-    /// See [`crate::Tenant`].
-    pub epoch: AtomicU32,
     /// A [`SeatState`].
     pub state: AtomicU32,
     /// The slot it works on while busy.

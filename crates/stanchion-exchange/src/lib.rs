@@ -63,7 +63,7 @@ pub use inbox::{BEAT_US, Inbox, LoopLag};
 #[cfg(not(loom))]
 pub use inflow::Inflow;
 #[cfg(not(loom))]
-pub use layout::{Geometry, LAG_BOUNDS_US, LAYOUT_VERSION, SeatFigures, SeatState};
+pub use layout::{Geometry, LAG_BOUNDS_US, SeatFigures, SeatState};
 #[cfg(not(loom))]
 pub use part::Part;
 #[cfg(not(loom))]

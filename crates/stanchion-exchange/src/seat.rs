@@ -48,9 +48,6 @@ impl<'x> SeatSide<'x> {
     ) -> Self {
         let board = exchange.seat(tenant.seat);
         board.pid.store(pid, Ordering::Relaxed);
-        board
-            .epoch
-            .store(u32::from(tenant.epoch), Ordering::Relaxed);
         board.served.store(0, Ordering::Relaxed);
         board.busy_us.store(0, Ordering::Relaxed);
         board.deadline_us.store(0, Ordering::Relaxed);

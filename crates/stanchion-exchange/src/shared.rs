@@ -9,8 +9,7 @@ use stanchion_sys::memory::SharedMemory;
 
 use crate::inbox::Inbox;
 use crate::layout::{
-    Geometry, Header, InboxHead, LAYOUT_VERSION, LINE_BYTES, MAGIC, OwnPositions, Padded,
-    SeatFigures, SeatState, SlotHead,
+    Geometry, Header, InboxHead, LINE_BYTES, OwnPositions, Padded, SeatFigures, SeatState, SlotHead,
 };
 use crate::protocol::{Bell, Flow, Notices};
 use crate::ring::ReadyRing;
@@ -119,20 +118,15 @@ impl Exchange {
             .map_err(|bad| io::Error::new(io::ErrorKind::InvalidInput, bad))?;
         let offsets = Offsets::of(&geometry);
         let memory = SharedMemory::create("stanchion-exchange", offsets.end)?;
-        let exchange = Self {
+        let wakes = (0..geometry.inboxes()).map(|_| EventFd::new());
+        Ok(Self {
             memory,
             geometry,
             offsets,
             doorbell: EventFd::new()?,
-            wakes: (0..geometry.inboxes())
-                .map(|_| EventFd::new())
-                .collect::<io::Result<_>>()?,
+            wakes: wakes.collect::<io::Result<_>>()?,
             forsaken: AtomicBool::new(false),
-        };
-        let header = exchange.header();
-        header.version.store(LAYOUT_VERSION, Ordering::Relaxed);
-        header.magic.store(MAGIC, Ordering::Release);
-        Ok(exchange)
+        })
     }
 
     /// The sizes it was made with.

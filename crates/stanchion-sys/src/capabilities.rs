@@ -17,8 +17,7 @@ const OF_ACCEPTOR: CapabilitySet =
 /// Drops all capabilities but those that an acceptor works with, and passes none on to programs that it executes. Returns how
 /// many are left.
 pub fn keep_those_of_acceptor() -> io::Result<u32> {
-    let held = thread::capabilities(None).in_call("capget")?.permitted;
-    let kept = held & OF_ACCEPTOR;
+    let kept = held()? & OF_ACCEPTOR;
     keep(kept)?;
     Ok(kept.bits().count_ones())
 }
@@ -26,7 +25,7 @@ pub fn keep_those_of_acceptor() -> io::Result<u32> {
 /// How many capabilities [`keep_those_of_acceptor`] would leave to a process that has those of this one, and that changes its
 /// user first or not.
 pub fn acceptor_would_keep(changes_user: bool) -> io::Result<u32> {
-    let held = thread::capabilities(None).in_call("capget")?.permitted;
+    let held = held()?;
     // Root loses all capabilities when it changes its user (capabilities(7)).
     let kept = if changes_user {
         CapabilitySet::empty()
@@ -40,13 +39,16 @@ pub fn acceptor_would_keep(changes_user: bool) -> io::Result<u32> {
 /// not for the app. Root keeps root's capabilities: without them, root's processes could use nothing but files that root
 /// owns.
 pub fn keep_none_unless_root() -> io::Result<()> {
-    let held = thread::capabilities(None).in_call("capget")?.permitted;
-    let is_root = rustix::process::geteuid().is_root();
+    let (held, is_root) = (held()?, rustix::process::geteuid().is_root());
     keep(if is_root {
         held
     } else {
         CapabilitySet::empty()
     })
+}
+
+fn held() -> io::Result<CapabilitySet> {
+    Ok(thread::capabilities(None).in_call("capget")?.permitted)
 }
 
 /// Empties the inheritable set too; with it the kernel empties the ambient one, which is never larger.

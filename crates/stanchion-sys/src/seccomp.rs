@@ -17,8 +17,7 @@ use libc::c_long;
 use seccompiler::SeccompCmpArgLen::{Dword, Qword};
 use seccompiler::SeccompCmpOp::{Eq, MaskedEq};
 use seccompiler::{
-    BpfProgram, Error, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
-    SeccompFilter, SeccompRule, apply_filter,
+    BpfProgram, Error, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule, apply_filter,
 };
 
 use crate::call::named;
@@ -270,65 +269,36 @@ pub fn is_available() -> bool {
 
 /// The calls that are let through.
 fn allowed() -> Result<Rules, Error> {
-    let mut rules: Rules = [FILES, SOCKETS, ITSELF, OLD]
-        .concat()
-        .into_iter()
-        .map(|number| (number, Vec::new()))
-        .collect();
-    let mut add = |number: c_long, chain: Vec<SeccompRule>| rules.insert(number, chain);
+    let mut rules = in_any_case(&[FILES, SOCKETS, ITSELF, OLD]);
     // The process's own threads, and nothing that shares less than they do. A filter cannot read the flags of
     // clone3(2); the C library does without that call.
-    add(
-        libc::SYS_clone,
-        vec![when(&[argument(
-            0,
-            Qword,
-            MaskedEq(flag(libc::CLONE_THREAD)),
-            flag(libc::CLONE_THREAD),
-        )?])?],
-    );
-    let family = |family: i32| argument(0, Dword, Eq, flag(family));
-    let mut sockets = vec![
-        when(&[family(libc::AF_UNIX)?])?,
-        when(&[family(libc::AF_INET)?])?,
-        when(&[family(libc::AF_INET6)?])?,
-    ];
+    let thread = flag(libc::CLONE_THREAD);
+    rules.insert(libc::SYS_clone, vec![rule(&[masked(thread, thread)?])?]);
+    let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6].map(flag);
+    let mut sockets = one_of(0, families)?;
     for protocol in NETLINK {
-        let protocol = argument(2, Dword, Eq, flag(protocol))?;
-        sockets.push(when(&[family(libc::AF_NETLINK)?, protocol])?);
+        let family = equal(0, flag(libc::AF_NETLINK))?;
+        sockets.push(rule(&[family, equal(2, flag(protocol))?])?);
     }
-    add(libc::SYS_socket, sockets);
-    add(libc::SYS_socketpair, vec![when(&[family(libc::AF_UNIX)?])?]);
+    rules.insert(libc::SYS_socket, sockets);
+    rules.insert(libc::SYS_socketpair, one_of(0, [flag(libc::AF_UNIX)])?);
     // Not `PR_SET_DUMPABLE`: hidden memory stays hidden.
     let names = [flag(libc::PR_SET_NAME), flag(libc::PR_GET_NAME), PR_SET_VMA];
-    let names = names.map(|option| when(&[argument(0, Dword, Eq, option)?]));
-    add(
-        libc::SYS_prctl,
-        names.into_iter().collect::<Result<_, _>>()?,
-    );
+    rules.insert(libc::SYS_prctl, one_of(0, names)?);
     let own = flag(process::pid());
     for &number in OF_ITSELF {
-        let who = [0, own].map(|pid| when(&[argument(0, Dword, Eq, pid)?]));
-        add(number, who.into_iter().collect::<Result<_, _>>()?);
+        rules.insert(number, one_of(0, [0, own])?);
     }
     // abort(3) needs it; no other process may be signalled.
-    add(
-        libc::SYS_tgkill,
-        vec![when(&[argument(0, Dword, Eq, own)?])?],
-    );
+    rules.insert(libc::SYS_tgkill, one_of(0, [own])?);
     Ok(rules)
 }
 
 /// The calls that kill.
 fn fatal() -> Result<Rules, Error> {
-    let mut rules: Rules = [FATAL, FATAL_OLD]
-        .concat()
-        .into_iter()
-        .map(|number| (number, Vec::new()))
-        .collect();
+    let mut rules = in_any_case(&[FATAL, FATAL_OLD]);
     // Another process, or a namespace.
-    let thread = flag(libc::CLONE_THREAD);
-    let mut clones = vec![when(&[argument(0, Qword, MaskedEq(thread), 0)?])?];
+    let mut clones = vec![rule(&[masked(flag(libc::CLONE_THREAD), 0)?])?];
     for namespace in [
         libc::CLONE_NEWCGROUP,
         libc::CLONE_NEWIPC,
@@ -339,21 +309,12 @@ fn fatal() -> Result<Rules, Error> {
         libc::CLONE_NEWUTS,
     ] {
         let namespace = flag(namespace);
-        clones.push(when(&[argument(
-            0,
-            Qword,
-            MaskedEq(namespace),
-            namespace,
-        )?])?);
+        clones.push(rule(&[masked(namespace, namespace)?])?);
     }
     rules.insert(libc::SYS_clone, clones);
     // Typing into a terminal, for the user who sits there.
     let typing = [libc::TIOCSTI, libc::TIOCLINUX];
-    let typing = typing.map(|request| when(&[argument(1, Dword, Eq, request)?]));
-    rules.insert(
-        libc::SYS_ioctl,
-        typing.into_iter().collect::<Result<_, _>>()?,
-    );
+    rules.insert(libc::SYS_ioctl, one_of(1, typing)?);
     Ok(rules)
 }
 
@@ -362,18 +323,31 @@ fn flag(number: i32) -> u64 {
     u64::from(number.cast_unsigned())
 }
 
-fn argument(
-    index: u8,
-    len: SeccompCmpArgLen,
-    operator: SeccompCmpOp,
-    value: u64,
-) -> Result<SeccompCondition, Error> {
-    Ok(SeccompCondition::new(index, len, operator, value)?)
+/// Rules for these calls, with any arguments.
+fn in_any_case(calls: &[&[c_long]]) -> Rules {
+    let calls = calls.concat().into_iter();
+    calls.map(|number| (number, Vec::new())).collect()
+}
+
+/// The rules for a call of which this argument has one of these values.
+fn one_of<const N: usize>(index: u8, values: [u64; N]) -> Result<Vec<SeccompRule>, Error> {
+    let rules = values.map(|value| rule(&[equal(index, value)?]));
+    rules.into_iter().collect()
 }
 
 /// A rule that applies when all conditions hold.
-fn when(conditions: &[SeccompCondition]) -> Result<SeccompRule, Error> {
+fn rule(conditions: &[SeccompCondition]) -> Result<SeccompRule, Error> {
     Ok(SeccompRule::new(conditions.to_vec())?)
+}
+
+/// An argument, of 32 bits, has this value.
+fn equal(index: u8, value: u64) -> Result<SeccompCondition, Error> {
+    Ok(SeccompCondition::new(index, Dword, Eq, value)?)
+}
+
+/// Among the flags in the first argument, those of `mask` are `set`.
+fn masked(mask: u64, set: u64) -> Result<SeccompCondition, Error> {
+    Ok(SeccompCondition::new(0, Qword, MaskedEq(mask), set)?)
 }
 
 fn program(rules: Rules, listed: SeccompAction, others: SeccompAction) -> io::Result<BpfProgram> {

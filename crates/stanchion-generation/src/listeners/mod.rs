@@ -180,22 +180,16 @@ fn wanted(settings: &Settings, bind_counts: bool) -> Result<Vec<Wanted>, String>
     } else {
         &[]
     };
-    let mut wanted: Vec<Wanted> = Vec::new();
-    let others = settings
-        .monitoring
-        .admin
-        .iter()
-        .cloned()
-        .chain(settings.worker_binds());
-    for bind in bind.iter().cloned().chain(others) {
-        wanted.push(Wanted {
+    let bind = bind.iter().chain(&settings.monitoring.admin).cloned();
+    let wanted = bind.chain(settings.worker_binds()).map(|bind| {
+        Ok(Wanted {
             options: make::options(settings, &bind)?,
             bind,
             listener: None,
             is_kept: false,
-        });
-    }
-    Ok(wanted)
+        })
+    });
+    wanted.collect()
 }
 
 /// Whether a listener is what an address asks for. A port of 0 is any port that was chosen for the same words; a unix socket whose file is gone is of

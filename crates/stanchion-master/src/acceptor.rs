@@ -168,11 +168,7 @@ impl AcceptorState {
     }
 
     pub(crate) fn tell(&self, message: ToAcceptor) -> Action {
-        let generation_number = self.child.generation_number;
-        Action::TellAcceptor {
-            generation_number,
-            message,
-        }
+        Action::tell_acceptor(self.child.generation_number, message)
     }
 
     pub(crate) fn kill_if_overstaying(&mut self, decision: &mut Decision) {

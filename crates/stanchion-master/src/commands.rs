@@ -7,13 +7,11 @@ use stanchion_sys::signal::{
 
 use crate::decision::Decision;
 use crate::dumps::DumpJob;
-use crate::event::ClientId;
-use crate::event::{Action, Command, News};
+use crate::event::{Action, ClientId, Command, News};
 use crate::heir::Heir;
-use crate::recycling::Condemned;
 use crate::run_state::RunState;
 use crate::step::Master;
-use crate::worker::{PresentWorker, counted};
+use crate::worker::counted;
 use stanchion_generation::messages::{ToAcceptor, ToTemplate};
 use stanchion_log::exit_code;
 use stanchion_settings::SignalStyle;
@@ -171,10 +169,7 @@ impl Master {
             let generation_number = generation.number;
             decision.push(generation.acceptor.tell(ToAcceptor::Reopen));
             if !generation.template.is_gone() {
-                decision.push(Action::TellTemplate {
-                    generation_number,
-                    message: ToTemplate::Reopen,
-                });
+                decision.push(Action::tell_template(generation_number, ToTemplate::Reopen));
             }
             decision.extend(generation.scribe.reopen());
             generation.workers.reopen(decision);
@@ -185,20 +180,10 @@ impl Master {
     fn dump(&mut self, client: Option<ClientId>) {
         let Some(client) = client else { return };
         for generation in self.generations.values() {
-            for present in generation.workers.present() {
-                let PresentWorker {
-                    worker,
-                    number,
-                    pid,
-                    ..
-                } = present;
+            for whose in generation.workers.present() {
                 self.dumps.add(DumpJob {
                     generation_number: generation.number,
-                    whose: Condemned {
-                        worker,
-                        number,
-                        pid,
-                    },
+                    whose,
                     client: Some(client),
                 });
             }

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use crate::decision::Decision;
-use crate::event::Action;
-use crate::event::ClientId;
-use crate::recycling::{Condemned, DUMP_MS};
+use crate::event::{Action, ClientId};
+use crate::recycling::DUMP_MS;
+use crate::worker::PresentWorker;
 use stanchion_generation::messages::WorkerRef;
 
 /// Stacks that may be waited for; more are not asked for.
@@ -14,7 +14,7 @@ const JOBS_MAX: usize = 4_096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DumpJob {
     pub(crate) generation_number: u32,
-    pub(crate) whose: Condemned,
+    pub(crate) whose: PresentWorker,
     /// The client that asked for it; `None` if the worker is condemned.
     pub(crate) client: Option<ClientId>,
 }

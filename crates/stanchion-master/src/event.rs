@@ -363,6 +363,22 @@ pub enum Severity {
 }
 
 impl Action {
+    /// A message to the acceptor of this generation.
+    pub(crate) fn tell_acceptor(generation_number: u32, message: ToAcceptor) -> Self {
+        Self::TellAcceptor {
+            generation_number,
+            message,
+        }
+    }
+
+    /// A message to the template of this generation.
+    pub(crate) fn tell_template(generation_number: u32, message: ToTemplate) -> Self {
+        Self::TellTemplate {
+            generation_number,
+            message,
+        }
+    }
+
     /// A log line of the normal life of the tree.
     pub(crate) fn info(message: impl Into<String>) -> Self {
         Self::Log(Severity::Info, message.into())

@@ -10,11 +10,10 @@ use crate::acceptor::{AcceptorState, AcceptsFrom};
 use crate::decision::Decision;
 use crate::event::{ChildKind, GenerationPlan, MasterEvent};
 use crate::generation_error::GenerationError;
-use crate::recycling::Condemned;
 use crate::scribe::ScribeState;
 use crate::standing::GenerationPhase;
 use crate::template::TemplateState;
-use crate::worker::BootFailure;
+use crate::worker::{BootFailure, PresentWorker};
 use crate::workers::Workers;
 use stanchion_generation::messages::{
     FromAcceptor, FromTemplate, FromWorker, REASON_CHARS_MAX, WorkerRef,
@@ -174,7 +173,7 @@ impl Generation {
         &mut self,
         event: MasterEvent,
         decision: &mut Decision,
-    ) -> Result<Option<Condemned>, GenerationError> {
+    ) -> Result<Option<PresentWorker>, GenerationError> {
         let mut condemned = None;
         match event {
             MasterEvent::Forked { child, pid, .. } => {

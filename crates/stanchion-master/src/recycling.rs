@@ -18,7 +18,7 @@ use crate::event::{Action, GenerationPlan, Idleness, LoopState, MasterEvent};
 use crate::looks::why_it_stands;
 use crate::sentence::{Abort, Sentence};
 use crate::stage::ChildStage;
-use crate::worker::WorkerState;
+use crate::worker::{PresentWorker, WorkerState};
 use crate::workers::Workers;
 use stanchion_generation::figures::Cause;
 use stanchion_generation::jitter::jitter;
@@ -32,14 +32,6 @@ const GRACE_MS: u64 = 1_000;
 const NEWBORN_MS: u64 = 5_000;
 /// A condemned worker gets so long for its hook, `worker_abort`, as in gunicorn.
 const ABORT_MS: u64 = 1_000;
-
-/// A worker whose stacks are wanted before it is killed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Condemned {
-    pub(crate) worker: WorkerRef,
-    pub(crate) number: u16,
-    pub(crate) pid: i32,
-}
 
 impl Workers {
     /// A worker says that it has served enough.
@@ -125,7 +117,7 @@ impl Workers {
         event: &MasterEvent,
         plan: &GenerationPlan,
         decision: &mut Decision,
-    ) -> Option<Condemned> {
+    ) -> Option<PresentWorker> {
         match *event {
             MasterEvent::Overdue {
                 worker,
@@ -205,7 +197,7 @@ impl Workers {
         (bytes, others): (u64, bool),
         plan: &GenerationPlan,
         decision: &mut Decision,
-    ) -> Option<Condemned> {
+    ) -> Option<PresentWorker> {
         let megabytes = bytes >> 20;
         let newborn_bytes = self.seated.get(&index)?.newborn_bytes.unwrap_or(0);
         let is_past = |limit| limit > newborn_bytes && bytes > limit;
@@ -228,7 +220,7 @@ impl Workers {
         (index, seat): (u16, u16),
         (ran_ms, others): (u64, bool),
         decision: &mut Decision,
-    ) -> Option<Condemned> {
+    ) -> Option<PresentWorker> {
         let worker = self.seated.get_mut(&index)?;
         // If the worker is dead already, the acceptor answers its clients for that reason.
         worker.present()?;
@@ -238,11 +230,7 @@ impl Workers {
             epoch: worker.epoch,
             ran_ms,
         };
-        let generation_number = self.generation_number;
-        decision.push(Action::TellAcceptor {
-            generation_number,
-            message,
-        });
+        decision.push(Action::tell_acceptor(self.generation_number, message));
         if let Some(condemned) = &mut worker.condemned {
             condemned.others = others;
             if condemned.dumped && !others && condemned.abort != Abort::Sent {
@@ -261,12 +249,11 @@ impl Workers {
         index: u16,
         (state, silent_ms): (LoopState, u64),
         decision: &mut Decision,
-    ) -> Option<Condemned> {
-        let generation_number = self.generation_number;
+    ) -> Option<PresentWorker> {
         let worker = self.seated.get_mut(&index)?;
-        let ChildStage::Ready { pid } = worker.stage else {
+        if !worker.stage.is_ready() {
             return None;
-        };
+        }
         let who = worker.called();
         let silent_s = Duration::from_millis(silent_ms).as_secs_f64();
         let was_late = std::mem::replace(&mut worker.is_late, state != LoopState::Turns);
@@ -282,18 +269,11 @@ impl Workers {
                     "the event loop of {who} has not turned for {silent_s:.1} s \
                      (loop_timeout): something in the app blocks it; the others get its share"
                 ));
-                return Some(Condemned {
-                    worker: worker.at(index),
-                    number: worker.number,
-                    pid,
-                });
+                return worker.present_at(index);
             }
             LoopState::Stuck => {
                 let message = ToAcceptor::LoopStuck(worker.at(index));
-                decision.push(Action::TellAcceptor {
-                    generation_number,
-                    message,
-                });
+                decision.push(Action::tell_acceptor(self.generation_number, message));
                 let why = format!("its event loop has not turned for {silent_s:.1} s (timeout)");
                 return self.condemn(index, false, (Cause::Timeout, &why), decision);
             }
@@ -308,7 +288,7 @@ impl Workers {
         index: u16,
         idleness: Idleness,
         decision: &mut Decision,
-    ) -> Option<Condemned> {
+    ) -> Option<PresentWorker> {
         let worker = self.seated.get_mut(&index)?;
         if !worker.stage.is_ready() {
             return None;
@@ -350,9 +330,9 @@ impl Workers {
         others: bool,
         (cause, why): (Cause, &str),
         decision: &mut Decision,
-    ) -> Option<Condemned> {
+    ) -> Option<PresentWorker> {
         let worker = self.seated.get_mut(&index)?;
-        let pid = worker.present()?;
+        let condemned = worker.present_at(index)?;
         if worker.condemned.is_some() {
             return None;
         }
@@ -371,11 +351,7 @@ impl Workers {
         decision.error(format!("{who} is killed: {why}"));
         // The worker ends by this deadline even if its stacks cannot be written.
         worker.ask_to_leave(decision.now_ms + DUMP_MS + GRACE_MS, decision);
-        Some(Condemned {
-            worker: worker.at(index),
-            number: worker.number,
-            pid,
-        })
+        Some(condemned)
     }
 
     /// Its stacks are written down, or it had its time for that: it dies as soon as no other

@@ -7,8 +7,7 @@ use crate::child::ForkedChild;
 use crate::decision::Decision;
 use crate::event::{Action, ChildKind};
 use crate::generation_error::GenerationError;
-use stanchion_generation::messages::REASON_CHARS_MAX;
-use stanchion_generation::messages::{FromScribe, ToScribe};
+use stanchion_generation::messages::{FromScribe, REASON_CHARS_MAX, ToScribe};
 use stanchion_log::exit_code;
 
 /// How long it may take to write the rest, once no other process of the generation is there to log anything.

@@ -70,6 +70,16 @@ impl WorkerState {
         WorkerRef { index, epoch }
     }
 
+    /// The worker as others see it, if it has reported, and these seats are its.
+    pub(crate) fn present_at(&self, index: u16) -> Option<PresentWorker> {
+        Some(PresentWorker {
+            worker: self.at(index),
+            number: self.number,
+            nth: self.nth,
+            pid: self.present()?,
+        })
+    }
+
     /// Whether it counts among those wanted: it is there or on the way, and not about to go.
     pub(crate) fn is_staying(&self) -> bool {
         let stays = matches!(
@@ -140,7 +150,7 @@ impl WorkerState {
 }
 
 /// A worker that has reported.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PresentWorker {
     /// Its seats, and its epoch of them.
     pub worker: WorkerRef,

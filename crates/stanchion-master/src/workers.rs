@@ -13,7 +13,7 @@ use crate::event::{Action, News};
 use crate::stage::{ChildStage, WorkerStage};
 use crate::worker::{BootFailure, PresentWorker, WorkerState, called};
 use stanchion_generation::figures::Cause;
-use stanchion_generation::messages::{ToAcceptor, ToTemplate, WorkerRef};
+use stanchion_generation::messages::{ToTemplate, WorkerRef};
 use stanchion_log::exit_code;
 
 /// How long a template may take for its next fork, hooks included, before it counts as stuck.
@@ -101,14 +101,8 @@ impl Workers {
 
     /// Workers that have reported, and serve or finish.
     pub fn present(&self) -> impl Iterator<Item = PresentWorker> {
-        self.seated.iter().filter_map(|(&index, worker)| {
-            Some(PresentWorker {
-                worker: worker.at(index),
-                number: worker.number,
-                nth: worker.nth,
-                pid: worker.present()?,
-            })
-        })
+        let seated = self.seated.iter();
+        seated.filter_map(|(&index, worker)| worker.present_at(index))
     }
 
     /// Whether the worker has its seats, and has not been reaped.
@@ -161,40 +155,28 @@ impl Workers {
 
     // Actions.
 
-    pub(crate) fn may_try(&self, now_ms: u64) -> bool {
-        self.backoff.is_over(now_ms)
-    }
-
     /// Asks the template for the missing workers.
     pub(crate) fn fork_missing(&mut self, target: u16, decision: &mut Decision) {
-        if !self.may_try(decision.now_ms) {
+        if !self.backoff.is_over(decision.now_ms) {
             return;
         }
         let missing: Vec<u16> = self.missing(target).collect();
         for index in missing {
             let (worker, number) = self.seat(decision.now_ms, index, ChildStage::Asked);
             let message = ToTemplate::Fork { worker, number };
-            let generation_number = self.generation_number;
-            decision.push(Action::TellTemplate {
-                generation_number,
-                message,
-            });
+            decision.push(Action::tell_template(self.generation_number, message));
         }
     }
 
     /// Has the template become one of the missing workers. False if no worker is missing, or if it is too early for another try.
     pub(crate) fn has_one(&mut self, target: u16, pid: i32, decision: &mut Decision) -> bool {
         let missing = self.missing(target).next();
-        let Some(index) = missing.filter(|_| self.may_try(decision.now_ms)) else {
+        let Some(index) = missing.filter(|_| self.backoff.is_over(decision.now_ms)) else {
             return false;
         };
         let (worker, number) = self.seat(decision.now_ms, index, ChildStage::Booting { pid });
         let message = ToTemplate::Become { worker, number };
-        let generation_number = self.generation_number;
-        decision.push(Action::TellTemplate {
-            generation_number,
-            message,
-        });
+        decision.push(Action::tell_template(self.generation_number, message));
         true
     }
 
@@ -286,11 +268,7 @@ impl Workers {
 
     /// Tells a new acceptor which workers have gone, as the acceptor before it may not have heard or acted, and which serve.
     pub(crate) fn introduce(&self, decision: &mut Decision) {
-        let generation_number = self.generation_number;
-        let tell = |message| Action::TellAcceptor {
-            generation_number,
-            message,
-        };
+        let tell = |message| Action::tell_acceptor(self.generation_number, message);
         decision.extend(self.departed.messages().map(tell));
         decision.extend(self.present().map(PresentWorker::ready).map(tell));
     }
@@ -302,14 +280,6 @@ impl Workers {
                 Some(pid) => decision.kill(pid, SIGUSR1),
                 None => worker.missed_reopen = true,
             }
-        }
-    }
-
-    fn tell_acceptor(&self, message: ToAcceptor) -> Action {
-        let generation_number = self.generation_number;
-        Action::TellAcceptor {
-            generation_number,
-            message,
         }
     }
 
@@ -374,19 +344,14 @@ impl Workers {
         let was_awaited = matches!(seated.stage, ChildStage::Booting { .. });
         match seated.stage {
             ChildStage::Booting { pid } => {
-                let (number, nth) = (seated.number, seated.nth);
                 let missed_reopen = std::mem::take(&mut seated.missed_reopen);
                 seated.stage = ChildStage::Ready { pid };
                 seated.ready_ms = Some(decision.now_ms);
+                let (number, present) = (seated.number, seated.present_at(worker.index));
                 self.backoff = Backoff::default();
                 self.have_served = true;
-                let present = PresentWorker {
-                    worker,
-                    number,
-                    nth,
-                    pid,
-                };
-                decision.push(self.tell_acceptor(present.ready()));
+                let ready = present.map(PresentWorker::ready);
+                decision.extend(ready.map(|ready| Action::tell_acceptor(generation_number, ready)));
                 decision.info(format!(
                     "worker ready worker={number} pid={pid} generation={generation_number}"
                 ));
@@ -438,7 +403,7 @@ impl Workers {
         let is_lost = cause.is_some_and(|cause| cause != Cause::OutOfMemory);
         self.have_lost |= is_lost && worker.has_served_to_its_end();
         let message = self.departed.add(worker.at(index));
-        decision.push(self.tell_acceptor(message));
+        decision.push(Action::tell_acceptor(self.generation_number, message));
         decision.push(Action::Announce(News::WorkerGone {
             number: worker.number,
             pid,

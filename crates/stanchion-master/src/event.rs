@@ -123,77 +123,10 @@ pub enum MasterEvent {
         plan: Result<GenerationPlan, String>,
         template: Option<i32>,
     },
-    /// `Fork` was performed; `None`: the kernel refused.
-    Forked {
-        generation_number: u32,
-        child: ChildKind,
-        pid: Option<i32>,
-    },
     /// The master cannot fork an acceptor for this generation, now or later.
     Childless { generation_number: u32 },
-    /// The acceptor of a generation reports.
-    AcceptorSaid {
-        generation_number: u32,
-        said: FromAcceptor,
-    },
-    /// The template of a generation reports.
-    TemplateSaid {
-        generation_number: u32,
-        said: FromTemplate,
-    },
-    /// The scribe of a generation reports.
-    ScribeSaid {
-        generation_number: u32,
-        said: FromScribe,
-    },
-    /// A worker that was asked for is there, and this is its process.
-    WorkerHere {
-        generation_number: u32,
-        worker: WorkerRef,
-        pid: i32,
-    },
-    /// A worker reports.
-    WorkerSaid {
-        generation_number: u32,
-        worker: WorkerRef,
-        said: FromWorker,
-    },
-    /// No process has the worker's end of its channel any more: the worker has ended, was never forked, or has closed the descriptors that it was
-    /// given.
-    WorkerSilent {
-        generation_number: u32,
-        worker: WorkerRef,
-    },
-    /// The request of this seat has run for so long, past its deadline; whether other seats of its
-    /// worker are busy.
-    Overdue {
-        generation_number: u32,
-        worker: u16,
-        seat: u16,
-        ran_ms: u64,
-        others: bool,
-    },
-    /// The event loop of a worker does not turn any more, or turns again; `silent_ms` is how long it had not.
-    Beat {
-        generation_number: u32,
-        worker: u16,
-        state: LoopState,
-        silent_ms: u64,
-    },
-    /// A worker in threads takes no request though one waits and it has an idle seat, or does again.
-    Idles {
-        generation_number: u32,
-        worker: u16,
-        idleness: Idleness,
-    },
-    /// A worker takes so many bytes; `is_unused`: and has taken no request yet.
-    Memory {
-        generation_number: u32,
-        worker: u16,
-        bytes: u64,
-        is_unused: bool,
-        others: bool,
-    },
+    /// It happened to this generation.
+    OfGeneration(u32, GenerationEvent),
     /// `StartHeir` was performed; `None`: it could not be, and why is in the log.
     HeirStarted(Option<i32>),
     /// The new master serves.
@@ -207,10 +140,67 @@ pub enum MasterEvent {
 }
 
 impl MasterEvent {
+    /// The master has seen this of the worker with this index.
+    pub fn seen(generation_number: u32, worker: u16, seen: Observation) -> Self {
+        Self::OfGeneration(generation_number, GenerationEvent::WorkerSeen(worker, seen))
+    }
+
     /// Whether the process has been reaped, as this event reports.
     pub fn is_end_of(&self, pid: i32) -> bool {
         matches!(self, Self::Reaped(dead, _) if *dead == pid)
     }
+}
+
+/// Something that happened to one generation.
+#[derive(Clone, Debug)]
+#[expect(
+    missing_docs,
+    reason = "the text of a variant says what its fields are"
+)]
+pub enum GenerationEvent {
+    /// `Fork` was performed; `None`: the kernel refused.
+    Forked { child: ChildKind, pid: Option<i32> },
+    /// The acceptor reports.
+    AcceptorSaid(FromAcceptor),
+    /// The template reports.
+    TemplateSaid(FromTemplate),
+    /// The scribe reports.
+    ScribeSaid(FromScribe),
+    /// A worker that was asked for is there, and this is its process.
+    WorkerHere { worker: WorkerRef, pid: i32 },
+    /// A worker reports.
+    WorkerSaid { worker: WorkerRef, said: FromWorker },
+    /// No process has the worker's end of its channel any more: the worker has ended, was never forked, or has closed the descriptors that it was
+    /// given.
+    WorkerSilent(WorkerRef),
+    /// The master has seen this of the worker with this index.
+    WorkerSeen(u16, Observation),
+}
+
+/// Something that the master sees of a worker without a report of it.
+#[derive(Clone, Copy, Debug)]
+#[expect(
+    missing_docs,
+    reason = "the text of a variant says what its fields are"
+)]
+pub enum Observation {
+    /// The request of this seat has run for so long, past its deadline; whether other seats of its
+    /// worker are busy.
+    Overdue {
+        seat: u16,
+        ran_ms: u64,
+        others: bool,
+    },
+    /// The event loop does not turn any more, or turns again; `silent_ms` is how long it had not.
+    Beat { state: LoopState, silent_ms: u64 },
+    /// A worker in threads takes no request though one waits and it has an idle seat, or does again.
+    Idles(Idleness),
+    /// It takes so many bytes; `is_unused`: and has taken no request yet.
+    Memory {
+        bytes: u64,
+        is_unused: bool,
+        others: bool,
+    },
 }
 
 /// Whether a worker in threads takes what waits for it.

@@ -8,7 +8,7 @@ use stanchion_sys::process::Exit;
 
 use crate::acceptor::{AcceptorState, AcceptsFrom};
 use crate::decision::Decision;
-use crate::event::{ChildKind, GenerationPlan, MasterEvent};
+use crate::event::{ChildKind, GenerationEvent, GenerationPlan};
 use crate::generation_error::GenerationError;
 use crate::scribe::ScribeState;
 use crate::standing::GenerationPhase;
@@ -171,12 +171,11 @@ impl Generation {
 
     pub(crate) fn on_event(
         &mut self,
-        event: MasterEvent,
+        event: GenerationEvent,
         decision: &mut Decision,
     ) -> Result<Option<PresentWorker>, GenerationError> {
-        let mut condemned = None;
         match event {
-            MasterEvent::Forked { child, pid, .. } => {
+            GenerationEvent::Forked { child, pid } => {
                 match child {
                     ChildKind::Acceptor => self.acceptor.on_forked(pid, decision),
                     ChildKind::Template { .. } => self.template.on_forked(pid, decision),
@@ -185,32 +184,27 @@ impl Generation {
                 let why = format!("the {} could not be forked", child.name());
                 self.must(pid.is_some(), &why)?;
             }
-            MasterEvent::ScribeSaid { said, .. } => self.scribe.on_said(&said, decision),
-            MasterEvent::AcceptorSaid { said, .. } => self.on_acceptor_said(&said, decision),
-            MasterEvent::TemplateSaid { said, .. } => self.on_template_said(&said, decision)?,
-            MasterEvent::WorkerHere { worker, pid, .. } => {
+            GenerationEvent::ScribeSaid(said) => self.scribe.on_said(&said, decision),
+            GenerationEvent::AcceptorSaid(said) => self.on_acceptor_said(&said, decision),
+            GenerationEvent::TemplateSaid(said) => self.on_template_said(&said, decision)?,
+            GenerationEvent::WorkerHere { worker, pid } => {
                 let was_awaited = self.workers.on_here(worker, pid, decision);
                 if was_awaited {
                     self.template.has_given_a_worker();
                 }
             }
-            MasterEvent::WorkerSaid { worker, said, .. } => {
+            GenerationEvent::WorkerSaid { worker, said } => {
                 self.on_worker_said(worker, &said, decision);
             }
-            MasterEvent::WorkerSilent { worker, .. } => {
+            GenerationEvent::WorkerSilent(worker) => {
                 let is_asked = self.template.is_ready();
                 self.workers.on_silent(decision.now_ms, worker, is_asked);
             }
-            MasterEvent::Overdue { .. }
-            | MasterEvent::Beat { .. }
-            | MasterEvent::Idles { .. }
-            | MasterEvent::Memory { .. } => {
-                let plan = self.plan;
-                condemned = self.workers.on_seen(&event, &plan, decision);
+            GenerationEvent::WorkerSeen(index, seen) => {
+                return Ok(self.workers.on_seen(index, seen, &self.plan, decision));
             }
-            _ => {}
         }
-        Ok(condemned)
+        Ok(None)
     }
 
     fn on_acceptor_said(&mut self, said: &FromAcceptor, decision: &mut Decision) {

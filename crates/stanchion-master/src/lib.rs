@@ -41,8 +41,8 @@ mod workers;
 
 pub use commands::command_of;
 pub use event::{
-    Action, ChildKind, ClientId, Command, GenerationPlan, Idleness, LoopState, MasterEvent, News,
-    Severity,
+    Action, ChildKind, ClientId, Command, GenerationEvent, GenerationPlan, Idleness, LoopState,
+    MasterEvent, News, Observation, Severity,
 };
 pub use generation::Generation;
 pub use looks::{Looks, ProcessLook, is_stopped, way_on, why_it_stands};

@@ -14,7 +14,7 @@ use std::time::Duration;
 use stanchion_sys::signal::{SIGABRT, SIGTERM};
 
 use crate::decision::Decision;
-use crate::event::{Action, GenerationPlan, Idleness, LoopState, MasterEvent};
+use crate::event::{Action, GenerationPlan, Idleness, LoopState, Observation};
 use crate::looks::why_it_stands;
 use crate::sentence::{Abort, Sentence};
 use crate::stage::ChildStage;
@@ -114,40 +114,31 @@ impl Workers {
     /// Handles an observation on a worker that serves; gives a worker whose stacks are wanted.
     pub(crate) fn on_seen(
         &mut self,
-        event: &MasterEvent,
+        index: u16,
+        seen: Observation,
         plan: &GenerationPlan,
         decision: &mut Decision,
     ) -> Option<PresentWorker> {
-        match *event {
-            MasterEvent::Overdue {
-                worker,
+        match seen {
+            Observation::Overdue {
                 seat,
                 ran_ms,
                 others,
-                ..
-            } => self.on_overdue((worker, seat), (ran_ms, others), decision),
-            MasterEvent::Beat {
-                worker,
-                state,
-                silent_ms,
-                ..
-            } => self.on_beat(worker, (state, silent_ms), decision),
-            MasterEvent::Idles {
-                worker, idleness, ..
-            } => self.on_idles(worker, idleness, decision),
-            MasterEvent::Memory {
-                worker,
+            } => self.on_overdue((index, seat), (ran_ms, others), decision),
+            Observation::Beat { state, silent_ms } => {
+                self.on_beat(index, (state, silent_ms), decision)
+            }
+            Observation::Idles(idleness) => self.on_idles(index, idleness, decision),
+            Observation::Memory {
                 bytes,
                 is_unused,
                 others,
-                ..
             } => {
                 if is_unused {
-                    self.on_newborn_memory(worker, bytes, plan, decision);
+                    self.on_newborn_memory(index, bytes, plan, decision);
                 }
-                self.on_memory(worker, (bytes, others), plan, decision)
+                self.on_memory(index, (bytes, others), plan, decision)
             }
-            _ => None,
         }
     }
 

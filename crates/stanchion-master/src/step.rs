@@ -10,14 +10,14 @@ use stanchion_sys::process::Exit;
 
 use crate::decision::Decision;
 use crate::dumps::{DumpJob, Dumps};
-use crate::event::{Action, GenerationPlan, MasterEvent, News};
+use crate::event::{Action, GenerationEvent, GenerationPlan, MasterEvent, News};
 use crate::generation::Generation;
 use crate::heir::{Heir, Upgrade};
 use crate::phase::ServerPhase;
 use crate::run_state::{Reloads, RunState, Successor};
 use crate::standing::GenerationPhase;
 use crate::worker::counted;
-use stanchion_generation::messages::{FromTemplate, FromWorker, WorkerRef};
+use stanchion_generation::messages::{FromTemplate, FromWorker};
 use stanchion_log::exit_code;
 
 /// A quick stop leaves this long to the acceptor to answer all clients, and to workers to end by themselves.
@@ -180,57 +180,21 @@ impl Master {
                     self.share_doors(false, decision);
                 }
             }
-            MasterEvent::TemplateSaid {
-                generation_number,
-                said,
-            } => {
-                self.on_template_said(generation_number, said, decision);
-            }
-            MasterEvent::WorkerSaid {
-                generation_number,
-                worker,
-                said,
-            } => self.on_worker_said((generation_number, worker), said, decision),
-            MasterEvent::Forked {
-                generation_number, ..
-            }
-            | MasterEvent::ScribeSaid {
-                generation_number, ..
-            }
-            | MasterEvent::AcceptorSaid {
-                generation_number, ..
-            }
-            | MasterEvent::WorkerHere {
-                generation_number, ..
-            }
-            | MasterEvent::WorkerSilent {
-                generation_number, ..
-            }
-            | MasterEvent::Overdue {
-                generation_number, ..
-            }
-            | MasterEvent::Beat {
-                generation_number, ..
-            }
-            | MasterEvent::Idles {
-                generation_number, ..
-            }
-            | MasterEvent::Memory {
-                generation_number, ..
-            } => {
+            MasterEvent::OfGeneration(generation_number, event) => {
                 self.on_generation_event(generation_number, event, decision);
             }
         }
     }
 
-    fn on_template_said(
+    /// A few reports are the whole master's business, all others that of their generation.
+    fn on_generation_event(
         &mut self,
         generation_number: u32,
-        said: FromTemplate,
+        event: GenerationEvent,
         decision: &mut Decision,
     ) {
-        match said {
-            FromTemplate::Changed { .. } => {
+        match event {
+            GenerationEvent::TemplateSaid(FromTemplate::Changed { .. }) => {
                 // The templates of generations on their way out look at the same files.
                 let present = [self.serving, self.building];
                 if self.run_state == RunState::Running && present.contains(&Some(generation_number))
@@ -238,41 +202,21 @@ impl Master {
                     self.reload(None, decision);
                 }
             }
-            FromTemplate::OtherInterface => {
+            GenerationEvent::TemplateSaid(FromTemplate::OtherInterface) => {
                 self.on_other_interface((generation_number, None), decision);
             }
-            said => {
-                let event = MasterEvent::TemplateSaid {
-                    generation_number,
-                    said,
-                };
-                self.on_generation_event(generation_number, event, decision);
-            }
-        }
-    }
-
-    fn on_worker_said(
-        &mut self,
-        (generation_number, worker): (u32, WorkerRef),
-        said: FromWorker,
-        decision: &mut Decision,
-    ) {
-        match said {
-            FromWorker::OtherInterface => {
-                self.on_other_interface((generation_number, Some(worker)), decision);
-            }
-            FromWorker::Dumped => {
+            GenerationEvent::WorkerSaid {
+                worker,
+                said: FromWorker::OtherInterface,
+            } => self.on_other_interface((generation_number, Some(worker)), decision),
+            GenerationEvent::WorkerSaid {
+                worker,
+                said: FromWorker::Dumped,
+            } => {
                 let dumped = self.dumps.on_dumped(generation_number, worker, decision);
                 self.on_dumped(dumped, decision);
             }
-            said => {
-                let event = MasterEvent::WorkerSaid {
-                    generation_number,
-                    worker,
-                    said,
-                };
-                self.on_generation_event(generation_number, event, decision);
-            }
+            event => self.pass_on(generation_number, event, decision),
         }
     }
 
@@ -303,12 +247,8 @@ impl Master {
         }
     }
 
-    fn on_generation_event(
-        &mut self,
-        generation_number: u32,
-        event: MasterEvent,
-        decision: &mut Decision,
-    ) {
+    /// Has a generation deal with an event of its own.
+    fn pass_on(&mut self, generation_number: u32, event: GenerationEvent, decision: &mut Decision) {
         let Some(generation) = self.generations.get_mut(&generation_number) else {
             return;
         };

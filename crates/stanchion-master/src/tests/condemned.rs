@@ -157,12 +157,7 @@ fn a_worker_that_leaves_need_not_turn_its_loop() {
 }
 
 fn beat(worker: u16, state: LoopState, silent_ms: u64) -> MasterEvent {
-    MasterEvent::Beat {
-        generation_number: 1,
-        worker,
-        state,
-        silent_ms,
-    }
+    MasterEvent::seen(1, worker, Observation::Beat { state, silent_ms })
 }
 
 #[test]

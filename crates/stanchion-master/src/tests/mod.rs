@@ -22,7 +22,10 @@ use stanchion_sys::signal::{
 };
 
 use super::commands::command_of;
-use super::event::{Action, ChildKind, Command, GenerationPlan, MasterEvent, News, Severity};
+use super::event::{
+    Action, ChildKind, Command, GenerationEvent, GenerationPlan, MasterEvent, News, Observation,
+    Severity,
+};
 use super::step::Master;
 use crate::event::ClientId;
 use stanchion_generation::figures::Cause;
@@ -364,11 +367,7 @@ fn not_built(generation_number: u32) -> MasterEvent {
 }
 
 fn forked(generation_number: u32, child: ChildKind, pid: Option<i32>) -> MasterEvent {
-    MasterEvent::Forked {
-        generation_number,
-        child,
-        pid,
-    }
+    MasterEvent::OfGeneration(generation_number, GenerationEvent::Forked { child, pid })
 }
 
 fn acceptor_forked(generation_number: u32, pid: Option<i32>) -> MasterEvent {
@@ -381,25 +380,19 @@ fn template_forked(generation_number: u32, pid: Option<i32>) -> MasterEvent {
 }
 
 fn acceptor_said(generation_number: u32, said: FromAcceptor) -> MasterEvent {
-    MasterEvent::AcceptorSaid {
-        generation_number,
-        said,
-    }
+    MasterEvent::OfGeneration(generation_number, GenerationEvent::AcceptorSaid(said))
 }
 
 fn template_said(generation_number: u32, said: FromTemplate) -> MasterEvent {
-    MasterEvent::TemplateSaid {
-        generation_number,
-        said,
-    }
+    MasterEvent::OfGeneration(generation_number, GenerationEvent::TemplateSaid(said))
 }
 
 fn worker_said(generation_number: u32, index: u16, epoch: u16, said: FromWorker) -> MasterEvent {
-    MasterEvent::WorkerSaid {
+    let worker = WorkerRef { index, epoch };
+    MasterEvent::OfGeneration(
         generation_number,
-        worker: WorkerRef { index, epoch },
-        said,
-    }
+        GenerationEvent::WorkerSaid { worker, said },
+    )
 }
 
 fn acceptor_ready(generation_number: u32) -> MasterEvent {
@@ -423,18 +416,16 @@ fn other_interface(generation_number: u32) -> MasterEvent {
 }
 
 fn here(generation_number: u32, index: u16, epoch: u16, pid: i32) -> MasterEvent {
-    MasterEvent::WorkerHere {
+    let worker = WorkerRef { index, epoch };
+    MasterEvent::OfGeneration(
         generation_number,
-        worker: WorkerRef { index, epoch },
-        pid,
-    }
+        GenerationEvent::WorkerHere { worker, pid },
+    )
 }
 
 fn silent(generation_number: u32, index: u16, epoch: u16) -> MasterEvent {
-    MasterEvent::WorkerSilent {
-        generation_number,
-        worker: WorkerRef { index, epoch },
-    }
+    let worker = WorkerRef { index, epoch };
+    MasterEvent::OfGeneration(generation_number, GenerationEvent::WorkerSilent(worker))
 }
 
 fn not_forked(generation_number: u32, index: u16, epoch: u16) -> MasterEvent {
@@ -472,23 +463,26 @@ fn changed(generation_number: u32) -> MasterEvent {
 
 /// Of the seat of the same number as the worker.
 fn overdue(generation_number: u32, worker: u16, others: bool) -> MasterEvent {
-    MasterEvent::Overdue {
-        generation_number,
-        worker,
-        seat: worker,
-        ran_ms: 30_042,
+    let (seat, ran_ms) = (worker, 30_042);
+    let seen = Observation::Overdue {
+        seat,
+        ran_ms,
         others,
-    }
+    };
+    MasterEvent::seen(generation_number, worker, seen)
 }
 
 fn memory(generation_number: u32, worker: u16, megabytes: u64) -> MasterEvent {
-    MasterEvent::Memory {
-        generation_number,
-        worker,
+    takes(generation_number, worker, megabytes, false)
+}
+
+fn takes(generation_number: u32, worker: u16, megabytes: u64, is_unused: bool) -> MasterEvent {
+    let seen = Observation::Memory {
         bytes: megabytes << 20,
-        is_unused: false,
+        is_unused,
         others: false,
-    }
+    };
+    MasterEvent::seen(generation_number, worker, seen)
 }
 
 /// An action in short; a worker is written as index/epoch=pid, or with its generation as 1:index.

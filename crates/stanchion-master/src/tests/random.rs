@@ -206,28 +206,20 @@ impl World {
                 self.owed.extend(served.filter(of_a_generation));
                 self.templates.remove(&pid);
             }
-            MasterEvent::WorkerHere {
-                generation_number,
-                worker,
-                ..
-            } => self.note_fork(generation_number, worker, true),
-            // If it was not there so far, it may be asked for again.
-            MasterEvent::TemplateSaid {
-                generation_number,
-                said: FromTemplate::NotForked(worker),
-            }
-            | MasterEvent::WorkerSilent {
-                generation_number,
-                worker,
-            } => {
-                self.note_fork(generation_number, worker, false);
-            }
-            MasterEvent::TemplateSaid {
-                generation_number,
-                said: FromTemplate::NotForWorkers,
-            } => {
-                self.not_for_workers.insert(generation_number);
-            }
+            MasterEvent::OfGeneration(generation_number, ref event) => match *event {
+                GenerationEvent::WorkerHere { worker, .. } => {
+                    self.note_fork(generation_number, worker, true);
+                }
+                // If it was not there so far, it may be asked for again.
+                GenerationEvent::TemplateSaid(FromTemplate::NotForked(worker))
+                | GenerationEvent::WorkerSilent(worker) => {
+                    self.note_fork(generation_number, worker, false);
+                }
+                GenerationEvent::TemplateSaid(FromTemplate::NotForWorkers) => {
+                    self.not_for_workers.insert(generation_number);
+                }
+                _ => {}
+            },
             MasterEvent::Commanded {
                 client: Some(client),
                 ..
@@ -569,21 +561,12 @@ impl World {
     /// The master's end is closed: what was not read is lost.
     fn close_post(&mut self, who: (u32, u16)) {
         let is_of_it = |event: &MasterEvent| match *event {
-            MasterEvent::WorkerHere {
+            MasterEvent::OfGeneration(
                 generation_number,
-                worker,
-                ..
-            }
-            | MasterEvent::WorkerSaid {
-                generation_number,
-                worker,
-                ..
-            }
-            | MasterEvent::WorkerSilent {
-                generation_number,
-                worker,
-                ..
-            } => (generation_number, worker.index) == who,
+                GenerationEvent::WorkerHere { worker, .. }
+                | GenerationEvent::WorkerSaid { worker, .. }
+                | GenerationEvent::WorkerSilent(worker),
+            ) => (generation_number, worker.index) == who,
             _ => false,
         };
         if self.posts.remove(&who).is_some() {
@@ -739,10 +722,10 @@ impl World {
                     self.served.insert(pid, (generation, worker));
                     ready(generation, worker.index, worker.epoch)
                 }
-                Role::Scribe => MasterEvent::ScribeSaid {
-                    generation_number: generation,
-                    said: FromScribe::Ready,
-                },
+                Role::Scribe => MasterEvent::OfGeneration(
+                    generation,
+                    GenerationEvent::ScribeSaid(FromScribe::Ready),
+                ),
                 Role::Heir => MasterEvent::HeirReady,
             };
             self.reports.push_back(ready);

@@ -190,13 +190,7 @@ fn memory_has_two_limits_and_each_of_them_may_be_none() {
 
 #[test]
 fn a_worker_is_not_replaced_for_what_it_takes_before_its_first_request() {
-    let unused = |worker, megabytes: u64| MasterEvent::Memory {
-        generation_number: 1,
-        worker,
-        bytes: megabytes << 20,
-        is_unused: true,
-        others: false,
-    };
+    let unused = |worker, megabytes| takes(1, worker, megabytes, true);
     let mut tree = Tree::serving();
     tree.expect(
         unused(0, 150),
@@ -219,14 +213,10 @@ fn a_worker_is_not_replaced_for_what_it_takes_before_its_first_request() {
 fn one_that_grows_later_without_a_request_is_replaced() {
     let mut tree = Tree::serving();
     tree.now_ms += 5_000;
-    let event = MasterEvent::Memory {
-        generation_number: 1,
-        worker: 0,
-        bytes: 150 << 20,
-        is_unused: true,
-        others: false,
-    };
-    tree.expect(event, &recycled(0, "it takes 150 MiB (max_memory)"));
+    tree.expect(
+        takes(1, 0, 150, true),
+        &recycled(0, "it takes 150 MiB (max_memory)"),
+    );
 }
 
 // Lifetimes.

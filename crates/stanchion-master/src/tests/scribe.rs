@@ -51,10 +51,7 @@ fn scribe_forked(generation_number: u32, pid: Option<i32>) -> MasterEvent {
 }
 
 fn scribe_said(generation_number: u32, said: FromScribe) -> MasterEvent {
-    MasterEvent::ScribeSaid {
-        generation_number,
-        said,
-    }
+    MasterEvent::OfGeneration(generation_number, GenerationEvent::ScribeSaid(said))
 }
 
 fn scribe_ready(generation_number: u32) -> MasterEvent {

@@ -13,7 +13,7 @@ use super::reports::{Link, Listens, Post, ReportIntake, ReportsHeard};
 use stanchion_generation::messages::{
     FromAcceptor, FromTemplate, ToAcceptor, ToScribe, ToTemplate, WorkerRef,
 };
-use stanchion_master::{MasterEvent, called};
+use stanchion_master::{GenerationEvent, MasterEvent, called};
 
 /// The channels to the children of one generation.
 #[derive(Debug, Default)]
@@ -112,6 +112,7 @@ impl Links {
         now_ms: u64,
         heard: &mut ReportsHeard<'_>,
     ) {
+        let own = |event| MasterEvent::OfGeneration(generation_number, event);
         if let Some(acceptor) = &mut self.acceptor {
             acceptor.hear(now_ms, "the acceptor", |said, fd| {
                 match said {
@@ -121,10 +122,7 @@ impl Links {
                         bind,
                         fd,
                     }),
-                    said => heard.events.push(MasterEvent::AcceptorSaid {
-                        generation_number,
-                        said,
-                    }),
+                    said => heard.events.push(own(GenerationEvent::AcceptorSaid(said))),
                 }
                 Ok(())
             });
@@ -134,19 +132,13 @@ impl Links {
                 if matches!(said, FromTemplate::Changed { .. }) && !watches {
                     return Err("it was not asked to watch files".to_owned());
                 }
-                heard.events.push(MasterEvent::TemplateSaid {
-                    generation_number,
-                    said,
-                });
+                heard.events.push(own(GenerationEvent::TemplateSaid(said)));
                 Ok(())
             });
         }
         if let Some(scribe) = &mut self.scribe {
             scribe.hear(now_ms, "the scribe", |said, _| {
-                heard.events.push(MasterEvent::ScribeSaid {
-                    generation_number,
-                    said,
-                });
+                heard.events.push(own(GenerationEvent::ScribeSaid(said)));
                 Ok(())
             });
         }

@@ -2,7 +2,9 @@
 
 use std::io;
 
-use stanchion_master::{Action, ChildKind, ClientId, MasterEvent, Severity, called};
+use stanchion_master::{
+    Action, ChildKind, ClientId, GenerationEvent, MasterEvent, Severity, called,
+};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::child;
 use stanchion_sys::process::Fork;
@@ -169,11 +171,9 @@ impl Loop<'_> {
                     self.kill(pid, signal::SIGKILL);
                     return;
                 }
-                let said = FromTemplate::NotForked(worker);
-                self.events.push_back(MasterEvent::TemplateSaid {
-                    generation_number,
-                    said,
-                });
+                let said = GenerationEvent::TemplateSaid(FromTemplate::NotForked(worker));
+                self.events
+                    .push_back(MasterEvent::OfGeneration(generation_number, said));
             }
         }
     }
@@ -314,11 +314,9 @@ impl Loop<'_> {
                 .push_front(MasterEvent::Childless { generation_number });
         }
         // Before all other events, so that those find the child known.
-        self.events.push_front(MasterEvent::Forked {
-            generation_number,
-            child: kind,
-            pid,
-        });
+        let forked = GenerationEvent::Forked { child: kind, pid };
+        self.events
+            .push_front(MasterEvent::OfGeneration(generation_number, forked));
         None
     }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
 use serde::de::DeserializeOwned;
-use stanchion_master::{Master, MasterEvent, called};
+use stanchion_master::{GenerationEvent, Master, MasterEvent, called};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::child;
 use tracing::warn;
@@ -159,6 +159,7 @@ impl Post {
         let epoch = self.epoch;
         let worker = WorkerRef { index, epoch };
         let who = called(self.number, self.pid);
+        let own = |event| MasterEvent::OfGeneration(generation_number, event);
         self.intake.read(now_ms, &self.channel, &who, |said| {
             let Said {
                 message,
@@ -169,11 +170,10 @@ impl Post {
                 (None, FromWorker::Here) => {
                     heard.children.adopt(sender)?;
                     self.pid = Some(sender);
-                    heard.events.push(MasterEvent::WorkerHere {
-                        generation_number,
-                        worker,
-                        pid: sender,
-                    });
+                    let pid = sender;
+                    heard
+                        .events
+                        .push(own(GenerationEvent::WorkerHere { worker, pid }));
                 }
                 (Some(pid), _) if pid != sender => {
                     return Err(format!("process {sender} sent it, not {pid}"));
@@ -194,20 +194,13 @@ impl Post {
                         FromWorker::Terminated => &mut heard.later,
                         _ => &mut heard.events,
                     };
-                    events.push(MasterEvent::WorkerSaid {
-                        generation_number,
-                        worker,
-                        said,
-                    });
+                    events.push(own(GenerationEvent::WorkerSaid { worker, said }));
                 }
             }
             Ok(())
         });
         if self.intake.has_ended && !std::mem::replace(&mut self.was_ended, true) {
-            heard.later.push(MasterEvent::WorkerSilent {
-                generation_number,
-                worker,
-            });
+            heard.later.push(own(GenerationEvent::WorkerSilent(worker)));
         }
     }
 }

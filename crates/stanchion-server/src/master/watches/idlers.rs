@@ -9,7 +9,7 @@ use stanchion_sys::process;
 
 use crate::master::generations::Generations;
 use stanchion_generation::heartbeat;
-use stanchion_master::{Idleness, Master, MasterEvent, PresentWorker, ProcessLook};
+use stanchion_master::{Idleness, Master, MasterEvent, Observation, PresentWorker, ProcessLook};
 
 /// A seat that sleeps takes a request within a fraction of a millisecond. The master names a worker that takes none for so long.
 const NAMED_MS: u64 = 5_000;
@@ -143,11 +143,8 @@ impl Idlers {
                         }
                     }
                 };
-                events.push(MasterEvent::Idles {
-                    generation_number,
-                    worker: worker.index,
-                    idleness,
-                });
+                let seen = Observation::Idles(idleness);
+                events.push(MasterEvent::seen(generation_number, worker.index, seen));
             }
         }
         self.idle.retain(|name, _| present.contains(name));

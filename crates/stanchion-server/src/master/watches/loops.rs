@@ -5,7 +5,7 @@ use stanchion_sys::clock::monotonic_us;
 
 use crate::master::generations::Generations;
 use stanchion_generation::heartbeat;
-use stanchion_master::{Master, MasterEvent, PresentWorker};
+use stanchion_master::{Master, MasterEvent, Observation, PresentWorker};
 use stanchion_settings::Settings;
 
 /// How often loops are looked at while one of them is late: as often as they show that they turn.
@@ -70,11 +70,10 @@ impl LoopWatch {
                     generation
                         .late_loops
                         .look(&generation.common, worker.index, pid, times_us);
-                events.extend(seen.map(|(state, silent_us)| MasterEvent::Beat {
-                    generation_number,
-                    worker: worker.index,
-                    state,
-                    silent_ms: silent_us / 1_000,
+                events.extend(seen.map(|(state, silent_us)| {
+                    let silent_ms = silent_us / 1_000;
+                    let seen = Observation::Beat { state, silent_ms };
+                    MasterEvent::seen(generation_number, worker.index, seen)
                 }));
             }
         }

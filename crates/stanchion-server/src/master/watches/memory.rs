@@ -1,6 +1,6 @@
 //! Workers that take much memory.
 
-use stanchion_master::{Master, MasterEvent, called};
+use stanchion_master::{Master, MasterEvent, Observation, called};
 use stanchion_sys::memory;
 use tracing::warn;
 
@@ -61,13 +61,12 @@ impl MemoryWatch {
                     );
                 }
                 if let Some(bytes) = bytes.filter(|&bytes| Some(bytes) > least) {
-                    events.push(MasterEvent::Memory {
-                        generation_number,
-                        worker,
+                    let seen = Observation::Memory {
                         bytes,
                         is_unused: generation.is_unused(worker),
                         others: generation.is_busy(worker, None),
-                    });
+                    };
+                    events.push(MasterEvent::seen(generation_number, worker, seen));
                 }
             }
         }

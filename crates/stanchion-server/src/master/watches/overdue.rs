@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use stanchion_master::{MasterEvent, Pause};
+use stanchion_master::{MasterEvent, Observation, Pause};
 use stanchion_sys::clock::{kernel_us, monotonic_us};
 
 use crate::master::generations::Generations;
@@ -38,13 +38,12 @@ impl OverdueWatch {
                 let now_us = self.pause.without(started_us, now_us);
                 if let Some(ran_us) = exchange.overdue_us(seat, now_us) {
                     let worker = exchange.geometry().worker_of(seat);
-                    events.push(MasterEvent::Overdue {
-                        generation_number,
-                        worker,
+                    let seen = Observation::Overdue {
                         seat,
                         ran_ms: ran_us / 1_000,
                         others: generation.is_busy(worker, Some(seat)),
-                    });
+                    };
+                    events.push(MasterEvent::seen(generation_number, worker, seen));
                 }
             }
         }

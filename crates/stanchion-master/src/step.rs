@@ -16,7 +16,7 @@ use crate::heir::{Heir, Upgrade};
 use crate::phase::ServerPhase;
 use crate::run_state::{Reloads, RunState, Successor};
 use crate::standing::GenerationPhase;
-use crate::worker::counted;
+use crate::worker::{PresentWorker, counted};
 use stanchion_generation::messages::{FromTemplate, FromWorker};
 use stanchion_log::exit_code;
 
@@ -113,6 +113,12 @@ impl Master {
     /// The generation of this number.
     pub fn generation(&self, generation_number: u32) -> Option<&Generation> {
         self.generations.get(&generation_number)
+    }
+
+    /// The workers of a generation that have reported.
+    pub fn present_workers(&self, generation_number: u32) -> impl Iterator<Item = PresentWorker> {
+        let generation = self.generation(generation_number).into_iter();
+        generation.flat_map(|generation| generation.workers.present())
     }
 
     /// Whether a generation has served.

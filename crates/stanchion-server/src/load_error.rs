@@ -1,6 +1,7 @@
 //! The mistakes for which an app is not hosted.
 
 use stanchion_generation::messages::REASON_CHARS_MAX;
+use tracing::error;
 
 /// A mistake of the app's, or of the operator's, own code.
 #[derive(Debug)]
@@ -26,6 +27,19 @@ pub enum NotLoaded {
     /// The app decides by which interface it is called ([`Interface::Auto`](stanchion_settings::Interface)), and these settings take it for the other
     /// one ([`stanchion_settings::Settings::is_asgi`]).
     OtherInterface,
+}
+
+impl NotLoaded {
+    /// Logs what is wrong with the app. Gives the report to the master: what `cannot_load` makes of the reason, or `other_interface`.
+    pub(crate) fn report<T>(self, cannot_load: impl FnOnce(String) -> T, other_interface: T) -> T {
+        match self {
+            Self::Broken(error) => {
+                error!("{}", error.report);
+                cannot_load(error.line())
+            }
+            Self::OtherInterface => other_interface,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -131,14 +131,8 @@ fn preload(
         loaded = host.load(&common.settings);
     }
     if let Err(why) = loaded {
-        let said = match why {
-            NotLoaded::Broken(error) => {
-                error!("{}", error.report);
-                let reason = error.line();
-                FromTemplate::CannotLoad { reason }
-            }
-            NotLoaded::OtherInterface => FromTemplate::OtherInterface,
-        };
+        let cannot_load = |reason| FromTemplate::CannotLoad { reason };
+        let said = why.report(cannot_load, FromTemplate::OtherInterface);
         report(master, &said)?;
         return Err(exit_code::APP_LOAD);
     }

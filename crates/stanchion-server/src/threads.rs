@@ -38,7 +38,7 @@ pub(crate) fn staying(
     let mut may_fork = true;
     wait_but_for(host, |host, threads| {
         threads.retain(|(id, _)| !known.contains(id));
-        if may_fork && has_sound(host, threads)? {
+        if may_fork && are_sound(host, threads)?.contains(&true) {
             may_fork = false;
             fork_handlers::run(HANDLERS)?;
             *threads = process::other_threads()?;
@@ -55,10 +55,6 @@ pub(crate) fn missed_after_a_fork(host: &mut (impl Host + ?Sized)) -> io::Result
         threads.retain(|_| are_sound.next() == Some(false));
         Ok(())
     })
-}
-
-fn has_sound(host: &mut (impl Host + ?Sized), threads: &Threads) -> io::Result<bool> {
-    Ok(are_sound(host, threads)?.contains(&true))
 }
 
 /// Of each thread, whether it is no matter for a fork.

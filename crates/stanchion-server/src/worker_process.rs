@@ -11,7 +11,6 @@ use tracing::{debug, error, info};
 use crate::hook::Hook;
 use crate::hook_run::run_hook;
 use crate::host::Host;
-use crate::load_error::NotLoaded;
 use crate::title;
 use crate::worker::Worker;
 use stanchion_generation::common::Common;
@@ -20,6 +19,7 @@ use stanchion_log::{self as log, cure, exit_code};
 
 /// How long a new worker waits to become the master's child; it takes microseconds.
 const ADOPTION_MS_MAX: u64 = 5_000;
+
 /// The assignment that a worker gets when it is forked.
 #[derive(Debug)]
 pub(crate) struct Assignment {
@@ -126,14 +126,8 @@ fn load(worker: &'static Worker, host: &mut dyn Host) -> Result<(), i32> {
         code::let_go_alone();
         return Ok(());
     };
-    let said = match why {
-        NotLoaded::Broken(error) => {
-            error!("{}", error.report);
-            let reason = error.line();
-            FromWorker::CannotLoad { reason }
-        }
-        NotLoaded::OtherInterface => FromWorker::OtherInterface,
-    };
+    let cannot_load = |reason| FromWorker::CannotLoad { reason };
+    let said = why.report(cannot_load, FromWorker::OtherInterface);
     if let Err(error) = messages::report(&worker.reports, &said) {
         error!("worker cannot report to the master: {error}");
     }

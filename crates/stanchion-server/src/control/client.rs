@@ -28,7 +28,6 @@ pub(super) struct ControlClient {
     /// The client has closed its sending side.
     has_ended: bool,
     stacks: Vec<WorkerStacks>,
-    stacks_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -66,7 +65,6 @@ impl ControlClient {
             stage: asking(now_ms),
             has_ended: false,
             stacks: Vec::new(),
-            stacks_bytes: 0,
         }
     }
 
@@ -156,11 +154,10 @@ impl ControlClient {
 
     /// Keeps what is to go with the reply.
     pub(super) fn add_stacks(&mut self, mut stacks: WorkerStacks) {
-        let room = STACKS_BYTES_MAX.saturating_sub(self.stacks_bytes);
-        if stacks.stacks.len() > room {
+        let kept_bytes: usize = self.stacks.iter().map(|one| one.stacks.len()).sum();
+        if kept_bytes + stacks.stacks.len() > STACKS_BYTES_MAX {
             "(left out: the answer would be too long)".clone_into(&mut stacks.stacks);
         }
-        self.stacks_bytes += stacks.stacks.len();
         self.stacks.push(stacks);
     }
 
@@ -172,7 +169,6 @@ impl ControlClient {
         if self.stacks.is_empty() {
             return self.answer(now_ms, reply, self.has_ended);
         }
-        self.stacks_bytes = 0;
         let data = Data::Stacks(std::mem::take(&mut self.stacks));
         let with_stacks = CtlReply {
             data: Some(data),

@@ -77,9 +77,9 @@ impl Generations {
         let opened = opened.map_err(|error| error.to_string())?;
         let elsewhere = || {
             // The listener of an earlier generation, or of the master before this one.
-            let others = self.iter().map(|(_, generation)| &generation.lent);
-            let others = others.filter_map(|lent| lent.at(&bind.address)).next_back();
-            others.or_else(|| succession.lent(&bind.address))
+            let others = self.iter().rev();
+            let mut others = others.filter_map(|generation| generation.lent.at(&bind.address));
+            others.next().or_else(|| succession.lent(&bind.address))
         };
         let is_open = |generation: &GenerationResources| generation.lent.is_open(&bind.address);
         let opened = match (opened, self.get(generation_number)) {
@@ -100,7 +100,8 @@ impl Generations {
     /// Lets go of doors whose workers are gone for good.
     pub(super) fn let_go_of_lent(&mut self, master: &Master, succession: &Succession) {
         let mut gone = Vec::new();
-        for (generation_number, resources) in self.iter_mut() {
+        for resources in self.iter_mut() {
+            let generation_number = resources.number();
             let generation = master.generation(generation_number);
             let is_there =
                 |worker| generation.is_some_and(|generation| generation.workers.is_seated(worker));

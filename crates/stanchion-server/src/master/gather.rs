@@ -29,11 +29,7 @@ const SLEEP_MS_MAX: u64 = 60_000;
 
 impl Loop<'_> {
     pub(super) fn wait(&self) -> io::Result<()> {
-        let links = || {
-            self.generations
-                .iter()
-                .map(|(_, generation)| &generation.links)
-        };
+        let links = || self.generations.iter().map(|generation| &generation.links);
         let longest_ms = if self.has_more_dead {
             0
         } else if links().any(Links::has_unsent) {
@@ -128,11 +124,9 @@ impl Loop<'_> {
     fn gather_reports(&mut self, dead: &[i32]) -> Vec<MasterEvent> {
         let now_ms = now_ms();
         let mut heard = ReportsHeard::nothing(Children::new(&self.master, dead));
-        for (generation_number, generation) in self.generations.iter_mut() {
-            let watches = generation.common.settings.app.reload;
-            generation
-                .links
-                .hear((generation_number, watches), now_ms, &mut heard);
+        for generation in self.generations.iter_mut() {
+            let own = (generation.number(), generation.common.settings.app.reload);
+            generation.links.hear(own, now_ms, &mut heard);
         }
         let ReportsHeard {
             events,

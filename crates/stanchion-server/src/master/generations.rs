@@ -53,16 +53,13 @@ impl Generations {
         self.generations.get_mut(&generation_number)
     }
 
-    /// Each, with its number, the oldest first.
-    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (u32, &GenerationResources)> {
-        self.generations
-            .iter()
-            .map(|(&number, generation)| (number, generation))
+    /// Each, the oldest first.
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &GenerationResources> {
+        self.generations.values()
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut GenerationResources)> {
-        let generations = self.generations.iter_mut();
-        generations.map(|(&number, generation)| (number, generation))
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut GenerationResources> {
+        self.generations.values_mut()
     }
 
     /// The part that its processes share of the generation that serves, or is to.
@@ -93,7 +90,7 @@ impl Generations {
     /// The counts of all requests of this master's time.
     pub(super) fn counts(&self) -> Counts {
         let mut counts = self.departed;
-        for generation in self.generations.values() {
+        for generation in self.iter() {
             counts += generation.common.tally.read();
         }
         counts
@@ -208,9 +205,8 @@ impl Generations {
             ticket_keys: Arc::clone(&self.present.ticket_keys),
             departed: self.departed,
             others: self
-                .generations
-                .values()
-                .map(GenerationResources::tally)
+                .iter()
+                .map(|generation| Arc::clone(&generation.common.tally))
                 .collect(),
             spool,
         };

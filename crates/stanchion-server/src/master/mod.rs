@@ -199,7 +199,7 @@ pub(crate) fn run(
         let (master, succession) = (&this.master, &this.succession);
         this.generations.let_go_of_lent(master, succession);
         let generations = this.generations.iter_mut();
-        generations.for_each(|(_, generation)| generation.links.send_again());
+        generations.for_each(|generation| generation.links.send_again());
         this.wait()?;
         this.gather()?;
     }

@@ -4,7 +4,7 @@ use stanchion_master::{Command, MasterEvent, News, counted};
 use stanchion_sys::code;
 use stanchion_sys::notify::Notifier;
 
-use super::{Loop, show_title};
+use super::{GenerationResources, Loop, show_title};
 use crate::hook::Hook;
 use stanchion_generation::figures::Attempt;
 use stanchion_log as log;
@@ -70,8 +70,7 @@ impl Loop<'_> {
     }
 
     fn announce_ready(&mut self, workers: usize) {
-        let ours = self.generations.iter();
-        let ours = ours.flat_map(|(_, generation)| generation.doors());
+        let ours = self.generations.iter().flat_map(GenerationResources::doors);
         let ours: Vec<_> = ours.map(|door| door.address().clone()).collect();
         self.succession.announce(&ours);
         self.desk.take_over(self.generations.settings());

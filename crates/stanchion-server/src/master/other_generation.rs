@@ -28,7 +28,7 @@ impl OtherGeneration {
         }
     }
 
-    /// Makes it, unless it was made before, or is of no use: before the template of the `first` generation is forked. `rebuild` makes it.
+    /// Makes it by `rebuild`; `None` if the template of the `first` generation, which is forked next, has no use for it.
     pub(super) fn prepare(
         first: &GenerationResources,
         rebuild: impl FnOnce() -> Result<GenerationResources, String>,

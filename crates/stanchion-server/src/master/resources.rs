@@ -205,9 +205,9 @@ impl GenerationResources {
         }
     }
 
-    /// The counts of its requests.
-    pub(super) fn tally(&self) -> Arc<Tally> {
-        Arc::clone(&self.common.tally)
+    /// Its number.
+    pub(super) fn number(&self) -> u32 {
+        self.common.generation
     }
 
     /// All listeners that clients come in by.

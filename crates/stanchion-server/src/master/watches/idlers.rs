@@ -107,18 +107,14 @@ impl Idlers {
             self.pause(now_ms);
         }
         let mut present = Vec::new();
-        for generation in master.generations() {
-            let generation_number = generation.number;
-            let Some(resources) = generations.get(generation_number) else {
-                continue;
-            };
-            let common = &resources.common;
+        for generation in generations.iter() {
+            let (generation_number, common) = (generation.number(), &generation.common);
             if common.settings.is_event_loop() {
                 continue;
             }
             let [_, timeout_us] = heartbeat::limits_us(&common.settings);
             let waits = common.exchange.oldest_ready().is_some();
-            for PresentWorker { worker, pid, .. } in generation.workers.present() {
+            for PresentWorker { worker, pid, .. } in master.present_workers(generation_number) {
                 let name = (generation_number, worker.index);
                 present.push(name);
                 let work = || WorkDone::of(&common.exchange, worker.index, worker.epoch);

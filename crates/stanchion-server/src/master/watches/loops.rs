@@ -18,7 +18,7 @@ fn are_watched(settings: &Settings) -> bool {
 
 /// How often they are looked at, if there are any.
 pub(super) fn check_ms(generations: &Generations) -> Option<u64> {
-    let generations = generations.iter().map(|(_, generation)| generation);
+    let generations = generations.iter();
     let watched = generations.filter(|generation| are_watched(&generation.common.settings));
     let checks_ms = watched.map(|generation| {
         if generation.late_loops.are_none() {
@@ -48,7 +48,7 @@ impl LoopWatch {
         let now_us = monotonic_us();
         let watched = generations
             .iter()
-            .map(|(_, generation)| &generation.common.settings);
+            .map(|generation| &generation.common.settings);
         let rest_us = watched
             .filter(|settings| are_watched(settings))
             .map(heartbeat::rest_us)
@@ -58,13 +58,12 @@ impl LoopWatch {
             self.since_us = now_us;
         }
         self.looked_us = now_us;
-        for (generation_number, generation) in generations.iter_mut() {
+        for generation in generations.iter_mut() {
             if !are_watched(&generation.common.settings) {
                 continue;
             }
-            let table = master.generation(generation_number);
-            let present = table.into_iter().flat_map(|one| one.workers.present());
-            for PresentWorker { worker, pid, .. } in present {
+            let generation_number = generation.number();
+            for PresentWorker { worker, pid, .. } in master.present_workers(generation_number) {
                 let times_us = (self.since_us, now_us);
                 let seen =
                     generation

@@ -35,7 +35,7 @@ impl MemoryWatch {
             return events;
         }
         self.weighed_ms = now_ms;
-        for (generation_number, generation) in generations.iter() {
+        for generation in generations.iter() {
             let settings = &generation.common.settings;
             if !weighs(settings) {
                 continue;
@@ -45,8 +45,8 @@ impl MemoryWatch {
                 settings.workers.max_memory_hard,
             ];
             let least = limits.into_iter().filter(|&limit| limit > 0).min();
-            let table = master.generation(generation_number);
-            for one in table.into_iter().flat_map(|one| one.workers.present()) {
+            let generation_number = generation.number();
+            for one in master.present_workers(generation_number) {
                 let (worker, pid) = (one.worker.index, one.pid);
                 // Its share is never more than what it has in all, which is cheaper to ask for.
                 if memory::resident_bytes(pid) <= least {

@@ -69,9 +69,8 @@ impl Watches {
     /// How often the master looks at the scoreboard and at memory, if these generations ask for that.
     pub(super) fn every_ms(generations: &Generations) -> Option<u64> {
         let settings = || {
-            generations
-                .iter()
-                .map(|(_, generation)| &generation.common.settings)
+            let generations = generations.iter();
+            generations.map(|generation| &generation.common.settings)
         };
         if settings().any(overdue::has_deadlines) {
             Some(overdue::CHECK_MS)

@@ -28,7 +28,7 @@ impl OverdueWatch {
         let mut events = Vec::new();
         let now_us = monotonic_us();
         self.pause.look(kernel_us(), now_us);
-        for (generation_number, generation) in generations.iter() {
+        for generation in generations.iter() {
             if !has_deadlines(&generation.common.settings) {
                 continue;
             }
@@ -43,7 +43,7 @@ impl OverdueWatch {
                         ran_ms: ran_us / 1_000,
                         others: generation.is_busy(worker, Some(seat)),
                     };
-                    events.push(MasterEvent::seen(generation_number, worker, seen));
+                    events.push(MasterEvent::seen(generation.number(), worker, seen));
                 }
             }
         }

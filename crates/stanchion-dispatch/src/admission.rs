@@ -113,12 +113,9 @@ impl ClientLimit {
     /// Takes a share for one more waiting request of its client; `Err` if the client has as many as it may. A request
     /// of an unknown client needs no share.
     pub(crate) fn share(&self, request: &Request) -> Result<Option<Share>, TooMuch> {
-        let client = Client::of_request(
-            request.peer.ip,
-            request.peer.said(&request.head),
-            &self.believed,
-        );
-        let share = client.map(|client| self.shares.take(client, 1, self.each_max));
+        let peer = &request.peer;
+        let client = self.believed.client(peer.ip, peer.said(&request.head));
+        let share = client.map(|ip| self.shares.take(Client::at(ip), 1, self.each_max));
         share.transpose()
     }
 }

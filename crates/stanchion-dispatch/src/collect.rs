@@ -17,7 +17,6 @@ use crate::spare_buffers::SpareBuffers;
 use crate::storage::disk::OpenFile;
 use crate::streamed_body::bytes_of;
 use crate::ticket::{Answer, AppAnswer, Section, Start, Ticket};
-use crate::trailers::Trailed;
 use stanchion_record::{
     ANSWER_HEAD_BYTES_MAX, FilePart, HINT_BYTES_MAX, PREFIX_BYTES, answer_prefix, hints_len,
 };
@@ -259,8 +258,7 @@ impl SlotReader<'_> {
             promised = BodyLength::Unknown;
             self.slots.give_seat_back(self.slot);
         }
-        let trailed = has_trailers.then(Trailed::default);
-        ticket.start_body(self.limits, promised, first, trailed)?;
+        ticket.start_body(self.limits, promised, first, has_trailers)?;
         Ok(AppAnswer {
             head: 0..head.len(),
             bytes: bytes[head].to_vec(),

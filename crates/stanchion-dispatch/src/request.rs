@@ -67,17 +67,21 @@ impl Peer {
             peer.scheme = "https";
         }
         if let Some((source, destination)) = header.addresses {
-            let ip = source.ip().to_canonical();
-            peer.ip = Some(ip);
-            peer.address = ip.to_string();
-            peer.port = source.port();
+            peer.is_at(source.ip(), source.port(), believed);
             peer.server_name = destination.ip().to_canonical().to_string().into();
             peer.server_port = destination.port().to_string().into();
-            // A client is not believed because its proxy is, nor by a `*` that is meant for the proxy: its own address
-            // must be listed.
-            peer.trusted = believed.lists(ip);
         }
         peer
+    }
+
+    /// The client that its proxy names. It is not believed because the proxy is, nor by a `*` that is meant for the
+    /// proxy: its own address must be listed.
+    fn is_at(&mut self, ip: IpAddr, port: u16, believed: &AllowedPeers) {
+        let ip = ip.to_canonical();
+        self.ip = Some(ip);
+        self.address = ip.to_string();
+        self.port = port;
+        self.trusted = believed.lists(ip);
     }
 
     /// The peer for which a proxy speaks with a packet of the uwsgi protocol that has become this head.
@@ -92,14 +96,8 @@ impl Peer {
             ..self.clone()
         };
         if let Some(ip) = said("REMOTE_ADDR").and_then(|text| text.parse::<IpAddr>().ok()) {
-            let ip = ip.to_canonical();
-            peer.ip = Some(ip);
-            peer.address = ip.to_string();
-            // A client is not believed because its proxy is, nor by a `*` that is meant for the proxy: its own address
-            // must be listed.
-            peer.trusted = believed.lists(ip);
             let port = said("REMOTE_PORT").and_then(|text| text.parse().ok());
-            peer.port = port.unwrap_or_default();
+            peer.is_at(ip, port.unwrap_or_default(), believed);
         } else {
             // The packet does not name the client.
             peer.trusted = false;
@@ -210,8 +208,7 @@ impl Request {
 
     /// How messages of its WebSocket are compressed, if they are.
     pub fn deflate(&self) -> Option<Deflate> {
-        let websocket = self.websocket.as_ref();
-        websocket.and_then(|handshaken| handshaken.deflate)
+        self.websocket.as_ref()?.deflate
     }
 
     /// Method, target and id, for logs.

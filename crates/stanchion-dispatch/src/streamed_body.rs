@@ -25,11 +25,11 @@ impl StreamedBody {
         limits: &Rc<Limits>,
         promised: BodyLength,
         first: Bytes,
-        trailed: Option<Trailed>,
+        has_trailers: bool,
     ) -> Result<Self, Corrupt> {
         let mut body = Self {
             outflow: Outflow::new(limits),
-            trailed,
+            trailed: has_trailers.then(Trailed::default),
             owed: bytes_of(promised),
         };
         body.push(first)?;

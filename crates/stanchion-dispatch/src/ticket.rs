@@ -354,26 +354,16 @@ impl Ticket {
         self.hints.borrow_mut().as_deref_mut().map(act)
     }
 
-    /// Begins a body that comes in pieces, with the first of them. If that piece is more than the head promised, it
-    /// changes nothing and gives an error.
-    pub fn start_streaming(
+    /// Begins a body that comes in pieces, with the first of them, and with trailers behind the last one if it
+    /// `has_trailers`. If the first piece is more than the head promised, it changes nothing and gives an error.
+    pub fn start_body(
         &self,
         limits: &Rc<Limits>,
         promised: BodyLength,
         first: Bytes,
+        has_trailers: bool,
     ) -> Result<(), Corrupt> {
-        self.start_body(limits, promised, first, None)
-    }
-
-    /// The same, with a body behind which trailers come if it is `trailed`.
-    pub(crate) fn start_body(
-        &self,
-        limits: &Rc<Limits>,
-        promised: BodyLength,
-        first: Bytes,
-        trailed: Option<Trailed>,
-    ) -> Result<(), Corrupt> {
-        let body = StreamedBody::new(limits, promised, first, trailed)?;
+        let body = StreamedBody::new(limits, promised, first, has_trailers)?;
         *self.body.borrow_mut() = Some(Box::new(body));
         Ok(())
     }

@@ -132,7 +132,7 @@ fn who_takes_nothing_of_its_answer_is_cut_off() {
             let limits = Rc::clone(&stage.requests.storage.answers);
             let first = body.clone().into();
             ticket
-                .start_streaming(&limits, BodyLength::Unknown, first)
+                .start_body(&limits, BodyLength::Unknown, first, false)
                 .unwrap();
             ticket.answer(answer(OK, b"", false, Start::Streamed(None)));
             stage.turn();

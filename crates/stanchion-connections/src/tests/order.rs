@@ -350,7 +350,7 @@ fn a_body_in_pieces_is_framed_as_its_client_understands_it() {
         let ticket = stage.ticket();
         let limits = Rc::clone(&stage.requests.storage.answers);
         ticket
-            .start_streaming(&limits, BodyLength::Unknown, "one".into())
+            .start_body(&limits, BodyLength::Unknown, "one".into(), false)
             .unwrap();
         ticket.answer(answer(head, b"", false, Start::Streamed(None)));
         stage.turn();
@@ -380,7 +380,7 @@ fn an_answer_that_breaks_off_ends_without_an_end() {
     let ticket = stage.ticket();
     let limits = Rc::clone(&stage.requests.storage.answers);
     ticket
-        .start_streaming(&limits, BodyLength::Unknown, "one".into())
+        .start_body(&limits, BodyLength::Unknown, "one".into(), false)
         .unwrap();
     ticket.answer(answer(OK, b"", false, Start::Streamed(None)));
     ticket.pour(|outflow: &mut Outflow| outflow.end(StreamEnd::Broken));

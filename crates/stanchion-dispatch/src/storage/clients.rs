@@ -30,17 +30,8 @@ impl Client {
         })
     }
 
-    /// The client of a request that came from `peer`; `None` if it is unknown. `said` is the head of the request, if
-    /// the peer is believed.
-    pub(crate) fn of_request(
-        peer: Option<IpAddr>,
-        said: Option<&Head>,
-        believed: &Believed,
-    ) -> Option<Self> {
-        believed.client(peer, said).map(Self::at)
-    }
-
-    /// The same, but `None` if a proxy does not name its client: then the request may be from any of many.
+    /// The client of a request that came from `peer`; `None` if it is unknown, or if a proxy does not name its client:
+    /// then the request may be from any of many. `said` is the head of the request, if the peer is believed.
     pub(crate) fn behind_proxies(
         peer: Option<IpAddr>,
         said: Option<&Head>,

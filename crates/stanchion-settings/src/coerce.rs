@@ -112,15 +112,17 @@ fn bytes(raw: &Value) -> Option<u64> {
     number.checked_mul(1 << shift)
 }
 
-/// In the largest unit in which it is whole.
+/// How many of the largest unit in which it is whole, and the letter of that unit.
+pub(super) fn in_units(bytes: u64) -> Option<(u64, &'static str)> {
+    let mut units = UNITS.iter().rev();
+    let (letter, shift) = units.find(|(_, shift)| bytes > 0 && bytes.is_multiple_of(1 << shift))?;
+    Some((bytes >> shift, letter))
+}
+
 fn size(bytes: u64) -> String {
-    let unit = UNITS
-        .iter()
-        .rev()
-        .find(|(_, shift)| bytes > 0 && bytes.is_multiple_of(1 << shift));
-    unit.map_or_else(
+    in_units(bytes).map_or_else(
         || bytes.to_string(),
-        |(letter, shift)| format!("{}{letter}", bytes >> shift),
+        |(count, letter)| format!("{count}{letter}"),
     )
 }
 

@@ -2,6 +2,7 @@
 
 use http::Uri;
 use http::uri::Authority;
+
 /// The path at which a collector takes traces, below the one that its URL names (OTLP specification, "OTLP/HTTP Request").
 const TRACES: &str = "/v1/traces";
 /// The scheme's port (RFC 9110 section 4.2.1).

@@ -242,7 +242,6 @@ mod tests {
         for (lane, head, expected) in table {
             let lane = Lane::parse(lane).unwrap();
             assert_eq!(lane.takes(&head), expected, "{lane:?} {head:?}");
-            assert_eq!(lane.takes(&head), expected, "{lane:?} {head:?}");
         }
     }
 

@@ -268,8 +268,6 @@ impl From<BindAddress> for Bind {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use serde_json::json;
 
     use super::*;
@@ -283,7 +281,7 @@ mod tests {
                 ListenOptions {
                     backlog: Some(64),
                     tries: Some(-1),
-                    delay: Some(Duration::from_millis(500).into()),
+                    delay: Seconds::new(0.5),
                     ..ListenOptions::default()
                 },
             ),

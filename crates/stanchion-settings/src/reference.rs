@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::coerce::expected;
+use super::coerce::{expected, in_units};
 use super::help::{Help, sections};
 use super::kind::ValueKind;
 use super::row::{OnReload, Setting};
@@ -117,12 +117,8 @@ fn default(setting: &Setting) -> String {
 /// A size with its round form beside it: `` `1048576` (1 MiB) ``.
 fn sized(number: &serde_json::Number) -> String {
     let bytes = number.as_u64().unwrap_or_default();
-    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
-    match units
-        .iter()
-        .find(|(shift, _)| bytes > 0 && bytes.is_multiple_of(1 << shift))
-    {
-        Some((shift, unit)) => format!("`{bytes}` ({} {unit})", bytes >> shift),
+    match in_units(bytes) {
+        Some((count, letter)) => format!("`{bytes}` ({count} {letter}iB)"),
         None => format!("`{bytes}`"),
     }
 }

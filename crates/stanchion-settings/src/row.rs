@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::Seconds;
@@ -250,11 +251,7 @@ pub(super) const fn map(
     check: fn(&str, &str) -> Result<(), String>,
 ) -> Row<BTreeMap<String, String>> {
     Row::new(ValueKind::Map { check }, Preset::Map(default), |value| {
-        let items = value.as_object()?.iter();
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        items
-            .map(|(name, value)| Some((name.clone(), text(value)?)))
-            .collect()
+        BTreeMap::deserialize(value).ok()
     })
 }
 

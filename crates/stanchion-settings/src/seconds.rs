@@ -27,12 +27,6 @@ impl Seconds {
     }
 }
 
-impl From<Duration> for Seconds {
-    fn from(length: Duration) -> Self {
-        Self(length)
-    }
-}
-
 impl fmt::Display for Seconds {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}", self.0.as_secs_f64())

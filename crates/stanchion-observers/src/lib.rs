@@ -52,8 +52,6 @@ pub struct Observers {
     tally: Arc<Tally>,
     /// Requests that are over, until the observers get them.
     over: Vec<Over>,
-    /// Whether there is any observer.
-    wants: bool,
 }
 
 impl Observers {
@@ -67,13 +65,10 @@ impl Observers {
         let access_log = AccessLog::open(settings, scribe.is_some())?;
         let records = scribe.map(|scribe| AccessLog::for_scribe(settings, scribe));
         let access_logs: Vec<_> = access_log.into_iter().chain(records.transpose()?).collect();
-        let statsd = Statsd::open(settings, tally)?;
-        let spans = Spans::open(settings)?;
         Ok(Self {
-            wants: !access_logs.is_empty() || statsd.is_some() || spans.is_some(),
             access_logs,
-            statsd,
-            spans,
+            statsd: Statsd::open(settings, tally)?,
+            spans: Spans::open(settings)?,
             tally: Arc::clone(tally),
             over: Vec::new(),
         })
@@ -81,7 +76,7 @@ impl Observers {
 
     /// Whether any observer records requests.
     pub fn wants(&self) -> bool {
-        self.wants
+        !self.access_logs.is_empty() || self.statsd.is_some() || self.spans.is_some()
     }
 
     /// Whether any observer reads [`Over::head`].

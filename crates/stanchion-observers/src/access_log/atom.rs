@@ -67,6 +67,7 @@ impl Atom {
 impl Own {
     fn write(self, out: &mut Vec<u8>, line: &LogLine<'_>) {
         let ticket = &line.over.ticket;
+        let session = ticket.session.get();
         match self {
             Self::WaitUs => number(out, line.wait_us()),
             Self::ServiceUs => known_number(out, line.service_us()),
@@ -77,17 +78,12 @@ impl Own {
             Self::Lane => text(out, Some(line.lane)),
             Self::RequestId => text(out, ticket.request.id()),
             Self::CloseCode => {
-                let session = ticket.session.get();
                 known_number(out, session.and_then(|session| session.code).map(u64::from));
             }
             Self::MessagesReceived => {
-                let session = ticket.session.get();
                 known_number(out, session.map(|session| session.received.count));
             }
-            Self::MessagesSent => {
-                let session = ticket.session.get();
-                known_number(out, session.map(|session| session.sent.count));
-            }
+            Self::MessagesSent => known_number(out, session.map(|session| session.sent.count)),
             Self::TraceId => text(out, trace_id(&ticket.request.head)),
         }
     }

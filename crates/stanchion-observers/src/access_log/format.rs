@@ -52,6 +52,22 @@ pub(super) enum Own {
     MessagesSent,
 }
 
+/// The names of these.
+pub(super) const OWN: [(&str, Own); 12] = [
+    ("wait_us", Own::WaitUs),
+    ("service_us", Own::ServiceUs),
+    ("proxy_us", Own::ProxyUs),
+    ("lane", Own::Lane),
+    ("worker", Own::Worker),
+    ("client", Own::Client),
+    ("outcome", Own::Outcome),
+    ("request_id", Own::RequestId),
+    ("trace_id", Own::TraceId),
+    ("close_code", Own::CloseCode),
+    ("messages_received", Own::MessagesReceived),
+    ("messages_sent", Own::MessagesSent),
+];
+
 /// Reads a format. Python's `%(name)s` is all there is of Python's formatting; as in gunicorn, an atom that does not
 /// exist shows as `-`, unless it has the form of stanchion's own.
 pub(super) fn parse(format: &str) -> Result<Vec<Piece>, String> {
@@ -125,21 +141,10 @@ fn atom(name: &str) -> Result<Option<Atom>, String> {
 }
 
 fn own(name: &str) -> Result<Own, String> {
-    Ok(match name {
-        "wait_us" => Own::WaitUs,
-        "service_us" => Own::ServiceUs,
-        "proxy_us" => Own::ProxyUs,
-        "lane" => Own::Lane,
-        "worker" => Own::Worker,
-        "client" => Own::Client,
-        "outcome" => Own::Outcome,
-        "request_id" => Own::RequestId,
-        "trace_id" => Own::TraceId,
-        "close_code" => Own::CloseCode,
-        "messages_received" => Own::MessagesReceived,
-        "messages_sent" => Own::MessagesSent,
-        _ => return Err(format!("access log format: there is no %({{{name}}}x)s")),
-    })
+    let found = OWN.iter().find(|(known, _)| *known == name);
+    found
+        .map(|(_, own)| *own)
+        .ok_or_else(|| format!("access log format: there is no %({{{name}}}x)s"))
 }
 
 /// Puts the time into the pieces: for a second it is text like any other.
@@ -209,18 +214,7 @@ mod tests {
         let mut listed: Vec<_> = rows
             .filter_map(|row| Some(row.split_once(")s`")?.0))
             .collect();
-        let code = include_str!("format.rs");
-        let own = code
-            .lines()
-            .filter_map(|line| {
-                Some(
-                    line.trim_start()
-                        .strip_prefix('"')?
-                        .split_once("\" => Own::")?
-                        .0,
-                )
-            })
-            .map(|name| format!("{{{name}}}x"));
+        let own = OWN.iter().map(|(name, _)| format!("{{{name}}}x"));
         let letters = ('A'..='z').map(String::from);
         let known = letters.filter(|letter| matches!(atom(letter), Ok(Some(_))));
         let others = ["{name}i", "{name}o", "{name}e", "l"].map(String::from);

@@ -160,34 +160,28 @@ impl AccessLog {
         } else {
             Form::Text(parse(&settings.log.access_log_format).map_err(io::Error::other)?)
         };
-        let is_answer_field = |piece: &Piece| matches!(piece, Piece::Atom(Atom::AnswerField(_)));
-        let wants_answer_head = match &form {
-            Form::Text(pieces) => pieces.iter().any(is_answer_field),
-            Form::Json | Form::Record { .. } => false,
-        };
-        let log = Self::start(settings, outlets, form, wants_answer_head)?;
-        Ok(Some(log))
+        Self::start(settings, outlets, form).map(Some)
     }
 
     /// Opens a log that sends all facts of each request to the scribe at the other end of a channel.
     pub(super) fn for_scribe(settings: &Settings, scribe: Channel) -> io::Result<Self> {
         let json = settings.log.access_log_json;
         let outlets = vec![Outlet::Scribe(scribe)];
-        Self::start(settings, outlets, Form::Record { json }, true)
+        Self::start(settings, outlets, Form::Record { json })
     }
 
-    fn start(
-        settings: &Settings,
-        outlets: Vec<Outlet>,
-        form: Form,
-        wants_answer_head: bool,
-    ) -> io::Result<Self> {
+    fn start(settings: &Settings, outlets: Vec<Outlet>, form: Form) -> io::Result<Self> {
+        let is_answer_field = |piece: &Piece| matches!(piece, Piece::Atom(Atom::AnswerField(_)));
         let start = |outlet| Queue::start(Of::AccessLog, Arc::new(outlet));
         let queues = outlets.into_iter().map(start).collect::<io::Result<_>>()?;
         Ok(Self {
             queues,
+            wants_answer_head: match &form {
+                Form::Text(pieces) => pieces.iter().any(is_answer_field),
+                Form::Json => false,
+                Form::Record { .. } => true,
+            },
             form,
-            wants_answer_head,
             lanes: settings.lanes().into_iter().map(|lane| lane.name).collect(),
             believed: settings.believed(),
             gathered: Gathered::default(),

@@ -31,8 +31,7 @@ pub(super) fn text(out: &mut Vec<u8>, name: &str, text: Option<&[u8]>) {
     }
 }
 
-/// Appends a text in quotes.
-pub(super) fn string(out: &mut Vec<u8>, text: &[u8]) {
+fn string(out: &mut Vec<u8>, text: &[u8]) {
     quoted(out, text, escape);
 }
 

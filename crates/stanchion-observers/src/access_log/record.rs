@@ -4,9 +4,9 @@
 use stanchion_http::{answer, percent_decoded};
 
 use super::LogLine;
-use super::format::{Atom, Own};
+use super::format::{Atom, OWN};
 use super::json;
-use super::object::{key, latin1, number, string, text};
+use super::object::{key, latin1, number, text};
 use super::text::number as digits;
 use stanchion_log::{ACCESS, LINE_BYTES_MAX};
 
@@ -15,26 +15,6 @@ use stanchion_log::{ACCESS, LINE_BYTES_MAX};
 const SHORT_TEXT_BYTES: [usize; 2] = [512, 64];
 /// The fields that such a record has, the first of each name.
 const SHORT_FIELDS: [&[u8]; 3] = [b"host", b"referer", b"user-agent"];
-
-/// Atoms that gunicorn does not have, or that the scribe would get wrong: it is not the worker's process, and it writes
-/// later.
-const ATOMS: [(&str, Atom); 15] = [
-    ("h", Atom::Address),
-    ("p", Atom::Worker),
-    ("{wait_us}x", Atom::Own(Own::WaitUs)),
-    ("{service_us}x", Atom::Own(Own::ServiceUs)),
-    ("{proxy_us}x", Atom::Own(Own::ProxyUs)),
-    ("{lane}x", Atom::Own(Own::Lane)),
-    ("{worker}x", Atom::Own(Own::Worker)),
-    ("{client}x", Atom::Own(Own::Client)),
-    ("{outcome}x", Atom::Own(Own::Outcome)),
-    ("{request_id}x", Atom::Own(Own::RequestId)),
-    ("{trace_id}x", Atom::Own(Own::TraceId)),
-    ("{close_code}x", Atom::Own(Own::CloseCode)),
-    ("{messages_received}x", Atom::Own(Own::MessagesReceived)),
-    ("{messages_sent}x", Atom::Own(Own::MessagesSent)),
-    ("t", Atom::Time),
-];
 
 /// Appends the object; if `json`, with the line that a log of JSON lines would have.
 pub(super) fn write(out: &mut Vec<u8>, line: &LogLine<'_>, json: bool) {
@@ -105,21 +85,33 @@ fn object(out: &mut Vec<u8>, line: &LogLine<'_>, json: bool, text_bytes_max: usi
     out.extend_from_slice(b"}}");
 }
 
+/// Appends the atoms that gunicorn does not have, or that the scribe would get wrong: it is not the worker's process, and it
+/// writes later.
 fn atoms(out: &mut Vec<u8>, line: &LogLine<'_>, json: bool, text_bytes_max: usize) {
     out.extend_from_slice(b",\"atoms\":{");
     let mut shown = Vec::new();
-    // The time comes last. The other line, if there is one, has it in its own form.
-    let atoms = &ATOMS[..ATOMS.len() - usize::from(json)];
-    for (number, (name, atom)) in atoms.iter().enumerate() {
-        if number > 0 {
-            out.push(b',');
+    let mut add = |[start, name, end]: [&str; 3], atom: &Atom| {
+        out.push(b'"');
+        for part in [start, name, end] {
+            out.extend_from_slice(part.as_bytes());
         }
-        string(out, name.as_bytes());
-        out.push(b':');
+        out.extend_from_slice(b"\":");
         shown.clear();
         atom.write(&mut shown, line);
         latin1(out, cut(&shown, text_bytes_max));
+        out.push(b',');
+    };
+    add(["", "h", ""], &Atom::Address);
+    add(["", "p", ""], &Atom::Worker);
+    for (name, own) in OWN {
+        add(["{", name, "}x"], &Atom::Own(own));
     }
+    // The other line, if there is one, has the time in its own form.
+    if !json {
+        add(["", "t", ""], &Atom::Time);
+    }
+    // The last one has no comma behind it.
+    out.pop();
     out.push(b'}');
 }
 

@@ -29,9 +29,7 @@ impl Time {
         self.text = text(LocalTime::at((wall_us / US_PER_S).cast_signed()), kind);
         true
     }
-}
 
-impl Time {
     /// Milliseconds of the second that the text is of.
     pub(super) fn ms(&self, now_us: u64) -> u64 {
         let into_us = (now_us + US_PER_S).saturating_sub(self.until_us);

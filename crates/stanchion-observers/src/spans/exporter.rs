@@ -81,7 +81,7 @@ impl Exporter {
             collector: collector.clone(),
             origin: Origin::new(attributes, lanes),
             random: Random::new()?,
-            trouble: None,
+            pause: None,
             dropped_before: 0,
             slow_said: None,
         };
@@ -157,19 +157,13 @@ struct Sender {
     collector: Collector,
     origin: Origin,
     random: Random,
-    /// The trouble with the collector, since it last took everything.
-    trouble: Option<Trouble>,
+    /// How long to leave the collector alone next time; `None` while it takes everything.
+    pause: Option<Duration>,
     /// So many spans had been dropped when the collector last took some. A slow collector also costs the spans that are dropped while
     /// the thread waits for its answer.
     dropped_before: u64,
     /// When the log last said that the collector takes spans too slowly.
     slow_said: Option<Instant>,
-}
-
-/// The collector does not take spans as it should.
-struct Trouble {
-    /// How long to leave the collector alone next time.
-    pause: Duration,
 }
 
 impl Sender {
@@ -185,7 +179,7 @@ impl Sender {
             }
             batch.clear();
         }
-        if self.trouble.is_some() {
+        if self.pause.is_some() {
             let dropped = self.dropped();
             warn!(
                 "{} took no spans again; {dropped} were dropped",
@@ -263,7 +257,7 @@ impl Sender {
 
     fn goes_well(&mut self) {
         let dropped = self.dropped();
-        if self.trouble.take().is_some() {
+        if self.pause.take().is_some() {
             info!(
                 "{} takes spans again; {dropped} were dropped",
                 self.collector
@@ -285,19 +279,19 @@ impl Sender {
 
     /// Logs the trouble, unless the log has it already.
     fn goes_wrong(&mut self, why: &str) {
-        if self.trouble.is_none() {
+        if self.pause.is_none() {
             warn!("{} does not take spans: {why}", self.collector);
-            self.trouble = Some(Trouble { pause: PAUSE });
+            self.pause = Some(PAUSE);
         }
     }
 
     /// Leaves the collector alone for a while; false if there is no time for that.
     fn pause(&mut self) -> bool {
-        let Some(trouble) = &mut self.trouble else {
+        let Some(pause) = &mut self.pause else {
             return true;
         };
-        let until = Instant::now() + trouble.pause;
-        trouble.pause = PAUSE_MAX.min(2 * trouble.pause);
+        let until = Instant::now() + *pause;
+        *pause = PAUSE_MAX.min(2 * *pause);
         let mut state = self.shared.lock();
         loop {
             let left = until.saturating_duration_since(Instant::now());

@@ -403,10 +403,10 @@ impl Acceptor {
 
     /// Whether the acceptor has no client to watch, and sends no figures.
     fn is_idle(&self) -> bool {
-        let has_nobody = self.clients.len() == 0 && self.operators.len() == 0;
+        let is_empty = self.clients.len() == 0 && self.operators.len() == 0;
         let is_still =
             self.ending.is_none() && self.common.settings.monitoring.statsd_host.is_none();
-        has_nobody && is_still && self.requests.dispatch.is_empty()
+        is_empty && is_still && self.requests.dispatch.is_empty()
     }
 
     /// Does what is due every now and then.
@@ -448,7 +448,7 @@ impl Acceptor {
         }
         if now_us >= ending.until_us {
             info!("graceful_timeout is over: requests that are not answered yet get 503");
-            self.refuse_everybody();
+            self.refuse_all_requests();
         }
         None
     }

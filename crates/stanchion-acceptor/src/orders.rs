@@ -55,7 +55,7 @@ impl Acceptor {
                     error!(
                         "the master's orders cannot be read, so requests that wait get 503 now: {error}"
                     );
-                    self.refuse_everybody();
+                    self.refuse_all_requests();
                     return Ok(());
                 }
                 Err(error) => return Err(error),
@@ -152,7 +152,7 @@ impl Acceptor {
                     until_us: 0,
                     is_last: false,
                 });
-                self.refuse_everybody();
+                self.refuse_all_requests();
             }
             (Some(_), Farewell::Orphaned) => {
                 self.orphaned();
@@ -245,7 +245,7 @@ impl Acceptor {
     }
 
     /// Refuses every request whose answer has not begun, because the server leaves.
-    pub(super) fn refuse_everybody(&mut self) {
+    pub(super) fn refuse_all_requests(&mut self) {
         self.refuse(true);
         self.let_doors_follow(self.requests.serving.lifecycle);
         let (requests, poller) = (&mut self.requests, &self.poller);
@@ -317,11 +317,10 @@ impl Acceptor {
 mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
+    use std::rc::Rc;
 
     use stanchion_exchange::{SeatSide, Tenant};
     use stanchion_sys::channel::Channel;
-
-    use std::rc::Rc;
 
     use super::*;
     use crate::doors::AcceptThread;

@@ -32,14 +32,10 @@ impl Certificates {
     pub(super) fn look(&mut self, now_us: u64) {
         if !self.served.is_empty() && now_us >= self.look_at_us {
             self.look_at_us = now_us + REMINDER.as_micros() as u64;
-            self.warn_of_those_to_be_renewed();
-        }
-    }
-
-    fn warn_of_those_to_be_renewed(&self) {
-        let now_s = wall_s();
-        for concern in self.served.iter().filter_map(|one| one.concern(now_s)) {
-            warn!("{concern}");
+            let now_s = wall_s();
+            for concern in self.served.iter().filter_map(|one| one.concern(now_s)) {
+                warn!("{concern}");
+            }
         }
     }
 }

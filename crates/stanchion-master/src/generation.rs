@@ -134,11 +134,11 @@ impl Generation {
 
     /// Whether none of its processes is left.
     pub(crate) fn is_empty(&self) -> bool {
-        self.standing.is_dismissed() && self.has_nobody_who_logs() && self.scribe.is_gone()
+        self.standing.is_dismissed() && self.has_only_scribe() && self.scribe.is_gone()
     }
 
     /// Whether none of its processes is left but the scribe, if there is one.
-    fn has_nobody_who_logs(&self) -> bool {
+    fn has_only_scribe(&self) -> bool {
         self.acceptor.is_gone() && self.template.is_gone() && self.workers.is_empty()
     }
 
@@ -247,7 +247,7 @@ impl Generation {
                 if self.workers.on_ready(worker, decision) {
                     self.template.has_given_a_worker();
                 }
-                self.let_in_whoever_came_first(decision);
+                self.accept_clients_once_served(decision);
             }
             // A generation that leaves as a whole replaces no worker, whichever other processes were sent TERM with it.
             FromWorker::Terminated => {
@@ -422,7 +422,7 @@ impl Generation {
         }
         if !is_dismissed {
             self.scribe.keep(decision);
-        } else if self.has_nobody_who_logs() {
+        } else if self.has_only_scribe() {
             self.scribe.finish(decision);
         }
         self.acceptor.kill_if_overstaying(decision);

@@ -15,7 +15,7 @@ use stanchion_generation::messages::WorkerRef;
 
 impl Generation {
     /// A worker may have become ready: then this generation is the one for the app.
-    pub(crate) fn let_in_whoever_came_first(&mut self, decision: &mut Decision) {
+    pub(crate) fn accept_clients_once_served(&mut self, decision: &mut Decision) {
         if self.only && self.standing == GenerationPhase::Building && self.workers.have_served() {
             self.acceptor.open(AcceptsFrom::Clients, decision);
         }

@@ -229,7 +229,7 @@ impl Shared {
     fn run(&self) {
         let mut listeners = Vec::new();
         while self.list(&mut listeners) {
-            match self.somebody_came(&listeners) {
+            match self.has_come(&listeners) {
                 Ok(false) => {}
                 Ok(true) => {
                     // The thread must not keep a listener open that the loop closes meanwhile.
@@ -299,7 +299,7 @@ impl Shared {
     }
 
     /// Waits until a connection comes at one of the listeners. False if the loop called the thread instead.
-    fn somebody_came(&self, listeners: &[Arc<OwnedFd>]) -> io::Result<bool> {
+    fn has_come(&self, listeners: &[Arc<OwnedFd>]) -> io::Result<bool> {
         let shut = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
         let mut watched = vec![PollFd::new(&self.call, PollFlags::IN)];
         let wanted = PollFlags::IN | PollFlags::RDHUP;

@@ -185,8 +185,7 @@ impl Doors {
         let closing = self.doors.iter().filter_map(Door::closes_at_us).min();
         // During a pause the queue of a closing door waits: the acceptor accepts it once the pause is over.
         let closing = closing.filter(|_| pause.is_none());
-        let has_accepted = self.doors.iter().any(Door::has_accepted);
-        let shed = has_accepted.then_some(self.shed_at_us);
+        let shed = self.have_accepted().then_some(self.shed_at_us);
         let all = [closing, pause, operators_pause, shed];
         all.into_iter().flatten().min()
     }
@@ -222,7 +221,7 @@ impl Doors {
             !is_gone
         });
         self.doors = doors;
-        inside.requests.serving.is_pressed = self.somebody_waits(inside.clients);
+        inside.requests.serving.is_pressed = self.is_crowded(inside.clients);
         more
     }
 
@@ -252,22 +251,29 @@ impl Doors {
         inside.clients.len() + needed <= self.connections_max
     }
 
+    /// Whether a connection waits for a place.
+    fn have_accepted(&self) -> bool {
+        self.doors.iter().any(Door::has_accepted)
+    }
+
+    fn has_room(&self, clients: &Connections) -> bool {
+        clients.len() < self.connections_max
+    }
+
     /// Whether a connection waits for a place, and a place is free by now.
     pub(crate) fn can_welcome(&self, clients: &Connections) -> bool {
-        let has_accepted = self.doors.iter().any(Door::has_accepted);
-        has_accepted && clients.len() < self.connections_max
+        self.have_accepted() && self.has_room(clients)
     }
 
     /// Whether a connection waits for a place, and no place is free.
-    fn somebody_waits(&self, clients: &Connections) -> bool {
-        let has_accepted = self.doors.iter().any(Door::has_accepted);
-        has_accepted && clients.len() >= self.connections_max
+    fn is_crowded(&self, clients: &Connections) -> bool {
+        self.have_accepted() && !self.has_room(clients)
     }
 
     fn accept_at(&mut self, door: &mut Door, inside: &mut Inside<'_>) -> bool {
         for _ in 0..TURN_GUESTS_MAX {
             if let Some(accepted) = door.accepted_queue.pop_front() {
-                if !door.is_last_call() && !self.has_room(inside) {
+                if !door.is_last_call() && !self.has_room(inside.clients) {
                     door.accepted_queue.push_front(accepted);
                     return false;
                 }
@@ -287,7 +293,7 @@ impl Doors {
                     welcome_operator(accepted, door, inside);
                 }
                 Ok(Some(accepted)) => {
-                    if door.is_last_call() || self.has_room(inside) {
+                    if door.is_last_call() || self.has_room(inside.clients) {
                         self.welcome(accepted, door, inside);
                     } else {
                         inside.requests.common.tally.happened(Event::Waited);
@@ -314,13 +320,9 @@ impl Doors {
         true
     }
 
-    fn has_room(&self, inside: &Inside<'_>) -> bool {
-        inside.clients.len() < self.connections_max
-    }
-
     /// Closes a connection that can be spared, if another one waits for a place and none has left.
     fn make_room(&mut self, inside: &mut Inside<'_>) {
-        if self.somebody_waits(inside.clients) {
+        if self.is_crowded(inside.clients) {
             self.make_room_for(inside);
         }
     }
@@ -382,7 +384,7 @@ impl Doors {
 
     /// Whether a connection waits for a place, and the acceptor can spare no other one for it.
     pub(crate) fn is_starved(&self, clients: &Connections) -> bool {
-        self.somebody_waits(clients) && clients.spare() == 0
+        self.is_crowded(clients) && clients.spare() == 0
     }
 }
 

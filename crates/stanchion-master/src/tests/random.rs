@@ -338,10 +338,10 @@ impl World {
                 assert!(self.waiting.remove(&client), "{client} was told before");
             }
             Action::Announce(News::Reloaded { .. }) if !self.handed_over => {
-                self.check_that_nobody_else_lets_in();
+                self.check_that_no_other_accepts();
             }
             Action::Log(_, message) if message.starts_with("upgraded") => {
-                self.check_that_nobody_else_lets_in();
+                self.check_that_no_other_accepts();
             }
             Action::ShowDump { .. }
             | Action::LeaveBecause(_)
@@ -357,7 +357,7 @@ impl World {
     }
 
     /// Unless the server leaves: then no client is served much longer.
-    fn check_that_nobody_else_lets_in(&self) {
+    fn check_that_no_other_accepts(&self) {
         let now_ms = self.tree.now_ms;
         for child in self.children.values() {
             if let Role::Acceptor {

@@ -125,11 +125,11 @@ impl<L> Lent<L> {
         is_whole: bool,
     ) -> Vec<LentDoor<L>> {
         let gone = self.doors.extract_if(.., |door| {
-            let is_somebodys = door.claims.iter().any(|&worker| is_there(worker));
-            if is_somebodys {
+            let is_claimed = door.claims.iter().any(|&worker| is_there(worker));
+            if is_claimed {
                 door.claims.retain(|&worker| is_there(worker));
             }
-            !is_somebodys && is_whole
+            !is_claimed && is_whole
         });
         gone.collect()
     }
@@ -324,9 +324,9 @@ mod tests {
                         let before = claims(&lent);
                         let gone = let_go(&mut lent, |who| there.contains(&who), whole);
                         for (number, claims) in before {
-                            let is_somebodys = claims.iter().any(|who| there.contains(who));
+                            let is_claimed = claims.iter().any(|who| there.contains(who));
                             let was_let_go = gone.contains(&(number + FIRST));
-                            prop_assert_eq!(was_let_go, !is_somebodys && whole);
+                            prop_assert_eq!(was_let_go, !is_claimed && whole);
                         }
                     }
                 }

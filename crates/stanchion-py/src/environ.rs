@@ -29,7 +29,7 @@ use crate::input::{EmptyInput, bytes_io, register};
 use crate::names::{Name, NameHasher, Names, Role, SeenNames, environ_key};
 use crate::response::Response;
 use crate::strings::{Strings, text};
-use crate::template::{Template, below_mount};
+use crate::template::{Template, below_mount, mount_point};
 use crate::tls::TlsVariables;
 
 /// How many templates a seat keeps, besides the one without fields: clients of one kind send the same fields.
@@ -88,11 +88,7 @@ impl Environs {
             "SERVER_SOFTWARE",
             concat!("stanchion/", env!("CARGO_PKG_VERSION")),
         )?;
-        let mut script_name = settings.app.root_path.clone();
-        if script_name.is_empty() {
-            // As in gunicorn.
-            script_name = std::env::var("SCRIPT_NAME").unwrap_or_default();
-        }
+        let script_name = mount_point(settings);
         template.set_item("SCRIPT_NAME", text(py, script_name.as_bytes()))?;
         prepare(py)?;
         let empty_input = Py::new(py, EmptyInput::new())?;

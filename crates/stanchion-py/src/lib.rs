@@ -67,6 +67,11 @@ mod _stanchion {
 
     use crate::host::PythonHost;
 
+    /// Reads effective settings, a JSON object of `{name: value}`.
+    fn settings_of(json: &str) -> PyResult<Settings> {
+        Settings::from_json(json).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
     /// The table of settings, as a JSON list.
     #[pyfunction]
     fn settings_schema() -> String {
@@ -111,16 +116,14 @@ mod _stanchion {
     /// settings. Raises `ValueError` if the server would refuse to start because of them.
     #[pyfunction]
     fn privileges(settings: &str) -> PyResult<Vec<(&'static str, String)>> {
-        let settings = Settings::from_json(settings)
-            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let settings = settings_of(settings)?;
         stanchion_server::privileges::plan(&settings).map_err(PyValueError::new_err)
     }
 
     /// Gives this process, for good, the privileges that the app would have under effective settings. Raises `ValueError` if that is impossible.
     #[pyfunction]
     fn become_app(settings: &str) -> PyResult<()> {
-        let settings = Settings::from_json(settings)
-            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let settings = settings_of(settings)?;
         stanchion_server::privileges::become_app(&settings).map_err(PyValueError::new_err)
     }
 
@@ -128,8 +131,7 @@ mod _stanchion {
     /// Raises `ValueError` if the server cannot use them.
     #[pyfunction]
     fn check_credentials(settings: &str) -> PyResult<Vec<String>> {
-        let settings = Settings::from_json(settings)
-            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let settings = settings_of(settings)?;
         stanchion_server::check_credentials(&settings).map_err(PyValueError::new_err)
     }
 
@@ -158,8 +160,7 @@ mod _stanchion {
     #[pyfunction]
     #[pyo3(signature = (settings, host, launcher=None))]
     fn serve(settings: &str, host: Py<PyAny>, launcher: Option<i32>) -> PyResult<i32> {
-        let settings = Settings::from_json(settings)
-            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let settings = settings_of(settings)?;
         let launcher = match launcher {
             Some(pipe) => Launcher::at(process::inherited_fd(pipe)?),
             None => Launcher::none(),

@@ -30,16 +30,22 @@ impl PythonLogging {
         }
     }
 
+    /// Has the scribe do this.
+    fn call(&mut self, act: impl FnOnce(Python<'_>, &Py<PyAny>) -> PyResult<Py<PyAny>>) {
+        if let Err(error) = Python::attach(|py| act(py, &self.scribe).map(drop)) {
+            self.tell(&error);
+        }
+    }
+
     /// Logs an exception of the operator's own code, but not more often than [`FAILED_EVERY`].
-    fn tell(&mut self, done: PyResult<()>) {
-        let Err(error) = done else { return };
+    fn tell(&mut self, error: &PyErr) {
         self.failed += 1;
         if self.told.is_some_and(|told| told.elapsed() < FAILED_EVERY) {
             return;
         }
         self.told = Some(Instant::now());
         let failed = std::mem::take(&mut self.failed);
-        let described = Python::attach(|py| describe(py, &error));
+        let described = Python::attach(|py| describe(py, error));
         error!(
             "the operator's logging code raises, and log lines are lost lines={failed}\n{described}"
         );
@@ -48,13 +54,8 @@ impl PythonLogging {
 
 impl Logging for PythonLogging {
     fn error(&mut self, pid: i32, time_us: u64, level: u8, text: &str) {
-        let done = Python::attach(|py| {
-            let arguments = (pid, time_us, level, text);
-            self.scribe
-                .call_method1(py, intern!(py, "error"), arguments)
-                .map(drop)
-        });
-        self.tell(done);
+        let arguments = (pid, time_us, level, text);
+        self.call(|py, scribe| scribe.call_method1(py, intern!(py, "error"), arguments));
     }
 
     fn access(&mut self, line: &str) -> bool {
@@ -66,28 +67,18 @@ impl Logging for PythonLogging {
         match done {
             Ok(makes_sense) => makes_sense,
             Err(error) => {
-                self.tell(Err(error));
+                self.tell(&error);
                 true
             }
         }
     }
 
     fn reopen(&mut self) {
-        let done = Python::attach(|py| {
-            self.scribe
-                .call_method0(py, intern!(py, "reopen"))
-                .map(drop)
-        });
-        self.tell(done);
+        self.call(|py, scribe| scribe.call_method0(py, intern!(py, "reopen")));
     }
 
     fn finish(&mut self) {
-        let done = Python::attach(|py| {
-            self.scribe
-                .call_method0(py, intern!(py, "finish"))
-                .map(drop)
-        });
-        self.tell(done);
+        self.call(|py, scribe| scribe.call_method0(py, intern!(py, "finish")));
     }
 
     fn wait(&mut self, wait: &mut (dyn FnMut() + Send)) {

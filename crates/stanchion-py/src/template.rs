@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use stanchion_http::gateway::{percent_decoded, split_host, split_mount, split_target};
 use stanchion_record::{RequestFacts, RequestRecord};
+use stanchion_settings::Settings;
 
 use crate::names::{Name, Role};
 use crate::strings::{KEPT_BYTES_MAX, Strings, text};
@@ -370,6 +371,15 @@ fn server_of<'r>(facts: &RequestFacts<'r>, host: Option<&'r [u8]>) -> (&'r [u8],
     let default_port: &[u8] = if facts.is_https { b"443" } else { b"80" };
     let own = (facts.server_name, default_port);
     host.map_or(own, |host| split_host(host, default_port))
+}
+
+/// Where the app is mounted: if the settings do not say, the process's `SCRIPT_NAME` does, as in gunicorn.
+pub(crate) fn mount_point(settings: &Settings) -> String {
+    let root_path = &settings.app.root_path;
+    if root_path.is_empty() {
+        return std::env::var("SCRIPT_NAME").unwrap_or_default();
+    }
+    root_path.clone()
 }
 
 /// The path below the mount point. A path outside the mount point is returned whole: the app will not find it.

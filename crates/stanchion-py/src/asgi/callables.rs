@@ -6,6 +6,7 @@ use super::awaited::Awaited;
 use super::request::Request;
 use super::running::Running;
 use super::socket::Socket;
+use super::waits::Waited;
 
 #[pymethods]
 impl Request {

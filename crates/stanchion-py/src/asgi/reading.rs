@@ -7,6 +7,7 @@ use stanchion_record::RequestBuffer;
 use stanchion_server::Worker;
 
 use super::Puller;
+use super::extensions::Extensions;
 use super::request::Request;
 use super::running::Running;
 use super::scope::Scopes;
@@ -47,7 +48,7 @@ impl Reader {
         } = seated;
         let record = self.buffer.read(&taken);
         let record = record.map_err(|bad| PyRuntimeError::new_err(format!("{bad}: our fault")))?;
-        let offered = puller.get().offers(&record);
+        let offered = Extensions::of(&record, puller.get().settings());
         let scope = self.scopes.make(py, &record, offered)?;
         let running = if record.facts.is_websocket {
             let socket = Socket::new(&record, taken, number, event_loop, puller);

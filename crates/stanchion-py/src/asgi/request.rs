@@ -21,7 +21,7 @@ use super::gone::comes_of_gone_client;
 use super::input::Input;
 use super::progress::{Progress, client_gone, write_all};
 use super::waiters::Put;
-use super::waits::{Sent, Waited, is_set};
+use super::waits::{Sent, Waited, is_set, message_and_type};
 use crate::answer::{Answer, AnswerStage};
 use crate::head::Head;
 use crate::hooks;
@@ -94,60 +94,6 @@ impl Request {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Handles news of the acceptor: there is room for more of the answer, or the client has gone.
-    pub(super) fn look(this: &Bound<'_, Self>) -> PyResult<()> {
-        let py = this.py();
-        let mut state = this.get().lock(py);
-        let taken = state.answer.taken.as_ref();
-        let is_gone = taken.is_some_and(Taken::client_gone);
-        let is_overdue = taken.is_some_and(Taken::is_overdue);
-        state.is_client_gone |= is_gone;
-        let cancelled = if is_overdue && this.get().puller.get().cancels_on_timeout() {
-            state.cancel(py)
-        } else {
-            None
-        };
-        let (done, failed) = state.flush(py);
-        let receivers = if state.is_over() || state.has_input() {
-            state.receivers.take()
-        } else {
-            Vec::new()
-        };
-        let is_through = state.is_left && state.is_over();
-        drop(state);
-        // A task that waits for room in vain goes on as if its message was written; the next message that it sends shows it that the client has gone.
-        wake(py, done.into_iter().chain(failed).chain(receivers))?;
-        if is_through {
-            return Self::leave(this);
-        }
-        if let Some(task) = cancelled {
-            task.call_method0(py, intern!(py, "cancel"))?;
-        }
-        Ok(())
-    }
-
-    /// Keeps the task that was made, which may have ended already, without a turn of the loop.
-    pub(super) fn keep(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
-        let py = this.py();
-        if task.call_method0(intern!(py, "done"))?.extract::<bool>()? {
-            return Self::ended(this, task);
-        }
-        this.get().lock(py).task = Some(task.clone().unbind());
-        let ended = this.getattr(intern!(py, "ended"))?;
-        task.call_method1(intern!(py, "add_done_callback"), (ended,))
-            .map(drop)
-    }
-
-    /// Called at intervals: the slot may give back memory.
-    pub(super) fn rest(&self, py: Python<'_>) {
-        self.lock(py).rest();
-    }
-
-    /// See [`Running::break_off`](super::running::Running::break_off).
-    pub(super) fn break_off(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.lock(py).break_off(py)
-    }
-
     /// Logs an exception of the app, unless it comes of a client that has gone.
     pub(super) fn app_failed(&self, py: Python<'_>, failure: &PyErr) {
         if comes_of_gone_client(py, failure) {
@@ -159,36 +105,6 @@ impl Request {
         } else {
             error!(target: EXCEPTION, "the app failed at {what}\n{}", traceback(py, failure));
         }
-    }
-
-    /// Handles the end of the task.
-    pub(super) fn ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
-        let puller = this.get().puller.bind(this.py());
-        puller.get().end_if_forked_by(task);
-        Puller::unless_broken(puller, || Self::has_ended(this, task))
-    }
-
-    fn has_ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (py, request) = (this.py(), this.get());
-        // Raises if the task was cancelled.
-        match task.call_method0(intern!(py, "exception")) {
-            Ok(raised) if raised.is_none() => {
-                let state = request.lock(py);
-                let is_short = !state.is_answered && !state.is_client_gone;
-                drop(state);
-                if is_short {
-                    let (what, offered) = (&request.what, request.offered);
-                    error!(
-                        "the app's fault: it returned before its answer was whole, at {what}{offered}"
-                    );
-                }
-            }
-            Ok(raised) => request.app_failed(py, &PyErr::from_value(raised)),
-            // The server has cancelled the task at its deadline, and the client knows the reason.
-            Err(_) if request.lock(py).cancelled.is_some() => {}
-            Err(cancelled) => request.app_failed(py, &cancelled),
-        }
-        Self::over(this)
     }
 
     /// The task has ended: nothing more of the answer comes.
@@ -233,41 +149,13 @@ impl Request {
         )
     }
 
-    /// The next event for `receive`, or a future to wait for. The future may end without an event, so the caller asks again.
-    pub(super) fn next_event<'py>(
-        this: &Bound<'py, Self>,
-    ) -> PyResult<Result<Bound<'py, PyDict>, Bound<'py, PyAny>>> {
-        let (py, request) = (this.py(), this.get());
-        loop {
-            let (piece, is_over, wakes) = request.with(py, |state| {
-                let piece = state.next_piece(py);
-                (piece, state.is_over(), state.receivers.wakes())
-            });
-            if let Some(piece) = piece? {
-                return piece.event().map(Ok);
-            }
-            if is_over {
-                return disconnect(py).map(Ok);
-            }
-            if let Some(future) = request.wait_for_event(py, wakes)? {
-                return Ok(Err(future));
-            }
-        }
-    }
-
     /// Handles a message that the app sends. Returns a future if the message has to wait for room.
     pub(super) fn take_message(
         this: &Bound<'_, Self>,
         message: &Bound<'_, PyAny>,
     ) -> PyResult<Option<Py<PyAny>>> {
         let (py, request) = (this.py(), this.get());
-        let message = message.cast::<PyDict>().map_err(|_| {
-            PyTypeError::new_err(format!("send takes a dict, not {}", message.get_type()))
-        })?;
-        let kind = message
-            .get_item(intern!(py, "type"))?
-            .ok_or_else(|| PyValueError::new_err("send takes a dict with a type"))?;
-        let kind = kind.cast::<PyString>().map_err(PyErr::from)?;
+        let (message, kind) = message_and_type(message)?;
         let kind = kind.to_str()?;
         match kind {
             "http.response.body" => return request.body(py, message),
@@ -434,7 +322,7 @@ impl Request {
             ));
         }
         let part = FilePart { offset, len };
-        let by_acceptor = self.puller.get().sends_files()
+        let by_acceptor = self.puller.get().settings().answers.sendfile
             && state.answer.send_file(&self.seat, &file, part, write_all)?;
         let put = if by_acceptor {
             state.is_answered = true;
@@ -455,6 +343,94 @@ impl Waited for Request {
 
     fn with<T>(&self, py: Python<'_>, ask: impl FnOnce(&mut Progress) -> T) -> T {
         ask(&mut self.lock(py))
+    }
+
+    fn puller(&self) -> &Py<Puller> {
+        &self.puller
+    }
+
+    /// Handles news of the acceptor: there is room for more of the answer, or the client has gone.
+    fn look(this: &Bound<'_, Self>) -> PyResult<()> {
+        let py = this.py();
+        let mut state = this.get().lock(py);
+        let taken = state.answer.taken.as_ref();
+        let is_gone = taken.is_some_and(Taken::client_gone);
+        let is_overdue = taken.is_some_and(Taken::is_overdue);
+        state.is_client_gone |= is_gone;
+        let cancelled = if is_overdue
+            && this
+                .get()
+                .puller
+                .get()
+                .settings()
+                .event_loop
+                .cancel_on_timeout
+        {
+            state.cancel(py)
+        } else {
+            None
+        };
+        let (done, failed) = state.flush(py);
+        let receivers = if state.is_over() || state.has_input() {
+            state.receivers.take()
+        } else {
+            Vec::new()
+        };
+        let is_through = state.is_left && state.is_over();
+        drop(state);
+        // A task that waits for room in vain goes on as if its message was written; the next message that it sends shows it that the client has gone.
+        wake(py, done.into_iter().chain(failed).chain(receivers))?;
+        if is_through {
+            return Self::leave(this);
+        }
+        if let Some(task) = cancelled {
+            task.call_method0(py, intern!(py, "cancel"))?;
+        }
+        Ok(())
+    }
+
+    fn has_ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (py, request) = (this.py(), this.get());
+        // Raises if the task was cancelled.
+        match task.call_method0(intern!(py, "exception")) {
+            Ok(raised) if raised.is_none() => {
+                let state = request.lock(py);
+                let is_short = !state.is_answered && !state.is_client_gone;
+                drop(state);
+                if is_short {
+                    let (what, offered) = (&request.what, request.offered);
+                    error!(
+                        "the app's fault: it returned before its answer was whole, at {what}{offered}"
+                    );
+                }
+            }
+            Ok(raised) => request.app_failed(py, &PyErr::from_value(raised)),
+            // The server has cancelled the task at its deadline, and the client knows the reason.
+            Err(_) if request.lock(py).cancelled.is_some() => {}
+            Err(cancelled) => request.app_failed(py, &cancelled),
+        }
+        Self::over(this)
+    }
+
+    fn next_event<'py>(
+        this: &Bound<'py, Self>,
+    ) -> PyResult<Result<Bound<'py, PyDict>, Bound<'py, PyAny>>> {
+        let (py, request) = (this.py(), this.get());
+        loop {
+            let (piece, is_over, wakes) = request.with(py, |state| {
+                let piece = state.next_piece(py);
+                (piece, state.is_over(), state.receivers.wakes())
+            });
+            if let Some(piece) = piece? {
+                return piece.event().map(Ok);
+            }
+            if is_over {
+                return disconnect(py).map(Ok);
+            }
+            if let Some(future) = request.wait_for_event(py, wakes)? {
+                return Ok(Err(future));
+            }
+        }
     }
 }
 

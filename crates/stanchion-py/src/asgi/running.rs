@@ -4,6 +4,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::futures::is_done;
 use super::progress::Progress;
 use super::request::Request;
 use super::socket::Socket;
@@ -16,6 +17,16 @@ pub(super) enum Running {
     Socket(Py<Socket>),
 }
 
+/// Does the same with a call of either kind.
+macro_rules! either {
+    ($running:expr, $call:ident => $act:expr) => {
+        match $running {
+            Running::Request($call) => $act,
+            Running::Socket($call) => $act,
+        }
+    };
+}
+
 impl Running {
     pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
         match self {
@@ -26,33 +37,21 @@ impl Running {
 
     /// The same as a Python object.
     pub(super) fn object<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
-        match self {
-            Self::Request(request) => request.bind(py).clone().into_any(),
-            Self::Socket(socket) => socket.bind(py).clone().into_any(),
-        }
+        either!(self, call => call.bind(py).clone().into_any())
     }
 
     pub(super) fn is(&self, object: &Bound<'_, PyAny>) -> bool {
-        match self {
-            Self::Request(request) => request.is(object),
-            Self::Socket(socket) => socket.is(object),
-        }
+        either!(self, call => call.is(object))
     }
 
     /// Handles news of the acceptor.
     pub(super) fn look(&self, py: Python<'_>) -> PyResult<()> {
-        match self {
-            Self::Request(request) => Request::look(request.bind(py)),
-            Self::Socket(socket) => Socket::look(socket.bind(py)),
-        }
+        either!(self, call => Waited::look(call.bind(py)))
     }
 
     /// Called at intervals: the slot may give back memory.
     pub(super) fn rest(&self, py: Python<'_>) {
-        match self {
-            Self::Request(request) => request.get().rest(py),
-            Self::Socket(socket) => socket.get().rest(py),
-        }
+        either!(self, call => call.get().with(py, Progress::rest));
     }
 
     /// Looks although the acceptor has given no notice: only for news that a look can find.
@@ -68,10 +67,7 @@ impl Running {
 
     /// The worker can serve no more: gives back the slot as it is, and cancels the task.
     pub(super) fn break_off(&self, py: Python<'_>) -> PyResult<()> {
-        let task = match self {
-            Self::Request(request) => request.get().break_off(py),
-            Self::Socket(socket) => socket.get().with(py, |progress| progress.break_off(py)),
-        };
+        let task = either!(self, call => call.get().with(py, |progress| progress.break_off(py)));
         task.map_or(Ok(()), |task| {
             task.call_method0(py, intern!(py, "cancel")).map(drop)
         })
@@ -79,26 +75,19 @@ impl Running {
 
     /// The task, if it has ended and the loop has not called back yet.
     pub(super) fn ended_task<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let task = match self {
-            Self::Request(request) => clone_of_task(py, &request.get().lock(py)),
-            Self::Socket(socket) => socket
-                .get()
-                .with(py, |progress| clone_of_task(py, progress)),
+        let task_of = |progress: &mut Progress| {
+            let task = progress.task.as_ref();
+            task.map(|task| task.clone_ref(py).into_bound(py))
         };
-        let Some(task) = task.map(|task| task.into_bound(py)) else {
+        let Some(task) = either!(self, call => call.get().with(py, task_of)) else {
             return Ok(None);
         };
-        let is_done: bool = task.call_method0(intern!(py, "done"))?.extract()?;
-        Ok(is_done.then_some(task))
+        Ok(is_done(&task)?.then_some(task))
     }
 
     /// Keeps the task that was made.
     pub(super) fn keep(&self, task: &Bound<'_, PyAny>) -> PyResult<()> {
-        let py = task.py();
-        match self {
-            Self::Request(request) => Request::keep(request.bind(py), task),
-            Self::Socket(socket) => Socket::keep(socket.bind(py), task),
-        }
+        either!(self, call => Waited::keep(call.bind(task.py()), task))
     }
 
     /// Handles an exception that the app has raised before it had a task.
@@ -120,20 +109,13 @@ impl Running {
         &self,
         py: Python<'py>,
     ) -> PyResult<Result<Bound<'py, PyDict>, Bound<'py, PyAny>>> {
-        match self {
-            Self::Request(request) => Request::next_event(request.bind(py)),
-            Self::Socket(socket) => Socket::next_event(socket.bind(py)),
-        }
+        either!(self, call => Waited::next_event(call.bind(py)))
     }
 
     /// Handles a message that the app sends, once its turn has come.
     pub(super) fn take_message(&self, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
         let py = message.py();
-        let turn = match self {
-            Self::Request(request) => request.get().wait_for_turn(message)?,
-            Self::Socket(socket) => socket.get().wait_for_turn(message)?,
-        };
-        if let Some(turn) = turn {
+        if let Some(turn) = either!(self, call => call.get().wait_for_turn(message)?) {
             return Ok(Sent::Later(turn));
         }
         let waits = match self {
@@ -150,13 +132,6 @@ impl Running {
 
     /// See [`Progress::give_up_waiting`](super::progress::Progress::give_up_waiting).
     pub(super) fn give_up_waiting(&self, py: Python<'_>) {
-        match self {
-            Self::Request(request) => request.get().with(py, Progress::give_up_waiting),
-            Self::Socket(socket) => socket.get().with(py, Progress::give_up_waiting),
-        }
+        either!(self, call => call.get().with(py, Progress::give_up_waiting));
     }
-}
-
-fn clone_of_task(py: Python<'_>, progress: &Progress) -> Option<Py<PyAny>> {
-    progress.task.as_ref().map(|task| task.clone_ref(py))
 }

@@ -14,6 +14,7 @@ use stanchion_settings::Believed;
 
 use super::extensions::Extensions;
 use crate::strings::text;
+use crate::template::mount_point;
 use crate::tls::TlsExtension;
 
 /// How many heads have their scopes kept: clients that stay send the same head again and again.
@@ -74,11 +75,7 @@ struct Kept {
 impl Scopes {
     pub(crate) fn new(py: Python<'_>, worker: &Worker) -> PyResult<Self> {
         let settings = worker.settings();
-        let mut root_path = settings.app.root_path.clone();
-        if root_path.is_empty() {
-            // As for WSGI's SCRIPT_NAME.
-            root_path = std::env::var("SCRIPT_NAME").unwrap_or_default();
-        }
+        let root_path = mount_point(settings);
         let bare = PyDict::new(py);
         bare.set_item("type", "http")?;
         bare.set_item("root_path", &root_path)?;

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
@@ -23,7 +23,7 @@ use super::messages::disconnect;
 use super::progress::{Progress, client_gone, write_all};
 use super::request::as_bytes;
 use super::standing::{SocketState, Standing};
-use super::waits::{Waited, is_set};
+use super::waits::{Waited, is_set, message_and_type};
 use crate::answer::{Answer, AnswerStage};
 use crate::traceback::traceback;
 
@@ -69,36 +69,6 @@ impl Socket {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Handles news of the acceptor: there is a message, or room for one, or the client has gone.
-    pub(super) fn look(this: &Bound<'_, Self>) -> PyResult<()> {
-        let (py, socket) = (this.py(), this.get());
-        let mut guard = socket.lock(py);
-        let state = &mut *guard;
-        let cancelled = if state.is_overdue() && socket.puller.get().cancels_on_timeout() {
-            state.progress.cancel(py)
-        } else {
-            None
-        };
-        let (done, failed) = state.progress.flush(py);
-        state.notice_end();
-        let receivers = state.progress.receivers.take();
-        let ends = state.is_ending && !state.progress.has_pending();
-        state.is_ending &= !ends;
-        drop(guard);
-        // The tasks that receive look again, and wait on if there is nothing for them.
-        wake(py, done.into_iter().chain(receivers))?;
-        for future in failed {
-            reject(future.bind(py), client_gone())?;
-        }
-        if ends {
-            return Self::over(this, true);
-        }
-        if let Some(task) = cancelled {
-            task.call_method0(py, intern!(py, "cancel"))?;
-        }
-        Ok(())
-    }
-
     /// Has the loop call [`Self::restart`] after this delay.
     pub(super) fn restart_later(
         this: &Bound<'_, Self>,
@@ -113,29 +83,12 @@ impl Socket {
             .map(drop)
     }
 
-    /// Called at intervals: the slot may give back memory.
-    pub(super) fn rest(&self, py: Python<'_>) {
-        self.lock(py).progress.rest();
-    }
-
     /// Logs an exception of the app, unless it comes of a client that has gone.
     pub(super) fn app_failed(&self, py: Python<'_>, failure: &PyErr) {
         if !comes_of_gone_client(py, failure) {
             let what = &self.what;
             error!(target: EXCEPTION, "the app failed at {what}\n{}", traceback(py, failure));
         }
-    }
-
-    /// Keeps the task that was made, which may have ended already, without a turn of the loop.
-    pub(super) fn keep(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
-        let py = this.py();
-        if task.call_method0(intern!(py, "done"))?.extract::<bool>()? {
-            return Self::ended(this, task);
-        }
-        this.get().lock(py).progress.task = Some(task.clone().unbind());
-        let ended = this.getattr(intern!(py, "ended"))?;
-        task.call_method1(intern!(py, "add_done_callback"), (ended,))
-            .map(drop)
     }
 
     /// The task has ended; `is_well` if it raised nothing.
@@ -179,65 +132,6 @@ impl Socket {
         Self::look(this)
     }
 
-    /// Handles the end of the task.
-    pub(super) fn ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
-        let puller = this.get().puller.bind(this.py());
-        puller.get().end_if_forked_by(task);
-        Puller::unless_broken(puller, || Self::has_ended(this, task))
-    }
-
-    fn has_ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (py, socket) = (this.py(), this.get());
-        // Raises if the task was cancelled.
-        let (failure, is_cancelled) = match task.call_method0(intern!(py, "exception")) {
-            Ok(raised) if raised.is_none() => (None, false),
-            Ok(raised) => (Some(PyErr::from_value(raised)), false),
-            Err(cancelled) => (Some(cancelled), true),
-        };
-        let state = socket.lock(py);
-        let is_short = matches!(state.phase, Standing::Connecting | Standing::Denying);
-        let (progress, what) = (&state.progress, &socket.what);
-        let is_gone = progress.is_client_gone;
-        // The server has cancelled the task at its deadline, and the client knows the reason.
-        let is_ours = is_cancelled && progress.cancelled.is_some();
-        drop(state);
-        match &failure {
-            Some(failure) if !is_ours => socket.app_failed(py, failure),
-            None if is_short && !is_gone => {
-                error!(
-                    "the app's fault: it returned and has neither accepted nor refused, at {what}"
-                );
-            }
-            _ => {}
-        }
-        Self::over(this, failure.is_none())
-    }
-
-    /// The next event for `receive`, or a future to wait for. The future may end without an event, so the caller asks again.
-    pub(super) fn next_event<'py>(
-        this: &Bound<'py, Self>,
-    ) -> PyResult<Result<Bound<'py, PyDict>, Bound<'py, PyAny>>> {
-        let (py, socket) = (this.py(), this.get());
-        let compression = &socket.puller.get().compression;
-        loop {
-            let mut state = socket.lock(py);
-            state.notice_end();
-            if socket.deflate_bits.is_some() && !compression.is_for(py, &mut state.claim) {
-                drop(state);
-                return Self::wait_for_ration(this).map(Err);
-            }
-            let told = state.next(py, socket.puller.get());
-            let wakes = state.progress.receivers.wakes();
-            drop(state);
-            if let Some(told) = told {
-                return socket.tell(py, told.event(py)).map(Ok);
-            }
-            if let Some(future) = socket.wait_for_event(py, wakes)? {
-                return Ok(Err(future));
-            }
-        }
-    }
-
     /// Makes a future that ends when a message may be decompressed, after the loop's other work has had its turn.
     fn wait_for_ration<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let (py, socket) = (this.py(), this.get());
@@ -278,13 +172,7 @@ impl Socket {
         message: &Bound<'_, PyAny>,
     ) -> PyResult<Option<Py<PyAny>>> {
         let (py, socket) = (this.py(), this.get());
-        let message = message.cast::<PyDict>().map_err(|_| {
-            PyTypeError::new_err(format!("send takes a dict, not {}", message.get_type()))
-        })?;
-        let kind = message
-            .get_item(intern!(py, "type"))?
-            .ok_or_else(|| PyValueError::new_err("send takes a dict with a type"))?;
-        let kind = kind.cast::<PyString>().map_err(PyErr::from)?;
+        let (message, kind) = message_and_type(message)?;
         let waits = match kind.to_str()? {
             "websocket.send" => return socket.message(py, message),
             "websocket.accept" => Self::accept(this, message).map(|()| None)?,
@@ -467,6 +355,92 @@ impl Waited for Socket {
 
     fn with<T>(&self, py: Python<'_>, ask: impl FnOnce(&mut Progress) -> T) -> T {
         ask(&mut self.lock(py).progress)
+    }
+
+    fn puller(&self) -> &Py<Puller> {
+        &self.puller
+    }
+
+    /// Handles news of the acceptor: there is a message, or room for one, or the client has gone.
+    fn look(this: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, socket) = (this.py(), this.get());
+        let mut guard = socket.lock(py);
+        let state = &mut *guard;
+        let cancelled =
+            if state.is_overdue() && socket.puller.get().settings().event_loop.cancel_on_timeout {
+                state.progress.cancel(py)
+            } else {
+                None
+            };
+        let (done, failed) = state.progress.flush(py);
+        state.notice_end();
+        let receivers = state.progress.receivers.take();
+        let ends = state.is_ending && !state.progress.has_pending();
+        state.is_ending &= !ends;
+        drop(guard);
+        // The tasks that receive look again, and wait on if there is nothing for them.
+        wake(py, done.into_iter().chain(receivers))?;
+        for future in failed {
+            reject(future.bind(py), client_gone())?;
+        }
+        if ends {
+            return Self::over(this, true);
+        }
+        if let Some(task) = cancelled {
+            task.call_method0(py, intern!(py, "cancel"))?;
+        }
+        Ok(())
+    }
+
+    fn has_ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (py, socket) = (this.py(), this.get());
+        // Raises if the task was cancelled.
+        let (failure, is_cancelled) = match task.call_method0(intern!(py, "exception")) {
+            Ok(raised) if raised.is_none() => (None, false),
+            Ok(raised) => (Some(PyErr::from_value(raised)), false),
+            Err(cancelled) => (Some(cancelled), true),
+        };
+        let state = socket.lock(py);
+        let is_short = matches!(state.phase, Standing::Connecting | Standing::Denying);
+        let (progress, what) = (&state.progress, &socket.what);
+        let is_gone = progress.is_client_gone;
+        // The server has cancelled the task at its deadline, and the client knows the reason.
+        let is_ours = is_cancelled && progress.cancelled.is_some();
+        drop(state);
+        match &failure {
+            Some(failure) if !is_ours => socket.app_failed(py, failure),
+            None if is_short && !is_gone => {
+                error!(
+                    "the app's fault: it returned and has neither accepted nor refused, at {what}"
+                );
+            }
+            _ => {}
+        }
+        Self::over(this, failure.is_none())
+    }
+
+    fn next_event<'py>(
+        this: &Bound<'py, Self>,
+    ) -> PyResult<Result<Bound<'py, PyDict>, Bound<'py, PyAny>>> {
+        let (py, socket) = (this.py(), this.get());
+        let compression = &socket.puller.get().compression;
+        loop {
+            let mut state = socket.lock(py);
+            state.notice_end();
+            if socket.deflate_bits.is_some() && !compression.is_for(py, &mut state.claim) {
+                drop(state);
+                return Self::wait_for_ration(this).map(Err);
+            }
+            let told = state.next(py, socket.puller.get());
+            let wakes = state.progress.receivers.wakes();
+            drop(state);
+            if let Some(told) = told {
+                return socket.tell(py, told.event(py)).map(Ok);
+            }
+            if let Some(future) = socket.wait_for_event(py, wakes)? {
+                return Ok(Err(future));
+            }
+        }
     }
 }
 

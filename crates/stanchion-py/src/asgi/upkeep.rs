@@ -6,10 +6,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use stanchion_log::EXCEPTION;
-use stanchion_record::RequestRecord;
+use stanchion_settings::Settings;
 use tracing::{error, info};
 
-use super::extensions::Extensions;
 use super::{Puller, PullerState};
 use crate::hooks;
 use crate::traceback::traceback;
@@ -25,19 +24,9 @@ pub(super) fn has_looked(looked: Option<PyResult<()>>) {
 }
 
 impl Puller {
-    /// Whether the acceptor sends files.
-    pub(super) fn sends_files(&self) -> bool {
-        self.worker.settings().answers.sendfile
-    }
-
-    /// Whether the task of a request is cancelled at its deadline.
-    pub(super) fn cancels_on_timeout(&self) -> bool {
-        self.worker.settings().event_loop.cancel_on_timeout
-    }
-
-    /// The extensions that the scope of this request names.
-    pub(super) fn offers(&self, record: &RequestRecord<'_>) -> Extensions {
-        Extensions::of(record, self.worker.settings())
+    /// The settings in force.
+    pub(super) fn settings(&self) -> &'static Settings {
+        self.worker.settings()
     }
 
     /// Whether messages of an app whose client has gone may be dropped: not while the worker waits for the app to end, nor in a child that the app

@@ -5,10 +5,14 @@
 //! the lock: futures are made without it, and kept only if they are still wanted then. Only bytes are made under the lock, which the collector does
 //! not count.
 
+use pyo3::PyClass;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::pyclass::boolean_struct::True;
 use pyo3::types::{PyDict, PyString};
 
+use super::Puller;
 use super::futures::{future_of, is_done};
 use super::progress::Progress;
 use super::waiters::{Put, Waiters};
@@ -25,8 +29,42 @@ pub(super) enum Sent {
 }
 
 /// A request or WebSocket: it has a [`Progress`] behind a lock, and a loop in which tasks wait.
-pub(super) trait Waited {
+pub(super) trait Waited: PyClass<Frozen = True> + Sync {
     fn event_loop(&self) -> &Py<PyAny>;
+
+    /// The puller that has taken it.
+    fn puller(&self) -> &Py<Puller>;
+
+    /// Handles news of the acceptor.
+    fn look(this: &Bound<'_, Self>) -> PyResult<()>;
+
+    /// The next event for `receive`, or a future to wait for. The future may end without an event, so the caller asks again.
+    fn next_event<'py>(
+        this: &Bound<'py, Self>,
+    ) -> PyResult<Result<Bound<'py, PyDict>, Bound<'py, PyAny>>>;
+
+    /// Handles the end of the task, in the worker itself.
+    fn has_ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()>;
+
+    /// Keeps the task that was made, which may have ended already, without a turn of the loop.
+    fn keep(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = this.py();
+        if is_done(task)? {
+            return Self::ended(this, task);
+        }
+        let kept = task.clone().unbind();
+        this.get().with(py, |progress| progress.task = Some(kept));
+        let ended = this.as_any().getattr(intern!(py, "ended"))?;
+        task.call_method1(intern!(py, "add_done_callback"), (ended,))
+            .map(drop)
+    }
+
+    /// Handles the end of the task.
+    fn ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
+        let puller = this.get().puller().bind(this.py());
+        puller.get().end_if_forked_by(task);
+        Puller::unless_broken(puller, || Self::has_ended(this, task))
+    }
 
     /// Calls `ask` under the lock.
     fn with<T>(&self, py: Python<'_>, ask: impl FnOnce(&mut Progress) -> T) -> T;
@@ -111,6 +149,20 @@ pub(super) trait Waited {
         });
         Ok(waits.then_some(future))
     }
+}
+
+/// A message that the app sends, and its type.
+pub(super) fn message_and_type<'a, 'py>(
+    message: &'a Bound<'py, PyAny>,
+) -> PyResult<(&'a Bound<'py, PyDict>, Bound<'py, PyString>)> {
+    let message = message.cast::<PyDict>().map_err(|_| {
+        PyTypeError::new_err(format!("send takes a dict, not {}", message.get_type()))
+    })?;
+    let kind = message
+        .get_item(intern!(message.py(), "type"))?
+        .ok_or_else(|| PyValueError::new_err("send takes a dict with a type"))?;
+    let kind = kind.cast::<PyString>().map_err(PyErr::from)?.clone();
+    Ok((message, kind))
 }
 
 /// Whether a message only ends what the app sends, and carries nothing else: only one such message is taken, and it needs next to no room.

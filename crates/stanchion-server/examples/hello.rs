@@ -4,12 +4,10 @@
 //! `curl -i http://127.0.0.1:8000/any/path`. Ctrl-C ends it.
 
 use std::io;
-use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
 
 use stanchion_record::{AnswerHead, RequestBuffer};
 use stanchion_server::{
-    Ending, Fork, Gone, Hook, Host, Launcher, LoadError, NotLoaded, Seat, StartedAs, Taken, Worker,
+    Ending, Fork, Gone, Host, Launcher, NotLoaded, Seat, StartedAs, Taken, Worker,
 };
 use stanchion_settings::Settings;
 use stanchion_sys::adoption;
@@ -61,12 +59,6 @@ impl Host for Hello {
         Ok(())
     }
 
-    fn settle(&mut self, _settings: &Settings) {}
-
-    fn write_stacks_to(&mut self, _dumps: BorrowedFd<'static>) -> Result<(), String> {
-        Ok(())
-    }
-
     fn fork(&mut self) -> io::Result<Fork> {
         process::fork_single_threaded()
     }
@@ -92,23 +84,9 @@ impl Host for Hello {
         }
     }
 
-    fn watched_files(&mut self) -> Vec<PathBuf> {
-        Vec::new()
-    }
-
-    fn enter(&mut self, _worker: &'static Worker) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn run_hook(&mut self, _hook: Hook) -> Result<(), LoadError> {
-        Ok(())
-    }
-
     fn reconfigure(&mut self) -> Result<Settings, String> {
         settings()
     }
-
-    fn revert(&mut self) {}
 }
 
 fn settings() -> Result<Settings, String> {

@@ -41,18 +41,20 @@ pub trait Logging {
     fn wait(&mut self, wait: &mut (dyn FnMut() + Send));
 }
 
-/// Hosts an app. Each method says in which process it is called.
+/// Hosts an app. Each method says in which process it is called; a host that has no such thing leaves it out.
 pub trait Host {
     /// Imports the app: in the template, or in each worker without preloading.
     fn load(&mut self, settings: &Settings) -> Result<(), NotLoaded>;
 
     /// Once the app is loaded, before a worker is forked or serves: make what was loaded cheap to share.
-    fn settle(&mut self, settings: &Settings);
+    fn settle(&mut self, _settings: &Settings) {}
 
     /// In the template, before the first worker is forked: sets a handler for
     /// [`stanchion_sys::signal::DUMP`] that writes the stacks of all threads to `dumps` from within the
     /// signal. The workers have it from here, each with a handler of its own in front of it.
-    fn write_stacks_to(&mut self, dumps: BorrowedFd<'static>) -> Result<(), String>;
+    fn write_stacks_to(&mut self, _dumps: BorrowedFd<'static>) -> Result<(), String> {
+        Ok(())
+    }
 
     /// In the master: forks the template.
     fn fork(&mut self) -> io::Result<Fork>;
@@ -64,7 +66,9 @@ pub trait Host {
     /// In a worker, first of all: sets what handlers the host's language has for the signals of
     /// [`stanchion_sys::signal::asked`], such that they call [`Worker::depart`] at the next safe
     /// point. The worker's own handlers stand in front of these.
-    fn enter(&mut self, worker: &'static Worker) -> Result<(), String>;
+    fn enter(&mut self, _worker: &'static Worker) -> Result<(), String> {
+        Ok(())
+    }
 
     /// In a worker that has the app, before the master hears that it is ready: the work of the app before it can take requests. False if the worker
     /// was asked to leave before that was done: [`Worker::should_leave`].
@@ -98,11 +102,15 @@ pub trait Host {
     fn started_as(&self) -> StartedAs;
 
     /// In the template: the files whose change asks for a reload.
-    fn watched_files(&mut self) -> Vec<PathBuf>;
+    fn watched_files(&mut self) -> Vec<PathBuf> {
+        Vec::new()
+    }
 
     /// Runs the operator's function for this moment, if there is one, in the process that
     /// [`Hook`] names.
-    fn run_hook(&mut self, hook: Hook) -> Result<(), LoadError>;
+    fn run_hook(&mut self, _hook: Hook) -> Result<(), LoadError> {
+        Ok(())
+    }
 
     /// Has other threads of this process run for a moment, which may take a lock that this one holds.
     fn let_threads_run(&mut self, moment: Duration) {
@@ -122,5 +130,5 @@ pub trait Host {
 
     /// In the master, when the generation of the last [`Host::reconfigure`] failed to boot: goes back to the configuration before it. Without one, nothing
     /// happens.
-    fn revert(&mut self);
+    fn revert(&mut self) {}
 }

@@ -2,14 +2,11 @@
 //! is the server if it is started with settings.
 
 use std::io::{self, BufRead, BufReader};
-use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Duration;
 
-use stanchion_server::{
-    Fork, Hook, Host, Launcher, LoadError, NotLoaded, Seat, StartedAs, Taken, Worker,
-};
+use stanchion_server::{Fork, Host, Launcher, NotLoaded, Seat, StartedAs, Taken, Worker};
 use stanchion_settings::Settings;
 use stanchion_sys::adoption;
 use stanchion_sys::process;
@@ -31,12 +28,6 @@ impl Answering {
 
 impl Host for Answering {
     fn load(&mut self, _settings: &Settings) -> Result<(), NotLoaded> {
-        Ok(())
-    }
-
-    fn settle(&mut self, _settings: &Settings) {}
-
-    fn write_stacks_to(&mut self, _dumps: BorrowedFd<'static>) -> Result<(), String> {
         Ok(())
     }
 
@@ -66,23 +57,9 @@ impl Host for Answering {
         }
     }
 
-    fn watched_files(&mut self) -> Vec<PathBuf> {
-        Vec::new()
-    }
-
-    fn enter(&mut self, _worker: &'static Worker) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn run_hook(&mut self, _hook: Hook) -> Result<(), LoadError> {
-        Ok(())
-    }
-
     fn reconfigure(&mut self) -> Result<Settings, String> {
         Err("not here".to_owned())
     }
-
-    fn revert(&mut self) {}
 }
 
 /// A server that is killed with the test.

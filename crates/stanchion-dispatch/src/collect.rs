@@ -8,7 +8,7 @@ use stanchion_exchange::{Corrupt, Ending, SlotState};
 use stanchion_http::{AnswerFacts, BodyLength, check_hints};
 use tracing::warn;
 
-use crate::outflow::{Limits, StreamEnd};
+use crate::outflow::Limits;
 use crate::refusal::Refusal;
 use crate::service_times::ServiceTimes;
 use crate::slots::{SlotTable, is_whole};
@@ -135,13 +135,9 @@ impl SlotReader<'_> {
     /// Takes the rest of an answer that the worker has ended, whole or not.
     fn take_rest(&mut self, ending: Ending) -> Result<(), Corrupt> {
         let ticket = self.ticket;
-        let end = match ending {
-            Ending::Complete => StreamEnd::Complete,
-            Ending::Broken => StreamEnd::Broken,
-        };
         if ticket.is_streaming() {
             self.take_last()?;
-            ticket.end(end)?;
+            ticket.end(ending)?;
         } else if self.readable()? == 0 {
             ticket.refuse(Refusal::NoAnswer);
         } else {
@@ -150,12 +146,12 @@ impl SlotReader<'_> {
             if head.facts.status == SWITCHING && head.file.is_some() {
                 return Err(Corrupt("an answer that accepts a WebSocket names a file"));
             }
-            let answer = match (head.file, end) {
-                (Some(part), StreamEnd::Complete) if head.facts.length == BodyLength::Nothing => {
+            let answer = match (head.file, ending) {
+                (Some(part), Ending::Complete) if head.facts.length == BodyLength::Nothing => {
                     keep_with(head.facts.length, part.len)?;
                     head.begins(Start::FileUnasked)
                 }
-                (Some(part), StreamEnd::Complete) => {
+                (Some(part), Ending::Complete) => {
                     keep_with(head.facts.length, part.len)?;
                     let Some(file) = self.slots.take_file(self.slot) else {
                         warn!("the file of an answer did not arrive (open files? see ulimit -n)");
@@ -172,9 +168,7 @@ impl SlotReader<'_> {
                         vec![Section::Part(part)],
                     ))
                 }
-                (_, StreamEnd::Complete)
-                    if head.facts.status != SWITCHING && !head.has_trailers =>
-                {
+                (_, Ending::Complete) if head.facts.status != SWITCHING && !head.has_trailers => {
                     keep_with(head.facts.length, whole)?;
                     head.begins(Start::Whole)
                 }
@@ -184,7 +178,7 @@ impl SlotReader<'_> {
             if ticket.is_streaming() {
                 // The end comes after the head: if the body is not as long as its head says, the client is to see an
                 // answer that breaks off.
-                ticket.end(end)?;
+                ticket.end(ending)?;
             }
         }
         ticket.ends();

@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use stanchion_exchange::Ending;
 
 use crate::storage::memory::{Memory, Piece};
 
@@ -37,15 +38,6 @@ pub struct Limits {
     pub spool_bytes: u64,
 }
 
-/// How an answer ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamEnd {
-    /// Whole.
-    Complete,
-    /// The app failed, or its worker died: the client must see that the body is not whole.
-    Broken,
-}
-
 /// The next thing for the client.
 pub enum Next {
     /// A piece of the body.
@@ -53,7 +45,7 @@ pub enum Next {
     /// Nothing yet.
     Nothing,
     /// The body has ended.
-    End(StreamEnd),
+    End(Ending),
 }
 
 /// How much of a body the connection can fetch.
@@ -102,7 +94,7 @@ pub struct Outflow {
     front: Pieces,
     /// There is a file, or there will be.
     spooling: Option<Spooling>,
-    end: Option<StreamEnd>,
+    end: Option<Ending>,
     /// Bytes that the client has taken.
     taken: u64,
     /// Since when the worker waits.
@@ -212,7 +204,7 @@ impl Outflow {
     }
 
     /// Ends the body. Only the first end counts.
-    pub fn end(&mut self, end: StreamEnd) {
+    pub fn end(&mut self, end: Ending) {
         self.end.get_or_insert(end);
     }
 
@@ -349,7 +341,7 @@ impl Outflow {
 
     /// Notes that the file cannot be read: the answer breaks off, since it is not whole.
     pub fn lost(&mut self) {
-        self.end = Some(StreamEnd::Broken);
+        self.end = Some(Ending::Broken);
         self.spooling = None;
     }
 
@@ -357,7 +349,7 @@ impl Outflow {
     pub fn give_up(&mut self) {
         self.front = Pieces::default();
         self.spooling = None;
-        self.end(StreamEnd::Broken);
+        self.end(Ending::Broken);
     }
 }
 

@@ -4,10 +4,10 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use stanchion_exchange::Corrupt;
+use stanchion_exchange::{Corrupt, Ending};
 use stanchion_http::BodyLength;
 
-use crate::outflow::{Limits, Outflow, StreamEnd};
+use crate::outflow::{Limits, Outflow};
 use crate::trailers::Trailed;
 
 /// A body that comes in pieces.
@@ -48,8 +48,8 @@ impl StreamedBody {
     }
 
     /// Ends the body. To end it as complete with fewer bytes than its head says is an error.
-    pub(crate) fn end(&mut self, end: StreamEnd) -> Result<(), Corrupt> {
-        if end == StreamEnd::Complete {
+    pub(crate) fn end(&mut self, end: Ending) -> Result<(), Corrupt> {
+        if end == Ending::Complete {
             if self.owed.is_some_and(|owed| owed > 0) {
                 return Err(Corrupt("an answer is shorter than it says"));
             }

@@ -5,13 +5,13 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use stanchion_exchange::{Corrupt, Submitted};
+use stanchion_exchange::{Corrupt, Ending, Submitted};
 use stanchion_http::{AnswerFacts, BodyLength};
 use stanchion_line::{LaneId, Place};
 use stanchion_sys::charge::{self, Charged, Payer};
 
 use super::hints::Hints;
-use super::outflow::{Limits, Next, Outflow, StreamEnd};
+use super::outflow::{Limits, Next, Outflow};
 use super::refusal::Refusal;
 use super::reply::Reply;
 use super::request::Request;
@@ -411,12 +411,18 @@ impl Ticket {
     }
 
     /// Ends the body. To end as complete a body with fewer bytes than its head says is an error.
-    pub fn end(&self, end: StreamEnd) -> Result<(), Corrupt> {
+    pub fn end(&self, end: Ending) -> Result<(), Corrupt> {
         if let Some(body) = self.body.borrow_mut().as_deref_mut() {
             body.end(end)?;
         }
         self.wake();
         Ok(())
+    }
+
+    /// Ends the body though it is not whole, because its worker cannot go on.
+    pub(crate) fn break_off(&self) {
+        self.pour(|outflow| outflow.end(Ending::Broken));
+        self.ends();
     }
 
     /// Whether the head is out.

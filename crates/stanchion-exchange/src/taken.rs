@@ -21,7 +21,7 @@ pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(1);
 pub enum Ending {
     /// Whole.
     Complete = 1,
-    /// The app failed after part of it was out; the client must see that it is not whole.
+    /// The app failed after part of it was out, or its worker died: the client must see that it is not whole.
     Broken = 2,
 }
 

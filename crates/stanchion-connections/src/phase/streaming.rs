@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
+use stanchion_exchange::Ending;
 use stanchion_http::{CHUNK_END, CHUNK_END_AND_LAST, LAST_CHUNK, chunk_head};
 use stanchion_sys::outgoing::BEFORE_MAX;
 
@@ -11,7 +12,7 @@ use super::compressing::Compressing;
 use super::sending::{Fetched, Sending, Source};
 use crate::outcome::Written;
 use crate::transport::Transport;
-use stanchion_dispatch::outflow::{Fetchable, Next, Outflow, StreamEnd};
+use stanchion_dispatch::outflow::{Fetchable, Next, Outflow};
 use stanchion_dispatch::storage::memory::Piece;
 use stanchion_dispatch::ticket::Ticket;
 use stanchion_requests::spooler::Spooler;
@@ -177,15 +178,15 @@ impl Sending {
         }
     }
 
-    fn end(&mut self, end: StreamEnd, storage: &Storage) {
+    fn end(&mut self, end: Ending, storage: &Storage) {
         match end {
-            StreamEnd::Complete => {
+            Ending::Complete => {
                 self.source = Source::Over;
                 if self.is_chunked {
                     self.push(Bytes::from_static(LAST_CHUNK), storage);
                 }
             }
-            StreamEnd::Broken => self.break_off(),
+            Ending::Broken => self.break_off(),
         }
     }
 
@@ -232,9 +233,9 @@ impl Sending {
                     }
                     compressing.push(piece);
                 }
-                Next::End(StreamEnd::Complete) => compressing.has_end = true,
+                Next::End(Ending::Complete) => compressing.has_end = true,
                 // The pieces before the break go out first.
-                Next::End(StreamEnd::Broken) => return !compressing.is_idle(),
+                Next::End(Ending::Broken) => return !compressing.is_idle(),
                 Next::Nothing => break,
             }
         }

@@ -7,7 +7,6 @@ use stanchion_exchange::{SlotState, Tenant, Unwanted};
 use tracing::warn;
 
 use super::Dispatch;
-use crate::outflow::StreamEnd;
 use crate::refusal::Refusal;
 use crate::ticket::Ticket;
 use stanchion_generation::messages::WorkerRef;
@@ -128,8 +127,7 @@ impl Dispatch {
                 died.reason(),
                 ticket.request.describe()
             );
-            ticket.pour(|outflow| outflow.end(StreamEnd::Broken));
-            ticket.ends();
+            ticket.break_off();
         } else if !self.retry(ticket, now_us) {
             ticket.refuse(died);
         }

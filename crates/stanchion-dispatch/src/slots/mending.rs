@@ -21,7 +21,6 @@ use stanchion_sys::charge;
 use tracing::{error, warn};
 
 use super::SlotTable;
-use crate::outflow::StreamEnd;
 use crate::refusal::Refusal;
 use crate::ticket::Ticket;
 use crate::workers::Sitting;
@@ -282,8 +281,7 @@ impl SlotTable {
 fn tell_client(slot: u32, ticket: &Ticket, corrupt: Corrupt) {
     error!("{corrupt} (slot {slot}, {})", ticket.request.describe());
     if ticket.is_streaming() {
-        ticket.pour(|outflow| outflow.end(StreamEnd::Broken));
-        ticket.ends();
+        ticket.break_off();
     } else if !ticket.is_over() {
         ticket.refuse(Refusal::NoAnswer);
     }

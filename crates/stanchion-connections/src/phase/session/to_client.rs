@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use bytes::{Buf, Bytes};
+use stanchion_exchange::Ending;
 use stanchion_websocket::{Close, code};
 
 use super::Session;
@@ -10,7 +11,7 @@ use super::ending::End;
 use super::outward::{Last, Outward};
 use crate::outcome::Written;
 use crate::transport::Transport;
-use stanchion_dispatch::outflow::{Next, StreamEnd};
+use stanchion_dispatch::outflow::Next;
 use stanchion_generation::tally::Event;
 use stanchion_record::{MESSAGE_HEAD_BYTES, restart};
 use stanchion_requests::{Record, Requests};
@@ -213,22 +214,18 @@ impl Session {
             Err(corrupt) => {
                 let ticket = Rc::clone(&self.ticket);
                 requests.dispatch.slots.distrust(&ticket, corrupt);
-                self.worker_is_done(StreamEnd::Broken, now_us);
+                self.worker_is_done(Ending::Broken, now_us);
             }
         }
     }
 
     /// Closes a session whose worker has given the slot back, or is dead, without a close.
-    fn worker_is_done(&mut self, end: StreamEnd, now_us: u64) {
+    fn worker_is_done(&mut self, end: Ending, now_us: u64) {
         self.ending.is_worker_done = true;
         self.to_worker.inward.clear();
         let why = match end {
-            StreamEnd::Complete if self.to_client.outward.is_between() => {
-                Close::new(code::NORMAL, "")
-            }
-            StreamEnd::Complete | StreamEnd::Broken => {
-                Close::new(code::FAILED, "the app has failed")
-            }
+            Ending::Complete if self.to_client.outward.is_between() => Close::new(code::NORMAL, ""),
+            Ending::Complete | Ending::Broken => Close::new(code::FAILED, "the app has failed"),
         };
         self.close(End::ForWorker, &why, now_us);
     }

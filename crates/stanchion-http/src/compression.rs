@@ -5,7 +5,7 @@ use crate::answer::{field_lines, fields, put_field, split_status};
 use crate::coding::{Coding, codings_taken};
 use crate::head::Head;
 use crate::octets::trimmed;
-use crate::rules::{content_length, has_body, is_token};
+use crate::rules::{content_length, has_body, is_token, lists};
 
 /// Fields with a digest of a body's exact bytes (RFC 9530, and RFC 1864 before it): an app that sends one wants those bytes to arrive unchanged.
 const OF_BYTES: [&[u8]; 4] = [b"content-digest", b"repr-digest", b"digest", b"content-md5"];
@@ -185,12 +185,6 @@ fn types_of(text: &str) -> Result<Vec<TypeRule>, String> {
         })
     };
     words(text)?.iter().map(rule).collect()
-}
-
-/// Whether a list has this member (RFC 9110 section 5.6.1); case does not matter.
-fn lists(list: &[u8], member: &[u8]) -> bool {
-    let mut members = list.split(|&byte| byte == b',').map(trimmed);
-    members.any(|one| one.eq_ignore_ascii_case(member))
 }
 
 /// Writes the head of an answer whose body gets this coding: it loses its length and its offer of ranges, and a strong validator becomes a weak one,

@@ -1,8 +1,7 @@
 //! Conditional requests (RFC 9110 section 13) and requests for ranges (section 14).
 
 use crate::head::Head;
-use crate::octets::trimmed;
-use crate::rules::content_length;
+use crate::octets::{number, trimmed};
 
 /// The most ranges in one answer; a client that asks for more gets the whole file, as RFC 9110 section 14.2 permits.
 const RANGES_MAX: usize = 16;
@@ -119,13 +118,13 @@ fn bounds(range: &[u8], len: u64) -> Option<(u64, u64)> {
     let dash = range.iter().position(|&byte| byte == b'-')?;
     let (first, last) = (&range[..dash], &range[dash + 1..]);
     if first.is_empty() {
-        return Some((len.saturating_sub(content_length(last)?), len));
+        return Some((len.saturating_sub(number(last)?), len));
     }
-    let start = content_length(first)?;
+    let start = number(first)?;
     if last.is_empty() {
         return Some((start, len));
     }
-    let last = content_length(last)?;
+    let last = number(last)?;
     (start <= last).then_some((start, last.saturating_add(1).min(len)))
 }
 

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use crate::fault::Fault;
 use crate::head::{Head, VARIABLE};
 
 /// Path and query of a target in any of its forms (RFC 9112 section 3.2).
@@ -129,14 +128,6 @@ impl FieldRules {
             _ if is_framing => Fate::Dropped,
             HeaderMap::Drop if !is_forwarded => Fate::Dropped,
             _ => Fate::Shown,
-        }
-    }
-
-    /// Checks the fields of a head against these rules.
-    pub fn check(&self, head: &Head, from_proxy: bool) -> Result<(), Fault> {
-        match self.refused(head, from_proxy) {
-            Some(_) => Err(Fault::BadRequest(UNDERSCORE)),
-            None => Ok(()),
         }
     }
 

@@ -2,8 +2,7 @@
 
 use crate::body::Framing;
 use crate::fault::Fault;
-use crate::octets::trimmed;
-use crate::rules::content_length;
+use crate::rules::{content_length, lists};
 use crate::target::is_host;
 
 /// The facts in the fields so far.
@@ -70,13 +69,10 @@ impl Meaning {
         Ok(())
     }
 
-    /// RFC 9110 section 7.6.1: a list of tokens.
+    /// RFC 9110 section 7.6.1.
     fn connection(&mut self, value: &[u8]) {
-        for option in value.split(|&byte| byte == b',') {
-            let option = trimmed(option);
-            self.close |= option.eq_ignore_ascii_case(b"close");
-            self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
-        }
+        self.close |= lists(value, b"close");
+        self.keep_alive |= lists(value, b"keep-alive");
     }
 
     /// RFC 9112 section 6.3, point 5: there is one length; a second field may repeat it.

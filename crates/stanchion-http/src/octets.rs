@@ -27,10 +27,18 @@ impl Octets {
         self.0[byte as usize]
     }
 
-    const fn with(mut self, bytes: &[u8]) -> Self {
+    const fn with(self, bytes: &[u8]) -> Self {
+        self.set(bytes, true)
+    }
+
+    const fn without(self, bytes: &[u8]) -> Self {
+        self.set(bytes, false)
+    }
+
+    const fn set(mut self, bytes: &[u8], is_in: bool) -> Self {
         let mut at = 0;
         while at < bytes.len() {
-            self.0[bytes[at] as usize] = true;
+            self.0[bytes[at] as usize] = is_in;
             at += 1;
         }
         self
@@ -44,32 +52,19 @@ impl Octets {
         }
         self
     }
-
-    const fn without(mut self, bytes: &[u8]) -> Self {
-        let mut at = 0;
-        while at < bytes.len() {
-            self.0[bytes[at] as usize] = false;
-            at += 1;
-        }
-        self
-    }
 }
 
 const NONE: Octets = Octets([false; 256]);
 
-const ALPHANUMERIC: Octets = NONE
-    .with_range(b'0', b'9')
-    .with_range(b'A', b'Z')
-    .with_range(b'a', b'z');
+const UPPERCASE_AND_DIGITS: Octets = NONE.with_range(b'0', b'9').with_range(b'A', b'Z');
+
+const ALPHANUMERIC: Octets = UPPERCASE_AND_DIGITS.with_range(b'a', b'z');
 
 /// tchar: RFC 9110 section 5.6.2.
 pub(crate) static TOKEN: Octets = Octets(ALPHANUMERIC.0).with(b"!#$%&'*+-.^_`|~");
 
 /// Characters of conventional methods, as gunicorn defines them: a token without lower case and `#`.
-pub(crate) static CONVENTIONAL_METHOD: Octets = NONE
-    .with_range(b'0', b'9')
-    .with_range(b'A', b'Z')
-    .with(b"!$%&'*+-.^_`|~");
+pub(crate) static CONVENTIONAL_METHOD: Octets = UPPERCASE_AND_DIGITS.with(b"!$%&'*+-.^_`|~");
 
 /// Characters of a field's value: VCHAR, obs-text, SP and HTAB (RFC 9110 section 5.5).
 pub(crate) static FIELD_TEXT: Octets = NONE
@@ -100,8 +95,8 @@ static DECODED_PATH: Octets = Octets(URI.0).without(b"?%");
 /// Characters of a reg-name, besides percent-encoded bytes (RFC 3986 section 3.2.2).
 pub(crate) static REG_NAME: Octets = Octets(ALPHANUMERIC.0).with(b"-._~!$&'()*+,;=");
 
-/// Whether a field's value may hold all of `bytes`: [`FIELD_TEXT`].
-pub(crate) fn is_field_text(bytes: &[u8]) -> bool {
+/// Whether a value or a reason has no control character, such as one that would end it (RFC 9110 section 5.5).
+pub fn is_field_text(bytes: &[u8]) -> bool {
     let len = before_control(bytes);
     FIELD_TEXT.has_all(&bytes[len..])
 }
@@ -145,8 +140,9 @@ pub(crate) fn before_control(bytes: &[u8]) -> usize {
     last.map_or(bytes.len(), |at| len + at)
 }
 
-/// Whether all of `bytes` are printable ASCII, SP included; it checks eight at a time.
-pub(crate) fn is_printable(bytes: &[u8]) -> bool {
+/// Whether a value is printable ASCII, SP included, as most are: then it is field text, and the same bytes in UTF-8 and
+/// latin-1. It checks eight bytes at a time.
+pub fn is_plain_text(bytes: &[u8]) -> bool {
     let is_other = |word: &[u8; 8]| {
         let word = u64::from_le_bytes(*word);
         (controls(word) | word & HIGHEST) != 0

@@ -184,36 +184,29 @@ fn addresses(family_transport: u8, block: &[u8]) -> Result<Addresses<'_>, Fault>
     match family_transport {
         // Unspecified, in whole or in part: the header gives no addresses.
         0x00..=0x02 => Ok((None, block)),
-        0x11 => {
-            let (source, rest) = block.split_first_chunk::<4>().ok_or(SHORT)?;
-            let (destination, rest) = rest.split_first_chunk::<4>().ok_or(SHORT)?;
-            let (ports, rest) = rest.split_first_chunk::<4>().ok_or(SHORT)?;
-            Ok((Some(places(*source, *destination, *ports)), rest))
-        }
-        0x21 => {
-            let (source, rest) = block.split_first_chunk::<16>().ok_or(SHORT)?;
-            let (destination, rest) = rest.split_first_chunk::<16>().ok_or(SHORT)?;
-            let (ports, rest) = rest.split_first_chunk::<4>().ok_or(SHORT)?;
-            Ok((Some(places(*source, *destination, *ports)), rest))
-        }
+        0x11 => places::<4>(block).ok_or(SHORT),
+        0x21 => places::<16>(block).ok_or(SHORT),
         // Two names of unix sockets, which are no addresses of a client.
-        0x31 => {
-            let (_, rest) = block.split_first_chunk::<216>().ok_or(SHORT)?;
-            Ok((None, rest))
-        }
+        0x31 => Ok((None, block.get(216..).ok_or(SHORT)?)),
         _ => Err(Fault::BadRequest(
             "a PROXY header for something other than TCP or a unix socket",
         )),
     }
 }
 
-fn places<A: Into<IpAddr>>(source: A, destination: A, ports: [u8; 4]) -> (SocketAddr, SocketAddr) {
-    let [from_high, from_low, to_high, to_low] = ports;
-    let port = |high, low| u16::from_be_bytes([high, low]);
-    (
-        SocketAddr::new(source.into(), port(from_high, from_low)),
-        SocketAddr::new(destination.into(), port(to_high, to_low)),
-    )
+/// Two addresses of `N` bytes each, and their ports; `None` if the block is too short for them.
+fn places<const N: usize>(block: &[u8]) -> Option<Addresses<'_>>
+where
+    IpAddr: From<[u8; N]>,
+{
+    let (source, rest) = block.split_first_chunk::<N>()?;
+    let (destination, rest) = rest.split_first_chunk::<N>()?;
+    let (&[from_high, from_low, to_high, to_low], rest) = rest.split_first_chunk()?;
+    let place =
+        |address: &[u8; N], port| SocketAddr::new((*address).into(), u16::from_be_bytes(port));
+    let source = place(source, [from_high, from_low]);
+    let destination = place(destination, [to_high, to_low]);
+    Some((Some((source, destination)), rest))
 }
 
 /// Reads the type-length-values at the end of a header. Returns whether the client came by TLS.

@@ -235,7 +235,7 @@ impl HeadReader {
         };
         let at = self.line - self.start;
         if at + text.len() - field.name.at as usize > rules.field_bytes {
-            self.flaw.get_or_insert(Fault::FieldTooLarge);
+            self.flawed(Fault::FieldTooLarge);
         }
         let words = trimmed(text);
         if !words.is_empty() {

@@ -1,7 +1,8 @@
 //! The rules for answers (RFC 9110, RFC 9112, PEP 3333). A host holds its app to them and explains to the app what is wrong; the acceptor holds
 //! workers to them, because an app can corrupt its worker's memory.
 
-use crate::octets::{self, TOKEN, number};
+use crate::octets::{TOKEN, number};
+pub use crate::octets::{is_field_text, is_plain_text};
 
 /// Fields that concern one hop (RFC 9110 section 7.6.1, and section 11.7 for those of proxies), in lower case. The acceptor sets them.
 const HOP_BY_HOP: [&[u8]; 9] = [
@@ -36,10 +37,10 @@ pub fn is_hop_by_hop(name: &[u8]) -> bool {
             .any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// Whether a `Connection` field has this option (RFC 9110 section 7.6.1); case does not matter.
-pub fn has_option(value: &[u8], option: &[u8]) -> bool {
-    let mut options = value.split(|&byte| byte == b',');
-    options.any(|said| said.trim_ascii().eq_ignore_ascii_case(option))
+/// Whether a list has this member, such as an option of `Connection` (RFC 9110 section 5.6.1); case does not matter.
+pub fn lists(list: &[u8], member: &[u8]) -> bool {
+    let mut members = list.split(|&byte| byte == b',');
+    members.any(|one| one.trim_ascii().eq_ignore_ascii_case(member))
 }
 
 /// Whether a field of this name may follow a body; case does not matter.
@@ -65,16 +66,6 @@ pub fn content_length(value: &[u8]) -> Option<u64> {
 /// Whether a name is a token (RFC 9110 section 5.6.2), as the names of fields and methods have to be.
 pub fn is_token(name: &[u8]) -> bool {
     !name.is_empty() && TOKEN.has_all(name)
-}
-
-/// Whether a value or a reason has no control character, such as one that would end it (RFC 9110 section 5.5).
-pub fn is_field_text(value: &[u8]) -> bool {
-    octets::is_field_text(value)
-}
-
-/// Whether a value is printable ASCII, as most are: then it is field text, and the same bytes in UTF-8 and latin-1.
-pub fn is_plain_text(value: &[u8]) -> bool {
-    octets::is_printable(value)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! A writer for heads of requests that came in another form than HTTP/1.1: as packets of the uwsgi protocol, or frames of HTTP/2.
 
+use crate::answer::put_field;
 use crate::fault::Fault;
 use crate::head::Head;
 use crate::head_rules::HeadRules;
@@ -49,9 +50,7 @@ impl HeadWriter {
         if !is_field_text(value) {
             return Err(Fault::BadRequest("a control character in the head"));
         }
-        for part in [name, b": ", value, b"\r\n"] {
-            self.text.extend_from_slice(part);
-        }
+        put_field(&mut self.text, name, value);
         Ok(())
     }
 

@@ -122,7 +122,7 @@ fn names_with_an_underscore() {
             let fates = [true, false].map(|from_proxy| {
                 let fate = rules.fate(name.as_bytes(), from_proxy);
                 assert_eq!(
-                    rules.check(&head, from_proxy).is_err(),
+                    rules.refused(&head, from_proxy).is_some(),
                     fate == Refused,
                     "{name}"
                 );

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyMapping, PyString, PyTuple};
 use stanchion_http::answer::{self, EARLY_HINTS};
 use stanchion_http::rules::{
-    STATUSES, content_length, has_option, is_field_text, is_hop_by_hop, is_plain_text, is_token,
+    STATUSES, content_length, is_field_text, is_hop_by_hop, is_plain_text, is_token, lists,
     may_be_trailer, may_tell_length,
 };
 use stanchion_record::{ANSWER_HEAD_BYTES_MAX, AnswerHead, FilePart};
@@ -240,7 +240,7 @@ impl Head {
     fn put(&mut self, name: &[u8], value: &[u8]) -> PyResult<()> {
         if is_hop_by_hop(name) {
             // Dropped, because the acceptor manages the connection. It closes the connection if the app asks for that.
-            if name.eq_ignore_ascii_case(b"connection") && has_option(value, b"close") {
+            if name.eq_ignore_ascii_case(b"connection") && lists(value, b"close") {
                 self.wire.close(true);
             }
             return Ok(());

@@ -265,7 +265,7 @@ impl Requests {
         let settings = &self.common.settings;
         let trace = self.record.observers.begin_trace(&mut head, started_us);
         let said = self.policy.said_scheme(&head, peer);
-        let fault = self.policy.check(&head, peer).err();
+        let fault = self.policy.fault_of_names(&head, peer);
         let id = self.policy.id_of(&head, peer);
         let proxy_us = policy::proxy_us(&head, peer);
         let (websocket, unfit) = match handshaken(&head, settings) {

@@ -50,9 +50,10 @@ impl HeadPolicy {
         })
     }
 
-    /// Checks the names of a head's fields, which the server may not take.
-    pub(crate) fn check(&self, head: &Head, peer: &Peer) -> Result<(), Fault> {
-        self.field_rules.check(head, peer.trusted)
+    /// The fault of a head with a field whose name the server does not take.
+    pub(crate) fn fault_of_names(&self, head: &Head, peer: &Peer) -> Option<Fault> {
+        let refused = self.field_rules.refused(head, peer.trusted);
+        refused.map(|_| Fault::BadRequest(UNDERSCORE))
     }
 
     /// The scheme by which the client came, if a proxy that the server believes says so.

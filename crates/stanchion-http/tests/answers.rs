@@ -1,13 +1,10 @@
 //! Heads of answers: reading gives what was written, and a head that no worker may send is refused.
 
-mod strict;
-
 use proptest::prelude::*;
 use stanchion_http::{
     AnswerFacts, BodyLength, CHUNK_END, Decoded, Decoder, Framing, LAST_CHUNK, canonical_reason,
     check, check_hints, chunk_head, fields, put_field, put_status,
 };
-use strict::{Answer, read_answer};
 
 type Fields<'a> = &'a [(&'a [u8], &'a [u8])];
 
@@ -223,25 +220,6 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(byte, 0..24).prop_map(|bytes| bytes.trim_ascii().to_vec())
 }
 
-fn nasty_name() -> impl Strategy<Value = Vec<u8>> {
-    prop_oneof![
-        4 => token(),
-        2 => Just(b"content-length".to_vec()),
-        1 => Just(b"Transfer-encoding".to_vec()),
-        1 => Just(b"Connection".to_vec()),
-        1 => proptest::collection::vec(any::<u8>(), 0..4),
-    ]
-}
-
-fn nasty_value() -> impl Strategy<Value = Vec<u8>> {
-    prop_oneof![
-        4 => (0..6u8).prop_map(|digit| vec![b'0' + digit]),
-        1 => Just(b"chunked".to_vec()),
-        1 => Just(b"x\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec()),
-        1 => proptest::collection::vec(any::<u8>(), 0..6),
-    ]
-}
-
 proptest! {
     #[test]
     fn what_was_put_is_what_is_read(
@@ -271,39 +249,6 @@ proptest! {
         let given: Vec<_> = given.iter().map(|(name, value)| (&name[..], &value[..])).collect();
         prop_assert_eq!(&read, &given);
         prop_assert_eq!(fields(&wire).count(), given.len() + usize::from(length.is_some()));
-    }
-
-    /// For every head a worker writes, the client reads one answer and then the next one, or `check` refuses the head.
-    #[test]
-    fn no_answer_of_a_worker_can_be_taken_for_two(
-        status in prop_oneof![4 => Just(200), 1 => Just(204), 1 => any::<u16>()],
-        reason in prop_oneof![4 => Just(vec![]), 1 => proptest::collection::vec(any::<u8>(), 0..4)],
-        given in proptest::collection::vec((nasty_name(), nasty_value()), 0..4),
-        spoilt in proptest::option::of((any::<proptest::sample::Index>(), any::<u8>())),
-    ) {
-        let mut wire = Vec::new();
-        put_status(&mut wire, status, &reason);
-        for (name, value) in &given {
-            put_field(&mut wire, name, value);
-        }
-        if let Some((at, byte)) = spoilt {
-            let at = at.index(wire.len());
-            wire[at] = byte;
-        }
-        let Ok(facts) = check(&wire, false) else { return Ok(()) };
-        let fields: Vec<_> = fields(&wire)
-            .map(|(name, value)| (name.to_ascii_lowercase(), value.to_vec()))
-            .collect();
-        let len = match facts.length {
-            BodyLength::Bytes(len) => usize::try_from(len).unwrap_or(usize::MAX).min(1000),
-            BodyLength::Nothing | BodyLength::Unknown => 0,
-        };
-        let (body, second) = (vec![b'x'; len], b"HTTP/1.1 200 OK\r\n\r\n");
-        let sent = [&wire[..], b"\r\n", &body, second].concat();
-        let expected = Answer { status: facts.status, fields, body: &body };
-        let has_body = facts.length != BodyLength::Nothing;
-        let got = read_answer(&sent, has_body);
-        prop_assert_eq!(got, Some((expected, &second[..])), "{}", String::from_utf8_lossy(&sent));
     }
 
     #[test]

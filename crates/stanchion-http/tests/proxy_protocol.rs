@@ -2,14 +2,12 @@
 
 use std::net::SocketAddr;
 
-use proptest::prelude::*;
 use stanchion_http::{
     PROXY_HEADER_BYTES_MAX, ProxyHeader, ProxyStart, ProxyVersions, is_proxy_header, proxy_start,
 };
 
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 const V4: &[u8] = &[192, 0, 2, 1, 198, 51, 100, 2, 0x10, 0x01, 0x01, 0xbb];
-const ALL: [ProxyVersions; 3] = [ProxyVersions::V1, ProxyVersions::V2, ProxyVersions::Auto];
 
 fn v2(version_command: u8, family_transport: u8, parts: &[&[u8]]) -> Vec<u8> {
     let block = parts.concat();
@@ -328,26 +326,4 @@ fn what_is_no_header_is_refused_unless_there_need_be_none() {
     );
     assert!(is_proxy_header(v1) && is_proxy_header(&v2) && !is_proxy_header(b"PROXY /"));
     assert!(is_proxy_header(b"PROXY TCP6 "));
-}
-
-proptest! {
-    /// For any bytes: no panic, no header longer than the bytes, and no other result for the same bytes in pieces.
-    #[test]
-    fn what_is_said_of_a_part_holds_for_the_whole(
-        start in prop_oneof![Just(SIGNATURE.to_vec()), Just(b"PROXY ".to_vec()), Just(b"PROXY TCP4 1.1.1.1 ".to_vec()),
-            Just([SIGNATURE, &[0x21, 0x11, 0, 30]].concat()), Just(Vec::new())],
-        rest: Vec<u8>,
-    ) {
-        let bytes = [start, rest].concat();
-        for versions in ALL {
-            let whole = proxy_start(&bytes, versions);
-            if let Ok(ProxyStart::Header(header)) = whole {
-                prop_assert!(header.len <= bytes.len());
-            }
-            for len in 0..bytes.len() {
-                let part = proxy_start(&bytes[..len], versions);
-                prop_assert!(part == whole || part == Ok(ProxyStart::Part), "{} {:?} {:?}", len, part, whole);
-            }
-        }
-    }
 }

@@ -1,6 +1,5 @@
 //! Requests of the uwsgi protocol: the heads they become, and packets that are refused.
 
-use proptest::prelude::*;
 use stanchion_http::{
     Fault, Framing, Head, HeadRules, Permits, UWSGI_VARIABLES_MAX, environ_name, read_packet,
 };
@@ -280,22 +279,4 @@ fn it_may_come_byte_by_byte_and_what_follows_is_not_its_own() {
         .expect("a request")
         .expect("all of it");
     assert_eq!(len, whole.len());
-}
-
-proptest! {
-    #[test]
-    fn garbage_is_refused_without_a_panic(
-        said in proptest::collection::vec(("[A-Z_]{0,12}|HTTP_[A-Z_]{0,8}|REQUEST_METHOD|REQUEST_URI|PATH_INFO", r"\PC{0,12}"), 0..12),
-        at: prop::sample::Index,
-        byte: u8,
-    ) {
-        let said: Vec<Said<'_>> = said.iter().map(|(name, value)| (&**name, &**value)).collect();
-        let mut bytes = packet(&[&GET[..1], &said].concat());
-        let at = at.index(bytes.len());
-        bytes[at] = byte;
-        if let Ok(Some((len, head))) = read(&bytes) {
-            prop_assert!(len <= bytes.len());
-            prop_assert!(!head.target().is_empty() && head.framing() != Framing::Chunked);
-        }
-    }
 }

@@ -4,7 +4,7 @@
 use stanchion_http::answer::EARLY_HINTS;
 use stanchion_http::{BodyLength, check, check_hints, fields};
 
-#[path = "../strict/mod.rs"]
+#[path = "strict.rs"]
 mod strict;
 
 use strict::{Answer, read_answer};

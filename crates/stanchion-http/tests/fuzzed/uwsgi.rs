@@ -19,6 +19,7 @@ pub(crate) fn look(bytes: &[u8]) {
     if let Ok(Some(len)) = whole {
         assert!(len <= bytes.len() && !head.keeps_alive() && !head.expects_continue());
         assert_ne!(head.framing(), Framing::Chunked);
+        assert!(!head.target().is_empty());
         for (name, value) in head.fields().filter(|(name, _)| !name.starts_with(b":")) {
             assert!(!name.contains(&b'_') && !value.contains(&b'\n'));
         }

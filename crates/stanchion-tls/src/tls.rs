@@ -2,7 +2,6 @@
 //! [`PLAINTEXT_BYTES_MAX`] and a record, ciphertext to send by [`CIPHERTEXT_BYTES_MAX`] and its framing, and the bytes of an incomplete record by
 //! rustls (64 KiB in a handshake, else the longest record).
 
-use std::fmt;
 use std::io::{self, BufRead as _, IoSlice, Write as _};
 
 use rustls::crypto::SupportedKxGroup;
@@ -24,7 +23,8 @@ const RECORDS_TO_END: u64 = 1 << 16;
 const RECORDS_KEPT_BACK: u64 = 64;
 
 /// The reason why a connection cannot go on: a fault of the client, which an alert reports to the client.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct Fault(String);
 
 /// TLS of one connection.
@@ -279,14 +279,6 @@ impl Tls {
         chain.iter().map(CertificateDer::as_ref)
     }
 }
-
-impl fmt::Display for Fault {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Fault {}
 
 #[cfg(test)]
 mod tests;

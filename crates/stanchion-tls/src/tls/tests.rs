@@ -44,6 +44,17 @@ fn options() -> Options {
     }
 }
 
+/// The same for a server that asks clients for certificates of these issuers.
+fn asking(authorities: &[u8], is_required: bool) -> Options {
+    Options {
+        clients: Some(ClientAuth {
+            authorities: authorities.to_vec(),
+            is_required,
+        }),
+        ..options()
+    }
+}
+
 fn server(options: Options) -> Tls {
     server_with(options, 7)
 }
@@ -132,7 +143,16 @@ fn talk(client: &mut ClientConnection, server: &mut Tls, step: usize) -> Result<
 }
 
 fn joined(name: &'static str) -> (ClientConnection, Tls) {
-    let (mut client, mut server) = (client(name), server(options()));
+    joined_by(BOTH, name)
+}
+
+/// A client that speaks these versions, and its server, after their handshake.
+fn joined_by(
+    versions: &[&'static SupportedProtocolVersion],
+    name: &'static str,
+) -> (ClientConnection, Tls) {
+    let config = Arc::new(client_config(versions, false));
+    let (mut client, mut server) = (client_of(&config, name), server(options()));
     talk(&mut client, &mut server, usize::MAX).unwrap();
     (client, server)
 }
@@ -275,9 +295,7 @@ fn keys_are_exchanged_by_what_withstands_quantum_computers_where_the_client_know
 #[test]
 fn a_connection_that_failed_takes_nothing_to_write() {
     for versions in [OLD, NEW] {
-        let config = Arc::new(client_config(versions, false));
-        let (mut client, mut server) = (client_of(&config, "one.test"), server(options()));
-        talk(&mut client, &mut server, usize::MAX).unwrap();
+        let (mut client, mut server) = joined_by(versions, "one.test");
         let garbage = [&b"\x17\x03\x03\x00\x20"[..], &[0; 32]].concat();
         server.take(&garbage).unwrap_err();
         server.write(&[IoSlice::new(b"answer")]).unwrap_err();
@@ -298,9 +316,7 @@ fn take_discards_what_comes_after_close() {
 #[test]
 fn keys_of_tls_1_2_are_used_up_by_records_and_those_of_tls_1_3_renewed() {
     for (versions, is_renewed) in [(OLD, false), (NEW, true)] {
-        let config = Arc::new(client_config(versions, false));
-        let (mut client, mut server) = (client_of(&config, "one.test"), server(options()));
-        talk(&mut client, &mut server, usize::MAX).unwrap();
+        let (_, mut server) = joined_by(versions, "one.test");
         // AES-GCM: 2²⁴ records (RFC 9325 section 4.4).
         server.records = (1 << 24) - RECORDS_KEPT_BACK - 1;
         assert_eq!(server.write(&[IoSlice::new(b"last")]), Ok(4));
@@ -373,13 +389,6 @@ fn versions_and_suites_are_those_that_are_asked_for() {
 
 #[test]
 fn clients_show_certificates_where_they_are_asked_to() {
-    let asking = |is_required| Options {
-        clients: Some(ClientAuth {
-            authorities: ROOT.to_vec(),
-            is_required,
-        }),
-        ..options()
-    };
     let shaken = |options, shows| {
         let config = Arc::new(client_config(BOTH, shows));
         let (mut client, mut server) = (client_of(&config, "one.test"), server(options));
@@ -390,19 +399,12 @@ fn clients_show_certificates_where_they_are_asked_to() {
     };
     let subject = r#"CN=a \"client\",O=Shop,C=DE"#.to_owned();
     assert_eq!(shaken(options(), true), Ok(None));
-    assert_eq!(shaken(asking(false), false), Ok(None));
-    assert_eq!(shaken(asking(false), true), Ok(Some(subject.clone())));
-    assert_eq!(shaken(asking(true), true), Ok(Some(subject)));
-    assert!(shaken(asking(true), false).is_err());
+    assert_eq!(shaken(asking(ROOT, false), false), Ok(None));
+    assert_eq!(shaken(asking(ROOT, false), true), Ok(Some(subject.clone())));
+    assert_eq!(shaken(asking(ROOT, true), true), Ok(Some(subject)));
+    assert!(shaken(asking(ROOT, true), false).is_err());
     // The client's issuer is not the trusted one.
-    let other = Options {
-        clients: Some(ClientAuth {
-            authorities: TWO.to_vec(),
-            is_required: false,
-        }),
-        ..options()
-    };
-    assert!(shaken(other, true).is_err());
+    assert!(shaken(asking(TWO, false), true).is_err());
 }
 
 #[test]
@@ -423,13 +425,6 @@ fn a_session_is_resumed_by_whoever_has_the_keys_of_its_ticket() {
 
 #[test]
 fn nobody_is_let_in_by_a_ticket_who_would_have_to_show_a_certificate() {
-    let asking = |is_required| Options {
-        clients: Some(ClientAuth {
-            authorities: ROOT.to_vec(),
-            is_required,
-        }),
-        ..options()
-    };
     for versions in [OLD, NEW] {
         let config = Arc::new(client_config(versions, false));
         let shaken = |options| {
@@ -437,9 +432,9 @@ fn nobody_is_let_in_by_a_ticket_who_would_have_to_show_a_certificate() {
             talk(&mut client, &mut server, usize::MAX).map(|()| client.handshake_kind())
         };
         shaken(options()).unwrap();
-        let optional = shaken(asking(false)).unwrap();
+        let optional = shaken(asking(ROOT, false)).unwrap();
         assert_eq!(optional, Some(HandshakeKind::Full));
-        assert!(shaken(asking(true)).is_err());
+        assert!(shaken(asking(ROOT, true)).is_err());
     }
 }
 
@@ -448,15 +443,8 @@ fn a_session_is_resumed_for_as_long_as_its_ticket_and_its_certificate_are_good()
     let chain = certificates(CLIENT).unwrap();
     let end_s = Certificate::read(&chain[0]).unwrap().not_after_s;
     for versions in [OLD, NEW] {
-        let asking = Options {
-            clients: Some(ClientAuth {
-                authorities: ROOT.to_vec(),
-                is_required: false,
-            }),
-            ..options()
-        };
         let clock = SetClock::at(0);
-        let server = Config::with_clock(asking, Arc::clone(&clock) as Arc<_>).unwrap();
+        let server = Config::with_clock(asking(ROOT, false), Arc::clone(&clock) as Arc<_>).unwrap();
         server.set_ticket_keys(&[[7; TICKET_KEY_BYTES]]);
         let shaken = |config: &Arc<ClientConfig>, now_s: u64| {
             clock.set(now_s);

@@ -153,6 +153,55 @@ impl Compressor {
         Some(first)
     }
 
+    /// Decides how an answer of the app goes to the client. Its body has `whole` bytes if all of it is at hand.
+    pub fn plan(
+        self: &Rc<Self>,
+        ticket: &Ticket,
+        wire: &[u8],
+        facts: AnswerFacts,
+        body: &Start,
+        whole: usize,
+        believed: &Believed,
+    ) -> Plan {
+        let known = match body {
+            Start::Whole if facts.length != BodyLength::Nothing => Some(whole as u64),
+            Start::Whole => None,
+            Start::Streamed(known) => *known,
+            // The kernel sends the file, or would send it.
+            Start::File(..) | Start::FileUnasked => return Plan::default(),
+        };
+        let request = &ticket.request.head;
+        let mut plan = Plan::default();
+        // Without its length, and without chunks, a body that is cut off would look whole (RFC 9112 section 6.3).
+        let shows_end = request.minor_version() > 0 || matches!(body, Start::Whole);
+        let coding = match self.rules.judge(request, facts.status, wire, known) {
+            Compression::Never => return plan,
+            Compression::With(_) if !shows_end => None,
+            Compression::NotForThisClient => None,
+            Compression::With(coding) => Some(coding),
+        };
+        let mut head = Vec::with_capacity(wire.len() + 64);
+        if let Some(coding) = coding {
+            let has_body = facts.length != BodyLength::Nothing;
+            let peer = &ticket.request.peer;
+            let client = peer.client(request, believed);
+            let begin = || Some((Rc::clone(self), self.begin(coding, client)?));
+            plan.encoder = has_body.then(begin).flatten();
+            if plan.encoder.is_some() || !has_body {
+                if has_body {
+                    self.tally.happened(Event::Compressed);
+                }
+                put_compressed(&mut head, wire, coding);
+                plan.wire = Some(head);
+                return plan;
+            }
+            self.tally.happened(Event::Uncompressed);
+        }
+        put_varied(&mut head, wire);
+        plan.wire = Some(head);
+        plan
+    }
+
     /// Has a thread compress the next part of a connection's answer.
     pub fn compress(
         &self,
@@ -203,56 +252,5 @@ impl BodyEncoder {
         }
         encoder.encode(last, after, &mut out)?;
         Ok(out)
-    }
-}
-
-impl Compressor {
-    /// Decides how an answer of the app goes to the client. Its body has `whole` bytes if all of it is at hand.
-    pub fn plan(
-        self: &Rc<Self>,
-        ticket: &Ticket,
-        wire: &[u8],
-        facts: AnswerFacts,
-        body: &Start,
-        whole: usize,
-        believed: &Believed,
-    ) -> Plan {
-        let known = match body {
-            Start::Whole if facts.length != BodyLength::Nothing => Some(whole as u64),
-            Start::Whole => None,
-            Start::Streamed(known) => *known,
-            // The kernel sends the file, or would send it.
-            Start::File(..) | Start::FileUnasked => return Plan::default(),
-        };
-        let request = &ticket.request.head;
-        let mut plan = Plan::default();
-        // Without its length, and without chunks, a body that is cut off would look whole (RFC 9112 section 6.3).
-        let shows_end = request.minor_version() > 0 || matches!(body, Start::Whole);
-        let coding = match self.rules.judge(request, facts.status, wire, known) {
-            Compression::Never => return plan,
-            Compression::With(_) if !shows_end => None,
-            Compression::NotForThisClient => None,
-            Compression::With(coding) => Some(coding),
-        };
-        let mut head = Vec::with_capacity(wire.len() + 64);
-        if let Some(coding) = coding {
-            let has_body = facts.length != BodyLength::Nothing;
-            let peer = &ticket.request.peer;
-            let client = peer.client(request, believed);
-            let begin = || Some((Rc::clone(self), self.begin(coding, client)?));
-            plan.encoder = has_body.then(begin).flatten();
-            if plan.encoder.is_some() || !has_body {
-                if has_body {
-                    self.tally.happened(Event::Compressed);
-                }
-                put_compressed(&mut head, wire, coding);
-                plan.wire = Some(head);
-                return plan;
-            }
-            self.tally.happened(Event::Uncompressed);
-        }
-        put_varied(&mut head, wire);
-        plan.wire = Some(head);
-        plan
     }
 }

@@ -200,9 +200,7 @@ impl StaticFiles {
             may_be_coded,
         }))
     }
-}
 
-impl StaticFiles {
     /// Looks for the static file that a request asks for. Gives the answer, if a file or the lack of it is one; else the app
     /// is to answer.
     ///

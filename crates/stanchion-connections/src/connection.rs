@@ -19,7 +19,7 @@
 use http::request::Parts;
 use stanchion_http::{Head, StreamHead};
 
-use super::intake::CutOff;
+use super::judgement::CutOff;
 use super::link::ClientLink;
 use super::phase::{Phase, Step, answer_operator, begin_stream, leave, refuse_unread};
 use super::poller::{Poller, Ready};

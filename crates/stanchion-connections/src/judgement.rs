@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::intake::CutOff;
 use super::pace::{Pace, Slowness, end_of};
 use stanchion_dispatch::refusal::Refusal;
+use stanchion_generation::tally::Event;
 
 /// The verdict on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,43 @@ pub(crate) enum Judgement {
     /// Close without an answer: the client never asked.
     Drop,
     CutOff(CutOff),
+}
+
+/// Why the server cuts a client off from the rest of its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CutOff {
+    /// The client took nothing for `write_timeout`.
+    TookNothing,
+    /// The client took its answer more slowly than `min_response_rate`.
+    TookTooSlowly,
+    /// The client took its answer hardly faster than that, and others wait for a place.
+    MadeRoom,
+    /// All clients together have more memory than they may, and this client has most.
+    Memory,
+}
+
+impl CutOff {
+    /// The event that the server counts.
+    pub(crate) fn event(self) -> Event {
+        match self {
+            Self::TookNothing => Event::CutOff,
+            Self::TookTooSlowly => Event::TooSlow,
+            Self::MadeRoom => Event::Shed,
+            Self::Memory => Event::CutForMemory,
+        }
+    }
+
+    /// The reason in the log.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::TookNothing => "it took nothing of its answer in time",
+            Self::TookTooSlowly => "it took its answer too slowly",
+            Self::MadeRoom => "it hardly took any of its answer, and others waited for a place",
+            Self::Memory => {
+                "clients have more memory than max_client_memory, and it was the slowest connection of the client that has most"
+            }
+        }
+    }
 }
 
 /// The possessions of a client that others wait for.

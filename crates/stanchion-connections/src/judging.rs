@@ -2,7 +2,6 @@
 //! four times a second, at all connections that may be overdue.
 
 use super::connection::{Connection, Fate};
-use super::intake::Verdict;
 use super::judgement::{Judgement, Wanted};
 use super::phase::Phase;
 use super::poller::Poller;
@@ -79,19 +78,18 @@ impl Connection {
         }
     }
 
-    fn judge(&self, wanted: Wanted, requests: &Requests) -> Judgement {
-        let now_us = requests.now_us;
+    fn judge(&mut self, wanted: Wanted, requests: &Requests) -> Judgement {
+        let by_intake = self.link.intake.judge(wanted.place, requests.now_us);
         let by_phase = || self.phase.judge(&self.link, wanted, requests);
-        match self.link.intake.judge(wanted.place, now_us) {
+        match by_intake {
             None => by_phase(),
-            Some(Verdict::Well { until_us }) => match &self.phase {
+            Some(Judgement::Well { until_us }) => match &self.phase {
                 Phase::Session(_) => by_phase().at_most(until_us),
                 // The kernel does not report when it has sent the last byte.
                 Phase::Leaving(_) if self.link.transport.untaken() == 0 => Judgement::Doubt,
                 _ => Judgement::Well { until_us },
             },
-            Some(Verdict::Doubt) => Judgement::Doubt,
-            Some(Verdict::CutOff(why)) => Judgement::CutOff(why),
+            Some(judged) => judged,
         }
     }
 }

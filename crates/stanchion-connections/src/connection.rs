@@ -173,12 +173,8 @@ impl Connection {
         poller: &Poller,
     ) -> Fate {
         let phase = std::mem::replace(&mut self.phase, Phase::Over);
-        if let Step::On(phase) | Step::Wait(phase) =
-            phase.call_off(refusal, &mut self.link, requests)
-        {
-            self.phase = phase;
-        }
-        self.drive(None, requests, poller)
+        let step = phase.call_off(refusal, &mut self.link, requests);
+        self.follow(step, requests, poller)
     }
 
     /// Ends the connection with its present request; at once if it has none.

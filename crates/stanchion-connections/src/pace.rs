@@ -130,9 +130,7 @@ impl Pace {
         }
         (limits.bytes_per_s > 0 && now_us > self.until_us).then_some(Slowness::Rate)
     }
-}
 
-impl Pace {
     /// Before this time the client is not too slow, if nothing changes.
     pub(super) fn due_us(&self) -> u64 {
         let pause_us = self.limits.pause.map_or(u64::MAX, micros);
@@ -165,7 +163,7 @@ impl Pace {
 
 /// The moment so long after another one.
 pub fn after(since_us: u64, time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).map_or(u64::MAX, |us| since_us.saturating_add(us))
+    since_us.saturating_add(micros(time))
 }
 
 /// The moment when a limit is over; never, if there is none.

@@ -95,28 +95,21 @@ impl Transport {
         poller: &Poller,
     ) -> io::Result<Self> {
         poller.watch(source, &socket)?;
-        Ok(Self {
-            way: Way::Socket(socket),
-            source,
-            tally,
-            readable: false,
-            ended: false,
-            hung_up: false,
-            watches_room: false,
-            wakes_at: 1,
-            turn_bytes: 0,
-            timed_since_us: Cell::new(None),
-            cover: Cover::default(),
-        })
+        Ok(Self::over(Way::Socket(socket), source, tally))
     }
 
     /// A stream of HTTP/2. The socket of its connection counts the bytes.
     pub(super) fn of_stream(stream: Stream, source: Source) -> Self {
+        Self::over(Way::Stream(Box::new(stream)), source, None)
+    }
+
+    fn over(way: Way, source: Source, tally: Option<&'static Tally>) -> Self {
         Self {
-            way: Way::Stream(Box::new(stream)),
+            // Nothing reports that a stream has something to read.
+            readable: matches!(way, Way::Stream(_)),
+            way,
             source,
-            tally: None,
-            readable: true,
+            tally,
             ended: false,
             hung_up: false,
             watches_room: false,

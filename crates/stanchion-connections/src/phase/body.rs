@@ -8,7 +8,7 @@ use bytes::Bytes;
 use stanchion_http::{Decoded, Decoder, Framing, Head};
 use stanchion_sys::charge;
 
-use super::upload::{Arrived, Early, Upload};
+use super::upload::{Arrived, Early, Upload, check_len};
 use super::waiting::{Waiting, arrive, refuse};
 use super::{Phase, Step};
 use crate::link::ClientLink;
@@ -243,14 +243,8 @@ impl ReadingBody {
         }
     }
 
-    /// Checks that the body is no longer than a body may be. A chunk counts as its head announces it: the connection would
-    /// wait for the rest of it in vain.
     fn check_len(&self, body_max: u64) -> Result<(), Refusal> {
-        let len = self.sink.len().saturating_add(self.decoder.announced());
-        if body_max > 0 && len > body_max {
-            return Err(Refusal::BodyTooLarge);
-        }
-        Ok(())
+        check_len(self.sink.len(), &self.decoder, body_max)
     }
 
     fn is_whole(self: Box<Self>, link: &ClientLink, requests: &mut Requests) -> Step {

@@ -126,13 +126,9 @@ impl ReadingHead {
                 return Carrier::begin(bytes.into(), link, requests);
             }
             PrefaceStart::Part => {
-                return Step::On(Phase::Head(Self::Part(Box::new(PartialHead {
-                    since_us: self.since_us().unwrap_or(now_us),
-                    bytes: [self.bytes(), bytes].concat(),
-                    form: form(&link.peer),
-                    head: Head::default(),
-                    dozes_until_us: None,
-                }))));
+                let since_us = self.since_us().unwrap_or(now_us);
+                let bytes = [self.bytes(), bytes].concat();
+                return part(since_us, bytes, form(&link.peer), Head::default());
             }
         }
         if matches!(self, Self::New { .. })
@@ -161,13 +157,7 @@ impl ReadingHead {
         let mut head = requests.buffers.heads.take();
         match form.read(bytes, &rules, &mut head) {
             Ok(Some(len)) => begin(head, came.behind(len), link, requests),
-            Ok(None) => Step::On(Phase::Head(Self::Part(Box::new(PartialHead {
-                since_us: now_us,
-                bytes: bytes.to_vec(),
-                form,
-                head,
-                dozes_until_us: None,
-            })))),
+            Ok(None) => part(now_us, bytes.to_vec(), form, head),
             Err(fault) if !form.is_whole() => refuse_unread(link, fault.into(), requests),
             Err(fault) => refuse_head(fault.into(), head, link, requests),
         }
@@ -283,6 +273,17 @@ fn unfit(bytes: &[u8], link: &ClientLink, settings: &Settings) -> Option<Refusal
     is_stranger.then_some(Refusal::Forbidden(
         "the uwsgi protocol is for peers in uwsgi_allow_ips",
     ))
+}
+
+/// Waits for the rest of a head that has begun to come at this time.
+fn part(since_us: u64, bytes: Vec<u8>, form: HeadForm, head: Head) -> Step {
+    Step::On(Phase::Head(ReadingHead::Part(Box::new(PartialHead {
+        since_us,
+        bytes,
+        form,
+        head,
+        dozes_until_us: None,
+    }))))
 }
 
 fn form(peer: &Peer) -> HeadForm {

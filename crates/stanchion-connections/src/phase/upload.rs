@@ -207,11 +207,7 @@ impl Upload {
         };
         self.len += body.len() as u64;
         self.pace.came(body.len(), now_us);
-        // A chunk counts as its head announces it.
-        let announced = self.decoder.announced();
-        if body_max > 0 && self.len.saturating_add(announced) > body_max {
-            return Err(Refusal::BodyTooLarge);
-        }
+        check_len(self.len, &self.decoder, body_max)?;
         if is_over || !body.is_empty() {
             dispatch.slots.hand_over(ticket, &body, is_over);
         }
@@ -234,4 +230,13 @@ impl Upload {
         self.pace.go_on(now_us);
         ticket.set_client_until_us(u64::MAX);
     }
+}
+
+/// Checks that a body of which `len` bytes have come is no longer than a body may be. A chunk counts as its head announces
+/// it: the connection would wait for the rest of it in vain.
+pub(super) fn check_len(len: u64, decoder: &Decoder, body_max: u64) -> Result<(), Refusal> {
+    if body_max > 0 && len.saturating_add(decoder.announced()) > body_max {
+        return Err(Refusal::BodyTooLarge);
+    }
+    Ok(())
 }

@@ -13,6 +13,7 @@ use crate::outcome::Read;
 use crate::pace::body_pace;
 use crate::turns::{Turns, WHOLE_BYTES};
 use stanchion_dispatch::Dispatch;
+use stanchion_dispatch::sessions::Messages;
 use stanchion_dispatch::storage::memory::Held;
 use stanchion_dispatch::storage::message_memory::MessageMemory;
 use stanchion_dispatch::ticket::Ticket;
@@ -32,12 +33,6 @@ pub(super) struct ToWorker {
     /// The account of the client's bytes that are in memory.
     held: Held,
     pub(super) unfinished: Unfinished,
-}
-
-/// The messages and bytes that a client has sent in a session.
-struct Carried {
-    messages: u64,
-    bytes: u64,
 }
 
 impl ToWorker {
@@ -109,17 +104,18 @@ impl Session {
         turns.count(
             (len - left) as u64,
             after.bytes.saturating_sub(before.bytes),
-            (after.messages - before.messages) * WHOLE_BYTES,
+            (after.count - before.count) * WHOLE_BYTES,
             requests.now_us,
         );
         left
     }
 
-    fn carried(&self) -> Carried {
+    /// The messages that the client has sent, and their bytes with those of a message that is not whole.
+    fn carried(&self) -> Messages {
         let whole = self.facts.received;
-        Carried {
-            messages: whole.count,
+        Messages {
             bytes: whole.bytes + self.socket.unfinished_bytes() as u64,
+            ..whole
         }
     }
 

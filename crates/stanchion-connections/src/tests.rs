@@ -16,8 +16,12 @@ use super::stage::{Stage, TURNS_MAX};
 use super::*;
 use stanchion_dispatch::rig::peer;
 use stanchion_dispatch::ticket::{Start, Ticket};
+use stanchion_generation::messages::WorkerRef;
 use stanchion_generation::tally::Outcome;
 use stanchion_requests::rig::{S, answer, requests, undated};
+
+/// The only worker.
+const WORKER: WorkerRef = WorkerRef { index: 0, epoch: 1 };
 
 impl Stage {
     fn new(settings: &str) -> Self {
@@ -31,6 +35,21 @@ impl Stage {
 
     fn admit(&mut self, ours: UnixStream, is_turned_away: bool) {
         self.let_in(ours, peer(), is_turned_away);
+    }
+
+    /// Has another client connect, which is this peer, and gives its end.
+    fn connect(&mut self, peer: Peer) -> UnixStream {
+        let (theirs, ours) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        self.let_in(ours, peer, false);
+        theirs
+    }
+
+    /// Has the worker come to its seats.
+    fn seat_worker(&mut self) {
+        let now_us = self.requests.now_us;
+        let dispatch = &mut self.requests.dispatch;
+        dispatch.worker_ready(WORKER, (0, 1, 1), now_us);
     }
 
     /// Has the client send this.

@@ -9,10 +9,8 @@ use stanchion_exchange::{Ending, SeatSide, Taken, Tenant};
 
 use super::*;
 use stanchion_dispatch::outflow::Patience;
-use stanchion_generation::messages::WorkerRef;
 use stanchion_record::{AnswerHead, FilePart, RESPONSE_RING_BYTES};
 
-pub(super) const WORKER: WorkerRef = WorkerRef { index: 0, epoch: 1 };
 pub(super) const LONG_BYTES: usize = 100_000;
 
 pub(super) fn seat(stage: &Stage) -> SeatSide<'static> {
@@ -25,9 +23,7 @@ pub(super) fn seat(stage: &Stage) -> SeatSide<'static> {
 
 /// Has another client ask.
 fn ask(stage: &mut Stage) -> UnixStream {
-    let (mut other, ours) = UnixStream::pair().unwrap();
-    ours.set_nonblocking(true).unwrap();
-    stage.admit(ours, false);
+    let mut other = stage.connect(peer());
     other.write_all(GET.as_bytes()).unwrap();
     stage.turn();
     other
@@ -35,11 +31,7 @@ fn ask(stage: &mut Stage) -> UnixStream {
 
 /// Has the client ask, and the only seat take the request.
 pub(super) fn taken(stage: &mut Stage) -> Taken<'static> {
-    let now_us = stage.requests.now_us;
-    stage
-        .requests
-        .dispatch
-        .worker_ready(WORKER, (0, 1, 1), now_us);
+    stage.seat_worker();
     stage.say(GET);
     take(stage)
 }
@@ -69,6 +61,12 @@ impl Stage {
         let now_us = self.requests.now_us;
         self.requests.dispatch.sweep(now_us);
         self.turn();
+    }
+
+    /// Has the kernel keep as little as it can for a client that does not read.
+    pub(super) fn shrink_send_buffer(&mut self) {
+        let socket = self.connection().link.transport.socket();
+        set_socket_send_buffer_size(socket.expect("it has one"), 1).unwrap();
     }
 
     /// All that the client gets, read bit by bit.
@@ -333,11 +331,7 @@ fn who_keeps_up_again_is_no_slow_client() {
 #[test]
 fn a_seat_is_not_woken_before_the_turn_is_over() {
     let mut stage = Stage::new("{}");
-    let now_us = stage.requests.now_us;
-    stage
-        .requests
-        .dispatch
-        .worker_ready(WORKER, (0, 1, 1), now_us);
+    stage.seat_worker();
     // No request has come for a while.
     stage.requests.now_us += S;
     let bell = stage.requests.common.exchange.ready_bell();
@@ -351,11 +345,7 @@ fn a_seat_is_not_woken_before_the_turn_is_over() {
 #[test]
 fn a_seat_is_woken_in_the_middle_of_a_long_turn() {
     let mut stage = Stage::new("{}");
-    let now_us = stage.requests.now_us;
-    stage
-        .requests
-        .dispatch
-        .worker_ready(WORKER, (0, 1, 1), now_us);
+    stage.seat_worker();
     let bell = stage.requests.common.exchange.ready_bell();
     let rung = bell.word().load(Ordering::Relaxed);
     let dispatch = &mut stage.requests.dispatch;
@@ -373,13 +363,7 @@ fn a_seat_is_woken_in_the_middle_of_a_long_turn() {
 #[test]
 fn a_worker_whom_little_room_does_not_help_waits_for_its_client() {
     let mut stage = Stage::new(r#"{"max_response_memory": 0, "response_buffer": 65536}"#);
-    let socket = stage
-        .connection()
-        .link
-        .transport
-        .socket()
-        .expect("it has one");
-    set_socket_send_buffer_size(socket, 1).unwrap();
+    stage.shrink_send_buffer();
     let mut taken = taken(&mut stage);
     let ticket = stage.ticket();
     write(&mut taken, None, &vec![b'x'; RESPONSE_RING_BYTES - 1_000]);

@@ -1,9 +1,8 @@
 //! Hints that go ahead of an answer.
 
-use rustix::net::sockopt::set_socket_send_buffer_size;
 use stanchion_exchange::{Ending, Taken};
 
-use super::fetching::{LONG_BYTES, WORKER, take, taken, write};
+use super::fetching::{LONG_BYTES, take, taken, write};
 use super::*;
 use stanchion_record::{
     AnswerHead, HINT_BYTES_MAX, HINTS_BYTES_MAX, HINTS_MAX, PREFIX_BYTES, RESPONSE_RING_BYTES,
@@ -158,11 +157,7 @@ fn what_no_host_would_send_is_answered_502_and_its_worker_replaced() {
         (SETTINGS, 1, &short),
     ] {
         let mut stage = Stage::new(settings);
-        let now_us = stage.requests.now_us;
-        stage
-            .requests
-            .dispatch
-            .worker_ready(WORKER, (0, 1, 1), now_us);
+        stage.seat_worker();
         stage.say(&format!("GET / HTTP/1.{version}\r\nHost: a\r\n\r\n"));
         let mut taken = take(&stage);
         for wire in wires {
@@ -238,10 +233,7 @@ fn a_request_is_run_again_after_hints_and_has_all_of_them_again() {
     std::mem::forget(first);
     stage.turn();
     assert_eq!(stage.heard().0, HINT.repeat(HINTS_MAX));
-    stage
-        .requests
-        .dispatch
-        .worker_ready(WORKER, (0, 1, 1), now_us);
+    stage.seat_worker();
     let mut second = take(&stage);
     for _ in 0..HINTS_MAX {
         hint(&mut second, "</a.css>");
@@ -260,13 +252,7 @@ fn a_request_is_run_again_after_hints_and_has_all_of_them_again() {
 #[test]
 fn hints_are_not_kept_for_a_client_that_does_not_read() {
     let mut stage = Stage::new(SETTINGS);
-    let socket = stage
-        .connection()
-        .link
-        .transport
-        .socket()
-        .expect("it has one");
-    set_socket_send_buffer_size(socket, 1).unwrap();
+    stage.shrink_send_buffer();
     let mut taken = taken(&mut stage);
     let ticket = stage.ticket();
     let link = "x".repeat(1_000);

@@ -130,18 +130,11 @@ fn connections_that_ask_a_lot_at_once_go_on_one_by_one_behind_all_others() {
     let mut stage = Stage::new(r#"{"health_path": "/-"}"#);
     let probe = "GET /-/live HTTP/1.1\r\nHost: a\r\n\r\n";
     let mut greedy = vec![stage.socket.try_clone().unwrap()];
-    for _ in 1..3 {
-        let (socket, ours) = UnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
-        stage.admit(ours, false);
-        greedy.push(socket);
-    }
+    greedy.extend((1..3).map(|_| stage.connect(peer())));
     for socket in &mut greedy {
         socket.write_all(probe.repeat(40).as_bytes()).unwrap();
     }
-    let (mut honest, ours) = UnixStream::pair().unwrap();
-    ours.set_nonblocking(true).unwrap();
-    stage.admit(ours, false);
+    let mut honest = stage.connect(peer());
     let readable = Ready {
         readable: true,
         ..Ready::default()
@@ -177,11 +170,8 @@ fn connections_of_one_client_have_no_more_of_a_turn_than_one_and_others_come_fir
     let probe = "GET /-/live HTTP/1.1\r\nHost: a\r\n\r\n";
     let mut greedy = vec![stage.socket.try_clone().unwrap()];
     let mut admit = |of: &str| {
-        let (socket, ours) = UnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
         let ip = of.parse().ok();
-        stage.let_in(ours, Peer { ip, ..peer() }, false);
-        socket
+        stage.connect(Peer { ip, ..peer() })
     };
     greedy.extend((0..7).map(|_| admit("127.0.0.1")));
     let mut honest = admit("192.0.2.1");
@@ -215,9 +205,7 @@ fn connections_of_one_client_have_no_more_of_a_turn_than_one_and_others_come_fir
 fn wasteful_connections_go_on_after_others_and_rest_in_between() {
     let mut stage = Stage::new(r#"{"health_path": "/-"}"#);
     let probe = b"GET /-/live HTTP/1.1\r\nHost: a\r\n\r\n";
-    let (mut honest, ours) = UnixStream::pair().unwrap();
-    ours.set_nonblocking(true).unwrap();
-    stage.admit(ours, false);
+    let mut honest = stage.connect(peer());
     stage.make_wasteful(0);
     let mut answers = Vec::new();
     for is_rested in [true, false, false, true] {
@@ -263,10 +251,9 @@ fn the_next_connection_of_a_wasteful_client_is_wasteful_and_no_other_clients_is(
     stage.turn();
     assert_eq!(stage.clients.len(), 0);
     for (ip, is_wasteful) in [("127.0.0.1", true), ("127.0.0.2", false)] {
-        let (_theirs, ours) = UnixStream::pair().unwrap();
         let ip = ip.parse().ok();
         let number = stage.clients.table.next_number();
-        stage.let_in(ours, Peer { ip, ..peer() }, false);
+        let _theirs = stage.connect(Peer { ip, ..peer() });
         let now_us = stage.requests.now_us;
         let connection = stage.clients.table.get_mut(number).unwrap();
         assert_eq!(
@@ -282,8 +269,6 @@ fn the_next_connection_of_a_wasteful_client_is_wasteful_and_no_other_clients_is(
 fn a_client_whom_a_proxy_header_names_brings_its_waste_along() {
     let mut stage = Stage::new(r#"{"proxy_protocol": "auto"}"#);
     let came = |stage: &mut Stage, ip: &str, is_proxied: bool| {
-        let (mut theirs, ours) = UnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
         let number = stage.clients.table.next_number();
         let proxy = if is_proxied { "192.0.2.1" } else { ip };
         let from = Peer {
@@ -291,7 +276,7 @@ fn a_client_whom_a_proxy_header_names_brings_its_waste_along() {
             sends_proxy_header: is_proxied,
             ..peer()
         };
-        stage.let_in(ours, from, false);
+        let mut theirs = stage.connect(from);
         if is_proxied {
             write!(theirs, "PROXY TCP4 {ip} 192.0.2.2 4711 80\r\n").unwrap();
         }

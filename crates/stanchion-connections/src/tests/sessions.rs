@@ -3,7 +3,7 @@
 use stanchion_exchange::Taken;
 use stanchion_websocket::Came;
 
-use super::fetching::{WORKER, take};
+use super::fetching::take;
 use super::*;
 use stanchion_dispatch::collect::SWITCHING;
 use stanchion_dispatch::storage::message_memory::OWN_BYTES;
@@ -156,11 +156,7 @@ fn an_answer_to_a_ping_that_came_in_time_is_heard_before_its_client_is_judged() 
 /// A client that has its WebSocket, and the worker at the other end of it.
 fn stage_with_worker() -> (Stage, Taken<'static>) {
     let mut stage = Stage::new(SETTINGS);
-    let now_us = stage.requests.now_us;
-    stage
-        .requests
-        .dispatch
-        .worker_ready(WORKER, (0, 1, 1), now_us);
+    stage.seat_worker();
     stage.say(ASKED);
     let mut taken = take(&stage);
     let mut head = AnswerHead::default();

@@ -1,16 +1,15 @@
 //! Bodies that are still coming when their requests join the line.
 
-use stanchion_exchange::{Corrupt, Ending, Inflow, SeatSide, Taken, Tenant};
+use stanchion_exchange::{Corrupt, Ending, Inflow, Taken};
 
+use super::fetching::take;
 use super::*;
 use stanchion_dispatch::request::{Body, Peer};
-use stanchion_generation::messages::WorkerRef;
 use stanchion_record::{BodyRecord, RequestBuffer};
 
 const ASGI: &str = r#"{"interface": "asgi"}"#;
 const EARLY_BYTES: usize = 64 << 10;
 const INFLOW_BYTES: usize = 64 << 10;
-const WORKER: WorkerRef = WorkerRef { index: 0, epoch: 1 };
 
 fn head(framing: &str) -> String {
     format!("POST / HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n")
@@ -19,26 +18,9 @@ fn head(framing: &str) -> String {
 /// A client that has sent this, and a worker.
 fn stage(settings: &str, said: &str) -> Stage {
     let mut stage = Stage::new(settings);
-    let now_us = stage.requests.now_us;
-    stage
-        .requests
-        .dispatch
-        .worker_ready(WORKER, (0, 1, 1), now_us);
+    stage.seat_worker();
     stage.say(said);
     stage
-}
-
-/// Has the worker take the request.
-fn taken(stage: &Stage) -> Taken<'static> {
-    let tenant = Tenant {
-        seat: 0,
-        epoch: WORKER.epoch,
-    };
-    let seat = SeatSide::new(&stage.requests.common.exchange, tenant, 1, None);
-    let taken = seat.take().expect("the request");
-    // The request is still there when its seat has gone.
-    std::mem::forget(seat);
-    taken
 }
 
 /// How many bytes of the body are in the record, and whether more are to come.
@@ -74,7 +56,7 @@ fn a_request_joins_the_line_with_64_kib_or_with_what_there_is_after_a_while() {
     stage.say(&"a".repeat(EARLY_BYTES - 1));
     assert!(matches!(stage.connection().phase, Phase::Body(_)));
     stage.say("a");
-    assert_eq!(start(&taken(&stage)), (EARLY_BYTES, true));
+    assert_eq!(start(&take(&stage)), (EARLY_BYTES, true));
     stage.close_books();
 
     let mut stage = self::stage(ASGI, &head("Content-Length: 9"));
@@ -87,11 +69,11 @@ fn a_request_joins_the_line_with_64_kib_or_with_what_there_is_after_a_while() {
     moment(&mut stage, 49_999);
     assert!(matches!(stage.connection().phase, Phase::Body(_)));
     moment(&mut stage, 1);
-    assert_eq!(start(&taken(&stage)), (3, true));
+    assert_eq!(start(&take(&stage)), (3, true));
     stage.close_books();
 
     let mut whole = self::stage(ASGI, &format!("{}abc", head("Content-Length: 3")));
-    assert_eq!(start(&taken(&whole)), (3, false));
+    assert_eq!(start(&take(&whole)), (3, false));
     assert!(matches!(whole.ticket().request.body, Body::Memory(_)));
     whole.close_books();
 }
@@ -104,7 +86,7 @@ fn with_whole_uploads_and_for_threads_it_joins_when_it_is_whole() {
         moment(&mut stage, S);
         assert!(matches!(stage.connection().phase, Phase::Body(_)));
         stage.say("a");
-        assert_eq!(start(&taken(&stage)), (70_000, false));
+        assert_eq!(start(&take(&stage)), (70_000, false));
         stage.close_books();
     }
 }
@@ -120,7 +102,7 @@ fn the_rest_comes_as_there_is_room_and_then_the_next_request() {
     let (first, mut unsent) = sent.as_bytes().split_at(EARLY_BYTES);
     stage.socket.write_all(first).unwrap();
     stage.turn();
-    let mut running = taken(&stage);
+    let mut running = take(&stage);
     let mut got = first.to_vec();
     let mut stalls = 0;
     while got.len() < total {
@@ -132,9 +114,7 @@ fn the_rest_comes_as_there_is_room_and_then_the_next_request() {
         let (unread, _) = running.inflow();
         assert!(unread > 0 && unread <= INFLOW_BYTES);
         got.extend(received(&mut running));
-        let now_us = stage.requests.now_us;
-        stage.requests.dispatch.sweep(now_us);
-        stage.turn();
+        stage.sweep();
     }
     assert!(got == body.as_bytes());
     assert!(stalls > 0 || unsent.is_empty());
@@ -149,7 +129,7 @@ fn chunks_are_taken_out_of_their_framing_and_what_is_behind_them_is_the_next_req
     let mut stage = stage(ASGI, &head("Transfer-Encoding: chunked"));
     stage.say("3\r\nabc\r\n");
     moment(&mut stage, 50_000);
-    let mut running = taken(&stage);
+    let mut running = take(&stage);
     assert_eq!(start(&running), (3, true));
     stage.say(&format!("2\r\nde\r\n1\r\nf\r\n0\r\n\r\n{GET}"));
     assert_eq!(running.inflow(), (3, Inflow::Complete));
@@ -180,7 +160,7 @@ fn a_body_that_turns_out_bad_is_refused_and_its_worker_told() {
         let mut stage = stage(settings, &head("Transfer-Encoding: chunked"));
         stage.say("3\r\nabc\r\n");
         moment(&mut stage, 50_000);
-        let running = taken(&stage);
+        let running = take(&stage);
         assert!(!running.client_gone());
         stage.say(more);
         assert!(running.client_gone());
@@ -198,16 +178,14 @@ fn a_body_that_does_not_go_on_is_called_off_but_not_while_its_worker_is_waited_f
     let settings = r#"{"interface": "asgi", "body_timeout": 10}"#;
     let mut stage = stage(settings, &head("Content-Length: 200000"));
     stage.say(&"a".repeat(EARLY_BYTES));
-    let mut running = taken(&stage);
+    let mut running = take(&stage);
     for _ in 0..2 {
         stage.say(&"a".repeat(INFLOW_BYTES / 2));
     }
     stage.later(60 * S);
     assert!(!running.client_gone(), "there is no room for more");
     received(&mut running);
-    let now_us = stage.requests.now_us;
-    stage.requests.dispatch.sweep(now_us);
-    stage.turn();
+    stage.sweep();
     stage.later(9 * S);
     assert!(!running.client_gone());
     stage.later(2 * S);
@@ -225,7 +203,7 @@ fn what_came_of_an_upload_in_time_is_read_before_its_client_is_judged() {
     let settings = r#"{"interface": "asgi", "body_timeout": 10, "min_body_rate": 0}"#;
     let mut stage = stage(settings, &head("Content-Length: 200000"));
     stage.say(&"a".repeat(EARLY_BYTES));
-    let mut running = taken(&stage);
+    let mut running = take(&stage);
     for _ in 0..2 {
         stage.socket.write_all(b"more").unwrap();
         stage.later(10 * S);
@@ -255,7 +233,7 @@ fn who_waits_in_the_line_with_the_start_of_a_body_is_not_called_slow() {
 fn an_answer_before_the_end_of_a_body_is_the_last() {
     let mut stage = stage(ASGI, &head("Content-Length: 200000"));
     stage.say(&"a".repeat(EARLY_BYTES));
-    let running = taken(&stage);
+    let running = take(&stage);
     stage.answer(OK, "early");
     let (heard, is_over) = stage.heard();
     assert!(
@@ -273,7 +251,7 @@ fn an_answer_before_the_end_of_a_body_is_the_last() {
 fn an_answer_and_a_body_that_both_wait_for_the_other_side_keep_the_loop_at_rest() {
     let mut stage = stage(ASGI, &head("Content-Length: 200000"));
     stage.say(&"a".repeat(EARLY_BYTES));
-    let mut running = taken(&stage);
+    let mut running = take(&stage);
     stage.say(&"a".repeat(INFLOW_BYTES));
     assert_eq!(running.inflow().0, INFLOW_BYTES);
     fetching::write(&mut running, None, b"");
@@ -294,7 +272,7 @@ fn an_answer_and_a_body_that_both_wait_for_the_other_side_keep_the_loop_at_rest(
 fn a_body_goes_on_after_a_while_if_the_notice_of_room_is_lost() {
     let mut stage = stage(ASGI, &head("Content-Length: 200000"));
     stage.say(&"a".repeat(EARLY_BYTES));
-    let mut running = taken(&stage);
+    let mut running = take(&stage);
     stage.say(&"a".repeat(INFLOW_BYTES + 1));
     received(&mut running);
     stage.requests.dispatch.lose_notices();
@@ -314,7 +292,7 @@ fn a_body_goes_on_after_a_while_if_the_notice_of_room_is_lost() {
 fn a_worker_that_has_written_nonsense_ends_the_connection() {
     let mut stage = stage(ASGI, &head("Content-Length: 200000"));
     stage.say(&"a".repeat(EARLY_BYTES));
-    let running = taken(&stage);
+    let running = take(&stage);
     let ticket = stage.ticket();
     let nonsense = Corrupt("nonsense");
     stage.requests.dispatch.slots.distrust(&ticket, nonsense);
@@ -333,7 +311,7 @@ fn stage_with_one_who_waits(bytes_per_s: usize) -> (Stage, Taken<'static>, UnixS
     const ONE_SEAT: &str = r#"{"interface": "asgi", "worker_concurrency": 1}"#;
     let mut stage = stage(ONE_SEAT, &format!("{}a", head("Content-Length: 1000000")));
     moment(&mut stage, 50_000);
-    let mut running = taken(&stage);
+    let mut running = take(&stage);
     for _ in 0..60 {
         stage.requests.now_us += S;
         stage.say(&"a".repeat(bytes_per_s));
@@ -341,9 +319,7 @@ fn stage_with_one_who_waits(bytes_per_s: usize) -> (Stage, Taken<'static>, UnixS
         received(&mut running);
     }
     assert_eq!(stage.doing(), Some(Doing::Busy), "nobody else waits");
-    let (mut other, ours) = UnixStream::pair().unwrap();
-    ours.set_nonblocking(true).unwrap();
-    stage.admit(ours, false);
+    let mut other = stage.connect(peer());
     other.write_all(GET.as_bytes()).unwrap();
     stage.turn();
     assert_eq!(stage.requests.dispatch.waiting(), 1);
@@ -406,13 +382,9 @@ fn a_body_is_kept_while_it_may_be_handed_over_once_more() {
             panic!("it is small");
         };
         assert!(body.is_kept(), "{case}");
-        let now_us = stage.requests.now_us;
-        stage
-            .requests
-            .dispatch
-            .worker_ready(WORKER, (0, 1, 1), now_us);
+        stage.seat_worker();
         assert_eq!(body.is_kept(), is_kept, "{case}");
-        assert_eq!(start(&taken(&stage)), (3, false), "{case}");
+        assert_eq!(start(&take(&stage)), (3, false), "{case}");
         stage.close_books();
     }
 }

@@ -4,6 +4,7 @@ use stanchion_exchange::Taken;
 use stanchion_websocket::Came;
 
 use super::fetching::take;
+use super::uploads::received;
 use super::*;
 use stanchion_dispatch::collect::SWITCHING;
 use stanchion_dispatch::storage::message_memory::OWN_BYTES;
@@ -21,6 +22,7 @@ const PONG: &[u8] = b"\x8a\x80\0\0\0\0";
 /// More of the client's message, which goes on.
 const CONTINUED: &[u8] = &[0; 100];
 const CLOSE: &[u8] = b"\x88\x80\0\0\0\0";
+const MESSAGE: &[u8] = b"\x82\x82\0\0\0\0me";
 
 /// A client that has its WebSocket.
 fn stage() -> Stage {
@@ -169,27 +171,87 @@ fn stage_with_worker() -> (Stage, Taken<'static>) {
     (stage, taken)
 }
 
+/// A message as it crosses the exchange.
+fn record(message: &[u8]) -> Vec<u8> {
+    let head = message_head(Content::Message(Kind::Binary.into()), message.len() as u32);
+    [&head[..], message].concat()
+}
+
+/// Has the worker send a message.
+fn write(taken: &mut Taken<'_>, message: &[u8]) {
+    taken.write(&record(message)).expect("room");
+    taken.publish();
+}
+
 /// No app answers a message faster than that: the worker has answered before the loop has finished with the bytes that came.
 #[test]
 fn a_pong_comes_before_the_answer_to_what_came_behind_the_ping() {
     let (mut stage, mut taken) = stage_with_worker();
     let ping = b"\x89\x80\0\0\0\0";
-    let message = b"\x82\x82\0\0\0\0me";
     let connection = stage.clients.table.get_mut(0).expect("it is here");
     let Phase::Session(session) = &mut connection.phase else {
         panic!("it is no session");
     };
     let left = session.came(
-        Came::new(&mut [&ping[..], message].concat()),
+        Came::new(&mut [&ping[..], MESSAGE].concat()),
         &mut stage.requests,
     );
     assert_eq!(left, 0);
-    let head = message_head(Content::Message(Kind::Binary.into()), 3);
-    taken.write(&[&head[..], b"you"].concat()).expect("room");
-    taken.publish();
+    write(&mut taken, b"you");
     stage.sweep();
     let pong = b"\x8a\0";
     assert_eq!(frames(&mut stage).0, [&pong[..], b"\x82\x03you"].concat());
     drop(taken);
+    stage.close_books();
+}
+
+/// The kernel reports the message once (epoll(7), EPOLLET), and the connection does not read it yet.
+#[test]
+fn a_message_that_comes_while_the_worker_has_no_room_follows_without_more_news_of_its_client() {
+    let (mut stage, mut taken) = stage_with_worker();
+    let long = vec![b'x'; 100_000];
+    let header = [&b"\x82\xff"[..], &100_000_u64.to_be_bytes(), &[0; 4]].concat();
+    send(&mut stage, &[header, long.clone()].concat());
+    stage.turn();
+    send(&mut stage, MESSAGE);
+    stage.turn();
+    let expected = [record(&long), record(b"me")].concat();
+    let mut got = Vec::new();
+    for _ in 0..4 {
+        got.extend(received(&mut taken));
+        stage.sweep();
+    }
+    assert!(got == expected, "{} of {} bytes", got.len(), expected.len());
+    drop(taken);
+    stage.close_books();
+}
+
+/// The connection has found nothing, and asks once more before it waits.
+#[test]
+fn a_message_that_comes_during_a_look_is_found_by_it_and_one_behind_it_wakes_the_connection() {
+    let (mut stage, mut taken) = stage_with_worker();
+    let connection = stage.clients.table.get_mut(0).expect("it is here");
+    let Phase::Session(session) = &connection.phase else {
+        panic!("it is no session");
+    };
+    let ticket = Rc::clone(&session.ticket);
+    let now_us = stage.requests.now_us;
+    let dispatch = &mut stage.requests.dispatch;
+    assert!(!dispatch.news(&ticket, now_us));
+    write(&mut taken, b"one");
+    assert!(dispatch.news(&ticket, now_us));
+    let notes = |stage: &mut Stage| {
+        let mut notes = Vec::new();
+        stage.requests.wakes.clients.take(&mut notes);
+        notes
+    };
+    assert_eq!(notes(&mut stage), [0_u32; 0], "the connection is at work");
+    let (requests, poller) = (&mut stage.requests, &stage.poller);
+    stage.clients.drive(0, None, requests, poller);
+    assert_eq!(frames(&mut stage).0, b"\x82\x03one");
+    write(&mut taken, b"two");
+    stage.requests.dispatch.sweep(now_us);
+    assert_eq!(notes(&mut stage), [0]);
+    drop((taken, ticket));
     stage.close_books();
 }

@@ -34,7 +34,7 @@ fn start(taken: &Taken<'_>) -> (usize, bool) {
 }
 
 /// The bytes of the rest that the worker has got.
-fn received(taken: &mut Taken<'_>) -> Vec<u8> {
+pub(super) fn received(taken: &mut Taken<'_>) -> Vec<u8> {
     let mut bytes = vec![0; INFLOW_BYTES];
     let len = taken.receive(&mut bytes);
     bytes.truncate(len);

@@ -383,11 +383,6 @@ fn what_is_no_request_is_told_so_and_seen_out() {
         ("GET / HTTP/1.1\r\n\r\n", "400"),
         ("\u{16}\u{3}\u{1}", "400"),
         (
-            "GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n",
-            "501",
-        ),
-        ("GET / HTTP/3.0\r\nHost: a\r\n\r\n", "505"),
-        (
             "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
             "400",
         ),
@@ -405,10 +400,6 @@ fn what_is_no_request_is_told_so_and_seen_out() {
         ),
         (
             "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n8000000000000000\r\n",
-            "413",
-        ),
-        (
-            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000001",
             "413",
         ),
     ] {

@@ -38,16 +38,6 @@ impl Record {
         })
     }
 
-    /// Counts an event.
-    pub fn happened(&self, event: Event) {
-        self.tally.happened(event);
-    }
-
-    /// Counts an event that happened so many times.
-    pub fn happened_times(&self, event: Event, times: u64) {
-        self.tally.happened_times(event, times);
-    }
-
     /// Counts a request that has begun to arrive.
     pub fn arrives(&self) -> Account {
         Account::open(self.tally)

@@ -152,7 +152,7 @@ fn begin_session(request: Arrived, answer: &AppAnswer, requests: &mut Requests) 
     let (out, told) = requests.compose_answer(&ticket, &head, answer.facts, Ending::Told, true);
     let pending = Bytes::copy_from_slice(&out);
     requests.answer_heads.give_out(out);
-    requests.record.happened(Event::SessionBegun);
+    requests.common.tally.happened(Event::SessionBegun);
     let session = Session::new(ticket, account, told, pending, requests);
     Step::On(Phase::Session(Box::new(session)))
 }

@@ -173,9 +173,10 @@ fn succeed(link: &mut ClientLink, requests: &Requests) -> Step {
             return end(link, requests.now_us);
         }
     };
-    requests.record.happened(Event::Handshaken);
+    let tally = &requests.common.tally;
+    tally.happened(Event::Handshaken);
     if tls.is_post_quantum() {
-        requests.record.happened(Event::HandshakenPostQuantum);
+        tally.happened(Event::HandshakenPostQuantum);
     }
     let is_http2 = tls.alpn() == Some(HTTP_2);
     link.peer = Rc::new(Peer {

@@ -299,11 +299,12 @@ impl Session {
         let end = self.ending.how.unwrap_or(End::Cut);
         self.facts.sent = self.to_client.outward.sent;
         let code = CloseCode::of(self.facts.code);
-        requests.common.tally.ended_by(code);
+        let tally = &requests.common.tally;
+        tally.ended_by(code);
+        tally.happened(end.event());
         // The session ends once, so this is set once.
         let _ = ticket.session.set(Box::new(self.facts));
         requests.dispatch.abandon(ticket, now_us);
-        requests.record.happened(end.event());
         let outcome = self.account.close(end.outcome());
         let bytes = self.to_client.bytes;
         requests

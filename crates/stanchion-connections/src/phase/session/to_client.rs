@@ -12,9 +12,9 @@ use super::outward::{Last, Outward};
 use crate::outcome::Written;
 use crate::transport::Transport;
 use stanchion_dispatch::outflow::Next;
-use stanchion_generation::tally::Event;
+use stanchion_generation::tally::{Event, Tally};
 use stanchion_record::{MESSAGE_HEAD_BYTES, restart};
-use stanchion_requests::{Record, Requests};
+use stanchion_requests::Requests;
 
 /// How many bytes of a worker's messages become frames at a time. The client has to take these before there are more.
 const TAKEN_BYTES: usize = 128 << 10;
@@ -100,7 +100,7 @@ impl Session {
         };
         let sent_before = self.to_client.outward.sent.count;
         self.to_client.outward.sent_in_place(len);
-        self.count_sent(sent_before, &requests.record);
+        self.count_sent(sent_before, &requests.common.tally);
         self.to_client.bytes += (head.len() + len) as u64;
         self.to_client.written += bytes.get() as u64;
         if bytes.get() < head.len() {
@@ -155,9 +155,9 @@ impl Session {
     }
 
     /// Counts the messages that were sent since there were `before`.
-    fn count_sent(&self, before: u64, record: &Record) {
+    fn count_sent(&self, before: u64, tally: &Tally) {
         let sent = self.to_client.outward.sent.count - before;
-        record.happened_times(Event::SessionSent, sent);
+        tally.happened_times(Event::SessionSent, sent);
     }
 
     /// Whether the worker has so much of a message ready that it is better sent from where it stands.
@@ -199,7 +199,7 @@ impl Session {
         let (before, sent_before) = (out.len(), self.to_client.outward.sent.count);
         let taken = self.to_client.outward.take(bytes, out);
         self.to_client.bytes += (out.len() - before) as u64;
-        self.count_sent(sent_before, &requests.record);
+        self.count_sent(sent_before, &requests.common.tally);
         let now_us = requests.now_us;
         match taken {
             Ok(None) => {}

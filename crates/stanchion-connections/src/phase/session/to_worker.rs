@@ -133,7 +133,10 @@ impl Session {
                     self.to_worker.unfinished.end();
                     if !self.ending.is_closed() {
                         self.facts.received.add(message.len());
-                        requests.record.happened(tally::Event::SessionReceived);
+                        requests
+                            .common
+                            .tally
+                            .happened(tally::Event::SessionReceived);
                         self.hand_over(form, message, &mut requests.dispatch);
                     }
                 }

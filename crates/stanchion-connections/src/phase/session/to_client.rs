@@ -27,8 +27,6 @@ pub(super) struct ToClient {
     pub(super) outward: Outward,
     /// Bytes that the kernel has not taken yet.
     pub(super) pending: Bytes,
-    /// The worker has so much of a message ready that it goes to the socket from where it stands.
-    is_large_next: bool,
     /// How many bytes of frames went to the client.
     pub(super) bytes: u64,
     /// How many bytes of the head and of frames the kernel has taken.
@@ -41,7 +39,6 @@ impl ToClient {
         Self {
             outward: Outward::new(deflates),
             pending,
-            is_large_next: false,
             bytes: 0,
             written: 0,
         }
@@ -65,11 +62,11 @@ impl Session {
         transport: &mut Transport,
         requests: &mut Requests,
     ) -> Option<Written> {
-        self.listen(transport.socket().is_some(), requests);
+        let is_large_next = self.listen(transport.socket().is_some(), requests);
         if !self.to_client.pending.is_empty() {
             return Some(self.to_client.write(transport));
         }
-        if std::mem::take(&mut self.to_client.is_large_next) {
+        if is_large_next {
             return self.say_in_place(transport, requests);
         }
         None
@@ -113,45 +110,57 @@ impl Session {
         Some(written)
     }
 
-    /// Takes messages from the worker, once the client has taken those before. A large message may be sent `in_place`.
-    fn listen(&mut self, in_place: bool, requests: &mut Requests) {
+    /// Takes messages from the worker, once the client has taken those before. A large message may be sent `in_place`. Gives
+    /// whether one comes next.
+    fn listen(&mut self, in_place: bool, requests: &mut Requests) -> bool {
         if !self.to_client.pending.is_empty() {
-            return;
+            return false;
         }
         // The pong comes before the worker's messages: a message may be the worker's answer to one that came behind the
         // ping, and the server sends a pong as soon as it can (RFC 6455 section 5.5.2).
         let mut out = std::mem::take(self.socket.out());
-        // In a closed session there is no message to send in place.
-        self.to_client.is_large_next = false;
-        if !self.ending.is_closed() {
-            self.take_messages(in_place, requests, &mut out);
-        }
+        let is_large_next =
+            !self.ending.is_closed() && self.take_messages(in_place, requests, &mut out);
         // The close comes last if the worker has closed the session, whatever the worker has written behind it.
         out.append(self.socket.out());
         self.to_client.pending = Bytes::from(out);
+        is_large_next
     }
 
-    fn take_messages(&mut self, in_place: bool, requests: &mut Requests, out: &mut Vec<u8>) {
+    /// Makes frames of the worker's next messages, or gives whether a large one is to be sent in place.
+    fn take_messages(
+        &mut self,
+        in_place: bool,
+        requests: &mut Requests,
+        out: &mut Vec<u8>,
+    ) -> bool {
         let ticket = Rc::clone(&self.ticket);
         for has_looked in [false, true] {
             match ticket.next_piece() {
                 Next::Piece(piece) => {
                     self.said(piece.as_slice(), out, requests);
-                    return;
+                    return false;
                 }
-                Next::End(end) => return self.worker_is_done(end, requests.now_us),
+                Next::End(end) => {
+                    self.worker_is_done(end, requests.now_us);
+                    return false;
+                }
                 Next::Nothing => {}
             }
             ticket.outflow(|outflow| outflow.fetches(true, requests.now_us));
-            if (in_place && self.finds_large(out, requests)) || self.take_some(out, requests) {
-                return;
+            if in_place && self.finds_large(out, requests) {
+                return true;
+            }
+            if self.take_some(out, requests) {
+                return false;
             }
             // Nothing is there; the stream may have ended, or a message has come meanwhile. Messages that come later wake the
             // connection.
             if has_looked || !requests.dispatch.news(&ticket, requests.now_us) {
-                return;
+                return false;
             }
         }
+        false
     }
 
     /// Counts the messages that were sent since there were `before`.
@@ -175,9 +184,7 @@ impl Session {
         let outward = &self.to_client.outward;
         let part = outward.next_frame(readable - MESSAGE_HEAD_BYTES);
         let is_large = part.is_some_and(|(_, len)| len >= SENT_IN_PLACE_BYTES);
-        let is_large_next = is_large && out.is_empty() && !self.ending.is_worker_done;
-        self.to_client.is_large_next = is_large_next;
-        is_large_next
+        is_large && out.is_empty() && !self.ending.is_worker_done
     }
 
     /// Makes frames of some of the worker's messages; false if there are none.
@@ -239,7 +246,7 @@ impl Session {
         if !self.to_client.pending.is_empty() {
             return false;
         }
-        self.listen(transport.socket().is_some(), requests);
-        !self.to_client.pending.is_empty() || self.to_client.is_large_next
+        let is_large_next = self.listen(transport.socket().is_some(), requests);
+        !self.to_client.pending.is_empty() || is_large_next
     }
 }

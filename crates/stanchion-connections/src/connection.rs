@@ -70,9 +70,9 @@ impl Connection {
         poller: &Poller,
     ) -> Fate {
         let _charged = self.paying.charged();
-        self.told(ready);
+        self.note_ready(ready);
         let transport = &mut self.link.transport;
-        transport.ask();
+        transport.poll_stream();
         // The kernel may have reported room. If the socket is broken, the next write or read finds that out.
         let _ = transport.flush();
         let fate = self.do_what_can_be_done(requests, poller);
@@ -81,9 +81,9 @@ impl Connection {
     }
 
     /// Notes what the kernel has reported of the socket.
-    pub(crate) fn told(&mut self, ready: Option<Ready>) {
+    pub(crate) fn note_ready(&mut self, ready: Option<Ready>) {
         if let Some(ready) = ready {
-            self.link.transport.told(ready);
+            self.link.transport.note_ready(ready);
         }
     }
 
@@ -182,7 +182,7 @@ impl Connection {
         let _charged = self.paying.charged();
         // A request that has come by now is served like any other.
         self.link.closing = true;
-        self.link.transport.glance();
+        self.link.transport.assume_readable();
         let fate = self.drive(None, requests, poller);
         if fate != Fate::Stays || !self.phase.is_idle() {
             return fate;

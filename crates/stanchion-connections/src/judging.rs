@@ -35,7 +35,7 @@ impl Connection {
         ) {
             // Bytes that came in time may be unread: other connections had their turn, or had more news than the kernel
             // reports at a time.
-            self.link.transport.glance();
+            self.link.transport.assume_readable();
             fate = self.drive(None, requests, poller);
             judged = match fate {
                 Fate::Stays => self.judge(wanted, requests),
@@ -49,7 +49,7 @@ impl Connection {
         let fate = match judged {
             Judgement::Well { .. } => fate,
             Judgement::Doubt => {
-                self.link.transport.glance();
+                self.link.transport.assume_readable();
                 let fate = self.drive(None, requests, poller);
                 let is_stalled = self.link.intake.is_stalled();
                 if fate == Fate::Stays && !is_stalled && self.phase.lingers_in_vain(now_us) {

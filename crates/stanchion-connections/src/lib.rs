@@ -207,7 +207,7 @@ impl Connections {
             return Fate::Stays;
         };
         if connection.link.turns.is_behind {
-            connection.told(ready);
+            connection.note_ready(ready);
             return Fate::Stays;
         }
         let fate = connection.drive(ready, requests, poller);

@@ -131,7 +131,7 @@ impl ClientLink {
     }
 
     /// Sends the hints that have come; false if the connection is broken. Hints that find no room go out with the answer.
-    pub(crate) fn hint(&mut self, ticket: &Ticket, now_us: u64) -> bool {
+    pub(crate) fn send_hints(&mut self, ticket: &Ticket, now_us: u64) -> bool {
         let sent = ticket.hints(|hints| {
             if hints.unsent().is_empty() {
                 return true;

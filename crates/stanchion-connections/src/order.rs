@@ -36,7 +36,7 @@ impl Connections {
             && (connection.link.turns.is_wasteful(requests.now_us)
                 || connection.link.client_has_spent(&requests.wakes))
         {
-            connection.told(Some(ready));
+            connection.note_ready(Some(ready));
             connection.link.wake_later(&requests.wakes, requests.now_us);
             return;
         }

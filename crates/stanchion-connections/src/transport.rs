@@ -130,7 +130,7 @@ impl Transport {
     }
 
     /// Asks a stream for news. The kernel reports those of a socket.
-    pub(super) fn ask(&mut self) {
+    pub(super) fn poll_stream(&mut self) {
         if let Way::Stream(stream) = &mut self.way {
             stream.collect();
             self.readable = true;
@@ -167,7 +167,7 @@ impl Transport {
     }
 
     /// Notes what the kernel has reported.
-    pub(super) fn told(&mut self, ready: Ready) {
+    pub(super) fn note_ready(&mut self, ready: Ready) {
         self.readable |= ready.readable;
         self.ended |= ready.ended;
         self.hung_up |= ready.hung_up;
@@ -426,7 +426,7 @@ impl Transport {
     }
 
     /// Has the next step look into the socket, however little may be there.
-    pub(super) fn glance(&mut self) {
+    pub(super) fn assume_readable(&mut self) {
         self.readable = true;
     }
 
@@ -512,7 +512,7 @@ mod tests {
     fn hear(poller: &mut Poller, transport: &mut Transport) -> usize {
         poller.wait(Duration::ZERO).unwrap();
         for index in 0..poller.news() {
-            transport.told(poller.get(index).1);
+            transport.note_ready(poller.get(index).1);
         }
         poller.news()
     }

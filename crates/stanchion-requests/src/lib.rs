@@ -330,8 +330,8 @@ impl Requests {
             timing: heads.timing_of(ticket, self.now_us),
         };
         heads.compose(&mut out, wire, &extras);
-        let told = self.record.observed(&out[hinted..]);
-        (out, told)
+        let observed = self.record.observed(&out[hinted..]);
+        (out, observed)
     }
 
     /// Logs a request that was refused.

@@ -38,7 +38,7 @@ pub struct TlsService {
     turns: Rc<Turns>,
     /// The log has named a client whose certificates are too large. It does that once: a client that has one such certificate
     /// may have any number of them.
-    has_told: Cell<bool>,
+    has_logged: Cell<bool>,
 }
 
 /// The turns of clients at the threads.
@@ -107,7 +107,7 @@ impl TlsService {
                 waiting: RefCell::default(),
                 woken: Rc::clone(woken),
             }),
-            has_told: Cell::default(),
+            has_logged: Cell::default(),
         }
     }
 
@@ -160,7 +160,7 @@ impl TlsService {
     pub fn facts(&self, tls: &Tls, is_asgi: bool, address: &str) -> Result<Rc<[u8]>, FactsFault> {
         let facts = tls_facts(tls, is_asgi);
         if let Err(FactsFault::TooLarge) = facts
-            && !self.has_told.replace(true)
+            && !self.has_logged.replace(true)
         {
             warn!(
                 "{address:?} is not served over TLS: its certificates, with the values read from them, have more than the {TLS_BYTES_MAX} \

@@ -63,7 +63,7 @@ fn answer_by_app(
     } = answer;
     link.closing |= closes;
     let whole = bytes.len() - head.end;
-    let (length, is_told) = length_of(facts.length, &body, whole);
+    let (length, head_has_length) = length_of(facts.length, &body, whole);
     // Trailers may still follow when the whole body is there, so the answer need not end with the last byte of the body.
     let wanted = length.filter(|_| !request.ticket.is_trailed());
     let mut asked = Asked::new(request, facts.status, outcome, wanted);
@@ -84,10 +84,10 @@ fn answer_by_app(
     let is_chunked = !is_framed && !is_old && !link.transport.is_stream();
     let settings = &requests.common.settings;
     let keeps = link.keeps(ticket, settings, requests.serving) && (is_framed || is_chunked);
-    let ending = ending(is_chunked, length.filter(|_| is_framed && !is_told));
+    let ending = ending(is_chunked, length.filter(|_| is_framed && !head_has_length));
     let wire = wire.as_deref().unwrap_or(&bytes[head.clone()]);
-    let (mut out, told) = requests.compose_answer(ticket, wire, facts, ending, keeps);
-    asked.head = told;
+    let (mut out, observed) = requests.compose_answer(ticket, wire, facts, ending, keeps);
+    asked.head = observed;
     let (rest, source) = match body {
         Start::Whole if facts.length != BodyLength::Nothing => {
             let rest = asked.of_memory(&mut out, bytes, head.end, &mut requests.dispatch);
@@ -149,11 +149,11 @@ fn begin_session(request: Arrived, answer: &AppAnswer, requests: &mut Requests) 
             put_field(&mut head, b"Sec-WebSocket-Extensions", agreed.as_bytes());
         }
     }
-    let (out, told) = requests.compose_answer(&ticket, &head, answer.facts, Ending::Told, true);
+    let (out, observed) = requests.compose_answer(&ticket, &head, answer.facts, Ending::Told, true);
     let pending = Bytes::copy_from_slice(&out);
     requests.answer_heads.give_out(out);
     requests.common.tally.happened(Event::SessionBegun);
-    let session = Session::new(ticket, account, told, pending, requests);
+    let session = Session::new(ticket, account, observed, pending, requests);
     Step::On(Phase::Session(Box::new(session)))
 }
 
@@ -177,11 +177,11 @@ fn answer_by_us(
     let hinted = out.len();
     let timing = heads.timing_of(ticket, requests.now_us);
     heads.compose_reply(&mut out, reply, is_old, keeps, timing);
-    let told = requests.record.observed(&out[hinted..]);
+    let observed = requests.record.observed(&out[hinted..]);
     let len = if is_head { 0 } else { reply.body.len() };
     out.extend_from_slice(&reply.body[..len]);
     let mut asked = Asked::new(request, reply.status, outcome, Some(len as u64));
-    asked.head = told;
+    asked.head = observed;
     asked.count(len);
     let sending = Sending::new(Some(asked), Source::Over, keeps);
     sending.start(out, Bytes::new(), link, requests)
@@ -209,8 +209,8 @@ pub(crate) fn answer_operator(
 }
 
 /// How long a body is, if that is known, and whether the app's head says so.
-fn length_of(told: BodyLength, body: &Start, whole: usize) -> (Option<u64>, bool) {
-    let known = match (told, body) {
+fn length_of(promised: BodyLength, body: &Start, whole: usize) -> (Option<u64>, bool) {
+    let known = match (promised, body) {
         (BodyLength::Bytes(len), _) => return (Some(len), true),
         (BodyLength::Nothing, _) => return (Some(0), true),
         (BodyLength::Unknown, Start::Whole) => Some(whole as u64),

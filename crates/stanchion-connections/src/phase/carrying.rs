@@ -176,8 +176,8 @@ impl Carrier {
     }
 
     /// Until when the server waits for the client to read the GOAWAY, if it waits for nothing else.
-    fn heard_by_us(&self) -> Option<u64> {
-        let since_us = self.spare_since_us().filter(|_| self.is_told())?;
+    fn goaway_read_by_us(&self) -> Option<u64> {
+        let since_us = self.spare_since_us().filter(|_| self.has_sent_goaway())?;
         Some(after(since_us, ECHO))
     }
 
@@ -199,7 +199,7 @@ impl Carrier {
     }
 
     /// Whether the server has sent GOAWAY.
-    fn is_told(&self) -> bool {
+    fn has_sent_goaway(&self) -> bool {
         !matches!(self.ending, Ending::Open)
     }
 
@@ -218,7 +218,9 @@ impl Carrier {
                 true
             }
             Ending::Told { .. } => {
-                let is_due = self.heard_by_us().is_some_and(|by_us| by_us <= now_us);
+                let is_due = self
+                    .goaway_read_by_us()
+                    .is_some_and(|by_us| by_us <= now_us);
                 is_due && !self.has_streams() && self.cut(Reason::NO_ERROR)
             }
             Ending::Cut => false,
@@ -275,7 +277,7 @@ impl Carrier {
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     self.wire.borrow_mut().overhead.asked(&request);
                     self.brought.push(Brought { request, respond });
-                    self.heed_late();
+                    self.count_late_stream();
                 }
                 Poll::Ready(Some(Err(error))) => self.fails(&error),
             }
@@ -289,7 +291,7 @@ impl Carrier {
     }
 
     /// Counts a stream that the client has opened after the GOAWAY. A client that goes on opening streams is cut off.
-    fn heed_late(&mut self) {
+    fn count_late_stream(&mut self) {
         if let Ending::Told { late, .. } = &mut self.ending {
             *late += 1;
             if *late > self.late_max {
@@ -323,7 +325,7 @@ impl Carrier {
         let is_last = must_end
             || self.is_served(asked, settings)
             || (asked > 0 && serving.ends_connections());
-        (is_last || self.is_told()) && self.end(now_us)
+        (is_last || self.has_sent_goaway()) && self.end(now_us)
     }
 
     /// Writes the bytes that wait for the socket; `None` if there are none.
@@ -373,7 +375,7 @@ impl Carrier {
             if has_room && self.is_over() {
                 return end_streams(link, self.is_faulty, now_us);
             }
-            self.heed_pace(has_room, link, settings, now_us);
+            self.note_pace(has_room, link, settings, now_us);
             // The connection reads on only when there is room for the output that the input causes.
             let (is_unread, has_next_piece) = self.input();
             if has_next_piece && !link.transport.has_had_its_turn() {
@@ -402,7 +404,7 @@ impl Carrier {
     }
 
     /// Notes whether the client takes what is written. Without room, or with the rest of answers in h2, the server waits for it.
-    fn heed_pace(&self, has_room: bool, link: &mut ClientLink, settings: &Settings, now_us: u64) {
+    fn note_pace(&self, has_room: bool, link: &mut ClientLink, settings: &Settings, now_us: u64) {
         if !has_room || self.has_rest() {
             link.stalls(settings, now_us);
         } else if link.intake.is_stalled() {
@@ -438,7 +440,7 @@ impl Carrier {
     pub(super) fn doing(&self) -> Doing {
         if self.has_streams() {
             Doing::Busy
-        } else if self.is_told() {
+        } else if self.has_sent_goaway() {
             Doing::Leaving
         } else {
             Doing::Idle
@@ -461,7 +463,7 @@ impl Carrier {
                 Judgement::Doubt
             };
         };
-        if let Some(until_us) = self.heard_by_us() {
+        if let Some(until_us) = self.goaway_read_by_us() {
             return Judgement::WELL.doubted_at(until_us, now_us);
         }
         if self.begins() {

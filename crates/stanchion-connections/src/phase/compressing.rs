@@ -53,7 +53,7 @@ pub(super) struct Unsent {
     /// The compressed body, as far as it has come.
     body: Vec<u8>,
     /// Whether the head tells the body's length already.
-    is_told: bool,
+    head_has_length: bool,
     /// The app's answer as it is, in case it cannot be compressed, and the range of its head.
     plain: (Bytes, Range<usize>),
     compressing: Box<Compressing>,
@@ -92,7 +92,7 @@ impl Unsent {
             wire,
             facts,
             body: Vec::new(),
-            is_told: false,
+            head_has_length: false,
             plain,
             compressing,
         }
@@ -113,7 +113,7 @@ impl Unsent {
         PressNews::Whole(PressedAnswer {
             wire: std::mem::take(&mut self.wire),
             facts: self.facts,
-            ending: if self.is_told {
+            ending: if self.head_has_length {
                 Ending::Told
             } else {
                 Ending::Length(body.len() as u64)
@@ -128,7 +128,7 @@ impl Unsent {
         self.wire.clear();
         put_varied(&mut self.wire, &bytes[head.clone()]);
         self.body = bytes[head.end..].to_vec();
-        self.is_told = matches!(self.facts.length, BodyLength::Bytes(_));
+        self.head_has_length = matches!(self.facts.length, BodyLength::Bytes(_));
     }
 }
 

@@ -29,7 +29,7 @@ use stanchion_requests::{Record, Requests};
 
 /// How many bytes of a client's handshake the connection takes at a time. It is less than a record, so that there is room
 /// for the bytes behind its last message, which begin a request.
-const SAID_BYTES_MAX: usize = 8 << 10;
+const HANDSHAKE_BYTES_MAX: usize = 8 << 10;
 
 /// A handshake under way.
 pub(crate) struct Handshaking {
@@ -108,18 +108,18 @@ impl Handshaking {
                 Step::Wait(Phase::Handshaking(self))
             };
         }
-        self.hear(link, requests)
+        self.compute_answer(link, requests)
     }
 
     /// Has a thread compute the answer to the bytes that the client has sent.
-    fn hear(mut self: Box<Self>, link: &mut ClientLink, requests: &mut Requests) -> Step {
+    fn compute_answer(mut self: Box<Self>, link: &mut ClientLink, requests: &mut Requests) -> Step {
         let Some(service) = &requests.tls else {
             return Step::Close;
         };
         let Some(turn) = service.turn(link.peer.limited_ip(), link.number) else {
             return Step::Wait(Phase::Handshaking(self));
         };
-        let mut said = Vec::with_capacity(SAID_BYTES_MAX);
+        let mut said = Vec::with_capacity(HANDSHAKE_BYTES_MAX);
         match link.transport.receive(&mut said) {
             Read::Bytes(_) => {}
             Read::Nothing => return Step::Wait(Phase::Handshaking(self)),
@@ -194,7 +194,7 @@ fn fail(fault: &Fault, link: &mut ClientLink, record: &Record, now_us: u64) -> S
     record.handshake_failed(fault, &link.peer.address);
     // The kernel takes the rest of the alert once it has room.
     let _ = link.transport.flush();
-    link.transport.heed_no_more();
+    link.transport.discard_input();
     end(link, now_us)
 }
 

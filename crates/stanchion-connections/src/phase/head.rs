@@ -327,7 +327,7 @@ fn begin(head: Head, rest: Came<'_>, link: &mut ClientLink, requests: &mut Reque
         return Step::On(Phase::Asked(Box::new(head)));
     }
     if link.peer.sends_packets {
-        match proxied::is_of_packet(&head, link, requests) {
+        match proxied::name_client_by_packet(&head, link, requests) {
             ProxyNews::Client | ProxyNews::Part => {}
             ProxyNews::Refused(refusal) => return refuse_unread(link, refusal, requests),
             ProxyNews::Over => return Step::Close,

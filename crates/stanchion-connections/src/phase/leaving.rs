@@ -72,7 +72,7 @@ pub(crate) fn leave(link: &mut ClientLink, buffers: &mut Buffers, now_us: u64) -
 }
 
 /// Writes a last word, then discards what still comes.
-fn say_last(link: &mut ClientLink, word: &[u8], now_us: u64) -> Step {
+fn write_last_word(link: &mut ClientLink, word: &[u8], now_us: u64) -> Step {
     match link.transport.write_last(word).len() {
         Ok(written) => linger(link, Leaving::new(word[written..].to_vec(), now_us)),
         Err(Broken) => Step::Close,
@@ -110,7 +110,7 @@ pub(crate) fn refuse_unread(
     let reply = refusal.reply();
     heads.compose_reply(&mut out, &reply, false, false, None);
     out.extend_from_slice(&reply.body);
-    let step = say_last(link, &out, now_us);
+    let step = write_last_word(link, &out, now_us);
     heads.give_out(out);
     step
 }

@@ -31,7 +31,7 @@ pub(super) enum ProxyNews {
 /// and is only looked at. It has to be whole within the time that a head may take.
 pub(super) fn read_proxy_header(link: &mut ClientLink, requests: &Requests) -> ProxyNews {
     let Some(versions) = requests.common.settings.proxies.proxy_protocol else {
-        return is_of(&ProxyHeader::default(), link, requests);
+        return name_client(&ProxyHeader::default(), link, requests);
     };
     if !link.transport.is_readable() {
         return ProxyNews::Part;
@@ -49,10 +49,10 @@ pub(super) fn read_proxy_header(link: &mut ClientLink, requests: &Requests) -> P
             link.transport.wait_for_more();
             ProxyNews::Part
         }
-        Ok(ProxyStart::Absent) => is_of(&ProxyHeader::default(), link, requests),
+        Ok(ProxyStart::Absent) => name_client(&ProxyHeader::default(), link, requests),
         Ok(ProxyStart::Header(header)) => {
             match link.transport.read_exact(&mut seen[..header.len]) {
-                Ok(()) => is_of(&header, link, requests),
+                Ok(()) => name_client(&header, link, requests),
                 Err(_) => ProxyNews::Over,
             }
         }
@@ -61,14 +61,18 @@ pub(super) fn read_proxy_header(link: &mut ClientLink, requests: &Requests) -> P
 }
 
 /// Takes the client that the header names for the peer, and counts the connection among those of that client.
-fn is_of(header: &ProxyHeader, link: &mut ClientLink, requests: &Requests) -> ProxyNews {
+fn name_client(header: &ProxyHeader, link: &mut ClientLink, requests: &Requests) -> ProxyNews {
     let believed = &requests.common.settings.proxies.forwarded_allow_ips;
     link.peer = Rc::new(link.peer.behind(header, believed));
     claim(link, requests)
 }
 
 /// Takes the client that the packet names for the peer.
-pub(super) fn is_of_packet(head: &Head, link: &mut ClientLink, requests: &Requests) -> ProxyNews {
+pub(super) fn name_client_by_packet(
+    head: &Head,
+    link: &mut ClientLink,
+    requests: &Requests,
+) -> ProxyNews {
     let believed = &requests.common.settings.proxies.forwarded_allow_ips;
     link.peer = Rc::new(link.peer.of_packet(head, believed));
     claim(link, requests)

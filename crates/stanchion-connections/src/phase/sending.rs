@@ -295,8 +295,8 @@ impl Sending {
         let ticket = &asked.request.ticket;
         let settings = &requests.common.settings;
         self.keeps = link.keeps(ticket, settings, requests.serving);
-        let (mut out, told) = requests.compose_answer(ticket, &wire, facts, ending, self.keeps);
-        asked.head = told;
+        let (mut out, observed) = requests.compose_answer(ticket, &wire, facts, ending, self.keeps);
+        asked.head = observed;
         asked.wanted = Some(body.len() as u64);
         asked.count(body.len());
         let rest = if body.len() > TOGETHER_BYTES_MAX {

@@ -70,7 +70,7 @@ impl Waiting {
             self.request.is_answered(link);
             return answer(self.request, given, link, requests);
         }
-        if !link.hint(ticket, requests.now_us) {
+        if !link.send_hints(ticket, requests.now_us) {
             self.abandon(requests);
             return Step::Close;
         }

@@ -43,8 +43,8 @@ fn who_dawdles_has_so_long_and_no_longer() {
         stage.later(1);
         stage.turn();
         let (heard, is_over) = stage.heard();
-        let is_told = heard.starts_with(told) && heard.is_empty() == told.is_empty();
-        assert!(is_told && is_over, "{sent:?}: {heard} {is_over}");
+        let is_answered = heard.starts_with(told) && heard.is_empty() == told.is_empty();
+        assert!(is_answered && is_over, "{sent:?}: {heard} {is_over}");
         stage.close_books();
     }
 }

@@ -498,8 +498,8 @@ fn how_the_server_leaves_is_how_connections_end() {
         }
         stage.turn();
         let (heard, over) = stage.heard();
-        let is_told = heard.starts_with(told) && heard.is_empty() == told.is_empty();
-        assert!(is_told, "{lifecycle:?} {sent:?}: {heard}");
+        let is_answered = heard.starts_with(told) && heard.is_empty() == told.is_empty();
+        assert!(is_answered, "{lifecycle:?} {sent:?}: {heard}");
         assert_eq!(over, is_over, "{lifecycle:?} {sent:?}");
         if !is_over {
             // The present request, or one more, is answered, and that answer is the last.

@@ -120,36 +120,36 @@ fn a_client_that_does_not_answer_a_ping_is_waited_for_once() {
 /// The loop was busy with others, or has not read all news of the kernel.
 #[test]
 fn what_came_of_a_message_in_time_is_heard_before_its_client_is_judged() {
-    for is_told in [true, false] {
+    for is_reported in [true, false] {
         let mut stage = stage();
         send(&mut stage, &start_of_message());
         stage.turn();
         stage.requests.now_us += 60 * S;
         send(&mut stage, CONTINUED);
-        if is_told {
+        if is_reported {
             stage.turn();
         }
         stage.later(0);
-        assert_eq!(code(&mut stage), None, "{is_told}");
+        assert_eq!(code(&mut stage), None, "{is_reported}");
         stage.later(60 * S);
-        assert_eq!(code(&mut stage), Some(1008), "{is_told}");
+        assert_eq!(code(&mut stage), Some(1008), "{is_reported}");
         stage.close_books();
     }
 }
 
 #[test]
 fn an_answer_to_a_ping_that_came_in_time_is_heard_before_its_client_is_judged() {
-    for is_told in [true, false] {
+    for is_reported in [true, false] {
         let mut stage = stage();
         stage.later(100 * S);
         assert_eq!(frames(&mut stage).0, PING);
         stage.requests.now_us += 20 * S;
         send(&mut stage, PONG);
-        if is_told {
+        if is_reported {
             stage.turn();
         }
         stage.later(0);
-        assert_eq!(code(&mut stage), None, "{is_told}");
+        assert_eq!(code(&mut stage), None, "{is_reported}");
         assert_eq!(due_in_us(&mut stage), 100 * S);
         stage.close_books();
     }

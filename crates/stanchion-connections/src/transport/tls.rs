@@ -219,7 +219,7 @@ impl Transport {
 
     /// After an alert, input is read and discarded: if the socket were closed with unread bytes, the kernel would send a
     /// reset, which can overtake the alert.
-    pub(crate) fn heed_no_more(&mut self) {
+    pub(crate) fn discard_input(&mut self) {
         self.cover.discards = true;
     }
 

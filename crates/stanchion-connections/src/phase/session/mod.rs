@@ -124,9 +124,9 @@ impl Session {
         self.ticket.seen();
         self.retire(link.number, settings, requests.serving.lifecycle, now_us);
         loop {
-            let written = self.say(&mut link.transport, requests);
-            let passed_on = self.pass_on(&mut requests.dispatch);
-            link.transport.add_to_turn(passed_on);
+            let written = self.write_to_client(&mut link.transport, requests);
+            let given = self.give_to_worker(&mut requests.dispatch);
+            link.transport.add_to_turn(given);
             self.count(link.ahead.len(), settings, &requests.storage, now_us);
             match written {
                 Some(Written::Bytes(len)) => {
@@ -151,11 +151,11 @@ impl Session {
             } else if self.ending.is_late(now_us) {
                 return self.lose(requests);
             }
-            let Some(progress) = self.hear(link, requests) else {
+            let Some(progress) = self.read_from_client(link, requests) else {
                 return self.lose(requests);
             };
-            let has_more =
-                self.to_worker.inward.goes_on() || self.has_more_to_say(&link.transport, requests);
+            let has_more = self.to_worker.inward.goes_on()
+                || self.has_more_for_client(&link.transport, requests);
             if progress == 0 && !has_more {
                 if link.transport.is_hung_up() {
                     return self.lose(requests);
@@ -181,9 +181,9 @@ impl Session {
         if lifecycle.is_leaving() && self.ending.restarts_us.is_none() {
             self.ending.restarts_us = Some(restarts_us(number, settings, now_us));
         }
-        let is_told = lifecycle.is_refusing();
+        let is_refusing = lifecycle.is_refusing();
         let is_due = |at_us| now_us >= at_us;
-        if is_told || self.ending.restarts_us.is_some_and(is_due) {
+        if is_refusing || self.ending.restarts_us.is_some_and(is_due) {
             self.close(End::Restart, &restart(), now_us);
         }
     }
@@ -234,7 +234,7 @@ impl Session {
             written,
             taken: written.saturating_sub(transport.untaken()),
             is_behind: !self.to_client.pending.is_empty(),
-            is_heard: self.hears(),
+            is_read: self.may_read(),
         };
         let due = self.pings.tick(seen, settings, now_us);
         match due {

@@ -29,7 +29,7 @@ pub(super) struct Seen {
     /// Whether more bytes wait for it than the socket has room for.
     pub(super) is_behind: bool,
     /// Whether the server reads from it. It does not while the worker takes nothing.
-    pub(super) is_heard: bool,
+    pub(super) is_read: bool,
 }
 
 impl Pings {
@@ -67,7 +67,7 @@ impl Pings {
             self.due_us = answers_by_us;
             return None;
         }
-        if !seen.is_heard && seen.taken > pinged_at {
+        if !seen.is_read && seen.taken > pinged_at {
             // The client may have answered, behind messages that the worker does not take yet. Its kernel has taken the
             // ping, so the machine is there: the next ping asks again.
             self.answered(settings, now_us);
@@ -106,7 +106,7 @@ mod tests {
         let settings = settings();
         let heard = Seen {
             taken: 1000,
-            is_heard: true,
+            is_read: true,
             ..Seen::default()
         };
         let mut there = pinged(&settings, 100);

@@ -57,23 +57,23 @@ impl ToClient {
 
 impl Session {
     /// Writes as many bytes to the client as there are, and returns the outcome.
-    pub(super) fn say(
+    pub(super) fn write_to_client(
         &mut self,
         transport: &mut Transport,
         requests: &mut Requests,
     ) -> Option<Written> {
-        let is_large_next = self.listen(transport.socket().is_some(), requests);
+        let is_large_next = self.gather(transport.socket().is_some(), requests);
         if !self.to_client.pending.is_empty() {
             return Some(self.to_client.write(transport));
         }
         if is_large_next {
-            return self.say_in_place(transport, requests);
+            return self.write_in_place(transport, requests);
         }
         None
     }
 
     /// Sends bytes of a message from where the worker has written them.
-    fn say_in_place(
+    fn write_in_place(
         &mut self,
         transport: &mut Transport,
         requests: &mut Requests,
@@ -112,7 +112,7 @@ impl Session {
 
     /// Takes messages from the worker, once the client has taken those before. A large message may be sent `in_place`. Gives
     /// whether one comes next.
-    fn listen(&mut self, in_place: bool, requests: &mut Requests) -> bool {
+    fn gather(&mut self, in_place: bool, requests: &mut Requests) -> bool {
         if !self.to_client.pending.is_empty() {
             return false;
         }
@@ -138,7 +138,7 @@ impl Session {
         for has_looked in [false, true] {
             match ticket.next_piece() {
                 Next::Piece(piece) => {
-                    self.said(piece.as_slice(), out, requests);
+                    self.take_records(piece.as_slice(), out, requests);
                     return false;
                 }
                 Next::End(end) => {
@@ -179,7 +179,7 @@ impl Session {
             let mut head = Vec::new();
             let (dispatch, ticket) = (&mut requests.dispatch, &self.ticket);
             dispatch.slots.take_messages(ticket, len, &mut head);
-            self.said(&head, out, requests);
+            self.take_records(&head, out, requests);
         }
         let outward = &self.to_client.outward;
         let part = outward.next_frame(readable - MESSAGE_HEAD_BYTES);
@@ -194,12 +194,12 @@ impl Session {
         let len = dispatch
             .slots
             .take_messages(ticket, TAKEN_BYTES, &mut bytes);
-        self.said(&bytes, out, requests);
+        self.take_records(&bytes, out, requests);
         requests.dispatch.buffers.keep(bytes);
         len > 0
     }
 
-    fn said(&mut self, bytes: &[u8], out: &mut Vec<u8>, requests: &mut Requests) {
+    fn take_records(&mut self, bytes: &[u8], out: &mut Vec<u8>, requests: &mut Requests) {
         if self.ending.is_worker_done {
             return;
         }
@@ -238,7 +238,7 @@ impl Session {
     }
 
     /// Whether the worker may have more messages, for which there is room.
-    pub(super) fn has_more_to_say(
+    pub(super) fn has_more_for_client(
         &mut self,
         transport: &Transport,
         requests: &mut Requests,
@@ -246,7 +246,7 @@ impl Session {
         if !self.to_client.pending.is_empty() {
             return false;
         }
-        let is_large_next = self.listen(transport.socket().is_some(), requests);
+        let is_large_next = self.gather(transport.socket().is_some(), requests);
         !self.to_client.pending.is_empty() || is_large_next
     }
 }

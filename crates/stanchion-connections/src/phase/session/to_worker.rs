@@ -48,8 +48,12 @@ impl ToWorker {
 impl Session {
     /// Reads from the client, as far as the worker has room for its messages. Gives how many bytes have come; `None` if the
     /// connection has ended.
-    pub(super) fn hear(&mut self, link: &mut ClientLink, requests: &mut Requests) -> Option<usize> {
-        if !self.hears() || self.ending.is_client_done {
+    pub(super) fn read_from_client(
+        &mut self,
+        link: &mut ClientLink,
+        requests: &mut Requests,
+    ) -> Option<usize> {
+        if !self.may_read() || self.ending.is_client_done {
             return Some(0);
         }
         let (transport, ahead, turns) = (&mut link.transport, &mut link.ahead, &mut link.turns);
@@ -86,7 +90,7 @@ impl Session {
 
     /// Whether the server reads from the client. It does not while the worker takes nothing. Nor does it read from a client
     /// that does not take its frames: such a client may ping without end.
-    pub(super) fn hears(&self) -> bool {
+    pub(super) fn may_read(&self) -> bool {
         self.to_client.pending.is_empty() && self.to_worker.inward.is_empty()
     }
 
@@ -151,7 +155,7 @@ impl Session {
                     self.close(End::ForClient, &close, now_us);
                 }
             }
-            self.pass_on(&mut requests.dispatch);
+            self.give_to_worker(&mut requests.dispatch);
         }
         left.len()
     }
@@ -167,7 +171,7 @@ impl Session {
     }
 
     /// Gives the worker as many bytes as it has room for, and returns how many these were.
-    pub(super) fn pass_on(&mut self, dispatch: &mut Dispatch) -> usize {
+    pub(super) fn give_to_worker(&mut self, dispatch: &mut Dispatch) -> usize {
         let inward = &mut self.to_worker.inward;
         if self.ending.is_worker_done {
             inward.clear();
@@ -186,11 +190,11 @@ impl Session {
         now_us: u64,
     ) {
         let (came, held) = (self.socket.unfinished_bytes(), self.socket.held_bytes());
-        let hears = self.hears();
+        let reads = self.may_read();
         let to_worker = &mut self.to_worker;
         let unfinished = &mut to_worker.unfinished;
         unfinished.has(came, held, body_pace(settings), now_us);
-        unfinished.waits(hears, now_us);
+        unfinished.waits(reads, now_us);
         let bytes = held + to_worker.inward.held_bytes() + ahead;
         let messages = &storage.messages;
         // A session that is closed already is not closed again.

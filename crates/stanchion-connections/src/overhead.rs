@@ -141,8 +141,8 @@ impl Overhead {
     }
 
     /// Whether the client has sent more bytes, or more fields, than its requests, a head that is not whole yet, their bodies and
-    /// so many bytes of answers need. A client that waits for answers may open windows for them in however small steps: if the server sent it away,
-    /// it would come back, and the app would begin these answers again.
+    /// so many bytes of answers need. A client that waits for answers may open windows for them in however small steps: if the
+    /// server sent it away, it would come back, and the app would begin these answers again.
     pub(super) fn is_flood(&self, answered_bytes: u64, waits: bool, now_us: u64) -> bool {
         let age_s = now_us.saturating_sub(self.since_us) / 1_000_000;
         let carried_bytes = self.body_bytes.saturating_add(answered_bytes);

@@ -257,17 +257,13 @@ impl ScriptedApp {
         has_moved
     }
 
-    /// Answers all requests that it has, and all that wait. True if there was one.
-    pub(super) fn answer_all(&mut self) -> bool {
-        let mut has_answered = self.take();
-        while self.take() {
-            has_answered = true;
-        }
+    /// Answers all requests that it has, and all that wait.
+    pub(super) fn answer_all(&mut self) {
+        while self.take() {}
         for which in 0..self.calls.len() {
             if self.calls[which].ending.is_some() {
                 continue;
             }
-            has_answered = true;
             if self.calls[which].seat.is_none() {
                 self.write(which, &close_record(&Close::new(1000, "")));
             } else if !self.calls[which].has_begun {
@@ -275,6 +271,5 @@ impl ScriptedApp {
             }
             self.end(which);
         }
-        has_answered
     }
 }

@@ -1,8 +1,8 @@
 //! Whole connections, for the fuzzer: clients and an app do what a script says, the acceptor is real, and in the end all
 //! counts have to add up. A script that was found to break something is a test below.
 //!
-//! The script alone decides what happens, but for the keys of TLS, the date in answers, the order in hash tables, and the turns that end because
-//! they have lasted long.
+//! The script alone decides what happens, but for the keys of TLS, the date in answers, the order in hash tables, and the
+//! turns that end because they have lasted long.
 
 mod app;
 mod client;
@@ -23,8 +23,8 @@ use stanchion_dispatch::storage::disk::Disk;
 use stanchion_generation::tally::{Counts, Outcome};
 use stanchion_requests::lifecycle::Lifecycle;
 
-/// How many connections the clients of a script open at most.
-const CONNECTIONS_MAX: usize = 8;
+/// How many connections the clients of a script open at most, one after the other.
+const OPENED_MAX: usize = 8;
 /// Seconds between the looks at deadlines in the end: after all of them no client has any time left. A look takes a
 /// connection one step further towards its end, so there are more looks than any connection has steps.
 const LAST_LOOKS_S: [u64; 24] = [
@@ -110,7 +110,7 @@ impl Conversation {
         let is_there = self.clients[who]
             .as_ref()
             .is_some_and(|client| !client.has_left());
-        if is_there || self.connections == CONNECTIONS_MAX {
+        if is_there || self.connections == OPENED_MAX {
             return;
         }
         self.hear(who);

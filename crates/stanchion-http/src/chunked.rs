@@ -5,11 +5,11 @@ use crate::fault::Fault;
 use crate::octets::{FIELD_TEXT, TOKEN};
 
 /// Hexadecimal digits of a chunk's size, leading zeros included: 16 fill 64 bits.
-pub(crate) const SIZE_DIGITS_MAX: u32 = 16;
+const SIZE_DIGITS_MAX: u32 = 16;
 /// Bytes of chunk extensions in one body. In practice clients send extensions only to keep a server busy.
-pub(crate) const EXTENSION_BYTES_MAX: u32 = 16 << 10;
+const EXTENSION_BYTES_MAX: u32 = 16 << 10;
 /// Bytes of trailer fields after one body.
-pub(crate) const TRAILER_BYTES_MAX: u32 = 16 << 10;
+const TRAILER_BYTES_MAX: u32 = 16 << 10;
 
 /// The position in a chunked body.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use crate::request_line::request_line;
 use crate::stray::stray;
 
 /// Empty lines that may come before a request line: old clients sent an empty line after a body (RFC 9112 section 2.2).
-pub(crate) const EMPTY_LINES_MAX: u32 = 4;
+const EMPTY_LINES_MAX: u32 = 4;
 /// The largest head under any limits: spans in it have 32 bits.
 const HEAD_BYTES_MAX: usize = 1 << 30;
 

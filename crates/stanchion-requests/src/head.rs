@@ -27,7 +27,7 @@ pub enum Ending {
 }
 
 /// The fields that the server adds to the head of an answer.
-pub struct Extras {
+pub(crate) struct Extras {
     /// Facts about the head, if the app has written it.
     pub facts: Option<AnswerFacts>,
     /// How the client finds the end of the body.
@@ -42,7 +42,7 @@ pub struct Extras {
 
 /// The time as answers say it (RFC 9110 section 5.6.7), made once a second.
 #[derive(Default)]
-pub(crate) struct Date {
+struct Date {
     epoch_s: u64,
     line: Vec<u8>,
 }
@@ -96,7 +96,7 @@ impl AnswerHeads {
     }
 
     /// Puts a head together: the fields of the answer, and those that the server adds.
-    pub fn compose(&mut self, out: &mut Vec<u8>, head: &[u8], extras: &Extras) {
+    pub(crate) fn compose(&mut self, out: &mut Vec<u8>, head: &[u8], extras: &Extras) {
         let start = out.len();
         out.extend_from_slice(head);
         if extras.is_old

@@ -14,8 +14,8 @@ pub(crate) const INTEGER: u8 = 0x02;
 pub(crate) const OID: u8 = 0x06;
 pub(crate) const SEQUENCE: u8 = 0x30;
 pub(crate) const SET: u8 = 0x31;
-pub(crate) const UTC_TIME: u8 = 0x17;
-pub(crate) const GENERALIZED_TIME: u8 = 0x18;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
 
 /// Takes the first element off `bytes`.
 pub(crate) fn take<'d>(bytes: &mut &'d [u8]) -> Option<Element<'d>> {

@@ -24,6 +24,6 @@ pub use certificate::Certificate;
 pub use config::{ClientAuth, Config, Options, Version};
 pub use credentials::{Credentials, Flaw, certificates};
 pub use pem::pem;
-pub use suites::{check_suites, suite_names};
+pub use suites::check_suites;
 pub use tickets::{TICKET_KEY_BYTES, TICKET_KEYS_MAX, TicketKey};
 pub use tls::{CIPHERTEXT_BYTES_MAX, Fault, Tls};

@@ -43,7 +43,7 @@ pub(crate) fn name_of(suite: CipherSuite) -> String {
 }
 
 /// The names of all suites, the best first.
-pub fn suite_names() -> Vec<String> {
+fn suite_names() -> Vec<String> {
     let suites = ALL_CIPHER_SUITES.iter();
     suites.map(|suite| name_of(suite.suite())).collect()
 }

@@ -43,7 +43,7 @@ impl Pieces {
     }
 
     /// All bytes in one piece; several pieces are copied into it.
-    pub fn into_whole(self) -> Vec<u8> {
+    pub(crate) fn into_whole(self) -> Vec<u8> {
         if self.full.is_empty() {
             return self.last;
         }

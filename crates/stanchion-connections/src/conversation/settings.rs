@@ -18,7 +18,7 @@ use stanchion_requests::tls::TlsService;
 const SEATS: usize = 3;
 const SESSIONS: usize = 2;
 /// How many connections there are at most at a time, and how many HTTP/2 streams on all of them together.
-pub(super) const CONNECTIONS_MAX: usize = 32;
+const CONNECTIONS_MAX: usize = 32;
 const STREAMS_MAX: usize = 64;
 /// How many jobs of helper threads may wait.
 const JOBS_MAX: usize = 1_000;

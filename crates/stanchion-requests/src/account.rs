@@ -1,13 +1,11 @@
 //! Each request is counted once.
 
-use std::cell::Cell;
-
 use stanchion_generation::tally::{Outcome, Tally};
 
 /// Counts a request once, however it ends.
 pub struct Account {
     tally: &'static Tally,
-    closed: Cell<Option<Outcome>>,
+    closed: Option<Outcome>,
 }
 
 impl Account {
@@ -16,18 +14,17 @@ impl Account {
         tally.arrived();
         Self {
             tally,
-            closed: Cell::new(None),
+            closed: None,
         }
     }
 
     /// Counts how the request has ended, unless it has ended before. Gives how it ended.
-    pub fn close(&self, outcome: Outcome) -> Outcome {
-        if let Some(before) = self.closed.get() {
-            return before;
-        }
-        self.closed.set(Some(outcome));
-        self.tally.ended(outcome);
-        outcome
+    pub fn close(&mut self, outcome: Outcome) -> Outcome {
+        let tally = self.tally;
+        *self.closed.get_or_insert_with(|| {
+            tally.ended(outcome);
+            outcome
+        })
     }
 }
 

@@ -343,7 +343,7 @@ impl Requests {
     }
 
     /// Ends a request whose client has gone before there was an answer.
-    pub fn client_gone(&mut self, ticket: &Rc<Ticket>, account: &Account) {
+    pub fn client_gone(&mut self, ticket: &Rc<Ticket>, mut account: Account) {
         let outcome = self.dispatch.abandon(ticket, self.now_us);
         let outcome = account.close(outcome);
         let head = Vec::new();

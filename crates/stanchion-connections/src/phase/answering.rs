@@ -158,7 +158,7 @@ fn begin_session(request: Arrived, answer: &AppAnswer, requests: &mut Requests) 
 }
 
 fn answer_by_us(
-    request: Arrived,
+    mut request: Arrived,
     reply: &Reply,
     outcome: Outcome,
     link: &mut ClientLink,

@@ -398,7 +398,7 @@ impl Sending {
     /// Ends the body here, though it is not whole.
     pub(super) fn break_off(&mut self) {
         self.source = Source::Broken;
-        if let Some(asked) = &self.asked {
+        if let Some(asked) = &mut self.asked {
             asked.request.account.close(Outcome::BrokenOff);
         }
     }

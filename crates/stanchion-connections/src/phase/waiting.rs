@@ -104,7 +104,7 @@ impl Waiting {
         let Arrived {
             ticket, account, ..
         } = self.request;
-        requests.client_gone(&ticket, &account);
+        requests.client_gone(&ticket, account);
     }
 
     /// Waits for a file no longer.

@@ -7,7 +7,6 @@
 
 mod tls;
 
-use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -67,7 +66,7 @@ pub(crate) struct Transport {
     /// How many bytes of the socket, so of ciphertext where there is TLS, were read and written since the turn began.
     turn_bytes: usize,
     /// When the turn had enough bytes that its time counts.
-    timed_since_us: Cell<Option<u64>>,
+    timed_since_us: Option<u64>,
     /// The TLS layer between the socket and the plaintext, if there is one.
     cover: Cover,
 }
@@ -115,7 +114,7 @@ impl Transport {
             watches_room: false,
             wakes_at: 1,
             turn_bytes: 0,
-            timed_since_us: Cell::new(None),
+            timed_since_us: None,
             cover: Cover::default(),
         }
     }
@@ -140,7 +139,7 @@ impl Transport {
 
     pub(super) fn begin_turn(&mut self) {
         self.turn_bytes = 0;
-        self.timed_since_us.set(None);
+        self.timed_since_us = None;
     }
 
     /// How many bytes were read and written since the turn began.
@@ -154,15 +153,14 @@ impl Transport {
     }
 
     /// Whether others are to have their turn.
-    pub(super) fn has_had_its_turn(&self) -> bool {
+    pub(super) fn has_had_its_turn(&mut self) -> bool {
         self.turn_bytes >= TURN_BYTES_MAX
             || self.turn_bytes >= TIMED_BYTES && self.has_lasted_long()
     }
 
-    fn has_lasted_long(&self) -> bool {
+    fn has_lasted_long(&mut self) -> bool {
         let now_us = monotonic_us();
-        let since_us = self.timed_since_us.get().unwrap_or(now_us);
-        self.timed_since_us.set(Some(since_us));
+        let since_us = *self.timed_since_us.get_or_insert(now_us);
         now_us.saturating_sub(since_us) >= TURN_US_MAX
     }
 

@@ -6,17 +6,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use stanchion_http::{
-    AnswerFacts, Decoded, Decoder, Framing, Head, HeadReader, HeadRules, Permits, check,
-};
-
-const LIMITS: HeadRules = HeadRules {
-    line_bytes: 4094,
-    field_bytes: 8190,
-    fields: 100,
-    head_bytes: 64 << 10,
-    permits: Permits::NONE,
-};
+use stanchion_http::{AnswerFacts, Decoded, Decoder, Framing, Head, HeadReader, HeadRules, check};
 
 /// The request that wrk sends.
 const WRK: &[u8] = b"GET / HTTP/1.1\r\nHost: 127.0.0.1:8000\r\n\r\n";
@@ -51,7 +41,7 @@ const CHUNKS: &[u8] = b"5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n";
 #[inline(never)]
 fn read_head(reader: &mut HeadReader, head: &mut Head, bytes: &[u8]) -> usize {
     reader.reset();
-    let read = reader.read(black_box(bytes), &LIMITS, head);
+    let read = reader.read(black_box(bytes), &HeadRules::DEFAULT, head);
     read.expect("a head").expect("the whole of it")
 }
 

@@ -44,6 +44,15 @@ impl Permits {
 }
 
 impl HeadRules {
+    /// The limits of the server's settings where an operator has set none.
+    pub const DEFAULT: Self = Self {
+        line_bytes: 4094,
+        field_bytes: 8190,
+        fields: 100,
+        head_bytes: 64 << 10,
+        permits: Permits::NONE,
+    };
+
     /// For heads that this crate writes itself.
     pub(crate) const NONE: Self = Self {
         line_bytes: usize::MAX,

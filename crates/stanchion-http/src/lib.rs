@@ -14,13 +14,12 @@
 //! It may not do I/O, read a clock, have threads or use unsafe code, and it names no other crate of ours.
 //!
 //! ```
-//! use stanchion_http::{Framing, Head, HeadReader, HeadRules, Permits};
+//! use stanchion_http::{Framing, Head, HeadReader, HeadRules};
 //!
-//! let limits = HeadRules { line_bytes: 4094, field_bytes: 8190, fields: 100, head_bytes: 65536, permits: Permits::NONE };
 //! let (mut reader, mut head) = (HeadReader::default(), Head::default());
 //! let came = b"POST /a?b HTTP/1.1\r\nHost: c\r\nContent-Length: 2\r\n\r\nhi";
-//! assert_eq!(reader.read(&came[..30], &limits, &mut head), Ok(None));
-//! assert_eq!(reader.read(came, &limits, &mut head), Ok(Some(50)));
+//! assert_eq!(reader.read(&came[..30], &HeadRules::DEFAULT, &mut head), Ok(None));
+//! assert_eq!(reader.read(came, &HeadRules::DEFAULT, &mut head), Ok(Some(50)));
 //! assert_eq!((head.method(), head.path(), head.query()), ("POST", &b"/a"[..], &b"b"[..]));
 //! assert_eq!(head.framing(), Framing::Length(2));
 //! ```

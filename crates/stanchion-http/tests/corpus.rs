@@ -7,16 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use connection::{Request, read_all};
-use stanchion_http::{Fault, HeadRules, Permits, percent_decoded};
-
-/// The server's default settings.
-const LIMITS: HeadRules = HeadRules {
-    line_bytes: 4094,
-    field_bytes: 8190,
-    fields: 100,
-    head_bytes: 64 << 10,
-    permits: Permits::NONE,
-};
+use stanchion_http::{Fault, HeadRules, percent_decoded};
 
 /// The expectation of the corpus for a request: its method, path, query and body.
 type Expected = (String, Vec<u8>, Vec<u8>, Vec<u8>);
@@ -136,7 +127,7 @@ fn a_valid_request_is_understood() {
     assert!(cases.len() > 30, "{} cases", cases.len());
     for (name, (bytes, expected)) in cases {
         for piece in [bytes.len(), 1, 7] {
-            let (requests, fault) = read_all(&bytes, &LIMITS, piece);
+            let (requests, fault) = read_all(&bytes, &HeadRules::DEFAULT, piece);
             assert_eq!(fault, None, "{name} in pieces of {piece}");
             let requests: Vec<_> = requests.into_iter().map(told).collect();
             assert_eq!(
@@ -154,7 +145,7 @@ fn an_invalid_request_is_refused_with_one_of_its_statuses() {
     assert!(cases.len() > 50, "{} cases", cases.len());
     for (name, (bytes, expected)) in cases {
         for piece in [bytes.len(), 1, 7] {
-            let (requests, fault) = read_all(&bytes, &LIMITS, piece);
+            let (requests, fault) = read_all(&bytes, &HeadRules::DEFAULT, piece);
             let status = fault.map(Fault::status);
             let fits = status.is_some_and(|status| expected_statuses(&expected).contains(&status));
             assert!(fits, "{name} in pieces of {piece}: {status:?} {fault:?}");

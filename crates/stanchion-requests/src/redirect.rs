@@ -60,17 +60,9 @@ fn is_host(host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use stanchion_http::{HeadReader, HeadRules, Permits};
+    use stanchion_http::{HeadReader, HeadRules};
 
     use super::*;
-
-    const RULES: HeadRules = HeadRules {
-        line_bytes: 100,
-        field_bytes: 100,
-        fields: 5,
-        head_bytes: 300,
-        permits: Permits::NONE,
-    };
 
     fn sent_on(method: &str, target: &str, host: &str, port: u16) -> Option<(u16, String)> {
         let mut head = Head::of(method, target, &[]);
@@ -152,7 +144,7 @@ mod tests {
             ]
             .concat();
             HeadReader::default()
-                .read(&text, &RULES, &mut head)
+                .read(&text, &HeadRules::DEFAULT, &mut head)
                 .expect("a head");
             let reply = redirect(&head, 443).expect("a reply");
             let (_, location) = &reply.fields[0];

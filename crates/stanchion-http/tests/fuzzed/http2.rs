@@ -1,14 +1,7 @@
 //! A head of HTTP/2, from any output of HPACK: reading it never panics, and no part of it becomes two.
 
-use stanchion_http::{Framing, HTTP2, Head, HeadRules, Permits, StreamHead};
+use stanchion_http::{Framing, HTTP2, Head, HeadRules, StreamHead};
 
-const RULES: HeadRules = HeadRules {
-    line_bytes: 4094,
-    field_bytes: 8190,
-    fields: 100,
-    head_bytes: 65536,
-    permits: Permits::NONE,
-};
 const LIST_BYTES_MAX: usize = 65536;
 /// The separator of the parts of the input: it is not valid in HTTP's text.
 const BETWEEN: u8 = 0xff;
@@ -32,7 +25,7 @@ pub(crate) fn look(bytes: &[u8]) {
     let fields: Vec<_> = fields.collect();
     let mut head = Head::default();
     if stream_head
-        .read(&fields, LIST_BYTES_MAX, &RULES, &mut head)
+        .read(&fields, LIST_BYTES_MAX, &HeadRules::DEFAULT, &mut head)
         .is_err()
     {
         return;

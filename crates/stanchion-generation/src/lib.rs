@@ -15,6 +15,8 @@ pub mod jitter;
 pub mod listeners;
 pub mod messages;
 pub mod named_counts;
+#[cfg(debug_assertions)]
+pub mod rig;
 pub mod seat_status;
 pub mod spool;
 pub mod tally;

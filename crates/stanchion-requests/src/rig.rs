@@ -2,22 +2,14 @@
 //! the wheel that people install, have none of it; the tests of all crates and the wheel under test share one build that has.
 
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
 
-use stanchion_exchange::{Exchange, Geometry};
+use stanchion_exchange::Geometry;
 use stanchion_http::check;
 use stanchion_sys::channel::Channel;
-use stanchion_sys::memory::AppendFile;
-use stanchion_sys::process;
 
 use crate::Requests;
 use stanchion_dispatch::ticket::{Answer, AppAnswer, Start};
-use stanchion_generation::common::{Common, Files};
-use stanchion_generation::credentials::KeyFiles;
-use stanchion_generation::figures::Figures;
-use stanchion_generation::identities::Identities;
-use stanchion_generation::tally::{Counts, Tally, Total};
-use stanchion_generation::ticket_keys::TicketKeys;
+use stanchion_generation::common::Common;
 use stanchion_record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, response_ring_bytes};
 use stanchion_settings::Settings;
 
@@ -37,7 +29,7 @@ pub fn common(settings: &str) -> &'static Common {
 pub fn common_of_seats(settings: &str, seats: usize, sessions: usize) -> &'static Common {
     let settings = Settings::from_json(settings).expect("settings");
     let event_loops = settings.is_event_loop();
-    let exchange = Exchange::create(Geometry {
+    let geometry = Geometry {
         seats,
         seats_per_worker: seats,
         ahead_per_seat: 1,
@@ -49,37 +41,8 @@ pub fn common_of_seats(settings: &str, seats: usize, sessions: usize) -> &'stati
             + REQUEST_RECORD_EXTRA_BYTES
             + settings.buffers.body_memory,
         response_bytes: response_ring_bytes(event_loops),
-    });
-    let (acceptor_end, worker_end) = Channel::pair().expect("a channel");
-    let tally = Arc::new(Tally::create().expect("memory"));
-    Box::leak(Box::new(Common {
-        generation: 1,
-        settings,
-        exchange: exchange.expect("an exchange"),
-        total: Total {
-            departed: Counts::default(),
-            others: Vec::new(),
-            own: Arc::clone(&tally),
-        },
-        tally,
-        figures: Arc::new(Figures::create().expect("memory")),
-        workers_max: 1,
-        master_pid: process::pid(),
-        files: Files {
-            acceptor_end: Mutex::new(Some(acceptor_end)),
-            worker_end,
-        },
-        key_files: KeyFiles::default(),
-        ticket_keys: Arc::new(TicketKeys::create().expect("a memfd")),
-        // No test spools here.
-        spool: std::env::temp_dir(),
-        identities: Identities {
-            app: None,
-            acceptor: None,
-        },
-        dumps: AppendFile::create("stanchion-dumps").expect("memory"),
-        log_channels: None,
-    }))
+    };
+    stanchion_generation::rig::common(settings, geometry)
 }
 
 /// The requests of such a generation, a second after the clock began. No master reads its messages.

@@ -26,6 +26,8 @@ mod master;
 pub mod network;
 mod pidfile;
 pub mod privileges;
+#[cfg(debug_assertions)]
+pub mod rig;
 mod scribe;
 mod signals;
 mod sound_threads;

@@ -40,6 +40,8 @@ use crate::launcher::Launcher;
 use crate::title;
 use desk::CommandDesk;
 use generations::Generations;
+#[cfg(debug_assertions)]
+pub(crate) use resources::geometry;
 pub(crate) use resources::{CarriedOver, GenerationResources};
 use service_manager::ServiceManager;
 use stanchion_generation::common::Common;

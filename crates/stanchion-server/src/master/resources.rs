@@ -111,7 +111,7 @@ fn common(
 }
 
 /// The layout of the exchange, with seats for so many workers.
-fn geometry(settings: &Settings, workers_max: usize) -> Geometry {
+pub(crate) fn geometry(settings: &Settings, workers_max: usize) -> Geometry {
     let seats_per_worker = settings.seats_per_worker();
     let event_loops = settings.is_event_loop();
     let of_loops = |value: usize| if event_loops { value } else { 0 };

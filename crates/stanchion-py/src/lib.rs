@@ -38,6 +38,8 @@ mod response;
 mod scribe;
 mod strings;
 mod template;
+#[cfg(test)]
+mod tests;
 mod tls;
 mod traceback;
 mod waiting_greenlets;

@@ -21,6 +21,8 @@ mod running;
 mod scope;
 mod socket;
 mod standing;
+#[cfg(test)]
+mod tests;
 mod trailers;
 mod upkeep;
 mod waiters;

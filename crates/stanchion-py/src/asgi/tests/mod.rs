@@ -1,0 +1,8 @@
+//! One request or WebSocket at a time, whose app runs until it waits.
+
+mod answers;
+mod failures;
+mod inputs;
+mod rig;
+mod scope;
+mod sockets;

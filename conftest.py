@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     lists = list(plan.read().lists)
     parser.addoption("--only", action="append", choices=lists, default=[], help="files of this list of tests/plan.toml")
     parser.addoption("--without", action="append", choices=lists, default=[], help="no files of this list")
-    parser.addoption("--large", action="store_true", help="with the sizes that are marked as large")
+    parser.addoption("--large", action="store_true", help="with the sizes and rows that are marked as large")
     parser.addoption("--report-fd", type=int, help="a descriptor for what came of each test, as lines of JSON")
 
 
@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     report_fd = config.getoption("--report-fd")
     if report_fd is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Results(report_fd))
-    config.addinivalue_line("markers", "large: a size of a test that only the night has time for (--large)")
+    config.addinivalue_line("markers", "large: a size or a row of a test that only the night has time for (--large)")
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -90,7 +90,7 @@ def heed_what_is_ignored() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # Large sizes only on request. The same test has a small one, which each run takes.
+    # Only on request. The same test has a small size, or a few rows, which each run takes.
     large = [item for item in items if item.get_closest_marker("large") and not config.getoption("--large")]
     config.hook.pytest_deselected(items=large)
     items[:] = [item for item in items if item not in large]

@@ -64,13 +64,13 @@ def test_what_one_request_spoils_the_next_does_not_see(served: Server, flavour: 
 @pytest.mark.parametrize(
     ("sent", "path", "raw_path", "query"),
     [
-        ("/a//b/../c;d", "/a//b/../c;d", b"/a//b/../c;d", b""),
-        ("/a?", "/a", b"/a", b""),
+        pytest.param("/a//b/../c;d", "/a//b/../c;d", b"/a//b/../c;d", b"", marks=pytest.mark.large),
+        pytest.param("/a?", "/a", b"/a", b"", marks=pytest.mark.large),
         ("/a?b?c", "/a", b"/a", b"b?c"),
         ("/%FFx", "/\ufffdx", b"/%FFx", b""),
-        ("/%2", "/%2", b"/%2", b""),
-        ("http://test/a?b", "/a", b"/a", b"b"),
-        ("*", "*", b"*", b""),
+        pytest.param("/%2", "/%2", b"/%2", b"", marks=pytest.mark.large),
+        pytest.param("http://test/a?b", "/a", b"/a", b"b", marks=pytest.mark.large),
+        pytest.param("*", "*", b"*", b"", marks=pytest.mark.large),
     ],
 )
 def test_targets(served: Server, flavour: Flavour, sent: str, path: str, raw_path: bytes, query: bytes) -> None:
@@ -135,12 +135,9 @@ def test_a_unix_socket(serve: Serve, tmp_path: Path, loop: str) -> None:
         assert proxied["client"] == repr(("10.1.2.3", 0))
 
 
-@pytest.mark.parametrize(
-    ("target", "path"), [("/x", "/api/x"), ("/api/x", "/api/x"), ("/api", "/api"), ("/apiary", "/api/apiary")]
-)
-def test_the_path_begins_with_the_root_path(shared_serve: Serve, target: str, path: str) -> None:
+def test_the_path_begins_with_the_root_path(shared_serve: Serve) -> None:
     """Whether the proxy has cut it off or not; `raw_path` is as it was sent."""
     server = OURS["asyncio"].serve(shared_serve, APP, "--root-path", "/api")
     with server.connect() as wire:
-        scope = scope_of(wire, request("GET", target))
-    assert (scope["path"], scope["root_path"], scope["raw_path"]) == (repr(path), "'/api'", repr(target.encode()))
+        scope = scope_of(wire, request("GET", "/x"))
+    assert (scope["path"], scope["root_path"], scope["raw_path"]) == ("'/api/x'", "'/api'", "b'/x'")

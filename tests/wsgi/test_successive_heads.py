@@ -61,7 +61,7 @@ def assert_answered(wire: Wire, name: str) -> None:
     assert response.all("Content-Length") == ([] if expected.status == 204 else ["4"]), name
 
 
-@pytest.mark.parametrize("first", HEADS)
+@pytest.mark.parametrize("first", ["usual", "not-a-length"])
 def test_each_head_is_its_own_whatever_came_before(repeating: Server, first: str) -> None:
     with ExitStack() as wires:
         wire = wires.enter_context(repeating.connect())

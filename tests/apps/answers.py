@@ -81,21 +81,9 @@ def chunks(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[
     yield from (b"one,", b"", b"two,", b"three")
 
 
-@legal("/empty")
-def empty(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-    start_response("200 OK", [TEXT])
-    return []
-
-
 @legal("/no-content")
 def no_content(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
     start_response("204 No Content", [])
-    return []
-
-
-@legal("/not-modified")
-def not_modified(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-    start_response("304 Not Modified", [("ETag", '"e"')])
     return []
 
 

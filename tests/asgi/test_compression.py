@@ -18,7 +18,6 @@ from websockets.sync.client import connect
 from support.counts import Counts
 from support.frames import (
     BINARY,
-    CLOSE,
     CONTINUED,
     DEFLATED,
     EXTENSIONS,
@@ -95,17 +94,9 @@ def test_nothing_is_compressed_unless_it_is_switched_on(serve: Serve, raw: Openi
     ("offer", "status", "agreed"),
     [
         (None, 101, None),
-        ("permessage-deflate", 101, AGREED),
         (OFFER, 101, AGREED),
-        ("unknown, permessage-deflate; client_max_window_bits=10", 101, AGREED),
-        ('permessage-deflate; server_max_window_bits="12"', 101, f"{AGREED}; server_max_window_bits=12"),
-        ("permessage-deflate; server_max_window_bits=8, permessage-deflate", 101, AGREED),
         ("permessage-deflate; server_max_window_bits=8", 101, None),
-        ("permessage-deflate; unknown", 101, None),
-        ("permessage-deflate; client_max_window_bits; client_max_window_bits", 101, None),
-        ("", 101, None),
         ("permessage-deflate;", 400, None),
-        ("permessage-deflate; client_max_window_bits=", 400, None),
     ],
 )
 def test_what_a_client_offers_is_agreed_on_or_declined(
@@ -149,7 +140,7 @@ def test_messages_of_all_sizes_come_back_to_websockets_as_they_went(serve_asgi: 
             client.recv(PATIENCE_S)
 
 
-@pytest.mark.parametrize("bits", range(9, 16))
+@pytest.mark.parametrize("bits", [9, 15])
 def test_a_window_is_no_larger_than_the_client_has_said(server: Server, bits: int, raw: Opening) -> None:
     client = raw(server, f"permessage-deflate; server_max_window_bits={bits}")
     # Repetitions lie farther back than the window reaches.
@@ -216,10 +207,10 @@ EMPTY = {
 }
 
 
-@pytest.mark.parametrize("empty", EMPTY.values(), ids=EMPTY)
-def test_an_empty_message_is_what_zlib_takes_for_one(server: Server, raw: Opening, empty: bytes) -> None:
-    assert inflated(empty) == b"", "so Python's websockets has it"
-    client = raw(server)
+def test_an_empty_message_is_what_zlib_takes_for_one(server: Server, raw: Opening) -> None:
+    """crates/stanchion-websocket/tests/deflate.rs has all of them; so has Python's websockets, by its zlib."""
+    assert {inflated(empty) for empty in EMPTY.values()} == {b""}
+    client, empty = raw(server), EMPTY["two blocks"]
     for kind in (TEXT, BINARY):
         client.send(FIN | DEFLATED | kind, empty)
         assert client.frame() == (FIN | kind, b"")
@@ -230,19 +221,8 @@ def test_an_empty_message_is_what_zlib_takes_for_one(server: Server, raw: Openin
 
 BAD = {
     "a bomb": ([(FIN | DEFLATED | BINARY, deflated(bytes(1_000_001)))], 1009),
-    "a text that is one": ([(FIN | DEFLATED | TEXT, deflated(b"x" * 1_000_001))], 1009),
-    "too long as it comes": ([(FIN | DEFLATED | BINARY, os.urandom(1_000_001))], 1009),
-    "no compression": ([(FIN | DEFLATED | BINARY, b"\xff" * 10)], 1007),
-    "cut": ([(FIN | DEFLATED | BINARY, deflated(b"Hello")[:-2])], 1007),
-    "another message's window": ([(FIN | DEFLATED | TEXT, b"\xf2\x00\x11\x00\x00")], 1007),
     "no UTF-8": ([(FIN | DEFLATED | TEXT, deflated(b"\xc3\x28"))], 1007),
-    "half a character": ([(FIN | DEFLATED | TEXT, deflated("ä".encode()[:1]))], 1007),
-    "a compressed ping": ([(FIN | DEFLATED | PING, b"")], 1002),
-    "a compressed pong": ([(FIN | DEFLATED | PONG, b"")], 1002),
-    "a compressed close": ([(FIN | DEFLATED | CLOSE, b"\x03\xe8")], 1002),
     "a fragment that says it later": ([(TEXT, b"a"), (FIN | DEFLATED | CONTINUED, b"b")], 1002),
-    "fragments that say it twice": ([(DEFLATED | TEXT, b"\xf2"), (FIN | DEFLATED | CONTINUED, b"H")], 1002),
-    "another reserved bit": ([(FIN | DEFLATED | 0x20 | TEXT, deflated(b"x"))], 1002),
 }
 
 

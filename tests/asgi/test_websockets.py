@@ -94,11 +94,7 @@ def test_an_app_that_has_refused_hears_the_end_and_frees_its_seat(serve: Serve, 
     ("fields", "status"),
     [
         ({"Sec-WebSocket-Version": "8"}, 426),
-        ({"Sec-WebSocket-Version": ""}, 400),
-        ({"Sec-WebSocket-Key": ""}, 400),
         ({"Sec-WebSocket-Key": "dG9vIHNob3J0"}, 400),
-        ({"Connection": "keep-alive"}, 400),
-        ({"Upgrade": "h2c"}, 200),
         ({}, 101),
     ],
 )

@@ -126,14 +126,7 @@ def target_of(kind: str, *fields: str, length: int = 20_000, status: str = "200 
     ("accepted", "expected"),
     [
         ("gzip, br, zstd", "zstd"),
-        ("gzip, br", "br"),
-        ("br;q=0.9, gzip", "gzip"),
-        ("*", "zstd"),
-        ("*, zstd;q=0", "br"),
-        ("identity;q=0, *;q=0.1", "zstd"),
         ("gzip;q=0.5, identity", None),
-        ("deflate", None),
-        ("", None),
     ],
 )
 def test_the_client_chooses_and_among_equals_the_operator(server: Server, accepted: str, expected: str | None) -> None:
@@ -145,12 +138,7 @@ def test_the_client_chooses_and_among_equals_the_operator(server: Server, accept
 
 NEVER = [
     target_of("image/png"),
-    target_of("text/event-stream"),
     target_of("text/html", length=1_023),
-    target_of("text/html", "Content-Encoding: identity"),
-    target_of("text/html", "Cache-Control: private, no-transform"),
-    target_of("text/html", "Content-Range: bytes 0-19999/30000", status="206 Partial Content"),
-    target_of("text/html", "Content-Digest: sha-256=:x:"),
 ]
 
 
@@ -213,11 +201,12 @@ def nginx(shared_serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield address
 
 
+STRONG = target_of("text/html", 'ETag: "strong"')
 COMPARED = [
     target_of("text/html"),
     target_of("text/css"),
     target_of("application/json"),
-    target_of("text/html", 'ETag: "strong"'),
+    STRONG,
     target_of("text/html", 'ETag: W/"weak"'),
     target_of("text/html", "Accept-Ranges: bytes"),
     target_of("text/html", "Vary: Cookie"),
@@ -232,7 +221,9 @@ COMPARED = [
 ]
 
 
-@pytest.mark.parametrize("target", COMPARED)
+@pytest.mark.parametrize(
+    "target", [one if one == STRONG else pytest.param(one, marks=pytest.mark.large) for one in COMPARED]
+)
 @pytest.mark.parametrize("accepted", ["gzip", "gzip;q=0", "gzip;q=0.001, identity;q=0", "identity"])
 def test_heads_say_what_those_of_nginx_say(server: Server, nginx: Address, target: str, accepted: str) -> None:
     said = []

@@ -21,22 +21,6 @@ def echo(shared_serve: Serve) -> Server:
     return shared_serve("echo:app")
 
 
-def target_of_line(length: int) -> str:
-    """A target that makes the request line, as gunicorn counts it (CRLF included), `length` bytes long."""
-    return "/" + "a" * (length - len("GET / HTTP/1.1\r\n"))
-
-
-def test_a_request_line_of_4094_bytes_is_served(echo: Server) -> None:
-    with echo.connect() as wire:
-        assert wire.get(target_of_line(4094)).status == 200
-
-
-def test_a_longer_request_line_is_refused_with_414(echo: Server) -> None:
-    with echo.connect() as wire:
-        wire.send(request("GET", target_of_line(4097)))
-        assert_refused(wire, 414)
-
-
 def test_a_request_line_that_never_ends_is_refused_all_the_same(echo: Server) -> None:
     with echo.connect() as wire, contextlib.suppress(BrokenPipeError, ConnectionResetError, BrokenOff):
         wire.send(b"GET /" + b"a" * 4_000_000)
@@ -60,11 +44,6 @@ def test_no_limit_of_the_request_line_still_serves_a_long_one(serve: Serve) -> N
         assert wire.get("/?" + "q" * 40_000).json()["environ"]["QUERY_STRING"] == "q" * 40_000
 
 
-def test_a_hundred_fields_are_served(echo: Server) -> None:
-    with echo.connect() as wire:
-        assert wire.get("/", *(f"X-{number}: v" for number in range(99))).status == 200
-
-
 def test_more_than_a_hundred_fields_are_refused_with_431(echo: Server) -> None:
     with echo.connect() as wire:
         wire.send(request("GET", "/", [f"X-{number}: v" for number in range(101)]))
@@ -75,17 +54,6 @@ def test_the_limit_of_fields_can_be_set(serve: Serve) -> None:
     server = serve("echo:app", "--limit-request-fields", "5")
     with server.connect() as wire:
         wire.send(request("GET", "/", ["X-A: v"] * 6))
-        assert_refused(wire, 431)
-
-
-def test_a_field_of_8000_bytes_is_served(echo: Server) -> None:
-    with echo.connect() as wire:
-        assert wire.get("/", "X-Long: " + "v" * 8000).json()["environ"]["HTTP_X_LONG"] == "v" * 8000
-
-
-def test_a_field_of_more_than_8190_bytes_is_refused_with_431(echo: Server) -> None:
-    with echo.connect() as wire:
-        wire.send(request("GET", "/", ["X-Long: " + "v" * 8192]))
         assert_refused(wire, 431)
 
 
@@ -153,12 +121,8 @@ class TestBodyLimit:
 @pytest.mark.parametrize(
     ("begun", "going_on"),
     [
-        pytest.param(b"1;", b"a" * 1000, id="one extension"),
-        pytest.param(b"1", b";a=b" * 250, id="extensions of one chunk"),
         pytest.param(b"", b"1;" + b"a" * 1000 + b"\r\nx\r\n", id="an extension of each chunk"),
         pytest.param(b"0\r\n", b"X-Trailer: " + b"a" * 1000 + b"\r\n", id="trailers"),
-        pytest.param(b"0\r\n", b"a" * 1000, id="one trailer"),
-        pytest.param(b"0", b"0" * 1000, id="zeros of a size"),
     ],
 )
 def test_what_no_body_is_made_of_may_not_go_on_for_ever(echo: Server, begun: bytes, going_on: bytes) -> None:

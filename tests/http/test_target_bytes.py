@@ -1,4 +1,4 @@
-"""Each of the 256 bytes in a path and in a query: clients such as curl send more of them than a URI may have.
+"""Each of the 256 bytes in a path: clients such as curl send more of them than a URI may have.
 
 The app sees what was sent, and neither a log nor a screen is led astray by it. The server refuses bytes that
 would end a word or a line for some server, and says how to write them.
@@ -27,8 +27,8 @@ from support.wire import Wire
 own = pytest.mark.own("gunicorn refuses others; tests/http/test_target_table.py has which")
 
 PROTOCOL_ERROR = 1
-# The library that reads the frames of HTTP/2 resets a stream for these.
-RESET = {"path": b"<>`", "query": b'"<>'}
+# The library that reads the frames of HTTP/2 resets a stream for these in a path.
+RESET = b"<>`"
 # Everything that a log, a terminal or a page could take for its own: among it, as UTF-8, the control sequence
 # introducer (ECMA-48 section 8.3.16), a next line, and a mark that turns the direction of text.
 FOUL = b"/" + bytes(byte for byte in TAKEN if byte < 0x80 and byte != ord("?")) + "\x9b31m\x85\u202e\u2028".encode()
@@ -41,11 +41,10 @@ def wsgi(shared_serve: Serve) -> Server:
 
 
 @own
-@pytest.mark.parametrize("place", PLACES)
-def test_a_wsgi_app_sees_each_byte_that_ends_nothing(wsgi: Server, place: str) -> None:
+def test_a_wsgi_app_sees_each_byte_that_ends_nothing(wsgi: Server) -> None:
     with wsgi.connect() as wire:
         for byte in TAKEN:
-            sent = target(byte, place)
+            sent = target(byte, "path")
             wire.send(head(sent))
             response = wire.response()
             assert response.status == 200, (sent, response.body)
@@ -55,12 +54,11 @@ def test_a_wsgi_app_sees_each_byte_that_ends_nothing(wsgi: Server, place: str) -
 
 
 @own
-@pytest.mark.parametrize("place", PLACES)
-def test_an_asgi_app_sees_them_too(shared_serve: Serve, place: str) -> None:
+def test_an_asgi_app_sees_them_too(shared_serve: Serve) -> None:
     server = shared_serve("echo:target_asgi", "--interface", "asgi")
     with server.connect() as wire:
         for byte in TAKEN:
-            sent = target(byte, place)
+            sent = target(byte, "path")
             wire.send(head(sent))
             told = seen_by_asgi(wire.response())
             path, _, query = sent.partition(b"?")
@@ -69,10 +67,9 @@ def test_an_asgi_app_sees_them_too(shared_serve: Serve, place: str) -> None:
 
 
 @own
-@pytest.mark.parametrize("place", PLACES)
-def test_a_refusal_names_the_byte_and_how_to_write_it(wsgi: Server, place: str) -> None:
+def test_a_refusal_names_the_byte_and_how_to_write_it(wsgi: Server) -> None:
     for byte in REFUSED:
-        response = ask_once(wsgi.address, target(byte, place))
+        response = ask_once(wsgi.address, target(byte, "path"))
         assert response is not None and response.status == 400, byte
         assert response.closes()
         if byte == ord("\n"):  # ends the line
@@ -99,19 +96,18 @@ def test_a_fragment_is_cut_off(wsgi: Server) -> None:
 
 
 @own
-@pytest.mark.parametrize("place", PLACES)
-def test_over_http_2_they_are_the_same_but_for_what_its_frames_may_not_hold(serve: Serve, place: str) -> None:
+def test_over_http_2_they_are_the_same_but_for_what_its_frames_may_not_hold(serve: Serve) -> None:
     server = serve("echo:target", "--http-protocols", "h2,h1", "--http2-cleartext", "prior-knowledge")
-    taken = [target(byte, place) for byte in TAKEN if byte < 0x80 and byte not in RESET[place]]
+    taken = [target(byte, "path") for byte in TAKEN if byte < 0x80 and byte not in RESET]
     with Talk(server.address) as talk:
         for sent in [*taken, "/ü?é".encode()]:
             answer = talk.get(sent)
             assert answer.status == 200, (sent, answer)
             assert bytes.fromhex(json.loads(answer.body)["RAW_URI"]) == sent
     # One on each connection, which ends with what is no UTF-8 or no text of a field.
-    for byte in (*RESET[place], 0x80, 0xFF, *REFUSED):
+    for byte in (*RESET, 0x80, 0xFF, *REFUSED):
         with Talk(server.address) as talk:
-            answer = talk.answers[talk.begin(target(byte, place))]
+            answer = talk.answers[talk.begin(target(byte, "path"))]
             with contextlib.suppress(ConnectionAbortedError, ConnectionResetError):
                 talk.until(lambda answer=answer: answer.is_over or answer.reset is not None)  # type: ignore[misc]
             assert answer.status == 0

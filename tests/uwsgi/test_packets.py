@@ -131,11 +131,7 @@ class TestRefusals:
         ("sent", "status"),
         [
             (packet([]), 400),
-            (b"\0\4\0\0\xff\xff\0\0", 400),
-            (uwsgi.request(HTTP_A="b\r\nX: y"), 400),
-            (uwsgi.request(CONTENT_LENGTH="-1"), 400),
             (uwsgi.request(HTTP_A="x" * 9000), 431),
-            (uwsgi.request(QUERY_STRING="x" * 5000), 414),
         ],
     )
     def test_what_is_no_request(self, echo: Server, sent: bytes, status: int) -> None:

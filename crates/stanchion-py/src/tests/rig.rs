@@ -128,7 +128,7 @@ impl Rig {
     /// Hands over a request. Returns its slot.
     pub(crate) fn submit(&mut self, head: &Head, facts: &RequestFacts<'_>, body: &[u8]) -> u32 {
         let pieces = [Bytes::copy_from_slice(body)];
-        let submitted = self.acceptor.submit(0, |area| {
+        let submitted = self.acceptor.submit(None, 0, |area| {
             write_request(area, facts, head, &BodySource::Memory(&pieces))
         });
         submitted.expect("room for a request").slot

@@ -575,7 +575,9 @@ mod tests {
     #[test]
     fn operators_find_each_name_in_the_reference_and_no_other() {
         let page = include_str!("../../../docs/reference/admin.md");
-        let (_, counts) = page.split_once("## Counts").expect("a section on them, the last one");
+        let (_, counts) = page
+            .split_once("## Counts")
+            .expect("a section on them, the last one");
         let rows = counts.lines().filter_map(|line| line.strip_prefix("| `"));
         let listed = rows.filter_map(|row| row.split_once('`').map(|(name, _)| name));
         let all = ["arrived", "in_flight"].into_iter().chain(names());

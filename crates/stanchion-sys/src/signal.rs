@@ -142,7 +142,7 @@ fn unblock(signals: &[i32]) -> io::Result<Vec<i32>> {
     Ok(blocked.collect())
 }
 
-/// Changes the mask of this thread (pthread_sigmask(3)); returns the mask before.
+/// Changes the mask of this thread (`pthread_sigmask`(3)); returns the mask before.
 pub(crate) fn change_mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<libc::sigset_t> {
     let mut before = MaybeUninit::uninit();
     // SAFETY: both sets live through the call, which reads the one, and fills the other if it succeeds.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use stanchion_settings::Bind;
+use stanchion_settings::{Bind, Seconds};
 use tracing::warn;
 
 /// Attempts of a worker if the address names no number, as in Unicorn.
@@ -35,7 +35,7 @@ impl Patience {
 
     fn new(bind: &Bind, tries: i64) -> Self {
         let tries = bind.options.tries.unwrap_or(tries);
-        let delay = bind.options.delay.map(|delay| delay.duration());
+        let delay = bind.options.delay.map(Seconds::duration);
         Self {
             tries_left: if tries > 0 { tries - 1 } else { tries },
             delay: delay.map_or(DELAY, |delay| delay.max(DELAY_MIN)),

@@ -16,7 +16,7 @@ const GAPS_SPARE: usize = 32;
 
 /// The rules for every lane of a line.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
+pub(crate) struct LaneRules {
     pub(crate) queue_timeout_us: u64,
     pub(crate) discipline: Discipline,
 }
@@ -44,7 +44,7 @@ pub struct LaneView {
 }
 
 #[derive(Debug)]
-pub(crate) struct Entry<T> {
+pub(crate) struct LaneEntry<T> {
     pub(crate) number: u64,
     pub(crate) joined_us: u64,
     /// `None` is a gap: the entry left, and the entries behind it have not closed up yet.
@@ -52,25 +52,25 @@ pub(crate) struct Entry<T> {
 }
 
 #[derive(Debug)]
-pub(crate) struct Lane<T> {
+pub(crate) struct LaneQueue<T> {
     /// In order of `number`, and so in order of `joined_us`. Neither the front nor the back is a gap.
-    entries: VecDeque<Entry<T>>,
+    entries: VecDeque<LaneEntry<T>>,
     /// Entries that were pulled before and came back, the oldest first, without gaps. They go first and are not shed.
     /// They have not waited here all the time, so they say nothing on whether the lane is over its target.
-    returned: VecDeque<Entry<T>>,
+    returned: VecDeque<LaneEntry<T>>,
     waiting: usize,
     drain_rate: DrainRate,
     shedding: Option<Shedding>,
 }
 
-impl Rules {
+impl LaneRules {
     /// An entry is overdue at the deadline itself, so that a timer set to the deadline finds work.
     pub(crate) fn is_overdue(&self, joined_us: u64, now_us: u64) -> bool {
         self.queue_timeout_us > 0 && now_us.saturating_sub(joined_us) >= self.queue_timeout_us
     }
 }
 
-impl<T> Lane<T> {
+impl<T> LaneQueue<T> {
     pub(crate) fn new() -> Self {
         Self {
             entries: VecDeque::new(),
@@ -85,14 +85,14 @@ impl<T> Lane<T> {
         self.waiting
     }
 
-    pub(crate) fn join(&mut self, now_us: u64, entry: Entry<T>) {
+    pub(crate) fn join(&mut self, now_us: u64, entry: LaneEntry<T>) {
         self.enter(now_us);
         self.entries.push_back(entry);
     }
 
     /// Puts a pulled entry back. There are never more of these than were pulled, so this needs no bound of its own, and
     /// its searches are short.
-    pub(crate) fn put_back(&mut self, now_us: u64, entry: Entry<T>) {
+    pub(crate) fn put_back(&mut self, now_us: u64, entry: LaneEntry<T>) {
         self.enter(now_us);
         let index = self
             .returned
@@ -108,7 +108,7 @@ impl<T> Lane<T> {
     }
 
     /// Whether [`Self::pull`] has an entry to give.
-    pub(crate) fn can_pull(&self, now_us: u64, rules: &Rules) -> bool {
+    pub(crate) fn can_pull(&self, now_us: u64, rules: &LaneRules) -> bool {
         // If even the newest entry is overdue, all are.
         let newest = self.entries.back().into_iter();
         newest
@@ -116,8 +116,8 @@ impl<T> Lane<T> {
             .any(|entry| !rules.is_overdue(entry.joined_us, now_us))
     }
 
-    pub(crate) fn pull(&mut self, now_us: u64, rules: &Rules) -> Option<Entry<T>> {
-        let may_wait = |entry: &Entry<T>| !rules.is_overdue(entry.joined_us, now_us);
+    pub(crate) fn pull(&mut self, now_us: u64, rules: &LaneRules) -> Option<LaneEntry<T>> {
+        let may_wait = |entry: &LaneEntry<T>| !rules.is_overdue(entry.joined_us, now_us);
         if let Some(index) = self.returned.iter().position(may_wait) {
             return self.take_returned(index);
         }
@@ -126,7 +126,7 @@ impl<T> Lane<T> {
             let back = self.entries.len().checked_sub(1)?;
             Some(back).filter(|&back| may_wait(&self.entries[back]))
         } else {
-            let waits = |entry: &Entry<T>| entry.item.is_some() && may_wait(entry);
+            let waits = |entry: &LaneEntry<T>| entry.item.is_some() && may_wait(entry);
             self.entries.iter().position(waits)
         };
         index.map(|index| self.take(index))
@@ -145,7 +145,11 @@ impl<T> Lane<T> {
         self.take(index).item
     }
 
-    pub(crate) fn expire(&mut self, now_us: u64, rules: &Rules) -> Option<(Expiry, Entry<T>)> {
+    pub(crate) fn expire(
+        &mut self,
+        now_us: u64,
+        rules: &LaneRules,
+    ) -> Option<(Expiry, LaneEntry<T>)> {
         // The front of `returned` is its oldest.
         let returned = self.returned.front();
         if returned.is_some_and(|front| rules.is_overdue(front.joined_us, now_us)) {
@@ -166,7 +170,7 @@ impl<T> Lane<T> {
 
     /// Checks whether the lane is over its target, when an entry is to come out by time or by turn. It does not check
     /// when an entry leaves, unless that was the last one.
-    fn judge(&mut self, now_us: u64, rules: &Rules) {
+    fn judge(&mut self, now_us: u64, rules: &LaneRules) {
         let Some(target_us) = rules.discipline.target_us() else {
             return;
         };
@@ -210,7 +214,7 @@ impl<T> Lane<T> {
     }
 
     /// Takes all entries out, in order.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Entry<T>> + use<T> {
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = LaneEntry<T>> + use<T> {
         self.waiting = 0;
         self.shedding = None;
         self.drain_rate.rest();
@@ -222,15 +226,15 @@ impl<T> Lane<T> {
             .filter(|entry| entry.item.is_some())
     }
 
-    fn take_returned(&mut self, index: usize) -> Option<Entry<T>> {
+    fn take_returned(&mut self, index: usize) -> Option<LaneEntry<T>> {
         let taken = self.returned.remove(index)?;
         self.left();
         Some(taken)
     }
 
-    fn take(&mut self, index: usize) -> Entry<T> {
+    fn take(&mut self, index: usize) -> LaneEntry<T> {
         let entry = &mut self.entries[index];
-        let taken = Entry {
+        let taken = LaneEntry {
             item: entry.item.take(),
             ..*entry
         };
@@ -248,7 +252,7 @@ impl<T> Lane<T> {
 
     /// Closes up after an entry became a gap: removes gaps at both ends, and bounds the gaps between.
     fn close_up(&mut self) {
-        let is_gap = |entry: Option<&Entry<T>>| entry.is_some_and(|entry| entry.item.is_none());
+        let is_gap = |entry: Option<&LaneEntry<T>>| entry.is_some_and(|entry| entry.item.is_none());
         while is_gap(self.entries.front()) {
             self.entries.pop_front();
         }
@@ -269,15 +273,15 @@ mod tests {
 
     #[test]
     fn gaps_stay_in_proportion() {
-        let rules = Rules {
+        let rules = LaneRules {
             queue_timeout_us: 0,
             discipline: Discipline::Fifo,
         };
-        let mut lane = Lane::new();
-        let join = |lane: &mut Lane<u64>, number| {
+        let mut lane = LaneQueue::new();
+        let join = |lane: &mut LaneQueue<u64>, number| {
             let item = Some(number);
             let joined_us = number;
-            let entry = Entry {
+            let entry = LaneEntry {
                 number,
                 joined_us,
                 item,

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use crate::discipline::Discipline;
-use crate::lane::{Entry, Expiry, Lane, LaneView, Rules};
+use crate::lane::{Expiry, LaneEntry, LaneQueue, LaneRules, LaneView};
 
 /// How often the line may pass over a lane with waiting entries before that lane has the next turn: rare enough that an
 /// overtaking lane overtakes, often enough that every lane moves.
@@ -75,16 +75,16 @@ pub struct Pulled<T> {
 #[derive(Debug)]
 pub struct Line<T> {
     waiting_max: usize,
-    rules: Rules,
+    rules: LaneRules,
     /// The lanes, at least one.
-    lanes: Vec<Turns<T>>,
+    lanes: Vec<ScheduledLane<T>>,
     number_next: u64,
 }
 
 /// A lane among others.
 #[derive(Debug)]
-struct Turns<T> {
-    lane: Lane<T>,
+struct ScheduledLane<T> {
+    lane: LaneQueue<T>,
     limits: LaneLimits,
     /// How many turns other lanes have had since this lane's last one, while an entry waited here that could have gone.
     passed_over: u32,
@@ -128,14 +128,14 @@ impl<T> Line<T> {
     /// If the list is empty.
     pub fn with_lanes(limits: LineLimits, lanes: &[LaneLimits]) -> Self {
         assert!(!lanes.is_empty(), "a line has a lane");
-        let lanes = lanes.iter().map(|&limits| Turns {
-            lane: Lane::new(),
+        let lanes = lanes.iter().map(|&limits| ScheduledLane {
+            lane: LaneQueue::new(),
             limits,
             passed_over: 0,
         });
         Self {
             waiting_max: limits.waiting_max,
-            rules: Rules {
+            rules: LaneRules {
                 queue_timeout_us: limits.queue_timeout_us,
                 discipline: limits.discipline,
             },
@@ -188,11 +188,11 @@ impl<T> Line<T> {
         place
     }
 
-    fn entry(&mut self, lane: LaneId, joined_us: u64, item: T) -> (Place, Entry<T>) {
+    fn entry(&mut self, lane: LaneId, joined_us: u64, item: T) -> (Place, LaneEntry<T>) {
         let number = self.number_next;
         self.number_next += 1;
         let item = Some(item);
-        let entry = Entry {
+        let entry = LaneEntry {
             number,
             joined_us,
             item,
@@ -225,7 +225,7 @@ impl<T> Line<T> {
 
     fn next_lane(&mut self, now_us: u64, may: impl Fn(LaneId) -> bool) -> Option<LaneId> {
         let rules = self.rules;
-        let can_go = |index: usize, turns: &Turns<T>| {
+        let can_go = |index: usize, turns: &ScheduledLane<T>| {
             turns.lane.can_pull(now_us, &rules) && may(LaneId::new(index))
         };
         let waiting = (0..).zip(&self.lanes);
@@ -317,7 +317,7 @@ impl<T> Line<T> {
     }
 }
 
-impl<T> Turns<T> {
+impl<T> ScheduledLane<T> {
     /// The lane with the smallest rank goes first.
     fn rank(&self, index: usize) -> impl Ord + use<T> {
         let turns_owed = if self.passed_over >= PASSED_OVER_MAX {
@@ -334,7 +334,7 @@ impl<T> Turns<T> {
     }
 }
 
-impl<T> Entry<T> {
+impl<T> LaneEntry<T> {
     fn into_pulled(self, lane: LaneId, now_us: u64) -> Option<Pulled<T>> {
         Some(Pulled {
             item: self.item?,

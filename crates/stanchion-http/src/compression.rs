@@ -71,7 +71,7 @@ impl CompressRules {
         if !has_body(status) || matches!(status, PARTIAL | RESET) {
             return Compression::Never;
         }
-        let Some(told) = Told::of(wire) else {
+        let Some(told) = ContentFields::of(wire) else {
             return Compression::Never;
         };
         let is_meant = |kind: &[u8]| self.types.iter().any(|rule| rule.fits(kind));
@@ -90,12 +90,12 @@ impl CompressRules {
 }
 
 /// The fields of an answer's head that decide whether it may be compressed.
-struct Told<'w> {
+struct ContentFields<'w> {
     content_type: Option<&'w [u8]>,
     len: Option<u64>,
 }
 
-impl<'w> Told<'w> {
+impl<'w> ContentFields<'w> {
     /// `None` if the head forbids compression.
     fn of(wire: &'w [u8]) -> Option<Self> {
         let (mut content_type, mut len) = (None, None);

@@ -110,7 +110,7 @@ pub enum ClientField {
 
 /// The address and scheme of a client according to proxies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct ForwardedClient {
     /// The client's address.
     pub client: Option<IpAddr>,
     /// The client's scheme.
@@ -162,8 +162,8 @@ impl ClientField {
 pub fn forwarded<'v>(
     fields: impl DoubleEndedIterator<Item = &'v [u8]>,
     is_proxy: impl Fn(IpAddr) -> bool,
-) -> Result<Said, Fault> {
-    let mut said = Said::default();
+) -> Result<ForwardedClient, Fault> {
+    let mut said = ForwardedClient::default();
     for field in fields.rev() {
         for element in elements(field)?.into_iter().rev() {
             // The client's scheme is in the element of the proxy that it connected to: the last one that this loop reads.

@@ -10,7 +10,7 @@ const MALFORMED: Fault = Fault::BadRequest("the Forwarded header is malformed");
 
 /// The description that one proxy gives of its client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Element {
+pub(crate) struct ForwardedElement {
     /// The client's address; `None` if the proxy omits or hides it (section 6).
     pub(crate) client: Option<IpAddr>,
     /// The client's scheme.
@@ -18,7 +18,7 @@ pub(crate) struct Element {
 }
 
 /// The elements of one field (section 4), in the order of the field. `host` and `by` are ignored.
-pub(crate) fn elements(field: &[u8]) -> Result<Vec<Element>, Fault> {
+pub(crate) fn elements(field: &[u8]) -> Result<Vec<ForwardedElement>, Fault> {
     let (mut elements, mut rest) = (Vec::new(), field);
     loop {
         let (element, behind) = element(rest)?;
@@ -32,8 +32,8 @@ pub(crate) fn elements(field: &[u8]) -> Result<Vec<Element>, Fault> {
 }
 
 /// forwarded-element = [ forwarded-pair ] *( ";" [ forwarded-pair ] ), and the rest of the field from the comma behind it on.
-fn element(mut rest: &[u8]) -> Result<(Option<Element>, &[u8]), Fault> {
-    let (mut element, mut names) = (Element::default(), Vec::new());
+fn element(mut rest: &[u8]) -> Result<(Option<ForwardedElement>, &[u8]), Fault> {
+    let (mut element, mut names) = (ForwardedElement::default(), Vec::new());
     loop {
         rest = trimmed(rest);
         let name_len = TOKEN.run(rest);

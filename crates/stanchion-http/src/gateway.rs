@@ -79,7 +79,7 @@ pub enum HeaderMap {
 
 /// The decision about one field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum FieldDecision {
     /// The app sees it.
     Shown,
     /// The app does not see it.
@@ -113,9 +113,9 @@ impl FieldRules {
     }
 
     /// Decides about a field of this name, which came from a trusted proxy or from any other client.
-    pub fn fate(&self, name: &[u8], from_proxy: bool) -> Fate {
+    pub fn fate(&self, name: &[u8], from_proxy: bool) -> FieldDecision {
         if !name.contains(&b'_') || name.starts_with(&[VARIABLE]) {
-            return Fate::Shown;
+            return FieldDecision::Shown;
         }
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
         // An app may pass the field on as `Content-Length` or `Transfer-Encoding`: that would frame the message in a way that this server has not
@@ -124,10 +124,10 @@ impl FieldRules {
         let is_forwarded =
             from_proxy && (self.forwards_any || self.forwarded.iter().any(|one| is(one)));
         match self.header_map {
-            HeaderMap::Refuse if is_framing || !is_forwarded => Fate::Refused,
-            _ if is_framing => Fate::Dropped,
-            HeaderMap::Drop if !is_forwarded => Fate::Dropped,
-            _ => Fate::Shown,
+            HeaderMap::Refuse if is_framing || !is_forwarded => FieldDecision::Refused,
+            _ if is_framing => FieldDecision::Dropped,
+            HeaderMap::Drop if !is_forwarded => FieldDecision::Dropped,
+            _ => FieldDecision::Shown,
         }
     }
 
@@ -137,7 +137,7 @@ impl FieldRules {
             return None;
         }
         let mut names = head.fields().map(|(name, _)| name);
-        names.find(|name| self.fate(name, from_proxy) == Fate::Refused)
+        names.find(|name| self.fate(name, from_proxy) == FieldDecision::Refused)
     }
 }
 

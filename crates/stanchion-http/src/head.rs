@@ -13,14 +13,14 @@ pub type Field<'a> = (&'a [u8], &'a [u8]);
 
 /// Where some bytes are in those of a head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Span {
+pub struct ByteSpan {
     /// Where they begin.
     pub at: u32,
     /// How many they are.
     pub len: u32,
 }
 
-impl Span {
+impl ByteSpan {
     pub(crate) fn new(at: usize, len: usize) -> Self {
         Self {
             at: at as u32,
@@ -41,9 +41,9 @@ impl Span {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FieldSpan {
     /// Its name, as it was sent.
-    pub name: Span,
+    pub name: ByteSpan,
     /// Its value, without the whitespace around it.
-    pub value: Span,
+    pub value: ByteSpan,
 }
 
 /// The head of a request. It owns its bytes, so it outlives the buffer it was read from; and a caller can reuse it, so that reading a head of usual
@@ -53,14 +53,14 @@ pub struct Head {
     /// From the request line on; behind the head are the bytes of the fields that were set later.
     pub(crate) bytes: Vec<u8>,
     pub(crate) fields: Vec<FieldSpan>,
-    pub(crate) method: Span,
-    pub(crate) target: Span,
+    pub(crate) method: ByteSpan,
+    pub(crate) target: ByteSpan,
     /// Empty in place of `/`.
-    pub(crate) path: Span,
-    pub(crate) query: Span,
+    pub(crate) path: ByteSpan,
+    pub(crate) query: ByteSpan,
     /// The authority of the target, if the target has one.
-    pub(crate) authority: Option<Span>,
-    pub(crate) protocol: Span,
+    pub(crate) authority: Option<ByteSpan>,
+    pub(crate) protocol: ByteSpan,
     pub(crate) minor_version: u8,
     pub(crate) framing: Framing,
     pub(crate) expects_continue: bool,
@@ -106,7 +106,7 @@ impl Head {
     /// The request line, if method, target and protocol are still where they were read: not in HTTP/2, nor with a fragment,
     /// which is no part of the target.
     pub fn request_line(&self) -> Option<&[u8]> {
-        let follows = |before: Span, after: Span| before.at + before.len + 1 == after.at;
+        let follows = |before: ByteSpan, after: ByteSpan| before.at + before.len + 1 == after.at;
         let is_one = follows(self.method, self.target) && follows(self.target, self.protocol);
         let (from, end) = (self.method.at, self.protocol.at + self.protocol.len);
         is_one.then(|| &self.bytes[from as usize..end as usize])
@@ -247,10 +247,10 @@ impl Head {
         }
     }
 
-    fn append(&mut self, bytes: &[u8]) -> Span {
+    fn append(&mut self, bytes: &[u8]) -> ByteSpan {
         let at = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
-        Span::new(at, bytes.len())
+        ByteSpan::new(at, bytes.len())
     }
 
     /// Sets the protocol and version to show, where they differ from those of the parsed head.
@@ -289,17 +289,17 @@ impl Head {
     }
 
     /// Where the method is.
-    pub fn method_span(&self) -> Span {
+    pub fn method_span(&self) -> ByteSpan {
         self.method
     }
 
     /// Where the version is, with the name of the protocol.
-    pub fn protocol_span(&self) -> Span {
+    pub fn protocol_span(&self) -> ByteSpan {
         self.protocol
     }
 
     /// Where the target is.
-    pub fn target_span(&self) -> Span {
+    pub fn target_span(&self) -> ByteSpan {
         self.target
     }
 }

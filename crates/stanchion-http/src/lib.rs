@@ -58,7 +58,7 @@ pub use conditional::{Condition, Ranges, Validators, condition, ranges};
 pub use fault::Fault;
 pub use forwarded::*;
 pub use gateway::*;
-pub use head::{Field, FieldSpan, Head, Span, VARIABLE};
+pub use head::{ByteSpan, Field, FieldSpan, Head, VARIABLE};
 pub use head_rules::{HeadRules, Permits};
 pub use http2::{HTTP2, HTTP2_PREFACE, PrefaceStart, StreamHead, preface_start};
 pub use octets::put_uri;

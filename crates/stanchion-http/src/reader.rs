@@ -4,7 +4,7 @@ use memchr::memchr;
 
 use crate::body::Framing;
 use crate::fault::Fault;
-use crate::head::{FieldSpan, Head, Span};
+use crate::head::{ByteSpan, FieldSpan, Head};
 use crate::head_rules::{HeadRules, Permits};
 use crate::meaning::{Meaning, is_framing, is_understood};
 use crate::octets::{
@@ -23,7 +23,7 @@ const HEAD_BYTES_MAX: usize = 1 << 30;
 /// result does not depend on how the bytes were cut into pieces.
 #[derive(Debug, Default)]
 pub struct HeadReader {
-    section: Section,
+    section: HeadSection,
     /// Where the request line starts.
     start: usize,
     /// Where the first incomplete line starts.
@@ -47,7 +47,7 @@ pub struct HeadReader {
 
 /// HTTP-message = start-line CRLF *( field-line CRLF ) CRLF (RFC 9112 section 2.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Section {
+enum HeadSection {
     #[default]
     StartLine,
     FieldLines,
@@ -114,18 +114,18 @@ impl HeadReader {
         while let Some(line) = self.whole_line(bytes) {
             let next = line.next;
             match self.section {
-                Section::StartLine if line.text.is_empty() => self.empty_line(next)?,
-                Section::StartLine => self.start_line(line.text, rules, head)?,
-                Section::FieldLines if line.text.is_empty() => {
+                HeadSection::StartLine if line.text.is_empty() => self.empty_line(next)?,
+                HeadSection::StartLine => self.start_line(line.text, rules, head)?,
+                HeadSection::FieldLines if line.text.is_empty() => {
                     self.end(&bytes[self.start..next], rules, head)?;
                     return self.flaw.map_or(Ok(Some(next)), Err);
                 }
-                Section::FieldLines
+                HeadSection::FieldLines
                     if rules.permits.obsolete_folding && goes_on(line.text, head) =>
                 {
                     self.folded_line(&line, &bytes[self.start..], rules, head)?;
                 }
-                Section::FieldLines => self.field_line(&line, rules, head)?,
+                HeadSection::FieldLines => self.field_line(&line, rules, head)?,
             }
             (self.line, self.searched, self.vetted) = (next, next, next);
         }
@@ -174,7 +174,7 @@ impl HeadReader {
         if text.len() > rules.line_bytes {
             self.flawed(Fault::LineTooLong);
         }
-        self.section = Section::FieldLines;
+        self.section = HeadSection::FieldLines;
         Ok(())
     }
 
@@ -205,8 +205,8 @@ impl HeadReader {
             let line = self.line - self.start;
             let value_at = colon + 1 + leading_whitespace(after_colon);
             head.fields.push(FieldSpan {
-                name: Span::new(line, name_len),
-                value: Span::new(line + value_at, value.len()),
+                name: ByteSpan::new(line, name_len),
+                value: ByteSpan::new(line + value_at, value.len()),
             });
         } else {
             self.after_dropped = Some(line.next);
@@ -254,14 +254,14 @@ impl HeadReader {
         self.has_begun = true;
         let (vetted, bounds) = (self.vetted - self.line, self.bounds(rules));
         match self.section {
-            Section::FieldLines if rules.permits.obsolete_folding && goes_on(text, head) => {
+            HeadSection::FieldLines if rules.permits.obsolete_folding && goes_on(text, head) => {
                 bounds.check_text(vetted, text)?;
             }
-            Section::FieldLines => {
+            HeadSection::FieldLines => {
                 check_count(rules, head)?;
                 bounds.check_from(vetted, text)?;
             }
-            Section::StartLine => bounds.check_from(vetted, text)?,
+            HeadSection::StartLine => bounds.check_from(vetted, text)?,
         }
         self.vetted = self.line + text.len();
         Ok(())
@@ -270,8 +270,10 @@ impl HeadReader {
     /// The limits for the next line. The fault found first counts: for a single line that exceeds both limits that fault is its own length.
     fn bounds(&self, rules: &HeadRules) -> Bounds {
         let (text, is_request_line, own_max, too_long) = match self.section {
-            Section::StartLine => (&LINE_TEXT, true, rules.line_bytes, Fault::LineTooLong),
-            Section::FieldLines => (&FIELD_TEXT, false, rules.field_bytes, Fault::FieldTooLarge),
+            HeadSection::StartLine => (&LINE_TEXT, true, rules.line_bytes, Fault::LineTooLong),
+            HeadSection::FieldLines => {
+                (&FIELD_TEXT, false, rules.field_bytes, Fault::FieldTooLarge)
+            }
         };
         let before = self.line - self.start;
         let len_max = rules.head_bytes.min(HEAD_BYTES_MAX).saturating_sub(before);

@@ -1,7 +1,7 @@
 //! The first line of a request: RFC 9112 section 3.
 
 use crate::fault::Fault;
-use crate::head::{Head, Span};
+use crate::head::{ByteSpan, Head};
 use crate::head_rules::Permits;
 use crate::octets::{CONVENTIONAL_METHOD, TOKEN};
 use crate::target;
@@ -27,10 +27,10 @@ pub(crate) fn request_line(text: &[u8], permits: Permits, head: &mut Head) -> Re
     let (target, minor_version) = http_version(rest, permits)?;
     let parts = target::parse(method, permits.casefold_method, target)?;
     let at = method_len + 1;
-    let span = |range: std::ops::Range<usize>| Span::new(at + range.start, range.len());
+    let span = |range: std::ops::Range<usize>| ByteSpan::new(at + range.start, range.len());
     head.minor_version = minor_version;
-    head.protocol = Span::new(text.len() - "HTTP/1.1".len(), "HTTP/1.1".len());
-    head.method = Span::new(0, method_len);
+    head.protocol = ByteSpan::new(text.len() - "HTTP/1.1".len(), "HTTP/1.1".len());
+    head.method = ByteSpan::new(0, method_len);
     head.target = span(0..parts.len);
     head.path = span(parts.path);
     head.query = span(parts.query);

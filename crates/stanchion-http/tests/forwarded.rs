@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use stanchion_http::{ClientField, Fault, Head, Said, SchemeFields, forwarded, proxy_us};
+use stanchion_http::{
+    ClientField, Fault, ForwardedClient, Head, SchemeFields, forwarded, proxy_us,
+};
 
 #[test]
 fn all_that_is_said_of_the_scheme_counts() {
@@ -231,7 +233,7 @@ fn said(fields: &[&str]) -> Result<(String, &'static str), u16> {
     let proxy: IpAddr = "2001:db8::99".parse().expect("an address");
     let is_proxy = |ip: IpAddr| ip == proxy || ip.to_string().starts_with("10.");
     let said = forwarded(fields.iter().map(|field| field.as_bytes()), is_proxy);
-    let Said { client, scheme } = said.map_err(Fault::status)?;
+    let ForwardedClient { client, scheme } = said.map_err(Fault::status)?;
     let client = client.map(|client| client.to_string()).unwrap_or_default();
     Ok((client, scheme.unwrap_or_default()))
 }

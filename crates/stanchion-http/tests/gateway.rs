@@ -1,8 +1,8 @@
 //! The names and values that CGI and PEP 3333 derive from a request.
 
 use stanchion_http::{
-    Fate, FieldRules, Head, HeaderMap, environ_name, percent_decoded, separator, split_host,
-    split_mount, split_target,
+    FieldDecision, FieldRules, Head, HeaderMap, environ_name, percent_decoded, separator,
+    split_host, split_mount, split_target,
 };
 
 #[test]
@@ -65,7 +65,7 @@ fn names_in_an_environ() {
 
 #[test]
 fn names_with_an_underscore() {
-    use Fate::{Dropped, Refused, Shown};
+    use FieldDecision::{Dropped, Refused, Shown};
     use HeaderMap::{Dangerous, Drop, Refuse};
     // (forwarder_headers, name; the fate if a trusted proxy sends it and if another client does, for each header_map)
     let table = [

@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use stanchion_http::VARIABLE;
-use stanchion_http::gateway::{Fate, FieldRules, environ_name};
+use stanchion_http::gateway::{FieldDecision, FieldRules, environ_name};
 
 /// How many names are remembered; a client cannot make a worker keep more.
 const NAMES_MAX: usize = 256;
@@ -147,7 +147,7 @@ impl Name {
 
     fn new(name: &[u8], key: Py<PyString>, number: Option<usize>, rules: &FieldRules) -> Self {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
-        let is_shown = |from_proxy| rules.fate(name, from_proxy) == Fate::Shown;
+        let is_shown = |from_proxy| rules.fate(name, from_proxy) == FieldDecision::Shown;
         let role = if name.starts_with(&[VARIABLE]) {
             Role::Variable
         } else if name.contains(&b'_') {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use stanchion_exchange::{Area, Taken};
-use stanchion_http::{Head, Span, VARIABLE};
+use stanchion_http::{ByteSpan, Head, VARIABLE};
 
 use super::{BadRecord, KEPT_BYTES, Numbers, Reader, TLS_BYTES_MAX};
 use stanchion_log::describe;
@@ -204,23 +204,23 @@ fn len_of(pieces: &[Bytes]) -> u64 {
     pieces.iter().map(|piece| piece.len() as u64).sum()
 }
 
-fn put_span<const N: usize>(numbers: &mut Numbers<N>, span: Span) {
+fn put_span<const N: usize>(numbers: &mut Numbers<N>, span: ByteSpan) {
     numbers.put(span.at.to_le_bytes());
     numbers.put(span.len.to_le_bytes());
 }
 
 /// A span at the front of these bytes.
-fn span_at(bytes: &[u8]) -> Option<Span> {
+fn span_at(bytes: &[u8]) -> Option<ByteSpan> {
     let (at, rest) = bytes.split_first_chunk()?;
     let (len, _) = rest.split_first_chunk()?;
-    Some(Span {
+    Some(ByteSpan {
         at: u32::from_le_bytes(*at),
         len: u32::from_le_bytes(*len),
     })
 }
 
 /// The bytes of a span, if it is within `bytes`.
-fn within(span: Span, bytes: &[u8]) -> Option<&[u8]> {
+fn within(span: ByteSpan, bytes: &[u8]) -> Option<&[u8]> {
     bytes.get(span.at as usize..)?.get(..span.len as usize)
 }
 

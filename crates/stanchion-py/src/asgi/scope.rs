@@ -7,7 +7,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use stanchion_http::VARIABLE;
-use stanchion_http::gateway::{Fate, FieldRules, percent_decoded, split_target};
+use stanchion_http::gateway::{FieldDecision, FieldRules, percent_decoded, split_target};
 use stanchion_record::RequestRecord;
 use stanchion_server::Worker;
 use stanchion_settings::Believed;
@@ -200,7 +200,7 @@ impl Scopes {
             if name.starts_with(&[VARIABLE]) {
                 continue;
             }
-            if self.rules.fate(name, request.facts.trusted_peer) == Fate::Shown {
+            if self.rules.fate(name, request.facts.trusted_peer) == FieldDecision::Shown {
                 headers.append((self.name(py, name), PyBytes::new(py, value)))?;
             }
         }

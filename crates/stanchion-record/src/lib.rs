@@ -32,8 +32,8 @@ pub use answer::{
     answer_prefix, hints_len, piece_prefix, response_ring_bytes,
 };
 pub use message::{
-    Claim, Close, Codec, Content, Form, Kind, MESSAGE_HEAD_BYTES, REASON_BYTES_MAX, Ration,
-    close_record, code, fault_record, is_sendable, message_head, read_close, read_fault,
+    Claim, Close, Codec, Content, MESSAGE_HEAD_BYTES, MessageForm, MessageKind, REASON_BYTES_MAX,
+    Ration, close_record, code, fault_record, is_sendable, message_head, read_close, read_fault,
     read_message_head, restart,
 };
 pub use request::{

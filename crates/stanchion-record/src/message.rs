@@ -1,7 +1,7 @@
 //! Messages of a WebSocket on their way between acceptor and worker: `kind │ length │ bytes`, one behind the other.
 
 pub use stanchion_websocket::{
-    Claim, Close, Codec, Form, Kind, REASON_BYTES_MAX, Ration, code, is_sendable,
+    Claim, Close, Codec, MessageForm, MessageKind, REASON_BYTES_MAX, Ration, code, is_sendable,
 };
 
 use super::BadRecord;
@@ -17,7 +17,7 @@ const DEFLATED: u8 = 0x80;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// A message.
-    Message(Form),
+    Message(MessageForm),
     /// How the app, or the client, closes the WebSocket; nothing comes after it.
     Close,
     /// Its worker leaves, and sends nothing more. The counts of closed `WebSockets` go by this, and not by the code.
@@ -34,10 +34,10 @@ pub fn restart() -> Close {
 /// The head of a record of `len` bytes.
 pub fn message_head(content: Content, len: u32) -> [u8; MESSAGE_HEAD_BYTES] {
     let kind = match content {
-        Content::Message(Form { kind, is_deflated }) => {
+        Content::Message(MessageForm { kind, is_deflated }) => {
             let kind = match kind {
-                Kind::Text => 1,
-                Kind::Binary => 2,
+                MessageKind::Text => 1,
+                MessageKind::Binary => 2,
             };
             if is_deflated { kind | DEFLATED } else { kind }
         }
@@ -55,11 +55,11 @@ pub fn read_message_head(
 ) -> Result<(Content, usize), BadRecord> {
     let len = u32::from_le_bytes([a, b, c, d]) as usize;
     let is_deflated = kind & DEFLATED != 0;
-    let message = |kind| Content::Message(Form { kind, is_deflated });
+    let message = |kind| Content::Message(MessageForm { kind, is_deflated });
     let is_close = (2..=CLOSE_BYTES_MAX).contains(&len);
     let content = match kind & !DEFLATED {
-        1 => message(Kind::Text),
-        2 => message(Kind::Binary),
+        1 => message(MessageKind::Text),
+        2 => message(MessageKind::Binary),
         _ if is_deflated => return Err(BadRecord),
         3 if is_close => Content::Close,
         4 if len == 0 => Content::Restart,
@@ -110,10 +110,10 @@ mod tests {
 
     #[test]
     fn what_stands_before_a_message_comes_out_as_it_went_in() {
-        for kind in [Kind::Text, Kind::Binary] {
+        for kind in [MessageKind::Text, MessageKind::Binary] {
             for is_deflated in [false, true] {
                 for len in [0, 1, 70_000, u32::MAX] {
-                    let content = Content::Message(Form { kind, is_deflated });
+                    let content = Content::Message(MessageForm { kind, is_deflated });
                     let read = read_message_head(message_head(content, len));
                     assert_eq!(read, Ok((content, len as usize)));
                 }

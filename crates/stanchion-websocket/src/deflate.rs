@@ -2,8 +2,8 @@
 
 use zlib_rs::{Deflate, DeflateFlush, Inflate, InflateFlush, Status};
 
-use crate::message::Kind;
-use crate::socket::{Close, Fault};
+use crate::message::MessageKind;
+use crate::socket::{Close, Violation};
 
 /// The largest window that there is, as a power of two (RFC 1951 section 3.2.5).
 pub(crate) const WINDOW_BITS_MAX: u8 = 15;
@@ -75,7 +75,7 @@ impl Codec {
     /// The close frame for a client that has sent no such message.
     pub fn inflate(
         &mut self,
-        kind: Kind,
+        kind: MessageKind,
         deflated: Vec<u8>,
         size_max: usize,
     ) -> Result<Vec<u8>, Close> {
@@ -83,8 +83,8 @@ impl Codec {
         let stream = self.inflate.get_or_insert_with(anew);
         stream.reset(false);
         let message = inflate(stream, deflated, size_max).map_err(|fault| fault.close())?;
-        if kind == Kind::Text && std::str::from_utf8(&message).is_err() {
-            return Err(Fault::NotUtf8.close());
+        if kind == MessageKind::Text && std::str::from_utf8(&message).is_err() {
+            return Err(Violation::NotUtf8.close());
         }
         Ok(message)
     }
@@ -96,7 +96,11 @@ fn shorter_bytes(stream: &Deflate, len: usize) -> Option<usize> {
     (read == len && written < len).then_some(written)
 }
 
-fn inflate(stream: &mut Inflate, mut deflated: Vec<u8>, size_max: usize) -> Result<Vec<u8>, Fault> {
+fn inflate(
+    stream: &mut Inflate,
+    mut deflated: Vec<u8>,
+    size_max: usize,
+) -> Result<Vec<u8>, Violation> {
     // An empty message should be one byte (RFC 7692 section 7.2.3.6). Other servers accept a client that sends no byte
     // at all, since zlib accepts the tail alone, so this does too.
     if deflated.is_empty() {
@@ -114,14 +118,14 @@ fn inflate(stream: &mut Inflate, mut deflated: Vec<u8>, size_max: usize) -> Resu
         let (read, written) = (stream.total_in(), stream.total_out());
         let piece = &rest[..rest.len().min(PIECE_BYTES)];
         let status = stream.decompress(piece, &mut message[len..], InflateFlush::SyncFlush);
-        let status = status.map_err(|_| Fault::NotDeflated)?;
+        let status = status.map_err(|_| Violation::NotDeflated)?;
         let (read, written) = (stream.total_in() - read, stream.total_out() - written);
         (rest, len) = (&rest[read as usize..], len + written as usize);
         if len > size_max {
-            return Err(Fault::TooBig);
+            return Err(Violation::TooBig);
         }
         if deflated.len() - rest.len() > WASTE_BYTES_MAX + len + len / WASTE_PART {
-            return Err(Fault::NotDeflated);
+            return Err(Violation::NotDeflated);
         }
         match status {
             Status::StreamEnd if rest.is_empty() => break,
@@ -132,7 +136,7 @@ fn inflate(stream: &mut Inflate, mut deflated: Vec<u8>, size_max: usize) -> Resu
             }
             Status::Ok | Status::BufError if read > 0 && !rest.is_empty() => {}
             // There was room, and every byte was read, but the stream has not ended.
-            Status::Ok | Status::BufError => return Err(Fault::NotDeflated),
+            Status::Ok | Status::BufError => return Err(Violation::NotDeflated),
         }
     }
     message.truncate(len);

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use crate::message::{Form, Kind};
+use crate::message::{MessageForm, MessageKind};
 
 /// How many bytes a control frame may hold, whatever the limit of messages (section 5.5).
 pub(crate) const CONTROL_BYTES_MAX: usize = 125;
@@ -25,7 +25,7 @@ pub(crate) enum Opcode {
     /// A later part of a message.
     Continuation,
     /// The first frame of a message.
-    Data(Kind),
+    Data(MessageKind),
     Close,
     Ping,
     Pong,
@@ -35,8 +35,8 @@ impl Opcode {
     fn of(bits: u8) -> Option<Self> {
         Some(match bits {
             0 => Self::Continuation,
-            1 => Self::Data(Kind::Text),
-            2 => Self::Data(Kind::Binary),
+            1 => Self::Data(MessageKind::Text),
+            2 => Self::Data(MessageKind::Binary),
             8 => Self::Close,
             9 => Self::Ping,
             10 => Self::Pong,
@@ -47,8 +47,8 @@ impl Opcode {
     fn bits(self) -> u8 {
         match self {
             Self::Continuation => 0,
-            Self::Data(Kind::Text) => 1,
-            Self::Data(Kind::Binary) => 2,
+            Self::Data(MessageKind::Text) => 1,
+            Self::Data(MessageKind::Binary) => 2,
             Self::Close => 8,
             Self::Ping => 9,
             Self::Pong => 10,
@@ -62,7 +62,7 @@ impl Opcode {
 
 /// The header of a client's frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct FrameHeader {
     pub(crate) opcode: Opcode,
     pub(crate) is_last: bool,
     pub(crate) is_deflated: bool,
@@ -71,7 +71,7 @@ pub(crate) struct Header {
     pub(crate) mask: [u8; 4],
 }
 
-impl Header {
+impl FrameHeader {
     /// Reads the header at the start of `bytes` and returns it with its own length; `None` if more bytes must come.
     /// Messages may be compressed if both sides agreed on that (`deflates`).
     ///
@@ -147,7 +147,7 @@ impl Deref for FrameHead {
 
 /// The header before `len` bytes of a message to a client: the first frame of the message if it has a `form`, otherwise
 /// a later one (RFC 6455 section 5.4).
-pub fn frame_head(form: Option<Form>, is_last: bool, len: u64) -> FrameHead {
+pub fn frame_head(form: Option<MessageForm>, is_last: bool, len: u64) -> FrameHead {
     let opcode = form.map_or(Opcode::Continuation, |form| Opcode::Data(form.kind));
     let mut head = head_of(opcode, is_last, len);
     if form.is_some_and(|form| form.is_deflated) {
@@ -224,26 +224,33 @@ mod tests {
             (65_536, vec![0x82, 0x80 + 127, 0, 0, 0, 0, 0, 1, 0, 0]),
         ] {
             let whole = [&head[..], &mask].concat();
-            let header = Header {
-                opcode: Opcode::Data(Kind::Binary),
+            let header = FrameHeader {
+                opcode: Opcode::Data(MessageKind::Binary),
                 is_last: true,
                 is_deflated: false,
                 len,
                 mask,
             };
             for shorter in 0..whole.len() {
-                assert_eq!(Header::read(&whole[..shorter], false), Ok(None), "{len}");
+                assert_eq!(
+                    FrameHeader::read(&whole[..shorter], false),
+                    Ok(None),
+                    "{len}"
+                );
             }
             let behind = [&whole[..], b"payload"].concat();
             assert_eq!(
-                Header::read(&behind, false),
+                FrameHeader::read(&behind, false),
                 Ok(Some((header, whole.len())))
             );
             let mut ours = head.clone();
             ours[1] &= !MASKED;
-            assert_eq!(*frame_head(Some(Kind::Binary.into()), true, len), ours[..]);
+            assert_eq!(
+                *frame_head(Some(MessageKind::Binary.into()), true, len),
+                ours[..]
+            );
         }
         let longest = [&[0x82, 0x80 + 127, 0x80][..], &[0; 7], &mask].concat();
-        Header::read(&longest, false).expect_err("the first bit of the length is set");
+        FrameHeader::read(&longest, false).expect_err("the first bit of the length is set");
     }
 }

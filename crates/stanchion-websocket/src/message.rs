@@ -2,7 +2,7 @@
 
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MessageKind {
     /// UTF-8.
     Text,
     /// Any bytes.
@@ -11,16 +11,16 @@ pub enum Kind {
 
 /// The form of a message, according to its first frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Form {
+pub struct MessageForm {
     /// Text or binary.
-    pub kind: Kind,
+    pub kind: MessageKind,
     /// Whether it is compressed. Then its content has not been checked against its kind yet.
     pub is_deflated: bool,
 }
 
-impl From<Kind> for Form {
+impl From<MessageKind> for MessageForm {
     /// The form of a message that is not compressed.
-    fn from(kind: Kind) -> Self {
+    fn from(kind: MessageKind) -> Self {
         Self {
             kind,
             is_deflated: false,

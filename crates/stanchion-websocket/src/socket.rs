@@ -2,8 +2,8 @@
 //! a message (pongs, the closing handshake).
 
 use crate::code;
-use crate::frame::{CONTROL_BYTES_MAX, HEADER_BYTES_MAX, Header, Opcode, put_control, unmask};
-use crate::message::{Form, Kind};
+use crate::frame::{CONTROL_BYTES_MAX, FrameHeader, HEADER_BYTES_MAX, Opcode, put_control, unmask};
+use crate::message::{MessageForm, MessageKind};
 use crate::payload::{Payload, unmask_text};
 use crate::pieces::Pieces;
 
@@ -33,17 +33,17 @@ impl Close {
     }
 
     /// Reads the payload of a client's close frame.
-    fn read(payload: &[u8]) -> Result<Self, Fault> {
+    fn read(payload: &[u8]) -> Result<Self, Violation> {
         let Some((code, reason)) = payload.split_first_chunk() else {
             return match payload {
                 [] => Ok(Self::new(code::NONE, "")),
-                _ => Err(Fault::Protocol("a close frame has half a code")),
+                _ => Err(Violation::Protocol("a close frame has half a code")),
             };
         };
-        let reason = std::str::from_utf8(reason).map_err(|_| Fault::NotUtf8)?;
+        let reason = std::str::from_utf8(reason).map_err(|_| Violation::NotUtf8)?;
         let code = u16::from_be_bytes(*code);
         if !code::is_sendable(code) {
-            return Err(Fault::Protocol(
+            return Err(Violation::Protocol(
                 "a close frame has a code that must not be sent",
             ));
         }
@@ -65,7 +65,7 @@ impl Close {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'c> {
     /// A whole message, in the buffer where it arrived if it came in one piece.
-    Message(Form, Payload<'c>),
+    Message(MessageForm, Payload<'c>),
     /// The client has sent a pong.
     Pong,
     /// The client has closed; the answer is in [`Socket::out`]. No event comes after it.
@@ -78,14 +78,14 @@ pub enum Event<'c> {
 
 /// A rule that a client has broken.
 #[derive(Debug)]
-pub(crate) enum Fault {
+pub(crate) enum Violation {
     Protocol(&'static str),
     NotUtf8,
     NotDeflated,
     TooBig,
 }
 
-impl Fault {
+impl Violation {
     pub(crate) fn close(&self) -> Close {
         match self {
             Self::Protocol(what) => Close::new(code::PROTOCOL, what),
@@ -105,7 +105,7 @@ pub struct Socket {
     head: [u8; HEADER_BYTES_MAX],
     head_len: usize,
     frame: Option<Frame>,
-    message: Option<Message>,
+    message: Option<PartialMessage>,
     out: Vec<u8>,
     is_closing: bool,
     is_over: bool,
@@ -126,23 +126,23 @@ struct Frame {
 
 /// A message that has begun.
 #[derive(Debug)]
-struct Message {
-    form: Form,
+struct PartialMessage {
+    form: MessageForm,
     bytes: Pieces,
     /// How many bytes of the last piece are whole characters, if the message is a text and not compressed.
     checked: usize,
 }
 
-impl Form {
+impl MessageForm {
     /// Whether its bytes must be characters.
     fn is_readable(self) -> bool {
-        self.kind == Kind::Text && !self.is_deflated
+        self.kind == MessageKind::Text && !self.is_deflated
     }
 }
 
-impl Message {
+impl PartialMessage {
     /// Adds a part of the message, which has `len_max` bytes at most in the end.
-    fn add(&mut self, mut part: &[u8], len_max: usize) -> Result<(), Fault> {
+    fn add(&mut self, mut part: &[u8], len_max: usize) -> Result<(), Violation> {
         if !self.form.is_readable() {
             while !part.is_empty() {
                 self.bytes.put_some(&mut part, 0, len_max);
@@ -162,42 +162,42 @@ impl Message {
         Ok(())
     }
 
-    fn end<'c>(self) -> Result<Event<'c>, Fault> {
+    fn end<'c>(self) -> Result<Event<'c>, Violation> {
         if self.form.is_readable() && self.checked < self.bytes.last().len() {
-            return Err(Fault::NotUtf8);
+            return Err(Violation::NotUtf8);
         }
         Ok(Event::Message(self.form, Payload::Whole(self.bytes)))
     }
 }
 
 /// The payload of a message that came in one piece.
-fn whole(form: Form, bytes: &mut [u8], mask: [u8; 4]) -> Result<Payload<'_>, Fault> {
+fn whole(form: MessageForm, bytes: &mut [u8], mask: [u8; 4]) -> Result<Payload<'_>, Violation> {
     if !form.is_readable() {
         return Ok(Payload::Masked(bytes, mask));
     }
     if unmask_text(bytes, mask, whole_chars)? < bytes.len() {
-        return Err(Fault::NotUtf8);
+        return Err(Violation::NotUtf8);
     }
     Ok(Payload::Plain(bytes))
 }
 
 /// How many bytes of a text are whole characters; the rest is the start of a character.
-fn whole_chars(bytes: &[u8]) -> Result<usize, Fault> {
+fn whole_chars(bytes: &[u8]) -> Result<usize, Violation> {
     match std::str::from_utf8(bytes) {
         Ok(_) => Ok(bytes.len()),
         Err(error) if error.error_len().is_none() => Ok(error.valid_up_to()),
-        Err(_) => Err(Fault::NotUtf8),
+        Err(_) => Err(Violation::NotUtf8),
     }
 }
 
 /// Bytes that have come from a client, and that [`Socket::next`] has not read yet.
 #[derive(Debug)]
-pub struct Came<'c> {
+pub struct UnreadBytes<'c> {
     bytes: &'c mut [u8],
     frames_left: usize,
 }
 
-impl<'c> Came<'c> {
+impl<'c> UnreadBytes<'c> {
     /// All of these bytes. The WebSocket may change them.
     pub fn new(bytes: &'c mut [u8]) -> Self {
         Self::at_most(bytes, usize::MAX)
@@ -250,12 +250,12 @@ impl Socket {
 
     /// Reads bytes that have come until there is an event; `None` if no bytes are left, or no more frames may begin. It
     /// unmasks the bytes in place, or returns them with their mask.
-    pub fn next<'c>(&mut self, came: &mut Came<'c>) -> Option<Event<'c>> {
+    pub fn next<'c>(&mut self, came: &mut UnreadBytes<'c>) -> Option<Event<'c>> {
         while !self.is_over {
             match self.step(came) {
-                Ok(Step::Starved) => return None,
-                Ok(Step::On) => {}
-                Ok(Step::Event(event)) => return Some(event),
+                Ok(ParseStep::Starved) => return None,
+                Ok(ParseStep::On) => {}
+                Ok(ParseStep::Event(event)) => return Some(event),
                 Err(fault) => {
                     let close = fault.close();
                     self.close(&close);
@@ -267,19 +267,19 @@ impl Socket {
         None
     }
 
-    fn step<'c>(&mut self, came: &mut Came<'c>) -> Result<Step<'c>, Fault> {
+    fn step<'c>(&mut self, came: &mut UnreadBytes<'c>) -> Result<ParseStep<'c>, Violation> {
         let Some(frame) = &mut self.frame else {
             if came.frames_left == 0 {
-                return Ok(Step::Starved);
+                return Ok(ParseStep::Starved);
             }
-            let Some(header) = self.header(came).map_err(Fault::Protocol)? else {
-                return Ok(Step::Starved);
+            let Some(header) = self.header(came).map_err(Violation::Protocol)? else {
+                return Ok(ParseStep::Starved);
             };
             came.frames_left -= 1;
-            return self.begin(header).map(|()| Step::On);
+            return self.begin(header).map(|()| ParseStep::On);
         };
         if came.is_empty() && frame.left > 0 {
-            return Ok(Step::Starved);
+            return Ok(ParseStep::Starved);
         }
         let part = came.split(frame.left);
         frame.left -= part.len();
@@ -288,16 +288,16 @@ impl Socket {
             frame.control.extend_from_slice(part);
             return match self.frame.take_if(|frame| frame.left == 0) {
                 Some(frame) => self.control(frame.opcode, &frame.control),
-                None => Ok(Step::Starved),
+                None => Ok(ParseStep::Starved),
             };
         }
         self.data(part)
     }
 
     /// Reads the header of the next frame, once all of it has come.
-    fn header(&mut self, came: &mut Came<'_>) -> Result<Option<Header>, &'static str> {
+    fn header(&mut self, came: &mut UnreadBytes<'_>) -> Result<Option<FrameHeader>, &'static str> {
         if self.head_len == 0
-            && let Some((header, len)) = Header::read(came.bytes, self.deflates)?
+            && let Some((header, len)) = FrameHeader::read(came.bytes, self.deflates)?
         {
             came.split(len);
             return Ok(Some(header));
@@ -305,7 +305,9 @@ impl Socket {
         while let [byte] = came.split(1) {
             self.head[self.head_len] = *byte;
             self.head_len += 1;
-            if let Some((header, _)) = Header::read(&self.head[..self.head_len], self.deflates)? {
+            if let Some((header, _)) =
+                FrameHeader::read(&self.head[..self.head_len], self.deflates)?
+            {
                 self.head_len = 0;
                 return Ok(Some(header));
             }
@@ -313,17 +315,17 @@ impl Socket {
         Ok(None)
     }
 
-    fn begin(&mut self, header: Header) -> Result<(), Fault> {
+    fn begin(&mut self, header: FrameHeader) -> Result<(), Violation> {
         match (header.opcode, &self.message) {
             (Opcode::Data(_), Some(_)) => {
-                return Err(Fault::Protocol("a message begins within another"));
+                return Err(Violation::Protocol("a message begins within another"));
             }
             (Opcode::Continuation, None) => {
-                return Err(Fault::Protocol("a message goes on that has not begun"));
+                return Err(Violation::Protocol("a message goes on that has not begun"));
             }
             (Opcode::Data(kind), None) => {
-                self.message = Some(Message {
-                    form: Form {
+                self.message = Some(PartialMessage {
+                    form: MessageForm {
                         kind,
                         is_deflated: header.is_deflated,
                     },
@@ -342,7 +344,7 @@ impl Socket {
         self.frame = Some(Frame {
             opcode: header.opcode,
             is_last: header.is_last,
-            left: left.filter(|left| *left <= room).ok_or(Fault::TooBig)?,
+            left: left.filter(|left| *left <= room).ok_or(Violation::TooBig)?,
             mask: header.mask,
             control: Vec::new(),
         });
@@ -350,9 +352,9 @@ impl Socket {
     }
 
     /// Handles a part of a message.
-    fn data<'c>(&mut self, part: &'c mut [u8]) -> Result<Step<'c>, Fault> {
+    fn data<'c>(&mut self, part: &'c mut [u8]) -> Result<ParseStep<'c>, Violation> {
         let (Some(frame), Some(message)) = (&mut self.frame, &mut self.message) else {
-            return Ok(Step::On);
+            return Ok(ParseStep::On);
         };
         let (mut mask, left, size_max) = (frame.mask, frame.left, self.size_max);
         // Keep the mask for the next part.
@@ -366,13 +368,13 @@ impl Socket {
         if self.is_closing {
             // The message was under way when the server closed.
             self.message.take_if(|_| is_whole);
-            return Ok(Step::On);
+            return Ok(ParseStep::On);
         }
         if is_whole && message.bytes.is_empty() {
             let form = message.form;
             self.message = None;
             let payload = whole(form, part, mask)?;
-            return Ok(Step::Event(Event::Message(form, payload)));
+            return Ok(ParseStep::Event(Event::Message(form, payload)));
         }
         let len_max = if is_known {
             message.bytes.len() + part.len() + left
@@ -382,30 +384,30 @@ impl Socket {
         unmask(part, &mut mask);
         message.add(part, len_max)?;
         match self.message.take_if(|_| is_whole) {
-            Some(message) => message.end().map(Step::Event),
-            None => Ok(Step::On),
+            Some(message) => message.end().map(ParseStep::Event),
+            None => Ok(ParseStep::On),
         }
     }
 
     /// Handles a control frame.
-    fn control<'c>(&mut self, opcode: Opcode, payload: &[u8]) -> Result<Step<'c>, Fault> {
+    fn control<'c>(&mut self, opcode: Opcode, payload: &[u8]) -> Result<ParseStep<'c>, Violation> {
         match opcode {
-            Opcode::Pong => return Ok(Step::Event(Event::Pong)),
+            Opcode::Pong => return Ok(ParseStep::Event(Event::Pong)),
             Opcode::Close => {}
             _ => {
                 if !self.is_closing {
                     put_control(Opcode::Pong, payload, &mut self.out);
                 }
-                return Ok(Step::On);
+                return Ok(ParseStep::On);
             }
         }
         let close = Close::read(payload)?;
         self.end();
         if self.is_closing {
-            return Ok(Step::Event(Event::Acknowledged));
+            return Ok(ParseStep::Event(Event::Acknowledged));
         }
         close.put(&mut self.out);
-        Ok(Step::Event(Event::Closed(close)))
+        Ok(ParseStep::Event(Event::Closed(close)))
     }
 
     /// Ends the WebSocket: it reads no more bytes from the client.
@@ -463,7 +465,7 @@ impl Socket {
 }
 
 /// The result of a step.
-enum Step<'c> {
+enum ParseStep<'c> {
     Event(Event<'c>),
     On,
     /// More bytes must come, or more frames be allowed.

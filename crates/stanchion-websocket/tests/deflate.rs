@@ -1,7 +1,7 @@
 //! Compressed messages: the examples of RFC 7692, other messages that a client may send, and our own.
 
 use proptest::prelude::*;
-use stanchion_websocket::{Close, Codec, Kind, code};
+use stanchion_websocket::{Close, Codec, MessageKind, code};
 
 const SIZE_MAX: usize = 1 << 20;
 
@@ -9,12 +9,12 @@ fn deflate(message: &[u8], window_bits: u8) -> Option<Vec<u8>> {
     Codec::default().deflate(message, window_bits)
 }
 
-fn inflate(kind: Kind, deflated: Vec<u8>, size_max: usize) -> Result<Vec<u8>, Close> {
+fn inflate(kind: MessageKind, deflated: Vec<u8>, size_max: usize) -> Result<Vec<u8>, Close> {
     Codec::default().inflate(kind, deflated, size_max)
 }
 
 /// The decompressed message, or the code of the close frame for the client.
-fn inflated(kind: Kind, deflated: &[u8], size_max: usize) -> Result<Vec<u8>, u16> {
+fn inflated(kind: MessageKind, deflated: &[u8], size_max: usize) -> Result<Vec<u8>, u16> {
     inflate(kind, deflated.to_vec(), size_max).map_err(|close| close.code)
 }
 
@@ -32,12 +32,12 @@ const HELLOS: [&[u8]; 4] = [
 #[test]
 fn the_examples_of_the_rfc() {
     for hello in HELLOS {
-        let text = inflated(Kind::Text, hello, SIZE_MAX);
+        let text = inflated(MessageKind::Text, hello, SIZE_MAX);
         assert_eq!(text.as_deref(), Ok(&b"Hello"[..]), "{hello:x?}");
     }
-    assert_eq!(inflated(Kind::Text, b"\x00", 0), Ok(vec![]));
+    assert_eq!(inflated(MessageKind::Text, b"\x00", 0), Ok(vec![]));
     // A second "Hello", which refers to the window of the first: by the handshake the client must keep none.
-    let second = inflated(Kind::Text, b"\xf2\x00\x11\x00\x00", SIZE_MAX);
+    let second = inflated(MessageKind::Text, b"\xf2\x00\x11\x00\x00", SIZE_MAX);
     assert_eq!(second, Err(code::BAD_PAYLOAD));
 }
 
@@ -56,7 +56,7 @@ fn an_empty_message_is_one_in_whatever_way_it_is_said() {
         // Two blocks.
         b"\x00\x00\x00\xff\xff\x00",
     ] {
-        for kind in [Kind::Text, Kind::Binary] {
+        for kind in [MessageKind::Text, MessageKind::Binary] {
             assert_eq!(inflated(kind, empty, 0), Ok(vec![]), "{empty:x?}");
         }
     }
@@ -66,11 +66,11 @@ fn an_empty_message_is_one_in_whatever_way_it_is_said() {
 fn a_client_may_end_the_stream_within_a_message() {
     let last = &HELLOS[2][..7];
     let three = [last, last, last, b"\x00"].concat();
-    let text = inflated(Kind::Text, &three, SIZE_MAX);
+    let text = inflated(MessageKind::Text, &three, SIZE_MAX);
     assert_eq!(text.as_deref(), Ok(&b"HelloHelloHello"[..]));
-    assert_eq!(inflated(Kind::Text, &three, 14), Err(code::TOO_BIG));
+    assert_eq!(inflated(MessageKind::Text, &three, 14), Err(code::TOO_BIG));
     let nothing = [&b"\x03\x00".repeat(10_000)[..], b"\x00"].concat();
-    assert_eq!(inflated(Kind::Text, &nothing, SIZE_MAX), Ok(vec![]));
+    assert_eq!(inflated(MessageKind::Text, &nothing, SIZE_MAX), Ok(vec![]));
 }
 
 #[test]
@@ -79,12 +79,12 @@ fn a_message_of_which_nothing_comes_is_not_read_to_its_end() {
     for block in [&b"\x00\x00\x00\xff\xff"[..], b"\x03\x00"] {
         let few = [&block.repeat(10)[..], b"\x00"].concat();
         assert_eq!(
-            inflated(Kind::Binary, &few, SIZE_MAX),
+            inflated(MessageKind::Binary, &few, SIZE_MAX),
             Ok(vec![]),
             "{block:x?}"
         );
         let many = [&block.repeat(SIZE_MAX / block.len())[..], b"\x00"].concat();
-        let outcome = inflated(Kind::Binary, &many, SIZE_MAX);
+        let outcome = inflated(MessageKind::Binary, &many, SIZE_MAX);
         assert_eq!(outcome, Err(code::BAD_PAYLOAD), "{block:x?}");
     }
     // A message that cannot be compressed grows by less than that.
@@ -94,7 +94,7 @@ fn a_message_of_which_nothing_comes_is_not_read_to_its_end() {
         [&[0][..], &len.to_le_bytes(), &(!len).to_le_bytes(), part].concat()
     });
     let stored: Vec<u8> = stored.chain([0]).collect();
-    assert!(inflated(Kind::Binary, &stored, SIZE_MAX) == Ok(unlike));
+    assert!(inflated(MessageKind::Binary, &stored, SIZE_MAX) == Ok(unlike));
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn what_is_cut_is_not_taken_for_a_message() {
         // A message of 0 bytes is an empty one.
         for len in 1..hello.len() {
             let cut = &hello[..len];
-            let outcome = inflated(Kind::Binary, cut, SIZE_MAX);
+            let outcome = inflated(MessageKind::Binary, cut, SIZE_MAX);
             assert_eq!(outcome, Err(code::BAD_PAYLOAD), "{cut:x?}");
         }
     }
@@ -131,7 +131,7 @@ fn what_is_not_compressed_is_refused() {
         // The tail that the sender must remove.
         b"\xf2\x48\xcd\xc9\xc9\x07\x00\x00\x00\xff\xff\x00\x00",
     ] {
-        let outcome = inflated(Kind::Binary, bytes, SIZE_MAX);
+        let outcome = inflated(MessageKind::Binary, bytes, SIZE_MAX);
         assert_eq!(outcome, Err(code::BAD_PAYLOAD), "{bytes:x?}");
     }
 }
@@ -140,12 +140,12 @@ fn what_is_not_compressed_is_refused() {
 fn a_text_is_utf_8() {
     let bytes = "ä".repeat(100).into_bytes();
     let deflated = deflate(&bytes, 15).expect("it is shorter");
-    assert_eq!(inflated(Kind::Text, &deflated, SIZE_MAX), Ok(bytes));
+    assert_eq!(inflated(MessageKind::Text, &deflated, SIZE_MAX), Ok(bytes));
     let bad = [&[b'a'; 100][..], b"\xff"].concat();
     let deflated = deflate(&bad, 15).expect("it is shorter");
-    let outcome = inflated(Kind::Text, &deflated, SIZE_MAX);
+    let outcome = inflated(MessageKind::Text, &deflated, SIZE_MAX);
     assert_eq!(outcome, Err(code::BAD_PAYLOAD));
-    assert_eq!(inflated(Kind::Binary, &deflated, SIZE_MAX), Ok(bad));
+    assert_eq!(inflated(MessageKind::Binary, &deflated, SIZE_MAX), Ok(bad));
 }
 
 #[test]
@@ -154,10 +154,10 @@ fn a_message_is_no_longer_than_allowed() {
     let bomb = deflate(&zeros, 15).expect("it is shorter");
     assert!(bomb.len() < zeros.len() / 200);
     for size_max in [0, 1, 1000, SIZE_MAX, zeros.len() - 1] {
-        let outcome = inflated(Kind::Binary, &bomb, size_max);
+        let outcome = inflated(MessageKind::Binary, &bomb, size_max);
         assert_eq!(outcome, Err(code::TOO_BIG), "{size_max}");
     }
-    assert!(inflated(Kind::Binary, &bomb, zeros.len()) == Ok(zeros));
+    assert!(inflated(MessageKind::Binary, &bomb, zeros.len()) == Ok(zeros));
 }
 
 #[test]
@@ -176,15 +176,18 @@ fn a_message_knows_nothing_of_those_before_it() {
     for bits in [15, 15, 12, 14, 15] {
         let deflated = codec.deflate(&long, bits).expect("it is shorter");
         assert!(bits != 15 || deflated == alone);
-        assert_eq!(inflate(Kind::Text, deflated, long.len()), Ok(long.clone()));
+        assert_eq!(
+            inflate(MessageKind::Text, deflated, long.len()),
+            Ok(long.clone())
+        );
         // An earlier message that was not read to its end has no effect either.
         for (bad, size_max) in [
             (alone.clone(), 3),
             (alone[..9].to_vec(), SIZE_MAX),
             (vec![0xff], SIZE_MAX),
         ] {
-            codec.inflate(Kind::Text, bad, size_max).unwrap_err();
-            let whole = codec.inflate(Kind::Text, alone.clone(), long.len());
+            codec.inflate(MessageKind::Text, bad, size_max).unwrap_err();
+            let whole = codec.inflate(MessageKind::Text, alone.clone(), long.len());
             assert_eq!(whole, Ok(long.clone()));
         }
     }
@@ -210,16 +213,16 @@ proptest! {
     fn a_message_comes_out_as_it_went_in(message in message(), bits in 9..=15_u8) {
         if let Some(deflated) = deflate(&message, bits) {
             prop_assert!(deflated.len() < message.len());
-            let inflated = inflate(Kind::Binary, deflated.clone(), message.len());
+            let inflated = inflate(MessageKind::Binary, deflated.clone(), message.len());
             prop_assert_eq!(inflated.as_deref(), Ok(&message[..]));
-            let outcome = inflate(Kind::Binary, deflated, message.len() - 1);
+            let outcome = inflate(MessageKind::Binary, deflated, message.len() - 1);
             prop_assert_eq!(outcome.map_err(|close| close.code), Err(code::TOO_BIG));
         }
     }
 
     #[test]
     fn garbage_is_refused_or_no_longer_than_allowed(bytes: Vec<u8>, size_max in 0..2000_usize) {
-        if let Ok(message) = inflate(Kind::Binary, bytes, size_max) {
+        if let Ok(message) = inflate(MessageKind::Binary, bytes, size_max) {
             prop_assert!(message.len() <= size_max);
         }
     }
@@ -236,7 +239,7 @@ proptest! {
                 *at.get_mut(&mut deflated) = byte;
             }
             deflated.truncate(kept.index(deflated.len() + 1));
-            if let Ok(inflated) = inflate(Kind::Text, deflated, message.len()) {
+            if let Ok(inflated) = inflate(MessageKind::Text, deflated, message.len()) {
                 prop_assert!(inflated.len() <= message.len());
                 prop_assert!(std::str::from_utf8(&inflated).is_ok());
             }

@@ -2,7 +2,7 @@
 //! events and the bytes to send.
 
 use stanchion_websocket::{
-    Came, Close, Event, Form, Kind, Payload, Pieces, Socket, code, frame_head,
+    Close, Event, MessageForm, MessageKind, Payload, Pieces, Socket, UnreadBytes, code, frame_head,
 };
 
 const SIZE_MAX: usize = 1 << 20;
@@ -51,7 +51,7 @@ fn heard(bytes: &[u8], step: usize, deflates: bool) -> (Vec<Event<'static>>, Vec
     let mut socket = Socket::new(SIZE_MAX, deflates);
     let mut events = Vec::new();
     for came in bytes.to_vec().chunks_mut(step) {
-        let mut came = Came::new(came);
+        let mut came = UnreadBytes::new(came);
         while let Some(event) = socket.next(&mut came) {
             events.push(owned(event));
         }
@@ -96,23 +96,23 @@ fn of_either(frames: &[Vec<u8>], deflates: bool) -> (Vec<Event<'static>>, Vec<u8
 
 fn text(of: &str) -> Event<'static> {
     Event::Message(
-        Kind::Text.into(),
+        MessageKind::Text.into(),
         Payload::Whole(Pieces::from(Vec::from(of))),
     )
 }
 
 fn binary(of: &[u8]) -> Event<'static> {
     Event::Message(
-        Kind::Binary.into(),
+        MessageKind::Binary.into(),
         Payload::Whole(Pieces::from(Vec::from(of))),
     )
 }
 
 /// A compressed message.
-fn deflated(kind: Kind, of: &[u8]) -> Event<'static> {
+fn deflated(kind: MessageKind, of: &[u8]) -> Event<'static> {
     let is_deflated = true;
     Event::Message(
-        Form { kind, is_deflated },
+        MessageForm { kind, is_deflated },
         Payload::Whole(Pieces::from(Vec::from(of))),
     )
 }
@@ -293,10 +293,10 @@ fn groups_12_and_13_messages_are_compressed_if_that_was_agreed_on() {
         true,
     );
     let expected = [
-        deflated(Kind::Text, b"\xff\xf2"),
+        deflated(MessageKind::Text, b"\xff\xf2"),
         text("plain"),
-        deflated(Kind::Binary, b""),
-        deflated(Kind::Text, b"\xff\xfe"),
+        deflated(MessageKind::Binary, b""),
+        deflated(MessageKind::Text, b"\xff\xfe"),
         binary(b"plain"),
     ];
     assert_eq!((&events[..], out), (&expected[..], control(PONG, b"p")));
@@ -338,9 +338,9 @@ fn the_bit_of_compression_stands_before_messages_alone() {
 
 #[test]
 fn the_first_frame_of_ours_says_whether_the_message_is_compressed() {
-    for (kind, first) in [(Kind::Text, 0x41), (Kind::Binary, 0x42)] {
+    for (kind, first) in [(MessageKind::Text, 0x41), (MessageKind::Binary, 0x42)] {
         let is_deflated = true;
-        let form = Some(Form { kind, is_deflated });
+        let form = Some(MessageForm { kind, is_deflated });
         assert_eq!(*frame_head(form, true, 3), [FIN | first, 3]);
         assert_eq!(*frame_head(form, false, 3), [first, 3]);
     }
@@ -369,7 +369,7 @@ fn who_closes_first_hears_the_answer_and_nothing_else() {
         frame(FIN | CLOSE, &1012_u16.to_be_bytes()),
     ];
     let mut came = on_its_way.concat();
-    let mut came = Came::new(&mut came);
+    let mut came = UnreadBytes::new(&mut came);
     assert_eq!(socket.next(&mut came), Some(Event::Acknowledged));
     assert_eq!(socket.next(&mut came), None);
     assert_eq!(socket.out(), b"");
@@ -397,8 +397,8 @@ fn a_message_that_came_in_one_piece_is_not_copied() {
     let mut came = [text, binary, frame(BINARY, b"three")].concat();
     let at = came.as_ptr_range();
     let mut socket = Socket::new(SIZE_MAX, false);
-    let mut left = Came::new(&mut came);
-    for (kind, bytes) in [(Kind::Text, b"one"), (Kind::Binary, b"two")] {
+    let mut left = UnreadBytes::new(&mut came);
+    for (kind, bytes) in [(MessageKind::Text, b"one"), (MessageKind::Binary, b"two")] {
         let Some(Event::Message(form, payload)) = socket.next(&mut left) else {
             panic!("it is whole");
         };
@@ -417,7 +417,7 @@ fn a_message_that_came_in_one_piece_is_not_copied() {
 fn in_one_piece(kind: u8, bytes: &[u8], act: impl FnOnce(Payload<'_>)) {
     let mut came = frame(FIN | kind, bytes);
     let mut socket = Socket::new(SIZE_MAX, false);
-    match socket.next(&mut Came::new(&mut came)) {
+    match socket.next(&mut UnreadBytes::new(&mut came)) {
         Some(Event::Message(_, payload)) => act(payload),
         other => panic!("{other:?}"),
     }
@@ -447,10 +447,10 @@ fn memory(bytes: &[u8], step: usize, last: &[u8]) -> (Vec<(usize, usize)>, usize
     let mut socket = Socket::new(SIZE_MAX, false);
     let mut held = Vec::new();
     for came in bytes.to_vec().chunks_mut(step) {
-        assert_eq!(socket.next(&mut Came::new(came)), None);
+        assert_eq!(socket.next(&mut UnreadBytes::new(came)), None);
         held.push((socket.unfinished_bytes(), socket.held_bytes()));
     }
-    match socket.next(&mut Came::new(&mut last.to_vec())) {
+    match socket.next(&mut UnreadBytes::new(&mut last.to_vec())) {
         Some(Event::Message(_, Payload::Whole(message))) => (held, message.room()),
         other => panic!("{other:?}"),
     }
@@ -504,7 +504,7 @@ fn a_text_is_looked_at_whatever_stands_across_its_pieces() {
                 };
                 let mut socket = Socket::new(SIZE_MAX, false);
                 let mut came = fragments(text.as_bytes());
-                match socket.next(&mut Came::new(&mut came)) {
+                match socket.next(&mut UnreadBytes::new(&mut came)) {
                     Some(Event::Message(_, payload)) => {
                         assert!(payload.into_owned() == text.as_bytes());
                     }
@@ -527,7 +527,7 @@ fn no_more_frames_are_begun_at_a_time_than_are_wanted() {
     let mut socket = Socket::new(SIZE_MAX, false);
     let (mut rest, mut seen) = (&mut came[..], Vec::new());
     while !rest.is_empty() {
-        let mut some = Came::at_most(rest, FRAMES);
+        let mut some = UnreadBytes::at_most(rest, FRAMES);
         assert_eq!(socket.next(&mut some), None);
         let left = some.len();
         let len = rest.len();
@@ -542,7 +542,7 @@ fn what_has_come_of_a_message_is_forgotten_once_nobody_waits_for_the_rest() {
     let begun = || {
         let mut socket = Socket::new(SIZE_MAX, false);
         let mut came = frame(BINARY, &[0; 1000]);
-        assert_eq!(socket.next(&mut Came::new(&mut came)), None);
+        assert_eq!(socket.next(&mut UnreadBytes::new(&mut came)), None);
         assert_eq!(socket.held_bytes(), 1000);
         socket
     };
@@ -550,11 +550,11 @@ fn what_has_come_of_a_message_is_forgotten_once_nobody_waits_for_the_rest() {
     closed.close(&Close::new(1012, ""));
     assert_eq!(closed.held_bytes(), 0);
     let mut more = [frame(CONTINUED, &[0; 1000]), frame(FIN | CONTINUED, b"")].concat();
-    assert_eq!(closed.next(&mut Came::new(&mut more)), None);
+    assert_eq!(closed.next(&mut UnreadBytes::new(&mut more)), None);
     assert_eq!(closed.held_bytes(), 0);
     let mut failed = begun();
     let mut unknown = frame(FIN | 3, b"");
-    let event = failed.next(&mut Came::new(&mut unknown));
+    let event = failed.next(&mut UnreadBytes::new(&mut unknown));
     assert!(matches!(event, Some(Event::Failed(_))));
     assert_eq!(failed.held_bytes(), 0);
 }

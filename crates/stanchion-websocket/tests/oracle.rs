@@ -3,7 +3,7 @@
 use std::io::{self, Cursor, Read, Write};
 
 use proptest::prelude::*;
-use stanchion_websocket::{Came, Event, Kind, Socket, code};
+use stanchion_websocket::{Event, MessageKind, Socket, UnreadBytes, code};
 use tungstenite::Message;
 use tungstenite::error::Error;
 use tungstenite::protocol::{Role, WebSocket, WebSocketConfig};
@@ -21,14 +21,14 @@ enum End {
     Failed(u16),
 }
 
-type Outcome = (Vec<(Kind, Vec<u8>)>, End);
+type Outcome = (Vec<(MessageKind, Vec<u8>)>, End);
 
 /// The messages and the ending when `bytes` come `step` at a time.
 fn ours(mut bytes: Vec<u8>, step: usize) -> Outcome {
     let mut socket = Socket::new(SIZE_MAX, false);
     let mut messages = Vec::new();
     for came in bytes.chunks_mut(step) {
-        let mut came = Came::new(came);
+        let mut came = UnreadBytes::new(came);
         while let Some(event) = socket.next(&mut came) {
             match event {
                 Event::Message(form, payload) => messages.push((form.kind, payload.into_owned())),
@@ -51,8 +51,8 @@ fn theirs(bytes: Vec<u8>) -> Outcome {
     let mut messages = Vec::new();
     let end = loop {
         match socket.read() {
-            Ok(Message::Text(text)) => messages.push((Kind::Text, text.as_bytes().to_vec())),
-            Ok(Message::Binary(bytes)) => messages.push((Kind::Binary, bytes.to_vec())),
+            Ok(Message::Text(text)) => messages.push((MessageKind::Text, text.as_bytes().to_vec())),
+            Ok(Message::Binary(bytes)) => messages.push((MessageKind::Binary, bytes.to_vec())),
             Ok(Message::Close(None)) => break End::Closed(code::NONE),
             Ok(Message::Close(Some(close))) => break End::Closed(close.code.into()),
             Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)) => {}

@@ -1,7 +1,7 @@
 //! A worker whose app does what a script says. The acceptor is at the other end of a real exchange.
 
 use stanchion_exchange::{Ending, SeatSide, Taken, Tenant};
-use stanchion_websocket::{Form, Kind};
+use stanchion_websocket::{MessageForm, MessageKind};
 
 use super::script::{AppAct, Promise};
 use stanchion_generation::common::Common;
@@ -211,11 +211,11 @@ impl ScriptedApp {
     }
 
     fn send(&mut self, which: usize, kind: u8, len: usize) {
-        let form = Form {
+        let form = MessageForm {
             kind: if kind & 1 == 0 {
-                Kind::Text
+                MessageKind::Text
             } else {
-                Kind::Binary
+                MessageKind::Binary
             },
             is_deflated: kind & 2 != 0,
         };

@@ -1,7 +1,7 @@
 //! `WebSockets`, and the deadlines of their clients.
 
 use stanchion_exchange::Taken;
-use stanchion_websocket::Came;
+use stanchion_websocket::UnreadBytes;
 
 use super::fetching::take;
 use super::uploads::received;
@@ -9,7 +9,7 @@ use super::*;
 use stanchion_dispatch::collect::SWITCHING;
 use stanchion_dispatch::storage::message_memory::OWN_BYTES;
 use stanchion_dispatch::ticket::Answer;
-use stanchion_record::{AnswerHead, Content, Kind, message_head};
+use stanchion_record::{AnswerHead, Content, MessageKind, message_head};
 use stanchion_requests::lifecycle::Lifecycle;
 
 const SETTINGS: &str = r#"{"interface": "asgi", "ws_ping_interval": 100, "ws_ping_timeout": 20, "body_timeout": 60,
@@ -173,7 +173,10 @@ fn stage_with_worker() -> (Stage, Taken<'static>) {
 
 /// A message as it crosses the exchange.
 fn record(message: &[u8]) -> Vec<u8> {
-    let head = message_head(Content::Message(Kind::Binary.into()), message.len() as u32);
+    let head = message_head(
+        Content::Message(MessageKind::Binary.into()),
+        message.len() as u32,
+    );
     [&head[..], message].concat()
 }
 
@@ -193,7 +196,7 @@ fn a_pong_comes_before_the_answer_to_what_came_behind_the_ping() {
         panic!("it is no session");
     };
     let left = session.came(
-        Came::new(&mut [&ping[..], MESSAGE].concat()),
+        UnreadBytes::new(&mut [&ping[..], MESSAGE].concat()),
         &mut stage.requests,
     );
     assert_eq!(left, 0);

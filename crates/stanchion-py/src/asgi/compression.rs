@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use stanchion_record::{Claim, Close, Codec, Kind, Ration};
+use stanchion_record::{Claim, Close, Codec, MessageKind, Ration};
 
 /// Shorter messages are sent uncompressed: they fit into one packet, and alone they have little that repeats.
 const DEFLATED_BYTES_MIN: usize = 1 << 10;
@@ -56,7 +56,7 @@ impl Compression {
     pub(super) fn inflate(
         &self,
         py: Python<'_>,
-        kind: Kind,
+        kind: MessageKind,
         deflated: Vec<u8>,
     ) -> Result<Vec<u8>, Close> {
         let read = deflated.len();

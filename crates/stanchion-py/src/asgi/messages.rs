@@ -8,7 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use stanchion_record::{
-    BadRecord, Close, Content, Kind, MESSAGE_HEAD_BYTES, read_close, read_message_head,
+    BadRecord, Close, Content, MESSAGE_HEAD_BYTES, MessageKind, read_close, read_message_head,
 };
 use stanchion_server::Taken;
 
@@ -32,7 +32,7 @@ pub(super) struct Messages {
 
 /// An input from the client.
 pub(super) enum Heard<'py> {
-    Message(Kind, Vec<u8>),
+    Message(MessageKind, Vec<u8>),
     /// A binary message, which was copied straight into the object that the app gets.
     Bytes(Bound<'py, PyBytes>),
     /// The client or the server has closed the WebSocket. No input follows.
@@ -81,7 +81,7 @@ impl Messages {
                 *self.begun.insert(begun)
             }
         };
-        if content == Content::Message(Kind::Binary.into())
+        if content == Content::Message(MessageKind::Binary.into())
             && self.payload.is_empty()
             && let Some(taken) = taken.as_deref_mut()
             && taken.inflow().0 >= len
@@ -152,13 +152,15 @@ fn read(kept: &mut VecDeque<u8>, taken: Option<&mut Taken<'static>>, into: &mut 
 /// The event with a message. Its text is UTF-8, which the acceptor or [`Compression`] has checked.
 pub(super) fn received<'py>(
     py: Python<'py>,
-    kind: Kind,
+    kind: MessageKind,
     payload: &[u8],
 ) -> PyResult<Bound<'py, PyDict>> {
     let event = event(intern!(py, "websocket.receive"))?;
     match kind {
-        Kind::Text => event.set_item(intern!(py, "text"), PyString::from_bytes(py, payload)?)?,
-        Kind::Binary => event.set_item(intern!(py, "bytes"), PyBytes::new(py, payload))?,
+        MessageKind::Text => {
+            event.set_item(intern!(py, "text"), PyString::from_bytes(py, payload)?)?;
+        }
+        MessageKind::Binary => event.set_item(intern!(py, "bytes"), PyBytes::new(py, payload))?,
     }
     Ok(event)
 }

@@ -10,7 +10,8 @@ use pyo3::sync::MutexExt;
 use pyo3::types::{PyDict, PyString};
 use stanchion_log::EXCEPTION;
 use stanchion_record::{
-    Close, Content, Form, Kind, REASON_BYTES_MAX, RequestRecord, code, is_sendable, message_head,
+    Close, Content, MessageForm, MessageKind, REASON_BYTES_MAX, RequestRecord, code, is_sendable,
+    message_head,
 };
 use stanchion_server::Taken;
 use tracing::error;
@@ -269,8 +270,8 @@ impl Socket {
         let text = text.filter(|text| !text.is_none());
         let bytes = bytes.filter(|bytes| !bytes.is_none());
         let (kind, text, bytes) = match (&text, &bytes) {
-            (Some(text), None) => (Kind::Text, Some(text.cast::<PyString>()?), None),
-            (None, Some(bytes)) => (Kind::Binary, None, Some(as_bytes(bytes)?)),
+            (Some(text), None) => (MessageKind::Text, Some(text.cast::<PyString>()?), None),
+            (None, Some(bytes)) => (MessageKind::Binary, None, Some(as_bytes(bytes)?)),
             _ => {
                 return Err(PyValueError::new_err(
                     "websocket.send needs either text or bytes",
@@ -298,7 +299,7 @@ impl Socket {
         let deflated = self
             .deflate_bits
             .and_then(|bits| compression.deflate(py, payload, bits));
-        let form = Form {
+        let form = MessageForm {
             kind,
             is_deflated: deflated.is_some(),
         };

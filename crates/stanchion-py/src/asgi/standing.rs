@@ -4,7 +4,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use stanchion_record::{
-    Claim, Close, Content, Kind, close_record, code, fault_record, message_head, restart,
+    Claim, Close, Content, MessageKind, close_record, code, fault_record, message_head, restart,
 };
 use stanchion_server::Taken;
 
@@ -167,7 +167,7 @@ impl SocketState {
 /// An input for the app.
 pub(super) enum Told<'py> {
     Connect,
-    Message(Kind, Vec<u8>),
+    Message(MessageKind, Vec<u8>),
     Bytes(Bound<'py, PyBytes>),
     Disconnect(Close),
     /// The input is malformed.

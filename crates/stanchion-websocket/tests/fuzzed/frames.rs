@@ -1,7 +1,7 @@
 //! A WebSocket reads the same messages however the client's bytes are cut, and holds no more memory than a message may
 //! have, compressed or not.
 
-use stanchion_websocket::{Came, Codec, Event, Form, Kind, Socket};
+use stanchion_websocket::{Codec, Event, MessageForm, MessageKind, Socket, UnreadBytes};
 
 /// The limit is small, so that inputs reach it.
 const SIZE_MAX: usize = 200;
@@ -9,7 +9,7 @@ const SIZE_MAX: usize = 200;
 /// The messages that came, and the bytes to send.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
-    messages: Vec<(Form, Vec<u8>)>,
+    messages: Vec<(MessageForm, Vec<u8>)>,
     pongs: usize,
     end: Option<(u16, String)>,
     sent: Vec<u8>,
@@ -33,7 +33,7 @@ pub(crate) fn look(bytes: &[u8]) {
             };
             if let Ok(message) = message {
                 assert!(message.len() <= SIZE_MAX);
-                assert!(form.kind == Kind::Binary || std::str::from_utf8(&message).is_ok());
+                assert!(form.kind == MessageKind::Binary || std::str::from_utf8(&message).is_ok());
             }
         }
     }
@@ -43,7 +43,7 @@ fn read_all(bytes: &[u8], piece: usize, deflates: bool) -> Outcome {
     let mut socket = Socket::new(SIZE_MAX, deflates);
     let mut outcome = Outcome::default();
     for piece in bytes.to_vec().chunks_mut(piece) {
-        let mut came = Came::new(piece);
+        let mut came = UnreadBytes::new(piece);
         while let Some(event) = socket.next(&mut came) {
             assert_eq!(outcome.end, None, "nothing comes after the end");
             match event {

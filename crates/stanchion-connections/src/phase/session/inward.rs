@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use bytes::{Buf, Bytes};
 use stanchion_websocket::Payload;
 
-use stanchion_record::{Close, Content, Form, close_record, message_head};
+use stanchion_record::{Close, Content, MessageForm, close_record, message_head};
 
 /// Bytes, and the mask to take off them, if there is one.
 pub(super) type Piece<'p> = (&'p [u8], Option<[u8; 4]>);
@@ -66,7 +66,7 @@ impl Inward {
     /// rest is kept.
     pub(super) fn put(
         &mut self,
-        form: Form,
+        form: MessageForm,
         message: Payload<'_>,
         pour: impl FnOnce([Piece<'_>; 2]) -> Option<usize>,
     ) {
@@ -143,10 +143,10 @@ impl Inward {
 
 #[cfg(test)]
 mod tests {
-    use stanchion_websocket::{Came, Event, Socket};
+    use stanchion_websocket::{Event, Socket, UnreadBytes};
 
     use super::*;
-    use stanchion_record::{Kind, MESSAGE_HEAD_BYTES};
+    use stanchion_record::{MESSAGE_HEAD_BYTES, MessageKind};
 
     const MASK: [u8; 4] = [7, 13, 64, 255];
 
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn what_is_poured_comes_in_order_however_little_room_there_is() {
         let close = Close::new(1012, "");
-        let head = message_head(Content::Message(Kind::Binary.into()), 3);
+        let head = message_head(Content::Message(MessageKind::Binary.into()), 3);
         let whole = [&head[..], b"abc", &close_record(&close)].concat();
         for room in 1..=whole.len() {
             // A close comes behind the bytes that have not gone yet, if there are any.
@@ -173,7 +173,7 @@ mod tests {
                 };
                 let mut masked = plain((b"abc", Some(MASK)));
                 let payload = Payload::Masked(&mut masked, MASK);
-                inward.put(Kind::Binary.into(), payload, &mut pour);
+                inward.put(MessageKind::Binary.into(), payload, &mut pour);
                 for round in 0..whole.len() {
                     if round == closed_after {
                         inward.put_close(&close);
@@ -196,7 +196,7 @@ mod tests {
             (Payload::Plain(&[7; 500]), 400),
         ] {
             let mut inward = Inward::default();
-            inward.put(Kind::Binary.into(), message, |_| {
+            inward.put(MessageKind::Binary.into(), message, |_| {
                 Some(MESSAGE_HEAD_BYTES + 100)
             });
             for _ in 0..4 {
@@ -205,7 +205,7 @@ mod tests {
             }
             assert!(inward.is_empty());
             assert_eq!(inward.held_bytes(), 0);
-            inward.put(Kind::Binary.into(), Payload::Plain(b"abc"), |_| {
+            inward.put(MessageKind::Binary.into(), Payload::Plain(b"abc"), |_| {
                 Some(MESSAGE_HEAD_BYTES)
             });
             inward.clear();
@@ -225,7 +225,8 @@ mod tests {
         }
         fragments.extend_from_slice(&[0x80, 0x80, 0, 0, 0, 0]);
         let mut socket = Socket::new(bytes.len(), false);
-        let Some(Event::Message(form, message)) = socket.next(&mut Came::new(&mut fragments))
+        let Some(Event::Message(form, message)) =
+            socket.next(&mut UnreadBytes::new(&mut fragments))
         else {
             panic!("it is whole");
         };
@@ -248,7 +249,9 @@ mod tests {
         assert!(most <= 2 * 65_536 && pours < 20, "{most} {pours}");
         assert!(poured[MESSAGE_HEAD_BYTES..] == bytes);
         // The connection waits for a worker without room.
-        inward.put(Kind::Binary.into(), Payload::Plain(b"abc"), |_| Some(2));
+        inward.put(MessageKind::Binary.into(), Payload::Plain(b"abc"), |_| {
+            Some(2)
+        });
         assert!(!inward.is_empty() && !inward.goes_on());
     }
 }

@@ -10,7 +10,7 @@ use stanchion_websocket::{Close, FrameHead, frame_head};
 
 use stanchion_dispatch::sessions::Messages;
 use stanchion_record::{
-    Content, Form, MESSAGE_HEAD_BYTES, read_close, read_fault, read_message_head,
+    Content, MESSAGE_HEAD_BYTES, MessageForm, read_close, read_fault, read_message_head,
 };
 
 /// The last record of a worker.
@@ -42,7 +42,7 @@ enum Inside {
     #[default]
     Head,
     /// A message: its form if no part was sent yet, how many bytes are still to come, and its length.
-    Message(Option<Form>, usize, usize),
+    Message(Option<MessageForm>, usize, usize),
     /// A close: its length, the bytes so far, and whether it is the client's fault.
     Close(usize, Vec<u8>, bool),
 }
@@ -180,11 +180,11 @@ fn split<'b>(bytes: &mut &'b [u8], len: usize) -> &'b [u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stanchion_record::{Kind, close_record, fault_record, message_head, restart};
+    use stanchion_record::{MessageKind, close_record, fault_record, message_head, restart};
 
     fn written() -> Vec<u8> {
-        let text = Content::Message(Kind::Text.into());
-        let binary = Content::Message(Kind::Binary.into());
+        let text = Content::Message(MessageKind::Text.into());
+        let binary = Content::Message(MessageKind::Binary.into());
         [
             &message_head(text, 5)[..],
             b"hello",
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn what_has_come_of_a_message_is_a_frame() {
         let mut outward = Outward::default();
-        let head = message_head(Content::Message(Kind::Text.into()), 3);
+        let head = message_head(Content::Message(MessageKind::Text.into()), 3);
         for (bytes, frames, is_between) in [
             (&head[..4], &b""[..], true),
             (&head[4..], b"", false),
@@ -299,7 +299,7 @@ mod tests {
         for there in 1..=3 {
             let mut outward = Outward::default();
             assert_eq!(outward.missing_head(), Some(MESSAGE_HEAD_BYTES));
-            let head = message_head(Content::Message(Kind::Text.into()), 3);
+            let head = message_head(Content::Message(MessageKind::Text.into()), 3);
             let mut out = Vec::new();
             assert_eq!(outward.take(&head[..4], &mut out), Ok(None));
             assert_eq!(
@@ -329,8 +329,8 @@ mod tests {
 
     #[test]
     fn the_first_frame_says_that_a_message_is_compressed() {
-        let (kind, is_deflated) = (Kind::Text, true);
-        let head = message_head(Content::Message(Form { kind, is_deflated }), 3);
+        let (kind, is_deflated) = (MessageKind::Text, true);
+        let head = message_head(Content::Message(MessageForm { kind, is_deflated }), 3);
         let mut outward = Outward::new(true);
         for (bytes, frames) in [
             (&[&head[..], b"ab"].concat()[..], &b"\x41\x02ab"[..]),
@@ -350,7 +350,7 @@ mod tests {
         }
         assert_eq!(out, b"\x41\x01\x00\x01\x80\x01");
         // A client that has not agreed on compression gets no compressed message.
-        let empty = message_head(Content::Message(Form { kind, is_deflated }), 0);
+        let empty = message_head(Content::Message(MessageForm { kind, is_deflated }), 0);
         for head in [head, empty] {
             let mut out = Vec::new();
             let outcome = Outward::new(false).take(&head, &mut out);

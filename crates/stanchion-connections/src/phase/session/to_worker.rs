@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use stanchion_exchange::Part;
-use stanchion_websocket::{Came, Close, Event, Payload, code};
+use stanchion_websocket::{Close, Event, Payload, UnreadBytes, code};
 
 use super::Session;
 use super::ending::End;
@@ -18,7 +18,7 @@ use stanchion_dispatch::storage::memory::Held;
 use stanchion_dispatch::storage::message_memory::MessageMemory;
 use stanchion_dispatch::ticket::Ticket;
 use stanchion_generation::tally;
-use stanchion_record::Form;
+use stanchion_record::MessageForm;
 use stanchion_requests::{Requests, Storage};
 use stanchion_settings::Settings;
 
@@ -103,7 +103,7 @@ impl Session {
     ) -> usize {
         let before = self.carried();
         let len = bytes.len();
-        let left = self.came(Came::at_most(bytes, FRAMES_AT_A_TIME), requests);
+        let left = self.came(UnreadBytes::at_most(bytes, FRAMES_AT_A_TIME), requests);
         let after = self.carried();
         turns.count(
             (len - left) as u64,
@@ -124,7 +124,7 @@ impl Session {
     }
 
     /// Takes bytes of the client. Gives how many are left, for when the worker has room or more frames may be begun.
-    pub(crate) fn came(&mut self, mut left: Came<'_>, requests: &mut Requests) -> usize {
+    pub(crate) fn came(&mut self, mut left: UnreadBytes<'_>, requests: &mut Requests) -> usize {
         let now_us = requests.now_us;
         self.to_worker.inward.has_more_behind = true;
         while self.to_worker.inward.is_empty() {
@@ -161,7 +161,7 @@ impl Session {
     }
 
     /// Hands the worker a message of the client: as much of its first piece as finds room goes from where it was read.
-    fn hand_over(&mut self, form: Form, message: Payload<'_>, dispatch: &mut Dispatch) {
+    fn hand_over(&mut self, form: MessageForm, message: Payload<'_>, dispatch: &mut Dispatch) {
         if self.ending.is_worker_done {
             return;
         }

@@ -1,5 +1,5 @@
 use stanchion_exchange::{Part, Unwanted};
-use stanchion_record::{Close, Kind, close_record};
+use stanchion_record::{Close, MessageKind, close_record};
 
 use super::rig::{Called, Turning};
 use super::sockets::{call, record};
@@ -55,13 +55,13 @@ fn a_body_is_one_event_and_then_an_app_waits() {
 
 #[test]
 fn messages_come_whole_however_their_bytes_are_cut() {
-    let text = record(Kind::Text, "h\u{e9}".as_bytes());
-    let bytes = record(Kind::Binary, b"\x00\xff");
+    let text = record(MessageKind::Text, "h\u{e9}".as_bytes());
+    let bytes = record(MessageKind::Binary, b"\x00\xff");
     let records = [
         &text[..],
         &bytes,
-        &record(Kind::Text, b""),
-        &record(Kind::Binary, b""),
+        &record(MessageKind::Text, b""),
+        &record(MessageKind::Binary, b""),
     ]
     .concat();
     let events = [
@@ -111,7 +111,7 @@ fn a_client_that_leaves_without_a_close_has_its_messages_heard_first() {
     with_python(|py| {
         let mut turning = Turning::new(py, "");
         let called = accepted(&mut turning);
-        let message = record(Kind::Text, b"last");
+        let message = record(MessageKind::Text, b"last");
         // The next one has come in part.
         let bytes = [&message[..], &message[..7]].concat();
         let poured = turning
@@ -135,7 +135,7 @@ fn a_client_that_leaves_without_a_close_has_its_messages_heard_first() {
 
 #[test]
 fn what_makes_no_sense_ends_a_websocket_and_no_other() {
-    let not_utf_8 = record(Kind::Text, b"\xff");
+    let not_utf_8 = record(MessageKind::Text, b"\xff");
     with_python(|py| {
         let mut turning = Turning::new(py, "");
         let other = accepted(&mut turning);
@@ -152,7 +152,7 @@ fn what_makes_no_sense_ends_a_websocket_and_no_other() {
             }
             turning.end(&called, None);
         }
-        pour(&mut turning, &other, &record(Kind::Text, b"well"));
+        pour(&mut turning, &other, &record(MessageKind::Text, b"well"));
         let event = "{'type': 'websocket.receive', 'text': 'well'}";
         assert_eq!(turning.receive(&other), event);
         turning.end(&other, None);

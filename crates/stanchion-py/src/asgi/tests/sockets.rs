@@ -1,5 +1,5 @@
 use pyo3::types::PyAnyMethods as _;
-use stanchion_record::{Close, Content, Kind, RequestFacts, close_record, message_head};
+use stanchion_record::{Close, Content, MessageKind, RequestFacts, close_record, message_head};
 
 use super::rig::{Called, Turning};
 use crate::tests::rig::{Answered, FACTS, failed, head, with_python};
@@ -53,7 +53,7 @@ fn opened(fields: &str, records: &[&[u8]]) -> Answered {
     ))
 }
 
-pub(super) fn record(kind: Kind, payload: &[u8]) -> Vec<u8> {
+pub(super) fn record(kind: MessageKind, payload: &[u8]) -> Vec<u8> {
     let len = u32::try_from(payload.len()).expect("short");
     let mut record = message_head(Content::Message(kind.into()), len).to_vec();
     record.extend_from_slice(payload);
@@ -66,8 +66,8 @@ fn closed(code: u16, reason: &str) -> Vec<u8> {
 
 #[test]
 fn an_app_accepts_sends_and_closes() {
-    let text = record(Kind::Text, "h\u{e9}".as_bytes());
-    let bytes = record(Kind::Binary, b"\x00\xff");
+    let text = record(MessageKind::Text, "h\u{e9}".as_bytes());
+    let bytes = record(MessageKind::Binary, b"\x00\xff");
     let well = closed(1000, "");
     assert_answers(&[
         ("accept", "None", opened("", &[&well])),
@@ -91,7 +91,11 @@ fn an_app_accepts_sends_and_closes() {
             "None",
             opened(
                 "",
-                &[&record(Kind::Text, b""), &record(Kind::Binary, b""), &well],
+                &[
+                    &record(MessageKind::Text, b""),
+                    &record(MessageKind::Binary, b""),
+                    &well,
+                ],
             ),
         ),
         ("accept, close()", "None", opened("", &[&well])),

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use stanchion_sys::clock::wall_s;
 use stanchion_sys::memory::CopiedFile;
-use stanchion_tls::{ClientAuth, Config, Credentials, Flaw, Options, Version};
+use stanchion_tls::{ClientAuth, Config, Credentials, Flaw, TlsOptions, Version};
 
 use crate::expiry::ServedCertificate;
 use crate::ticket_keys::TICKET_LIFETIME_S;
@@ -149,7 +149,7 @@ impl Copies {
                 is_required: settings.requires_client_certificates(),
             })
         });
-        let options = Options {
+        let options = TlsOptions {
             credentials,
             oldest: match settings.tls.tls_min_version {
                 OldestTls::Tls12 => Version::Tls12,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::der::{self, Element, INTEGER, OID, SEQUENCE, SET};
+use crate::der::{self, DerElement, INTEGER, OID, SEQUENCE, SET};
 
 /// id-at-commonName (RFC 5280 appendix A.1).
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
@@ -79,7 +79,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// A name, from its last part to its first (RFC 4514 section 2.1).
-fn name(name: Element<'_>) -> String {
+fn name(name: DerElement<'_>) -> String {
     let parts: Vec<_> = der::elements(name.content)
         .filter(|part| part.tag == SET)
         .map(|part| {
@@ -91,7 +91,7 @@ fn name(name: Element<'_>) -> String {
     parts.join(",")
 }
 
-fn common_name(name: Element<'_>) -> Option<String> {
+fn common_name(name: DerElement<'_>) -> Option<String> {
     let parts = der::elements(name.content).flat_map(|part| der::elements(part.content));
     let found = parts.filter_map(|attribute| {
         let mut parts = attribute.content;
@@ -104,7 +104,7 @@ fn common_name(name: Element<'_>) -> Option<String> {
         .filter(|text| !text.contains(char::is_control))
 }
 
-fn attribute(attribute: Element<'_>) -> Option<String> {
+fn attribute(attribute: DerElement<'_>) -> Option<String> {
     let mut parts = attribute.content;
     let kind = der::take_tagged(&mut parts, OID)?.content;
     let value = der::take(&mut parts)?;
@@ -117,7 +117,7 @@ fn attribute(attribute: Element<'_>) -> Option<String> {
 }
 
 /// The text of a value, for the types that names consist of (RFC 5280 section 4.1.2.4).
-fn text(value: Element<'_>) -> Option<String> {
+fn text(value: DerElement<'_>) -> Option<String> {
     match value.tag {
         // UTF8String, and the types that are subsets of it.
         0x0c | 0x12 | 0x13 | 0x16 => String::from_utf8(value.content.to_vec()).ok(),

@@ -11,7 +11,7 @@ use rustls::crypto::ring;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use rustls_pki_types::ServerName;
 
-use crate::config::{Config, Options, Version};
+use crate::config::{Config, TlsOptions, Version};
 use crate::credentials::{Credentials, certificates};
 
 const ROOT: &[u8] = include_bytes!("../tests/keys/root.pem");
@@ -19,7 +19,7 @@ const ONE: &[u8] = include_bytes!("../tests/keys/one.pem");
 const ONE_KEY: &[u8] = include_bytes!("../tests/keys/one.key");
 
 /// The client's side of a connection.
-pub struct Client(ClientConnection);
+pub struct TlsClient(ClientConnection);
 
 /// The settings of all clients.
 pub struct ClientOptions(Arc<ClientConfig>);
@@ -27,7 +27,7 @@ pub struct ClientOptions(Arc<ClientConfig>);
 /// A server that speaks these protocols above TLS.
 pub fn server(alpn: &[&[u8]]) -> Config {
     let credentials = Credentials::read(ONE, ONE_KEY).expect("a certificate");
-    let options = Options {
+    let options = TlsOptions {
         credentials: vec![credentials],
         oldest: Version::Tls12,
         suites: None,
@@ -56,7 +56,7 @@ pub fn options(alpn: &[u8]) -> ClientOptions {
     ClientOptions(Arc::new(config))
 }
 
-impl Client {
+impl TlsClient {
     /// A client before its handshake.
     pub fn new(options: &ClientOptions) -> Self {
         let name = ServerName::try_from("one.test").expect("a name");

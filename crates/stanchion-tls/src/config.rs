@@ -39,7 +39,7 @@ pub struct ClientAuth {
 
 /// The parts of a [`Config`].
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct TlsOptions {
     /// At least one. A client gets the certificate for the name that it asks for, else the first.
     pub credentials: Vec<Credentials>,
     /// The oldest version.
@@ -57,14 +57,14 @@ pub struct Options {
 /// The state that a server's connections share. A clone is another handle of the same state.
 #[derive(Clone, Debug)]
 pub struct Config {
-    kept: Arc<Kept>,
+    kept: Arc<ConfigParts>,
     /// The config that all connections share, unless each connection needs its own.
     shared: Option<(Arc<ServerConfig>, Choice)>,
 }
 
 /// The parts from which the config of a connection is built.
 #[derive(Debug)]
-struct Kept {
+struct ConfigParts {
     builder: ConfigBuilder<ServerConfig, WantsVerifier>,
     /// The verification of clients, if the server verifies them.
     verifier: Option<Arc<dyn ClientCertVerifier>>,
@@ -78,11 +78,14 @@ impl Config {
     ///
     /// # Errors
     /// A mistake in the operator's settings.
-    pub fn new(options: Options) -> Result<Self, Flaw> {
+    pub fn new(options: TlsOptions) -> Result<Self, Flaw> {
         Self::with_clock(options, Arc::new(DefaultTimeProvider))
     }
 
-    pub(crate) fn with_clock(options: Options, clock: Arc<dyn TimeProvider>) -> Result<Self, Flaw> {
+    pub(crate) fn with_clock(
+        options: TlsOptions,
+        clock: Arc<dyn TimeProvider>,
+    ) -> Result<Self, Flaw> {
         let mut provider = provider();
         if let Some(names) = &options.suites {
             provider.cipher_suites = suites(names).map_err(|_| Flaw::NoSuite)?;
@@ -94,7 +97,7 @@ impl Config {
         let clients = options.clients.as_ref();
         let verifier = clients.map(|clients| verifier(clients, provider));
         let tickets = Tickets::new(options.ticket_lifetime_s, &scope(clients), clock);
-        let kept = Kept {
+        let kept = ConfigParts {
             builder,
             verifier: verifier.transpose()?,
             credentials: options.credentials.into(),
@@ -120,7 +123,7 @@ impl Config {
     }
 }
 
-impl Kept {
+impl ConfigParts {
     fn server(&self) -> (Arc<ServerConfig>, Choice) {
         let good_until = GoodUntil::default();
         let builder = self.builder.clone();

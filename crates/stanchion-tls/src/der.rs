@@ -3,7 +3,7 @@
 
 /// One element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Element<'d> {
+pub(crate) struct DerElement<'d> {
     pub(crate) tag: u8,
     pub(crate) content: &'d [u8],
     /// The element with its tag and length.
@@ -18,7 +18,7 @@ const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
 /// Takes the first element off `bytes`.
-pub(crate) fn take<'d>(bytes: &mut &'d [u8]) -> Option<Element<'d>> {
+pub(crate) fn take<'d>(bytes: &mut &'d [u8]) -> Option<DerElement<'d>> {
     let whole = *bytes;
     let (&tag, rest) = whole.split_first()?;
     let (&first, rest) = rest.split_first()?;
@@ -34,7 +34,7 @@ pub(crate) fn take<'d>(bytes: &mut &'d [u8]) -> Option<Element<'d>> {
     };
     let (content, rest) = rest.split_at_checked(len)?;
     *bytes = rest;
-    Some(Element {
+    Some(DerElement {
         tag,
         content,
         whole: &whole[..whole.len() - rest.len()],
@@ -42,7 +42,7 @@ pub(crate) fn take<'d>(bytes: &mut &'d [u8]) -> Option<Element<'d>> {
 }
 
 /// Takes the first element if it has this tag.
-pub(crate) fn take_tagged<'d>(bytes: &mut &'d [u8], tag: u8) -> Option<Element<'d>> {
+pub(crate) fn take_tagged<'d>(bytes: &mut &'d [u8], tag: u8) -> Option<DerElement<'d>> {
     let mut rest = *bytes;
     let element = take(&mut rest).filter(|element| element.tag == tag)?;
     *bytes = rest;
@@ -50,12 +50,12 @@ pub(crate) fn take_tagged<'d>(bytes: &mut &'d [u8], tag: u8) -> Option<Element<'
 }
 
 /// All elements up to the first malformed one.
-pub(crate) fn elements(mut bytes: &[u8]) -> impl Iterator<Item = Element<'_>> {
+pub(crate) fn elements(mut bytes: &[u8]) -> impl Iterator<Item = DerElement<'_>> {
     std::iter::from_fn(move || take(&mut bytes))
 }
 
 /// A time in a certificate (RFC 5280 section 4.1.2.5), in seconds since 1970. A time before 1970 is 0.
-pub(crate) fn unix_s(time: Element<'_>) -> Option<u64> {
+pub(crate) fn unix_s(time: DerElement<'_>) -> Option<u64> {
     let text = std::str::from_utf8(time.content).ok()?;
     let text = text.strip_suffix('Z')?;
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn times_are_seconds() {
         let time = |tag, text: &'static str| {
-            unix_s(Element {
+            unix_s(DerElement {
                 tag,
                 content: text.as_bytes(),
                 whole: b"",

@@ -21,9 +21,9 @@ mod tickets;
 mod tls;
 
 pub use certificate::Certificate;
-pub use config::{ClientAuth, Config, Options, Version};
+pub use config::{ClientAuth, Config, TlsOptions, Version};
 pub use credentials::{Credentials, Flaw, certificates};
 pub use pem::pem;
 pub use suites::check_suites;
 pub use tickets::{TICKET_KEY_BYTES, TICKET_KEYS_MAX, TicketKey};
-pub use tls::{CIPHERTEXT_BYTES_MAX, Fault, Tls};
+pub use tls::{CIPHERTEXT_BYTES_MAX, Tls, TlsFault};

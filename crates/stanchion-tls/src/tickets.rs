@@ -49,7 +49,7 @@ struct Counter {
 
 /// The times in front of a session in its ticket, in seconds since 1970.
 #[derive(Clone, Copy)]
-struct Times {
+struct TicketTimes {
     issued_s: u64,
     /// The last second in which the client's certificate is valid.
     good_until_s: u64,
@@ -94,7 +94,7 @@ impl Tickets {
     }
 }
 
-impl Times {
+impl TicketTimes {
     fn bytes(self) -> [[u8; 8]; 2] {
         [self.issued_s, self.good_until_s].map(u64::to_le_bytes)
     }
@@ -167,7 +167,7 @@ impl ProducesTickets for Counter {
     }
 
     fn encrypt(&self, session: &[u8]) -> Option<Vec<u8>> {
-        let times = Times {
+        let times = TicketTimes {
             issued_s: self.tickets.now_s()?,
             good_until_s: self.good_until.get(),
         };
@@ -185,7 +185,7 @@ impl ProducesTickets for Counter {
         } = &*self.tickets.0;
         let keys = keys.read().unwrap_or_else(PoisonError::into_inner);
         let plain = keys.iter().find(|key| key.name == *name)?.open(sealed)?;
-        let (times, session) = Times::read(&plain)?;
+        let (times, session) = TicketTimes::read(&plain)?;
         if !times.are_good(self.tickets.now_s()?, *lifetime_s) {
             return None;
         }

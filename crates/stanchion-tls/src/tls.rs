@@ -25,7 +25,7 @@ const RECORDS_KEPT_BACK: u64 = 64;
 /// The reason why a connection cannot go on: a fault of the client, which an alert reports to the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Fault(String);
+pub struct TlsFault(String);
 
 /// TLS of one connection.
 #[allow(
@@ -79,7 +79,7 @@ impl Tls {
     ///
     /// # Errors
     /// A fault of the client. The alert about it waits to be sent.
-    pub fn take(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+    pub fn take(&mut self, bytes: &[u8]) -> Result<usize, TlsFault> {
         if self.is_closed {
             return Ok(bytes.len());
         }
@@ -96,7 +96,7 @@ impl Tls {
         Ok(bytes.len() - rest.len())
     }
 
-    fn process(&mut self) -> Result<(), Fault> {
+    fn process(&mut self) -> Result<(), TlsFault> {
         let state = self.inner.process_new_packets();
         let state = state.map_err(|error| self.failed(error.to_string()))?;
         self.unread = state.plaintext_bytes_to_read();
@@ -105,9 +105,9 @@ impl Tls {
         Ok(())
     }
 
-    fn failed(&mut self, why: String) -> Fault {
+    fn failed(&mut self, why: String) -> TlsFault {
         self.has_failed = true;
-        Fault(why)
+        TlsFault(why)
     }
 
     /// Whether the client's bytes were faulty. The alert about that may still wait to be sent.
@@ -153,7 +153,7 @@ impl Tls {
     ///
     /// # Errors
     /// The connection has failed (rustls refuses to encrypt from then on), or has used up its keys.
-    pub fn write(&mut self, slices: &[IoSlice<'_>]) -> Result<usize, Fault> {
+    pub fn write(&mut self, slices: &[IoSlice<'_>]) -> Result<usize, TlsFault> {
         if self.records_left() == 0 {
             return Err(self.failed("the keys of this connection are used up".to_owned()));
         }

@@ -49,7 +49,7 @@ pub(super) struct ScriptedClient {
     /// `None` once the client has left.
     socket: Option<UnixStream>,
     #[cfg(fuzzing)]
-    tls: Option<stanchion_tls::client::Client>,
+    tls: Option<stanchion_tls::client::TlsClient>,
     /// Plaintext that waits for the handshake.
     unsaid: Vec<u8>,
     /// Bytes that the socket has not taken.
@@ -77,7 +77,7 @@ impl ScriptedClient {
             socket: Some(socket),
             #[cfg(fuzzing)]
             tls: way.is_tls.then(|| {
-                super::settings::with_client_options(way, stanchion_tls::client::Client::new)
+                super::settings::with_client_options(way, stanchion_tls::client::TlsClient::new)
             }),
             unsaid: Vec::new(),
             unsent: Vec::new(),

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use stanchion_tls::{Fault, Tls};
+use stanchion_tls::{Tls, TlsFault};
 use tracing::debug;
 
 use super::carrying::Carrier;
@@ -47,7 +47,7 @@ struct Computing {
 /// The state after the computation.
 struct Computed {
     tls: Box<Tls>,
-    taken: Result<(), Fault>,
+    taken: Result<(), TlsFault>,
 }
 
 impl Handshaking {
@@ -190,7 +190,7 @@ fn succeed(link: &mut ClientLink, requests: &Requests) -> Step {
 }
 
 /// Ends a handshake that has failed, with an alert to the client.
-fn fail(fault: &Fault, link: &mut ClientLink, record: &Record, now_us: u64) -> Step {
+fn fail(fault: &TlsFault, link: &mut ClientLink, record: &Record, now_us: u64) -> Step {
     record.handshake_failed(fault, &link.peer.address);
     // The kernel takes the rest of the alert once it has room.
     let _ = link.transport.flush();

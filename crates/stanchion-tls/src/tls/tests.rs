@@ -13,7 +13,7 @@ use rustls_pki_types::{PrivateKeyDer, ServerName};
 
 use super::*;
 use crate::certificate::Certificate;
-use crate::config::{ClientAuth, Options, Version};
+use crate::config::{ClientAuth, TlsOptions, Version};
 use crate::credentials::{Credentials, certificates};
 use crate::tickets::TICKET_KEY_BYTES;
 use crate::tickets::tests::SetClock;
@@ -30,8 +30,8 @@ const OLD: &[&SupportedProtocolVersion] = &[&TLS12];
 const NEW: &[&SupportedProtocolVersion] = &[&TLS13];
 const BOTH: &[&SupportedProtocolVersion] = &[&TLS12, &TLS13];
 
-fn options() -> Options {
-    Options {
+fn options() -> TlsOptions {
+    TlsOptions {
         credentials: vec![
             Credentials::read(ONE, ONE_KEY).unwrap(),
             Credentials::read(TWO, TWO_KEY).unwrap(),
@@ -45,8 +45,8 @@ fn options() -> Options {
 }
 
 /// The same for a server that asks clients for certificates of these issuers.
-fn asking(authorities: &[u8], is_required: bool) -> Options {
-    Options {
+fn asking(authorities: &[u8], is_required: bool) -> TlsOptions {
+    TlsOptions {
         clients: Some(ClientAuth {
             authorities: authorities.to_vec(),
             is_required,
@@ -55,12 +55,12 @@ fn asking(authorities: &[u8], is_required: bool) -> Options {
     }
 }
 
-fn server(options: Options) -> Tls {
+fn server(options: TlsOptions) -> Tls {
     server_with(options, 7)
 }
 
 /// A connection of a server with this ticket key.
-fn server_with(options: Options, key: u8) -> Tls {
+fn server_with(options: TlsOptions, key: u8) -> Tls {
     let config = Config::new(options).unwrap();
     config.set_ticket_keys(&[[key; TICKET_KEY_BYTES]]);
     Tls::new(&config).unwrap()
@@ -128,7 +128,7 @@ fn hear(client: &mut ClientConnection, mut bytes: &[u8]) -> Result<(), Error> {
 }
 
 /// Passes bytes between both, in pieces of this size, until neither has more to send.
-fn talk(client: &mut ClientConnection, server: &mut Tls, step: usize) -> Result<(), Fault> {
+fn talk(client: &mut ClientConnection, server: &mut Tls, step: usize) -> Result<(), TlsFault> {
     loop {
         let said = said(client);
         for piece in said.chunks(step) {
@@ -138,7 +138,7 @@ fn talk(client: &mut ClientConnection, server: &mut Tls, step: usize) -> Result<
         if said.is_empty() && answered.is_empty() {
             return Ok(());
         }
-        hear(client, &answered).map_err(|error| Fault(error.to_string()))?;
+        hear(client, &answered).map_err(|error| TlsFault(error.to_string()))?;
     }
 }
 
@@ -360,12 +360,12 @@ fn a_client_gets_the_certificate_of_the_name_it_asks_for() {
 
 #[test]
 fn versions_and_suites_are_those_that_are_asked_for() {
-    let shaken = |options: Options, versions| {
+    let shaken = |options: TlsOptions, versions| {
         let config = Arc::new(client_config(versions, false));
         let (mut client, mut server) = (client_of(&config, "two.test"), server(options));
         talk(&mut client, &mut server, usize::MAX).map(|()| (server.version(), server.suite()))
     };
-    let only = |name: &str| Options {
+    let only = |name: &str| TlsOptions {
         suites: Some(name.to_owned()),
         ..options()
     };
@@ -374,13 +374,13 @@ fn versions_and_suites_are_those_that_are_asked_for() {
     assert_eq!(shaken(only(old), BOTH), Ok(("TLSv1.2", old.to_owned())));
     assert_eq!(shaken(only(new), BOTH), Ok(("TLSv1.3", new.to_owned())));
     assert!(shaken(only(new), OLD).is_err());
-    let newest = || Options {
+    let newest = || TlsOptions {
         oldest: Version::Tls13,
         ..options()
     };
     assert_eq!(shaken(newest(), BOTH).unwrap().0, "TLSv1.3");
     assert!(shaken(newest(), OLD).is_err());
-    let nothing = Options {
+    let nothing = TlsOptions {
         suites: Some(old.to_owned()),
         ..newest()
     };
@@ -409,7 +409,7 @@ fn clients_show_certificates_where_they_are_asked_to() {
 
 #[test]
 fn a_session_is_resumed_by_whoever_has_the_keys_of_its_ticket() {
-    let kind = |config: &Arc<ClientConfig>, options: Options, key: u8| {
+    let kind = |config: &Arc<ClientConfig>, options: TlsOptions, key: u8| {
         let mut client = client_of(config, "one.test");
         let mut server = server_with(options, key);
         talk(&mut client, &mut server, usize::MAX).unwrap();

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use stanchion_exchange::Submitted;
-use stanchion_sys::channel::{Channel, Message, Received};
+use stanchion_sys::channel::{Channel, ChannelMessage, Received};
 use tracing::error;
 
 /// One look receives at most so many files. The kernel has buffers for no more on their way.
@@ -86,7 +86,7 @@ impl WorkerFiles {
 }
 
 /// The request that a message names, and the file for its answer.
-fn named(message: Message) -> Option<(Submitted, OwnedFd)> {
+fn named(message: ChannelMessage) -> Option<(Submitted, OwnedFd)> {
     let name = <[u8; 8]>::try_from(message.bytes.as_slice()).ok()?;
     let [s0, s1, s2, s3, t0, t1, t2, t3] = name;
     let submitted = Submitted {

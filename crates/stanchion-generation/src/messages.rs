@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use stanchion_sys::channel::{Channel, Message, Received};
+use stanchion_sys::channel::{Channel, ChannelMessage, Received};
 
 /// The master gets so much of the reason why an app cannot be loaded. A message has room for it even if each character takes six bytes there, as
 /// control characters do in JSON.
@@ -304,7 +304,7 @@ pub fn receive<T: DeserializeOwned>(channel: &Channel) -> io::Result<Incoming<T>
 /// The same, with all that is known of it.
 pub fn receive_from<T: DeserializeOwned>(channel: &Channel) -> io::Result<Incoming<Said<T>>> {
     Ok(match channel.receive()? {
-        Received::Message(Message { bytes, fd, sender }) => Incoming::Message(Said {
+        Received::Message(ChannelMessage { bytes, fd, sender }) => Incoming::Message(Said {
             message: serde_json::from_slice(&bytes)?,
             fd,
             sender,

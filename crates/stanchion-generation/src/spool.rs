@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use stanchion_sys::call::InCall;
 use stanchion_sys::clock::monotonic_us;
-use stanchion_sys::pinned_path::{FileId, Found, PinnedPath};
+use stanchion_sys::pinned_path::{FileId, PinnedFile, PinnedPath};
 use stanchion_sys::process;
 use tracing::warn;
 
@@ -33,7 +33,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    fn take(self, directory: &Found) -> io::Result<()> {
+    fn take(self, directory: &PinnedFile) -> io::Result<()> {
         if self.group_reads {
             // First, while it is root's; another user can change what is there only after that.
             directory.set_mode(0o2710)?;

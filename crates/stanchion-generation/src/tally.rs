@@ -13,7 +13,7 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 
 use stanchion_sys::counts::SharedCounts;
-use stanchion_sys::signal::spin::{self, Watched};
+use stanchion_sys::signal::spin::{self, WatchedLoop};
 
 /// An enum of things that are counted, each with the name that operators see. Names stay as they
 /// are once released: dashboards are made of them.
@@ -299,8 +299,8 @@ impl Tally {
     }
 
     /// The loop of the acceptor, which exits with this code if it spins.
-    pub fn watched(&'static self, exit_code: i32) -> Watched {
-        Watched {
+    pub fn watched(&'static self, exit_code: i32) -> WatchedLoop {
+        WatchedLoop {
             stack: &self.0.atomics()[STACK..],
             exit_code,
         }

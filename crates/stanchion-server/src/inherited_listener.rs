@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use serde::{Deserialize, Serialize};
-use stanchion_sys::listener::{Listener, Origin, Provenance};
+use stanchion_sys::listener::{Listener, Provenance, SocketOrigin};
 use stanchion_sys::pinned_path::FileId;
 
 /// A listener as a descriptor and words. Keys may be missing: then it is taken for one that a
@@ -40,9 +40,9 @@ impl InheritedListener {
             fd: fd.as_raw_fd(),
             asked: Some(provenance.asked.clone()),
             maker: match provenance.origin {
-                Origin::Bound => Maker::Master,
-                Origin::Passed => Maker::Starter,
-                Origin::Activated => Maker::ServiceManager,
+                SocketOrigin::Bound => Maker::Master,
+                SocketOrigin::Passed => Maker::Starter,
+                SocketOrigin::Activated => Maker::ServiceManager,
             },
             file: provenance.file.map(|file| (file.device, file.inode)),
         }
@@ -53,12 +53,12 @@ impl InheritedListener {
         let listener = Listener::inherit(self.fd)?;
         let found = listener.provenance().clone();
         let origin = match self.maker {
-            Maker::Master => Origin::Bound,
-            Maker::Starter => Origin::Passed,
-            Maker::ServiceManager => Origin::Activated,
+            Maker::Master => SocketOrigin::Bound,
+            Maker::Starter => SocketOrigin::Passed,
+            Maker::ServiceManager => SocketOrigin::Activated,
         };
         let told = self.file.map(|(device, inode)| FileId { device, inode });
-        let file = if origin == Origin::Bound {
+        let file = if origin == SocketOrigin::Bound {
             told.or(found.file)
         } else {
             None
@@ -73,7 +73,7 @@ impl InheritedListener {
 
 #[cfg(test)]
 mod tests {
-    use stanchion_sys::listener::Options;
+    use stanchion_sys::listener::SocketOptions;
 
     use super::*;
 
@@ -83,7 +83,7 @@ mod tests {
             "stanchion-inherited_listener-{}",
             std::process::id()
         ));
-        let listener = Listener::unix(&path, &Options::with_backlog(16))
+        let listener = Listener::unix(&path, &SocketOptions::with_backlog(16))
             .expect("bound")
             .asked_as("unix:here".into());
         let fd = listener.try_clone_fd().expect("cloned");

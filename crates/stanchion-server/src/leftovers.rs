@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::RawFd;
 
-use stanchion_sys::descriptors::{self, Stream};
+use stanchion_sys::descriptors::{self, StreamSocket};
 
 use crate::host::Host;
 use crate::threads;
@@ -54,7 +54,7 @@ impl OpenBefore {
 impl Leftovers {
     fn of_descriptors<'a>(
         files: impl Iterator<Item = &'a String>,
-        streams: impl Iterator<Item = Stream>,
+        streams: impl Iterator<Item = StreamSocket>,
     ) -> Self {
         let (mut loops, mut to, mut at) = (Vec::new(), Vec::new(), Vec::new());
         for file in files {
@@ -63,8 +63,8 @@ impl Leftovers {
         }
         for stream in streams {
             match stream {
-                Stream::To(address) => to.push(format!("a connection to {address}")),
-                Stream::At(address) => at.push(format!("a socket that listens at {address}")),
+                StreamSocket::To(address) => to.push(format!("a connection to {address}")),
+                StreamSocket::At(address) => at.push(format!("a socket that listens at {address}")),
             }
         }
         Self {
@@ -97,7 +97,7 @@ fn counted(mut all: Vec<String>) -> impl Iterator<Item = String> {
 mod tests {
     use super::*;
 
-    fn of(files: &[&str], streams: &[Stream]) -> Leftovers {
+    fn of(files: &[&str], streams: &[StreamSocket]) -> Leftovers {
         let files: Vec<_> = files.iter().map(|&file| file.to_owned()).collect();
         Leftovers::of_descriptors(files.iter(), streams.iter().cloned())
     }
@@ -114,8 +114,8 @@ mod tests {
                 "socket:[7]",
             ],
             &[
-                Stream::At("0.0.0.0:9090 (tcp)".to_owned()),
-                Stream::To("10.0.0.5:5432 (tcp)".to_owned()),
+                StreamSocket::At("0.0.0.0:9090 (tcp)".to_owned()),
+                StreamSocket::To("10.0.0.5:5432 (tcp)".to_owned()),
             ],
         );
         assert_eq!(
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn of_many_some_are_named() {
         let streams: Vec<_> = (0..20)
-            .map(|port| Stream::To(format!("{port:02}")))
+            .map(|port| StreamSocket::To(format!("{port:02}")))
             .collect();
         let left = of(&[], &streams).not_for_workers;
         assert_eq!(left.len(), NAMED_MAX + 1);

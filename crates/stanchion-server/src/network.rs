@@ -83,7 +83,7 @@ impl From<ListeningSocket> for ListedSocket {
 #[allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 mod tests {
     use serde_json::{Value, json};
-    use stanchion_sys::listener::{Listener, Options};
+    use stanchion_sys::listener::{Listener, SocketOptions};
 
     use super::*;
 
@@ -91,7 +91,7 @@ mod tests {
     fn the_view_has_sockets_and_the_files_that_can_be_read() {
         let listener = Listener::unix_abstract(
             &format!("view-{}", std::process::id()),
-            &Options::with_backlog(3),
+            &SocketOptions::with_backlog(3),
         )
         .unwrap();
         let files = ["/proc/sys/net/core/somaxconn", "/proc/none"].map(str::to_owned);

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use stanchion_sys::channel::{Channel, Message, Received, poll_readable};
+use stanchion_sys::channel::{Channel, ChannelMessage, Received, poll_readable};
 use stanchion_sys::process;
 use stanchion_sys::signal::orphan;
 use tracing::{debug, error, warn};
@@ -225,14 +225,14 @@ impl ScribeLoop {
     }
 
     /// Only the acceptor has the other end of this channel.
-    fn accesses(&mut self, message: &Message) {
+    fn accesses(&mut self, message: &ChannelMessage) {
         for line in lines_of(&message.bytes) {
             let makes_sense = std::str::from_utf8(line).is_ok_and(|line| self.logging.access(line));
             self.refused += u64::from(!makes_sense);
         }
     }
 
-    fn said(&mut self, message: &Message) {
+    fn said(&mut self, message: &ChannelMessage) {
         for line in lines_of(&message.bytes) {
             match ErrorEntry::parse(line) {
                 Ok(ErrorEntry {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use stanchion_sys::listener::{Listener, ListenerAddress, Origin, Provenance};
+use stanchion_sys::listener::{Listener, ListenerAddress, Provenance, SocketOrigin};
 
 use super::{HttpsPort, Protocol, Settings};
 
@@ -90,7 +90,7 @@ impl Settings {
             return false;
         }
         let Provenance { origin, asked, .. } = listener.provenance();
-        if *origin == Origin::Activated && asked == PLAIN_SOCKET {
+        if *origin == SocketOrigin::Activated && asked == PLAIN_SOCKET {
             return false;
         }
         let bind = self

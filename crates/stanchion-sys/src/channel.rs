@@ -31,7 +31,7 @@ pub struct Channel {
 
 /// A message with its descriptor and sender.
 #[derive(Debug)]
-pub struct Message {
+pub struct ChannelMessage {
     /// The content.
     pub bytes: Vec<u8>,
     /// The descriptor beside it, if one was sent.
@@ -45,7 +45,7 @@ pub struct Message {
 #[derive(Debug)]
 pub enum Received {
     /// A message.
-    Message(Message),
+    Message(ChannelMessage),
     /// Nothing is waiting.
     Nothing,
     /// Every writer has closed its end.
@@ -188,7 +188,7 @@ impl Channel {
             ));
         }
         bytes.truncate(read.cast_unsigned());
-        Ok(Received::Message(Message { bytes, fd, sender }))
+        Ok(Received::Message(ChannelMessage { bytes, fd, sender }))
     }
 }
 
@@ -310,7 +310,7 @@ mod tests {
         matches!(channel.receive(), Ok(Received::Closed))
     }
 
-    fn message(channel: &Channel) -> Message {
+    fn message(channel: &Channel) -> ChannelMessage {
         match channel.receive() {
             Ok(Received::Message(message)) => message,
             other => panic!("no message: {other:?}"),

@@ -16,7 +16,7 @@ use rustix::param::page_size;
 use crate::maps::MapLine;
 use crate::process;
 
-type Ranges = Vec<Range<usize>>;
+type AddressRanges = Vec<Range<usize>>;
 
 /// Drops the pages of code, and of constants beside it, that this process has touched so far: code that only runs at the
 /// start would otherwise stay mapped for good. Pages that are used again come back from the page cache, 64 KiB around each
@@ -28,7 +28,7 @@ type Ranges = Vec<Range<usize>>;
 /// Without /proc this does nothing, and pages that the kernel keeps stay, as with locked memory (mlockall(2)): that costs
 /// only this memory.
 pub fn let_go() {
-    let mut unchanged: Option<Ranges> = None;
+    let mut unchanged: Option<AddressRanges> = None;
     // SAFETY: dl_iterate_phdr(3) calls back before it returns, each time with this pointer, and no other code reads or writes
     // `unchanged` meanwhile.
     unsafe { libc::dl_iterate_phdr(Some(let_go_of), (&raw mut unchanged).cast()) };
@@ -52,7 +52,8 @@ unsafe extern "C" fn let_go_of(
     unchanged: *mut c_void,
 ) -> c_int {
     // SAFETY: the loader lends us `library`, and `let_go` lends us `unchanged`, for the time of this call.
-    let (library, unchanged) = unsafe { (&*library, &mut *unchanged.cast::<Option<Ranges>>()) };
+    let (library, unchanged) =
+        unsafe { (&*library, &mut *unchanged.cast::<Option<AddressRanges>>()) };
     let unchanged = unchanged.get_or_insert_with(|| {
         let smaps = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
         unchanged_mappings(&smaps)
@@ -83,11 +84,11 @@ unsafe extern "C" fn let_go_of(
 /// The mappings of named files in the text of smaps (proc(5)) that cannot be written to and have no page of the process's
 /// own. A page of code is the process's own after relocations in it, or with a debugger's breakpoint; so are pages that the
 /// loader wrote before it removed the right to write.
-fn unchanged_mappings(smaps: &str) -> Ranges {
-    let mut mappings: Vec<Mapping<'_>> = Vec::new();
+fn unchanged_mappings(smaps: &str) -> AddressRanges {
+    let mut mappings: Vec<SmapsEntry<'_>> = Vec::new();
     for line in smaps.lines() {
         if let Some(line) = MapLine::read(line) {
-            mappings.push(Mapping {
+            mappings.push(SmapsEntry {
                 line,
                 copied: None,
                 swapped: None,
@@ -96,19 +97,19 @@ fn unchanged_mappings(smaps: &str) -> Ranges {
             last.note(line);
         }
     }
-    mappings.retain(Mapping::is_unchanged);
+    mappings.retain(SmapsEntry::is_unchanged);
     let unchanged = mappings.into_iter().map(|mapping| mapping.line.range);
     unchanged.collect()
 }
 
-struct Mapping<'s> {
+struct SmapsEntry<'s> {
     line: MapLine<'s>,
     /// Copies of pages that are the process's own: in memory, and in swap. `None` until a line about them was read.
     copied: Option<&'s str>,
     swapped: Option<&'s str>,
 }
 
-impl<'s> Mapping<'s> {
+impl<'s> SmapsEntry<'s> {
     /// Reads a line about the mapping.
     fn note(&mut self, line: &'s str) {
         if let Some(kib) = line.strip_prefix("Anonymous:") {

@@ -31,7 +31,7 @@ pub fn open() -> io::Result<BTreeMap<RawFd, String>> {
 
 /// The use of a stream socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stream {
+pub enum StreamSocket {
     /// It is connected to this address.
     To(String),
     /// It listens at this address.
@@ -39,7 +39,7 @@ pub enum Stream {
 }
 
 /// The use of a stream socket that is connected or listens; `None` for any other descriptor, and if it was closed meanwhile.
-pub fn stream(number: RawFd) -> Option<Stream> {
+pub fn stream(number: RawFd) -> Option<StreamSocket> {
     // SAFETY: the call only asks about the descriptor. If another thread has closed it, or has opened another file in its
     // place, the answer is an error or concerns that file; nothing is read, written or closed.
     let socket = unsafe { BorrowedFd::borrow_raw(number) };
@@ -50,9 +50,13 @@ pub fn stream(number: RawFd) -> Option<Stream> {
         return None;
     }
     if socket_acceptconn(socket).ok()? {
-        return Some(Stream::At(shown(&rustix::net::getsockname(socket).ok()?)));
+        return Some(StreamSocket::At(shown(
+            &rustix::net::getsockname(socket).ok()?,
+        )));
     }
-    Some(Stream::To(shown(&rustix::net::getpeername(socket).ok()??)))
+    Some(StreamSocket::To(shown(
+        &rustix::net::getpeername(socket).ok()??,
+    )))
 }
 
 /// An address in words, such as `10.0.0.5:5432 (tcp)` or `/run/postgresql/.s.PGSQL.5432 (unix)`.
@@ -102,14 +106,14 @@ mod tests {
         let client = TcpStream::connect(address).unwrap();
         assert_eq!(
             stream(listener.as_raw_fd()),
-            Some(Stream::At(format!("{address} (tcp)")))
+            Some(StreamSocket::At(format!("{address} (tcp)")))
         );
         assert_eq!(
             stream(client.as_raw_fd()),
-            Some(Stream::To(format!("{address} (tcp)")))
+            Some(StreamSocket::To(format!("{address} (tcp)")))
         );
         let (one, _other) = UnixStream::pair().unwrap();
-        let nameless = Stream::To("a socket without a name (unix)".to_owned());
+        let nameless = StreamSocket::To("a socket without a name (unix)".to_owned());
         assert_eq!(stream(one.as_raw_fd()), Some(nameless));
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Why a wait ended. In every case the caller checks its condition again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Woken {
+pub enum WakeReason {
     /// Another thread or process called [`wake`], or the word had changed before the wait began, or a signal handler ran.
     Look,
     /// The time was up.
@@ -16,7 +16,7 @@ pub enum Woken {
 }
 
 /// Sleeps while `word` holds `expected`, at most for `timeout`.
-pub fn wait(word: &AtomicU32, expected: u32, timeout: Duration) -> Woken {
+pub fn wait(word: &AtomicU32, expected: u32, timeout: Duration) -> WakeReason {
     let timeout = libc::timespec {
         tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: timeout.subsec_nanos().into(),
@@ -33,9 +33,9 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Duration) -> Woken {
         )
     };
     if status == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ETIMEDOUT) {
-        Woken::TimedOut
+        WakeReason::TimedOut
     } else {
-        Woken::Look
+        WakeReason::Look
     }
 }
 
@@ -55,13 +55,16 @@ mod tests {
     #[test]
     fn a_changed_word_is_not_waited_on() {
         let word = AtomicU32::new(1);
-        assert_eq!(wait(&word, 0, Duration::from_secs(60)), Woken::Look);
+        assert_eq!(wait(&word, 0, Duration::from_secs(60)), WakeReason::Look);
     }
 
     #[test]
     fn a_wait_is_bounded() {
         let word = AtomicU32::new(0);
-        assert_eq!(wait(&word, 0, Duration::from_millis(1)), Woken::TimedOut);
+        assert_eq!(
+            wait(&word, 0, Duration::from_millis(1)),
+            WakeReason::TimedOut
+        );
     }
 
     #[test]

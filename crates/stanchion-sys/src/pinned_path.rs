@@ -29,7 +29,7 @@ pub struct PinnedPath {
 
 /// The file that was found at a pinned path; it stays the same file even if another one has that name now.
 #[derive(Debug)]
-pub struct Found {
+pub struct PinnedFile {
     fd: OwnedFd,
     stat: Stat,
 }
@@ -84,10 +84,10 @@ impl PinnedPath {
     }
 
     /// The file at this name; a link itself, not its target.
-    pub fn find(&self) -> io::Result<Option<Found>> {
+    pub fn find(&self) -> io::Result<Option<PinnedFile>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match openat(&self.directory, &self.name, flags, Mode::empty()) {
-            Ok(fd) => Ok(Some(Found {
+            Ok(fd) => Ok(Some(PinnedFile {
                 stat: fstat(&fd)?,
                 fd,
             })),
@@ -98,8 +98,8 @@ impl PinnedPath {
 
     /// The file that this process has made there a moment ago. If root made it, this accepts it only if it belongs to
     /// root and has no other name: a user can rename our file in a directory of theirs, and put another file there.
-    pub fn made(&self, is_kind: fn(&Found) -> bool) -> io::Result<Found> {
-        let is_ours = |found: &Found| {
+    pub fn made(&self, is_kind: fn(&PinnedFile) -> bool) -> io::Result<PinnedFile> {
+        let is_ours = |found: &PinnedFile| {
             let is_roots =
                 found.stat.st_uid == 0 && (found.is_directory() || found.stat.st_nlink == 1);
             is_kind(found) && (effective_uid() != 0 || is_roots)
@@ -114,9 +114,9 @@ impl PinnedPath {
     }
 
     /// Makes a directory; `AlreadyExists` if the name is taken.
-    pub fn make_directory(&self, mode: u32) -> io::Result<Found> {
+    pub fn make_directory(&self, mode: u32) -> io::Result<PinnedFile> {
         mkdirat(&self.directory, &self.name, Mode::from_raw_mode(mode)).in_call("mkdirat")?;
-        self.made(Found::is_directory)
+        self.made(PinnedFile::is_directory)
     }
 
     /// Makes a file for writing; `AlreadyExists` if the name is taken.
@@ -198,7 +198,7 @@ impl PinnedPath {
     }
 }
 
-impl Found {
+impl PinnedFile {
     /// The identity of the file.
     pub fn id(&self) -> FileId {
         FileId {
@@ -311,7 +311,7 @@ mod tests {
             let pinned = PinnedPath::of(&home.join(name)).expect("a directory");
             assert!(pinned.open_plain().is_err(), "{name}");
             assert!(pinned.make_file(0o600).is_err() && pinned.make_directory(0o700).is_err());
-            assert!(pinned.made(Found::is_socket).is_err());
+            assert!(pinned.made(PinnedFile::is_socket).is_err());
         }
         let nothing = PinnedPath::of(&home.join("nothing")).expect("a directory");
         assert!(nothing.find().expect("asked").is_none());
@@ -423,16 +423,16 @@ mod tests {
             drop(std::os::unix::net::UnixListener::bind(home.join(name)).expect("bound"));
         };
         bound("ours");
-        assert!(at("ours").made(Found::is_socket).is_ok());
-        assert!(at("ours").made(Found::is_directory).is_err());
+        assert!(at("ours").made(PinnedFile::is_socket).is_ok());
+        assert!(at("ours").made(PinnedFile::is_directory).is_err());
         fs::hard_link(home.join("ours"), home.join("second")).expect("linked");
         assert!(
-            at("second").made(Found::is_socket).is_err(),
+            at("second").made(PinnedFile::is_socket).is_err(),
             "it has two names"
         );
         bound("theirs");
         std::os::unix::fs::chown(home.join("theirs"), Some(65534), None).expect("given");
-        assert!(at("theirs").made(Found::is_socket).is_err());
+        assert!(at("theirs").made(PinnedFile::is_socket).is_err());
         fs::remove_dir_all(&home).expect("removed");
     }
 }

@@ -11,7 +11,7 @@ use rustix::net::{
 use crate::call::{InCall, named};
 use crate::listener::remove_if_stale;
 use crate::peer::{PeerCredentials, peer_of};
-use crate::pinned_path::{FileId, Found, PinnedPath};
+use crate::pinned_path::{FileId, PinnedFile, PinnedPath};
 use crate::{process, random};
 
 /// How many connections wait in the kernel until the process accepts them.
@@ -64,7 +64,7 @@ impl PrivateListener {
         )
         .in_call("socket")?;
         bind(&socket, &SocketAddrUnix::new(at)?).in_call("bind")?;
-        let file = pinned.made(Found::is_socket)?;
+        let file = pinned.made(PinnedFile::is_socket)?;
         // No client can connect before listen(2), so none finds the mode too wide.
         let ready = file
             .set_mode(0o600)

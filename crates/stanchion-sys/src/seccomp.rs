@@ -234,7 +234,7 @@ const PR_SET_VMA: u64 = 0x5356_4d41;
 /// Protocols of netlink(7): the host's addresses, for getaddrinfo(3), and the state of listeners.
 const NETLINK: [i32; 2] = [libc::NETLINK_ROUTE, libc::NETLINK_SOCK_DIAG];
 
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+type SyscallRules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Limits this process, and the threads that it starts, to the calls of an acceptor. Sets `no_new_privs`, without which
 /// only root may do this. The error says what the kernel or the processor lacks.
@@ -268,7 +268,7 @@ pub fn is_available() -> bool {
 }
 
 /// The calls that are let through.
-fn allowed() -> Result<Rules, Error> {
+fn allowed() -> Result<SyscallRules, Error> {
     let mut rules = in_any_case(&[FILES, SOCKETS, ITSELF, OLD]);
     // The process's own threads, and nothing that shares less than they do. A filter cannot read the flags of
     // clone3(2); the C library does without that call.
@@ -295,7 +295,7 @@ fn allowed() -> Result<Rules, Error> {
 }
 
 /// The calls that kill.
-fn fatal() -> Result<Rules, Error> {
+fn fatal() -> Result<SyscallRules, Error> {
     let mut rules = in_any_case(&[FATAL, FATAL_OLD]);
     // Another process, or a namespace.
     let mut clones = vec![rule(&[masked(flag(libc::CLONE_THREAD), 0)?])?];
@@ -324,7 +324,7 @@ fn flag(number: i32) -> u64 {
 }
 
 /// Rules for these calls, with any arguments.
-fn in_any_case(calls: &[&[c_long]]) -> Rules {
+fn in_any_case(calls: &[&[c_long]]) -> SyscallRules {
     let calls = calls.concat().into_iter();
     calls.map(|number| (number, Vec::new())).collect()
 }
@@ -350,7 +350,11 @@ fn masked(mask: u64, set: u64) -> Result<SeccompCondition, Error> {
     Ok(SeccompCondition::new(0, Qword, MaskedEq(mask), set)?)
 }
 
-fn program(rules: Rules, listed: SeccompAction, others: SeccompAction) -> io::Result<BpfProgram> {
+fn program(
+    rules: SyscallRules,
+    listed: SeccompAction,
+    others: SeccompAction,
+) -> io::Result<BpfProgram> {
     let processor = std::env::consts::ARCH.try_into().map_err(|_| {
         let problem = "stanchion has no filter for this kind of processor";
         io::Error::new(io::ErrorKind::Unsupported, problem)

@@ -36,12 +36,12 @@ pub struct ListeningSocket {
     /// Its inode, as `/proc/PID/fd` names it: `socket:[inode]`.
     pub inode: u64,
     /// How full its queue is.
-    pub queue: Queue,
+    pub queue: AcceptQueue,
 }
 
 /// The queue of connections that no process has accepted yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Queue {
+pub struct AcceptQueue {
     /// How many connections wait in it.
     pub waiting: u32,
     /// The backlog in force: the smaller of the number given to listen(2) and `net.core.somaxconn` at that moment. The
@@ -80,7 +80,7 @@ pub fn half_open() -> io::Result<Vec<SocketAddr>> {
 
 /// The queue of one listening socket; `None` if the kernel does not find the socket, such as one that was made in
 /// another network namespace.
-pub fn queue_of(listener: &impl AsFd) -> io::Result<Option<Queue>> {
+pub fn queue_of(listener: &impl AsFd) -> io::Result<Option<AcceptQueue>> {
     let inode = rustix::fs::fstat(listener)?.st_ino;
     Ok(listening()?
         .into_iter()
@@ -91,7 +91,7 @@ pub fn queue_of(listener: &impl AsFd) -> io::Result<Option<Queue>> {
 /// How full the queue of a TCP listener is, for the price of one system call; `None` for any other socket, and for one
 /// that does not listen. For a listener, `TCP_INFO` (tcp(7)) has the queue in the fields where a connection has its
 /// unacknowledged data (`tcp_get_info` of the kernel).
-pub fn tcp_queue(listener: BorrowedFd<'_>) -> io::Result<Option<Queue>> {
+pub fn tcp_queue(listener: BorrowedFd<'_>) -> io::Result<Option<AcceptQueue>> {
     /// The value of `tcpi_state` for a listener (`TCP_LISTEN` of the kernel).
     const LISTENS: u8 = 10;
 
@@ -114,7 +114,7 @@ pub fn tcp_queue(listener: BorrowedFd<'_>) -> io::Result<Option<Queue>> {
             Ok(None)
         }
         Err(error) => Err(error),
-        Ok(_) => Ok((info.tcpi_state == LISTENS).then_some(Queue {
+        Ok(_) => Ok((info.tcpi_state == LISTENS).then_some(AcceptQueue {
             waiting: info.tcpi_unacked,
             backlog: info.tcpi_sacked,
             drops: None,
@@ -192,7 +192,7 @@ fn listening_socket(answer: SockDiagMessage) -> Option<ListeningSocket> {
                     &answer.header.socket_id,
                 ))),
                 inode: answer.header.inode.into(),
-                queue: Queue {
+                queue: AcceptQueue {
                     waiting: answer.header.recv_queue,
                     backlog: answer.header.send_queue,
                     drops,
@@ -202,7 +202,7 @@ fn listening_socket(answer: SockDiagMessage) -> Option<ListeningSocket> {
         SockDiagMessage::UnixResponse(answer) => Some(ListeningSocket {
             address: answer.name().map(unix_address),
             inode: answer.header.inode.into(),
-            queue: Queue {
+            queue: AcceptQueue {
                 waiting: answer.number_of_pending_connection()?,
                 backlog: answer.max_number_of_pending_connection()?,
                 drops: None,
@@ -232,13 +232,13 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::listener::{Listener, Options};
+    use crate::listener::{Listener, SocketOptions};
 
     #[test]
     fn a_tcp_listener_is_found_by_its_descriptor_with_those_who_wait() {
-        let listener = Listener::tcp("127.0.0.1", 0, &Options::with_backlog(7)).unwrap();
+        let listener = Listener::tcp("127.0.0.1", 0, &SocketOptions::with_backlog(7)).unwrap();
         let fd = listener.try_clone_fd().unwrap();
-        let empty = Queue {
+        let empty = AcceptQueue {
             waiting: 0,
             backlog: 7,
             drops: Some(0),
@@ -257,8 +257,8 @@ mod tests {
         let path = directory.join(format!("stanchion-sock-diag-{}", std::process::id()));
         let name = format!("stanchion-sock-diag-{}", std::process::id());
         let listeners = [
-            Listener::unix(&path, &Options::with_backlog(5)).unwrap(),
-            Listener::unix_abstract(&name, &Options::with_backlog(6)).unwrap(),
+            Listener::unix(&path, &SocketOptions::with_backlog(5)).unwrap(),
+            Listener::unix_abstract(&name, &SocketOptions::with_backlog(6)).unwrap(),
         ];
         let _guest = UnixStream::connect(&path).unwrap();
         for (listener, waiting, backlog) in [(&listeners[0], 1, 5), (&listeners[1], 0, 6)] {
@@ -266,7 +266,7 @@ mod tests {
             let mut same = found
                 .iter()
                 .filter(|socket| socket.address.as_ref() == Some(listener.address()));
-            let expected = Queue {
+            let expected = AcceptQueue {
                 waiting,
                 backlog,
                 drops: None,
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_connection_is_half_open_until_the_kernel_lets_it_in() {
-        let mut options = Options::with_backlog(5);
+        let mut options = SocketOptions::with_backlog(5);
         // With this option the kernel waits for the first byte (tcp(7)), so the test can hold a connection half open.
         options.tcp.defer_accept_s = 60;
         let listener = Listener::tcp("127.0.0.1", 0, &options).unwrap();
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_tcp_listener_tells_by_itself_how_full_it_is() {
-        let options = Options::with_backlog(5);
+        let options = SocketOptions::with_backlog(5);
         let listener = Listener::tcp("127.0.0.1", 0, &options).unwrap();
         let ListenerAddress::Tcp(address) = *listener.address() else {
             panic!("not TCP")
@@ -320,7 +320,8 @@ mod tests {
         let queue = tcp_queue(listener.as_fd()).unwrap().expect("it listens");
         assert_eq!((queue.waiting, queue.backlog), (3, 5));
         let unix =
-            Listener::unix_abstract("stanchion-sock-diag-none", &Options::with_backlog(5)).unwrap();
+            Listener::unix_abstract("stanchion-sock-diag-none", &SocketOptions::with_backlog(5))
+                .unwrap();
         assert_eq!(tcp_queue(unix.as_fd()).unwrap(), None);
     }
 }

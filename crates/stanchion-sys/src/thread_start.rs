@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use crate::maps::MapLine;
 
 /// A field as structs.def describes it: its size in bits, its number of elements, and its offset in bytes.
-type Field = [u32; 3];
+type FieldDescriptor = [u32; 3];
 
 const WORD_BYTES: usize = size_of::<usize>();
 
@@ -27,14 +27,14 @@ const MAPS_BYTES_MAX: u64 = 16 << 20;
 /// The C library's record of threads, and the map of this process. Make it after the threads have started.
 #[derive(Debug)]
 pub struct Origins {
-    layout: Option<Layout>,
+    layout: Option<ThreadLayout>,
     /// The addresses and the file of each mapping that has one.
     mappings: Vec<(Range<usize>, PathBuf)>,
 }
 
 /// The offsets of the fields that we need in the C library's record of a thread.
 #[derive(Clone, Copy, Debug)]
-struct Layout {
+struct ThreadLayout {
     id: usize,
     start_routine: usize,
 }
@@ -43,7 +43,7 @@ impl Origins {
     /// Reads the map as it is now.
     pub fn now() -> Self {
         Self {
-            layout: Layout::of_c_library(),
+            layout: ThreadLayout::of_c_library(),
             mappings: mappings(),
         }
     }
@@ -77,7 +77,7 @@ impl Origins {
     }
 }
 
-impl Layout {
+impl ThreadLayout {
     fn of_c_library() -> Option<Self> {
         let id = field(c"_thread_db_pthread_tid")?;
         let start_routine = field(c"_thread_db_pthread_start_routine")?;
@@ -89,10 +89,10 @@ impl Layout {
     }
 }
 
-fn field(symbol: &CStr) -> Option<Field> {
+fn field(symbol: &CStr) -> Option<FieldDescriptor> {
     // SAFETY: dlsym(3) looks up a name among the loaded libraries; the name ends with a zero.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()) };
-    let mut bytes = [0; size_of::<Field>()];
+    let mut bytes = [0; size_of::<FieldDescriptor>()];
     let is_read = read(found as usize, &mut bytes);
     let (numbers, _) = bytes.as_chunks();
     is_read.then(|| array::from_fn(|index| u32::from_ne_bytes(numbers[index])))

@@ -335,7 +335,7 @@ mod tests {
     use std::os::unix::net as unix;
 
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    use stanchion_sys::listener::Options;
+    use stanchion_sys::listener::SocketOptions;
 
     use super::*;
 
@@ -348,7 +348,7 @@ mod tests {
 
     /// A door on a port of its own, and the clients that have connected to it.
     fn door(audience: Audience, accepted: usize) -> (Door, Vec<TcpStream>) {
-        let listener = Listener::tcp("127.0.0.1", 0, &Options::with_backlog(16)).unwrap();
+        let listener = Listener::tcp("127.0.0.1", 0, &SocketOptions::with_backlog(16)).unwrap();
         let poller = Poller::new().unwrap();
         let ListenerAddress::Tcp(address) = *listener.address() else {
             panic!("it is TCP");
@@ -504,7 +504,7 @@ mod tests {
     #[test]
     fn of_a_unix_socket_the_last_call_ends_with_its_queue() {
         let name = format!("stanchion-door-{}", std::process::id());
-        let listener = Listener::unix_abstract(&name, &Options::with_backlog(16)).unwrap();
+        let listener = Listener::unix_abstract(&name, &SocketOptions::with_backlog(16)).unwrap();
         let address = unix::SocketAddr::from_abstract_name(&name).unwrap();
         let connect = || unix::UnixStream::connect_addr(&address);
         let poller = Poller::new().unwrap();

@@ -1,7 +1,7 @@
 //! Listeners of a service manager (`sd_listen_fds(3)`).
 
 use stanchion_sys::activation::{self, Passed};
-use stanchion_sys::listener::{Listener, Options, Origin};
+use stanchion_sys::listener::{Listener, SocketOptions, SocketOrigin};
 use tracing::{info, warn};
 
 use super::shown;
@@ -40,10 +40,12 @@ fn take_one(settings: &Settings, passed: &Passed) -> Result<Listener, String> {
         Some(name) => format!("descriptor {} ({})", passed.fd, name.escape_debug()),
         None => format!("descriptor {}", passed.fd),
     };
-    let mut listener =
-        Listener::adopt(passed.fd, &Options::adopted(), Origin::Activated).map_err(|error| {
-            format!("cannot listen on {descriptor} of the service manager: {error}")
-        })?;
+    let mut listener = Listener::adopt(
+        passed.fd,
+        &SocketOptions::adopted(),
+        SocketOrigin::Activated,
+    )
+    .map_err(|error| format!("cannot listen on {descriptor} of the service manager: {error}"))?;
     if let Some(name) = &passed.name {
         listener = listener.asked_as(name.clone());
     }

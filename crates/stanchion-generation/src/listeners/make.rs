@@ -7,7 +7,7 @@ use stanchion_sys::call;
 use stanchion_sys::held_signals::HeldSignals;
 use stanchion_sys::identity::{self, Identity};
 use stanchion_sys::listener::{
-    FileOptions, Listener, ListenerAddress, Options, Origin, TcpOptions,
+    FileOptions, Listener, ListenerAddress, SocketOptions, SocketOrigin, TcpOptions,
 };
 
 use super::patience::Patience;
@@ -21,11 +21,11 @@ const FILE_MODE: u32 = 0o777;
 const ADMIN_UMASK: u32 = 0o177;
 
 /// The options of the listener of `bind`.
-pub(super) fn options(settings: &Settings, bind: &Bind) -> Result<Options, String> {
+pub(super) fn options(settings: &Settings, bind: &Bind) -> Result<SocketOptions, String> {
     let own = &bind.options;
     let defaults = TcpOptions::default();
     let refused = |problem| format!("cannot listen on {bind}: {problem}");
-    Ok(Options {
+    Ok(SocketOptions {
         backlog: Some(
             own.backlog
                 .unwrap_or(settings.listen.backlog.cast_unsigned()),
@@ -70,7 +70,7 @@ fn file_options(settings: &Settings, bind: &Bind) -> Result<FileOptions, String>
 }
 
 /// Describes which users the file of a new unix socket lets in, if its mode is our default.
-pub(super) fn let_in(settings: &Settings, bind: &Bind, options: &Options) -> Option<String> {
+pub(super) fn let_in(settings: &Settings, bind: &Bind, options: &SocketOptions) -> Option<String> {
     let own = &bind.options;
     let is_asked = own.mode.or(own.umask).is_some() || settings.process.umask != UMASK;
     if is_asked || !matches!(bind.address, BindAddress::Unix(_)) {
@@ -142,12 +142,12 @@ fn patiently(
     }
 }
 
-pub(super) fn make(bind: &Bind, options: &Options, is_start: bool) -> io::Result<Listener> {
+pub(super) fn make(bind: &Bind, options: &SocketOptions, is_start: bool) -> io::Result<Listener> {
     match &bind.address {
         BindAddress::Tcp { host, port } => Listener::tcp(host, *port, options),
         BindAddress::Unix(path) => Listener::unix(path, options),
         BindAddress::Abstract(name) => Listener::unix_abstract(name, options),
-        BindAddress::Fd(fd) if is_start => Listener::adopt(*fd, options, Origin::Passed),
+        BindAddress::Fd(fd) if is_start => Listener::adopt(*fd, options, SocketOrigin::Passed),
         // The number may by now belong to any file of ours.
         BindAddress::Fd(_) => Err(io::Error::other(
             "a descriptor is taken over only when the server starts",

@@ -12,7 +12,7 @@ use std::io;
 use std::net::IpAddr;
 
 use stanchion_sys::held_signals::HeldSignals;
-use stanchion_sys::listener::{Listener, ListenerAddress, Options, Origin};
+use stanchion_sys::listener::{Listener, ListenerAddress, SocketOptions, SocketOrigin};
 use stanchion_sys::signal;
 use stanchion_sys::sock_diag;
 use tracing::{debug, info, warn};
@@ -91,7 +91,7 @@ fn shown(settings: &Settings, listener: &Listener) -> String {
 /// A listener that is wanted, and what becomes of it.
 struct Wanted {
     bind: Bind,
-    options: Options,
+    options: SocketOptions,
     listener: Option<Listener>,
     /// It was there before.
     is_kept: bool,
@@ -105,7 +105,7 @@ fn opened(
 ) -> Result<Vec<Listener>, ListenError> {
     let (mut listeners, mut inherited): (Vec<_>, Vec<_>) = inherited
         .into_iter()
-        .partition(|listener| listener.provenance().origin == Origin::Activated);
+        .partition(|listener| listener.provenance().origin == SocketOrigin::Activated);
     let mut wanted = wanted(settings, listeners.is_empty()).map_err(ListenError::Failed)?;
     for one in &mut wanted {
         let found = inherited
@@ -199,7 +199,7 @@ fn is_for(listener: &Listener, wanted: &BindAddress) -> bool {
     let asked = provenance.asked == wanted.to_string();
     match (wanted, listener.address()) {
         (BindAddress::Fd(_), _) => asked,
-        (_, _) if provenance.origin != Origin::Bound => false,
+        (_, _) if provenance.origin != SocketOrigin::Bound => false,
         (BindAddress::Tcp { host, port }, ListenerAddress::Tcp(address)) => {
             let is_it = host.parse::<IpAddr>().is_ok_and(|ip| ip == address.ip());
             asked || (is_it && *port == address.port())

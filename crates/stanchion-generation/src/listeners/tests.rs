@@ -72,7 +72,7 @@ fn what_is_still_wanted_stays_and_the_rest_comes_and_goes() {
 fn a_failure_leaves_everything_as_it_was() {
     let (kept, made) = (Path::new(), Path::new());
     let first = open(&settings(&[&kept.bind()]), Vec::new()).unwrap();
-    let taken = Listener::tcp("127.0.0.1", 0, &Options::with_backlog(16)).unwrap();
+    let taken = Listener::tcp("127.0.0.1", 0, &SocketOptions::with_backlog(16)).unwrap();
     let in_use = format!("127.0.0.1:{}", port(&taken));
     let wanted = settings(&[&kept.bind(), &made.bind(), &in_use]);
     let problem = failure(&wanted, clones(&first).unwrap());
@@ -124,7 +124,7 @@ fn descriptors_are_taken_over_only_at_the_start() {
 
 #[test]
 fn an_address_in_use_is_tried_as_often_as_asked() {
-    let taken = Listener::tcp("127.0.0.1", 0, &Options::with_backlog(16)).unwrap();
+    let taken = Listener::tcp("127.0.0.1", 0, &SocketOptions::with_backlog(16)).unwrap();
     let port = port(&taken);
     let held = HeldSignals::hold(&[signal::SIGQUIT]).unwrap();
     let try_with = |options: &str| {

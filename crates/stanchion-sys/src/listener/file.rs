@@ -5,7 +5,7 @@ use std::path::Path;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::pinned_path::{Found, PinnedPath};
+use crate::pinned_path::{PinnedFile, PinnedPath};
 
 /// The permissions of a unix socket: a process may connect if it may write to the socket's file (unix(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Default for FileOptions {
 }
 
 impl FileOptions {
-    pub(super) fn apply(self, file: &Found) -> io::Result<()> {
+    pub(super) fn apply(self, file: &PinnedFile) -> io::Result<()> {
         // The owner first: chown(2) may clear bits of the mode.
         if self.uid.is_some() || self.gid.is_some() {
             file.give_to(self.uid, self.gid)?;
@@ -40,14 +40,14 @@ impl FileOptions {
 }
 
 /// The socket file at `path`, if there is one.
-pub(super) fn socket_at(path: &Path) -> io::Result<Option<(PinnedPath, Found)>> {
+pub(super) fn socket_at(path: &Path) -> io::Result<Option<(PinnedPath, PinnedFile)>> {
     let pinned = match PinnedPath::of(path) {
         Ok(pinned) => pinned,
         // If the directory is gone, so is the file.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let found = pinned.find()?.filter(Found::is_socket);
+    let found = pinned.find()?.filter(PinnedFile::is_socket);
     Ok(found.map(|found| (pinned, found)))
 }
 

@@ -13,12 +13,12 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::call::{InCall, checked};
 use crate::peer::peer_of;
-use crate::pinned_path::{FileId, Found, PinnedPath};
+use crate::pinned_path::{FileId, PinnedFile, PinnedPath};
 use crate::process::inherited_fd;
 pub use file::FileOptions;
 pub(crate) use file::remove_if_stale;
 use file::socket_at;
-pub use options::{Options, TcpOptions};
+pub use options::{SocketOptions, TcpOptions};
 
 /// A listening stream socket.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub struct Listener {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provenance {
     /// The maker of the socket.
-    pub origin: Origin,
+    pub origin: SocketOrigin,
     /// The address as the settings spell it; it may leave the port open. For a service manager's socket, the manager's
     /// name for it, if it has one (`FileDescriptorName=`).
     pub asked: String,
@@ -42,7 +42,7 @@ pub struct Provenance {
 
 /// The maker of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum SocketOrigin {
     /// This master, or a master before it.
     Bound,
     /// The process that started us; an `fd://N` names the socket.
@@ -82,7 +82,7 @@ impl std::fmt::Display for ListenerAddress {
 impl Listener {
     /// Listens on a host and port; port 0 lets the kernel choose. If a host has several addresses, this takes the first
     /// that can be bound.
-    pub fn tcp(host: &str, port: u16, options: &Options) -> io::Result<Self> {
+    pub fn tcp(host: &str, port: u16, options: &SocketOptions) -> io::Result<Self> {
         let mut refused = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
         for address in (host, port).to_socket_addrs()? {
             match Self::tcp_at(address, options) {
@@ -93,7 +93,7 @@ impl Listener {
         Err(refused)
     }
 
-    fn tcp_at(address: SocketAddr, options: &Options) -> io::Result<Self> {
+    fn tcp_at(address: SocketAddr, options: &SocketOptions) -> io::Result<Self> {
         let socket =
             Socket::new(Domain::for_address(address), Type::STREAM, None).in_call("socket")?;
         socket.set_reuse_address(true).in_call("setsockopt")?;
@@ -108,23 +108,23 @@ impl Listener {
         // The receive buffer decides on the window that the kernel offers (tcp(7)), so set it before listen(2).
         options.apply(&socket, true)?;
         socket.bind(&address.into()).in_call("bind")?;
-        Self::listening(socket, options, Origin::Bound)
+        Self::listening(socket, options, SocketOrigin::Bound)
     }
 
     /// Listens on a path. If no process listens on a socket file that is there, replaces it; if a process does, the
     /// error is `AddrInUse`.
-    pub fn unix(path: &Path, options: &Options) -> io::Result<Self> {
+    pub fn unix(path: &Path, options: &SocketOptions) -> io::Result<Self> {
         let pinned = PinnedPath::of(path)?;
         remove_if_stale(&pinned)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None).in_call("socket")?;
         options.apply(&socket, false)?;
         socket.bind(&SockAddr::unix(path)?).in_call("bind")?;
-        let file = pinned.made(Found::is_socket)?;
+        let file = pinned.made(PinnedFile::is_socket)?;
         // No client can connect before listen(2), so a too wide mode that the umask left does no harm.
         let listening = options
             .file
             .apply(&file)
-            .and_then(|()| Self::listening(socket, options, Origin::Bound));
+            .and_then(|()| Self::listening(socket, options, SocketOrigin::Bound));
         let mut listener = listening.inspect_err(|_| {
             // The file is of no use. Return the first error, not one about the file.
             let _ = pinned.remove();
@@ -134,20 +134,20 @@ impl Listener {
     }
 
     /// Listens on a name in the abstract namespace, given without its leading zero byte.
-    pub fn unix_abstract(name: &str, options: &Options) -> io::Result<Self> {
+    pub fn unix_abstract(name: &str, options: &SocketOptions) -> io::Result<Self> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None).in_call("socket")?;
         options.apply(&socket, false)?;
         socket
             .bind(&SockAddr::unix(format!("\0{name}"))?)
             .in_call("bind")?;
-        Self::listening(socket, options, Origin::Bound)
+        Self::listening(socket, options, SocketOrigin::Bound)
     }
 
     /// Takes over a socket that the process that started us made and left open at `fd`. This closes `fd`, and applies
     /// the options again.
     ///
     /// `EBADF` if there is no such descriptor, `InvalidInput` if it is not a stream socket.
-    pub fn adopt(fd: RawFd, options: &Options, origin: Origin) -> io::Result<Self> {
+    pub fn adopt(fd: RawFd, options: &SocketOptions, origin: SocketOrigin) -> io::Result<Self> {
         let socket = stream_socket(fd)?;
         let is_tcp = matches!(address_of(&socket)?, ListenerAddress::Tcp(_));
         options.apply(&socket, is_tcp)?;
@@ -172,7 +172,7 @@ impl Listener {
         if !socket.is_listener()? {
             return Err(not_one("a listening socket"));
         }
-        let mut listener = Self::of(socket, Origin::Bound)?;
+        let mut listener = Self::of(socket, SocketOrigin::Bound)?;
         // The maker of the socket may have changed since where the path leads. The kernel knows the user that called
         // listen(2) (`SO_PEERCRED` in unix(7)), and only a file of that user can be the socket's file.
         if let ListenerAddress::Unix(path) = &listener.address {
@@ -193,12 +193,16 @@ impl Listener {
         })
     }
 
-    fn listening(socket: Socket, options: &Options, origin: Origin) -> io::Result<Self> {
+    fn listening(
+        socket: Socket,
+        options: &SocketOptions,
+        origin: SocketOrigin,
+    ) -> io::Result<Self> {
         listen(&socket, options.backlog)?;
         Self::of(socket, origin)
     }
 
-    fn of(socket: Socket, origin: Origin) -> io::Result<Self> {
+    fn of(socket: Socket, origin: SocketOrigin) -> io::Result<Self> {
         socket.set_nonblocking(true).in_call("fcntl")?;
         let address = address_of(&socket)?;
         let provenance = Provenance {
@@ -214,7 +218,7 @@ impl Listener {
     }
 
     /// Applies options again, the backlog too: listen(2) on a socket that listens changes it.
-    pub fn apply(&self, options: &Options) -> io::Result<()> {
+    pub fn apply(&self, options: &SocketOptions) -> io::Result<()> {
         let is_tcp = matches!(self.address, ListenerAddress::Tcp(_));
         options.apply(&self.socket, is_tcp)?;
         if let Some((_, file)) = self.own_file()? {
@@ -225,9 +229,9 @@ impl Listener {
 
     /// The names of the options that cannot be applied any more, because the kernel reads them when the address is
     /// bound.
-    pub fn out_of_reach(&self, options: &Options) -> io::Result<Vec<&'static str>> {
+    pub fn out_of_reach(&self, options: &SocketOptions) -> io::Result<Vec<&'static str>> {
         let mut names = Vec::new();
-        if let (ListenerAddress::Tcp(address), Origin::Bound) =
+        if let (ListenerAddress::Tcp(address), SocketOrigin::Bound) =
             (&self.address, self.provenance.origin)
         {
             if address.is_ipv6() && self.socket.only_v6()? != options.tcp.only_v6 {
@@ -248,7 +252,7 @@ impl Listener {
     /// Whether another process holds the socket too, and may give it to the next server. Then the connections in its
     /// queue belong to that server, and this one must not make any lasting change to the socket.
     pub fn is_passed(&self) -> bool {
-        self.provenance.origin != Origin::Bound
+        self.provenance.origin != SocketOrigin::Bound
     }
 
     /// Sets the origin, if the caller knows it better.
@@ -296,7 +300,7 @@ impl Listener {
     }
 
     /// The file that this server made, if it is still at its path.
-    fn own_file(&self) -> io::Result<Option<(PinnedPath, Found)>> {
+    fn own_file(&self) -> io::Result<Option<(PinnedPath, PinnedFile)>> {
         let (ListenerAddress::Unix(path), Some(id)) = (&self.address, self.provenance.file) else {
             return Ok(None);
         };
@@ -385,7 +389,7 @@ mod tests {
             return; // it takes two users
         }
         let path = std::env::temp_dir().join(format!("stanchion-sent-{}", crate::process::pid()));
-        let made = Listener::unix(&path, &Options::with_backlog(1)).expect("made");
+        let made = Listener::unix(&path, &SocketOptions::with_backlog(1)).expect("made");
         let send = || Listener::received(made.try_clone_fd().expect("a copy")).expect("received");
         assert_eq!(send().provenance().file, made.provenance().file);
         std::os::unix::fs::chown(&path, Some(65534), None).expect("given");
@@ -413,7 +417,7 @@ mod tests {
     /// Listeners on IPv4, on IPv6 if the host has it, and on IPv6 with a client on IPv4: each with the address at which
     /// a client reaches it.
     fn tcp_listeners() -> Vec<(Listener, SocketAddr)> {
-        let mut both = Options::with_backlog(16);
+        let mut both = SocketOptions::with_backlog(16);
         both.tcp.only_v6 = false;
         let wanted = [
             ("127.0.0.1", "127.0.0.1"),
@@ -481,7 +485,8 @@ mod tests {
     #[test]
     fn a_closed_unix_door_keeps_those_inside_and_refuses_newcomers() {
         let name = format!("stanchion-test-{}", crate::process::pid());
-        let listener = Listener::unix_abstract(&name, &Options::with_backlog(16)).expect("bound");
+        let listener =
+            Listener::unix_abstract(&name, &SocketOptions::with_backlog(16)).expect("bound");
         let connect = || {
             let socket = Socket::new(Domain::UNIX, Type::STREAM, None).in_call("socket")?;
             socket.connect(&SockAddr::unix(format!("\0{name}"))?)?;
@@ -499,16 +504,16 @@ mod tests {
     #[test]
     fn a_stale_socket_file_is_replaced_and_a_live_one_is_not() {
         let path = std::env::temp_dir().join(format!("stanchion-{}.sock", crate::process::pid()));
-        let live = Listener::unix(&path, &Options::with_backlog(16)).expect("bound");
-        let taken =
-            Listener::unix(&path, &Options::with_backlog(16)).expect_err("somebody listens there");
+        let live = Listener::unix(&path, &SocketOptions::with_backlog(16)).expect("bound");
+        let taken = Listener::unix(&path, &SocketOptions::with_backlog(16))
+            .expect_err("somebody listens there");
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         drop(live);
-        let second = Listener::unix(&path, &Options::with_backlog(16))
+        let second = Listener::unix(&path, &SocketOptions::with_backlog(16))
             .expect("nobody listens there any more");
         second.remove_file().expect("removed");
         std::fs::write(&path, "not a socket").expect("written");
-        let in_the_way = Listener::unix(&path, &Options::with_backlog(16))
+        let in_the_way = Listener::unix(&path, &SocketOptions::with_backlog(16))
             .expect_err("a plain file is left alone");
         assert_eq!(in_the_way.kind(), io::ErrorKind::AlreadyExists);
         std::fs::remove_file(&path).expect("removed");
@@ -516,7 +521,7 @@ mod tests {
 
     #[test]
     fn options_reach_the_kernel_at_first_and_again() {
-        let mut options = Options::with_backlog(16);
+        let mut options = SocketOptions::with_backlog(16);
         options.tcp.nodelay = false;
         options.tcp.reuse_port = true;
         options.receive_bytes = Some(20_000);
@@ -541,7 +546,7 @@ mod tests {
     fn who_may_connect_is_the_mode_of_the_file() {
         use std::os::unix::fs::PermissionsExt;
         let path = std::env::temp_dir().join(format!("stanchion-mode-{}", crate::process::pid()));
-        let mut options = Options::with_backlog(16);
+        let mut options = SocketOptions::with_backlog(16);
         options.file.mode = 0o640;
         let listener = Listener::unix(&path, &options).expect("bound");
         let mode = || {
@@ -562,15 +567,16 @@ mod tests {
     fn only_the_file_that_is_ours_is_removed() {
         use std::os::fd::IntoRawFd;
         let path = std::env::temp_dir().join(format!("stanchion-file-{}", crate::process::pid()));
-        let first = Listener::unix(&path, &Options::with_backlog(16)).expect("bound");
+        let first = Listener::unix(&path, &SocketOptions::with_backlog(16)).expect("bound");
         std::fs::remove_file(&path).expect("removed behind its back");
         assert!(!first.has_its_file());
-        let second = Listener::unix(&path, &Options::with_backlog(16)).expect("bound");
+        let second = Listener::unix(&path, &SocketOptions::with_backlog(16)).expect("bound");
         assert!(second.has_its_file() && !first.has_its_file());
         first.remove_file().expect("nothing to do");
         assert!(path.exists(), "the file of another listener was removed");
         let fd = second.try_clone_fd().expect("cloned").into_raw_fd();
-        let adopted = Listener::adopt(fd, &Options::adopted(), Origin::Passed).expect("adopted");
+        let adopted =
+            Listener::adopt(fd, &SocketOptions::adopted(), SocketOrigin::Passed).expect("adopted");
         assert_eq!(adopted.address(), second.address());
         adopted.remove_file().expect("nothing to do");
         assert!(adopted.is_passed() && !second.is_passed());
@@ -589,7 +595,7 @@ mod tests {
         use std::os::fd::IntoRawFd;
         let adopt = |socket: Socket| {
             let fd = OwnedFd::from(socket).into_raw_fd();
-            Listener::adopt(fd, &Options::adopted(), Origin::Passed)
+            Listener::adopt(fd, &SocketOptions::adopted(), SocketOrigin::Passed)
         };
         let datagrams = Socket::new(Domain::IPV4, Type::DGRAM, None).expect("made");
         assert!(adopt(datagrams).is_err());
@@ -599,7 +605,7 @@ mod tests {
         assert!(Listener::received(OwnedFd::from(mute)).is_err());
         let (one, _other) = Socket::pair(Domain::UNIX, Type::STREAM, None).expect("made");
         assert!(adopt(one).is_err());
-        let nothing = Listener::adopt(1_000_000, &Options::adopted(), Origin::Passed);
+        let nothing = Listener::adopt(1_000_000, &SocketOptions::adopted(), SocketOrigin::Passed);
         assert_eq!(number(&nothing.expect_err("none")), Some(libc::EBADF));
     }
 }

@@ -13,7 +13,7 @@ use crate::socket_option;
 /// The options of a listener. Connections inherit those that concern them (tcp(7)), so setting an option here saves a
 /// system call for each connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct SocketOptions {
     /// How many unaccepted connections the kernel may hold (listen(2)); `None` keeps the number that the socket's maker
     /// has set.
     pub backlog: Option<u32>,
@@ -56,7 +56,7 @@ impl Default for TcpOptions {
     }
 }
 
-impl Options {
+impl SocketOptions {
     /// The defaults, with this backlog.
     pub fn with_backlog(backlog: u32) -> Self {
         Self {

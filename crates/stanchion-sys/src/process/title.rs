@@ -21,7 +21,7 @@ use crate::call::{InCall, checked};
 /// The kernel's record of the layout of a process: `struct prctl_mm_map` in linux/prctl.h.
 #[repr(C)]
 #[derive(Debug)]
-struct Layout {
+struct PrctlMmMap {
     start_code: u64,
     end_code: u64,
     start_data: u64,
@@ -55,7 +55,7 @@ pub fn show<W: AsRef<[u8]>>(words: &[W]) -> io::Result<()> {
         text.push(0);
     }
     let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let mut layout = Layout::of(&stat).ok_or(io::ErrorKind::InvalidData)?;
+    let mut layout = PrctlMmMap::of(&stat).ok_or(io::ErrorKind::InvalidData)?;
     layout.arg_start = kept(&text)?;
     layout.arg_end = layout.arg_start + text.len() as u64;
     // SAFETY: brk(2) with an address that it cannot grant changes nothing and returns the end of the heap. No code
@@ -68,7 +68,7 @@ pub fn show<W: AsRef<[u8]>>(words: &[W]) -> io::Result<()> {
             libc::PR_SET_MM,
             libc::PR_SET_MM_MAP,
             &raw const layout,
-            size_of::<Layout>(),
+            size_of::<PrctlMmMap>(),
             0,
         )
     };
@@ -88,7 +88,7 @@ fn kept(text: &[u8]) -> io::Result<u64> {
     Ok(memory.addr() as u64)
 }
 
-impl Layout {
+impl PrctlMmMap {
     /// Reads the line of /proc/PID/stat (proc(5), where the first field is number 1). `None` if a field is missing or
     /// 0: the kernel shows 0 to a reader that may not know an address.
     fn of(stat: &str) -> Option<Self> {
@@ -122,10 +122,10 @@ mod tests {
     #[test]
     fn a_name_may_look_like_the_end_of_itself() {
         let fields: Vec<_> = (3..=52).map(|number| number.to_string()).collect();
-        let layout = Layout::of(&format!("7 (a) b) {}\n", fields.join(" "))).expect("read");
+        let layout = PrctlMmMap::of(&format!("7 (a) b) {}\n", fields.join(" "))).expect("read");
         assert_eq!((layout.start_code, layout.env_end), (26, 51));
-        assert!(Layout::of(&format!("7 (a) {}", fields[..40].join(" "))).is_none());
+        assert!(PrctlMmMap::of(&format!("7 (a) {}", fields[..40].join(" "))).is_none());
         let hidden = fields.join(" ").replace(" 50 ", " 0 ");
-        assert!(Layout::of(&format!("7 (a) {hidden}")).is_none());
+        assert!(PrctlMmMap::of(&format!("7 (a) {hidden}")).is_none());
     }
 }

@@ -17,7 +17,7 @@ use crate::process;
 pub const FRAMES_MAX: usize = 48;
 
 /// The loop that the handler watches, and the stack that it writes; null before [`bound_turns`].
-static WATCHED: AtomicPtr<Watched> = AtomicPtr::new(std::ptr::null_mut());
+static WATCHED: AtomicPtr<WatchedLoop> = AtomicPtr::new(std::ptr::null_mut());
 /// How many turns the loop has made. It is not in shared memory, where another process could hold it still.
 static TURNS: AtomicU64 = AtomicU64::new(0);
 /// How many turns the loop had made at the last tick.
@@ -31,7 +31,7 @@ static OWNER: AtomicI32 = AtomicI32::new(0);
 
 /// A loop to watch; its memory is shared with the parent process.
 #[derive(Clone, Copy, Debug)]
-pub struct Watched {
+pub struct WatchedLoop {
     /// The stack of its thread when a turn took too long: addresses of code, innermost first, and 0 after the last.
     pub stack: &'static [AtomicU64],
     /// The exit code that the process then has.
@@ -83,7 +83,7 @@ pub fn turned() {
 ///
 /// # Errors
 /// The errors of `sigaction(2)`, `timer_create(2)` and `timer_settime(2)`.
-pub fn bound_turns(watched: Watched, limit: Duration) -> io::Result<()> {
+pub fn bound_turns(watched: WatchedLoop, limit: Duration) -> io::Result<()> {
     for place in watched.stack {
         place.store(0, Ordering::Relaxed);
     }

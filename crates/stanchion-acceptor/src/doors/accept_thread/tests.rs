@@ -3,7 +3,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 
 use rustix::event::Timespec;
-use stanchion_sys::listener::Options;
+use stanchion_sys::listener::SocketOptions;
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn listener(name: &str) -> Listener {
         "stanchion-accept_thread-{}-{name}",
         stanchion_sys::process::pid()
     );
-    Listener::unix_abstract(&name, &Options::with_backlog(1_000)).unwrap()
+    Listener::unix_abstract(&name, &SocketOptions::with_backlog(1_000)).unwrap()
 }
 
 /// Connects, and sends a byte by which the test recognises the accepted connection.

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use stanchion_exchange::{Corrupt, Ending, SlotState};
+use stanchion_exchange::{AnswerEnd, Corrupt, SlotState};
 use stanchion_http::{AnswerFacts, BodyLength, check_hints};
 use tracing::warn;
 
@@ -133,7 +133,7 @@ impl SlotReader<'_> {
     }
 
     /// Takes the rest of an answer that the worker has ended, whole or not.
-    fn take_rest(&mut self, ending: Ending) -> Result<(), Corrupt> {
+    fn take_rest(&mut self, ending: AnswerEnd) -> Result<(), Corrupt> {
         let ticket = self.ticket;
         if ticket.is_streaming() {
             self.take_last()?;
@@ -147,11 +147,11 @@ impl SlotReader<'_> {
                 return Err(Corrupt("an answer that accepts a WebSocket names a file"));
             }
             let answer = match (head.file, ending) {
-                (Some(part), Ending::Complete) if head.facts.length == BodyLength::Nothing => {
+                (Some(part), AnswerEnd::Complete) if head.facts.length == BodyLength::Nothing => {
                     keep_with(head.facts.length, part.len)?;
                     head.begins(Start::FileUnasked)
                 }
-                (Some(part), Ending::Complete) => {
+                (Some(part), AnswerEnd::Complete) => {
                     keep_with(head.facts.length, part.len)?;
                     let Some(file) = self.slots.take_file(self.slot) else {
                         warn!("the file of an answer did not arrive (open files? see ulimit -n)");
@@ -168,7 +168,9 @@ impl SlotReader<'_> {
                         vec![Section::Part(part)],
                     ))
                 }
-                (_, Ending::Complete) if head.facts.status != SWITCHING && !head.has_trailers => {
+                (_, AnswerEnd::Complete)
+                    if head.facts.status != SWITCHING && !head.has_trailers =>
+                {
                     keep_with(head.facts.length, whole)?;
                     head.begins(Start::Whole)
                 }

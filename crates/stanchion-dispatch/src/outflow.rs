@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use stanchion_exchange::Ending;
+use stanchion_exchange::AnswerEnd;
 
 use crate::storage::memory::{Memory, Piece};
 
@@ -45,7 +45,7 @@ pub enum Next {
     /// Nothing yet.
     Nothing,
     /// The body has ended.
-    End(Ending),
+    End(AnswerEnd),
 }
 
 /// How much of a body the connection can fetch.
@@ -94,7 +94,7 @@ pub struct Outflow {
     front: Pieces,
     /// There is a file, or there will be.
     spooling: Option<Spooling>,
-    end: Option<Ending>,
+    end: Option<AnswerEnd>,
     /// Bytes that the client has taken.
     taken: u64,
     /// Since when the worker waits.
@@ -204,7 +204,7 @@ impl Outflow {
     }
 
     /// Ends the body. Only the first end counts.
-    pub fn end(&mut self, end: Ending) {
+    pub fn end(&mut self, end: AnswerEnd) {
         self.end.get_or_insert(end);
     }
 
@@ -341,7 +341,7 @@ impl Outflow {
 
     /// Notes that the file cannot be read: the answer breaks off, since it is not whole.
     pub fn lost(&mut self) {
-        self.end = Some(Ending::Broken);
+        self.end = Some(AnswerEnd::Broken);
         self.spooling = None;
     }
 
@@ -349,7 +349,7 @@ impl Outflow {
     pub fn give_up(&mut self) {
         self.front = Pieces::default();
         self.spooling = None;
-        self.end(Ending::Broken);
+        self.end(AnswerEnd::Broken);
     }
 }
 

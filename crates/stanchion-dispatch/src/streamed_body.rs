@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use stanchion_exchange::{Corrupt, Ending};
+use stanchion_exchange::{AnswerEnd, Corrupt};
 use stanchion_http::BodyLength;
 
 use crate::outflow::{Limits, Outflow};
@@ -48,8 +48,8 @@ impl StreamedBody {
     }
 
     /// Ends the body. To end it as complete with fewer bytes than its head says is an error.
-    pub(crate) fn end(&mut self, end: Ending) -> Result<(), Corrupt> {
-        if end == Ending::Complete {
+    pub(crate) fn end(&mut self, end: AnswerEnd) -> Result<(), Corrupt> {
+        if end == AnswerEnd::Complete {
             if self.owed.is_some_and(|owed| owed > 0) {
                 return Err(Corrupt("an answer is shorter than it says"));
             }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use stanchion_exchange::{Corrupt, Ending, Submitted};
+use stanchion_exchange::{AnswerEnd, Corrupt, Submitted};
 use stanchion_http::{AnswerFacts, BodyLength};
 use stanchion_line::{LaneId, Place};
 use stanchion_sys::charge::{self, Charged, Payer};
@@ -411,7 +411,7 @@ impl Ticket {
     }
 
     /// Ends the body. To end as complete a body with fewer bytes than its head says is an error.
-    pub fn end(&self, end: Ending) -> Result<(), Corrupt> {
+    pub fn end(&self, end: AnswerEnd) -> Result<(), Corrupt> {
         if let Some(body) = self.body.borrow_mut().as_deref_mut() {
             body.end(end)?;
         }
@@ -421,7 +421,7 @@ impl Ticket {
 
     /// Ends the body though it is not whole, because its worker cannot go on.
     pub(crate) fn break_off(&self) {
-        self.pour(|outflow| outflow.end(Ending::Broken));
+        self.pour(|outflow| outflow.end(AnswerEnd::Broken));
         self.ends();
     }
 

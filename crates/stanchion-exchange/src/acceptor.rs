@@ -15,7 +15,7 @@ use std::sync::atomic::{Ordering, fence};
 use crate::area::Area;
 use crate::corrupt::Corrupt;
 use crate::inbox::Inbox;
-use crate::protocol::{Load, Unwanted};
+use crate::protocol::{LoopLoad, Unwanted};
 use crate::ring::{Published, ReadyRing};
 use crate::shared::Exchange;
 use crate::word::{SlotPhase, Tenant, Word};
@@ -257,7 +257,7 @@ impl<'x> AcceptorSide<'x> {
 
     /// The event loops that sleep and have room, each with its worker's number.
     fn sleepers(&self) -> impl Iterator<Item = (usize, Inbox<'x>)> {
-        Load::settle();
+        LoopLoad::settle();
         let room = self.exchange.geometry().seats_per_worker as u32;
         let inboxes = self.exchange.inboxes().enumerate();
         inboxes.filter(move |(_, inbox)| inbox.is_asleep() && inbox.load() < room)

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use stanchion_sys::eventfd::EventFd;
 
 use crate::layout::{InboxHead, LAG_BOUNDS_US, add};
-use crate::protocol::{Load, Notices};
+use crate::protocol::{LoopLoad, Notices};
 use crate::sync::AtomicU64;
 
 /// The slots of a worker that have news from the acceptor (room for more of an answer, more of a body, a client that
@@ -88,7 +88,7 @@ impl<'x> Inbox<'x> {
     /// For the loop: shows how many requests it runs, or that it takes no more ([`Inbox::NO_ROOM`]). A loop that has
     /// room looks at the ready ring after this call.
     pub fn show_load(&self, requests: u32) {
-        Load(&self.head.load).show(requests);
+        LoopLoad(&self.head.load).show(requests);
     }
 
     /// For the loop: shows how many sessions it has, besides the requests that it runs.
@@ -142,7 +142,7 @@ impl<'x> Inbox<'x> {
 
     /// How many requests the loop runs, according to the loop.
     pub fn load(&self) -> u32 {
-        Load(&self.head.load).get()
+        LoopLoad(&self.head.load).get()
     }
 
     /// How many sessions the loop has, according to the loop.

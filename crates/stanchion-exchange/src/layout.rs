@@ -144,7 +144,7 @@ impl Geometry {
 
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(crate) struct Header {
+pub(crate) struct RegionHeader {
     /// The number of the acceptor at work; it counts up when an acceptor is replaced.
     pub(crate) acceptor: AtomicU64,
     /// 1 once the master has closed the exchange.
@@ -222,7 +222,7 @@ impl SeatState {
 pub(crate) struct SlotHead {
     /// Bytes of the request record; written while Filling.
     pub(crate) request_len: AtomicU32,
-    /// An [`crate::Ending`]: whether the seat completed the answer.
+    /// An [`crate::AnswerEnd`]: whether the seat completed the answer.
     pub(crate) ending: AtomicU32,
     /// When the request had arrived in full; written while Filling.
     pub(crate) arrived_us: AtomicU64,

@@ -31,8 +31,8 @@ mod sync;
 mod word;
 
 pub use corrupt::Corrupt;
-pub use protocol::{Bell, Flow, Load, Notices, Seen, Unwanted};
-pub use ring::{Entry, Published, ReadyRing, Sources};
+pub use protocol::{Bell, BellWord, Flow, LoopLoad, Notices, Unwanted};
+pub use ring::{Published, ReadyRing, RingEntry, SeatRings};
 pub use word::{SlotPhase, Tenant, Word};
 
 #[cfg(not(loom))]
@@ -65,10 +65,10 @@ pub use inflow::Inflow;
 #[cfg(not(loom))]
 pub use layout::{Geometry, LAG_BOUNDS_US, SeatFigures, SeatState};
 #[cfg(not(loom))]
-pub use part::Part;
+pub use part::MaskedBytes;
 #[cfg(not(loom))]
 pub use seat::SeatSide;
 #[cfg(not(loom))]
 pub use shared::Exchange;
 #[cfg(not(loom))]
-pub use taken::{Ending, Gone, Taken};
+pub use taken::{AnswerEnd, Gone, Taken};

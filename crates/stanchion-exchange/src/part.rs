@@ -7,19 +7,19 @@ const WORD_BYTES: usize = size_of::<u128>();
 
 /// Bytes to copy as they are, or each combined (xor) with a byte of a key of four, which repeats.
 #[derive(Clone, Copy, Debug)]
-pub struct Part<'b> {
+pub struct MaskedBytes<'b> {
     bytes: &'b [u8],
     key: Option<[u8; 4]>,
 }
 
-impl<'b> From<&'b [u8]> for Part<'b> {
+impl<'b> From<&'b [u8]> for MaskedBytes<'b> {
     /// Bytes to copy as they are.
     fn from(bytes: &'b [u8]) -> Self {
         Self { bytes, key: None }
     }
 }
 
-impl<'b> Part<'b> {
+impl<'b> MaskedBytes<'b> {
     /// Bytes to combine with the key, if there is one.
     pub fn new(bytes: &'b [u8], key: Option<[u8; 4]>) -> Self {
         Self { bytes, key }
@@ -84,7 +84,7 @@ mod tests {
         for (key, expected) in [(Some(key), &combined), (None, &bytes)] {
             for split in 0..=bytes.len() {
                 let mut copied = vec![0; bytes.len()];
-                let (first, rest) = Part::new(&bytes, key).split_at(split);
+                let (first, rest) = MaskedBytes::new(&bytes, key).split_at(split);
                 // SAFETY: there is room for all of them, and for the rest behind the first.
                 unsafe {
                     first.copy_to(copied.as_mut_ptr());

@@ -31,7 +31,7 @@ pub struct Bell(AtomicU32);
 
 /// The bell's word, read before the sleeper checked its condition for the last time.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen(u32);
+pub struct BellWord(u32);
 
 const SLEEPERS: u32 = 1;
 const ONE_RING: u32 = 2;
@@ -39,12 +39,12 @@ const ONE_RING: u32 = 2;
 impl Bell {
     /// Announces a sleeper. The caller looks at its condition once more and then calls
     /// [`Bell::sleep`], which returns at once if the bell was rung in between.
-    pub fn prepare(&self) -> Seen {
-        Seen(self.0.fetch_or(SLEEPERS, Ordering::AcqRel) | SLEEPERS)
+    pub fn prepare(&self) -> BellWord {
+        BellWord(self.0.fetch_or(SLEEPERS, Ordering::AcqRel) | SLEEPERS)
     }
 
     /// Sleeps until the bell is rung, a signal handler ran, or the time is up.
-    pub fn sleep(&self, seen: Seen, timeout: Duration) {
+    pub fn sleep(&self, seen: BellWord, timeout: Duration) {
         futex::wait(&self.0, seen.0, timeout);
     }
 
@@ -162,9 +162,9 @@ impl Notices<'_> {
 /// How many requests an event loop runs, according to the loop. A process that wakes loops for requests skips those
 /// that have no room.
 #[derive(Clone, Copy, Debug)]
-pub struct Load<'m>(pub &'m AtomicU32);
+pub struct LoopLoad<'m>(pub &'m AtomicU32);
 
-impl Load<'_> {
+impl LoopLoad<'_> {
     /// Shows the loop's load. After this call a loop that has room looks at the ready ring.
     pub fn show(&self, requests: u32) {
         self.0.store(requests, Ordering::Relaxed);

@@ -45,7 +45,7 @@ pub struct Published {
 
 /// A request that the acceptor has handed over, and whose slot has not come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct RingEntry {
     /// Its slot.
     pub slot: u32,
     /// The slot's turn.
@@ -54,7 +54,7 @@ pub struct Entry {
     pub position: u64,
 }
 
-impl Entry {
+impl RingEntry {
     fn bits(self) -> u64 {
         u64::from(self.turn) << 32 | u64::from(self.slot)
     }
@@ -106,7 +106,7 @@ impl ReadyRing<'_> {
     fn append(&self, mine: &mut Published, slot: u32, turn: u32) -> u64 {
         let position = mine.tail;
         let at = mine.index(position);
-        let bits = Entry {
+        let bits = RingEntry {
             slot,
             turn,
             position,
@@ -156,7 +156,7 @@ impl ReadyRing<'_> {
         &self,
         mine: &Published,
         words: &[AtomicU64],
-        handed_over: &[Entry],
+        handed_over: &[RingEntry],
     ) -> Result<(), Corrupt> {
         if self.tail.load(Ordering::Acquire) != mine.tail {
             return Err(Corrupt("the tail of a ring was overwritten"));
@@ -170,7 +170,7 @@ impl ReadyRing<'_> {
         }
         // A seat moves the head past an entry only once the entry's slot is no longer Ready, and we loaded the head
         // first.
-        let lost = |entry: &Entry| entry.position < head && entry.is_ready(words);
+        let lost = |entry: &RingEntry| entry.position < head && entry.is_ready(words);
         if handed_over.iter().any(lost) {
             return Err(Corrupt("the head of a ring has passed a ready request"));
         }
@@ -183,7 +183,7 @@ impl ReadyRing<'_> {
     /// Seats may be taking from the ring meanwhile. A seat that claims a slot keeps it, whatever becomes of the entry.
     /// A seat that was delayed with a position that a faulty worker had made possible may still step over an entry
     /// here; then the next [`ReadyRing::check`] finds it.
-    pub fn renew(&self, mine: &mut Published, words: &[AtomicU64], handed_over: &mut [Entry]) {
+    pub fn renew(&self, mine: &mut Published, words: &[AtomicU64], handed_over: &mut [RingEntry]) {
         self.empty(mine);
         handed_over.sort_unstable_by_key(|entry| entry.position);
         for entry in handed_over {
@@ -289,14 +289,14 @@ impl Published {
 /// The rings in which a seat looks for work: its worker's own ring, for requests that this worker alone may answer, and
 /// the shared ring.
 #[derive(Clone, Copy, Debug)]
-pub struct Sources<'m> {
+pub struct SeatRings<'m> {
     /// The worker's own ring.
     pub own: ReadyRing<'m>,
     /// The shared ring.
     pub shared: ReadyRing<'m>,
 }
 
-impl Sources<'_> {
+impl SeatRings<'_> {
     /// Takes the oldest ready slot of one ring, or of the other if the first is empty. Returns the slot, its turn, and
     /// whether it came from the worker's own ring.
     ///

@@ -6,7 +6,7 @@ use std::time::Duration;
 use stanchion_sys::clock::monotonic_us;
 
 use crate::layout::{SeatState, add};
-use crate::ring::Sources;
+use crate::ring::SeatRings;
 use crate::shared::Exchange;
 use crate::taken::{LOOK_AGAIN, Taken};
 use crate::word::Tenant;
@@ -29,7 +29,7 @@ impl Exchange {
 pub struct SeatSide<'x> {
     exchange: &'x Exchange,
     tenant: Tenant,
-    sources: Sources<'x>,
+    sources: SeatRings<'x>,
     timeout_us: u64,
     /// The last request came from the worker's own ring.
     took_own: AtomicBool,
@@ -57,7 +57,7 @@ impl<'x> SeatSide<'x> {
         Self {
             exchange,
             tenant,
-            sources: Sources {
+            sources: SeatRings {
                 own: exchange.own_ring(worker),
                 shared: exchange.ready(),
             },
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
     use crate::acceptor::AcceptorSide;
     use crate::acceptor::rig::{GEOMETRY, taken};
-    use crate::taken::{Ending, Gone};
+    use crate::taken::{AnswerEnd, Gone};
 
     #[test]
     fn what_a_child_of_a_worker_does_changes_nothing() {
@@ -183,7 +183,7 @@ mod tests {
         exchange.forsake();
         assert_eq!(taken.write_some(b"x"), Err(Gone));
         taken.publish();
-        taken.finish(Ending::Complete);
+        taken.finish(AnswerEnd::Complete);
         seat.rest();
         drop(seat);
         assert_eq!((exchange.seat_state(0), exchange.word(slot)), (state, word));

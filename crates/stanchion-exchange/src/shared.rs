@@ -9,7 +9,8 @@ use stanchion_sys::memory::SharedMemory;
 
 use crate::inbox::Inbox;
 use crate::layout::{
-    Geometry, Header, InboxHead, LINE_BYTES, OwnPositions, Padded, SeatFigures, SeatState, SlotHead,
+    Geometry, InboxHead, LINE_BYTES, OwnPositions, Padded, RegionHeader, SeatFigures, SeatState,
+    SlotHead,
 };
 use crate::protocol::{Bell, Flow, Notices};
 use crate::ring::ReadyRing;
@@ -70,7 +71,7 @@ impl Offsets {
             end = (start + bytes).next_multiple_of(LINE_BYTES);
             start
         };
-        let _header = place(size_of::<Header>());
+        let _header = place(size_of::<RegionHeader>());
         let seats = place(geometry.seats * size_of::<SeatFigures>());
         let words = place(geometry.slots() * size_of::<AtomicU64>());
         let heads = place(geometry.slots() * size_of::<SlotHead>());
@@ -283,7 +284,7 @@ impl Exchange {
             .then(|| now_us.saturating_sub(started))
     }
 
-    pub(crate) fn header(&self) -> &Header {
+    pub(crate) fn header(&self) -> &RegionHeader {
         &self.slice(0, 1)[0]
     }
 

@@ -18,7 +18,7 @@ pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Ending {
+pub enum AnswerEnd {
     /// Whole.
     Complete = 1,
     /// The app failed after part of it was out, or its worker died: the client must see that it is not whole.
@@ -41,7 +41,7 @@ impl std::error::Error for Gone {}
 /// A request in the hands of a seat, and the way its answer goes back.
 ///
 /// The acceptor sees written bytes only after [`Taken::publish`] or [`Taken::finish`]. A request that is dropped
-/// unfinished ends as [`Ending::Broken`].
+/// unfinished ends as [`AnswerEnd::Broken`].
 #[derive(Debug)]
 pub struct Taken<'x> {
     exchange: &'x Exchange,
@@ -362,11 +362,11 @@ impl Taken<'_> {
     }
 
     /// Ends the answer and gives the slot back.
-    pub fn finish(mut self, ending: Ending) {
+    pub fn finish(mut self, ending: AnswerEnd) {
         self.end(ending);
     }
 
-    fn end(&mut self, ending: Ending) {
+    fn end(&mut self, ending: AnswerEnd) {
         self.finished = true;
         if !self.is_ours() {
             return;
@@ -392,7 +392,7 @@ impl Taken<'_> {
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         if !self.finished {
-            self.end(Ending::Broken);
+            self.end(AnswerEnd::Broken);
         }
     }
 }

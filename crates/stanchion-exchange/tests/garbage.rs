@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use proptest::prelude::*;
 use proptest::test_runner::{TestRng, TestRunner};
 use stanchion_exchange::{
-    AcceptorSide, Area, Ending, Exchange, Geometry, SeatSide, SlotState, Taken, Tenant, Unwanted,
+    AcceptorSide, AnswerEnd, Area, Exchange, Geometry, SeatSide, SlotState, Taken, Tenant, Unwanted,
 };
 
 /// The exchange is small, so that a random write hits something that matters.
@@ -228,7 +228,7 @@ fn honest_start<'x>(
     if rng.next_u64().is_multiple_of(2)
         && let Some(taken) = all.pop()
     {
-        taken.finish(Ending::Complete);
+        taken.finish(AnswerEnd::Complete);
     }
     all
 }
@@ -242,7 +242,7 @@ fn assert_settles(desk: &mut Desk<'_>, seats: &[SeatSide<'_>]) {
     // The seats that may take a ready request find it.
     for seat in seats.iter().cycle().take(seats.len() * SLOTS as usize) {
         if let Some(taken) = seat.take() {
-            taken.finish(Ending::Complete);
+            taken.finish(AnswerEnd::Complete);
             seat.rest();
         }
     }
@@ -305,7 +305,7 @@ fn assert_serves(mut desk: Desk<'_>, seats: &[SeatSide<'_>]) {
             assert!(slots.remove(&slot), "not one that was submitted");
             assert_eq!(taken.request(), [7; GEOMETRY.request_bytes]);
             taken.write(&[round; 13]).unwrap();
-            taken.finish(Ending::Complete);
+            taken.finish(AnswerEnd::Complete);
             let mut out = Vec::new();
             assert_eq!(desk.side.read(slot, usize::MAX, &mut out), Ok(13));
             assert_eq!(out, [round; 13]);

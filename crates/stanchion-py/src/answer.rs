@@ -9,7 +9,7 @@ use stanchion_http::rules::has_body;
 use stanchion_record::{
     FilePart, HINT_BYTES_MAX, HINTS_BYTES_MAX, HINTS_MAX, PREFIX_BYTES, RequestRecord,
 };
-use stanchion_server::{Ending, Gone, Seat, Taken};
+use stanchion_server::{AnswerEnd, Gone, Seat, Taken};
 use tracing::{error, warn};
 
 use crate::head::Head;
@@ -292,9 +292,9 @@ impl Answer {
         match self.promised {
             Some(missing) if missing > 0 => {
                 error!("the app's body is {missing} bytes shorter than its Content-Length");
-                taken.finish(Ending::Broken);
+                taken.finish(AnswerEnd::Broken);
             }
-            _ => taken.finish(Ending::Complete),
+            _ => taken.finish(AnswerEnd::Complete),
         }
     }
 
@@ -307,7 +307,7 @@ impl Answer {
     ) {
         if self.stage == AnswerStage::Sending {
             if let Some(taken) = self.taken.take() {
-                taken.finish(Ending::Broken);
+                taken.finish(AnswerEnd::Broken);
             }
             return;
         }

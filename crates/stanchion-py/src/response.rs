@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyString;
 use stanchion_record::{FilePart, RequestRecord};
-use stanchion_server::{Ending, Seat, Taken};
+use stanchion_server::{AnswerEnd, Seat, Taken};
 
 use crate::answer::{Answer, AnswerStage};
 use crate::head::Head;
@@ -282,7 +282,7 @@ impl Response {
             if let Err(thrown) = waited {
                 if let Some(taken) = state.answer.taken.take() {
                     // A part of the piece was sent, or nothing although it was counted: the body cannot be completed.
-                    taken.finish(Ending::Broken);
+                    taken.finish(AnswerEnd::Broken);
                 }
                 return Err(thrown);
             }

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use stanchion_log::EXCEPTION;
 use stanchion_record::{RequestBuffer, RequestRecord};
-use stanchion_server::{Ending, Seat, Taken, Worker};
+use stanchion_server::{AnswerEnd, Seat, Taken, Worker};
 use stanchion_settings::Settings;
 use tracing::{error, info};
 
@@ -79,7 +79,7 @@ impl Gateway {
             Ok(request) => request,
             Err(bad) => {
                 error!("{bad}: our fault");
-                taken.finish(Ending::Broken);
+                taken.finish(AnswerEnd::Broken);
                 return;
             }
         };

@@ -7,7 +7,7 @@ use std::io;
 
 use stanchion_record::{AnswerHead, RequestBuffer};
 use stanchion_server::{
-    Ending, Fork, Gone, Host, Launcher, NotLoaded, Seat, StartedAs, Taken, Worker,
+    AnswerEnd, Fork, Gone, Host, Launcher, NotLoaded, Seat, StartedAs, Taken, Worker,
 };
 use stanchion_settings::Settings;
 use stanchion_sys::adoption;
@@ -41,7 +41,7 @@ fn answer(
     if has_body {
         taken.write(body.as_bytes())?;
     }
-    taken.finish(Ending::Complete);
+    taken.finish(AnswerEnd::Complete);
     Ok(())
 }
 

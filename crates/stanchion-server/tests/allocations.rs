@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use rig::{PATIENCE, Server};
 use stanchion_record::AnswerHead;
-use stanchion_server::{Ending, Taken};
+use stanchion_server::{AnswerEnd, Taken};
 use stanchion_sys::counts::SharedCounts;
 use stanchion_sys::process;
 
@@ -111,7 +111,7 @@ fn answer(mut taken: Taken<'_>) {
     let mut answer = head.whole(None).to_vec();
     answer.extend_from_slice(body.as_bytes());
     if taken.write(&answer).is_ok() {
-        taken.finish(Ending::Complete);
+        taken.finish(AnswerEnd::Complete);
     }
 }
 

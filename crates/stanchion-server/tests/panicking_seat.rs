@@ -7,7 +7,7 @@ use std::net::TcpStream;
 
 use rig::{PATIENCE, Server};
 use stanchion_record::{AnswerHead, RequestBuffer};
-use stanchion_server::{Ending, Taken};
+use stanchion_server::{AnswerEnd, Taken};
 use stanchion_sys::process;
 
 /// Panics if asked for `/panic`, and else answers with the pid.
@@ -22,7 +22,7 @@ fn answer(mut taken: Taken<'_>) {
     let mut answer = head.whole(None).to_vec();
     answer.extend_from_slice(body.as_bytes());
     if taken.write(&answer).is_ok() {
-        taken.finish(Ending::Complete);
+        taken.finish(AnswerEnd::Complete);
     }
 }
 

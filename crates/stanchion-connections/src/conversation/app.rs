@@ -1,6 +1,6 @@
 //! A worker whose app does what a script says. The acceptor is at the other end of a real exchange.
 
-use stanchion_exchange::{Ending, SeatSide, Taken, Tenant};
+use stanchion_exchange::{AnswerEnd, SeatSide, Taken, Tenant};
 use stanchion_websocket::{MessageForm, MessageKind};
 
 use super::script::{AppAct, Promise};
@@ -33,7 +33,7 @@ struct Call {
     is_trailed: bool,
     /// Bytes for which the ring had no room.
     unwritten: Vec<u8>,
-    ending: Option<Ending>,
+    ending: Option<AnswerEnd>,
 }
 
 impl ScriptedApp {
@@ -91,20 +91,20 @@ impl ScriptedApp {
             AppAct::Takes | AppAct::Dies => {}
             AppAct::Answers(status, len, promise) => {
                 self.begin(which, status, len, promise, false);
-                self.calls[which].ending = Some(Ending::Complete);
+                self.calls[which].ending = Some(AnswerEnd::Complete);
             }
             AppAct::Begins(status, len, promise) => self.begin(which, status, len, promise, false),
             AppAct::BeginsTrailed(len) => self.begin(which, 200, len, Promise::Nothing, true),
             AppAct::Goes(len) => self.fill(which, len),
             AppAct::Ends => self.end(which),
-            AppAct::Breaks => self.calls[which].ending = Some(Ending::Broken),
+            AppAct::Breaks => self.calls[which].ending = Some(AnswerEnd::Broken),
             AppAct::Hints => self.hint(which),
             AppAct::Accepts => self.accept(which),
             AppAct::Sends(kind, len) => self.send(which, kind, len),
             AppAct::Closes(code) => {
                 let record = close_record(&Close::new(code, "why"));
                 self.write(which, &record);
-                self.calls[which].ending = Some(Ending::Complete);
+                self.calls[which].ending = Some(AnswerEnd::Complete);
             }
             AppAct::Receives => {
                 let mut bytes = vec![0; 64 << 10];
@@ -183,7 +183,7 @@ impl ScriptedApp {
             trailers.field(b"X-Sum", b"1");
             self.write(which, trailers.whole_trailers());
         }
-        self.calls[which].ending = Some(Ending::Complete);
+        self.calls[which].ending = Some(AnswerEnd::Complete);
     }
 
     fn hint(&mut self, which: usize) {
@@ -240,7 +240,7 @@ impl ScriptedApp {
                     call.taken.publish();
                     has_moved |= len > 0;
                 }
-                Err(_) => call.ending = Some(Ending::Broken),
+                Err(_) => call.ending = Some(AnswerEnd::Broken),
             }
             let is_over = written.is_err() || call.unwritten.is_empty();
             match call.ending.filter(|_| is_over) {

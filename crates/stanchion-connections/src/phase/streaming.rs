@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use stanchion_exchange::Ending;
+use stanchion_exchange::AnswerEnd;
 use stanchion_http::{CHUNK_END, CHUNK_END_AND_LAST, LAST_CHUNK, chunk_head};
 use stanchion_sys::outgoing::BEFORE_MAX;
 
@@ -178,15 +178,15 @@ impl Sending {
         }
     }
 
-    fn end(&mut self, end: Ending, storage: &Storage) {
+    fn end(&mut self, end: AnswerEnd, storage: &Storage) {
         match end {
-            Ending::Complete => {
+            AnswerEnd::Complete => {
                 self.source = Source::Over;
                 if self.is_chunked {
                     self.push(Bytes::from_static(LAST_CHUNK), storage);
                 }
             }
-            Ending::Broken => self.break_off(),
+            AnswerEnd::Broken => self.break_off(),
         }
     }
 
@@ -233,9 +233,9 @@ impl Sending {
                     }
                     compressing.push(piece);
                 }
-                Next::End(Ending::Complete) => compressing.has_end = true,
+                Next::End(AnswerEnd::Complete) => compressing.has_end = true,
                 // The pieces before the break go out first.
-                Next::End(Ending::Broken) => return !compressing.is_idle(),
+                Next::End(AnswerEnd::Broken) => return !compressing.is_idle(),
                 Next::Nothing => break,
             }
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use stanchion_exchange::{Ending, SeatSide, Taken, Tenant};
+use stanchion_exchange::{AnswerEnd, SeatSide, Taken, Tenant};
 
 use super::*;
 use stanchion_dispatch::outflow::Patience;
@@ -90,7 +90,7 @@ fn long_answers_that_are_whole_have_their_length_and_leave_their_slots() {
     for length in [None, Some(LONG_BYTES), None, Some(LONG_BYTES)] {
         let mut taken = taken(&mut stage);
         write(&mut taken, length, &vec![b'x'; LONG_BYTES]);
-        taken.finish(Ending::Complete);
+        taken.finish(AnswerEnd::Complete);
         stage.sweep();
         let heard = stage.all();
         let (head, body) = heard.split_once("\r\n\r\n").expect("a head");
@@ -106,7 +106,7 @@ fn one_whose_worker_is_dead_before_anybody_has_looked_is_whole() {
     let mut stage = Stage::new("{}");
     let mut taken = taken(&mut stage);
     write(&mut taken, None, &vec![b'x'; LONG_BYTES]);
-    taken.finish(Ending::Complete);
+    taken.finish(AnswerEnd::Complete);
     let now_us = stage.requests.now_us;
     stage.requests.dispatch.worker_gone(WORKER, now_us);
     stage.turn();
@@ -130,7 +130,7 @@ fn a_client_that_is_behind_frees_the_ring_all_the_same() {
     );
     taken.publish();
     stage.sweep();
-    taken.finish(Ending::Complete);
+    taken.finish(AnswerEnd::Complete);
     stage.sweep();
     let heard = stage.all();
     assert_eq!(heard.matches('x').count(), 2 * piece.len());
@@ -157,7 +157,7 @@ fn the_last_chunk_goes_out_with_the_one_before_it() {
     taken.publish();
     stage.sweep();
     taken.write(b"last").expect("room");
-    taken.finish(Ending::Complete);
+    taken.finish(AnswerEnd::Complete);
     stage.sweep();
     let mut buffer = [0; 1024];
     let mut packets = Vec::new();
@@ -182,7 +182,7 @@ fn what_is_left_of_the_last_piece_goes_out_once_there_is_room() {
     stage.sweep();
     let piece = vec![b'x'; RESPONSE_RING_BYTES - 1_000];
     taken.write(&piece).expect("room");
-    taken.finish(Ending::Complete);
+    taken.finish(AnswerEnd::Complete);
     stage.sweep();
     assert_eq!(
         stage.ended(Outcome::Answered),
@@ -225,7 +225,7 @@ fn the_next_in_the_line_are_handed_out_when_fetched_answers_are_out() {
     assert!(seat.take().is_none(), "there is room for two");
     for mut taken in [first, second] {
         write(&mut taken, None, &vec![b'x'; LONG_BYTES]);
-        taken.finish(Ending::Complete);
+        taken.finish(AnswerEnd::Complete);
     }
     stage.sweep();
     let next = seat.take();
@@ -238,7 +238,7 @@ fn a_long_answer_whose_client_has_gone_leaves_its_slot_at_once() {
     let mut stage = Stage::new("{}");
     let mut taken = taken(&mut stage);
     write(&mut taken, None, &vec![b'x'; LONG_BYTES]);
-    taken.finish(Ending::Complete);
+    taken.finish(AnswerEnd::Complete);
     let (socket, ours) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     socket.set_nonblocking(true).unwrap();
@@ -285,7 +285,7 @@ fn a_file_whose_head_is_long_is_sent() {
     head.field(b"X-Long", &[b'a'; 15_000].repeat(4));
     let part = FilePart { offset: 0, len: 5 };
     taken.write(head.whole(Some(part))).expect("room");
-    taken.finish(Ending::Complete);
+    taken.finish(AnswerEnd::Complete);
     stage.sweep();
     let heard = stage.all();
     assert!(heard.starts_with(OK) && heard.ends_with("12345"));
@@ -297,7 +297,7 @@ fn what_is_left_of_an_answer_goes_to_a_file_if_there_is_no_room_for_it() {
     let mut taken = taken(&mut stage);
     let ticket = stage.ticket();
     write(&mut taken, None, &vec![b'x'; RESPONSE_RING_BYTES - 1_000]);
-    taken.finish(Ending::Complete);
+    taken.finish(AnswerEnd::Complete);
     let now_us = stage.requests.now_us;
     stage.requests.dispatch.sweep(now_us);
     stage.requests.dispatch.worker_gone(WORKER, now_us);

@@ -1,6 +1,6 @@
 //! Hints that go ahead of an answer.
 
-use stanchion_exchange::{Ending, Taken};
+use stanchion_exchange::{AnswerEnd, Taken};
 
 use super::fetching::{LONG_BYTES, take, taken, write};
 use super::*;
@@ -36,7 +36,7 @@ fn hints_go_out_before_the_answer_is_there() {
             assert_eq!(stage.heard().0, HINT);
         }
         write(&mut taken, Some(4), b"body");
-        taken.finish(Ending::Complete);
+        taken.finish(AnswerEnd::Complete);
         stage.sweep();
         assert!(ends_with_answer(&stage.heard().0, "\r\n\r\nbody"));
     }
@@ -58,12 +58,12 @@ fn those_that_come_with_an_answer_of_any_length_are_before_it() {
         hint(&mut taken, "</a.css>");
         write(&mut taken, Some(len), &vec![b'x'; len]);
         if is_whole {
-            taken.finish(Ending::Complete);
+            taken.finish(AnswerEnd::Complete);
             stage.sweep();
         } else {
             taken.publish();
             stage.sweep();
-            taken.finish(Ending::Complete);
+            taken.finish(AnswerEnd::Complete);
             stage.sweep();
         }
         let heard = stage.all();
@@ -92,7 +92,7 @@ fn a_head_of_any_length_has_room_beside_all_hints() {
     head.field(b"X-Long", &[b'a'; 15_000].repeat(4));
     assert!(taken.has_room(head.whole(None).len()));
     taken.write(head.whole(None)).expect("room");
-    taken.finish(Ending::Complete);
+    taken.finish(AnswerEnd::Complete);
     stage.sweep();
     let heard = stage.all();
     assert_eq!(heard.matches("103 Early Hints").count(), HINTS_MAX);
@@ -112,7 +112,7 @@ fn a_hint_may_be_as_long_as_the_limit() {
     stage.sweep();
     assert_eq!(stage.heard().0.len(), HINT_BYTES_MAX + "\r\n".len());
     write(&mut taken, Some(4), b"body");
-    taken.finish(Ending::Complete);
+    taken.finish(AnswerEnd::Complete);
     stage.sweep();
     assert!(ends_with_answer(&stage.heard().0, "\r\n\r\nbody"));
     stage.close_books();
@@ -224,7 +224,7 @@ fn a_request_is_run_again_after_hints_and_has_all_of_them_again() {
         hint(&mut second, "</a.css>");
     }
     write(&mut second, Some(2), b"ok");
-    second.finish(Ending::Complete);
+    second.finish(AnswerEnd::Complete);
     stage.sweep();
     let heard = stage.heard().0;
     let answer = heard
@@ -252,7 +252,7 @@ fn hints_are_not_kept_for_a_client_that_does_not_read() {
         .expect("some came");
     assert!(kept < whole.len() * sent, "{kept}");
     write(&mut taken, Some(LONG_BYTES), &vec![b'x'; LONG_BYTES]);
-    taken.finish(Ending::Complete);
+    taken.finish(AnswerEnd::Complete);
     stage.sweep();
     let heard = stage.all();
     let (hints, answer) = heard.split_once("HTTP/1.1 200 OK\r\n").expect("an answer");
@@ -271,7 +271,7 @@ fn a_long_stream_after_hints_is_whole() {
     stage.sweep();
     let piece = vec![b'x'; RESPONSE_RING_BYTES - 1_000];
     write(&mut taken, None, &piece);
-    taken.finish(Ending::Complete);
+    taken.finish(AnswerEnd::Complete);
     stage.sweep();
     let heard = stage.all();
     assert!(heard.starts_with(&format!("{HINT}{OK}")));
@@ -289,7 +289,7 @@ fn a_body_may_look_like_hints() {
     stage.sweep();
     hint(&mut taken, "</in-the-body>");
     stage.sweep();
-    taken.finish(Ending::Complete);
+    taken.finish(AnswerEnd::Complete);
     stage.sweep();
     let heard = stage.all();
     let (head, body) = heard.split_once(OK).expect("an answer");
@@ -318,7 +318,7 @@ fn hints_that_come_while_the_acceptor_looks_are_no_head() {
         }
         let mut taken = worker.join().expect("it hints");
         write(&mut taken, Some(4), b"body");
-        taken.finish(Ending::Complete);
+        taken.finish(AnswerEnd::Complete);
         stage.sweep();
         let heard = stage.all();
         let answer = heard.strip_prefix(&HINT.repeat(HINTS_MAX)).expect("all");

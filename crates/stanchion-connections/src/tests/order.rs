@@ -4,7 +4,7 @@ use std::net::Shutdown;
 
 use super::*;
 use stanchion_dispatch::request::Body;
-use stanchion_exchange::Ending;
+use stanchion_exchange::AnswerEnd;
 use stanchion_http::BodyLength;
 use stanchion_requests::lifecycle::Lifecycle;
 
@@ -346,7 +346,7 @@ fn a_body_in_pieces_is_framed_as_its_client_understands_it() {
             "{first:?}"
         );
         ticket.push("two".into()).unwrap();
-        ticket.end(Ending::Complete).unwrap();
+        ticket.end(AnswerEnd::Complete).unwrap();
         drop(ticket);
         stage.turn();
         let second = stage.heard();
@@ -368,7 +368,7 @@ fn an_answer_that_breaks_off_ends_without_an_end() {
         .start_body(&limits, BodyLength::Unknown, "one".into(), false)
         .unwrap();
     ticket.answer(answer(OK, b"", false, Start::Streamed(None)));
-    ticket.end(Ending::Broken).unwrap();
+    ticket.end(AnswerEnd::Broken).unwrap();
     drop(ticket);
     stage.turn();
     let (said, is_over) = stage.heard();

@@ -1,6 +1,6 @@
 //! Bodies that are still coming when their requests join the line.
 
-use stanchion_exchange::{Corrupt, Ending, Inflow, Taken};
+use stanchion_exchange::{AnswerEnd, Corrupt, Inflow, Taken};
 
 use super::fetching::take;
 use super::*;
@@ -242,7 +242,7 @@ fn an_answer_before_the_end_of_a_body_is_the_last() {
     );
     assert!(is_over);
     assert_eq!(stage.doing(), Some(Doing::Leaving));
-    running.finish(Ending::Broken);
+    running.finish(AnswerEnd::Broken);
     stage.close_books();
 }
 

@@ -129,7 +129,7 @@ proptest! {
             prop_assert!(in_memory <= buffer_bytes.max(OWN_BYTES) + 2 * OWN_BYTES);
             prop_assert!(spooler.file.len() as u64 <= spool_bytes);
         }
-        outflow.end(Ending::Complete);
+        outflow.end(AnswerEnd::Complete);
         loop {
             match outflow.pop() {
                 Next::Piece(piece) => {
@@ -138,7 +138,7 @@ proptest! {
                 }
                 Next::Nothing => spooler.work(&mut outflow, Luck::Done),
                 Next::End(end) => {
-                    prop_assert_eq!(end, Ending::Complete);
+                    prop_assert_eq!(end, AnswerEnd::Complete);
                     break;
                 }
             }
@@ -248,9 +248,9 @@ fn what_the_disk_lost_breaks_the_answer_off_after_what_there_is() {
     outflow.push(bytes_from(10, 10));
     outflow.lost();
     outflow.push(bytes_from(20, 10));
-    outflow.end(Ending::Complete);
+    outflow.end(AnswerEnd::Complete);
     assert!(matches!(outflow.pop(), Next::Piece(piece) if piece.len() == 10));
-    assert!(matches!(outflow.pop(), Next::End(Ending::Broken)));
+    assert!(matches!(outflow.pop(), Next::End(AnswerEnd::Broken)));
 }
 
 #[test]

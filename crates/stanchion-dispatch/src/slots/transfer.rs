@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use stanchion_exchange::{AcceptorSide, Corrupt, Ending, Part, SlotState, Submitted};
+use stanchion_exchange::{AcceptorSide, AnswerEnd, Corrupt, MaskedBytes, SlotState, Submitted};
 
 use super::SlotTable;
 use crate::outflow::Fetchable;
@@ -58,8 +58,8 @@ impl SlotTable {
     /// Hands what a client has sent to its worker, one part after the other, as far as there is room, and gives how
     /// many bytes that were. If it was not all, the dispatch wakes the connection when there is room. `None` if the
     /// worker takes nothing any more.
-    pub fn pour(&mut self, ticket: &Ticket, parts: &[Part<'_>]) -> Option<usize> {
-        let all: usize = parts.iter().map(Part::len).sum();
+    pub fn pour(&mut self, ticket: &Ticket, parts: &[MaskedBytes<'_>]) -> Option<usize> {
+        let all: usize = parts.iter().map(MaskedBytes::len).sum();
         let poured = self.with_slot(ticket, |side, slot| side.pour(slot, parts))?;
         ticket.wants_room(poured < all);
         Some(poured)
@@ -144,7 +144,7 @@ pub(crate) fn is_whole(state: SlotState) -> bool {
     matches!(
         state,
         SlotState::Done {
-            ending: Some(Ending::Complete),
+            ending: Some(AnswerEnd::Complete),
             ..
         }
     )

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::AcceptorSide;
 use crate::corrupt::Corrupt;
 use crate::inflow::Inflow;
-use crate::part::Part;
+use crate::part::MaskedBytes;
 
 /// The acceptor's own record of an inflow, which no worker can change.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,7 +52,7 @@ impl AcceptorSide<'_> {
     ///
     /// # Errors
     /// The worker's count of bytes read is impossible.
-    pub fn pour(&mut self, slot: u32, parts: &[Part<'_>]) -> Result<usize, Corrupt> {
+    pub fn pour(&mut self, slot: u32, parts: &[MaskedBytes<'_>]) -> Result<usize, Corrupt> {
         let mut done = 0;
         for part in parts {
             let put = self.put_some(slot, *part)?;
@@ -65,7 +65,7 @@ impl AcceptorSide<'_> {
         Ok(done)
     }
 
-    fn put_some(&mut self, slot: u32, part: Part<'_>) -> Result<usize, Corrupt> {
+    fn put_some(&mut self, slot: u32, part: MaskedBytes<'_>) -> Result<usize, Corrupt> {
         let mut left = part;
         loop {
             let room = self.inflow_room(slot)?;
@@ -91,7 +91,7 @@ impl AcceptorSide<'_> {
     /// The worker's count of bytes read is impossible.
     pub fn pour_last(&mut self, slot: u32, bytes: &[u8]) -> Result<usize, Corrupt> {
         let len = self.inflow_room(slot)?.min(bytes.len());
-        self.put(slot, Part::from(&bytes[..len]));
+        self.put(slot, MaskedBytes::from(&bytes[..len]));
         if len == bytes.len() {
             self.end_inflow(slot, Inflow::Complete);
         }
@@ -140,7 +140,7 @@ impl AcceptorSide<'_> {
     }
 
     /// Appends bytes to the ring; the caller has checked that there is room for them.
-    fn put(&mut self, slot: u32, mut left: Part<'_>) {
+    fn put(&mut self, slot: u32, mut left: MaskedBytes<'_>) {
         if left.is_empty() {
             return;
         }

@@ -22,7 +22,7 @@ use stanchion_sys::outgoing::send_around;
 use super::{AcceptorSide, Submitted};
 use crate::corrupt::Corrupt;
 use crate::protocol::low_water;
-use crate::taken::Ending;
+use crate::taken::AnswerEnd;
 use crate::word::{SlotPhase, Tenant};
 
 /// The state of a submitted request.
@@ -41,8 +41,8 @@ pub enum SlotState {
     Done {
         /// The seat and epoch that held it.
         tenant: Tenant,
-        /// How it ended; `None` if the value in the memory is not an [`Ending`].
-        ending: Option<Ending>,
+        /// How it ended; `None` if the value in the memory is not an [`AnswerEnd`].
+        ending: Option<AnswerEnd>,
         /// When the seat took it.
         taken_us: u64,
         /// When the seat gave it back.
@@ -80,8 +80,8 @@ impl AcceptorSide<'_> {
             SlotPhase::Done => Ok(SlotState::Done {
                 tenant: word.tenant,
                 ending: match head.ending.load(Ordering::Relaxed) {
-                    1 => Some(Ending::Complete),
-                    2 => Some(Ending::Broken),
+                    1 => Some(AnswerEnd::Complete),
+                    2 => Some(AnswerEnd::Broken),
                     _ => None,
                 },
                 taken_us,

@@ -13,7 +13,7 @@ use super::slots::RingPlace;
 use super::{AcceptorSide, SlotState};
 use crate::corrupt::Corrupt;
 use crate::layout::SeatState;
-use crate::ring::Entry;
+use crate::ring::RingEntry;
 use crate::word::Tenant;
 
 impl AcceptorSide<'_> {
@@ -24,7 +24,7 @@ impl AcceptorSide<'_> {
     /// # Errors
     /// A field was wrong, now or since the last call. The culprit cannot be found: every worker can write everywhere.
     pub fn mend(&mut self) -> Result<(), Corrupt> {
-        let mut handed_over: BTreeMap<Option<u16>, Vec<Entry>> = BTreeMap::new();
+        let mut handed_over: BTreeMap<Option<u16>, Vec<RingEntry>> = BTreeMap::new();
         for (worker, entry) in self.entries() {
             handed_over.entry(worker).or_default().push(entry);
         }
@@ -41,7 +41,7 @@ impl AcceptorSide<'_> {
         self.mended.take().map_or(Ok(()), Err)
     }
 
-    fn mend_ring(&mut self, worker: Option<u16>, entries: &[Entry]) {
+    fn mend_ring(&mut self, worker: Option<u16>, entries: &[RingEntry]) {
         let words = self.exchange.words();
         let (ring, mine) = self.ring(worker);
         if let Err(corrupt) = ring.check(mine, words, entries) {
@@ -66,11 +66,11 @@ impl AcceptorSide<'_> {
 
     /// The requests that were handed over and have not come back, each with its worker's number, or `None` for the
     /// shared ring.
-    fn entries(&self) -> impl Iterator<Item = (Option<u16>, Entry)> {
+    fn entries(&self) -> impl Iterator<Item = (Option<u16>, RingEntry)> {
         self.slots.used().map(|slot| {
             let known = &self.slots[slot];
             let RingPlace { worker, position } = known.handed_over;
-            let entry = Entry {
+            let entry = RingEntry {
                 slot,
                 turn: known.turn,
                 position,

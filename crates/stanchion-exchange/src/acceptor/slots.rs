@@ -9,7 +9,7 @@ use crate::protocol::Unwanted;
 
 /// The record of one slot.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct SlotRecord {
     /// The slot is in use.
     pub(super) is_used: bool,
     /// Which use of the slot this is, or the last one was.
@@ -42,9 +42,9 @@ pub(super) struct RingPlace {
 /// takes no memory, and is used last.
 #[derive(Debug)]
 pub(super) struct Slots {
-    known: Vec<Known>,
+    known: Vec<SlotRecord>,
     /// The record of every slot that was never used.
-    never_used: Known,
+    never_used: SlotRecord,
     /// The known slots that are free. The slot freed last is used next, while it is warm in the cache.
     free: Vec<u32>,
     /// How many slots there are, with those never used.
@@ -54,13 +54,13 @@ pub(super) struct Slots {
 impl Slots {
     /// Makes records of `count` slots. The first `used_once` count as used until the caller frees them.
     pub(super) fn new(count: usize, used_once: usize) -> Self {
-        let used = Known {
+        let used = SlotRecord {
             is_used: true,
-            ..Known::default()
+            ..SlotRecord::default()
         };
         Self {
             known: vec![used; used_once],
-            never_used: Known::default(),
+            never_used: SlotRecord::default(),
             free: Vec::new(),
             count,
         }
@@ -71,7 +71,7 @@ impl Slots {
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None if self.known.len() < self.count => {
-                self.known.push(Known::default());
+                self.known.push(SlotRecord::default());
                 self.known.len() as u32 - 1
             }
             None => return None,
@@ -104,9 +104,9 @@ impl Slots {
 }
 
 impl Index<u32> for Slots {
-    type Output = Known;
+    type Output = SlotRecord;
 
-    fn index(&self, slot: u32) -> &Known {
+    fn index(&self, slot: u32) -> &SlotRecord {
         self.known.get(slot as usize).unwrap_or(&self.never_used)
     }
 }
@@ -114,7 +114,7 @@ impl Index<u32> for Slots {
 /// # Panics
 /// If the slot was never used.
 impl IndexMut<u32> for Slots {
-    fn index_mut(&mut self, slot: u32) -> &mut Known {
+    fn index_mut(&mut self, slot: u32) -> &mut SlotRecord {
         &mut self.known[slot as usize]
     }
 }

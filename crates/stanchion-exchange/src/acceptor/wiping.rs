@@ -10,7 +10,7 @@
 
 use super::AcceptorSide;
 use super::remains::BYTES_MIN;
-use super::slots::Known;
+use super::slots::SlotRecord;
 
 /// How many slots give their memory back in one call. The acceptor serves no client while the kernel takes it.
 const GIVEN_BACK_MAX: usize = 32;
@@ -46,7 +46,7 @@ impl AcceptorSide<'_> {
             if !self.slots[slot].is_used {
                 self.wipe_request_behind(slot, 0);
             }
-            let Known {
+            let SlotRecord {
                 is_used,
                 turn,
                 remains,
@@ -74,7 +74,7 @@ mod tests {
     use crate::acceptor::rig::{GEOMETRY, taken};
     use crate::layout::Geometry;
     use crate::shared::Exchange;
-    use crate::taken::Ending;
+    use crate::taken::AnswerEnd;
 
     const LONG: Geometry = Geometry {
         request_bytes: 2 * BYTES_MIN,
@@ -86,7 +86,7 @@ mod tests {
     fn answer<'x>(exchange: &'x Exchange, side: &mut AcceptorSide<'x>, bytes: usize) -> u32 {
         let (slot, mut taken) = taken(exchange, side);
         taken.write(&vec![b'x'; bytes]).expect("room");
-        taken.finish(Ending::Complete);
+        taken.finish(AnswerEnd::Complete);
         side.release(slot);
         slot
     }
@@ -206,7 +206,7 @@ mod tests {
         let (slot, taken) = taken(&exchange, &mut side);
         side.wipe_remains();
         assert_eq!(left(&exchange, slot), BYTES_MIN + 7);
-        taken.finish(Ending::Complete);
+        taken.finish(AnswerEnd::Complete);
         side.release(slot);
         assert_eq!(left(&exchange, slot), 0);
     }

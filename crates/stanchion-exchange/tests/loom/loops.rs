@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
-use stanchion_exchange::Load;
+use stanchion_exchange::LoopLoad;
 
 use crate::notices::Desk;
 use crate::{explore_bounded, join_all, wait_for};
@@ -22,7 +22,7 @@ impl Server {
     fn full() -> Arc<Self> {
         let server = Self::default();
         for load in &server.loads {
-            Load(load).show(1);
+            LoopLoad(load).show(1);
         }
         Arc::new(server)
     }
@@ -39,8 +39,8 @@ impl Server {
     /// fewest.
     fn submit(&self) {
         self.ready.fetch_add(1, Ordering::Release);
-        Load::settle();
-        let loads = self.loads.iter().map(|load| Load(load).get());
+        LoopLoad::settle();
+        let loads = self.loads.iter().map(|load| LoopLoad(load).get());
         let sleepers = self.desks.iter().zip(loads);
         let sleepers = sleepers.filter(|(desk, load)| desk.notices().is_asleep() && *load < 1);
         if let Some((desk, _)) = sleepers.min_by_key(|(_, load)| *load) {
@@ -51,7 +51,7 @@ impl Server {
     /// Acts as a loop that has room again: shows its load, takes a request, and sleeps as long as there is none.
     fn take_one(&self, which: usize) {
         let desk = &self.desks[which];
-        Load(&self.loads[which]).show(0);
+        LoopLoad(&self.loads[which]).show(0);
         while !self.take() {
             if !desk.notices().try_sleep() {
                 continue;
@@ -61,7 +61,7 @@ impl Server {
             }
             desk.notices().awake();
         }
-        Load(&self.loads[which]).show(1);
+        LoopLoad(&self.loads[which]).show(1);
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::thread;
-use stanchion_exchange::{Bell, Load, Notices};
+use stanchion_exchange::{Bell, LoopLoad, Notices};
 
 use crate::{explore, explore_bounded, join_all, wait_for};
 
@@ -200,11 +200,11 @@ fn a_loop_that_has_room_again_is_called_or_sees_what_is_ready() {
             let (load, ready) = (Arc::clone(&load), Arc::clone(&ready));
             thread::spawn(move || {
                 ready.store(1, Ordering::Release);
-                Load::settle();
-                Load(&load).get() == 0
+                LoopLoad::settle();
+                LoopLoad(&load).get() == 0
             })
         };
-        Load(&load).show(0);
+        LoopLoad(&load).show(0);
         let sees = ready.load(Ordering::Acquire) == 1;
         let calls = acceptor.join().unwrap();
         assert!(calls || sees);

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
-use stanchion_exchange::{Bell, Entry, Published, ReadyRing, SlotPhase, Tenant, Word};
+use stanchion_exchange::{Bell, Published, ReadyRing, RingEntry, SlotPhase, Tenant, Word};
 
 use crate::{explore, explore_bounded, join_all, wait_for};
 
@@ -69,16 +69,16 @@ impl Slots {
     }
 
     /// Submits a request, as only the acceptor may.
-    pub(crate) fn submit(&self, request: Request) -> Entry {
+    pub(crate) fn submit(&self, request: Request) -> RingEntry {
         self.publish_in(&self.ring, request)
     }
 
     /// Submits a request in another ring, for these slots.
-    pub(crate) fn publish_in(&self, ring: &Ring, (slot, turn): Request) -> Entry {
+    pub(crate) fn publish_in(&self, ring: &Ring, (slot, turn): Request) -> RingEntry {
         self.set(slot, SlotPhase::Filling, turn);
         let mut mine = ring.mine.lock().unwrap();
         let position = ring.shared().publish(&mut mine, &self.words, slot, turn);
-        Entry {
+        RingEntry {
             slot,
             turn,
             position,
@@ -324,7 +324,7 @@ fn two_idle_workers_get_a_request_each() {
 
 impl Slots {
     /// Mends, as the acceptor does from time to time: true if it put something right.
-    fn mend(&self, handed_over: &mut [Entry]) -> bool {
+    fn mend(&self, handed_over: &mut [RingEntry]) -> bool {
         let mut mine = self.ring.mine.lock().unwrap();
         let spoilt = self.ring().check(&mine, &self.words, handed_over).is_err();
         if spoilt {

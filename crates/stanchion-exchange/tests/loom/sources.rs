@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use loom::thread;
-use stanchion_exchange::{Bell, Sources, Tenant};
+use stanchion_exchange::{Bell, SeatRings, Tenant};
 
 use crate::ring::{Request, Ring, Slots, sorted};
 use crate::{explore, explore_bounded, join_all, wait_for};
@@ -31,7 +31,7 @@ impl Rings {
 
     /// Takes as a seat of `worker` does whose own ring comes first.
     fn take(&self, worker: usize) -> Option<Request> {
-        let sources = Sources {
+        let sources = SeatRings {
             own: self.own[worker].shared(),
             shared: self.shared.ring(),
         };

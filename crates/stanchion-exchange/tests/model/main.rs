@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use stanchion_exchange::{AcceptorSide, Ending, Exchange, SeatSide, SlotState, Tenant};
+use stanchion_exchange::{AcceptorSide, AnswerEnd, Exchange, SeatSide, SlotState, Tenant};
 
 use world::{GEOMETRY, RING_ENTRIES, WORKERS, World};
 
@@ -32,7 +32,7 @@ enum Step {
     },
     Finish {
         seat: Index,
-        ending: Ending,
+        ending: AnswerEnd,
     },
     /// The worker is killed at any moment, and another worker gets its seat.
     Kill {
@@ -56,7 +56,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let index = any::<Index>;
-    let ending = prop_oneof![Just(Ending::Complete), Just(Ending::Broken)];
+    let ending = prop_oneof![Just(AnswerEnd::Complete), Just(AnswerEnd::Broken)];
     prop_oneof![
         7 => (of(index()), 0..=GEOMETRY.request_bytes)
             .prop_map(|(worker, len)| Step::Submit { worker, len }),
@@ -156,6 +156,6 @@ fn an_answer_to_an_earlier_use_of_the_slot_leaves_this_one_alone() {
     acceptor.release(before.slot);
     let now = acceptor.submit(None, 0, |_| Some(0)).unwrap();
     assert_eq!((now.slot, now.turn), (before.slot, before.turn + 1));
-    taken.finish(Ending::Complete);
+    taken.finish(AnswerEnd::Complete);
     assert_eq!(acceptor.state(now.slot), Ok(SlotState::Ready));
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use stanchion_exchange::{
-    AcceptorSide, Area, Ending, Exchange, Geometry, Gone, SeatSide, SeatState, SlotState,
+    AcceptorSide, AnswerEnd, Area, Exchange, Geometry, Gone, SeatSide, SeatState, SlotState,
     Submitted, Taken, Tenant, Unwanted,
 };
 
@@ -38,7 +38,7 @@ fn bytes(use_of: Submitted, from: u64, to: u64) -> Vec<u8> {
 enum Stand {
     Ready,
     Running(Tenant),
-    Done(Tenant, Ending),
+    Done(Tenant, AnswerEnd),
 }
 
 /// The model's record of a slot in use.
@@ -259,15 +259,15 @@ impl<'x> World<'x> {
         }
     }
 
-    pub(crate) fn finish(&mut self, seat: usize, ending: Ending) {
+    pub(crate) fn finish(&mut self, seat: usize, ending: AnswerEnd) {
         let chair = &mut self.chairs[seat];
         let Some(taken) = chair.taken.take() else {
             return;
         };
         let (slot, _) = taken.ticket();
         match ending {
-            Ending::Complete => taken.finish(ending),
-            Ending::Broken => drop(taken),
+            AnswerEnd::Complete => taken.finish(ending),
+            AnswerEnd::Broken => drop(taken),
         }
         // The app may go on for a while after its answer.
         assert_eq!(self.exchange.seat_state(chair.tenant.seat), SeatState::Busy);
@@ -433,7 +433,7 @@ impl<'x> World<'x> {
     pub(crate) fn wind_up(&mut self) {
         loop {
             for seat in 0..self.chairs.len() {
-                self.finish(seat, Ending::Complete);
+                self.finish(seat, AnswerEnd::Complete);
                 self.take(seat);
             }
             self.sweep();

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use stanchion_exchange::{
-    AcceptorSide, Area, Ending, Exchange, SlotState, Submitted, Tenant, Unwanted,
+    AcceptorSide, AnswerEnd, Area, Exchange, SlotState, Submitted, Tenant, Unwanted,
 };
 use stanchion_sys::channel::poll_readable;
 use stanchion_sys::clock::monotonic_us;
@@ -191,11 +191,11 @@ impl Desk {
         entry.received = received;
     }
 
-    fn settle(&mut self, slot: u32, ending: Option<Ending>) {
+    fn settle(&mut self, slot: u32, ending: Option<AnswerEnd>) {
         let entry = self.in_flight.remove(&slot).unwrap();
         let waited_us = monotonic_us() - entry.since_us;
         self.accounts.longest_us = self.accounts.longest_us.max(waited_us);
-        if ending == Some(Ending::Complete) {
+        if ending == Some(AnswerEnd::Complete) {
             assert_eq!(
                 entry.received, entry.request.answer_len as usize,
                 "not whole"
@@ -203,7 +203,7 @@ impl Desk {
             self.accounts.answered += 1;
         } else {
             assert!(
-                ending == Some(Ending::Broken) && entry.gone,
+                ending == Some(AnswerEnd::Broken) && entry.gone,
                 "broken off for no reason"
             );
             self.accounts.broken_off += 1;

@@ -99,6 +99,6 @@ pub(crate) fn answer(mut taken: Taken<'_>) {
             die_at(Fatal::Published);
         }
     }
-    taken.finish(stanchion_exchange::Ending::Complete);
+    taken.finish(stanchion_exchange::AnswerEnd::Complete);
     die_at(Fatal::Finished);
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use stanchion_exchange::{AcceptorSide, Ending, Exchange, SeatSide, Taken, Tenant};
+use stanchion_exchange::{AcceptorSide, AnswerEnd, Exchange, SeatSide, Taken, Tenant};
 use stanchion_sys::clock::monotonic_us;
 
 use crate::{THREADS, taken};
@@ -37,7 +37,7 @@ fn a_deadline_only_moves_later_and_ends_with_its_request() {
     assert!(exchange.overdue_us(0, now_us + 90 * SECOND_US).is_some());
     taken.extend_deadline(Duration::MAX);
     assert_eq!(deadline_us(), u64::MAX);
-    taken.finish(Ending::Complete);
+    taken.finish(AnswerEnd::Complete);
     seat.rest();
     assert_eq!(deadline_us(), 0);
 }

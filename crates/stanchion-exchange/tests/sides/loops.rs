@@ -2,8 +2,8 @@
 //! the acceptor wakes the loop.
 
 use stanchion_exchange::{
-    AcceptorSide, BEAT_US, Ending, Exchange, Gone, Inbox, Inflow, LoopLag, Part, SlotState, Taken,
-    Unwanted,
+    AcceptorSide, AnswerEnd, BEAT_US, Exchange, Gone, Inbox, Inflow, LoopLag, MaskedBytes,
+    SlotState, Taken, Unwanted,
 };
 
 use crate::{LOOPS, seat, submit, taken};
@@ -84,7 +84,7 @@ fn a_request_that_nobody_takes_is_seen_as_long_as_a_loop_with_room_sleeps() {
     let taken = seat.take().unwrap();
     let second = side.untaken();
     assert!(second.is_some() && second != first);
-    taken.finish(Ending::Complete);
+    taken.finish(AnswerEnd::Complete);
     seat.take().unwrap();
     assert_eq!(side.untaken(), None);
 }
@@ -163,7 +163,7 @@ fn short_pieces_that_are_read_soon_stay_at_the_start_of_the_ring() {
     }
     side.read(taken.slot(), 8, &mut out).unwrap();
     assert_eq!(out, expected);
-    taken.finish(Ending::Complete);
+    taken.finish(AnswerEnd::Complete);
 }
 
 #[test]
@@ -187,9 +187,9 @@ fn what_comes_in_behind_a_head_arrives_whole_and_in_order() {
         let end = sent.len().min(at + 1);
         let mut key = key;
         key.rotate_left(end % 4);
-        let rest = Part::new(&combined[end..], Some(key));
+        let rest = MaskedBytes::new(&combined[end..], Some(key));
         at += side
-            .pour(slot, &[Part::from(&sent[at..end]), rest])
+            .pour(slot, &[MaskedBytes::from(&sent[at..end]), rest])
             .unwrap();
         assert_eq!(noted(&inbox), [slot]);
         let len = taken.receive(&mut into);
@@ -218,7 +218,7 @@ fn a_loop_is_woken_once_for_the_news_of_all_its_slots() {
         assert!(inbox.try_sleep());
     }
     for slot in slots {
-        assert_eq!(side.pour(slot, &[Part::from(&b"news"[..])]), Ok(4));
+        assert_eq!(side.pour(slot, &[MaskedBytes::from(&b"news"[..])]), Ok(4));
         assert!(side.is_unannounced());
         assert!(!is_woken(&inboxes[0]), "more may come");
     }
@@ -241,11 +241,11 @@ fn the_acceptor_gets_news_of_room_only_if_it_wants_some() {
     let mut taken = taken(&mut side, &seat);
     let slot = taken.slot();
     let mut into = [0; 8];
-    assert_eq!(side.pour(slot, &[Part::from(&b"all"[..])]), Ok(3));
+    assert_eq!(side.pour(slot, &[MaskedBytes::from(&b"all"[..])]), Ok(3));
     assert_eq!(taken.receive(&mut into), 3);
     assert!(news(&side).is_empty());
     assert_eq!(
-        side.pour(slot, &[Part::from(&b"more than fits"[..])]),
+        side.pour(slot, &[MaskedBytes::from(&b"more than fits"[..])]),
         Ok(8)
     );
     assert_eq!(taken.receive(&mut into[..1]), 1);
@@ -263,9 +263,9 @@ fn an_acceptor_that_asks_for_room_gets_news_once_half_of_the_ring_is_free() {
     let slot = taken.slot();
     let mut into = [0; 8];
     assert_eq!(side.await_inflow_room(slot), Some(8));
-    assert_eq!(side.pour(slot, &[Part::from(&b"4444"[..])]), Ok(4));
+    assert_eq!(side.pour(slot, &[MaskedBytes::from(&b"4444"[..])]), Ok(4));
     assert_eq!(side.await_inflow_room(slot), Some(4));
-    assert_eq!(side.pour(slot, &[Part::from(&b"1"[..])]), Ok(1));
+    assert_eq!(side.pour(slot, &[MaskedBytes::from(&b"1"[..])]), Ok(1));
     assert_eq!(side.await_inflow_room(slot), None);
     assert!(news(&side).is_empty());
     assert_eq!(taken.receive(&mut into[..1]), 1);
@@ -287,14 +287,15 @@ fn the_next_request_finds_nothing_of_the_one_before() {
     let seat = seat(&exchange, 0);
     let first = taken(&mut side, &seat);
     let slot = first.slot();
-    side.pour(slot, &[Part::from(&b"secret"[..])]).unwrap();
+    side.pour(slot, &[MaskedBytes::from(&b"secret"[..])])
+        .unwrap();
     side.end_inflow(slot, Inflow::Broken);
-    first.finish(Ending::Complete);
+    first.finish(AnswerEnd::Complete);
     side.release(slot);
     let mut second = taken(&mut side, &seat);
     assert_eq!(second.slot(), slot);
     assert_eq!(second.inflow(), (0, Inflow::Open));
-    side.pour(slot, &[Part::from(&b"x"[..])]).unwrap();
+    side.pour(slot, &[MaskedBytes::from(&b"x"[..])]).unwrap();
     let mut into = [0; 8];
     assert_eq!(second.receive(&mut into), 1);
     assert_eq!(into[0], b'x');
@@ -364,7 +365,7 @@ fn who_comes_back_to_a_slot_that_was_taken_back_does_nothing_to_whose_it_is_now(
         side.submit(None, 0, |_| Some(4)).unwrap();
         let mut new = next.take().unwrap();
         assert_eq!((new.slot(), unpublished), (slot, Ok(3)));
-        side.pour(slot, &[Part::from(&b"mine"[..])]).unwrap();
+        side.pour(slot, &[MaskedBytes::from(&b"mine"[..])]).unwrap();
 
         late.publish();
         assert!(late.client_gone() && !late.give_back());
@@ -373,7 +374,7 @@ fn who_comes_back_to_a_slot_that_was_taken_back_does_nothing_to_whose_it_is_now(
         assert_eq!(late.inflow(), (0, Inflow::Broken));
         assert_eq!(late.receive(&mut [0; 4]), 0);
         assert_eq!(late.read_request(0, &mut [0; 4]), 0);
-        late.finish(Ending::Complete);
+        late.finish(AnswerEnd::Complete);
 
         let running = side.state(slot).unwrap();
         assert!(matches!(running, SlotState::Running { tenant, .. } if tenant.seat == 2));
@@ -381,14 +382,14 @@ fn who_comes_back_to_a_slot_that_was_taken_back_does_nothing_to_whose_it_is_now(
         let mut got = [0; 4];
         assert_eq!((new.receive(&mut got), &got), (4, b"mine"));
         assert_eq!(new.write_some(b"answer"), Ok(6));
-        new.finish(Ending::Complete);
+        new.finish(AnswerEnd::Complete);
         let mut answer = Vec::new();
         assert_eq!(side.read(slot, 8, &mut answer), Ok(6));
         assert_eq!(answer, b"answer");
         assert!(matches!(
             side.state(slot),
             Ok(SlotState::Done {
-                ending: Some(Ending::Complete),
+                ending: Some(AnswerEnd::Complete),
                 ..
             })
         ));

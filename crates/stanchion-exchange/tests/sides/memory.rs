@@ -1,6 +1,6 @@
 //! How much of the kernel's memory an exchange takes, and when it gives memory back.
 
-use stanchion_exchange::{AcceptorSide, Ending, Exchange, Geometry, Part};
+use stanchion_exchange::{AcceptorSide, AnswerEnd, Exchange, Geometry, MaskedBytes};
 
 use crate::{LOOPS, seat, taken};
 
@@ -68,7 +68,7 @@ fn a_long_stream_of_short_pieces_is_forgotten_without_touching_more_than_it_used
         side.read(taken.slot(), 1000, &mut out).unwrap();
     }
     let (slot, before) = (taken.slot(), resident_bytes(&exchange));
-    taken.finish(Ending::Complete);
+    taken.finish(AnswerEnd::Complete);
     side.release(slot);
     assert_eq!(resident_bytes(&exchange), before);
 }
@@ -92,9 +92,12 @@ fn what_a_slot_has_taken_is_given_back_once_nobody_has_used_it_for_a_while() {
         });
         let slot = submitted.unwrap().slot;
         let mut taken = seat.take().unwrap();
-        assert_eq!(side.pour(slot, &[Part::from(&vec![2; LONG][..])]), Ok(LONG));
+        assert_eq!(
+            side.pour(slot, &[MaskedBytes::from(&vec![2; LONG][..])]),
+            Ok(LONG)
+        );
         taken.write(&vec![3; 1 << 20]).unwrap();
-        taken.finish(Ending::Complete);
+        taken.finish(AnswerEnd::Complete);
         side.release(slot);
         side.wipe_remains();
     };
@@ -137,7 +140,7 @@ fn an_answer_that_idles_holds_no_memory_and_goes_on() {
     assert_eq!(taken.request(), []);
     assert_eq!(taken.written(), 4096 * 2);
     taken.write(&[3; 4096 * 3]).unwrap();
-    taken.finish(Ending::Complete);
+    taken.finish(AnswerEnd::Complete);
     read.clear();
     side.read(slot, usize::MAX, &mut read).unwrap();
     assert_eq!(read, [3; 4096 * 3]);

@@ -15,7 +15,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use stanchion_record::{AnswerHead, piece_prefix};
-use stanchion_server::{Ending, Gone, Inflow, Taken};
+use stanchion_server::{AnswerEnd, Gone, Inflow, Taken};
 use tracing::error;
 
 use super::input::{Input, Part, come, in_record};
@@ -454,7 +454,7 @@ impl Progress {
     pub(super) fn finish_gone(&mut self) {
         self.is_client_gone = true;
         if let Some(taken) = self.answer.taken.take() {
-            taken.finish(Ending::Broken);
+            taken.finish(AnswerEnd::Broken);
         }
     }
 

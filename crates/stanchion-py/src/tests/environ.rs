@@ -1,7 +1,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use stanchion_record::{RequestBuffer, RequestFacts};
-use stanchion_server::{Ending, Seat};
+use stanchion_server::{AnswerEnd, Seat};
 
 use super::rig::{self, FACTS, PROXIED, Rig, assert_has, latin_1, shown, with_python};
 use crate::environ::Environs;
@@ -36,7 +36,7 @@ impl Maker {
         let taken = self.seat.take().expect("it is ready");
         let request = self.buffer.read(&taken).expect("a request");
         let environ = self.environs.make(py, &request, &taken);
-        taken.finish(Ending::Broken);
+        taken.finish(AnswerEnd::Broken);
         self.rig.answered(slot);
         environ.expect("an environ")
     }

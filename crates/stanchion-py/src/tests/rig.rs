@@ -11,7 +11,7 @@ use stanchion_record::{
     AnswerPart, BodySource, PREFIX_BYTES, RequestFacts, answer_part, answer_prefix, hints_len,
     write_request,
 };
-use stanchion_server::{Ending, Worker};
+use stanchion_server::{AnswerEnd, Worker};
 
 /// A client of HTTP/1.1 at a listener for IPv4, without a proxy.
 pub(crate) const FACTS: RequestFacts<'static> = RequestFacts {
@@ -87,17 +87,17 @@ pub(crate) fn assert_has(dict: &Bound<'_, PyDict>, entries: &[(&str, &str)], of:
 pub(crate) struct Answered {
     pub(crate) text: String,
     /// `None` while the app has the request.
-    pub(crate) ending: Option<Ending>,
+    pub(crate) ending: Option<AnswerEnd>,
 }
 
 impl Answered {
     pub(crate) fn whole(text: impl Into<String>) -> Self {
-        let (text, ending) = (text.into(), Some(Ending::Complete));
+        let (text, ending) = (text.into(), Some(AnswerEnd::Complete));
         Self { text, ending }
     }
 
     pub(crate) fn broken(text: impl Into<String>) -> Self {
-        let (text, ending) = (text.into(), Some(Ending::Broken));
+        let (text, ending) = (text.into(), Some(AnswerEnd::Broken));
         Self { text, ending }
     }
 }

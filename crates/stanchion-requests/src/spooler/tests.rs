@@ -2,7 +2,7 @@ use super::*;
 use stanchion_dispatch::outflow::{Limits, Next, OWN_BYTES};
 use stanchion_dispatch::storage::memory::Memory;
 use stanchion_dispatch::storage::scratch::{Scratch, bytes};
-use stanchion_exchange::Ending;
+use stanchion_exchange::AnswerEnd;
 
 /// The number of the connection that the spoolers are for.
 const CONNECTION: u32 = 3;
@@ -23,7 +23,7 @@ fn spooler_turn(scratch: &Scratch, spooler: &mut Spooler, outflow: &mut Outflow)
 }
 
 /// The bytes that the client gets at once, and whether they are all.
-fn popped(outflow: &mut Outflow) -> (Vec<u8>, Option<Ending>) {
+fn popped(outflow: &mut Outflow) -> (Vec<u8>, Option<AnswerEnd>) {
     let mut all = Vec::new();
     loop {
         match outflow.pop() {
@@ -49,14 +49,14 @@ fn what_a_worker_gives_goes_through_a_file_to_the_client() {
         assert!(matches!(written, Turn::Written { is_first } if is_first == (n == 0)));
         assert!(matches!(turn(&mut outflow), Turn::Idle));
     }
-    outflow.end(Ending::Complete);
+    outflow.end(AnswerEnd::Complete);
     let mut got = Vec::new();
     let mut turns = Vec::new();
     loop {
         let (some, end) = popped(&mut outflow);
         got.extend(some);
         if end.is_some() {
-            assert_eq!(end, Some(Ending::Complete));
+            assert_eq!(end, Some(AnswerEnd::Complete));
             break;
         }
         turns.push(turn(&mut outflow));
@@ -133,13 +133,13 @@ fn what_cannot_be_read_back_breaks_the_answer() {
         spooler_turn(&scratch, &mut spooler, &mut outflow),
         Turn::Written { .. }
     ));
-    outflow.end(Ending::Complete);
+    outflow.end(AnswerEnd::Complete);
     assert_eq!(popped(&mut outflow), (bytes(10).to_vec(), None));
     // The file looks shorter than what was written.
     spooler.file = None;
     let lost = spooler_turn(&scratch, &mut spooler, &mut outflow);
     assert!(matches!(&lost, Turn::Lost(error) if error.kind() == io::ErrorKind::UnexpectedEof));
-    assert_eq!(popped(&mut outflow), (Vec::new(), Some(Ending::Broken)));
+    assert_eq!(popped(&mut outflow), (Vec::new(), Some(AnswerEnd::Broken)));
     assert!(matches!(
         spooler_turn(&scratch, &mut spooler, &mut outflow),
         Turn::Over

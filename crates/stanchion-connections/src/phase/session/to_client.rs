@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use bytes::{Buf, Bytes};
-use stanchion_exchange::Ending;
+use stanchion_exchange::AnswerEnd;
 use stanchion_websocket::{Close, code};
 
 use super::Session;
@@ -221,18 +221,22 @@ impl Session {
             Err(corrupt) => {
                 let ticket = Rc::clone(&self.ticket);
                 requests.dispatch.slots.distrust(&ticket, corrupt);
-                self.worker_is_done(Ending::Broken, now_us);
+                self.worker_is_done(AnswerEnd::Broken, now_us);
             }
         }
     }
 
     /// Closes a session whose worker has given the slot back, or is dead, without a close.
-    fn worker_is_done(&mut self, end: Ending, now_us: u64) {
+    fn worker_is_done(&mut self, end: AnswerEnd, now_us: u64) {
         self.ending.is_worker_done = true;
         self.to_worker.inward.clear();
         let why = match end {
-            Ending::Complete if self.to_client.outward.is_between() => Close::new(code::NORMAL, ""),
-            Ending::Complete | Ending::Broken => Close::new(code::FAILED, "the app has failed"),
+            AnswerEnd::Complete if self.to_client.outward.is_between() => {
+                Close::new(code::NORMAL, "")
+            }
+            AnswerEnd::Complete | AnswerEnd::Broken => {
+                Close::new(code::FAILED, "the app has failed")
+            }
         };
         self.close(End::ForWorker, &why, now_us);
     }

@@ -1,7 +1,7 @@
 //! Messages on their way to the worker, from frames that the client has sent.
 
 use bytes::Bytes;
-use stanchion_exchange::Part;
+use stanchion_exchange::MaskedBytes;
 use stanchion_websocket::{Close, Event, Payload, UnreadBytes, code};
 
 use super::Session;
@@ -207,6 +207,6 @@ impl Session {
 
 /// Hands pieces to the worker, and takes masks off them on the way.
 fn pour(ticket: &Ticket, pieces: [Piece<'_>; 2], dispatch: &mut Dispatch) -> Option<usize> {
-    let parts = pieces.map(|(bytes, mask)| Part::new(bytes, mask));
+    let parts = pieces.map(|(bytes, mask)| MaskedBytes::new(bytes, mask));
     dispatch.slots.pour(ticket, &parts)
 }

@@ -1,4 +1,4 @@
-use stanchion_exchange::{Part, Unwanted};
+use stanchion_exchange::{MaskedBytes, Unwanted};
 use stanchion_record::{Close, MessageKind, close_record};
 
 use super::rig::{Called, Turning};
@@ -19,7 +19,10 @@ fn accepted<'py>(turning: &mut Turning<'py>) -> Called<'py> {
 }
 
 fn pour(turning: &mut Turning<'_>, called: &Called<'_>, bytes: &[u8]) {
-    let poured = turning.rig.acceptor.pour(called.slot, &[Part::from(bytes)]);
+    let poured = turning
+        .rig
+        .acceptor
+        .pour(called.slot, &[MaskedBytes::from(bytes)]);
     assert_eq!(poured.expect("room"), bytes.len());
     turning.look(called);
 }
@@ -117,7 +120,7 @@ fn a_client_that_leaves_without_a_close_has_its_messages_heard_first() {
         let poured = turning
             .rig
             .acceptor
-            .pour(called.slot, &[Part::from(&bytes[..])]);
+            .pour(called.slot, &[MaskedBytes::from(&bytes[..])]);
         assert_eq!(poured.expect("room"), bytes.len());
         turning
             .rig

@@ -33,10 +33,10 @@ pub fn find(settings: &Settings) -> Result<Identities, String> {
 
 impl Identities {
     /// The owner of a log that app and acceptor both write to. Where they are two users, the acceptor opens it by its group.
-    pub fn of_error_log(&self) -> Option<log::Owner> {
-        let own = log::Owner::of(self.app.as_ref());
+    pub fn of_error_log(&self) -> Option<log::FileOwner> {
+        let own = log::FileOwner::of(self.app.as_ref());
         match &self.acceptor {
-            Some(acceptor) if self.acceptor != self.app => Some(log::Owner {
+            Some(acceptor) if self.acceptor != self.app => Some(log::FileOwner {
                 gid: acceptor.gid(),
                 group_writes: true,
                 ..own.unwrap_or_default()
@@ -46,13 +46,13 @@ impl Identities {
     }
 
     /// The owner of the access log: the acceptor's user, or the scribe's if there is one.
-    pub fn of_access_log(&self, has_scribe: bool) -> Option<log::Owner> {
+    pub fn of_access_log(&self, has_scribe: bool) -> Option<log::FileOwner> {
         let writer = if has_scribe {
             &self.app
         } else {
             &self.acceptor
         };
-        log::Owner::of(writer.as_ref())
+        log::FileOwner::of(writer.as_ref())
     }
 
     /// The owner of the spool: the acceptor's user. Workers of another user open bodies there by the names that they get, and see no other names.

@@ -18,14 +18,14 @@ const LEFT_BYTES_MAX: usize = 4 << 20;
 /// them.
 #[derive(Debug)]
 pub struct LogChannels {
-    accesses: Way,
-    of_server: Way,
-    of_app: Way,
+    accesses: ChannelEnds,
+    of_server: ChannelEnds,
+    of_app: ChannelEnds,
 }
 
 /// Each process drops the ends that it is not to have.
 #[derive(Debug)]
-struct Way {
+struct ChannelEnds {
     writer: Mutex<Option<Channel>>,
     reader: Mutex<Option<Channel>>,
 }
@@ -41,7 +41,7 @@ pub struct Readers {
     pub of_app: Channel,
 }
 
-impl Way {
+impl ChannelEnds {
     fn make() -> io::Result<Self> {
         let (writer, reader) = Channel::pair_for(MESSAGE_BYTES_MAX)?;
         Ok(Self {
@@ -55,9 +55,9 @@ impl LogChannels {
     /// Makes the channels; an error is the kernel's.
     pub fn make() -> io::Result<Self> {
         Ok(Self {
-            accesses: Way::make()?,
-            of_server: Way::make()?,
-            of_app: Way::make()?,
+            accesses: ChannelEnds::make()?,
+            of_server: ChannelEnds::make()?,
+            of_app: ChannelEnds::make()?,
         })
     }
 

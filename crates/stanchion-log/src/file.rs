@@ -177,7 +177,7 @@ fn nonblocking() -> OpenOptions {
     options
 }
 
-fn append_to(path: &Path, owner: Option<Owner>) -> io::Result<File> {
+fn append_to(path: &Path, owner: Option<FileOwner>) -> io::Result<File> {
     // A FIFO without a reader is an error (ENXIO), not something to wait for.
     let mut options = nonblocking();
     options.append(true);
@@ -202,7 +202,7 @@ fn append_to(path: &Path, owner: Option<Owner>) -> io::Result<File> {
 
 /// The owner of the log files that root makes for others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Owner {
+pub struct FileOwner {
     /// The user.
     pub uid: u32,
     /// The group.
@@ -211,7 +211,7 @@ pub struct Owner {
     pub group_writes: bool,
 }
 
-impl Owner {
+impl FileOwner {
     /// The owner that an identity makes; `None` without one.
     pub fn of(identity: Option<&Identity>) -> Option<Self> {
         identity.map(|identity| Self {
@@ -232,20 +232,20 @@ impl Owner {
 }
 
 /// The owner of the error log, if root makes it for another user.
-static OWNER: Mutex<Option<Owner>> = Mutex::new(None);
+static OWNER: Mutex<Option<FileOwner>> = Mutex::new(None);
 
 /// From now on, a new error log belongs to this owner, so that the owner's processes can open it themselves.
-pub fn belong_to(owner: Option<Owner>) {
+pub fn belong_to(owner: Option<FileOwner>) {
     *OWNER.lock().unwrap_or_else(PoisonError::into_inner) = owner;
 }
 
-fn owner() -> Option<Owner> {
+fn owner() -> Option<FileOwner> {
     let owner = *OWNER.lock().unwrap_or_else(PoisonError::into_inner);
     owner.filter(|_| effective_uid() == 0)
 }
 
 /// Makes a log file that another process is going to open.
-pub fn create(path: Option<&Path>, owner: Option<Owner>) -> io::Result<()> {
+pub fn create(path: Option<&Path>, owner: Option<FileOwner>) -> io::Result<()> {
     match path {
         Some(path) if owner.is_some() && path.as_os_str() != "-" => {
             append_to(path, owner).map(drop).map_err(|error| {

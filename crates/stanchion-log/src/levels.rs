@@ -4,7 +4,7 @@ use std::io;
 
 use tracing::Level;
 
-use crate::statsd::Statsd;
+use crate::statsd::StatsdClient;
 use stanchion_settings::Settings;
 
 /// The target of an event that gunicorn calls critical: a worker had to be killed.
@@ -26,14 +26,14 @@ pub(super) fn shown(level: Level, target: &str) -> &'static str {
 /// Sends statsd a count for each line at once, from the process that wrote it: there are few of them, and some of these processes never look at a
 /// clock.
 #[derive(Debug)]
-pub(super) struct Levels(Statsd);
+pub(super) struct Levels(StatsdClient);
 
 impl Levels {
     /// The least level that is counted, whatever the log takes: as in gunicorn.
     pub(super) const LEAST: Level = Level::WARN;
 
     pub(super) fn open(settings: &Settings) -> io::Result<Option<Self>> {
-        let statsd = Statsd::open(settings)?;
+        let statsd = StatsdClient::open(settings)?;
         Ok(statsd.map(Self))
     }
 

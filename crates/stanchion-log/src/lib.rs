@@ -51,14 +51,14 @@ use direct::Direct;
 pub use entry::{ACCESS, ErrorEntry, LINE_BYTES_MAX, lines_of};
 pub use escape::{describe, escape_into};
 pub use failing_logs::failing_logs;
-pub use file::{LogFile, Owner, belong_to, create};
+pub use file::{FileOwner, LogFile, belong_to, create};
 pub use harmless::is_obeyed;
 use levels::Levels;
 pub use levels::{CRITICAL, EXCEPTION};
 use line::line_of;
 pub use log_kind::Of;
 pub use outlet::Outlet;
-pub use queue::{Queue, THREAD_NAME};
+pub use queue::{LogQueue, THREAD_NAME};
 use stanchion_settings::{LogLevel, Settings};
 pub use syslog::Syslog;
 pub use trouble::FailingLog;
@@ -81,7 +81,7 @@ struct ErrorLog {
     /// Standard output and error of this process, or of one that it was forked from, lead to the log too.
     captures: AtomicBool,
     /// In the acceptor: what stands before each outlet.
-    queues: OnceLock<Vec<Queue>>,
+    queues: OnceLock<Vec<LogQueue>>,
     /// Standard error as it was at the start, unless it is the log itself: a line about a log that cannot be written goes there.
     standard_error: Option<LogFile>,
     /// Lines that any process has dropped and no acceptor has counted yet.
@@ -211,7 +211,7 @@ pub fn write_by_thread() -> io::Result<()> {
         .map_or(&log.outlets[0], |scribe| &scribe.direct);
     let start = |direct: &Direct| {
         let (outlet, trouble) = (Arc::clone(&direct.outlet), Arc::clone(&direct.trouble));
-        Queue::go_on(Of::ErrorLog, outlet, trouble)
+        LogQueue::go_on(Of::ErrorLog, outlet, trouble)
     };
     let outlets = std::iter::once(first).chain(&log.outlets[1..]);
     let queues = outlets.map(start).collect::<io::Result<_>>()?;
@@ -224,7 +224,7 @@ pub fn write_by_thread() -> io::Result<()> {
 /// reports how many were dropped.
 pub fn finish() {
     let Some(log) = ERROR_LOG.get() else { return };
-    log.queues().for_each(Queue::finish);
+    log.queues().for_each(LogQueue::finish);
     log.each_direct(Direct::finish);
 }
 
@@ -258,7 +258,7 @@ pub fn reopen() {
     if let Err(error) = left.and(left_by) {
         error!("standard output and error cannot be left: {error}");
     }
-    log.queues().for_each(Queue::reopen);
+    log.queues().for_each(LogQueue::reopen);
     for Direct { outlet, .. } in log.unqueued() {
         match outlet.reopen() {
             Ok(true) => {
@@ -326,7 +326,7 @@ impl ErrorLog {
         }
     }
 
-    fn queues(&self) -> impl Iterator<Item = &Queue> {
+    fn queues(&self) -> impl Iterator<Item = &LogQueue> {
         self.queues.get().into_iter().flatten()
     }
 

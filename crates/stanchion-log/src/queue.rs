@@ -31,7 +31,7 @@ const FAREWELL: Duration = Duration::from_millis(500);
 pub const THREAD_NAME: &str = "stanchion-log";
 
 /// All queues of this process, for `/status`.
-static QUEUES: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+static QUEUES: Mutex<Vec<Weak<QueueShared>>> = Mutex::new(Vec::new());
 
 /// The logs that take nothing at present.
 pub(super) fn failing_logs() -> Vec<FailingLog> {
@@ -49,10 +49,10 @@ pub(super) fn failing_logs() -> Vec<FailingLog> {
 
 /// The end into which lines are put.
 #[derive(Debug)]
-pub struct Queue(Arc<Shared>);
+pub struct LogQueue(Arc<QueueShared>);
 
 #[derive(Debug)]
-struct Shared {
+struct QueueShared {
     of: Of,
     outlet: Arc<Outlet>,
     trouble: Arc<Trouble>,
@@ -78,7 +78,7 @@ struct QueueState {
     dropped: u64,
 }
 
-impl Queue {
+impl LogQueue {
     /// Starts the thread of an outlet that this process has not written to before. To be called only in a process that does not
     /// fork any more.
     pub fn start(of: Of, outlet: Arc<Outlet>) -> io::Result<Self> {
@@ -87,14 +87,14 @@ impl Queue {
 
     /// The same for an outlet whose trouble is known.
     pub(super) fn go_on(of: Of, outlet: Arc<Outlet>, trouble: Arc<Trouble>) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(QueueShared {
             of,
             outlet,
             trouble,
             state: Mutex::default(),
             changed: Condvar::new(),
         });
-        let writer = Writer {
+        let writer = QueueWriter {
             shared: Arc::clone(&shared),
             lines: Vec::new(),
             written: 0,
@@ -169,7 +169,7 @@ impl Queue {
     }
 }
 
-impl Shared {
+impl QueueShared {
     /// Nothing that holds the lock can panic halfway through a change.
     fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -187,8 +187,8 @@ impl Shared {
 }
 
 /// The end that writes.
-struct Writer {
-    shared: Arc<Shared>,
+struct QueueWriter {
+    shared: Arc<QueueShared>,
     lines: Vec<u8>,
     written: usize,
     /// The error log itself has heard that the scribe takes too little at present.
@@ -202,7 +202,7 @@ enum Task {
     Finish,
 }
 
-impl Writer {
+impl QueueWriter {
     fn run(mut self) {
         loop {
             match self.next() {
@@ -361,7 +361,7 @@ impl Writer {
 
     /// Says that the kernel takes nothing, as soon as it is found and once in a while from then on.
     fn name_trouble(&self, error: &io::Error) {
-        let Shared { of, outlet, .. } = &*self.shared;
+        let QueueShared { of, outlet, .. } = &*self.shared;
         if let Outlet::Scribe(_) = **outlet {
             return;
         }
@@ -416,9 +416,9 @@ mod tests {
     use super::*;
     use crate::LogFile;
 
-    fn queue(writer: &io::PipeWriter) -> Queue {
+    fn queue(writer: &io::PipeWriter) -> LogQueue {
         let file = LogFile::open(Path::new("-"), writer.as_fd()).expect("a copy");
-        Queue::start(Of::ErrorLog, Arc::new(Outlet::File(file))).expect("a thread")
+        LogQueue::start(Of::ErrorLog, Arc::new(Outlet::File(file))).expect("a thread")
     }
 
     #[test]
@@ -466,7 +466,7 @@ mod tests {
         let (writer, reader) = Channel::pair_for(64 << 10).expect("a pair");
         rustix::net::sockopt::set_socket_send_buffer_size(&writer, 8 << 10).expect("set");
         let queue =
-            Queue::start(Of::AccessLog, Arc::new(Outlet::Scribe(writer))).expect("a thread");
+            LogQueue::start(Of::AccessLog, Arc::new(Outlet::Scribe(writer))).expect("a thread");
         let mut too_long = vec![b'a'; 30_000];
         too_long.push(b'\n');
         queue.push(&too_long);
@@ -494,7 +494,7 @@ mod tests {
             dropped: 3,
             ..QueueState::default()
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(QueueShared {
             of: Of::ErrorLog,
             outlet: Arc::new(Outlet::File(file)),
             trouble: Arc::default(),
@@ -503,7 +503,7 @@ mod tests {
         });
         let full = Errno::NOSPC.into();
         assert!(shared.trouble.begin_or_go_on(1, &full).is_some());
-        let mut writer = Writer {
+        let mut writer = QueueWriter {
             shared: Arc::clone(&shared),
             lines: b"in hand\n".to_vec(),
             written: 0,

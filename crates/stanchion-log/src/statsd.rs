@@ -16,7 +16,7 @@ const COUNTER: &str = "c|@1.0";
 
 /// A way to a statsd server, and how metrics are written for it.
 #[derive(Debug)]
-pub struct Statsd {
+pub struct StatsdClient {
     socket: Datagrams,
     bytes_max: usize,
     /// The prefix with its dot.
@@ -25,7 +25,7 @@ pub struct Statsd {
     tags: String,
 }
 
-impl Statsd {
+impl StatsdClient {
     /// Opens what the settings ask for, if anything. A server that is not there yet is no error.
     pub fn open(settings: &Settings) -> io::Result<Option<Self>> {
         let Some(address) = &settings.monitoring.statsd_host else {
@@ -66,7 +66,7 @@ impl Statsd {
 /// Metrics on their way: never more than a datagram of them waits.
 #[derive(Debug)]
 pub struct Batch {
-    statsd: Statsd,
+    statsd: StatsdClient,
     /// Each with a line feed.
     lines: String,
     dropped: Option<Dropped>,
@@ -83,7 +83,7 @@ pub struct Dropped {
 
 impl Batch {
     /// An empty batch for this server.
-    pub fn new(statsd: Statsd) -> Self {
+    pub fn new(statsd: StatsdClient) -> Self {
         Self {
             statsd,
             lines: String::new(),
@@ -167,7 +167,7 @@ mod tests {
             "statsd_host": address, "statsd_prefix": prefix, "dogstatsd_tags": tags
         });
         let settings = Settings::from_json(&values.to_string()).expect("settings");
-        let statsd = Statsd::open(&settings).expect("it need not be there");
+        let statsd = StatsdClient::open(&settings).expect("it need not be there");
         Batch::new(statsd.expect("asked for"))
     }
 

@@ -63,7 +63,7 @@ const SESSION_EVENTS: [(Event, &str); 7] = [
 impl Statsd {
     /// Opens the way to a statsd server, if the settings name one.
     pub(super) fn open(settings: &Settings, tally: &Tally) -> io::Result<Option<Self>> {
-        let metrics = statsd::Statsd::open(settings)?;
+        let metrics = statsd::StatsdClient::open(settings)?;
         Ok(metrics.map(|metrics| Self {
             metrics: RefCell::new(Batch::new(metrics)),
             statuses: RefCell::default(),

@@ -23,7 +23,7 @@ use tracing::Level;
 use format::{Atom, Piece, parse};
 use stanchion_dispatch::over::Over;
 use stanchion_log::cure;
-use stanchion_log::{LogFile, Of, Outlet, Queue, Syslog};
+use stanchion_log::{LogFile, LogQueue, Of, Outlet, Syslog};
 use stanchion_settings::{Believed, Settings};
 use time::Time;
 
@@ -32,7 +32,7 @@ const BUFFER_BYTES_MAX: usize = 64 << 10;
 
 /// An open access log.
 pub(super) struct AccessLog {
-    queues: Vec<Queue>,
+    queues: Vec<LogQueue>,
     form: Form,
     pub(super) wants_answer_head: bool,
     /// Names of the lanes.
@@ -172,7 +172,7 @@ impl AccessLog {
 
     fn start(settings: &Settings, outlets: Vec<Outlet>, form: Form) -> io::Result<Self> {
         let is_answer_field = |piece: &Piece| matches!(piece, Piece::Atom(Atom::AnswerField(_)));
-        let start = |outlet| Queue::start(Of::AccessLog, Arc::new(outlet));
+        let start = |outlet| LogQueue::start(Of::AccessLog, Arc::new(outlet));
         let queues = outlets.into_iter().map(start).collect::<io::Result<_>>()?;
         Ok(Self {
             queues,
@@ -191,7 +191,7 @@ impl AccessLog {
     /// Opens the file again, after it was renamed. If that fails the log goes on in the old file, and the error log
     /// says so.
     pub(super) fn reopen(&self) {
-        self.queues.iter().for_each(Queue::reopen);
+        self.queues.iter().for_each(LogQueue::reopen);
     }
 
     /// Adds a line.
@@ -255,7 +255,7 @@ impl AccessLog {
 
     /// Writes all there is, within a bound, and ends.
     pub(super) fn finish(&self) {
-        self.queues.iter().for_each(Queue::finish);
+        self.queues.iter().for_each(LogQueue::finish);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use stanchion_http::answer::{put_field, put_status};
 
-use super::{BadRecord, KEPT_BYTES, Numbers, Reader};
+use super::{BadRecord, ByteReader, KEPT_BYTES, Numbers};
 
 /// The longest head of an answer in wire form; a longer one is the app's fault.
 pub const ANSWER_HEAD_BYTES_MAX: usize = 64 * 1024;
@@ -171,7 +171,7 @@ pub enum AnswerPart {
 
 /// Reads the prefix of a part of an answer with trailers.
 pub fn answer_part(prefix: &[u8]) -> Result<AnswerPart, BadRecord> {
-    let mut reader = Reader(prefix);
+    let mut reader = ByteReader(prefix);
     let (len, kind) = (reader.word()?, u32::from_le_bytes(reader.array()?));
     let (_, piece_len) = (reader.number()?, reader.number()?);
     match kind {
@@ -196,7 +196,7 @@ pub struct AnswerPrefix {
 
 /// Reads the first [`PREFIX_BYTES`] of an answer. The caller checks whether `head_len` more bytes are there.
 pub fn answer_prefix(bytes: &[u8]) -> Result<AnswerPrefix, BadRecord> {
-    let mut reader = Reader(bytes);
+    let mut reader = ByteReader(bytes);
     let head_len = reader.word()?;
     let marked = u32::from_le_bytes(reader.array()?);
     let (kind, closes) = (marked & !CLOSES, marked & CLOSES != 0);
@@ -219,7 +219,7 @@ pub fn answer_prefix(bytes: &[u8]) -> Result<AnswerPrefix, BadRecord> {
 
 /// How long the hints are that come behind a prefix; `None` if it is a head that comes there.
 pub fn hints_len(prefix: &[u8]) -> Option<usize> {
-    let mut reader = Reader(prefix);
+    let mut reader = ByteReader(prefix);
     let (len, kind) = (reader.word().ok()?, reader.word().ok()?);
     (kind == HINTS as usize).then_some(len)
 }

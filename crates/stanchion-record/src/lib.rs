@@ -78,9 +78,9 @@ impl<const N: usize> Numbers<N> {
 }
 
 /// Reads from the front of a slice.
-struct Reader<'a>(&'a [u8]);
+struct ByteReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> ByteReader<'a> {
     fn take(&mut self, len: usize) -> Result<&'a [u8], BadRecord> {
         let (taken, rest) = self.0.split_at_checked(len).ok_or(BadRecord)?;
         self.0 = rest;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use stanchion_exchange::{Area, Taken};
 use stanchion_http::{ByteSpan, Head, VARIABLE};
 
-use super::{BadRecord, KEPT_BYTES, Numbers, Reader, TLS_BYTES_MAX};
+use super::{BadRecord, ByteReader, KEPT_BYTES, Numbers, TLS_BYTES_MAX};
 use stanchion_log::describe;
 
 /// The longest request head (request line and fields), in bytes, as it arrives.
@@ -123,12 +123,12 @@ pub struct RequestRecord<'a> {
 }
 
 /// Appends to an area of fixed size; what does not fit is noticed at the end.
-struct Writer<'a> {
+struct AreaWriter<'a> {
     area: Area<'a>,
     len: usize,
 }
 
-impl Writer<'_> {
+impl AreaWriter<'_> {
     fn put(&mut self, bytes: &[u8]) {
         self.area.put(self.len, bytes);
         self.len += bytes.len();
@@ -180,7 +180,7 @@ pub fn write_request(
     ]);
     fixed.put(facts.proxy_us.unwrap_or(UNKNOWN).to_le_bytes());
     fixed.put(body_len.to_le_bytes());
-    let mut writer = Writer { area, len: 0 };
+    let mut writer = AreaWriter { area, len: 0 };
     writer.put(&fixed.bytes);
     for text in texts {
         writer.put(text);
@@ -236,7 +236,7 @@ impl<'a> RequestRecord<'a> {
     /// Reads what [`write_request`] wrote. `bytes` are the record's first, all that are before the body
     /// at least; `len` is the length of the whole.
     pub fn read(bytes: &'a [u8], len: usize) -> Result<Self, BadRecord> {
-        let mut reader = Reader(bytes);
+        let mut reader = ByteReader(bytes);
         let body_at = reader.word()?;
         let head_len = reader.word()?;
         let field_count = reader.word()?;
@@ -357,7 +357,7 @@ impl RequestBuffer {
             self.bytes.shrink_to_fit();
         }
         let mut copied = taken.read_request(0, &mut self.bytes[..USUAL_BYTES]);
-        let body_at = Reader(&self.bytes[..copied]).word()?;
+        let body_at = ByteReader(&self.bytes[..copied]).word()?;
         if body_at > len {
             return Err(BadRecord);
         }

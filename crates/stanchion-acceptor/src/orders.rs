@@ -13,7 +13,9 @@ use stanchion_connections::{Audience, Doing, after};
 use stanchion_dispatch::PortNumber;
 use stanchion_dispatch::refusal::Refusal;
 use stanchion_generation::listeners::of_worker;
-use stanchion_generation::messages::{self, FromAcceptor, Incoming, Said, ToAcceptor, WorkerRef};
+use stanchion_generation::messages::{
+    self, Envelope, FromAcceptor, Incoming, ToAcceptor, WorkerRef,
+};
 use stanchion_log as log;
 use stanchion_requests::lifecycle::Lifecycle;
 use stanchion_settings::Bind;
@@ -40,7 +42,7 @@ impl Acceptor {
     pub(super) fn obey(&mut self) -> io::Result<()> {
         loop {
             let farewell = match messages::receive_from(&self.master) {
-                Ok(Incoming::Message(Said { message, fd, .. })) => self.done(message, fd),
+                Ok(Incoming::Message(Envelope { message, fd, .. })) => self.done(message, fd),
                 Ok(Incoming::Nothing) => return Ok(()),
                 // The master is dead.
                 Ok(Incoming::Closed) => {

@@ -56,10 +56,10 @@ impl Identities {
     }
 
     /// The owner of the spool: the acceptor's user. Workers of another user open bodies there by the names that they get, and see no other names.
-    pub fn of_spool(&self) -> Option<spool::Owner> {
+    pub fn of_spool(&self) -> Option<spool::DirectoryOwner> {
         let acceptor = self.acceptor.as_ref()?;
         let group_reads = self.acceptor != self.app;
-        Some(spool::Owner {
+        Some(spool::DirectoryOwner {
             uid: acceptor.uid(),
             gid: match &self.app {
                 _ if !group_reads => acceptor.gid(),

@@ -282,7 +282,7 @@ pub enum Incoming<T> {
 
 /// A message, and what the kernel says of it.
 #[derive(Debug)]
-pub struct Said<T> {
+pub struct Envelope<T> {
     /// The message.
     pub message: T,
     /// The descriptor that came beside it.
@@ -302,9 +302,9 @@ pub fn receive<T: DeserializeOwned>(channel: &Channel) -> io::Result<Incoming<T>
 }
 
 /// The same, with all that is known of it.
-pub fn receive_from<T: DeserializeOwned>(channel: &Channel) -> io::Result<Incoming<Said<T>>> {
+pub fn receive_from<T: DeserializeOwned>(channel: &Channel) -> io::Result<Incoming<Envelope<T>>> {
     Ok(match channel.receive()? {
-        Received::Message(ChannelMessage { bytes, fd, sender }) => Incoming::Message(Said {
+        Received::Message(ChannelMessage { bytes, fd, sender }) => Incoming::Message(Envelope {
             message: serde_json::from_slice(&bytes)?,
             fd,
             sender,

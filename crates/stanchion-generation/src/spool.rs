@@ -22,7 +22,7 @@ pub struct SpoolDir {
 
 /// The owner of a directory that root makes.
 #[derive(Clone, Copy, Debug)]
-pub struct Owner {
+pub struct DirectoryOwner {
     /// The user.
     pub uid: u32,
     /// The group.
@@ -32,7 +32,7 @@ pub struct Owner {
     pub group_reads: bool,
 }
 
-impl Owner {
+impl DirectoryOwner {
     fn take(self, directory: &PinnedFile) -> io::Result<()> {
         if self.group_reads {
             // First, while it is root's; another user can change what is there only after that.
@@ -44,7 +44,7 @@ impl Owner {
 
 impl SpoolDir {
     /// Makes it, for the user that is to work with it: in `parent`, or where temporary files are.
-    pub fn create(parent: Option<&Path>, owner: Option<Owner>) -> io::Result<Self> {
+    pub fn create(parent: Option<&Path>, owner: Option<DirectoryOwner>) -> io::Result<Self> {
         let parent = parent.map_or_else(std::env::temp_dir, ToOwned::to_owned);
         // mkdir(2) fails if the name exists, so no other user can have put a directory there; pid and clock make the name free.
         let path = parent.join(format!("stanchion-{}-{}", process::pid(), monotonic_us()));

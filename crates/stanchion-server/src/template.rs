@@ -20,7 +20,7 @@ use crate::load_error::NotLoaded;
 use crate::title;
 use crate::worker_process::{self, Assignment};
 use stanchion_generation::common::Common;
-use stanchion_generation::messages::{self, FromTemplate, Incoming, Said, ToTemplate};
+use stanchion_generation::messages::{self, Envelope, FromTemplate, Incoming, ToTemplate};
 use stanchion_log as log;
 use stanchion_log::cure;
 use stanchion_log::exit_code;
@@ -280,7 +280,7 @@ fn next_order(
         return Err(exit_code::INTERNAL);
     }
     match messages::receive_from(master) {
-        Ok(Incoming::Message(Said { message, fd, .. })) => Ok(Some((message, fd))),
+        Ok(Incoming::Message(Envelope { message, fd, .. })) => Ok(Some((message, fd))),
         Ok(Incoming::Nothing) => Ok(None),
         Ok(Incoming::Closed) => Err(exit_code::FINE),
         Err(error) => {

@@ -13,7 +13,7 @@ use tracing::{debug, error, info};
 
 use crate::hook::Hook;
 use crate::load_error::LoadError;
-use stanchion_generation::listeners::of_worker::{self, Failure};
+use stanchion_generation::listeners::of_worker::{self, BindFailure};
 use stanchion_generation::messages::{self, FromWorker, WorkerRef};
 use stanchion_generation::{common::Common, heartbeat, jitter::jitter};
 use stanchion_log::{self as log, caught::caught, exit_code};
@@ -204,8 +204,8 @@ impl Worker {
         of_worker::check(bind).map_err(refused)?;
         let (at, listener) = match of_worker::open(self.settings(), bind) {
             Ok((at, listener)) => (Box::new(at), Some(listener)),
-            Err(Failure::InUse(at)) => (at, None),
-            Err(Failure::Failed(error)) => return Err(error),
+            Err(BindFailure::InUse(at)) => (at, None),
+            Err(BindFailure::Failed(error)) => return Err(error),
         };
         let asked = FromWorker::Listen {
             bind: at.to_string(),

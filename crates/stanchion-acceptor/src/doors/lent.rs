@@ -13,8 +13,8 @@ use tracing::warn;
 
 use stanchion_connections::after;
 use stanchion_dispatch::{Dispatch, PortNumber};
-use stanchion_generation::listeners::of_worker::{self, Failure};
-use stanchion_generation::listeners::patience::Patience;
+use stanchion_generation::listeners::of_worker::{self, BindFailure};
+use stanchion_generation::listeners::patience::BindRetry;
 use stanchion_generation::messages::{self, FromAcceptor};
 use stanchion_settings::{Bind, Settings};
 
@@ -24,7 +24,7 @@ pub(crate) struct Sought(BTreeMap<PortNumber, Seeking>);
 
 struct Seeking {
     bind: Bind,
-    patience: Patience,
+    patience: BindRetry,
     /// When the acceptor tries the address again.
     next_us: u64,
 }
@@ -35,7 +35,7 @@ impl Sought {
         if self.0.contains_key(&port) {
             return;
         }
-        let mut patience = Patience::of_worker(&bind);
+        let mut patience = BindRetry::of_worker(&bind);
         match patience.next(&bind) {
             Some(delay) => {
                 let next_us = after(now_us, delay);
@@ -85,7 +85,7 @@ impl Sought {
                     }
                     false
                 }
-                Err(Failure::InUse(_)) => match seeking.patience.next(&seeking.bind) {
+                Err(BindFailure::InUse(_)) => match seeking.patience.next(&seeking.bind) {
                     Some(delay) => {
                         seeking.next_us = after(now_us, delay);
                         true
@@ -95,7 +95,7 @@ impl Sought {
                         false
                     }
                 },
-                Err(Failure::Failed(error)) => {
+                Err(BindFailure::Failed(error)) => {
                     give_up(&seeking.bind, &error);
                     false
                 }

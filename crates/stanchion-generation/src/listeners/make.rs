@@ -10,8 +10,8 @@ use stanchion_sys::listener::{
     FileOptions, Listener, ListenerAddress, SocketOptions, SocketOrigin, TcpOptions,
 };
 
-use super::patience::Patience;
-use super::{ListenError, Wanted};
+use super::patience::BindRetry;
+use super::{ListenError, WantedListener};
 use stanchion_log::cure;
 use stanchion_settings::{Bind, BindAddress, Settings, UMASK};
 
@@ -96,7 +96,7 @@ pub(super) fn let_in(settings: &Settings, bind: &Bind, options: &SocketOptions) 
 /// Makes what is missing. `others` are listeners of ours that are wanted no more but still there. Only a server that starts
 /// has `held` signals, one of which may call a wait off.
 pub(super) fn missing(
-    wanted: &mut [Wanted],
+    wanted: &mut [WantedListener],
     others: &[Listener],
     held: Option<&HeldSignals>,
 ) -> Result<(), ListenError> {
@@ -115,12 +115,12 @@ pub(super) fn missing(
 
 /// Tries as often as the address says while the server starts, where a signal can call it off; once otherwise.
 fn patiently(
-    one: &Wanted,
+    one: &WantedListener,
     others: &[Listener],
     held: Option<&HeldSignals>,
 ) -> Result<Listener, ListenError> {
-    let Wanted { bind, options, .. } = one;
-    let mut patience = Patience::of_server(bind);
+    let WantedListener { bind, options, .. } = one;
+    let mut patience = BindRetry::of_server(bind);
     loop {
         let error = match make(bind, options, held.is_some()) {
             Ok(listener) => return Ok(listener),

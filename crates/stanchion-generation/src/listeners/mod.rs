@@ -89,7 +89,7 @@ fn shown(settings: &Settings, listener: &Listener) -> String {
 }
 
 /// A listener that is wanted, and what becomes of it.
-struct Wanted {
+struct WantedListener {
     bind: Bind,
     options: SocketOptions,
     listener: Option<Listener>,
@@ -174,7 +174,7 @@ fn tell_if_cut(listener: &Listener, asked: Option<u32>) {
 }
 
 /// The addresses of `bind`, if it counts, and the ports of single workers.
-fn wanted(settings: &Settings, bind_counts: bool) -> Result<Vec<Wanted>, String> {
+fn wanted(settings: &Settings, bind_counts: bool) -> Result<Vec<WantedListener>, String> {
     let bind = if bind_counts {
         &settings.listen.bind[..]
     } else {
@@ -182,7 +182,7 @@ fn wanted(settings: &Settings, bind_counts: bool) -> Result<Vec<Wanted>, String>
     };
     let bind = bind.iter().chain(&settings.monitoring.admin).cloned();
     let wanted = bind.chain(settings.worker_binds()).map(|bind| {
-        Ok(Wanted {
+        Ok(WantedListener {
             options: make::options(settings, &bind)?,
             bind,
             listener: None,
@@ -220,7 +220,7 @@ fn is_for(listener: &Listener, wanted: &BindAddress) -> bool {
     }
 }
 
-fn apply_again(wanted: &[Wanted]) -> Result<(), ListenError> {
+fn apply_again(wanted: &[WantedListener]) -> Result<(), ListenError> {
     for one in wanted.iter().filter(|one| one.is_kept) {
         let Some(listener) = &one.listener else {
             continue;

@@ -22,25 +22,25 @@ pub fn check(bind: &Bind) -> Result<(), String> {
 }
 
 /// Makes it in one attempt. Of a host with several addresses the first that can be bound is taken.
-pub fn open(settings: &Settings, bind: &Bind) -> Result<(Bind, Listener), Failure> {
+pub fn open(settings: &Settings, bind: &Bind) -> Result<(Bind, Listener), BindFailure> {
     let mut failure = None;
-    for bind in addresses(bind).map_err(Failure::Failed)? {
+    for bind in addresses(bind).map_err(BindFailure::Failed)? {
         match open_one(settings, &bind) {
             Ok(listener) => return Ok((located(&bind, listener.address()), listener)),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                failure = Some(Failure::InUse(Box::new(bind)));
+                failure = Some(BindFailure::InUse(Box::new(bind)));
             }
-            Err(error) if failure.is_none() => failure = Some(Failure::Failed(error)),
+            Err(error) if failure.is_none() => failure = Some(BindFailure::Failed(error)),
             Err(_) => {}
         }
     }
-    let none = || Failure::Failed(io::Error::other("the host has no address"));
+    let none = || BindFailure::Failed(io::Error::other("the host has no address"));
     Err(failure.unwrap_or_else(none))
 }
 
 /// Why there is no listener.
 #[derive(Debug)]
-pub enum Failure {
+pub enum BindFailure {
     /// Another process listens at this address.
     InUse(Box<Bind>),
     /// The kernel refused it.
@@ -129,7 +129,7 @@ mod tests {
         let again = bind(&format!("127.1:{}", address.port()));
         let failure = open(&settings, &again).expect_err("taken");
         assert!(
-            matches!(&failure, Failure::InUse(at) if at.to_string() == address.to_string()),
+            matches!(&failure, BindFailure::InUse(at) if at.to_string() == address.to_string()),
             "{failure:?}"
         );
     }

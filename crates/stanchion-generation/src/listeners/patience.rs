@@ -15,14 +15,14 @@ const DELAY_MIN: Duration = Duration::from_millis(10);
 const REMIND: Duration = Duration::from_secs(30);
 
 /// How long an address in use is still tried, after the first attempt.
-pub struct Patience {
+pub struct BindRetry {
     /// Below 0: without end.
     tries_left: i64,
     delay: Duration,
     reminded: Option<Instant>,
 }
 
-impl Patience {
+impl BindRetry {
     /// For an address of the server, which it tries once unless the address names a number.
     pub(super) fn of_server(bind: &Bind) -> Self {
         Self::new(bind, 1)
@@ -78,15 +78,15 @@ mod tests {
         ] {
             let bind = bind(text);
             for (mut patience, left) in [
-                (Patience::of_server(&bind), by_server),
-                (Patience::of_worker(&bind), by_worker),
+                (BindRetry::of_server(&bind), by_server),
+                (BindRetry::of_worker(&bind), by_worker),
             ] {
                 let more = std::iter::from_fn(|| patience.next(&bind));
                 assert_eq!(more.take(100).count(), left.unwrap_or(100), "{text}");
             }
         }
         let slow = bind(":80?delay=5");
-        let mut patience = Patience::of_worker(&slow);
+        let mut patience = BindRetry::of_worker(&slow);
         assert_eq!(patience.next(&slow), Some(Duration::from_secs(5)));
     }
 }

@@ -12,7 +12,7 @@ use stanchion_sys::child;
 use tracing::warn;
 
 use super::outbox::Outbox;
-use stanchion_generation::messages::{self, FromWorker, Incoming, Said, WorkerRef};
+use stanchion_generation::messages::{self, Envelope, FromWorker, Incoming, WorkerRef};
 
 /// Reports of one child that are read in a turn of the loop: far more than it has to say.
 const REPORTS_PER_TURN_MAX: usize = 64;
@@ -43,7 +43,7 @@ impl ReportIntake {
         now_ms: u64,
         channel: &Channel,
         who: &str,
-        mut hear: impl FnMut(Said<T>) -> Result<(), String>,
+        mut hear: impl FnMut(Envelope<T>) -> Result<(), String>,
     ) {
         if !self.is_read_at(now_ms) {
             return;
@@ -161,7 +161,7 @@ impl Post {
         let who = called(self.number, self.pid);
         let own = |event| MasterEvent::OfGeneration(generation_number, event);
         self.intake.read(now_ms, &self.channel, &who, |said| {
-            let Said {
+            let Envelope {
                 message,
                 fd,
                 sender,

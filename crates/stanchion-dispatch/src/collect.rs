@@ -16,7 +16,7 @@ use crate::slow_clients::SlowClients;
 use crate::spare_buffers::SpareBuffers;
 use crate::storage::disk::OpenFile;
 use crate::streamed_body::bytes_of;
-use crate::ticket::{Answer, AppAnswer, Section, Start, Ticket};
+use crate::ticket::{Answer, AppAnswer, BodySection, Start, Ticket};
 use stanchion_record::{
     ANSWER_HEAD_BYTES_MAX, FilePart, HINT_BYTES_MAX, PREFIX_BYTES, answer_prefix, hints_len,
 };
@@ -165,7 +165,7 @@ impl SlotReader<'_> {
                     }
                     head.begins(Start::File(
                         OpenFile::of_app(file),
-                        vec![Section::Part(part)],
+                        vec![BodySection::Part(part)],
                     ))
                 }
                 (_, AnswerEnd::Complete)

@@ -3,7 +3,7 @@
 //!
 //! The first bytes are in front, in memory. Behind them come the bytes in the file, if there is one. At the back, in
 //! memory again, are the bytes that will be written to the file. Code here neither waits nor touches the disk: the
-//! spooler asks for the next [`Job`], does it, and reports how it went.
+//! spooler asks for the next [`FileAction`], does it, and reports how it went.
 //!
 //! A full buffer does not show that a client is slow, since a worker fills it faster than any socket takes it. Only
 //! when the seat has waited for longer than a quick client needs, the rest of the answer goes through a file. When the
@@ -39,7 +39,7 @@ pub struct Limits {
 }
 
 /// The next thing for the client.
-pub enum Next {
+pub enum Outgoing {
     /// A piece of the body.
     Piece(Piece),
     /// Nothing yet.
@@ -72,7 +72,7 @@ pub enum Patience {
 
 /// The next thing to do with the file.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Job {
+pub enum FileAction {
     /// Append these, then call [`Outflow::written`].
     Write(Vec<Bytes>),
     /// Read so many bytes from there, then call [`Outflow::read`].
@@ -91,7 +91,7 @@ pub enum Job {
 /// The part of an answer's body that has come from a worker and not gone to the client.
 pub struct Outflow {
     limits: Rc<Limits>,
-    front: Pieces,
+    front: PieceQueue,
     /// There is a file, or there will be.
     spooling: Option<Spooling>,
     end: Option<AnswerEnd>,
@@ -113,7 +113,7 @@ struct Spooling {
     read: u64,
     /// ... to here.
     written: u64,
-    back: Pieces,
+    back: PieceQueue,
     /// How many of the pieces at the back are being written.
     writing: usize,
     /// Not all of the back could be written when it was last tried.
@@ -123,7 +123,7 @@ struct Spooling {
 }
 
 #[derive(Default)]
-struct Pieces {
+struct PieceQueue {
     pieces: VecDeque<Piece>,
     bytes: usize,
 }
@@ -133,7 +133,7 @@ impl Outflow {
     pub fn new(limits: &Rc<Limits>) -> Self {
         Self {
             limits: Rc::clone(limits),
-            front: Pieces::default(),
+            front: PieceQueue::default(),
             spooling: None,
             end: None,
             taken: 0,
@@ -209,7 +209,7 @@ impl Outflow {
     }
 
     /// The client takes a piece of the body, or its end.
-    pub fn pop(&mut self) -> Next {
+    pub fn pop(&mut self) -> Outgoing {
         let mut next = self.front.pop();
         let dry = self.spooling.as_mut().filter(|spooling| spooling.is_dry());
         if next.is_none()
@@ -219,12 +219,12 @@ impl Outflow {
         }
         if let Some(piece) = next {
             self.taken += piece.len() as u64;
-            return Next::Piece(piece);
+            return Outgoing::Piece(piece);
         }
         let all = self.spooling.as_ref().is_none_or(Spooling::is_dry);
         match self.end {
-            Some(end) if all => Next::End(end),
-            Some(_) | None => Next::Nothing,
+            Some(end) if all => Outgoing::End(end),
+            Some(_) | None => Outgoing::Nothing,
         }
     }
 
@@ -282,34 +282,34 @@ impl Outflow {
     }
 
     /// The next thing to do with the file.
-    pub fn next_job(&mut self) -> Job {
+    pub fn next_job(&mut self) -> FileAction {
         let Some(spooling) = &mut self.spooling else {
-            return Job::Leave;
+            return FileAction::Leave;
         };
         if spooling.is_dry() && spooling.written > 0 {
             // The client has caught up. The spooler owns the file, and gives it up only when this call says so.
             self.front.append(&mut spooling.back);
             self.spooling = None;
-            return Job::Leave;
+            return FileAction::Leave;
         }
         if spooling.read < spooling.written && self.front.bytes == 0 {
             let left = spooling.written - spooling.read;
-            return Job::Read {
+            return FileAction::Read {
                 offset: spooling.read,
                 len: left.min(OWN_BYTES as u64) as usize,
             };
         }
         let room = self.limits.spool_bytes - spooling.written;
         match spooling.write(room) {
-            Some(pieces) => Job::Write(pieces),
+            Some(pieces) => FileAction::Write(pieces),
             None => {
                 spooling.refused = spooling.back.bytes > 0;
-                Job::Wait
+                FileAction::Wait
             }
         }
     }
 
-    /// Notes that a [`Job::Write`] was done, or could not be for want of room.
+    /// Notes that a [`FileAction::Write`] was done, or could not be for want of room.
     pub fn written(&mut self, done: bool) {
         if let Some(spooling) = &mut self.spooling {
             let writing = std::mem::take(&mut spooling.writing);
@@ -331,7 +331,7 @@ impl Outflow {
         }
     }
 
-    /// Notes that a [`Job::Read`] was done, which brought these bytes.
+    /// Notes that a [`FileAction::Read`] was done, which brought these bytes.
     pub fn read(&mut self, bytes: Bytes) {
         if let Some(spooling) = &mut self.spooling {
             spooling.read += bytes.len() as u64;
@@ -347,7 +347,7 @@ impl Outflow {
 
     /// Drops all bytes, as no client takes them any more.
     pub fn give_up(&mut self) {
-        self.front = Pieces::default();
+        self.front = PieceQueue::default();
         self.spooling = None;
         self.end(AnswerEnd::Broken);
     }
@@ -380,7 +380,7 @@ impl Spooling {
     }
 }
 
-impl Pieces {
+impl PieceQueue {
     fn push(&mut self, piece: Piece) {
         self.bytes += piece.len();
         self.pieces.push_back(piece);

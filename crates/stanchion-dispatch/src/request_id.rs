@@ -17,9 +17,9 @@ const MADE_LEN: usize = 2 * RANDOM_BYTES;
 const SHORT_LEN_MAX: usize = 38;
 
 /// The id of one request: an id from a proxy that the server believes, or the server's own, in hexadecimal.
-pub struct RequestId(Name);
+pub struct RequestId(IdText);
 
-enum Name {
+enum IdText {
     Short { len: u8, bytes: [u8; SHORT_LEN_MAX] },
     Long(Box<[u8]>),
 }
@@ -27,11 +27,11 @@ enum Name {
 impl RequestId {
     fn new(name: &[u8]) -> Self {
         if name.len() > SHORT_LEN_MAX {
-            return Self(Name::Long(name.into()));
+            return Self(IdText::Long(name.into()));
         }
         let mut bytes = [0; SHORT_LEN_MAX];
         bytes[..name.len()].copy_from_slice(name);
-        Self(Name::Short {
+        Self(IdText::Short {
             len: name.len() as u8,
             bytes,
         })
@@ -39,8 +39,8 @@ impl RequestId {
 
     pub(crate) fn as_str(&self) -> &str {
         let name = match &self.0 {
-            Name::Short { len, bytes } => &bytes[..usize::from(*len)],
-            Name::Long(bytes) => bytes,
+            IdText::Short { len, bytes } => &bytes[..usize::from(*len)],
+            IdText::Long(bytes) => bytes,
         };
         std::str::from_utf8(name).expect("it is ASCII, which was checked or made so")
     }

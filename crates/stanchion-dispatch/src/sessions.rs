@@ -32,21 +32,21 @@ pub struct SessionFacts {
     /// The code of its close frame; `None` if there was no close frame.
     pub code: Option<u16>,
     /// The messages that the client sent.
-    pub received: Messages,
+    pub received: MessageTotals,
     /// The messages that the app sent.
-    pub sent: Messages,
+    pub sent: MessageTotals,
 }
 
 /// Whole messages, and the bytes in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Messages {
+pub struct MessageTotals {
     /// How many messages.
     pub count: u64,
     /// Their bytes, without those of frames.
     pub bytes: u64,
 }
 
-impl Messages {
+impl MessageTotals {
     /// Counts one more message of so many bytes.
     pub fn add(&mut self, bytes: usize) {
         self.count += 1;

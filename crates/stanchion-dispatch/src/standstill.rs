@@ -74,7 +74,7 @@ impl Costs {
 
 /// The log's next line about the line, after a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
+enum Notice {
     Begins,
     Lasts { for_us: u64 },
     Over(Past),
@@ -114,16 +114,16 @@ impl Standstills {
         };
         let (waiting, oldest_s) = (view.untaken(), seconds(oldest_us));
         match said {
-            Said::Begins => warn!(
+            Notice::Begins => warn!(
                 "the line stands: {waiting} wait, the oldest for {oldest_s:.1} s: {}",
                 why_it_stands(view, workers, now_us)
             ),
-            Said::Lasts { for_us } => warn!(
+            Notice::Lasts { for_us } => warn!(
                 "the line still stands after {:.0} s: {waiting} wait, the oldest for {oldest_s:.1} s: {}",
                 seconds(for_us),
                 why_it_stands(view, workers, now_us)
             ),
-            Said::Over(past) => info!("the line goes on, after {past}"),
+            Notice::Over(past) => info!("the line goes on, after {past}"),
         }
     }
 
@@ -152,7 +152,7 @@ impl Standstills {
 
     /// Takes note of a look: how long the oldest request has waited, whether the line is full, and how many requests
     /// the line has not brought to a worker until now. Gives what the log is to say.
-    fn look(&mut self, oldest_us: u64, is_full: bool, costs: Costs, now_us: u64) -> Option<Said> {
+    fn look(&mut self, oldest_us: u64, is_full: bool, costs: Costs, now_us: u64) -> Option<Notice> {
         let before = std::mem::replace(&mut self.turned_away, costs.turned_away);
         let stands = is_full || costs.turned_away > before || oldest_us >= OLD_US;
         let Some(current) = &mut self.current else {
@@ -169,7 +169,7 @@ impl Standstills {
                     ..costs
                 },
             });
-            return Some(Said::Begins);
+            return Some(Notice::Begins);
         };
         current.longest_wait_us = current.longest_wait_us.max(oldest_us);
         if stands {
@@ -177,12 +177,12 @@ impl Standstills {
         }
         let for_us = now_us.saturating_sub(current.since_us);
         if now_us.saturating_sub(current.seen_us) >= CALM_US {
-            return self.end(costs).map(Said::Over);
+            return self.end(costs).map(Notice::Over);
         }
         let is_due = stands && now_us.saturating_sub(current.said_us) >= REPEAT_US;
         is_due.then(|| {
             current.said_us = now_us;
-            Said::Lasts { for_us }
+            Notice::Lasts { for_us }
         })
     }
 
@@ -303,11 +303,11 @@ mod tests {
             ..Costs::default()
         };
         let expected = [
-            (15, Said::Begins),
-            (75, Said::Lasts { for_us: 65 * S }),
+            (15, Notice::Begins),
+            (75, Notice::Lasts { for_us: 65 * S }),
             (
                 100,
-                Said::Over(Past {
+                Notice::Over(Past {
                     for_us: 85 * S,
                     longest_wait_us: 85 * S,
                     costs,
@@ -321,7 +321,7 @@ mod tests {
     fn a_line_that_turns_clients_away_stands_also_if_a_look_finds_it_with_room() {
         let mut line = Standstills::default();
         assert_eq!(line.look(0, false, turned_away(0), 0), None);
-        assert_eq!(line.look(0, false, turned_away(5), S), Some(Said::Begins));
+        assert_eq!(line.look(0, false, turned_away(5), S), Some(Notice::Begins));
         assert_eq!(line.look(0, false, turned_away(9), 2 * S), None);
         assert_eq!(line.look(0, false, turned_away(9), 6 * S), None);
         let past = Past {
@@ -329,7 +329,7 @@ mod tests {
             longest_wait_us: 0,
             costs: turned_away(9),
         };
-        let over = Some(Said::Over(past));
+        let over = Some(Notice::Over(past));
         assert_eq!(line.look(0, false, turned_away(9), 7 * S), over);
         assert_eq!(line.end(turned_away(9)), None, "it was told");
     }

@@ -11,7 +11,7 @@ use stanchion_line::{LaneId, Place};
 use stanchion_sys::charge::{self, Charged, Payer};
 
 use super::hints::Hints;
-use super::outflow::{Limits, Next, Outflow};
+use super::outflow::{Limits, Outflow, Outgoing};
 use super::refusal::Refusal;
 use super::reply::Reply;
 use super::request::Request;
@@ -118,21 +118,21 @@ pub enum Start {
     /// The body comes through the ticket's outflow; so many bytes, if that is known.
     Streamed(Option<u64>),
     /// Parts of a file, perhaps with something between.
-    File(OpenFile, Vec<Section>),
+    File(OpenFile, Vec<BodySection>),
     /// A file of which only the head was asked for.
     FileUnasked,
 }
 
 /// A part of a body.
 #[derive(Clone, Debug)]
-pub enum Section {
+pub enum BodySection {
     /// These bytes.
     Text(Bytes),
     /// These bytes of the file.
     Part(FilePart),
 }
 
-impl Section {
+impl BodySection {
     /// How long it is.
     #[allow(
         clippy::len_without_is_empty,
@@ -444,9 +444,9 @@ impl Ticket {
     }
 
     /// Gives the connection a piece of the body, or its end.
-    pub fn next_piece(&self) -> Next {
+    pub fn next_piece(&self) -> Outgoing {
         self.seen();
-        self.outflow(Outflow::pop).unwrap_or(Next::Nothing)
+        self.outflow(Outflow::pop).unwrap_or(Outgoing::Nothing)
     }
 
     /// Lets `look` look for news on behalf of the connection, which need not be woken for them since it waits for the

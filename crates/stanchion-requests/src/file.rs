@@ -17,7 +17,7 @@ use bytes::Bytes;
 use tracing::warn;
 
 use stanchion_dispatch::storage::disk::{self, Disk, FileSystem, Job, OpenFile};
-use stanchion_dispatch::ticket::Section;
+use stanchion_dispatch::ticket::BodySection;
 
 /// How long a look for a file, or the reading of a stretch of it, may take. A file system that works is faster, also one of
 /// a network.
@@ -39,7 +39,7 @@ pub struct FileBody {
     offset: u64,
     left: u64,
     /// The sections behind `left`.
-    behind: VecDeque<Section>,
+    behind: VecDeque<BodySection>,
     /// The file was in the page cache up to here at the last look.
     warm_until: u64,
     /// A helper thread fetches the next stretch from the disk, which must not hold up the event loop. The result is
@@ -73,7 +73,7 @@ pub enum Stretch<'f> {
 
 impl FileBody {
     /// The body that these sections of a file are.
-    pub fn new(file: OpenFile, mut sections: Vec<Section>) -> Self {
+    pub fn new(file: OpenFile, mut sections: Vec<BodySection>) -> Self {
         sections.retain(|section| section.len() > 0);
         Self {
             file,
@@ -101,8 +101,8 @@ impl FileBody {
         while self.left == 0 {
             match self.behind.pop_front() {
                 None => return Stretch::Over,
-                Some(Section::Text(bytes)) => return Stretch::Text(bytes),
-                Some(Section::Part(part)) => {
+                Some(BodySection::Text(bytes)) => return Stretch::Text(bytes),
+                Some(BodySection::Part(part)) => {
                     (self.offset, self.left, self.warm_until) =
                         (part.offset, part.len, part.offset);
                 }
@@ -170,13 +170,13 @@ impl FileBody {
 }
 
 /// Appends all sections to `out`, if the page cache has them at once; else `out` stays as it was.
-pub fn put_cached(out: &mut Vec<u8>, file: &File, sections: &[Section]) -> bool {
+pub fn put_cached(out: &mut Vec<u8>, file: &File, sections: &[BodySection]) -> bool {
     let before = out.len();
     for section in sections {
         match section {
-            Section::Text(bytes) => out.extend_from_slice(bytes),
-            Section::Part(part) if part.len == 0 => {}
-            Section::Part(part) => {
+            BodySection::Text(bytes) => out.extend_from_slice(bytes),
+            BodySection::Part(part) if part.len == 0 => {}
+            BodySection::Part(part) => {
                 let len = part.len as usize;
                 if disk::read_cached_onto(out, file, part.offset, len) != Some(len) {
                     out.truncate(before);
@@ -222,7 +222,7 @@ mod tests {
         let (offset, part) = (1_000, len as u64 - 3_000);
         let mut body = FileBody::new(
             OpenFile::of_app(file(&scratch, len)),
-            vec![Section::Part(FilePart { offset, len: part })],
+            vec![BodySection::Part(FilePart { offset, len: part })],
         );
         let (mut at, end) = (offset, offset + part);
         let mut stretches = 0;
@@ -250,8 +250,8 @@ mod tests {
     fn what_the_page_cache_has_is_put_together_or_not_at_all() {
         let scratch = Scratch::new("file-cached", 0);
         let file = file(&scratch, 5_000);
-        let part = |offset, len| Section::Part(FilePart { offset, len });
-        let text = || Section::Text(Bytes::from_static(b"text"));
+        let part = |offset, len| BodySection::Part(FilePart { offset, len });
+        let text = || BodySection::Text(Bytes::from_static(b"text"));
         let mut out = b"head".to_vec();
         let all = [part(10, 2), text(), part(4_999, 1), text()];
         assert!(put_cached(&mut out, &file, &all));
@@ -269,7 +269,7 @@ mod tests {
     fn what_cannot_be_read_whole_is_noticed() {
         let scratch = Scratch::new("file-short", 0);
         let part = || {
-            vec![Section::Part(FilePart {
+            vec![BodySection::Part(FilePart {
                 offset: 0,
                 len: 5_000,
             })]
@@ -287,7 +287,7 @@ mod tests {
         // An empty file is over at once, and waits for nothing.
         let empty = FilePart { offset: 0, len: 0 };
         let file = File::open(&scratch.directory).unwrap();
-        assert!(FileBody::new(OpenFile::of_app(file), vec![Section::Part(empty)]).is_over());
+        assert!(FileBody::new(OpenFile::of_app(file), vec![BodySection::Part(empty)]).is_over());
         // A directory opens like a file, and reads like none (EISDIR in read(2)).
         let mut body = FileBody::new(
             OpenFile::of_app(File::open(&scratch.directory).unwrap()),

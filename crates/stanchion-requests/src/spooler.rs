@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use stanchion_dispatch::outflow::{Job, Outflow};
+use stanchion_dispatch::outflow::{FileAction, Outflow};
 use stanchion_dispatch::storage::clients::Client;
 use stanchion_dispatch::storage::disk::{self, Disk};
 use stanchion_dispatch::storage::spool::{Reading, Spool, SpoolError, SpoolFile};
@@ -95,13 +95,13 @@ impl Spooler {
         owner: impl FnOnce() -> Option<Client>,
     ) -> Turn {
         match outflow.next_job() {
-            Job::Leave => {
+            FileAction::Leave => {
                 self.file = None;
                 self.is_needed = false;
                 Turn::Over
             }
-            Job::Wait => Turn::Idle,
-            Job::Write(pieces) => {
+            FileAction::Wait => Turn::Idle,
+            FileAction::Write(pieces) => {
                 let file = self
                     .file
                     .get_or_insert_with(|| spool.unnamed_file(disk, owner()));
@@ -113,7 +113,7 @@ impl Spooler {
                     Err(error) => self.not_written(error, outflow, spool),
                 }
             }
-            Job::Read { offset, len } => {
+            FileAction::Read { offset, len } => {
                 let file = self.file.as_ref();
                 match file.map(|file| file.read(self.connection, offset, len)) {
                     Some(Reading::Done(bytes)) => Self::read(Ok(bytes), outflow),

@@ -24,7 +24,7 @@ pub(crate) use room::connections_max;
 use stanchion_connections::poller::{Poller, Source};
 use stanchion_connections::{Audience, Connections, Newcomer, after};
 use stanchion_dispatch::PortNumber;
-use stanchion_dispatch::storage::connection_shares::Claim;
+use stanchion_dispatch::storage::connection_shares::ConnectionAdmission;
 use stanchion_dispatch::storage::shortage::Shortage;
 use stanchion_generation::tally::Event;
 use stanchion_requests::Requests;
@@ -343,10 +343,10 @@ impl Doors {
         drop(charged);
         let (claim, is_turned_away) =
             match inside.requests.connection_shares.claim(peer.limited_ip()) {
-                Claim::Unlimited => (None, false),
-                Claim::Served(share) => (Some(share), false),
-                Claim::ToBeTold(share) => (Some(share), true),
-                Claim::TooMuch => {
+                ConnectionAdmission::Unlimited => (None, false),
+                ConnectionAdmission::Served(share) => (Some(share), false),
+                ConnectionAdmission::ToBeTold(share) => (Some(share), true),
+                ConnectionAdmission::TooMuch => {
                     inside.requests.common.tally.happened(Event::Accepted);
                     inside
                         .requests

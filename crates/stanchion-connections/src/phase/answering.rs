@@ -14,7 +14,7 @@ use stanchion_dispatch::collect::SWITCHING;
 use stanchion_dispatch::reply::Reply;
 use stanchion_dispatch::storage::disk::OpenFile;
 use stanchion_dispatch::storage::memory::Piece;
-use stanchion_dispatch::ticket::{Answer, AppAnswer, Section, Start};
+use stanchion_dispatch::ticket::{Answer, AppAnswer, BodySection, Start};
 use stanchion_generation::tally::{Event, Outcome};
 use stanchion_requests::Requests;
 use stanchion_requests::compressor::Plan;
@@ -217,7 +217,7 @@ fn length_of(promised: BodyLength, body: &Start, whole: usize) -> (Option<u64>, 
         (BodyLength::Unknown, Start::Streamed(whole)) => *whole,
         (BodyLength::Unknown, Start::FileUnasked) => Some(0),
         (BodyLength::Unknown, Start::File(_, sections)) => {
-            Some(sections.iter().map(Section::len).sum())
+            Some(sections.iter().map(BodySection::len).sum())
         }
     };
     (known, known.is_none())
@@ -245,8 +245,8 @@ impl Asked {
 
     /// Returns the source of a file's content. A small file in the page cache goes out with its head: that saves two system
     /// calls and a packet.
-    fn of_file(&mut self, out: &mut Vec<u8>, file: OpenFile, sections: Vec<Section>) -> Source {
-        let len: u64 = sections.iter().map(Section::len).sum();
+    fn of_file(&mut self, out: &mut Vec<u8>, file: OpenFile, sections: Vec<BodySection>) -> Source {
+        let len: u64 = sections.iter().map(BodySection::len).sum();
         if len <= TOGETHER_BYTES_MAX as u64 && put_cached(out, &file, &sections) {
             self.count(len as usize);
             return Source::Over;

@@ -11,7 +11,7 @@ use stanchion_http::{Head, PROXY_HEADER_BYTES_MAX, ProxyHeader, ProxyStart, prox
 use crate::link::ClientLink;
 use crate::outcome::Read;
 use stanchion_dispatch::refusal::Refusal;
-use stanchion_dispatch::storage::connection_shares::Claim;
+use stanchion_dispatch::storage::connection_shares::ConnectionAdmission;
 use stanchion_requests::Requests;
 use stanchion_settings::Settings;
 
@@ -81,16 +81,16 @@ pub(super) fn name_client_by_packet(
 /// Counts the connection among those of its client.
 fn claim(link: &mut ClientLink, requests: &Requests) -> ProxyNews {
     match requests.connection_shares.claim(link.peer.limited_ip()) {
-        Claim::Unlimited => ProxyNews::Client,
-        Claim::Served(share) => {
+        ConnectionAdmission::Unlimited => ProxyNews::Client,
+        ConnectionAdmission::Served(share) => {
             link.claim = Some(share);
             ProxyNews::Client
         }
-        Claim::ToBeTold(share) => {
+        ConnectionAdmission::ToBeTold(share) => {
             link.claim = Some(share);
             ProxyNews::Refused(Refusal::TooManyConnections)
         }
-        Claim::TooMuch => {
+        ConnectionAdmission::TooMuch => {
             requests
                 .record
                 .turn_out(&link.peer.address, requests.now_us);

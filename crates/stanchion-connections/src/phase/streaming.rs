@@ -12,7 +12,7 @@ use super::compressing::Compressing;
 use super::sending::{Fetched, Sending, Source};
 use crate::outcome::Written;
 use crate::transport::Transport;
-use stanchion_dispatch::outflow::{Fetchable, Next, Outflow};
+use stanchion_dispatch::outflow::{Fetchable, Outflow, Outgoing};
 use stanchion_dispatch::storage::memory::Piece;
 use stanchion_dispatch::ticket::Ticket;
 use stanchion_requests::spooler::Spooler;
@@ -36,12 +36,12 @@ impl Sending {
                 }
             } else if self.pending.is_empty() {
                 match ticket.next_piece() {
-                    Next::Piece(piece) => {
+                    Outgoing::Piece(piece) => {
                         self.count(piece.len());
                         self.frame(piece, &requests.storage);
                     }
-                    Next::End(end) => self.end(end, &requests.storage),
-                    Next::Nothing => {}
+                    Outgoing::End(end) => self.end(end, &requests.storage),
+                    Outgoing::Nothing => {}
                 }
             }
             if self.has_all() {
@@ -226,17 +226,17 @@ impl Sending {
     fn gather(&mut self, compressing: &mut Compressing, ticket: &Ticket) -> bool {
         while compressing.has_room() {
             match ticket.next_piece() {
-                Next::Piece(piece) => {
+                Outgoing::Piece(piece) => {
                     if let Some(asked) = &mut self.asked {
                         asked.took(piece.len());
                         compressing.has_end = asked.wanted == Some(0);
                     }
                     compressing.push(piece);
                 }
-                Next::End(AnswerEnd::Complete) => compressing.has_end = true,
+                Outgoing::End(AnswerEnd::Complete) => compressing.has_end = true,
                 // The pieces before the break go out first.
-                Next::End(AnswerEnd::Broken) => return !compressing.is_idle(),
-                Next::Nothing => break,
+                Outgoing::End(AnswerEnd::Broken) => return !compressing.is_idle(),
+                Outgoing::Nothing => break,
             }
         }
         true

@@ -48,7 +48,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct Spooler {
     works: bool,
     file: Vec<u8>,
-    job: Option<Job>,
+    job: Option<FileAction>,
 }
 
 impl Spooler {
@@ -61,18 +61,18 @@ impl Spooler {
             return;
         };
         match (job, luck) {
-            (Job::Wait, _) => {}
-            (Job::Leave, _) => *self = Self::default(),
-            (Job::Read { offset, len }, _) => {
+            (FileAction::Wait, _) => {}
+            (FileAction::Leave, _) => *self = Self::default(),
+            (FileAction::Read { offset, len }, _) => {
                 let offset = offset as usize;
                 outflow.read(Bytes::copy_from_slice(&self.file[offset..offset + len]));
             }
-            (Job::Write(pieces), Luck::Done) => {
+            (FileAction::Write(pieces), Luck::Done) => {
                 self.file.extend(pieces.concat());
                 outflow.written(true);
             }
-            (Job::Write(_), Luck::NoRoom) => outflow.written(false),
-            (Job::Write(_), Luck::DiskFails) => outflow.disk_failed(),
+            (FileAction::Write(_), Luck::NoRoom) => outflow.written(false),
+            (FileAction::Write(_), Luck::DiskFails) => outflow.disk_failed(),
         }
     }
 }
@@ -113,7 +113,7 @@ proptest! {
                     pushed += len;
                 }
                 Step::Pop => {
-                    if let Next::Piece(piece) = outflow.pop() {
+                    if let Outgoing::Piece(piece) = outflow.pop() {
                         prop_assert_eq!(piece.bytes(), &bytes_from(popped, piece.len()));
                         popped += piece.len();
                     }
@@ -132,12 +132,12 @@ proptest! {
         outflow.end(AnswerEnd::Complete);
         loop {
             match outflow.pop() {
-                Next::Piece(piece) => {
+                Outgoing::Piece(piece) => {
                     prop_assert_eq!(piece.bytes(), &bytes_from(popped, piece.len()));
                     popped += piece.len();
                 }
-                Next::Nothing => spooler.work(&mut outflow, Luck::Done),
-                Next::End(end) => {
+                Outgoing::Nothing => spooler.work(&mut outflow, Luck::Done),
+                Outgoing::End(end) => {
                     prop_assert_eq!(end, AnswerEnd::Complete);
                     break;
                 }
@@ -157,7 +157,7 @@ fn a_buffer_that_is_full_has_room_again_once_the_file_has_it() {
     assert_eq!(outflow.room(), OWN_BYTES);
     outflow.push(bytes_from(0, OWN_BYTES));
     assert_eq!(outflow.room(), 0);
-    assert!(matches!(outflow.next_job(), Job::Write(pieces) if pieces.len() == 1));
+    assert!(matches!(outflow.next_job(), FileAction::Write(pieces) if pieces.len() == 1));
     assert_eq!(outflow.room(), 0, "not before it is written");
     outflow.written(true);
     assert_eq!(outflow.room(), OWN_BYTES);
@@ -172,7 +172,7 @@ fn all_share_the_memory_but_each_has_a_little_of_its_own() {
     second.push(bytes_from(0, OWN_BYTES));
     assert_eq!(second.room(), 0);
     // A piece that the client has taken counts until it is dropped.
-    let Next::Piece(piece) = first.pop() else {
+    let Outgoing::Piece(piece) = first.pop() else {
         panic!("there is a piece")
     };
     assert_eq!(second.room(), 0);
@@ -216,7 +216,7 @@ fn a_worker_gets_stuck_when_it_waits_and_nothing_more_can_be_written() {
         outflow.spool();
         outflow.push(bytes_from(0, OWN_BYTES));
         let job = outflow.next_job();
-        assert_eq!(job == Job::Wait, answer.is_none());
+        assert_eq!(job == FileAction::Wait, answer.is_none());
         if let Some(answer) = answer {
             assert!(!outflow.gets_stuck(u64::MAX));
             answer(&mut outflow);
@@ -225,7 +225,7 @@ fn a_worker_gets_stuck_when_it_waits_and_nothing_more_can_be_written() {
         outflow.hold(true, 0);
         assert!(outflow.gets_stuck(u64::MAX));
         assert!(!outflow.gets_stuck(u64::MAX), "once is enough");
-        assert!(matches!(outflow.pop(), Next::Piece(_)), "from memory");
+        assert!(matches!(outflow.pop(), Outgoing::Piece(_)), "from memory");
     }
 }
 
@@ -234,10 +234,10 @@ fn after_the_disk_has_failed_nothing_more_is_written() {
     let mut outflow = Outflow::new(&limits(OWN_BYTES, usize::MAX, u64::MAX));
     outflow.spool();
     outflow.push(bytes_from(0, 10));
-    assert!(matches!(outflow.next_job(), Job::Write(_)));
+    assert!(matches!(outflow.next_job(), FileAction::Write(_)));
     outflow.disk_failed();
-    assert_eq!(outflow.next_job(), Job::Wait);
-    assert!(matches!(outflow.pop(), Next::Piece(piece) if piece.len() == 10));
+    assert_eq!(outflow.next_job(), FileAction::Wait);
+    assert!(matches!(outflow.pop(), Outgoing::Piece(piece) if piece.len() == 10));
 }
 
 #[test]
@@ -249,8 +249,8 @@ fn what_the_disk_lost_breaks_the_answer_off_after_what_there_is() {
     outflow.lost();
     outflow.push(bytes_from(20, 10));
     outflow.end(AnswerEnd::Complete);
-    assert!(matches!(outflow.pop(), Next::Piece(piece) if piece.len() == 10));
-    assert!(matches!(outflow.pop(), Next::End(AnswerEnd::Broken)));
+    assert!(matches!(outflow.pop(), Outgoing::Piece(piece) if piece.len() == 10));
+    assert!(matches!(outflow.pop(), Outgoing::End(AnswerEnd::Broken)));
 }
 
 #[test]
@@ -260,9 +260,9 @@ fn an_answer_that_is_given_up_holds_nothing() {
     outflow.push(bytes_from(0, 10));
     outflow.spool();
     outflow.push(bytes_from(10, 10));
-    assert!(matches!(outflow.next_job(), Job::Write(_)));
+    assert!(matches!(outflow.next_job(), FileAction::Write(_)));
     outflow.give_up();
     outflow.written(true);
     assert_eq!(limits.memory.left(), OWN_BYTES);
-    assert_eq!(outflow.next_job(), Job::Leave);
+    assert_eq!(outflow.next_job(), FileAction::Leave);
 }

@@ -69,11 +69,11 @@ impl Doubt {
 /// A slot that makes no sense. The acceptor does not use it until no worker can write to it any more.
 pub(super) struct Poisoned {
     slot: u32,
-    owner: Owner,
+    owner: SlotOwner,
 }
 
 /// The workers that may still write to a slot.
-enum Owner {
+enum SlotOwner {
     /// The worker that had the slot. The master replaces it.
     Known(WorkerRef),
     /// These workers may have had the slot; no seat says which of them did. With the number of looks for the owner so
@@ -81,7 +81,7 @@ enum Owner {
     Unknown(Vec<WorkerRef>, u32),
 }
 
-impl Owner {
+impl SlotOwner {
     /// Removes a dead worker; true if no other one may write to the slot.
     fn forget(&mut self, dead: WorkerRef) -> bool {
         match self {
@@ -186,12 +186,12 @@ impl SlotTable {
         let (mut free, mut found) = (Vec::new(), Vec::new());
         let mut poisoned = std::mem::take(&mut self.poisoned);
         poisoned.retain_mut(|Poisoned { slot, owner }| {
-            let Owner::Unknown(_, looks) = owner else {
+            let SlotOwner::Unknown(_, looks) = owner else {
                 return true;
             };
             let seat = self.exchange.busy_seat_of(*slot);
             if let Some(worker) = seat.and_then(|seat| self.workers.named_on(seat)) {
-                *owner = Owner::Known(worker);
+                *owner = SlotOwner::Known(worker);
                 found.push(worker);
                 return true;
             }
@@ -246,7 +246,7 @@ impl SlotTable {
             return self.poison_without_owner(slot, ticket, corrupt);
         };
         tell_client(slot, ticket, corrupt);
-        let owner = Owner::Known(worker);
+        let owner = SlotOwner::Known(worker);
         self.poisoned.push(Poisoned { slot, owner });
         self.replace(worker);
     }
@@ -263,7 +263,7 @@ impl SlotTable {
             "slot {slot} stays out of use until none of these workers can write to it: {}",
             called.join(", ")
         );
-        let owner = Owner::Unknown(owners, 0);
+        let owner = SlotOwner::Unknown(owners, 0);
         self.poisoned.push(Poisoned { slot, owner });
     }
 

@@ -24,7 +24,7 @@ impl Who {
 /// The connections that have used up their turn, first come, first served, of each client; there are at most as many as
 /// connections.
 #[derive(Debug, Default)]
-pub(super) struct Behind {
+pub(super) struct FairQueue {
     /// Clients and connections, in the order of their turns.
     turns: VecDeque<Who>,
     lines: HashMap<Who, VecDeque<u32>>,
@@ -32,7 +32,7 @@ pub(super) struct Behind {
     had_bytes: HashMap<Client, usize>,
 }
 
-impl Behind {
+impl FairQueue {
     /// Adds a connection that has used up its turn, or whose client has.
     pub(super) fn stand(&mut self, connection: u32, client: Option<Client>) {
         let who = Who::of(client, connection);
@@ -111,13 +111,13 @@ mod tests {
         Client::at([192, 0, 2, number].into())
     }
 
-    fn all(behind: &mut Behind) -> Vec<u32> {
+    fn all(behind: &mut FairQueue) -> Vec<u32> {
         std::iter::from_fn(|| behind.next()).collect()
     }
 
     #[test]
     fn a_client_has_one_turn_however_many_connections_it_has() {
-        let mut behind = Behind::default();
+        let mut behind = FairQueue::default();
         (0..8).for_each(|connection| behind.stand(connection, Some(client(1))));
         behind.stand(10, Some(client(2)));
         behind.stand(11, Some(client(2)));
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn who_comes_again_and_again_waits_for_one_turn_of_each_other_client() {
-        let mut behind = Behind::default();
+        let mut behind = FairQueue::default();
         (0..8).for_each(|connection| behind.stand(connection, Some(client(1))));
         behind.stand(10, Some(client(2)));
         let mut seen = Vec::new();
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn who_is_gone_has_no_turn() {
-        let mut behind = Behind::default();
+        let mut behind = FairQueue::default();
         for (connection, of) in [(0, Some(1)), (1, Some(1)), (2, Some(2)), (3, None)] {
             behind.stand(connection, of.map(client));
         }
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_client_has_spent_its_turn_until_that_of_the_loop_is_over() {
-        let mut behind = Behind::default();
+        let mut behind = FairQueue::default();
         let [one, other] = [1, 2].map(client);
         behind.stand(0, Some(one));
         behind.stand(1, None);

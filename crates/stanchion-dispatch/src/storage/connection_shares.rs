@@ -23,7 +23,7 @@ pub struct ConnectionShares {
 }
 
 /// How a connection counts among the connections of its client.
-pub enum Claim {
+pub enum ConnectionAdmission {
     /// Connections of its client are not limited.
     Unlimited,
     /// The connection is within the limit.
@@ -55,17 +55,20 @@ impl ConnectionShares {
     }
 
     /// Counts one more connection of the client at this address; the limit does not apply to a peer without an address.
-    pub fn claim(&self, ip: Option<IpAddr>) -> Claim {
+    pub fn claim(&self, ip: Option<IpAddr>) -> ConnectionAdmission {
         let Some((ip, most)) = ip.zip(self.each_max) else {
-            return Claim::Unlimited;
+            return ConnectionAdmission::Unlimited;
         };
         let client = Client::at(ip);
-        let served = self.shares.take(client, 1, most).map(Claim::Served);
+        let served = self
+            .shares
+            .take(client, 1, most)
+            .map(ConnectionAdmission::Served);
         let told = |_| {
             let told = self.turned_away.take(client, 1, self.turned_away_max_each);
-            told.map(Claim::ToBeTold)
+            told.map(ConnectionAdmission::ToBeTold)
         };
-        served.or_else(told).unwrap_or(Claim::TooMuch)
+        served.or_else(told).unwrap_or(ConnectionAdmission::TooMuch)
     }
 }
 

@@ -28,7 +28,7 @@ pub const FOREIGN_THREADS_MAX: usize = DISK_THREADS_MAX / 2;
 
 /// The helper threads. A clone is another handle of the same.
 #[derive(Clone)]
-pub struct Disk(Rc<Owner>);
+pub struct Disk(Rc<PoolOwner>);
 
 /// File systems of this machine's own disks and memory: such a file system opens and closes what the kernel has in its caches without
 /// asking another machine or process. A network's, or one in user space (FUSE), may ask its server each time, which may not answer. Their
@@ -69,12 +69,12 @@ type Slot<T> = Mutex<Option<io::Result<T>>>;
 type Work = Box<dyn FnOnce() + Send>;
 
 /// The threads end when this is dropped.
-struct Owner {
+struct PoolOwner {
     pool: Arc<Pool>,
 }
 
 struct Pool {
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     crew: Crew,
     /// At most so many jobs wait while all threads are busy, and as many things that are to be let go of. A connection has one job at a
     /// time, so it is `max_connections`; but connections that are gone may have left their jobs behind.
@@ -83,7 +83,7 @@ struct Pool {
     work: Condvar,
     /// Notified when nothing is left to do.
     rest: Condvar,
-    /// Whether there is anything in [`State::done`].
+    /// Whether there is anything in [`PoolState::done`].
     has_done: AtomicBool,
     bell: EventFd,
 }
@@ -107,7 +107,7 @@ const DISK_CREW: Crew = Crew {
 };
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     own: VecDeque<Work>,
     foreign: VecDeque<Work>,
     threads: usize,
@@ -136,7 +136,7 @@ impl Disk {
             has_done: AtomicBool::new(false),
             bell: EventFd::new()?,
         });
-        Ok(Self(Rc::new(Owner { pool })))
+        Ok(Self(Rc::new(PoolOwner { pool })))
     }
 
     /// Rings when jobs are done; to be watched edge-triggered.
@@ -190,7 +190,7 @@ impl Disk {
     pub fn finish(&self, bound: Duration) {
         let pool = &self.0.pool;
         pool.end();
-        let works = |state: &mut State| state.left() > 0;
+        let works = |state: &mut PoolState| state.left() > 0;
         let waited = pool.rest.wait_timeout_while(pool.state(), bound, works);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let left = state.left();
@@ -216,13 +216,13 @@ impl<T: Send + 'static> Drop for Job<T> {
     }
 }
 
-impl Drop for Owner {
+impl Drop for PoolOwner {
     fn drop(&mut self) {
         self.pool.end();
     }
 }
 
-impl State {
+impl PoolState {
     /// Jobs that are not done.
     fn left(&self) -> usize {
         self.own.len() + self.foreign.len() + self.busy
@@ -240,7 +240,7 @@ impl State {
 }
 
 impl Pool {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PoolState> {
         locked(&self.state)
     }
 

@@ -78,12 +78,12 @@ impl Spool {
         SpoolFile {
             naming,
             len: 0,
-            room: Room {
+            room: SpoolReservation {
                 bytes: 0,
                 spool: Rc::clone(self),
                 share: owner.map(|owner| self.shares.none_yet(owner)),
             },
-            kept: Kept {
+            kept: BackingFile {
                 name: None,
                 file: None,
                 appending: None,
@@ -107,14 +107,14 @@ impl Spool {
 }
 
 /// Bytes that count as spooled until this is dropped.
-struct Room {
+struct SpoolReservation {
     bytes: u64,
     spool: Rc<Spool>,
     /// The same bytes in the share of their owner, if the owner is known.
     share: Option<Share>,
 }
 
-impl Room {
+impl SpoolReservation {
     fn add(&mut self, bytes: u64) -> Result<(), SpoolError> {
         let all = self.spool.bytes.get().saturating_add(bytes);
         if all > self.spool.bytes_max {
@@ -146,7 +146,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for SpoolReservation {
     fn drop(&mut self) {
         self.take_back(self.bytes);
     }
@@ -156,8 +156,8 @@ impl Drop for Room {
 pub struct SpoolFile {
     naming: Naming,
     len: u64,
-    room: Room,
-    kept: Kept,
+    room: SpoolReservation,
+    kept: BackingFile,
 }
 
 struct Appending {
@@ -262,10 +262,10 @@ impl SpoolFile {
 
 /// A body in the spool; its file is removed when this is dropped.
 pub struct SpooledBody {
-    kept: Kept,
+    kept: BackingFile,
     /// How long it is.
     pub len: u64,
-    _room: Room,
+    _room: SpoolReservation,
 }
 
 impl SpooledBody {
@@ -276,7 +276,7 @@ impl SpooledBody {
 }
 
 /// The file, as far as there is one. When this is dropped, helper threads remove it.
-struct Kept {
+struct BackingFile {
     name: Option<NamedFile>,
     /// `None` until something was written, and once the file is whole.
     file: Option<Arc<File>>,
@@ -284,7 +284,7 @@ struct Kept {
     disk: Disk,
 }
 
-impl Drop for Kept {
+impl Drop for BackingFile {
     fn drop(&mut self) {
         // A file that an append has made since the last call of [`SpoolFile::appended`] is here already.
         let appending = self.appending.as_mut();

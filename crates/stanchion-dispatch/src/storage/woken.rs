@@ -7,8 +7,8 @@ use std::task::{Wake, Waker};
 
 use stanchion_sys::charge;
 
-use super::behind::Behind;
 pub use super::behind::CLIENT_BYTES_MAX;
+use super::behind::FairQueue;
 use super::clients::Client;
 
 /// The numbers of these connections: code that has something for a connection leaves a note here.
@@ -16,9 +16,9 @@ use super::clients::Client;
 pub struct Woken {
     notes: RefCell<Vec<u32>>,
     /// Connections that have used up their turn.
-    behind: RefCell<Behind>,
+    behind: RefCell<FairQueue>,
     /// Connections that keep the acceptor busy with bytes that carry nothing. They go on once they have rested.
-    wasteful: RefCell<Behind>,
+    wasteful: RefCell<FairQueue>,
     rest_until_us: Cell<u64>,
     called: Arc<Called>,
 }

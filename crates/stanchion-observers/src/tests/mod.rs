@@ -13,7 +13,7 @@ use super::*;
 use stanchion_dispatch::request::{Body, Peer, Request};
 use stanchion_dispatch::request_id::RequestIds;
 use stanchion_dispatch::rig::peer;
-use stanchion_dispatch::sessions::{Messages, SessionFacts};
+use stanchion_dispatch::sessions::{MessageTotals, SessionFacts};
 use stanchion_dispatch::ticket::{SeatRun, Ticket};
 use stanchion_generation::tally::{CloseCode, Outcome};
 
@@ -239,8 +239,8 @@ fn the_line_of_a_session_says_how_it_was() {
         let facts = SessionFacts {
             begun_us: 1_500_000,
             code,
-            received: Messages { count: 2, bytes: 8 },
-            sent: Messages { count: 3, bytes: 9 },
+            received: MessageTotals { count: 2, bytes: 8 },
+            sent: MessageTotals { count: 3, bytes: 9 },
         };
         assert!(ticket.session.set(Box::new(facts)).is_ok());
     }

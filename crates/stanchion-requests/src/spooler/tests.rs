@@ -1,5 +1,5 @@
 use super::*;
-use stanchion_dispatch::outflow::{Limits, Next, OWN_BYTES};
+use stanchion_dispatch::outflow::{Limits, OWN_BYTES, Outgoing};
 use stanchion_dispatch::storage::memory::Memory;
 use stanchion_dispatch::storage::scratch::{Scratch, bytes};
 use stanchion_exchange::AnswerEnd;
@@ -27,9 +27,9 @@ fn popped(outflow: &mut Outflow) -> (Vec<u8>, Option<AnswerEnd>) {
     let mut all = Vec::new();
     loop {
         match outflow.pop() {
-            Next::Piece(piece) => all.extend_from_slice(piece.bytes()),
-            Next::Nothing => return (all, None),
-            Next::End(end) => return (all, Some(end)),
+            Outgoing::Piece(piece) => all.extend_from_slice(piece.bytes()),
+            Outgoing::Nothing => return (all, None),
+            Outgoing::End(end) => return (all, Some(end)),
         }
     }
 }

@@ -13,7 +13,7 @@ use stanchion_http::{
 use super::{Attributes, Opened, StaticFiles, Wanted, date_s};
 use stanchion_dispatch::reply::Reply;
 use stanchion_dispatch::storage::disk::{Disk, OpenFile};
-use stanchion_dispatch::ticket::{AppAnswer, Section, Start};
+use stanchion_dispatch::ticket::{AppAnswer, BodySection, Start};
 use stanchion_record::FilePart;
 
 /// Cache-Control for a file whose name has a hash of its content (RFC 8246).
@@ -141,7 +141,7 @@ fn put_content(
     parts: &[(u64, u64)],
     len: u64,
     content_type: &str,
-) -> io::Result<Vec<Section>> {
+) -> io::Result<Vec<BodySection>> {
     let (kind, sections) = match parts {
         [] => (Cow::from(content_type), vec![section(0, len)]),
         [(start, end)] => {
@@ -184,8 +184,8 @@ fn without_body(status: u16, wire: Vec<u8>) -> Found {
     })
 }
 
-fn section(start: u64, end: u64) -> Section {
-    Section::Part(FilePart {
+fn section(start: u64, end: u64) -> BodySection {
+    BodySection::Part(FilePart {
         offset: start,
         len: end - start,
     })
@@ -200,7 +200,7 @@ fn in_parts(
     parts: &[(u64, u64)],
     len: u64,
     content_type: &str,
-) -> io::Result<(String, Vec<Section>)> {
+) -> io::Result<(String, Vec<BodySection>)> {
     let mut random = [0; size_of::<u128>()];
     stanchion_sys::random::fill(&mut random)?;
     // The boundary between the parts is random: no file has it by chance.
@@ -211,11 +211,11 @@ fn in_parts(
         let head = format!(
             "\r\n--{boundary}\r\nContent-Type: {content_type}\r\nContent-Range: {range}\r\n\r\n"
         );
-        sections.push(Section::Text(Bytes::from(head)));
+        sections.push(BodySection::Text(Bytes::from(head)));
         sections.push(section(start, end));
     }
     let end = format!("\r\n--{boundary}--\r\n");
-    sections.push(Section::Text(Bytes::from(end)));
+    sections.push(BodySection::Text(Bytes::from(end)));
     Ok((
         format!("multipart/byteranges; boundary={boundary}"),
         sections,

@@ -9,7 +9,7 @@ use stanchion_http::Head;
 
 use super::*;
 use stanchion_dispatch::storage::scratch::Scratch;
-use stanchion_dispatch::ticket::{AppAnswer, Section, Start};
+use stanchion_dispatch::ticket::{AppAnswer, BodySection, Start};
 
 /// A directory with files, which goes with the test.
 struct Site {
@@ -95,8 +95,8 @@ fn told(answer: &AppAnswer) -> String {
     if let Start::File(file, sections) = &answer.body {
         for section in sections {
             match section {
-                Section::Text(bytes) => text.push_str(std::str::from_utf8(bytes).unwrap()),
-                Section::Part(part) => {
+                BodySection::Text(bytes) => text.push_str(std::str::from_utf8(bytes).unwrap()),
+                BodySection::Part(part) => {
                     let mut bytes = vec![0; part.len as usize];
                     std::os::unix::fs::FileExt::read_exact_at(&***file, &mut bytes, part.offset)
                         .unwrap();

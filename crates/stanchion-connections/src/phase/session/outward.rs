@@ -8,7 +8,7 @@
 use stanchion_exchange::Corrupt;
 use stanchion_websocket::{Close, FrameHead, frame_head};
 
-use stanchion_dispatch::sessions::Messages;
+use stanchion_dispatch::sessions::MessageTotals;
 use stanchion_record::{
     Content, MESSAGE_HEAD_BYTES, MessageForm, read_close, read_fault, read_message_head,
 };
@@ -33,7 +33,7 @@ pub(super) struct Outward {
     head: Vec<u8>,
     inside: Inside,
     /// The messages that have become frames as a whole.
-    pub(super) sent: Messages,
+    pub(super) sent: MessageTotals,
 }
 
 /// The place of the next byte.
@@ -237,7 +237,7 @@ mod tests {
             assert_eq!(messages, said, "{step}");
             let last = Last::Close(Close::new(4000, "over"));
             assert_eq!(close, Some(last), "{step}");
-            assert_eq!(outward.sent, Messages { count: 3, bytes: 8 }, "{step}");
+            assert_eq!(outward.sent, MessageTotals { count: 3, bytes: 8 }, "{step}");
             if step == written.len() {
                 assert_eq!(frames, 3, "what is there as a whole is one frame");
             }
@@ -319,7 +319,7 @@ mod tests {
                 outward.sent_in_place(len);
             }
             assert!(outward.is_between());
-            assert_eq!(outward.sent, Messages { count: 1, bytes: 3 });
+            assert_eq!(outward.sent, MessageTotals { count: 1, bytes: 3 });
             assert_eq!(
                 read(&out),
                 (vec![(1, b"abc".to_vec())], 3_usize.div_ceil(there))

@@ -11,7 +11,7 @@ use super::ending::End;
 use super::outward::{Last, Outward};
 use crate::outcome::Written;
 use crate::transport::Transport;
-use stanchion_dispatch::outflow::Next;
+use stanchion_dispatch::outflow::Outgoing;
 use stanchion_generation::tally::{Event, Tally};
 use stanchion_record::{MESSAGE_HEAD_BYTES, restart};
 use stanchion_requests::Requests;
@@ -137,15 +137,15 @@ impl Session {
         let ticket = Rc::clone(&self.ticket);
         for has_looked in [false, true] {
             match ticket.next_piece() {
-                Next::Piece(piece) => {
+                Outgoing::Piece(piece) => {
                     self.take_records(piece.as_slice(), out, requests);
                     return false;
                 }
-                Next::End(end) => {
+                Outgoing::End(end) => {
                     self.worker_is_done(end, requests.now_us);
                     return false;
                 }
-                Next::Nothing => {}
+                Outgoing::Nothing => {}
             }
             ticket.outflow(|outflow| outflow.fetches(true, requests.now_us));
             if in_place && self.finds_large(out, requests) {

@@ -13,7 +13,7 @@ use crate::outcome::Read;
 use crate::pace::body_pace;
 use crate::turns::{Turns, WHOLE_BYTES};
 use stanchion_dispatch::Dispatch;
-use stanchion_dispatch::sessions::Messages;
+use stanchion_dispatch::sessions::MessageTotals;
 use stanchion_dispatch::storage::memory::Held;
 use stanchion_dispatch::storage::message_memory::MessageMemory;
 use stanchion_dispatch::ticket::Ticket;
@@ -115,9 +115,9 @@ impl Session {
     }
 
     /// The messages that the client has sent, and their bytes with those of a message that is not whole.
-    fn carried(&self) -> Messages {
+    fn carried(&self) -> MessageTotals {
         let whole = self.facts.received;
-        Messages {
+        MessageTotals {
             bytes: whole.bytes + self.socket.unfinished_bytes() as u64,
             ..whole
         }

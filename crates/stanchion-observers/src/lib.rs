@@ -32,7 +32,7 @@ use stanchion_dispatch::ticket::Ticket;
 use stanchion_dispatch::trace::Trace;
 use stanchion_generation::tally::{Event, Tally};
 use stanchion_settings::Settings;
-use statsd::Statsd;
+use statsd::StatsdObserver;
 pub use statsd::{Gauges, Loops};
 
 /// Checks the settings that only observers understand.
@@ -47,7 +47,7 @@ const OVER_MAX: usize = 64;
 pub struct Observers {
     /// One for people, and one for the scribe (the log process).
     access_logs: Vec<AccessLog>,
-    statsd: Option<Statsd>,
+    statsd: Option<StatsdObserver>,
     spans: Option<Spans>,
     tally: Arc<Tally>,
     /// Requests that are over, until the observers get them.
@@ -67,7 +67,7 @@ impl Observers {
         let access_logs: Vec<_> = access_log.into_iter().chain(records.transpose()?).collect();
         Ok(Self {
             access_logs,
-            statsd: Statsd::open(settings, tally)?,
+            statsd: StatsdObserver::open(settings, tally)?,
             spans: Spans::open(settings)?,
             tally: Arc::clone(tally),
             over: Vec::new(),

@@ -17,7 +17,7 @@ use stanchion_settings::Settings;
 const TICKS_PER_GAUGE: u32 = 4;
 
 /// The metrics of the acceptor.
-pub(super) struct Statsd {
+pub(super) struct StatsdObserver {
     metrics: RefCell<Batch>,
     /// How often each status was answered since these numbers were last sent; there are few statuses at a time.
     statuses: RefCell<Vec<(u16, u64)>>,
@@ -60,7 +60,7 @@ const SESSION_EVENTS: [(Event, &str); 7] = [
     (Event::SessionSent, "messages_sent"),
 ];
 
-impl Statsd {
+impl StatsdObserver {
     /// Opens the way to a statsd server, if the settings name one.
     pub(super) fn open(settings: &Settings, tally: &Tally) -> io::Result<Option<Self>> {
         let metrics = statsd::StatsdClient::open(settings)?;

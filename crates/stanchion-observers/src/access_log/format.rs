@@ -4,7 +4,7 @@ use stanchion_http::rules::is_token;
 
 /// A piece of a format.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum FormatPiece {
     Text(String),
     Atom(Atom),
 }
@@ -70,7 +70,7 @@ pub(super) const OWN: [(&str, Own); 12] = [
 
 /// Reads a format. Python's `%(name)s` is all there is of Python's formatting; as in gunicorn, an atom that does not
 /// exist shows as `-`, unless it has the form of stanchion's own.
-pub(super) fn parse(format: &str) -> Result<Vec<Piece>, String> {
+pub(super) fn parse(format: &str) -> Result<Vec<FormatPiece>, String> {
     let mut pieces = Vec::new();
     let mut text = String::new();
     let mut rest = format;
@@ -90,16 +90,16 @@ pub(super) fn parse(format: &str) -> Result<Vec<Piece>, String> {
             None => text.push('-'),
             Some(atom) => {
                 if !text.is_empty() {
-                    pieces.push(Piece::Text(std::mem::take(&mut text)));
+                    pieces.push(FormatPiece::Text(std::mem::take(&mut text)));
                 }
-                pieces.push(Piece::Atom(atom));
+                pieces.push(FormatPiece::Atom(atom));
             }
         }
         rest = after;
     }
     text.push_str(rest);
     if !text.is_empty() {
-        pieces.push(Piece::Text(text));
+        pieces.push(FormatPiece::Text(text));
     }
     Ok(pieces)
 }
@@ -148,20 +148,20 @@ fn own(name: &str) -> Result<Own, String> {
 }
 
 /// Puts the time into the pieces: for a second it is text like any other.
-pub(super) fn at(pieces: &[Piece], time: &str) -> Vec<Piece> {
-    let mut now: Vec<Piece> = Vec::with_capacity(pieces.len());
+pub(super) fn at(pieces: &[FormatPiece], time: &str) -> Vec<FormatPiece> {
+    let mut now: Vec<FormatPiece> = Vec::with_capacity(pieces.len());
     for piece in pieces {
         let text = match piece {
-            Piece::Text(text) => text,
-            Piece::Atom(Atom::Time) => time,
-            Piece::Atom(atom) => {
-                now.push(Piece::Atom(atom.clone()));
+            FormatPiece::Text(text) => text,
+            FormatPiece::Atom(Atom::Time) => time,
+            FormatPiece::Atom(atom) => {
+                now.push(FormatPiece::Atom(atom.clone()));
                 continue;
             }
         };
         match now.last_mut() {
-            Some(Piece::Text(before)) => before.push_str(text),
-            _ => now.push(Piece::Text(text.to_owned())),
+            Some(FormatPiece::Text(before)) => before.push_str(text),
+            _ => now.push(FormatPiece::Text(text.to_owned())),
         }
     }
     now
@@ -171,21 +171,21 @@ pub(super) fn at(pieces: &[Piece], time: &str) -> Vec<Piece> {
 mod tests {
     use super::*;
 
-    fn text(text: &str) -> Piece {
-        Piece::Text(text.to_owned())
+    fn text(text: &str) -> FormatPiece {
+        FormatPiece::Text(text.to_owned())
     }
 
     #[test]
     fn formats_are_read_as_gunicorn_reads_them() {
         let pieces = parse("%(h)s 100%% \"%({X-Id}i)s\" %(nonsense)s!").expect("a good format");
         let expected = [
-            Piece::Atom(Atom::Address),
+            FormatPiece::Atom(Atom::Address),
             text(" 100% \""),
-            Piece::Atom(Atom::RequestField("x-id".to_owned())),
+            FormatPiece::Atom(Atom::RequestField("x-id".to_owned())),
             text("\" -!"),
         ];
         assert_eq!(pieces, expected);
-        let ours = [Piece::Atom(Atom::Own(Own::WaitUs))];
+        let ours = [FormatPiece::Atom(Atom::Own(Own::WaitUs))];
         assert_eq!(parse("%({wait_us}x)s").expect("ours"), ours);
         assert_eq!(parse("%({a b}i)s"), Ok(vec![text("-")]));
         assert_eq!(parse("%(l)s%({a b}o)s%({x}y)s"), Ok(vec![text("---")]));
@@ -198,9 +198,9 @@ mod tests {
     fn for_a_second_the_time_is_text() {
         let pieces = parse("%(h)s - %(t)s \"%(r)s\" %(t)s").expect("a good format");
         let expected = [
-            Piece::Atom(Atom::Address),
+            FormatPiece::Atom(Atom::Address),
             text(" - [now] \""),
-            Piece::Atom(Atom::RequestLine),
+            FormatPiece::Atom(Atom::RequestLine),
             text("\" [now]"),
         ];
         assert_eq!(at(&pieces, "[now]"), expected);

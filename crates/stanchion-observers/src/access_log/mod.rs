@@ -20,7 +20,7 @@ use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::wall_us;
 use tracing::Level;
 
-use format::{Atom, Piece, parse};
+use format::{Atom, FormatPiece, parse};
 use stanchion_dispatch::over::Over;
 use stanchion_log::cure;
 use stanchion_log::{LogFile, LogQueue, Of, Outlet, Syslog};
@@ -33,7 +33,7 @@ const BUFFER_BYTES_MAX: usize = 64 << 10;
 /// An open access log.
 pub(super) struct AccessLog {
     queues: Vec<LogQueue>,
-    form: Form,
+    form: LogFormat,
     pub(super) wants_answer_head: bool,
     /// Names of the lanes.
     lanes: Vec<String>,
@@ -43,10 +43,10 @@ pub(super) struct AccessLog {
 }
 
 /// How a line is written.
-enum Form {
-    Text(Vec<Piece>),
+enum LogFormat {
+    Text(Vec<FormatPiece>),
     Json,
-    /// For the scribe; with a line as for [`Form::Json`] if that is what the log is to hold.
+    /// For the scribe; with a line as for [`LogFormat::Json`] if that is what the log is to hold.
     Record {
         json: bool,
     },
@@ -54,7 +54,7 @@ enum Form {
 
 /// The same, without the pieces.
 #[derive(Clone, Copy)]
-enum Kind {
+enum LogFormatKind {
     Text,
     Json,
 }
@@ -66,7 +66,7 @@ struct Gathered {
     lines: Vec<u8>,
     time: Time,
     /// The pieces of the form, with the time in them.
-    pieces: Vec<Piece>,
+    pieces: Vec<FormatPiece>,
 }
 
 /// The facts that a line is written from.
@@ -76,18 +76,18 @@ struct LogLine<'o> {
     ms: u64,
     lane: &'o str,
     believed: &'o Believed,
-    known: Known<'o>,
+    known: CommonFields<'o>,
 }
 
 /// Fields that nearly every format has, found in one pass over all.
 #[derive(Default)]
-struct Known<'h> {
+struct CommonFields<'h> {
     authorization: Option<&'h [u8]>,
     referer: Option<&'h [u8]>,
     user_agent: Option<&'h [u8]>,
 }
 
-impl<'h> Known<'h> {
+impl<'h> CommonFields<'h> {
     /// The first of each name.
     fn of(head: &'h Head) -> Self {
         let mut known = Self::default();
@@ -156,9 +156,9 @@ impl AccessLog {
             return Ok(None);
         }
         let form = if settings.log.access_log_json {
-            Form::Json
+            LogFormat::Json
         } else {
-            Form::Text(parse(&settings.log.access_log_format).map_err(io::Error::other)?)
+            LogFormat::Text(parse(&settings.log.access_log_format).map_err(io::Error::other)?)
         };
         Self::start(settings, outlets, form).map(Some)
     }
@@ -167,19 +167,20 @@ impl AccessLog {
     pub(super) fn for_scribe(settings: &Settings, scribe: Channel) -> io::Result<Self> {
         let json = settings.log.access_log_json;
         let outlets = vec![Outlet::Scribe(scribe)];
-        Self::start(settings, outlets, Form::Record { json })
+        Self::start(settings, outlets, LogFormat::Record { json })
     }
 
-    fn start(settings: &Settings, outlets: Vec<Outlet>, form: Form) -> io::Result<Self> {
-        let is_answer_field = |piece: &Piece| matches!(piece, Piece::Atom(Atom::AnswerField(_)));
+    fn start(settings: &Settings, outlets: Vec<Outlet>, form: LogFormat) -> io::Result<Self> {
+        let is_answer_field =
+            |piece: &FormatPiece| matches!(piece, FormatPiece::Atom(Atom::AnswerField(_)));
         let start = |outlet| LogQueue::start(Of::AccessLog, Arc::new(outlet));
         let queues = outlets.into_iter().map(start).collect::<io::Result<_>>()?;
         Ok(Self {
             queues,
             wants_answer_head: match &form {
-                Form::Text(pieces) => pieces.iter().any(is_answer_field),
-                Form::Json => false,
-                Form::Record { .. } => true,
+                LogFormat::Text(pieces) => pieces.iter().any(is_answer_field),
+                LogFormat::Json => false,
+                LogFormat::Record { .. } => true,
             },
             form,
             lanes: settings.lanes().into_iter().map(|lane| lane.name).collect(),
@@ -202,7 +203,7 @@ impl AccessLog {
             pieces,
         } = &mut self.gathered;
         if time.pass(over.now_us, wall_us, self.form.kind())
-            && let Form::Text(format) = &self.form
+            && let LogFormat::Text(format) = &self.form
         {
             *pieces = format::at(format, &time.text);
         }
@@ -212,19 +213,19 @@ impl AccessLog {
             ms: time.ms(over.now_us),
             lane: &self.lanes[over.ticket.lane.get().index()],
             believed: &self.believed,
-            known: Known::of(&over.ticket.request.head),
+            known: CommonFields::of(&over.ticket.request.head),
         };
         match self.form {
-            Form::Text(_) => {
+            LogFormat::Text(_) => {
                 for piece in &*pieces {
                     match piece {
-                        Piece::Text(text) => lines.extend_from_slice(text.as_bytes()),
-                        Piece::Atom(atom) => atom.write(lines, &line),
+                        FormatPiece::Text(text) => lines.extend_from_slice(text.as_bytes()),
+                        FormatPiece::Atom(atom) => atom.write(lines, &line),
                     }
                 }
             }
-            Form::Json => json::write(lines, &line),
-            Form::Record { json } => record::write(lines, &line, json),
+            LogFormat::Json => json::write(lines, &line),
+            LogFormat::Record { json } => record::write(lines, &line, json),
         }
         lines.push(b'\n');
         if lines.len() >= BUFFER_BYTES_MAX {
@@ -259,11 +260,11 @@ impl AccessLog {
     }
 }
 
-impl Form {
-    fn kind(&self) -> Kind {
+impl LogFormat {
+    fn kind(&self) -> LogFormatKind {
         match self {
-            Self::Text(_) | Self::Record { json: false } => Kind::Text,
-            Self::Json | Self::Record { json: true } => Kind::Json,
+            Self::Text(_) | Self::Record { json: false } => LogFormatKind::Text,
+            Self::Json | Self::Record { json: true } => LogFormatKind::Json,
         }
     }
 }

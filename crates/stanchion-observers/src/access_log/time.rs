@@ -2,7 +2,7 @@
 
 use stanchion_sys::clock::LocalTime;
 
-use super::Kind;
+use super::LogFormatKind;
 
 const US_PER_S: u64 = 1_000_000;
 
@@ -20,7 +20,12 @@ pub(super) const OFFSET_BYTES: usize = 6;
 impl Time {
     /// Makes the text again if its second is over: true if it was. Only then does it look at the clock on the wall, so
     /// a clock that is set counts up to a second later.
-    pub(super) fn pass(&mut self, now_us: u64, wall_us: impl FnOnce() -> u64, kind: Kind) -> bool {
+    pub(super) fn pass(
+        &mut self,
+        now_us: u64,
+        wall_us: impl FnOnce() -> u64,
+        kind: LogFormatKind,
+    ) -> bool {
         if now_us < self.until_us {
             return false;
         }
@@ -37,7 +42,7 @@ impl Time {
     }
 }
 
-fn text(time: LocalTime, kind: Kind) -> String {
+fn text(time: LocalTime, kind: LogFormatKind) -> String {
     const MONTHS: [&str; 12] = [
         "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
     ];
@@ -52,12 +57,12 @@ fn text(time: LocalTime, kind: Kind) -> String {
         ..
     } = time;
     match kind {
-        Kind::Text => {
+        LogFormatKind::Text => {
             let month = MONTHS[usize::from(month.clamp(1, 12)) - 1];
             format!("[{day:02}/{month}/{year}:{hour:02}:{minute:02}:{second:02} {offset}]")
         }
         // RFC 3339 section 5.6 has a colon in the offset.
-        Kind::Json => {
+        LogFormatKind::Json => {
             let (hours, minutes) = offset.split_at(3);
             format!(
                 "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{hours}:{minutes}"
@@ -83,15 +88,15 @@ mod tests {
     #[test]
     fn both_forms() {
         let common = "[03/Feb/2026:04:05:06 -0330]";
-        assert_eq!(text(TIME, Kind::Text), common);
-        assert_eq!(text(TIME, Kind::Json), "2026-02-03T04:05:06-03:30");
+        assert_eq!(text(TIME, LogFormatKind::Text), common);
+        assert_eq!(text(TIME, LogFormatKind::Json), "2026-02-03T04:05:06-03:30");
     }
 
     #[test]
     fn it_is_made_when_the_clock_on_the_wall_has_another_second() {
         let mut time = Time::default();
         // The one runs 400 ms ahead of the other in its second.
-        let mut passes = |now_us| time.pass(now_us, || now_us + 7_400_000, Kind::Text);
+        let mut passes = |now_us| time.pass(now_us, || now_us + 7_400_000, LogFormatKind::Text);
         assert!(passes(1_000_000), "the first");
         assert!(!passes(1_599_999));
         assert!(passes(1_600_000));
@@ -103,7 +108,7 @@ mod tests {
     #[test]
     fn milliseconds_are_those_of_the_clock_on_the_wall() {
         let mut time = Time::default();
-        time.pass(1_000_000, || 8_400_000, Kind::Json);
+        time.pass(1_000_000, || 8_400_000, LogFormatKind::Json);
         assert_eq!(
             [1_000_000, 1_001_000, 1_599_999].map(|now_us| time.ms(now_us)),
             [400, 401, 999]

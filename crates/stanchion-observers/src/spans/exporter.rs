@@ -12,8 +12,8 @@ use stanchion_sys::clock::{monotonic_us, wall_us};
 use tracing::{info, warn};
 
 use super::finished::Finished;
-use super::otlp::{Clock, Origin};
-use super::post::{Failure, post};
+use super::otlp::{Clock, ResourceFacts};
+use super::post::{ExportFailure, post};
 use super::resource;
 use stanchion_dispatch::random::Random;
 use stanchion_log::panics;
@@ -36,20 +36,20 @@ const FAREWELL: Duration = Duration::from_millis(500);
 
 /// The end into which the acceptor puts requests.
 pub(super) struct Exporter {
-    shared: Arc<Shared>,
+    shared: Arc<ExporterShared>,
     /// How many of the dropped spans the acceptor has counted.
     counted: Cell<u64>,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct ExporterShared {
+    state: Mutex<ExporterState>,
     changed: Condvar,
     /// Spans that were dropped so far.
     dropped: AtomicU64,
 }
 
 #[derive(Default)]
-struct State {
+struct ExporterState {
     waiting: Vec<Finished>,
     /// The requests that the thread has taken and not sent yet, and the number of their spans.
     in_hand: usize,
@@ -64,7 +64,7 @@ struct State {
 impl Exporter {
     /// Starts the thread. To be called only in a process that does not fork any more.
     pub(super) fn start(collector: &Collector, settings: &Settings) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ExporterShared {
             state: Mutex::default(),
             changed: Condvar::new(),
             dropped: AtomicU64::new(0),
@@ -79,7 +79,7 @@ impl Exporter {
         let sender = Sender {
             shared: Arc::clone(&shared),
             collector: collector.clone(),
-            origin: Origin::new(attributes, lanes),
+            origin: ResourceFacts::new(attributes, lanes),
             random: Random::new()?,
             pause: None,
             dropped_before: 0,
@@ -134,14 +134,18 @@ impl Exporter {
     }
 }
 
-impl Shared {
+impl ExporterShared {
     /// No code that holds the lock can panic halfway through a change.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ExporterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for a change, for at most so long.
-    fn wait<'s>(&'s self, state: MutexGuard<'s, State>, limit: Duration) -> MutexGuard<'s, State> {
+    fn wait<'s>(
+        &'s self,
+        state: MutexGuard<'s, ExporterState>,
+        limit: Duration,
+    ) -> MutexGuard<'s, ExporterState> {
         let waited = self.changed.wait_timeout(state, limit);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
@@ -153,9 +157,9 @@ impl Shared {
 
 /// The end of the thread, which sends.
 struct Sender {
-    shared: Arc<Shared>,
+    shared: Arc<ExporterShared>,
     collector: Collector,
-    origin: Origin,
+    origin: ResourceFacts,
     random: Random,
     /// How long to leave the collector alone next time; `None` while it takes everything.
     pause: Option<Duration>,
@@ -232,14 +236,14 @@ impl Sender {
         loop {
             match post(&self.collector, &message) {
                 Ok(()) => return self.goes_well(),
-                Err(Failure::Refused { spans: some, why }) => {
+                Err(ExportFailure::Refused { spans: some, why }) => {
                     self.goes_wrong(&why);
                     // A collector cannot have rejected more than it got.
                     let lost = some.map_or(spans, |some| some.min(spans));
                     self.shared.drop_spans(lost);
                     return;
                 }
-                Err(Failure::Passing(why)) => {
+                Err(ExportFailure::Passing(why)) => {
                     self.goes_wrong(&why);
                     if !self.pause() {
                         self.shared.drop_spans(spans);

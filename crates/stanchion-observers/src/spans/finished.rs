@@ -22,7 +22,7 @@ pub(super) struct Finished {
     pub(super) server_id: [u8; 8],
     pub(super) run_id: [u8; 8],
     pub(super) trace_state: Box<str>,
-    pub(super) times: Times,
+    pub(super) times: RequestTimes,
     pub(super) method: Box<str>,
     pub(super) path: Box<str>,
     pub(super) scheme: &'static str,
@@ -44,7 +44,7 @@ pub(super) struct Finished {
 
 /// The times at which a request came from one place to the next, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Times {
+pub(super) struct RequestTimes {
     /// The acceptor had read its head.
     pub(super) started_us: u64,
     /// The acceptor had read all of it, and it joined the line.
@@ -57,7 +57,7 @@ pub(super) struct Times {
     pub(super) ended_us: u64,
 }
 
-impl Times {
+impl RequestTimes {
     /// Puts the times in order: when a seat took the request and was done is in memory that its worker writes, so the
     /// app may spoil it. 0 stands for a time that has not come.
     fn new(
@@ -104,7 +104,7 @@ impl Finished {
             server_id: trace.server_id,
             run_id: trace.run_id,
             trace_state: trace_state(head),
-            times: Times::new(
+            times: RequestTimes::new(
                 [trace.started_us, request.arrived_us, over.now_us],
                 has_waited,
                 [taken_us, done_us, trace.answered_us.get()],
@@ -201,8 +201,8 @@ mod tests {
             ([50, 40, 60], 50, Some(50)),
             ([u64::MAX, 0, 60], 90, Some(90)),
         ] {
-            let times = Times::new(ARRIVED, true, told);
-            let expected = Times {
+            let times = RequestTimes::new(ARRIVED, true, told);
+            let expected = RequestTimes {
                 started_us: 10,
                 arrived_us: 20,
                 left_us: Some(left_us),
@@ -211,7 +211,7 @@ mod tests {
             };
             assert_eq!(times, expected, "{told:?}");
         }
-        let never = Times::new(ARRIVED, false, [0, 0, 60]);
+        let never = RequestTimes::new(ARRIVED, false, [0, 0, 60]);
         assert_eq!((never.left_us, never.run_until_us), (None, None));
     }
 

@@ -18,7 +18,7 @@ use stanchion_generation::tally::Outcome;
 const CONVENTIONS: &str = "https://opentelemetry.io/schemas/1.38.0";
 
 /// The facts that all spans have in common.
-pub(super) struct Origin {
+pub(super) struct ResourceFacts {
     /// Attributes of the service.
     attributes: BTreeMap<String, String>,
     /// Names of the lanes.
@@ -38,7 +38,7 @@ impl Clock {
     }
 }
 
-impl Origin {
+impl ResourceFacts {
     /// Makes the origin of all spans, from attributes of the service and the names of the lanes.
     pub(super) fn new(attributes: BTreeMap<String, String>, lanes: Vec<String>) -> Self {
         Self { attributes, lanes }

@@ -19,7 +19,7 @@ const ANSWER_FIELDS_MAX: usize = 100;
 
 /// Why the collector has not taken spans.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum ExportFailure {
     /// The collector may take the spans later.
     Passing(String),
     /// The collector will never take some of the spans, or all.
@@ -31,7 +31,7 @@ pub(super) enum Failure {
 }
 
 /// Sends a message, and waits for the answer.
-pub(super) fn post(collector: &Collector, message: &[u8]) -> Result<(), Failure> {
+pub(super) fn post(collector: &Collector, message: &[u8]) -> Result<(), ExportFailure> {
     match exchange(collector, message) {
         Ok((status, body)) => judge(status, &body),
         // The kernel's answer to SO_RCVTIMEO and SO_SNDTIMEO is EAGAIN (socket(7)).
@@ -41,12 +41,12 @@ pub(super) fn post(collector: &Collector, message: &[u8]) -> Result<(), Failure>
                 io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
             ) =>
         {
-            Err(Failure::Passing(format!(
+            Err(ExportFailure::Passing(format!(
                 "no answer within {} s",
                 LIMIT.as_secs()
             )))
         }
-        Err(error) => Err(Failure::Passing(error.to_string())),
+        Err(error) => Err(ExportFailure::Passing(error.to_string())),
     }
 }
 
@@ -195,13 +195,13 @@ fn framing(status: StatusCode, fields: &[httparse::Header<'_>]) -> io::Result<Fr
 }
 
 /// Gives the meaning of an answer ("Failures", "Partial Success").
-fn judge(status: StatusCode, body: &[u8]) -> Result<(), Failure> {
+fn judge(status: StatusCode, body: &[u8]) -> Result<(), ExportFailure> {
     match status {
         StatusCode::TOO_MANY_REQUESTS
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
-        | StatusCode::GATEWAY_TIMEOUT => Err(Failure::Passing(status.to_string())),
-        _ if !status.is_success() => Err(Failure::Refused {
+        | StatusCode::GATEWAY_TIMEOUT => Err(ExportFailure::Passing(status.to_string())),
+        _ if !status.is_success() => Err(ExportFailure::Refused {
             spans: None,
             why: status.to_string(),
         }),
@@ -213,7 +213,7 @@ fn judge(status: StatusCode, body: &[u8]) -> Result<(), Failure> {
                 .partial_success
                 .and_then(ExportTracePartialSuccess::rejected);
             match rejected {
-                Some((spans, why)) => Err(Failure::Refused {
+                Some((spans, why)) => Err(ExportFailure::Refused {
                     spans: Some(spans),
                     why,
                 }),
@@ -231,8 +231,8 @@ mod tests {
         let status = StatusCode::from_u16(status).expect("a status");
         match judge(status, body) {
             Ok(()) => "taken".to_owned(),
-            Err(Failure::Passing(_)) => "later".to_owned(),
-            Err(Failure::Refused { spans, .. }) => format!("refused {spans:?}"),
+            Err(ExportFailure::Passing(_)) => "later".to_owned(),
+            Err(ExportFailure::Refused { spans, .. }) => format!("refused {spans:?}"),
         }
     }
 

@@ -17,7 +17,7 @@ const MINOR_VERSION_AT: usize = b"HTTP/1.".len();
 
 /// How the client finds the end of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum BodyEnd {
     /// The head says so already, or there is no body, or it ends with the connection.
     Told,
     /// So many bytes, which the head does not say yet.
@@ -31,7 +31,7 @@ pub(crate) struct Extras {
     /// Facts about the head, if the app has written it.
     pub facts: Option<AnswerFacts>,
     /// How the client finds the end of the body.
-    pub ending: Ending,
+    pub ending: BodyEnd,
     /// The connection goes on.
     pub keeps: bool,
     /// The client speaks HTTP/1.0.
@@ -111,12 +111,12 @@ impl AnswerHeads {
             out.extend_from_slice(b"Server: stanchion\r\n");
         }
         match extras.ending {
-            Ending::Told => {}
-            Ending::Length(len) => {
+            BodyEnd::Told => {}
+            BodyEnd::Length(len) => {
                 let mut digits = itoa::Buffer::new();
                 put_field(out, b"Content-Length", digits.format(len).as_bytes());
             }
-            Ending::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+            BodyEnd::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
         }
         if let Some(timing) = &extras.timing {
             put_field(out, b"Server-Timing", timing.as_bytes());
@@ -144,7 +144,7 @@ impl AnswerHeads {
         for (name, value) in &reply.fields {
             put_field(&mut head, name.as_bytes(), value.as_bytes());
         }
-        let ending = Ending::Length(reply.body.len() as u64);
+        let ending = BodyEnd::Length(reply.body.len() as u64);
         self.compose(
             out,
             &head,
@@ -191,7 +191,7 @@ mod tests {
         AnswerHeads::new(&Settings::from_json("{}").expect("settings"))
     }
 
-    fn composed(head: &str, ending: Ending, keeps: bool, is_old: bool) -> String {
+    fn composed(head: &str, ending: BodyEnd, keeps: bool, is_old: bool) -> String {
         let facts = check(head.as_bytes(), false).expect("an answer's head");
         let mut out = Vec::new();
         heads().compose(
@@ -214,25 +214,25 @@ mod tests {
         const OURS: &str = "Server: stanchion\r\n";
         // (how it ends, whether the connection goes on, to HTTP/1.0, what stands behind the app's fields)
         for (ending, keeps, is_old, ours) in [
-            (Ending::Told, true, false, "\r\n"),
-            (Ending::Told, false, false, "Connection: close\r\n\r\n"),
-            (Ending::Told, false, true, "Connection: close\r\n\r\n"),
-            (Ending::Told, true, true, "Connection: keep-alive\r\n\r\n"),
-            (Ending::Length(0), true, false, "Content-Length: 0\r\n\r\n"),
+            (BodyEnd::Told, true, false, "\r\n"),
+            (BodyEnd::Told, false, false, "Connection: close\r\n\r\n"),
+            (BodyEnd::Told, false, true, "Connection: close\r\n\r\n"),
+            (BodyEnd::Told, true, true, "Connection: keep-alive\r\n\r\n"),
+            (BodyEnd::Length(0), true, false, "Content-Length: 0\r\n\r\n"),
             (
-                Ending::Length(7),
+                BodyEnd::Length(7),
                 true,
                 true,
                 "Content-Length: 7\r\nConnection: keep-alive\r\n\r\n",
             ),
             (
-                Ending::Chunked,
+                BodyEnd::Chunked,
                 true,
                 false,
                 "Transfer-Encoding: chunked\r\n\r\n",
             ),
             (
-                Ending::Chunked,
+                BodyEnd::Chunked,
                 false,
                 false,
                 "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n",
@@ -249,7 +249,7 @@ mod tests {
     fn what_the_app_says_of_itself_is_said_once() {
         let said = composed(
             "HTTP/1.1 404 None\r\nserver: mine\r\ndate: then\r\n",
-            Ending::Told,
+            BodyEnd::Told,
             true,
             false,
         );

@@ -43,10 +43,10 @@ use body::Sink;
 pub use buffers::Buffers;
 use compressor::Compressor;
 use handshake::handshaken;
-use head::{AnswerHeads, Ending, Extras};
+use head::{AnswerHeads, BodyEnd, Extras};
 use lifecycle::{Lifecycle, Serving};
 pub use policy::HeadPolicy;
-use probe::{Load, Verdict};
+use probe::{LineLoad, Readiness};
 pub use record::Record;
 use spooler::Spooler;
 use stanchion_dispatch::Dispatch;
@@ -294,18 +294,18 @@ impl Requests {
 
     /// The answer to a probe on a listener of `bind`, if this is one.
     fn probed(&self, head: &Head) -> Option<Reply> {
-        let verdict = Verdict::of_probe(&self.common.settings, head, || self.verdict_ready());
-        verdict.map(Verdict::reply)
+        let verdict = Readiness::of_probe(&self.common.settings, head, || self.verdict_ready());
+        verdict.map(Readiness::reply)
     }
 
     /// Whether the server is ready for new clients, or they are better sent elsewhere.
-    pub fn verdict_ready(&self) -> Verdict {
-        let load = Load {
+    pub fn verdict_ready(&self) -> Readiness {
+        let load = LineLoad {
             waiting: self.dispatch.waiting(),
             oldest_wait_us: self.dispatch.oldest_wait_us(self.now_us),
             has_workers: self.dispatch.has_workers(),
         };
-        Verdict::ready(&self.common.settings, self.serving.lifecycle, load)
+        Readiness::ready(&self.common.settings, self.serving.lifecycle, load)
     }
 
     /// The head of the app's answer to a request, behind hints that did not go out before it, and a copy of the head
@@ -315,7 +315,7 @@ impl Requests {
         ticket: &Ticket,
         wire: &[u8],
         facts: AnswerFacts,
-        ending: Ending,
+        ending: BodyEnd,
         keeps: bool,
     ) -> (Vec<u8>, Vec<u8>) {
         let heads = &mut self.answer_heads;

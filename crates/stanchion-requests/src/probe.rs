@@ -7,11 +7,11 @@ use stanchion_dispatch::reply::Reply;
 use stanchion_settings::Settings;
 
 /// The answer to a probe.
-pub struct Verdict(Result<(), String>);
+pub struct Readiness(Result<(), String>);
 
 /// The figures of the line by which the server is ready or not.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
+pub(crate) struct LineLoad {
     /// How many requests wait, and how long the oldest of them has waited.
     pub waiting: usize,
     pub oldest_wait_us: u64,
@@ -19,14 +19,14 @@ pub(crate) struct Load {
     pub has_workers: bool,
 }
 
-impl Verdict {
+impl Readiness {
     /// The server lives: a client that gets an answer knows that the acceptor's loop goes round.
     pub fn live() -> Self {
         Self(Ok(()))
     }
 
     /// Whether the server is ready for new clients, or they are better sent elsewhere.
-    pub(crate) fn ready(settings: &Settings, lifecycle: Lifecycle, load: Load) -> Self {
+    pub(crate) fn ready(settings: &Settings, lifecycle: Lifecycle, load: LineLoad) -> Self {
         Self(match lifecycle {
             // The connection is from before a reload: another acceptor serves newcomers.
             Lifecycle::Retiring => Ok(()),
@@ -71,8 +71,8 @@ impl Verdict {
     }
 }
 
-fn within_limits(settings: &Settings, load: Load) -> Result<(), String> {
-    let Load {
+fn within_limits(settings: &Settings, load: LineLoad) -> Result<(), String> {
+    let LineLoad {
         waiting,
         oldest_wait_us,
         has_workers,
@@ -99,7 +99,7 @@ fn within_limits(settings: &Settings, load: Load) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    const CALM: Load = Load {
+    const CALM: LineLoad = LineLoad {
         waiting: 0,
         oldest_wait_us: 0,
         has_workers: true,
@@ -110,8 +110,8 @@ mod tests {
         Settings::from_json(text).expect("settings")
     }
 
-    fn said(lifecycle: Lifecycle, load: Load) -> (u16, String) {
-        let reply = Verdict::ready(&settings(), lifecycle, load).reply();
+    fn said(lifecycle: Lifecycle, load: LineLoad) -> (u16, String) {
+        let reply = Readiness::ready(&settings(), lifecycle, load).reply();
         let body = String::from_utf8(reply.body.to_vec()).expect("text");
         (reply.status, body)
     }
@@ -120,23 +120,23 @@ mod tests {
     fn an_open_server_is_ready_within_its_limits() {
         let yes = (200, "yes\n".to_owned());
         let no = |why: &str| (503, format!("no: {why}\n"));
-        let at_limits = Load {
+        let at_limits = LineLoad {
             waiting: 3,
             oldest_wait_us: 2_000_000,
             ..CALM
         };
         assert_eq!(said(Lifecycle::Open, CALM), yes);
         assert_eq!(said(Lifecycle::Open, at_limits), yes);
-        let many = Load { waiting: 4, ..CALM };
+        let many = LineLoad { waiting: 4, ..CALM };
         let expected = no("4 requests wait, more than 3 (ready_waiting_max)");
         assert_eq!(said(Lifecycle::Open, many), expected);
-        let long = Load {
+        let long = LineLoad {
             oldest_wait_us: 2_000_001,
             ..CALM
         };
         let expected = no("a request has waited for 2 s (ready_wait_max)");
         assert_eq!(said(Lifecycle::Open, long), expected);
-        let alone = Load {
+        let alone = LineLoad {
             has_workers: false,
             ..CALM
         };
@@ -155,8 +155,8 @@ mod tests {
         let settings = settings();
         let status = |method, target| {
             let head = Head::of(method, target, &[]);
-            let ready = || Verdict::ready(&settings, Lifecycle::Starting, CALM);
-            Verdict::of_probe(&settings, &head, ready).map(|verdict| verdict.reply().status)
+            let ready = || Readiness::ready(&settings, Lifecycle::Starting, CALM);
+            Readiness::of_probe(&settings, &head, ready).map(|verdict| verdict.reply().status)
         };
         assert_eq!(status("GET", "/-/live"), Some(200));
         assert_eq!(status("HEAD", "/-/ready?x=1"), Some(503));

@@ -14,11 +14,11 @@ use stanchion_dispatch::storage::spool::{Reading, Spool, SpoolError, SpoolFile};
 pub struct Spooler {
     connection: u32,
     file: Option<SpoolFile>,
-    doing: Doing,
+    doing: SpoolerState,
     is_needed: bool,
 }
 
-enum Doing {
+enum SpoolerState {
     Nothing,
     Writing,
     Reading(disk::Job<Vec<u8>>),
@@ -26,7 +26,7 @@ enum Doing {
 
 /// The result of a spooler's step.
 #[derive(Debug)]
-pub(crate) enum Turn {
+pub(crate) enum SpoolerStep {
     /// The disk has something to do; the connection is woken when it is done.
     Busy,
     /// There is nothing to do for now: more of the answer should be looked for.
@@ -55,7 +55,7 @@ impl Spooler {
         Self {
             connection,
             file: None,
-            doing: Doing::Nothing,
+            doing: SpoolerState::Nothing,
             is_needed: true,
         }
     }
@@ -65,23 +65,23 @@ impl Spooler {
         self.is_needed
     }
 
-    /// Does the next thing, for an answer to a request of `owner`. To be called again unless it was [`Turn::Busy`],
-    /// [`Turn::Full`], [`Turn::Over`], or twice [`Turn::Idle`].
+    /// Does the next thing, for an answer to a request of `owner`. To be called again unless it was [`SpoolerStep::Busy`],
+    /// [`SpoolerStep::Full`], [`SpoolerStep::Over`], or twice [`SpoolerStep::Idle`].
     pub(crate) fn advance(
         &mut self,
         outflow: &mut Outflow,
         spool: &Rc<Spool>,
         disk: &Disk,
         owner: impl FnOnce() -> Option<Client>,
-    ) -> Turn {
-        match std::mem::replace(&mut self.doing, Doing::Nothing) {
-            Doing::Nothing => self.begin(outflow, spool, disk, owner),
-            Doing::Writing => self.wrote(outflow),
-            Doing::Reading(mut job) => match job.take() {
+    ) -> SpoolerStep {
+        match std::mem::replace(&mut self.doing, SpoolerState::Nothing) {
+            SpoolerState::Nothing => self.begin(outflow, spool, disk, owner),
+            SpoolerState::Writing => self.wrote(outflow),
+            SpoolerState::Reading(mut job) => match job.take() {
                 Some(read) => Self::read(read, outflow),
                 None => {
-                    self.doing = Doing::Reading(job);
-                    Turn::Busy
+                    self.doing = SpoolerState::Reading(job);
+                    SpoolerStep::Busy
                 }
             },
         }
@@ -93,22 +93,22 @@ impl Spooler {
         spool: &Rc<Spool>,
         disk: &Disk,
         owner: impl FnOnce() -> Option<Client>,
-    ) -> Turn {
+    ) -> SpoolerStep {
         match outflow.next_job() {
             FileAction::Leave => {
                 self.file = None;
                 self.is_needed = false;
-                Turn::Over
+                SpoolerStep::Over
             }
-            FileAction::Wait => Turn::Idle,
+            FileAction::Wait => SpoolerStep::Idle,
             FileAction::Write(pieces) => {
                 let file = self
                     .file
                     .get_or_insert_with(|| spool.unnamed_file(disk, owner()));
                 match file.append(self.connection, pieces) {
                     Ok(()) => {
-                        self.doing = Doing::Writing;
-                        Turn::Busy
+                        self.doing = SpoolerState::Writing;
+                        SpoolerStep::Busy
                     }
                     Err(error) => self.not_written(error, outflow, spool),
                 }
@@ -118,8 +118,8 @@ impl Spooler {
                 match file.map(|file| file.read(self.connection, offset, len)) {
                     Some(Reading::Done(bytes)) => Self::read(Ok(bytes), outflow),
                     Some(Reading::Asked(job)) => {
-                        self.doing = Doing::Reading(job);
-                        Turn::Busy
+                        self.doing = SpoolerState::Reading(job);
+                        SpoolerStep::Busy
                     }
                     None => Self::read(Ok(Vec::new()), outflow),
                 }
@@ -127,52 +127,52 @@ impl Spooler {
         }
     }
 
-    fn wrote(&mut self, outflow: &mut Outflow) -> Turn {
+    fn wrote(&mut self, outflow: &mut Outflow) -> SpoolerStep {
         let Some(file) = &mut self.file else {
-            return Turn::Idle;
+            return SpoolerStep::Idle;
         };
         let is_first = !file.is_made();
         match file.appended() {
             None => {
-                self.doing = Doing::Writing;
-                Turn::Busy
+                self.doing = SpoolerState::Writing;
+                SpoolerStep::Busy
             }
             Some(Ok(())) => {
                 outflow.written(true);
-                Turn::Written { is_first }
+                SpoolerStep::Written { is_first }
             }
             Some(Err(error)) => {
                 outflow.disk_failed();
-                Turn::DiskFailed(error)
+                SpoolerStep::DiskFailed(error)
             }
         }
     }
 
-    fn not_written(&self, error: SpoolError, outflow: &mut Outflow, spool: &Spool) -> Turn {
+    fn not_written(&self, error: SpoolError, outflow: &mut Outflow, spool: &Spool) -> SpoolerStep {
         match error {
             SpoolError::Full | SpoolError::ShareFull => {
                 spool.wait_for_room(self.connection);
                 outflow.written(false);
-                Turn::Full
+                SpoolerStep::Full
             }
             SpoolError::Disk(error) => {
                 outflow.disk_failed();
-                Turn::DiskFailed(error)
+                SpoolerStep::DiskFailed(error)
             }
         }
     }
 
-    fn read(read: io::Result<Vec<u8>>, outflow: &mut Outflow) -> Turn {
+    fn read(read: io::Result<Vec<u8>>, outflow: &mut Outflow) -> SpoolerStep {
         let error = match read {
             Ok(bytes) if !bytes.is_empty() => {
                 outflow.read(Bytes::from(bytes));
-                return Turn::Read;
+                return SpoolerStep::Read;
             }
             Ok(_) => io::ErrorKind::UnexpectedEof.into(),
             Err(error) => error,
         };
         outflow.lost();
-        Turn::Lost(error)
+        SpoolerStep::Lost(error)
     }
 }
 

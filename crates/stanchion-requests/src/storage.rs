@@ -8,7 +8,7 @@ use stanchion_http::Framing;
 use tracing::error;
 
 use super::body::{Means, Noted, Sink, SinkState};
-use super::spooler::{Spooler, Turn};
+use super::spooler::{Spooler, SpoolerStep};
 use stanchion_dispatch::Dispatch;
 use stanchion_dispatch::outflow::Limits;
 use stanchion_dispatch::storage::clients::Client;
@@ -102,30 +102,30 @@ impl Storage {
         loop {
             let advance =
                 |outflow: &mut _| spooler.advance(outflow, &self.spool, &self.disk, owner);
-            match ticket.outflow(advance).unwrap_or(Turn::Over) {
-                Turn::Busy => return changed,
-                Turn::Idle if looked => return changed,
-                Turn::Idle => {
+            match ticket.outflow(advance).unwrap_or(SpoolerStep::Over) {
+                SpoolerStep::Busy => return changed,
+                SpoolerStep::Idle if looked => return changed,
+                SpoolerStep::Idle => {
                     dispatch.look_for(ticket, now_us);
                     looked = true;
                 }
-                Turn::Written { is_first } => {
+                SpoolerStep::Written { is_first } => {
                     if is_first {
                         self.tally.happened(Event::AnswerSpooled);
                     }
                     dispatch.refill(ticket, now_us);
                     changed = true;
                 }
-                Turn::Read => changed = true,
-                Turn::Full | Turn::Over => {
+                SpoolerStep::Read => changed = true,
+                SpoolerStep::Full | SpoolerStep::Over => {
                     dispatch.look_for(ticket, now_us);
                     return true;
                 }
-                Turn::DiskFailed(error) => {
+                SpoolerStep::DiskFailed(error) => {
                     self.cannot_spool(&error, now_us);
                     changed = true;
                 }
-                Turn::Lost(error) => {
+                SpoolerStep::Lost(error) => {
                     error!("an answer cannot be read back from the spool: {error}");
                     dispatch.abandon(ticket, now_us);
                     changed = true;

@@ -35,29 +35,29 @@ const WOKEN_AT_ONCE: usize = 8;
 pub struct TlsService {
     config: Config,
     threads: Disk,
-    turns: Rc<Turns>,
+    turns: Rc<HandshakeTurns>,
     /// The log has named a client whose certificates are too large. It does that once: a client that has one such certificate
     /// may have any number of them.
     has_logged: Cell<bool>,
 }
 
 /// The turns of clients at the threads.
-struct Turns {
+struct HandshakeTurns {
     shares: Rc<Shares>,
     taken: Cell<usize>,
     /// Connections whose clients have as many turns as they may, each of them once.
-    waiting: RefCell<Waiting>,
+    waiting: RefCell<UniqueQueue>,
     woken: Rc<Woken>,
 }
 
 /// A queue of connections that has none twice, however often its client makes it ask.
 #[derive(Default)]
-struct Waiting {
+struct UniqueQueue {
     queue: VecDeque<u32>,
     queued: HashSet<u32>,
 }
 
-impl Waiting {
+impl UniqueQueue {
     fn add(&mut self, connection: u32) {
         if self.queued.insert(connection) {
             self.queue.push_back(connection);
@@ -78,9 +78,9 @@ impl Waiting {
 }
 
 /// A client's turn at the threads, until this is dropped.
-pub struct Turn {
+pub struct HandshakeTurn {
     share: Option<Share>,
-    turns: Rc<Turns>,
+    turns: Rc<HandshakeTurns>,
 }
 
 impl TlsService {
@@ -101,7 +101,7 @@ impl TlsService {
         Self {
             config,
             threads,
-            turns: Rc::new(Turns {
+            turns: Rc::new(HandshakeTurns {
                 shares: Rc::default(),
                 taken: Cell::default(),
                 waiting: RefCell::default(),
@@ -128,7 +128,7 @@ impl TlsService {
 
     /// Takes a turn for the client at this address; without an address the client has no limit. If there is no turn,
     /// the connection is woken when there may be one.
-    pub fn turn(&self, ip: Option<IpAddr>, connection: u32) -> Option<Turn> {
+    pub fn turn(&self, ip: Option<IpAddr>, connection: u32) -> Option<HandshakeTurn> {
         let turns = &self.turns;
         let share = ip.map(|ip| turns.shares.take(Client::at(ip), 1, TURNS_MAX_EACH));
         let Ok(share) = share.transpose() else {
@@ -138,7 +138,7 @@ impl TlsService {
             return None;
         };
         turns.taken.set(turns.taken.get() + 1);
-        Some(Turn {
+        Some(HandshakeTurn {
             share,
             turns: Rc::clone(turns),
         })
@@ -172,11 +172,11 @@ impl TlsService {
     }
 }
 
-impl Drop for Turn {
+impl Drop for HandshakeTurn {
     fn drop(&mut self) {
         // The share is given back before others look.
         drop(self.share.take());
-        let Turns {
+        let HandshakeTurns {
             taken,
             waiting,
             woken,
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_asks_again_and_again_waits_once() {
-        let mut waiting = Waiting::default();
+        let mut waiting = UniqueQueue::default();
         for number in [1, 2, 1, 1, 3, 2] {
             waiting.add(number);
         }

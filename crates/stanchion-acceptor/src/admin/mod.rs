@@ -25,7 +25,7 @@ use hosts::AllowedHosts;
 pub(crate) use snapshot::{Sources, listener_statuses};
 use stanchion_dispatch::reply::Reply;
 use stanchion_requests::host::host_of;
-use stanchion_requests::probe::Verdict;
+use stanchion_requests::probe::Readiness;
 use stanchion_settings::Settings;
 pub(crate) use status::{AcceptorMemory, Connections, State, Status};
 use told::Telling;
@@ -42,7 +42,7 @@ pub(crate) struct Facts<'f> {
     pub master_pid: i32,
     pub state: State,
     /// Whether balancers should send new clients here.
-    pub ready: &'f dyn Fn() -> Verdict,
+    pub ready: &'f dyn Fn() -> Readiness,
     /// Gathers the whole status.
     pub snapshot: &'f dyn Fn() -> Status,
 }
@@ -87,7 +87,7 @@ impl Admin {
         }
         // Probes give nothing away, and come by whatever name a balancer has for the server.
         match head.path() {
-            b"/live" => return Verdict::live().reply(),
+            b"/live" => return Readiness::live().reply(),
             b"/ready" => return (facts.ready)().reply(),
             _ => {}
         }
@@ -154,7 +154,7 @@ mod tests {
             now_us: 0,
             master_pid: 1,
             state,
-            ready: &Verdict::live,
+            ready: &Readiness::live,
             snapshot: &snapshot,
         };
         admin.answer(head, &facts)

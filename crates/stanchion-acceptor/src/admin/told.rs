@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
     use crate::admin::status::State;
-    use stanchion_requests::probe::Verdict;
+    use stanchion_requests::probe::Readiness;
 
     #[test]
     fn what_costs_more_is_told_for_longer() {
@@ -120,7 +120,7 @@ mod tests {
                 now_us,
                 master_pid: 1,
                 state,
-                ready: &Verdict::live,
+                ready: &Readiness::live,
                 snapshot: &snapshot,
             };
             let json = telling.status(&facts).expect("JSON");

@@ -19,7 +19,7 @@ use stanchion_generation::tally::{Event, Outcome};
 use stanchion_requests::Requests;
 use stanchion_requests::compressor::Plan;
 use stanchion_requests::file::{FileBody, put_cached};
-use stanchion_requests::head::Ending;
+use stanchion_requests::head::BodyEnd;
 
 /// Begins to send the answer to a request.
 pub(super) fn answer(
@@ -106,11 +106,11 @@ fn answer_by_app(
 }
 
 /// How the client finds the end of a body, whose `length` is known and not told yet.
-fn ending(is_chunked: bool, length: Option<u64>) -> Ending {
+fn ending(is_chunked: bool, length: Option<u64>) -> BodyEnd {
     match length {
-        _ if is_chunked => Ending::Chunked,
-        Some(len) => Ending::Length(len),
-        None => Ending::Told,
+        _ if is_chunked => BodyEnd::Chunked,
+        Some(len) => BodyEnd::Length(len),
+        None => BodyEnd::Told,
     }
 }
 
@@ -149,7 +149,8 @@ fn begin_session(request: Arrived, answer: &AppAnswer, requests: &mut Requests) 
             put_field(&mut head, b"Sec-WebSocket-Extensions", agreed.as_bytes());
         }
     }
-    let (out, observed) = requests.compose_answer(&ticket, &head, answer.facts, Ending::Told, true);
+    let (out, observed) =
+        requests.compose_answer(&ticket, &head, answer.facts, BodyEnd::Told, true);
     let pending = Bytes::copy_from_slice(&out);
     requests.answer_heads.give_out(out);
     requests.common.tally.happened(Event::SessionBegun);

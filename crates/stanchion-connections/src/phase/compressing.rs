@@ -23,7 +23,7 @@ use tracing::error;
 use stanchion_dispatch::storage::disk::Job;
 use stanchion_dispatch::storage::memory::Piece;
 use stanchion_requests::compressor::{BodyEncoder, Compressed, Compressor, PIECE_BYTES};
-use stanchion_requests::head::Ending;
+use stanchion_requests::head::BodyEnd;
 
 /// A body and its encoder.
 pub(super) struct Compressing {
@@ -72,7 +72,7 @@ pub(super) enum PressNews {
 pub(super) struct PressedAnswer {
     pub(super) wire: Vec<u8>,
     pub(super) facts: AnswerFacts,
-    pub(super) ending: Ending,
+    pub(super) ending: BodyEnd,
     pub(super) body: Vec<u8>,
 }
 
@@ -114,9 +114,9 @@ impl Unsent {
             wire: std::mem::take(&mut self.wire),
             facts: self.facts,
             ending: if self.head_has_length {
-                Ending::Told
+                BodyEnd::Told
             } else {
-                Ending::Length(body.len() as u64)
+                BodyEnd::Length(body.len() as u64)
             },
             body,
         })

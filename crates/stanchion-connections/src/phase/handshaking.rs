@@ -24,7 +24,7 @@ use stanchion_dispatch::request::Peer;
 use stanchion_dispatch::storage::disk::Job;
 use stanchion_generation::credentials::HTTP_2;
 use stanchion_generation::tally::Event;
-use stanchion_requests::tls::{TlsService, Turn};
+use stanchion_requests::tls::{HandshakeTurn, TlsService};
 use stanchion_requests::{Record, Requests};
 
 /// How many bytes of a client's handshake the connection takes at a time. It is less than a record, so that there is room
@@ -41,7 +41,7 @@ pub(crate) struct Handshaking {
 struct Computing {
     job: Job<Computed>,
     /// The client's share of the handshakes that may be computed at a time.
-    _turn: Turn,
+    _turn: HandshakeTurn,
 }
 
 /// The state after the computation.

@@ -15,10 +15,10 @@ fn outflow() -> Outflow {
     }))
 }
 
-fn spooler_turn(scratch: &Scratch, spooler: &mut Spooler, outflow: &mut Outflow) -> Turn {
+fn spooler_turn(scratch: &Scratch, spooler: &mut Spooler, outflow: &mut Outflow) -> SpoolerStep {
     scratch.until(|| {
         let turn = spooler.advance(outflow, &scratch.spool, &scratch.disk, || None);
-        (!matches!(turn, Turn::Busy)).then_some(turn)
+        (!matches!(turn, SpoolerStep::Busy)).then_some(turn)
     })
 }
 
@@ -42,12 +42,12 @@ fn what_a_worker_gives_goes_through_a_file_to_the_client() {
     let data = bytes(400_000);
     outflow.push(data.slice(..100_000));
     outflow.spool();
-    assert!(matches!(turn(&mut outflow), Turn::Idle));
+    assert!(matches!(turn(&mut outflow), SpoolerStep::Idle));
     for (n, from) in [100_000, 200_000, 300_000].into_iter().enumerate() {
         outflow.push(data.slice(from..from + 100_000));
         let written = turn(&mut outflow);
-        assert!(matches!(written, Turn::Written { is_first } if is_first == (n == 0)));
-        assert!(matches!(turn(&mut outflow), Turn::Idle));
+        assert!(matches!(written, SpoolerStep::Written { is_first } if is_first == (n == 0)));
+        assert!(matches!(turn(&mut outflow), SpoolerStep::Idle));
     }
     outflow.end(AnswerEnd::Complete);
     let mut got = Vec::new();
@@ -64,8 +64,8 @@ fn what_a_worker_gives_goes_through_a_file_to_the_client() {
     assert_eq!(got, data);
     // 300 kB are read back in parts of at most 128 KiB.
     assert_eq!(turns.len(), 3);
-    assert!(turns.iter().all(|turn| matches!(turn, Turn::Read)));
-    assert!(matches!(turn(&mut outflow), Turn::Over));
+    assert!(turns.iter().all(|turn| matches!(turn, SpoolerStep::Read)));
+    assert!(matches!(turn(&mut outflow), SpoolerStep::Over));
     assert!(!spooler.is_needed() && spooler.file.is_none());
 }
 
@@ -80,7 +80,7 @@ fn while_there_is_no_room_the_client_gets_what_is_in_memory_and_is_told_when_the
     outflow.push(bytes(600));
     assert!(matches!(
         spooler_turn(&scratch, &mut spooler, &mut outflow),
-        Turn::Full
+        SpoolerStep::Full
     ));
     let mut woken = Vec::new();
     scratch.woken.take(&mut woken);
@@ -90,17 +90,17 @@ fn while_there_is_no_room_the_client_gets_what_is_in_memory_and_is_told_when_the
     assert_eq!(woken, [CONNECTION]);
     let written = spooler_turn(&scratch, &mut spooler, &mut outflow);
     assert!(
-        matches!(written, Turn::Written { is_first: true }),
+        matches!(written, SpoolerStep::Written { is_first: true }),
         "{written:?}"
     );
     outflow.push(bytes(700));
     assert!(matches!(
         spooler_turn(&scratch, &mut spooler, &mut outflow),
-        Turn::Read
+        SpoolerStep::Read
     ));
     assert!(matches!(
         spooler_turn(&scratch, &mut spooler, &mut outflow),
-        Turn::Over
+        SpoolerStep::Over
     ));
     assert_eq!(popped(&mut outflow).0, [bytes(600), bytes(700)].concat());
 }
@@ -113,10 +113,12 @@ fn a_disk_that_fails_leaves_the_answer_in_memory() {
     outflow.spool();
     outflow.push(bytes(600));
     let failed = spooler_turn(&scratch, &mut spooler, &mut outflow);
-    assert!(matches!(&failed, Turn::DiskFailed(error) if error.kind() == io::ErrorKind::NotFound));
+    assert!(
+        matches!(&failed, SpoolerStep::DiskFailed(error) if error.kind() == io::ErrorKind::NotFound)
+    );
     assert!(matches!(
         spooler_turn(&scratch, &mut spooler, &mut outflow),
-        Turn::Idle
+        SpoolerStep::Idle
     ));
     assert_eq!(popped(&mut outflow).0, bytes(600));
     std::fs::create_dir(&scratch.directory).unwrap();
@@ -131,18 +133,20 @@ fn what_cannot_be_read_back_breaks_the_answer() {
     outflow.push(bytes(600));
     assert!(matches!(
         spooler_turn(&scratch, &mut spooler, &mut outflow),
-        Turn::Written { .. }
+        SpoolerStep::Written { .. }
     ));
     outflow.end(AnswerEnd::Complete);
     assert_eq!(popped(&mut outflow), (bytes(10).to_vec(), None));
     // The file looks shorter than what was written.
     spooler.file = None;
     let lost = spooler_turn(&scratch, &mut spooler, &mut outflow);
-    assert!(matches!(&lost, Turn::Lost(error) if error.kind() == io::ErrorKind::UnexpectedEof));
+    assert!(
+        matches!(&lost, SpoolerStep::Lost(error) if error.kind() == io::ErrorKind::UnexpectedEof)
+    );
     assert_eq!(popped(&mut outflow), (Vec::new(), Some(AnswerEnd::Broken)));
     assert!(matches!(
         spooler_turn(&scratch, &mut spooler, &mut outflow),
-        Turn::Over
+        SpoolerStep::Over
     ));
 }
 
@@ -153,7 +157,7 @@ fn an_answer_that_is_given_up_in_the_middle_leaves_nothing_behind() {
     outflow.spool();
     outflow.push(bytes(1_000));
     let turn = spooler.advance(&mut outflow, &scratch.spool, &scratch.disk, || None);
-    assert!(matches!(turn, Turn::Busy));
+    assert!(matches!(turn, SpoolerStep::Busy));
     outflow.give_up();
     drop(spooler);
     let mut again = scratch.spool.unnamed_file(&scratch.disk, None);

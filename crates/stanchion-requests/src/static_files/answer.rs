@@ -10,7 +10,7 @@ use stanchion_http::{
     ranges,
 };
 
-use super::{Attributes, Opened, StaticFiles, Wanted, date_s};
+use super::{Attributes, Opened, RequestedFile, StaticFiles, date_s};
 use stanchion_dispatch::reply::Reply;
 use stanchion_dispatch::storage::disk::{Disk, OpenFile};
 use stanchion_dispatch::ticket::{AppAnswer, BodySection, Start};
@@ -21,7 +21,7 @@ const IMMUTABLE: &str = "public, max-age=31536000, immutable";
 /// Digits of such a hash, at least: fewer may be a date.
 const HASH_DIGITS_MIN: usize = 12;
 /// The answer that the connection gets.
-pub(crate) enum Found {
+pub(crate) enum StaticAnswer {
     /// The file, parts of it, or its head alone.
     File(AppAnswer),
     /// A reply of the server, without the file.
@@ -36,7 +36,7 @@ impl StaticFiles {
         opened: Opened,
         disk: &Disk,
         now_us: u64,
-    ) -> io::Result<Found> {
+    ) -> io::Result<StaticAnswer> {
         let Opened {
             file,
             attributes: found,
@@ -52,7 +52,7 @@ impl StaticFiles {
         match condition(head, there, date_s) {
             Condition::Failed => {
                 let reply = Reply::text(412, "the file is another one by now\n");
-                return Ok(Found::Reply(reply));
+                return Ok(StaticAnswer::Reply(reply));
             }
             Condition::NotModified => {
                 let mut wire = status(304);
@@ -67,7 +67,7 @@ impl StaticFiles {
             _ if is_head => Vec::new(),
             Ranges::Whole => Vec::new(),
             Ranges::Parts(parts) => parts,
-            Ranges::Unsatisfiable => return Ok(Found::Reply(too_short(found.len))),
+            Ranges::Unsatisfiable => return Ok(StaticAnswer::Reply(too_short(found.len))),
         };
         let code = if parts.is_empty() { 200 } else { 206 };
         let mut wire = status(code);
@@ -82,7 +82,7 @@ impl StaticFiles {
             put_field(&mut wire, b"Content-Length", len.as_bytes());
             return Ok(without_body(code, wire));
         }
-        Ok(Found::File(AppAnswer {
+        Ok(StaticAnswer::File(AppAnswer {
             head: 0..wire.len(),
             facts: facts(code, BodyLength::Unknown),
             closes: false,
@@ -92,7 +92,7 @@ impl StaticFiles {
     }
 
     /// Remembers a file that was looked for in codings, and is there in none.
-    fn note_uncoded(&mut self, wanted: &Wanted, found: &Attributes, now_us: u64) {
+    fn note_uncoded(&mut self, wanted: &RequestedFile, found: &Attributes, now_us: u64) {
         if let Some(number) = wanted.mount
             && wanted.may_be_coded
             && found.coding.is_none()
@@ -106,7 +106,7 @@ impl StaticFiles {
     fn put_what_caches_need(
         &self,
         wire: &mut Vec<u8>,
-        (found, wanted): (&Attributes, &Wanted),
+        (found, wanted): (&Attributes, &RequestedFile),
         etag: &str,
     ) {
         let modified = UNIX_EPOCH + Duration::from_secs(found.modified_s);
@@ -174,8 +174,8 @@ fn facts(status: u16, length: BodyLength) -> AnswerFacts {
 }
 
 /// The head alone.
-fn without_body(status: u16, wire: Vec<u8>) -> Found {
-    Found::File(AppAnswer {
+fn without_body(status: u16, wire: Vec<u8>) -> StaticAnswer {
+    StaticAnswer::File(AppAnswer {
         head: 0..wire.len(),
         facts: facts(status, BodyLength::Nothing),
         closes: false,

@@ -4,7 +4,7 @@
 use std::ffi::CString;
 use std::sync::Arc;
 
-use super::{Mount, NoFile, StaticFiles, Wanted};
+use super::{Mount, NoFile, RequestedFile, StaticFiles};
 use stanchion_dispatch::request::Request;
 
 /// The folder of challenges, below the webroot as in the paths of requests (RFC 8555 section 8.3).
@@ -27,10 +27,10 @@ impl StaticFiles {
         has_challenges && is_public() && is_read() && token(request.head.path()).is_some()
     }
 
-    pub(super) fn challenge(&self, path: &[u8]) -> Result<Wanted, NoFile> {
+    pub(super) fn challenge(&self, path: &[u8]) -> Result<RequestedFile, NoFile> {
         let challenges: &Mount = self.challenges.as_ref().ok_or(NoFile)?;
         let name = token(path).filter(|token| is_token(token)).ok_or(NoFile)?;
-        Ok(Wanted {
+        Ok(RequestedFile {
             mount: None,
             directory: Arc::clone(&challenges.directory),
             file_system: challenges.file_system,

@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::io::Errno;
 use stanchion_http::Coding;
 
-use super::{Attributes, Looking, Opened, Wanted};
+use super::{Attributes, Looking, Opened, RequestedFile};
 use stanchion_dispatch::storage::disk::{Disk, FileSystem, file_system_of};
 
 /// How often a look starts again while other processes rename what is around the file.
@@ -20,7 +20,7 @@ type Present = (File, Attributes);
 
 /// Whether a look may wait for the disk.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Patience {
+enum DiskWait {
     /// The look finds only what the kernel has in memory (`RESOLVE_CACHED` in openat2(2)), and on the directory's own
     /// file system.
     None,
@@ -30,7 +30,7 @@ enum Patience {
 /// Checks whether the server can look for files here at all: openat2(2) is younger than some kernels, and forbidden in
 /// some containers.
 pub(super) fn probe(directory: BorrowedFd<'_>) -> io::Result<()> {
-    match open(directory, c".", OFlags::PATH, Patience::Any) {
+    match open(directory, c".", OFlags::PATH, DiskWait::Any) {
         Ok(_) => Ok(()),
         Err(Errno::NOSYS | Errno::PERM) => Err(io::Error::new(
             io::ErrorKind::Unsupported,
@@ -41,7 +41,7 @@ pub(super) fn probe(directory: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-impl Wanted {
+impl RequestedFile {
     /// Looks for the file, without waiting for the disk. Gives the outcome.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl Wanted {
         connection: u32,
     ) -> Result<io::Result<Option<Opened>>, Looking> {
         let found = match self.file_system {
-            FileSystem::Own => self.find(Patience::None),
+            FileSystem::Own => self.find(DiskWait::None),
             FileSystem::Foreign => Err(Errno::XDEV),
         };
         let file_system = match found {
@@ -74,7 +74,7 @@ impl Wanted {
     fn find_patiently(&self) -> Result<Option<Present>, Errno> {
         let mut tries = 1;
         loop {
-            match self.find(Patience::Any) {
+            match self.find(DiskWait::Any) {
                 Err(Errno::AGAIN) if tries < TRIES_MAX => tries += 1,
                 found => return found,
             }
@@ -91,7 +91,7 @@ impl Wanted {
     }
 
     /// Finds the file, in the coding that its client wants most of those that are there.
-    fn find(&self, patience: Patience) -> Result<Option<Present>, Errno> {
+    fn find(&self, patience: DiskWait) -> Result<Option<Present>, Errno> {
         if self.may_be_coded {
             for &coding in &self.codings {
                 let path = coded(&self.path, coding);
@@ -115,7 +115,7 @@ impl Wanted {
     }
 
     /// Whether the file is there in a coding that its client does not take.
-    fn has_coded(&self, patience: Patience) -> Result<bool, Errno> {
+    fn has_coded(&self, patience: DiskWait) -> Result<bool, Errno> {
         for coding in Coding::ALL {
             if !self.codings.contains(&coding)
                 && self
@@ -133,16 +133,16 @@ impl Wanted {
         &self,
         path: &CStr,
         flags: OFlags,
-        patience: Patience,
+        patience: DiskWait,
     ) -> Result<Option<OwnedFd>, Errno> {
         match open(self.directory.as_fd(), path, flags, patience) {
             // Perhaps the file is only on another file system than the directory.
-            Err(Errno::XDEV) if patience == Patience::None => Err(Errno::XDEV),
+            Err(Errno::XDEV) if patience == DiskWait::None => Err(Errno::XDEV),
             opened => there(opened),
         }
     }
 
-    fn open_file(&self, path: &CStr, patience: Patience) -> Result<Option<Present>, Errno> {
+    fn open_file(&self, path: &CStr, patience: DiskWait) -> Result<Option<Present>, Errno> {
         // The open does not wait for the other end of a pipe (open(2), O_NONBLOCK).
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let Some(fd) = self.open(path, flags, patience)? else {
@@ -153,8 +153,8 @@ impl Wanted {
         Ok(is_plain.then(|| {
             let attributes = Attributes {
                 file_system: match patience {
-                    Patience::None => FileSystem::Own,
-                    Patience::Any => file_system_of(&fd),
+                    DiskWait::None => FileSystem::Own,
+                    DiskWait::Any => file_system_of(&fd),
                 },
                 len: u64::try_from(stat.st_size).unwrap_or(0),
                 modified_s: u64::try_from(stat.st_mtime).unwrap_or(0),
@@ -172,10 +172,10 @@ fn open(
     directory: BorrowedFd<'_>,
     path: &CStr,
     flags: OFlags,
-    patience: Patience,
+    patience: DiskWait,
 ) -> Result<OwnedFd, Errno> {
     let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    if patience == Patience::None {
+    if patience == DiskWait::None {
         resolve |= ResolveFlags::CACHED | ResolveFlags::NO_XDEV;
     }
     openat2(

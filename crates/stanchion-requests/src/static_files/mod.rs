@@ -19,7 +19,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use stanchion_http::{Coding, Head, codings_taken, percent_decoded};
 
 use super::file::FILE_TIMEOUT;
-use answer::Found;
+use answer::StaticAnswer;
 use stanchion_dispatch::reply::Reply;
 use stanchion_dispatch::request::Request;
 use stanchion_dispatch::storage::disk::{self, Disk, FileSystem, Job};
@@ -53,7 +53,7 @@ struct Mount {
 
 /// The static file that a request asks for.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct RequestedFile {
     /// The number of its mount; `None`: it is a challenge.
     mount: Option<usize>,
     directory: Arc<OwnedFd>,
@@ -72,7 +72,7 @@ pub(crate) struct Wanted {
 pub struct Opened {
     file: File,
     attributes: Attributes,
-    wanted: Wanted,
+    wanted: RequestedFile,
 }
 
 impl Opened {
@@ -167,7 +167,7 @@ impl StaticFiles {
 
     /// The file that a request asks for, if its path is below one of the prefixes. `Err` for a path that no file here
     /// may have.
-    pub(crate) fn wanted(&self, head: &Head, now_us: u64) -> Option<Result<Wanted, NoFile>> {
+    pub(crate) fn wanted(&self, head: &Head, now_us: u64) -> Option<Result<RequestedFile, NoFile>> {
         if self.mounts.is_empty() || !matches!(head.method(), "GET" | "HEAD") {
             return None;
         }
@@ -186,7 +186,7 @@ impl StaticFiles {
         };
         let kind = self.types.of(path.as_bytes());
         let may_be_coded = kind.pays && !mount.uncoded.has(&path, now_us);
-        Some(Ok(Wanted {
+        Some(Ok(RequestedFile {
             mount: Some(number),
             directory: Arc::clone(&mount.directory),
             file_system: mount.file_system,
@@ -242,8 +242,8 @@ impl StaticFiles {
             Err(error) => Err(error),
         };
         Some(match answered {
-            Ok(Found::File(answer)) => Answer::Static(answer),
-            Ok(Found::Reply(reply)) => Answer::Ours(reply, Outcome::Static),
+            Ok(StaticAnswer::File(answer)) => Answer::Static(answer),
+            Ok(StaticAnswer::Reply(reply)) => Answer::Ours(reply, Outcome::Static),
             Err(error) => {
                 self.unread.failed(now_us, &error);
                 let (status, outcome) = verdict(error.kind());

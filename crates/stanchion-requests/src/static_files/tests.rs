@@ -55,7 +55,7 @@ impl Site {
     }
 
     /// The answer that a request gets, if it is for a file that is there.
-    fn get(&self, files: &mut StaticFiles, head: &Head) -> Option<Found> {
+    fn get(&self, files: &mut StaticFiles, head: &Head) -> Option<StaticAnswer> {
         let now_us = self.now_us.get();
         let wanted = files.wanted(head, now_us)?.ok()?;
         let found = match wanted.look(&self.scratch.disk, 0) {
@@ -76,8 +76,8 @@ impl Site {
         fields: &[(&str, &str)],
     ) -> Option<String> {
         match self.get(files, &Head::of("GET", target, fields))? {
-            Found::Reply(reply) => Some(format!("{} {:?}", reply.status, reply.fields)),
-            Found::File(answer) => Some(told(&answer)),
+            StaticAnswer::Reply(reply) => Some(format!("{} {:?}", reply.status, reply.fields)),
+            StaticAnswer::File(answer) => Some(told(&answer)),
         }
     }
 }
@@ -175,7 +175,7 @@ fn several_parts_are_one_answer() {
 fn a_head_has_the_fields_and_no_body() {
     let site = Site::new("head");
     let head = Head::of("HEAD", "/s/a.css", &[("Range", "bytes=0-0")]);
-    let Some(Found::File(answer)) = site.get(&mut site.open(""), &head) else {
+    let Some(StaticAnswer::File(answer)) = site.get(&mut site.open(""), &head) else {
         panic!("it is there");
     };
     let expected = format!(

@@ -39,8 +39,8 @@ pub use checks::check_settings;
 use doors::lent::Sought;
 use doors::{AcceptThread, Doors, Inside};
 use orders::Farewell;
-use stanchion_connections::poller::{Poller, Source};
-use stanchion_connections::{Audience, Connections, Doing, after};
+use stanchion_connections::poller::{Poller, Token};
+use stanchion_connections::{Audience, ConnectionState, Connections, after};
 use stanchion_dispatch::PortNumber;
 use stanchion_dispatch::storage::connection_shares::ConnectionShares;
 use stanchion_dispatch::storage::payers::Payers;
@@ -181,16 +181,16 @@ impl Acceptor {
         let now_us = monotonic_us();
         let poller = Poller::new()?;
         let master = Rc::new(master);
-        poller.watch(Source::Master, &*master)?;
+        poller.watch(Token::Master, &*master)?;
         let payers = Payers::open(connections_max, settings.limits.max_connections as usize);
         let mut requests = Requests::new(common, &master, now_us)?;
         requests.connection_shares = ConnectionShares::new(settings, connections_max);
         // The loop never reads these: each ring ends a wait, and each turn looks at all that may have rung.
-        poller.watch(Source::Bell, common.exchange.doorbell())?;
-        poller.watch(Source::Bell, requests.storage.disk.bell())?;
+        poller.watch(Token::Bell, common.exchange.doorbell())?;
+        poller.watch(Token::Bell, requests.storage.disk.bell())?;
         requests.policy.https_port = settings.https_port(listeners);
         if let Some(compressor) = &requests.compressor {
-            poller.watch(Source::Bell, compressor.bell())?;
+            poller.watch(Token::Bell, compressor.bell())?;
         }
         let mut doors = Doors::new(connections_max, accept_thread, &poller)?;
         let mut admin_is_tcp = true;
@@ -323,12 +323,12 @@ impl Acceptor {
     /// there belong to that one.
     fn hear_master_and_doors(&mut self) -> io::Result<()> {
         for index in 0..self.poller.news() {
-            if let (Source::Master, _) = self.poller.get(index) {
+            if let (Token::Master, _) = self.poller.get(index) {
                 self.obey()?;
             }
         }
         for index in 0..self.poller.news() {
-            if let (Source::Door(number), _) = self.poller.get(index) {
+            if let (Token::Door(number), _) = self.poller.get(index) {
                 self.doors.told(number);
             }
         }
@@ -339,12 +339,12 @@ impl Acceptor {
         for index in 0..self.poller.news() {
             let (source, ready) = self.poller.get(index);
             match source {
-                Source::Bell | Source::Master | Source::Door(_) => {}
-                Source::Client(number) => {
+                Token::Bell | Token::Master | Token::Door(_) => {}
+                Token::Client(number) => {
                     let (requests, poller) = (&mut self.requests, &self.poller);
                     self.clients.hear(number, ready, requests, poller);
                 }
-                Source::Operator(number) => {
+                Token::Operator(number) => {
                     let (requests, poller) = (&mut self.requests, &self.poller);
                     let fate = self.operators.drive(number, Some(ready), requests, poller);
                     self.answer_operator(number, fate);
@@ -439,7 +439,12 @@ impl Acceptor {
         let now_us = self.requests.now_us;
         // An operator that has just connected is about to ask, and only an answer that closes the connection sends it to the
         // next acceptor.
-        let asks = |doing| matches!(doing, Doing::New | Doing::Reading | Doing::Busy);
+        let asks = |doing| {
+            matches!(
+                doing,
+                ConnectionState::New | ConnectionState::Reading | ConnectionState::Busy
+            )
+        };
         let is_retiring = self.requests.serving.lifecycle == Lifecycle::Retiring;
         let is_awaited = is_retiring && self.operators.doing().any(asks);
         let is_empty = self.clients.len() == 0 && self.doors.are_closed() && !is_awaited;

@@ -4,17 +4,17 @@ use stanchion_http::Head;
 
 use super::admin::{Facts, Sources, State, listener_statuses};
 use super::{Acceptor, OPERATORS_ANSWERS_MAX, admin};
-use stanchion_connections::Fate;
+use stanchion_connections::DriveOutcome;
 use stanchion_dispatch::reply::Reply;
 use stanchion_observers::{Gauges, Loops};
 use stanchion_requests::lifecycle::Lifecycle;
 
 impl Acceptor {
     /// Answers what an operator has asked, and what it has asked behind that.
-    pub(super) fn answer_operator(&mut self, number: u32, fate: Fate) {
+    pub(super) fn answer_operator(&mut self, number: u32, fate: DriveOutcome) {
         let mut fate = fate;
         for _ in 0..OPERATORS_ANSWERS_MAX {
-            if fate != Fate::Asks {
+            if fate != DriveOutcome::Asks {
                 return;
             }
             let Some(head) = self.operators.take_asked(number, self.requests.now_us) else {
@@ -26,7 +26,7 @@ impl Acceptor {
                 .operators
                 .reply(number, &head, &reply, requests, poller);
         }
-        if fate == Fate::Asks {
+        if fate == DriveOutcome::Asks {
             // Other connections have their turn first.
             self.requests.wakes.operators.add(number);
         }

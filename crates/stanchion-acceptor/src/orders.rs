@@ -9,7 +9,7 @@ use tracing::{error, info, warn};
 
 use super::doors::Inside;
 use super::{Acceptor, Ending, FAREWELL};
-use stanchion_connections::{Audience, Doing, after};
+use stanchion_connections::{Audience, ConnectionState, after};
 use stanchion_dispatch::PortNumber;
 use stanchion_dispatch::refusal::Refusal;
 use stanchion_generation::listeners::of_worker;
@@ -206,7 +206,7 @@ impl Acceptor {
         if self.requests.serving.lifecycle != Lifecycle::Retiring {
             // A request that has begun to arrive, or may be about to, is still served; its answer
             // says that the connection closes.
-            let is_meant = |doing| matches!(doing, Doing::Idle | Doing::Busy);
+            let is_meant = |doing| matches!(doing, ConnectionState::Idle | ConnectionState::Busy);
             let (requests, poller) = (&mut self.requests, &self.poller);
             self.clients.close_soon(is_meant, requests, poller);
         }

@@ -8,7 +8,7 @@ use stanchion_tls::Config;
 use tracing::{error, warn};
 
 use super::Acceptor;
-use stanchion_connections::poller::Source;
+use stanchion_connections::poller::Token;
 use stanchion_generation::common::Common;
 use stanchion_generation::expiry::ServedCertificate;
 use stanchion_generation::ticket_keys::TicketKeyFile;
@@ -97,7 +97,7 @@ impl Acceptor {
         self.look_at_tls(self.requests.now_us);
         let connections_max = self.common.settings.limits.max_connections as usize;
         let tls = TlsService::new(config, connections_max, &self.requests.wakes.clients)?;
-        self.poller.watch(Source::Bell, tls.bell())?;
+        self.poller.watch(Token::Bell, tls.bell())?;
         self.requests.tls = Some(tls);
         Ok(())
     }

@@ -43,7 +43,7 @@ pub(crate) struct Connection {
 
 /// The outcome of driving a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum DriveOutcome {
     /// The connection stays.
     Stays,
     /// An operator waits for an answer: [`Connections::take_asked`](super::Connections::take_asked).
@@ -68,7 +68,7 @@ impl Connection {
         ready: Option<Ready>,
         requests: &mut Requests,
         poller: &Poller,
-    ) -> Fate {
+    ) -> DriveOutcome {
         let _charged = self.paying.charged();
         self.note_ready(ready);
         let transport = &mut self.link.transport;
@@ -87,7 +87,7 @@ impl Connection {
         }
     }
 
-    fn do_what_can_be_done(&mut self, requests: &mut Requests, poller: &Poller) -> Fate {
+    fn do_what_can_be_done(&mut self, requests: &mut Requests, poller: &Poller) -> DriveOutcome {
         let link = &mut self.link;
         let requests_max = link.requests.wrapping_add(REQUESTS_A_TURN_MAX);
         link.transport.begin_turn();
@@ -98,17 +98,17 @@ impl Connection {
                 Step::Wait(next) => {
                     self.phase = next;
                     return match self.phase {
-                        Phase::Asked(_) => Fate::Asks,
-                        _ => Fate::Stays,
+                        Phase::Asked(_) => DriveOutcome::Asks,
+                        _ => DriveOutcome::Stays,
                     };
                 }
-                Step::Close => return Fate::Ends,
+                Step::Close => return DriveOutcome::Ends,
             }
         }
     }
 
     /// Goes on after a step that the caller has taken, unless the connection is over with it.
-    fn follow(&mut self, step: Step, requests: &mut Requests, poller: &Poller) -> Fate {
+    fn follow(&mut self, step: Step, requests: &mut Requests, poller: &Poller) -> DriveOutcome {
         match step {
             Step::On(phase) | Step::Wait(phase) => {
                 self.phase = phase;
@@ -116,7 +116,7 @@ impl Connection {
             }
             Step::Close => {
                 self.phase = Phase::Over;
-                Fate::Ends
+                DriveOutcome::Ends
             }
         }
     }
@@ -128,7 +128,7 @@ impl Connection {
         is_all: bool,
         requests: &mut Requests,
         poller: &Poller,
-    ) -> Fate {
+    ) -> DriveOutcome {
         let _charged = self.paying.charged();
         let fields = parts.headers.iter();
         let fields: Vec<_> = fields
@@ -151,7 +151,7 @@ impl Connection {
         refusal: Refusal,
         requests: &mut Requests,
         poller: &Poller,
-    ) -> Fate {
+    ) -> DriveOutcome {
         let _charged = self.paying.charged();
         let link = &mut self.link;
         if link.awaits_handshake() {
@@ -159,7 +159,7 @@ impl Connection {
             let (address, now_us) = (&link.peer.address, requests.now_us);
             requests.record.refused_unread(refusal, address, now_us);
             link.transport.reset();
-            return Fate::Ends;
+            return DriveOutcome::Ends;
         }
         let step = refuse_unread(link, refusal, requests);
         self.follow(step, requests, poller)
@@ -171,20 +171,20 @@ impl Connection {
         refusal: Refusal,
         requests: &mut Requests,
         poller: &Poller,
-    ) -> Fate {
+    ) -> DriveOutcome {
         let phase = std::mem::replace(&mut self.phase, Phase::Over);
         let step = phase.call_off(refusal, &mut self.link, requests);
         self.follow(step, requests, poller)
     }
 
     /// Ends the connection with its present request; at once if it has none.
-    pub(crate) fn close_soon(&mut self, requests: &mut Requests, poller: &Poller) -> Fate {
+    pub(crate) fn close_soon(&mut self, requests: &mut Requests, poller: &Poller) -> DriveOutcome {
         let _charged = self.paying.charged();
         // A request that has come by now is served like any other.
         self.link.closing = true;
         self.link.transport.assume_readable();
         let fate = self.drive(None, requests, poller);
-        if fate != Fate::Stays || !self.phase.is_idle() {
+        if fate != DriveOutcome::Stays || !self.phase.is_idle() {
             return fate;
         }
         let step = leave(&mut self.link, &mut requests.buffers, requests.now_us);

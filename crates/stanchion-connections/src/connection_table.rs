@@ -9,7 +9,7 @@ const NOBODY: u32 = u32::MAX;
 /// Entries that keep their number while they are in the table, and a list through some of them: so the acceptor finds the
 /// entry to spare first without a look at the others, as nginx does for its reusable connections.
 pub(super) struct ConnectionTable<T> {
-    entries: Vec<Entry<T>>,
+    entries: Vec<TableEntry<T>>,
     vacant: Vec<u32>,
     /// Numbers of entries that were removed in this turn: news for them may still be on its way, and must not reach another
     /// entry.
@@ -21,7 +21,7 @@ pub(super) struct ConnectionTable<T> {
     spare: usize,
 }
 
-struct Entry<T> {
+struct TableEntry<T> {
     here: Option<T>,
     /// When the acceptor is to look at it, in microseconds.
     look_at_us: u64,
@@ -59,7 +59,7 @@ impl<T> ConnectionTable<T> {
     pub(super) fn add(&mut self, one: T) -> u32 {
         let number = self.next_number();
         if self.vacant.pop().is_none() {
-            self.entries.push(Entry {
+            self.entries.push(TableEntry {
                 here: None,
                 look_at_us: 0,
                 is_spare: false,

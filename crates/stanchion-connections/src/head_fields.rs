@@ -23,7 +23,7 @@ pub(super) struct HeadFields {
     has_padding: bool,
     /// How many bytes still come before the first field.
     before: usize,
-    next: Next,
+    next: HpackState,
     fields: u32,
     extra_bytes: u64,
     /// The present head counts as so many.
@@ -34,7 +34,7 @@ pub(super) struct HeadFields {
 
 /// The kind of the next byte (RFC 7541 sections 5 and 6).
 #[derive(Clone, Copy, Debug, Default)]
-enum Next {
+enum HpackState {
     /// The first byte of a field.
     #[default]
     Field,
@@ -48,7 +48,7 @@ enum Next {
     Text { strings: u8, left: usize },
 }
 
-impl Next {
+impl HpackState {
     /// After an index or a string so many strings follow.
     fn strings(strings: u8) -> Self {
         match strings {
@@ -140,7 +140,7 @@ impl HeadFields {
                 } else {
                     PRIORITY_BYTES
                 };
-                (self.left, self.next, self.fields) = (len, Next::Field, 0);
+                (self.left, self.next, self.fields) = (len, HpackState::Field, 0);
             }
             CONTINUATION => self.left = len,
             _ => {}
@@ -166,25 +166,25 @@ impl HeadFields {
         self.before -= before;
         bytes = &bytes[before..];
         while let Some((byte, rest)) = bytes.split_first() {
-            if let Next::Text { strings, left } = self.next {
+            if let HpackState::Text { strings, left } = self.next {
                 let len = left.min(bytes.len());
                 bytes = &bytes[len..];
-                self.next = Next::text(strings, left - len);
+                self.next = HpackState::text(strings, left - len);
                 continue;
             }
             bytes = rest;
             self.next = match self.next {
-                Next::Field => {
+                HpackState::Field => {
                     self.count();
-                    Next::field(*byte)
+                    HpackState::field(*byte)
                 }
-                Next::Index { strings } if byte & 0x80 == 0 => Next::strings(strings),
-                Next::Length { strings } => Next::length(strings, *byte),
-                Next::MoreLength {
+                HpackState::Index { strings } if byte & 0x80 == 0 => HpackState::strings(strings),
+                HpackState::Length { strings } => HpackState::length(strings, *byte),
+                HpackState::MoreLength {
                     strings,
                     len,
                     shift,
-                } => Next::more_length(strings, len, shift, *byte),
+                } => HpackState::more_length(strings, len, shift, *byte),
                 next => next,
             };
         }

@@ -67,7 +67,7 @@ impl CutOff {
 
 /// The possessions of a client that others wait for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedResources {
     /// A place among the connections.
     pub(crate) place: bool,
     /// The seat of a running request.

@@ -1,8 +1,8 @@
 //! Deadlines of clients: judges connections whose client dawdles. A timer for each connection would cost more than a look,
 //! four times a second, at all connections that may be overdue.
 
-use super::connection::{Connection, Fate};
-use super::judgement::{Judgement, Wanted};
+use super::connection::{Connection, DriveOutcome};
+use super::judgement::{Judgement, WantedResources};
 use super::phase::Phase;
 use super::poller::Poller;
 use stanchion_dispatch::refusal::Refusal;
@@ -10,7 +10,7 @@ use stanchion_requests::Requests;
 
 /// The outcome of a look at a connection.
 pub(super) struct Looked {
-    pub fate: Fate,
+    pub fate: DriveOutcome,
     /// When to look at it again.
     pub again_us: u64,
     /// Whether it made room for other clients.
@@ -21,14 +21,14 @@ impl Connection {
     /// Looks whether the client dawdles, and acts on it.
     pub(super) fn look(
         &mut self,
-        wanted: Wanted,
+        wanted: WantedResources,
         requests: &mut Requests,
         poller: &Poller,
     ) -> Looked {
         let _charged = self.paying.charged();
         let now_us = requests.now_us;
         let mut judged = self.judge(wanted, requests);
-        let mut fate = Fate::Stays;
+        let mut fate = DriveOutcome::Stays;
         if matches!(
             judged,
             Judgement::HeadTimedOut | Judgement::CallOff(_) | Judgement::Drop
@@ -38,8 +38,8 @@ impl Connection {
             self.link.transport.assume_readable();
             fate = self.drive(None, requests, poller);
             judged = match fate {
-                Fate::Stays => self.judge(wanted, requests),
-                Fate::Asks | Fate::Ends => Judgement::Well { until_us: now_us },
+                DriveOutcome::Stays => self.judge(wanted, requests),
+                DriveOutcome::Asks | DriveOutcome::Ends => Judgement::Well { until_us: now_us },
             };
         }
         let again_us = match judged {
@@ -52,8 +52,9 @@ impl Connection {
                 self.link.transport.assume_readable();
                 let fate = self.drive(None, requests, poller);
                 let is_stalled = self.link.intake.is_stalled();
-                if fate == Fate::Stays && !is_stalled && self.phase.lingers_in_vain(now_us) {
-                    Fate::Ends
+                if fate == DriveOutcome::Stays && !is_stalled && self.phase.lingers_in_vain(now_us)
+                {
+                    DriveOutcome::Ends
                 } else {
                     fate
                 }
@@ -65,10 +66,10 @@ impl Connection {
                 self.drive(None, requests, poller)
             }
             Judgement::CallOff(refusal) => self.call_off(refusal, requests, poller),
-            Judgement::Drop => Fate::Ends,
+            Judgement::Drop => DriveOutcome::Ends,
             Judgement::CutOff(why) => {
                 self.cut_off(why, requests);
-                Fate::Ends
+                DriveOutcome::Ends
             }
         };
         Looked {
@@ -78,7 +79,7 @@ impl Connection {
         }
     }
 
-    fn judge(&mut self, wanted: Wanted, requests: &Requests) -> Judgement {
+    fn judge(&mut self, wanted: WantedResources, requests: &Requests) -> Judgement {
         let by_intake = self.link.intake.judge(wanted.place, requests.now_us);
         let by_phase = || self.phase.judge(&self.link, wanted, requests);
         match by_intake {

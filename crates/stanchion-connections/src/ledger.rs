@@ -33,22 +33,22 @@ pub(super) struct Ledger {
 
 /// The part of one stream's answer that h2 holds.
 #[derive(Default)]
-pub(super) struct Sent {
+pub(super) struct StreamBacklog {
     bytes: Cell<usize>,
     /// The stream's waker, if it waits until h2 holds less of it.
     waiting: Cell<Option<Waker>>,
 }
 
 /// Bytes of an answer that h2 holds. h2 drops them when it has written them, or their stream is reset.
-pub(super) struct Part {
+pub(super) struct AccountedBytes {
     piece: Piece,
     len: usize,
-    sent: Rc<Sent>,
+    sent: Rc<StreamBacklog>,
     ledger: Rc<Ledger>,
 }
 
-impl Part {
-    pub(super) fn new(bytes: Bytes, sent: &Rc<Sent>, ledger: &Rc<Ledger>) -> Self {
+impl AccountedBytes {
+    pub(super) fn new(bytes: Bytes, sent: &Rc<StreamBacklog>, ledger: &Rc<Ledger>) -> Self {
         let len = bytes.len();
         ledger.answers_bytes.set(ledger.answers_bytes.get() + len);
         sent.bytes.set(sent.bytes.get() + len);
@@ -61,7 +61,7 @@ impl Part {
     }
 }
 
-impl Buf for Part {
+impl Buf for AccountedBytes {
     fn remaining(&self) -> usize {
         self.piece.len()
     }
@@ -77,7 +77,7 @@ impl Buf for Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for AccountedBytes {
     fn drop(&mut self) {
         let (ledger, sent) = (&self.ledger, &self.sent);
         sent.bytes.set(sent.bytes.get() - self.len);
@@ -126,7 +126,7 @@ impl Ledger {
     ///
     /// The shares of all open streams fit together, so no stream takes the room of another one. Only the rest of streams
     /// that are over takes room, and h2 sends that first.
-    pub(super) fn room(&self, sent: &Sent, waker: &Waker) -> usize {
+    pub(super) fn room(&self, sent: &StreamBacklog, waker: &Waker) -> usize {
         let open = self.open.get().max(1);
         let share = (ANSWERS_BYTES_MAX / open).max(STREAM_BYTES_MIN);
         let all = ANSWERS_BYTES_MAX + open * STREAM_BYTES_MIN;
@@ -171,10 +171,10 @@ mod tests {
         let memory = Memory::new(0);
         let ledger = Ledger::new(&memory);
         let waker = Waker::noop();
-        let streams: Vec<Rc<Sent>> = (0..100).map(|_| Rc::default()).collect();
+        let streams: Vec<Rc<StreamBacklog>> = (0..100).map(|_| Rc::default()).collect();
         let (first, others) = streams.split_first().expect("some");
         ledger.began();
-        let part = |len: usize, sent| Part::new(Bytes::from(vec![0; len]), sent, &ledger);
+        let part = |len: usize, sent| AccountedBytes::new(Bytes::from(vec![0; len]), sent, &ledger);
         let alone = ledger.room(first, waker);
         let mut parts = vec![part(alone, first)];
         assert_eq!((alone, ledger.room(first, waker)), (ANSWERS_BYTES_MAX, 0));
@@ -199,7 +199,11 @@ mod tests {
             ledger.began();
             let sent = Rc::default();
             let room = ledger.room(&sent, Waker::noop()).min(64_000);
-            parts.push(Part::new(Bytes::from(vec![0; room]), &sent, &ledger));
+            parts.push(AccountedBytes::new(
+                Bytes::from(vec![0; room]),
+                &sent,
+                &ledger,
+            ));
             ledger.ended(false, Waker::noop());
         }
         assert_eq!(memory.bytes(), ANSWERS_BYTES_MAX + STREAM_BYTES_MIN);

@@ -58,17 +58,17 @@ use std::time::Duration;
 
 pub use audience::Audience;
 use connection::Connection;
-pub use connection::Fate;
+pub use connection::DriveOutcome;
 use connection_table::ConnectionTable;
-use judgement::{CutOff, Wanted};
+use judgement::{CutOff, WantedResources};
 use link::ClientLink;
 pub use overweight::ClientMemory;
 use overweight::WeightLimit;
 use pace::GRACE;
 pub use pace::after;
-pub use phase::Doing;
+pub use phase::ConnectionState;
 use phase::LAST_WORD;
-use poller::{Poller, Ready, Source};
+use poller::{Poller, Ready, Token};
 use stanchion_dispatch::refusal::Refusal;
 use stanchion_dispatch::reply::Reply;
 use stanchion_dispatch::request::Peer;
@@ -151,7 +151,7 @@ impl Connections {
     }
 
     /// The state of each connection.
-    pub fn doing(&self) -> impl Iterator<Item = Doing> {
+    pub fn doing(&self) -> impl Iterator<Item = ConnectionState> {
         let all = self.table.iter();
         all.filter(|one| !one.link.transport.is_stream())
             .map(|one| one.phase.doing())
@@ -171,8 +171,8 @@ impl Connections {
         let charged = paying.charged();
         let number = self.table.next_number();
         let (source, tally) = match self.audience {
-            Audience::Clients => (Source::Client(number), Some(&*requests.common.tally)),
-            Audience::Operators => (Source::Operator(number), None),
+            Audience::Clients => (Token::Client(number), Some(&*requests.common.tally)),
+            Audience::Operators => (Token::Operator(number), None),
         };
         let transport = Transport::new(newcomer.socket, source, tally, poller)?;
         let peer = Rc::new(newcomer.peer);
@@ -202,13 +202,13 @@ impl Connections {
         ready: Option<Ready>,
         requests: &mut Requests,
         poller: &Poller,
-    ) -> Fate {
+    ) -> DriveOutcome {
         let Some(connection) = self.table.get_mut(number) else {
-            return Fate::Stays;
+            return DriveOutcome::Stays;
         };
         if connection.link.turns.is_behind {
             connection.note_ready(ready);
-            return Fate::Stays;
+            return DriveOutcome::Stays;
         }
         let fate = connection.drive(ready, requests, poller);
         self.settle(number, fate, requests, poller);
@@ -229,7 +229,7 @@ impl Connections {
         reply: &Reply,
         requests: &mut Requests,
         poller: &Poller,
-    ) -> Fate {
+    ) -> DriveOutcome {
         self.table.set_spare(number, false);
         if let Some(connection) = self.table.get_mut(number) {
             connection.reply(head, reply, requests);
@@ -237,9 +237,15 @@ impl Connections {
         self.drive(number, None, requests, poller)
     }
 
-    fn settle(&mut self, number: u32, fate: Fate, requests: &mut Requests, poller: &Poller) {
+    fn settle(
+        &mut self,
+        number: u32,
+        fate: DriveOutcome,
+        requests: &mut Requests,
+        poller: &Poller,
+    ) {
         requests.common.tally.turned();
-        if fate == Fate::Ends {
+        if fate == DriveOutcome::Ends {
             self.remove(number, requests);
             return;
         }
@@ -302,7 +308,7 @@ impl Connections {
             } else {
                 &mut to_shed
             };
-            let wanted = Wanted {
+            let wanted = WantedResources {
                 place: *places_wanted > 0,
                 seat: seats_wanted > 0,
             };
@@ -311,7 +317,7 @@ impl Connections {
                 *places_wanted = places_wanted.saturating_sub(1);
                 seats_wanted = seats_wanted.saturating_sub(1);
             }
-            if looked.fate == Fate::Asks {
+            if looked.fate == DriveOutcome::Asks {
                 requests.wakes.operators.add(number);
             }
             let again_us = looked.again_us.min(after(now_us, least));
@@ -339,12 +345,13 @@ impl Connections {
                 return left;
             }
             let fate = match connection.phase.doing() {
-                Doing::Idle => connection.close_soon(requests, poller),
-                _ => Fate::Ends,
+                ConnectionState::Idle => connection.close_soon(requests, poller),
+                _ => DriveOutcome::Ends,
             };
             let connection = self.table.get_mut(number);
-            let leaves = connection.is_some_and(|one| one.phase.doing() == Doing::Leaving);
-            if fate == Fate::Ends || leaves {
+            let leaves =
+                connection.is_some_and(|one| one.phase.doing() == ConnectionState::Leaving);
+            if fate == DriveOutcome::Ends || leaves {
                 requests.common.tally.happened(Event::Shed);
             }
             // If a request has just arrived, the connection stays. If the server has only sent GOAWAY, it tries the others
@@ -369,7 +376,7 @@ impl Connections {
     /// Ends the connections with their present requests for which `is_meant` holds.
     pub fn close_soon(
         &mut self,
-        is_meant: impl Fn(Doing) -> bool,
+        is_meant: impl Fn(ConnectionState) -> bool,
         requests: &mut Requests,
         poller: &Poller,
     ) {
@@ -424,7 +431,7 @@ impl Connections {
         for number in WeightLimit::overweight(self.all(), believed, settings) {
             if let Some(connection) = self.table.get_mut(number) {
                 connection.cut_off(CutOff::Memory, requests);
-                self.settle(number, Fate::Ends, requests, poller);
+                self.settle(number, DriveOutcome::Ends, requests, poller);
             }
         }
         self.weight_limit.has_looked();

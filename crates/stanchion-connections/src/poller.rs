@@ -14,7 +14,7 @@ const EVENTS_MAX: usize = 256;
 
 /// A descriptor that the acceptor watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum Token {
     /// A worker rings, or a helper thread has done something. Each turn looks at both anyway.
     Bell,
     /// The channel to the master.
@@ -27,7 +27,7 @@ pub enum Source {
     Operator(u32),
 }
 
-impl Source {
+impl Token {
     const SHIFT: u32 = 32;
 
     fn key(self) -> u64 {
@@ -86,7 +86,7 @@ impl Poller {
     }
 
     /// From now on the kernel reports when there is something to read, until the descriptor is closed.
-    pub fn watch(&self, source: Source, fd: impl AsFd) -> io::Result<()> {
+    pub fn watch(&self, source: Token, fd: impl AsFd) -> io::Result<()> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(source.key());
         epoll::add(&self.epoll, fd, data, flags).in_call("epoll_ctl")
@@ -94,7 +94,7 @@ impl Poller {
 
     /// Sets whether the kernel also reports room to write. Not always, since a unix socket has news of that whenever its
     /// peer reads.
-    pub(crate) fn watch_room(&self, source: Source, fd: impl AsFd, wanted: bool) -> io::Result<()> {
+    pub(crate) fn watch_room(&self, source: Token, fd: impl AsFd, wanted: bool) -> io::Result<()> {
         let mut flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         flags.set(epoll::EventFlags::OUT, wanted);
         let data = epoll::EventData::new_u64(source.key());
@@ -135,7 +135,7 @@ impl Poller {
     }
 
     /// An event that the last wait has reported.
-    pub fn get(&self, index: usize) -> (Source, Ready) {
+    pub fn get(&self, index: usize) -> (Token, Ready) {
         let event = self.events[index];
         let flags = event.flags;
         let failed = epoll::EventFlags::ERR | epoll::EventFlags::HUP;
@@ -145,7 +145,7 @@ impl Poller {
             ended: flags.intersects(epoll::EventFlags::RDHUP | failed),
             hung_up: flags.intersects(failed),
         };
-        (Source::of(event.data.u64()), ready)
+        (Token::of(event.data.u64()), ready)
     }
 }
 
@@ -160,19 +160,19 @@ mod tests {
     #[test]
     fn a_source_comes_back_as_it_was_given() {
         for source in [
-            Source::Bell,
-            Source::Master,
-            Source::Door(7),
-            Source::Client(0),
-            Source::Client(u32::MAX),
-            Source::Operator(3),
+            Token::Bell,
+            Token::Master,
+            Token::Door(7),
+            Token::Client(0),
+            Token::Client(u32::MAX),
+            Token::Operator(3),
         ] {
-            assert_eq!(Source::of(source.key()), source);
+            assert_eq!(Token::of(source.key()), source);
         }
     }
 
     /// The events that the kernel reports now.
-    fn told(poller: &mut Poller) -> Vec<(Source, Ready)> {
+    fn told(poller: &mut Poller) -> Vec<(Token, Ready)> {
         poller.wait(Duration::ZERO).unwrap();
         (0..poller.news()).map(|index| poller.get(index)).collect()
     }
@@ -181,7 +181,7 @@ mod tests {
     fn what_is_told_once_is_told_again_when_there_is_more() {
         let mut poller = Poller::new().unwrap();
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        poller.watch(Source::Client(7), &ours).unwrap();
+        poller.watch(Token::Client(7), &ours).unwrap();
         let readable = Ready {
             readable: true,
             ..Ready::default()
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(told(&mut poller), []);
         for _ in 0..2 {
             theirs.write_all(b"x").unwrap();
-            assert_eq!(told(&mut poller), [(Source::Client(7), readable)]);
+            assert_eq!(told(&mut poller), [(Token::Client(7), readable)]);
             assert_eq!(told(&mut poller), []);
         }
         theirs.shutdown(Shutdown::Write).unwrap();
@@ -197,7 +197,7 @@ mod tests {
             ended: true,
             ..readable
         };
-        assert_eq!(told(&mut poller), [(Source::Client(7), ended)]);
+        assert_eq!(told(&mut poller), [(Token::Client(7), ended)]);
         drop(theirs);
         let [(_, gone)] = told(&mut poller)[..] else {
             panic!("one thing is told");
@@ -212,18 +212,18 @@ mod tests {
         let mut poller = Poller::new().unwrap();
         let (mut ours, mut theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        poller.watch(Source::Client(0), &ours).unwrap();
+        poller.watch(Token::Client(0), &ours).unwrap();
         while ours.write(&[0; 1 << 14]).is_ok() {}
         assert_eq!(told(&mut poller), []);
-        poller.watch_room(Source::Client(0), &ours, true).unwrap();
+        poller.watch_room(Token::Client(0), &ours, true).unwrap();
         theirs.set_nonblocking(true).unwrap();
         while theirs.read(&mut [0; 1 << 14]).is_ok() {}
         let writable = Ready {
             writable: true,
             ..Ready::default()
         };
-        assert_eq!(told(&mut poller), [(Source::Client(0), writable)]);
-        poller.watch_room(Source::Client(0), &ours, false).unwrap();
+        assert_eq!(told(&mut poller), [(Token::Client(0), writable)]);
+        poller.watch_room(Token::Client(0), &ours, false).unwrap();
         while ours.write(&[0; 1 << 14]).is_ok() {}
         while theirs.read(&mut [0; 1 << 14]).is_ok() {}
         assert_eq!(told(&mut poller), []);

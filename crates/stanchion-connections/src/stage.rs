@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::{Audience, Connections, Newcomer};
-use crate::poller::{Poller, Source};
+use crate::poller::{Poller, Token};
 use stanchion_dispatch::request::Peer;
 use stanchion_dispatch::storage::payers::Payers;
 use stanchion_requests::Requests;
@@ -76,7 +76,7 @@ impl<S> Stage<S> {
         }
         for index in 0..self.poller.news() {
             let (source, ready) = self.poller.get(index);
-            let Source::Client(number) = source else {
+            let Token::Client(number) = source else {
                 panic!("{source:?}");
             };
             let (requests, poller) = (&mut self.requests, &self.poller);

@@ -13,7 +13,7 @@ use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use stanchion_http::{Field, field_lines, fields};
 
-use super::ledger::{Ledger, Part, Sent};
+use super::ledger::{AccountedBytes, Ledger, StreamBacklog};
 use super::outcome::{Broken, Read, Written};
 
 /// The end of a head.
@@ -22,20 +22,20 @@ const HEAD_END: &[u8] = b"\r\n\r\n";
 const OF_CONNECTION: [&str; 4] = ["connection", "keep-alive", "transfer-encoding", "upgrade"];
 
 /// The acceptor's end of a stream.
-pub(super) struct Stream {
+pub(super) struct Http2Stream {
     body: RecvStream,
     /// Bytes of the body that have come and were not read yet. They are a copy: the pieces that h2 gives share its buffers,
     /// so that one byte keeps a whole buffer.
     came: BytesMut,
     /// All of the body has come.
     is_whole: bool,
-    outward: Outward,
+    outward: SendState,
     /// The fields that follow the answer, with its end (RFC 9113 section 8.1).
     trailers: HeaderMap,
     waker: Waker,
     ledger: Rc<Ledger>,
     /// The bytes of the answer that h2 holds.
-    sent: Rc<Sent>,
+    sent: Rc<StreamBacklog>,
     /// The client has reset the stream.
     is_reset: bool,
     /// The reason of the reset that the client gets if the answer is not whole.
@@ -43,18 +43,18 @@ pub(super) struct Stream {
 }
 
 /// How far the answer is.
-enum Outward {
+enum SendState {
     /// Its head is being written; so much of it is here, never more than a head, which its worker's slot bounds.
-    Head(Vec<u8>, SendResponse<Part>),
-    Body(SendStream<Part>),
+    Head(Vec<u8>, SendResponse<AccountedBytes>),
+    Body(SendStream<AccountedBytes>),
     /// The client has the end of it.
     Over,
 }
 
-impl Stream {
+impl Http2Stream {
     pub(super) fn new(
         body: RecvStream,
-        respond: SendResponse<Part>,
+        respond: SendResponse<AccountedBytes>,
         waker: Waker,
         ledger: Rc<Ledger>,
     ) -> Self {
@@ -63,7 +63,7 @@ impl Stream {
             body,
             came: BytesMut::new(),
             is_whole: false,
-            outward: Outward::Head(Vec::new(), respond),
+            outward: SendState::Head(Vec::new(), respond),
             trailers: HeaderMap::new(),
             waker,
             ledger,
@@ -78,9 +78,9 @@ impl Stream {
     pub(super) fn is_reset(&mut self) -> bool {
         let mut context = Context::from_waker(&self.waker);
         self.is_reset |= match &mut self.outward {
-            Outward::Head(_, respond) => respond.poll_reset(&mut context).is_ready(),
-            Outward::Body(send) => send.poll_reset(&mut context).is_ready(),
-            Outward::Over => false,
+            SendState::Head(_, respond) => respond.poll_reset(&mut context).is_ready(),
+            SendState::Body(send) => send.poll_reset(&mut context).is_ready(),
+            SendState::Over => false,
         };
         self.is_reset
     }
@@ -131,7 +131,7 @@ impl Stream {
     /// Writes as much as the client has room for, and ends the answer with it, if it `is_last` and is taken whole.
     pub(super) fn write(&mut self, bytes: &[u8], is_last: bool) -> Written {
         let mut rest = bytes;
-        while let Outward::Head(head, _) = &mut self.outward {
+        while let SendState::Head(head, _) = &mut self.outward {
             if rest.is_empty() {
                 return Written::of(bytes.len());
             }
@@ -177,7 +177,7 @@ impl Stream {
 
     /// Sends a head that is whole. False if the stream is broken.
     fn put_head(&mut self, is_all: bool) -> bool {
-        let Outward::Head(text, respond) = &mut self.outward else {
+        let SendState::Head(text, respond) = &mut self.outward else {
             return false;
         };
         let Some(mut response) = response(text) else {
@@ -198,15 +198,15 @@ impl Stream {
         };
         self.ledger.answered();
         self.outward = if is_all {
-            Outward::Over
+            SendState::Over
         } else {
-            Outward::Body(send)
+            SendState::Body(send)
         };
         true
     }
 
     fn put_body(&mut self, bytes: &[u8], is_last: bool) -> Written {
-        let Outward::Body(send) = &mut self.outward else {
+        let SendState::Body(send) = &mut self.outward else {
             return Written::Failed;
         };
         let left = self.ledger.room(&self.sent, &self.waker).min(bytes.len());
@@ -229,14 +229,14 @@ impl Stream {
         let part = &bytes[..room.min(left)];
         let _charged = self.ledger.charged();
         let is_all = is_last && part.len() == bytes.len();
-        let part = Part::new(Bytes::copy_from_slice(part), &self.sent, &self.ledger);
+        let part = AccountedBytes::new(Bytes::copy_from_slice(part), &self.sent, &self.ledger);
         let len = part.remaining();
         if send.send_data(part, is_all).is_err() {
             self.is_reset = true;
             return Written::Failed;
         }
         if is_all {
-            self.outward = Outward::Over;
+            self.outward = SendState::Over;
         }
         Written::of(len)
     }
@@ -244,12 +244,12 @@ impl Stream {
     /// For how many bytes of a body there is room.
     pub(super) fn room(&mut self, wanted: usize) -> usize {
         match &mut self.outward {
-            Outward::Body(send) => {
+            SendState::Body(send) => {
                 let wanted = self.ledger.room(&self.sent, &self.waker).min(wanted);
                 send.reserve_capacity(wanted);
                 send.capacity().min(wanted)
             }
-            Outward::Head(..) | Outward::Over => 0,
+            SendState::Head(..) | SendState::Over => 0,
         }
     }
 
@@ -261,15 +261,18 @@ impl Stream {
 
     /// Ends an answer that is whole.
     pub(super) fn end(&mut self) {
-        if let Outward::Body(send) = &mut self.outward {
+        if let SendState::Body(send) = &mut self.outward {
             let trailers = std::mem::take(&mut self.trailers);
             // If this fails, the stream is broken already.
             let _ = if trailers.is_empty() {
-                send.send_data(Part::new(Bytes::new(), &self.sent, &self.ledger), true)
+                send.send_data(
+                    AccountedBytes::new(Bytes::new(), &self.sent, &self.ledger),
+                    true,
+                )
             } else {
                 send.send_trailers(trailers)
             };
-            self.outward = Outward::Over;
+            self.outward = SendState::Over;
         }
     }
 
@@ -279,15 +282,15 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for Http2Stream {
     /// Breaks an answer off that is not whole: it has no end.
     fn drop(&mut self) {
         // A client that leaves in the middle of an answer has had what it asked for, and may do so as often as it likes.
-        let is_in_vain = matches!(self.outward, Outward::Head(..)) && self.is_reset();
+        let is_in_vain = matches!(self.outward, SendState::Head(..)) && self.is_reset();
         match &mut self.outward {
-            Outward::Head(_, respond) => respond.send_reset(self.reason),
-            Outward::Body(send) => send.send_reset(self.reason),
-            Outward::Over => {}
+            SendState::Head(_, respond) => respond.send_reset(self.reason),
+            SendState::Body(send) => send.send_reset(self.reason),
+            SendState::Over => {}
         }
         self.ledger.ended(is_in_vain, &self.waker);
     }

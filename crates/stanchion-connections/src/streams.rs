@@ -12,8 +12,8 @@ use super::Connections;
 use super::connection::Connection;
 use super::link::ClientLink;
 use super::phase::Brought;
-use super::poller::{Poller, Source};
-use super::stream::Stream;
+use super::poller::{Poller, Token};
+use super::stream::Http2Stream;
 use super::transport::Transport;
 use stanchion_generation::tally::Event;
 use stanchion_requests::Requests;
@@ -60,13 +60,14 @@ impl Connections {
         carrier.link.requests = carrier.link.requests.wrapping_add(1);
         let (parts, body) = request.into_parts();
         let is_all = body.is_end_stream();
-        let mut stream = Stream::new(body, respond, requests.wakes.clients.waker(number), ledger);
+        let mut stream =
+            Http2Stream::new(body, respond, requests.wakes.clients.waker(number), ledger);
         if stream.is_reset() {
             return;
         }
         let paying = self.payers.take();
         let charged = paying.charged();
-        let transport = Transport::of_stream(stream, Source::Client(number));
+        let transport = Transport::of_stream(stream, Token::Client(number));
         let link = ClientLink::new(number, transport, peer, self.audience, claim);
         let connection = Box::new(Connection::new(link, paying, requests.now_us));
         drop(charged);

@@ -76,7 +76,7 @@ impl Stage {
         self.clients.table.get_mut(0).expect("it is here")
     }
 
-    fn doing(&mut self) -> Option<Doing> {
+    fn doing(&mut self) -> Option<ConnectionState> {
         self.clients.table.get_mut(0).map(|one| one.phase.doing())
     }
 

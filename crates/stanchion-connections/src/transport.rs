@@ -24,8 +24,8 @@ use stanchion_sys::outgoing::untaken;
 use tracing::debug;
 
 use super::outcome::{Read, Written};
-use super::stream::Stream;
-use crate::poller::{Poller, Ready, Source};
+use super::stream::Http2Stream;
+use crate::poller::{Poller, Ready, Token};
 use stanchion_dispatch::storage::disk;
 use stanchion_generation::tally::{Tally, Traffic};
 use tls::Cover;
@@ -50,8 +50,8 @@ const COPIED_BYTES_MAX: usize = 64 << 10;
     reason = "each is a thing of its own that the kernel reports, or that it is asked for"
 )]
 pub(crate) struct Transport {
-    way: Way,
-    source: Source,
+    way: RawTransport,
+    source: Token,
     /// The counters for these bytes, if they are counted.
     tally: Option<&'static Tally>,
     /// There may be something to read, as far as the kernel has reported.
@@ -72,12 +72,12 @@ pub(crate) struct Transport {
 }
 
 /// The carrier of the bytes.
-enum Way {
+enum RawTransport {
     Socket(OwnedFd),
-    Stream(Box<Stream>),
+    Stream(Box<Http2Stream>),
 }
 
-impl Way {
+impl RawTransport {
     fn socket(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Socket(socket) => Some(socket.as_fd()),
@@ -89,23 +89,23 @@ impl Way {
 impl Transport {
     pub(crate) fn new(
         socket: OwnedFd,
-        source: Source,
+        source: Token,
         tally: Option<&'static Tally>,
         poller: &Poller,
     ) -> io::Result<Self> {
         poller.watch(source, &socket)?;
-        Ok(Self::over(Way::Socket(socket), source, tally))
+        Ok(Self::over(RawTransport::Socket(socket), source, tally))
     }
 
     /// A stream of HTTP/2. The socket of its connection counts the bytes.
-    pub(super) fn of_stream(stream: Stream, source: Source) -> Self {
-        Self::over(Way::Stream(Box::new(stream)), source, None)
+    pub(super) fn of_stream(stream: Http2Stream, source: Token) -> Self {
+        Self::over(RawTransport::Stream(Box::new(stream)), source, None)
     }
 
-    fn over(way: Way, source: Source, tally: Option<&'static Tally>) -> Self {
+    fn over(way: RawTransport, source: Token, tally: Option<&'static Tally>) -> Self {
         Self {
             // Nothing reports that a stream has something to read.
-            readable: matches!(way, Way::Stream(_)),
+            readable: matches!(way, RawTransport::Stream(_)),
             way,
             source,
             tally,
@@ -120,7 +120,7 @@ impl Transport {
     }
 
     pub(super) fn is_stream(&self) -> bool {
-        matches!(self.way, Way::Stream(_))
+        matches!(self.way, RawTransport::Stream(_))
     }
 
     /// The socket, where bytes go out as they are written: then workers' answers may go to it directly.
@@ -130,7 +130,7 @@ impl Transport {
 
     /// Asks a stream for news. The kernel reports those of a socket.
     pub(super) fn poll_stream(&mut self) {
-        if let Way::Stream(stream) = &mut self.way {
+        if let RawTransport::Stream(stream) = &mut self.way {
             stream.collect();
             self.readable = true;
             self.hung_up |= stream.is_reset();
@@ -191,8 +191,8 @@ impl Transport {
             return self.read_plaintext(buffer);
         }
         match &mut self.way {
-            Way::Socket(_) => self.receive(buffer),
-            Way::Stream(stream) => {
+            RawTransport::Socket(_) => self.receive(buffer),
+            RawTransport::Stream(stream) => {
                 let read = stream.read(buffer);
                 self.readable = false;
                 if let Read::Bytes(len) = read {
@@ -281,8 +281,8 @@ impl Transport {
             return self.write_plaintext(&[IoSlice::new(bytes)], is_last);
         }
         let socket = match &mut self.way {
-            Way::Socket(socket) => OwnedFd::as_fd(socket),
-            Way::Stream(stream) => {
+            RawTransport::Socket(socket) => OwnedFd::as_fd(socket),
+            RawTransport::Stream(stream) => {
                 let written = stream.write(bytes, is_last);
                 return self.moved(written);
             }
@@ -307,8 +307,8 @@ impl Transport {
             return self.write_plaintext(slices, more);
         }
         let socket = match &mut self.way {
-            Way::Socket(socket) => OwnedFd::as_fd(socket),
-            Way::Stream(stream) => {
+            RawTransport::Socket(socket) => OwnedFd::as_fd(socket),
+            RawTransport::Stream(stream) => {
                 let written = stream.write_all_of(slices);
                 return self.moved(written);
             }
@@ -339,8 +339,8 @@ impl Transport {
             return self.send_file_encrypted(file, offset, len);
         }
         let socket = match &mut self.way {
-            Way::Socket(socket) => OwnedFd::as_fd(socket),
-            Way::Stream(stream) => {
+            RawTransport::Socket(socket) => OwnedFd::as_fd(socket),
+            RawTransport::Stream(stream) => {
                 let room = stream.room(len.min(COPIED_BYTES_MAX));
                 // The part with room is written as a whole. Without room only one byte is read, so that a file that cannot
                 // be read shows.
@@ -439,7 +439,7 @@ impl Transport {
 
     /// Takes fields that follow all that was written, with the end of it. A socket ignores them.
     pub(super) fn put_trailers(&mut self, wire: &[u8]) {
-        if let Way::Stream(stream) = &mut self.way {
+        if let RawTransport::Stream(stream) = &mut self.way {
             stream.put_trailers(wire);
         }
     }
@@ -447,23 +447,23 @@ impl Transport {
     /// Closes our direction (shutdown(2)).
     fn shut(&mut self) {
         match &mut self.way {
-            Way::Socket(socket) => {
+            RawTransport::Socket(socket) => {
                 // If this fails, the connection is broken already.
                 let _ = shutdown(socket, Shutdown::Write);
             }
-            Way::Stream(stream) => stream.end(),
+            RawTransport::Stream(stream) => stream.end(),
         }
     }
 
     /// Has close(2) reset the connection instead of ending it (tcp(7), `SO_LINGER` of zero in socket(7)).
     pub(crate) fn reset(&mut self) {
         match &mut self.way {
-            Way::Socket(socket) => {
+            RawTransport::Socket(socket) => {
                 if let Err(error) = set_socket_linger(socket, Some(Duration::ZERO)) {
                     debug!("the kernel keeps what the client did not take: {error}");
                 }
             }
-            Way::Stream(stream) => stream.give_up(),
+            RawTransport::Stream(stream) => stream.give_up(),
         }
     }
 }
@@ -496,7 +496,7 @@ mod tests {
     use super::*;
 
     fn transport(socket: impl Into<OwnedFd>, poller: &Poller) -> Transport {
-        Transport::new(socket.into(), Source::Client(0), None, poller).unwrap()
+        Transport::new(socket.into(), Token::Client(0), None, poller).unwrap()
     }
 
     fn pair(poller: &Poller) -> (Transport, UnixStream) {

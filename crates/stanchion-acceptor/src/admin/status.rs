@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use stanchion_sys::charge::{self, Payer};
 
-use stanchion_connections::{ClientMemory, Doing};
+use stanchion_connections::{ClientMemory, ConnectionState};
 use stanchion_dispatch::durations::Histogram;
 use stanchion_dispatch::status::{
     LineStatus, LoopStatus, SeatCounts, SeatStatus, StandstillStatus,
@@ -123,7 +123,7 @@ pub(crate) struct Connections {
 
 impl Connections {
     /// Counts connections by what they do.
-    pub(crate) fn of(doing: impl Iterator<Item = Doing>, max: usize) -> Self {
+    pub(crate) fn of(doing: impl Iterator<Item = ConnectionState>, max: usize) -> Self {
         let mut counts = Self {
             max,
             ..Self::default()
@@ -131,11 +131,11 @@ impl Connections {
         for doing in doing {
             counts.total += 1;
             match doing {
-                Doing::New => counts.new += 1,
-                Doing::Idle => counts.idle += 1,
-                Doing::Reading => counts.reading += 1,
-                Doing::Busy => counts.busy += 1,
-                Doing::Leaving => counts.leaving += 1,
+                ConnectionState::New => counts.new += 1,
+                ConnectionState::Idle => counts.idle += 1,
+                ConnectionState::Reading => counts.reading += 1,
+                ConnectionState::Busy => counts.busy += 1,
+                ConnectionState::Leaving => counts.leaving += 1,
             }
         }
         counts

@@ -25,7 +25,7 @@ use stanchion_sys::listener::{Listener, ListenerAddress};
 use tracing::{debug, warn};
 
 use super::accept_thread::AcceptThread;
-use stanchion_connections::poller::{Poller, Source};
+use stanchion_connections::poller::{Poller, Token};
 use stanchion_connections::{Audience, after};
 use stanchion_dispatch::PortNumber;
 use stanchion_dispatch::request::Peer;
@@ -107,7 +107,7 @@ impl Door {
         poller: &Poller,
     ) -> io::Result<Self> {
         let listener = listener.try_clone()?;
-        poller.watch(Source::Door(number), &listener)?;
+        poller.watch(Token::Door(number), &listener)?;
         let (name, server_port) = match listener.address() {
             ListenerAddress::Tcp(address) => (address.ip().to_string(), address.port().to_string()),
             ListenerAddress::Unix(path) => (path.display().to_string(), String::new()),

@@ -21,7 +21,7 @@ pub(crate) use accept_thread::{AcceptThread, tell_of_promptness};
 pub(crate) use door::Closing;
 use door::{Accepted, Door};
 pub(crate) use room::connections_max;
-use stanchion_connections::poller::{Poller, Source};
+use stanchion_connections::poller::{Poller, Token};
 use stanchion_connections::{Audience, Connections, Newcomer, after};
 use stanchion_dispatch::PortNumber;
 use stanchion_dispatch::storage::connection_shares::ConnectionAdmission;
@@ -70,7 +70,7 @@ impl Doors {
         poller: &Poller,
     ) -> io::Result<Self> {
         // The loop never reads this eventfd: a ring ends the wait, and each turn takes what the accept thread has.
-        poller.watch(Source::Bell, accept_thread.bell())?;
+        poller.watch(Token::Bell, accept_thread.bell())?;
         Ok(Self {
             doors: Vec::new(),
             next_number: 0,

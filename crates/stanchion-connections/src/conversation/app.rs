@@ -20,12 +20,12 @@ pub(super) struct ScriptedApp {
     common: &'static Common,
     worker: WorkerRef,
     seats: Vec<SeatSide<'static>>,
-    calls: Vec<Call>,
+    calls: Vec<AppCall>,
     written: usize,
 }
 
 /// A call of the app.
-struct Call {
+struct AppCall {
     taken: Taken<'static>,
     /// `None` for a session.
     seat: Option<usize>,
@@ -123,7 +123,7 @@ impl ScriptedApp {
         let Some(taken) = self.seats[seat].take() else {
             return false;
         };
-        self.calls.push(Call {
+        self.calls.push(AppCall {
             taken,
             seat: Some(seat),
             has_begun: false,

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
-use super::script::{ClientAct, Way};
+use super::script::{ClientAct, ProtocolStack};
 
 /// Usual requests of HTTP/1.1.
 const REQUESTS: [&[u8]; 8] = [
@@ -71,7 +71,7 @@ pub(super) struct ScriptedClient {
 
 impl ScriptedClient {
     /// A client that has just connected.
-    pub(super) fn new(socket: UnixStream, way: Way) -> Self {
+    pub(super) fn new(socket: UnixStream, way: ProtocolStack) -> Self {
         socket.set_nonblocking(true).expect("a socket");
         let mut client = Self {
             socket: Some(socket),

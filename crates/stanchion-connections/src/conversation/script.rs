@@ -3,7 +3,7 @@
 /// The beginning of a script.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Opening {
-    pub(super) way: Way,
+    pub(super) way: ProtocolStack,
     /// The app runs in an event loop, and may have `WebSockets`.
     pub(super) is_asgi: bool,
     /// All limits are small, so that scripts reach them.
@@ -14,7 +14,7 @@ pub(super) struct Opening {
 
 /// How clients connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct ProtocolStack {
     pub(super) is_proxied: bool,
     pub(super) is_tls: bool,
     pub(super) is_http2: bool,
@@ -134,7 +134,7 @@ impl<'s> Script<'s> {
         };
         let first = script.byte();
         let opening = Opening {
-            way: Way {
+            way: ProtocolStack {
                 is_proxied: first & 4 != 0,
                 is_tls: first & 2 != 0,
                 is_http2: first & 1 != 0,

@@ -4,7 +4,7 @@
 use std::cell::OnceCell;
 use std::rc::Rc;
 
-use super::script::{Opening, Way};
+use super::script::{Opening, ProtocolStack};
 use stanchion_dispatch::request::Peer;
 use stanchion_dispatch::rig::peer;
 use stanchion_dispatch::storage::disk::Disk;
@@ -71,7 +71,7 @@ pub(super) fn requests(opening: Opening) -> (Requests, Disk, Rc<Payers>) {
 }
 
 #[cfg(fuzzing)]
-fn tls(way: Way, disk: &Disk, requests: &Requests) -> Option<TlsService> {
+fn tls(way: ProtocolStack, disk: &Disk, requests: &Requests) -> Option<TlsService> {
     let config = SERVER.with(Clone::clone);
     way.is_tls
         .then(|| TlsService::computed_by(disk.clone(), config, &requests.wakes.clients))
@@ -79,12 +79,12 @@ fn tls(way: Way, disk: &Disk, requests: &Requests) -> Option<TlsService> {
 
 /// Tests have no client that speaks TLS.
 #[cfg(not(fuzzing))]
-fn tls(_: Way, _: &Disk, _: &Requests) -> Option<TlsService> {
+fn tls(_: ProtocolStack, _: &Disk, _: &Requests) -> Option<TlsService> {
     None
 }
 
 /// The peer of a connection.
-pub(super) fn peer_of(way: Way) -> Peer {
+pub(super) fn peer_of(way: ProtocolStack) -> Peer {
     Peer {
         scheme: if way.is_tls { "https" } else { "http" },
         speaks_tls: way.is_tls && cfg!(fuzzing),
@@ -96,7 +96,7 @@ pub(super) fn peer_of(way: Way) -> Peer {
 /// Calls `act` with the TLS options that the clients share.
 #[cfg(fuzzing)]
 pub(super) fn with_client_options<T>(
-    way: Way,
+    way: ProtocolStack,
     act: impl FnOnce(&stanchion_tls::client::ClientOptions) -> T,
 ) -> T {
     CLIENTS.with(|clients| act(&clients[usize::from(way.is_http2)]))

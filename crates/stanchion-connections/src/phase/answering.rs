@@ -4,7 +4,7 @@ use bytes::Bytes;
 use stanchion_http::{BodyLength, Head, put_field};
 
 use super::compressing::{Compressing, Unsent};
-use super::sending::{Asked, Sending, Source, TOGETHER_BYTES_MAX};
+use super::sending::{Asked, BodyRest, Sending, TOGETHER_BYTES_MAX};
 use super::session::Session;
 use super::upload::Arrived;
 use super::{Phase, Step};
@@ -73,7 +73,7 @@ fn answer_by_app(
             let bytes = Bytes::from(bytes);
             let piece = Piece::new(&requests.storage.answers.memory, bytes.slice(head.end..));
             let unsent = Unsent::new(wire, facts, (bytes, head), piece, compressing);
-            let sending = Sending::new(Some(asked), Source::Compressed(Box::new(unsent)), false);
+            let sending = Sending::new(Some(asked), BodyRest::Compressed(Box::new(unsent)), false);
             return Step::On(Phase::Sending(Box::new(sending)));
         }
         (wire, compressing, _) => (wire, compressing),
@@ -91,10 +91,10 @@ fn answer_by_app(
     let (rest, source) = match body {
         Start::Whole if facts.length != BodyLength::Nothing => {
             let rest = asked.of_memory(&mut out, bytes, head.end, &mut requests.dispatch);
-            (rest, Source::Over)
+            (rest, BodyRest::Over)
         }
-        Start::Whole | Start::FileUnasked => (Bytes::new(), Source::Over),
-        Start::Streamed(_) => (Bytes::new(), Source::Stream),
+        Start::Whole | Start::FileUnasked => (Bytes::new(), BodyRest::Over),
+        Start::Streamed(_) => (Bytes::new(), BodyRest::Stream),
         Start::File(file, sections) => (Bytes::new(), asked.of_file(&mut out, file, sections)),
     };
     let sending = Sending {
@@ -184,7 +184,7 @@ fn answer_by_us(
     let mut asked = Asked::new(request, reply.status, outcome, Some(len as u64));
     asked.head = observed;
     asked.count(len);
-    let sending = Sending::new(Some(asked), Source::Over, keeps);
+    let sending = Sending::new(Some(asked), BodyRest::Over, keeps);
     sending.start(out, Bytes::new(), link, requests)
 }
 
@@ -206,7 +206,7 @@ pub(crate) fn answer_operator(
     } else {
         reply.body.clone()
     };
-    Sending::new(None, Source::Over, keeps).start(out, rest, link, requests)
+    Sending::new(None, BodyRest::Over, keeps).start(out, rest, link, requests)
 }
 
 /// How long a body is, if that is known, and whether the app's head says so.
@@ -246,12 +246,17 @@ impl Asked {
 
     /// Returns the source of a file's content. A small file in the page cache goes out with its head: that saves two system
     /// calls and a packet.
-    fn of_file(&mut self, out: &mut Vec<u8>, file: OpenFile, sections: Vec<BodySection>) -> Source {
+    fn of_file(
+        &mut self,
+        out: &mut Vec<u8>,
+        file: OpenFile,
+        sections: Vec<BodySection>,
+    ) -> BodyRest {
         let len: u64 = sections.iter().map(BodySection::len).sum();
         if len <= TOGETHER_BYTES_MAX as u64 && put_cached(out, &file, &sections) {
             self.count(len as usize);
-            return Source::Over;
+            return BodyRest::Over;
         }
-        Source::File(FileBody::new(file, sections))
+        BodyRest::File(FileBody::new(file, sections))
     }
 }

@@ -33,7 +33,7 @@ pub(crate) struct ReadingBody {
 }
 
 /// Bytes that have come, and are not parsed yet.
-pub(super) enum Came<'b> {
+pub(super) enum UnparsedBytes<'b> {
     /// Bytes that were just read: those of a buffer that is lent, from this index on.
     Now {
         buffer: &'b mut Vec<u8>,
@@ -43,7 +43,7 @@ pub(super) enum Came<'b> {
     Before(Bytes),
 }
 
-impl<'b> Came<'b> {
+impl<'b> UnparsedBytes<'b> {
     pub(super) fn now(buffer: &'b mut Vec<u8>) -> Self {
         Self::Now { buffer, from: 0 }
     }
@@ -136,7 +136,7 @@ impl ReadingBody {
         }
         if !link.ahead.is_empty() {
             let bytes = std::mem::take(&mut link.ahead);
-            return self.came(Came::Before(bytes), link, requests);
+            return self.came(UnparsedBytes::Before(bytes), link, requests);
         }
         if self.early.is_now(&self.sink, now_us) {
             return self.join_early(link, requests);
@@ -181,7 +181,7 @@ impl ReadingBody {
         requests: &mut Requests,
     ) -> Step {
         match link.transport.read(buffer) {
-            Read::Bytes(_) => self.came(Came::now(buffer), link, requests),
+            Read::Bytes(_) => self.came(UnparsedBytes::now(buffer), link, requests),
             // The transport is not readable any more.
             Read::Nothing => Step::On(Phase::Body(self)),
             // The body ends where the client's bytes end.
@@ -196,7 +196,7 @@ impl ReadingBody {
     /// Takes bytes of the body, and keeps those behind it.
     pub(super) fn came(
         mut self: Box<Self>,
-        mut came: Came<'_>,
+        mut came: UnparsedBytes<'_>,
         link: &mut ClientLink,
         requests: &mut Requests,
     ) -> Step {
@@ -215,7 +215,7 @@ impl ReadingBody {
     /// Takes bytes of the body. Gives how many of `came` these were, if the body is over.
     fn take(
         &mut self,
-        came: &mut Came<'_>,
+        came: &mut UnparsedBytes<'_>,
         body_max: u64,
         now_us: u64,
     ) -> Result<Option<usize>, Refusal> {

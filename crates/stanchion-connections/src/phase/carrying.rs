@@ -20,10 +20,10 @@ use http::Request;
 use tracing::debug;
 
 use super::leaving::end_streams;
-use super::{Doing, Phase, Step};
+use super::{ConnectionState, Phase, Step};
 use crate::audience::newcomer;
 use crate::judgement::Judgement;
-use crate::ledger::{Ledger, Part};
+use crate::ledger::{AccountedBytes, Ledger};
 use crate::link::ClientLink;
 use crate::outcome::{Broken, Read, Written};
 use crate::overhead::Overhead;
@@ -65,7 +65,7 @@ pub(crate) struct Carrier {
     brought: Vec<Brought>,
     /// Since when the connection has had no stream, if it has none.
     idle_since_us: Option<u64>,
-    ending: Ending,
+    ending: GoawayState,
     /// The client has broken a rule, or floods.
     is_faulty: bool,
     /// How many streams a client may open after the GOAWAY: as many as it may have at once, since it reads the GOAWAY before
@@ -74,7 +74,7 @@ pub(crate) struct Carrier {
 }
 
 /// How far such a connection is in its end.
-enum Ending {
+enum GoawayState {
     Open,
     /// The server has sent GOAWAY at this time; since then the client has opened so many more streams.
     Told {
@@ -88,13 +88,13 @@ enum Ending {
 /// A request that has come on a stream.
 pub(crate) struct Brought {
     pub(crate) request: Request<h2::RecvStream>,
-    pub(crate) respond: SendResponse<Part>,
+    pub(crate) respond: SendResponse<AccountedBytes>,
 }
 
 enum Speech {
     /// Before the client's preface is read.
-    Begins(Box<Handshake<Wired, Part>>),
-    Goes(Box<Frames<Wired, Part>>),
+    Begins(Box<Handshake<Wired, AccountedBytes>>),
+    Goes(Box<Frames<Wired, AccountedBytes>>),
     /// h2 has nothing more to read or write.
     Over,
 }
@@ -134,7 +134,7 @@ impl Carrier {
             // Streams that come together with their reset: they count like other resets.
             .max_pending_accept_reset_streams(RESETS_MAX as usize)
             .max_send_buffer_size(STREAM_BYTES_MAX)
-            .handshake::<_, Part>(Wired(Rc::clone(&wire)));
+            .handshake::<_, AccountedBytes>(Wired(Rc::clone(&wire)));
         Self {
             wire,
             frames: Speech::Begins(Box::new(handshake)),
@@ -142,7 +142,7 @@ impl Carrier {
             ledger: Ledger::new(&requests.storage.answers.memory),
             brought: Vec::new(),
             idle_since_us: Some(requests.now_us),
-            ending: Ending::Open,
+            ending: GoawayState::Open,
             is_faulty: false,
             late_max: settings.http.http2_max_concurrent_streams,
         }
@@ -170,8 +170,8 @@ impl Carrier {
     /// Since when the connection can be spared, if it can.
     pub(super) fn spare_since_us(&self) -> Option<u64> {
         match self.ending {
-            Ending::Told { since_us, .. } => self.idle_since_us.map(|idle| idle.max(since_us)),
-            Ending::Open | Ending::Cut => self.idle_since_us,
+            GoawayState::Told { since_us, .. } => self.idle_since_us.map(|idle| idle.max(since_us)),
+            GoawayState::Open | GoawayState::Cut => self.idle_since_us,
         }
     }
 
@@ -200,7 +200,7 @@ impl Carrier {
 
     /// Whether the server has sent GOAWAY.
     fn has_sent_goaway(&self) -> bool {
-        !matches!(self.ending, Ending::Open)
+        !matches!(self.ending, GoawayState::Open)
     }
 
     /// Sends GOAWAY, if it is not sent yet. The server still answers streams that the client opens before it reads the
@@ -211,19 +211,19 @@ impl Carrier {
             return false;
         };
         match self.ending {
-            Ending::Open => {
+            GoawayState::Open => {
                 frames.graceful_shutdown();
                 let since_us = now_us;
-                self.ending = Ending::Told { since_us, late: 0 };
+                self.ending = GoawayState::Told { since_us, late: 0 };
                 true
             }
-            Ending::Told { .. } => {
+            GoawayState::Told { .. } => {
                 let is_due = self
                     .goaway_read_by_us()
                     .is_some_and(|by_us| by_us <= now_us);
                 is_due && !self.has_streams() && self.cut(Reason::NO_ERROR)
             }
-            Ending::Cut => false,
+            GoawayState::Cut => false,
         }
     }
 
@@ -232,12 +232,12 @@ impl Carrier {
         let Speech::Goes(frames) = &mut self.frames else {
             return false;
         };
-        if matches!(self.ending, Ending::Cut) {
+        if matches!(self.ending, GoawayState::Cut) {
             return false;
         }
         debug!("a connection of HTTP/2 is ended: {reason}");
         frames.abrupt_shutdown(reason);
-        self.ending = Ending::Cut;
+        self.ending = GoawayState::Cut;
         self.is_faulty = reason != Reason::NO_ERROR;
         true
     }
@@ -292,7 +292,7 @@ impl Carrier {
 
     /// Counts a stream that the client has opened after the GOAWAY. A client that goes on opening streams is cut off.
     fn count_late_stream(&mut self) {
-        if let Ending::Told { late, .. } = &mut self.ending {
+        if let GoawayState::Told { late, .. } = &mut self.ending {
             *late += 1;
             if *late > self.late_max {
                 self.cut(Reason::ENHANCE_YOUR_CALM);
@@ -437,13 +437,13 @@ impl Carrier {
         (wire.is_unread(), has_next_piece)
     }
 
-    pub(super) fn doing(&self) -> Doing {
+    pub(super) fn doing(&self) -> ConnectionState {
         if self.has_streams() {
-            Doing::Busy
+            ConnectionState::Busy
         } else if self.has_sent_goaway() {
-            Doing::Leaving
+            ConnectionState::Leaving
         } else {
-            Doing::Idle
+            ConnectionState::Idle
         }
     }
 

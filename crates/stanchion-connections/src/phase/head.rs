@@ -11,13 +11,13 @@ use stanchion_http::{
     Framing, HTTP2_PREFACE, Head, HeadReader, PrefaceStart, is_proxy_header, preface_start,
 };
 
-use super::body::{Came, ReadingBody};
+use super::body::{ReadingBody, UnparsedBytes};
 use super::carrying::Carrier;
 use super::handshaking::Handshaking;
 use super::leaving::refuse_unread;
 use super::proxied::{self, ProxyNews};
 use super::waiting::{arrive, refuse};
-use super::{Doing, Phase, Step};
+use super::{ConnectionState, Phase, Step};
 use crate::audience::{Audience, HeadDeadlines};
 use crate::form::HeadForm;
 use crate::judgement::Judgement;
@@ -93,7 +93,7 @@ impl ReadingHead {
     fn read(mut self, link: &mut ClientLink, requests: &mut Requests) -> Step {
         if !link.ahead.is_empty() {
             let bytes = std::mem::take(&mut link.ahead);
-            return self.came(Came::Before(bytes), link, requests);
+            return self.came(UnparsedBytes::Before(bytes), link, requests);
         }
         let (settings, now_us) = (&requests.common.settings, requests.now_us);
         if !link.transport.is_readable() {
@@ -101,7 +101,7 @@ impl ReadingHead {
             return Step::Wait(self.into());
         }
         requests.with_scratch(|scratch, requests| match link.transport.read(scratch) {
-            Read::Bytes(_) => self.came(Came::now(scratch), link, requests),
+            Read::Bytes(_) => self.came(UnparsedBytes::now(scratch), link, requests),
             // Only records without plaintext have come.
             Read::Nothing if link.transport.has_had_its_turn() => {
                 link.wake_later(&requests.wakes, now_us);
@@ -116,7 +116,7 @@ impl ReadingHead {
         })
     }
 
-    fn came(self, came: Came<'_>, link: &mut ClientLink, requests: &mut Requests) -> Step {
+    fn came(self, came: UnparsedBytes<'_>, link: &mut ClientLink, requests: &mut Requests) -> Step {
         let (settings, now_us) = (&requests.common.settings, requests.now_us);
         let bytes = came.bytes();
         match self.http2_start(bytes, link, settings) {
@@ -147,7 +147,7 @@ impl ReadingHead {
                 Ok(Some(len)) => {
                     link.transport.wake_at(1);
                     let rest = Bytes::copy_from_slice(&partial.bytes[len..]);
-                    begin(partial.head, Came::Before(rest), link, requests)
+                    begin(partial.head, UnparsedBytes::Before(rest), link, requests)
                 }
                 Err(fault) if !form.is_whole() => refuse_unread(link, fault.into(), requests),
                 Err(fault) => refuse_head(fault.into(), partial.head, link, requests),
@@ -227,11 +227,11 @@ impl ReadingHead {
         }
     }
 
-    pub(super) fn doing(&self) -> Doing {
+    pub(super) fn doing(&self) -> ConnectionState {
         match self {
-            Self::New { .. } => Doing::New,
-            Self::Idle { .. } => Doing::Idle,
-            Self::Part(_) => Doing::Reading,
+            Self::New { .. } => ConnectionState::New,
+            Self::Idle { .. } => ConnectionState::Idle,
+            Self::Part(_) => ConnectionState::Reading,
         }
     }
 
@@ -311,11 +311,16 @@ fn refuse_head(
 
 /// Begins the request of an HTTP/2 stream, whose head has come.
 pub(crate) fn begin_stream(head: Head, link: &mut ClientLink, requests: &mut Requests) -> Step {
-    begin(head, Came::Before(Bytes::new()), link, requests)
+    begin(head, UnparsedBytes::Before(Bytes::new()), link, requests)
 }
 
 /// Begins a request whose head has come whole, with the bytes `rest` behind it.
-fn begin(head: Head, rest: Came<'_>, link: &mut ClientLink, requests: &mut Requests) -> Step {
+fn begin(
+    head: Head,
+    rest: UnparsedBytes<'_>,
+    link: &mut ClientLink,
+    requests: &mut Requests,
+) -> Step {
     link.requests = link.requests.wrapping_add(1);
     // A request pays for what earlier connections of the client have wasted.
     link.turns.count(0, 0, WHOLE_BYTES, requests.now_us);

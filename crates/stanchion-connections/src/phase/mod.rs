@@ -21,7 +21,7 @@ use std::rc::Rc;
 use stanchion_http::Head;
 use tracing::error;
 
-use super::judgement::{Judgement, Wanted};
+use super::judgement::{Judgement, WantedResources};
 use super::ledger::Ledger;
 use super::link::ClientLink;
 use super::poller::Poller;
@@ -79,7 +79,7 @@ pub(crate) enum Step {
 
 /// The state of a connection, as operators see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
+pub enum ConnectionState {
     /// Nothing has come yet.
     New,
     /// It has been answered, and asks for nothing.
@@ -140,7 +140,7 @@ impl Phase {
     pub(crate) fn judge(
         &self,
         link: &ClientLink,
-        wanted: Wanted,
+        wanted: WantedResources,
         requests: &Requests,
     ) -> Judgement {
         let (settings, now_us) = (&requests.common.settings, requests.now_us);
@@ -188,17 +188,17 @@ impl Phase {
         }
     }
 
-    pub(crate) fn doing(&self) -> Doing {
+    pub(crate) fn doing(&self) -> ConnectionState {
         match self {
             Self::Head(head) => head.doing(),
-            Self::Handshaking(_) => Doing::New,
+            Self::Handshaking(_) => ConnectionState::New,
             Self::Carrying(carrier) => carrier.doing(),
             Self::Body(_)
             | Self::Waiting(_)
             | Self::Asked(_)
             | Self::Sending(_)
-            | Self::Session(_) => Doing::Busy,
-            Self::Leaving(_) | Self::Over => Doing::Leaving,
+            | Self::Session(_) => ConnectionState::Busy,
+            Self::Leaving(_) | Self::Over => ConnectionState::Leaving,
         }
     }
 

@@ -11,7 +11,7 @@ use super::compressing::{Compressing, PressNews, PressedAnswer, Unsent, advance}
 use super::leaving::leave;
 use super::upload::Arrived;
 use super::{Phase, Step};
-use crate::judgement::{Judgement, Wanted};
+use crate::judgement::{Judgement, WantedResources};
 use crate::link::ClientLink;
 use crate::outcome::Written;
 use crate::pace::after;
@@ -37,7 +37,7 @@ pub(crate) struct Sending {
     pub(super) asked: Option<Asked>,
     /// Bytes that the kernel has not taken yet.
     pub(super) pending: VecDeque<Piece>,
-    pub(super) source: Source,
+    pub(super) source: BodyRest,
     pub(super) is_chunked: bool,
     /// The connection goes on after it.
     pub(super) keeps: bool,
@@ -62,7 +62,7 @@ pub(super) struct Asked {
 }
 
 /// The source of the rest of a body.
-pub(super) enum Source {
+pub(super) enum BodyRest {
     /// No more of the body comes.
     Over,
     /// The body ends here though it is not whole.
@@ -131,7 +131,7 @@ impl Asked {
 
 impl Sending {
     /// Begins an answer of which nothing was sent.
-    pub(super) fn new(asked: Option<Asked>, source: Source, keeps: bool) -> Self {
+    pub(super) fn new(asked: Option<Asked>, source: BodyRest, keeps: bool) -> Self {
         Self {
             asked,
             pending: VecDeque::new(),
@@ -152,7 +152,7 @@ impl Sending {
         link: &mut ClientLink,
         requests: &mut Requests,
     ) -> Step {
-        if rest.is_empty() && matches!(self.source, Source::Over) {
+        if rest.is_empty() && matches!(self.source, BodyRest::Over) {
             // On a unix socket the end would only wake the client once more.
             let ends = !self.keeps && (link.peer.ip.is_some() || link.transport.is_stream());
             let written = if ends {
@@ -232,22 +232,22 @@ impl Sending {
         poller: &Poller,
     ) -> Result<Box<Self>, Step> {
         let file = match &mut self.source {
-            Source::Over | Source::Broken => {
+            BodyRest::Over | BodyRest::Broken => {
                 link.transport.watch_room(false, poller);
                 return Err(self.sent(link, requests));
             }
-            Source::Stream => return Err(self.wait_for_more(link, requests)),
-            Source::Compressed(unsent) => {
+            BodyRest::Stream => return Err(self.wait_for_more(link, requests)),
+            BodyRest::Compressed(unsent) => {
                 return Err(match unsent.go_on() {
                     PressNews::Nothing => self.wait_for_more(link, requests),
                     PressNews::Part => Step::Wait(Phase::Sending(self)),
                     PressNews::Whole(pressed) => self.start_pressed(pressed, link, requests),
                 });
             }
-            Source::File(file) => file,
+            BodyRest::File(file) => file,
         };
         match file.next(&requests.storage.disk, link.number, requests.now_us) {
-            Stretch::Over => self.source = Source::Over,
+            Stretch::Over => self.source = BodyRest::Over,
             Stretch::Broken => self.break_off(),
             Stretch::Waits => return Err(self.wait_for_more(link, requests)),
             Stretch::Text(bytes) => {
@@ -288,7 +288,7 @@ impl Sending {
             ending,
             body,
         } = pressed;
-        self.source = Source::Over;
+        self.source = BodyRest::Over;
         let Some(asked) = &mut self.asked else {
             return Step::Close;
         };
@@ -339,7 +339,7 @@ impl Sending {
     /// Ends an answer: settles its account, and decides how the connection goes on.
     fn sent(self, link: &mut ClientLink, requests: &mut Requests) -> Step {
         let now_us = requests.now_us;
-        let is_whole = !matches!(self.source, Source::Broken);
+        let is_whole = !matches!(self.source, BodyRest::Broken);
         if let Some(mut asked) = self.asked {
             let outcome = if is_whole {
                 asked.outcome
@@ -376,15 +376,15 @@ impl Sending {
         let Some(mut asked) = self.asked else {
             return;
         };
-        if matches!(self.source, Source::Stream) {
+        if matches!(self.source, BodyRest::Stream) {
             let ticket = &asked.request.ticket;
             ticket.pour(Outflow::give_up);
             requests.dispatch.abandon(ticket, requests.now_us);
         }
         let is_compressed =
-            self.compressing.is_some() || matches!(self.source, Source::Compressed(_));
+            self.compressing.is_some() || matches!(self.source, BodyRest::Compressed(_));
         let is_given =
-            matches!(self.source, Source::Over) || (asked.wanted == Some(0) && !is_compressed);
+            matches!(self.source, BodyRest::Over) || (asked.wanted == Some(0) && !is_compressed);
         let outcome = if is_given {
             asked.outcome
         } else if requests.serving.lifecycle.is_refusing() {
@@ -397,7 +397,7 @@ impl Sending {
 
     /// Ends the body here, though it is not whole.
     pub(super) fn break_off(&mut self) {
-        self.source = Source::Broken;
+        self.source = BodyRest::Broken;
         if let Some(asked) = &mut self.asked {
             asked.request.account.close(Outcome::BrokenOff);
         }
@@ -425,7 +425,7 @@ impl Sending {
             .map(|piece| IoSlice::new(piece.as_slice()))
             .collect();
         // Otherwise the head of a file would go out by itself, and wake the client twice.
-        let more = matches!(&self.source, Source::File(file) if !file.is_over());
+        let more = matches!(&self.source, BodyRest::File(file) if !file.is_over());
         let written = transport.write_all_of(&slices, more);
         if let Written::Bytes(len) = written {
             self.advance(len.get());
@@ -452,10 +452,15 @@ impl Sending {
     }
 
     /// Judges the client by the body that is still coming, and the file system by the time that it takes to read a file.
-    pub(super) fn judge(&self, wanted: Wanted, dispatch: &Dispatch, now_us: u64) -> Judgement {
+    pub(super) fn judge(
+        &self,
+        wanted: WantedResources,
+        dispatch: &Dispatch,
+        now_us: u64,
+    ) -> Judgement {
         let file_since_us = match &self.source {
-            Source::File(file) => file.waits_since_us(),
-            Source::Over | Source::Broken | Source::Stream | Source::Compressed(_) => None,
+            BodyRest::File(file) => file.waits_since_us(),
+            BodyRest::Over | BodyRest::Broken | BodyRest::Stream | BodyRest::Compressed(_) => None,
         };
         let until_us = file_since_us.map_or(u64::MAX, |since_us| after(since_us, FILE_TIMEOUT));
         if until_us <= now_us {

@@ -9,7 +9,7 @@ use stanchion_http::{CHUNK_END, CHUNK_END_AND_LAST, LAST_CHUNK, chunk_head};
 use stanchion_sys::outgoing::BEFORE_MAX;
 
 use super::compressing::Compressing;
-use super::sending::{Fetched, Sending, Source};
+use super::sending::{BodyRest, Fetched, Sending};
 use crate::outcome::Written;
 use crate::transport::Transport;
 use stanchion_dispatch::outflow::{Fetchable, Outflow, Outgoing};
@@ -22,7 +22,7 @@ impl Sending {
     /// Fetches more of a stream when the bytes fetched last are out: so the server keeps little for a slow client. Bytes
     /// that can go from the worker's memory straight to the client, `in_place`, are left there for [`Self::fetch`].
     pub(super) fn fill(&mut self, connection: u32, in_place: bool, requests: &mut Requests) {
-        let (Source::Stream, Some(asked)) = (&self.source, &self.asked) else {
+        let (BodyRest::Stream, Some(asked)) = (&self.source, &self.asked) else {
             return;
         };
         let ticket = Rc::clone(&asked.request.ticket);
@@ -31,7 +31,7 @@ impl Sending {
         loop {
             if let Some(compressing) = self.compressing.take() {
                 self.compress(compressing, &ticket, requests);
-                if !matches!(self.source, Source::Stream) {
+                if !matches!(self.source, BodyRest::Stream) {
                     return;
                 }
             } else if self.pending.is_empty() {
@@ -51,7 +51,7 @@ impl Sending {
             let fetches = in_place
                 && !self.is_behind
                 && self.compressing.is_none()
-                && matches!(self.source, Source::Stream);
+                && matches!(self.source, BodyRest::Stream);
             if ticket.outflow(|outflow| outflow.fetches(fetches, requests.now_us)) == Some(true) {
                 return;
             }
@@ -78,7 +78,7 @@ impl Sending {
 
     /// Sends bytes of a stream from where the worker has written them.
     pub(super) fn fetch(&mut self, transport: &mut Transport, requests: &mut Requests) -> Fetched {
-        let (Source::Stream, Some(asked)) = (&self.source, &self.asked) else {
+        let (BodyRest::Stream, Some(asked)) = (&self.source, &self.asked) else {
             return Fetched::Nothing;
         };
         if !asked.request.ticket.is_fetched() || self.pending.len() >= BEFORE_MAX {
@@ -156,7 +156,7 @@ impl Sending {
     /// Takes nothing more of a stream, because the client gets no more of it. Its worker may have finished with it.
     fn let_go(&mut self, ticket: &Ticket, requests: &mut Requests) {
         requests.dispatch.look_for(ticket, requests.now_us);
-        self.source = Source::Over;
+        self.source = BodyRest::Over;
         ticket.pour(Outflow::give_up);
         requests.dispatch.abandon(ticket, requests.now_us);
     }
@@ -164,7 +164,7 @@ impl Sending {
     /// Whether a stream has given as many bytes as its head says.
     fn has_all(&self) -> bool {
         let wanted = self.asked.as_ref().and_then(|asked| asked.wanted);
-        let is_plain = matches!(self.source, Source::Stream) && self.compressing.is_none();
+        let is_plain = matches!(self.source, BodyRest::Stream) && self.compressing.is_none();
         is_plain && wanted == Some(0)
     }
 
@@ -181,7 +181,7 @@ impl Sending {
     fn end(&mut self, end: AnswerEnd, storage: &Storage) {
         match end {
             AnswerEnd::Complete => {
-                self.source = Source::Over;
+                self.source = BodyRest::Over;
                 if self.is_chunked {
                     self.push(Bytes::from_static(LAST_CHUNK), storage);
                 }

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use stanchion_http::{Decoded, Decoder};
 
-use crate::judgement::{Judgement, Wanted};
+use crate::judgement::{Judgement, WantedResources};
 use crate::link::ClientLink;
 use crate::outcome::Read;
 use crate::pace::Pace;
@@ -160,7 +160,7 @@ impl Arrived {
     pub(super) fn judge_upload(
         &self,
         until_us: u64,
-        wanted: Wanted,
+        wanted: WantedResources,
         dispatch: &Dispatch,
         now_us: u64,
     ) -> Judgement {

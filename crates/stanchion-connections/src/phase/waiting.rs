@@ -5,7 +5,7 @@ use stanchion_http::Head;
 use super::answering::answer;
 use super::upload::Arrived;
 use super::{Phase, Step};
-use crate::judgement::{Judgement, Wanted};
+use crate::judgement::{Judgement, WantedResources};
 use crate::link::ClientLink;
 use crate::pace::after;
 use stanchion_dispatch::Dispatch;
@@ -114,7 +114,12 @@ impl Waiting {
     }
 
     /// Judges the client by its body, and the file system by the time that it takes to find a file.
-    pub(super) fn judge(&self, wanted: Wanted, dispatch: &Dispatch, now_us: u64) -> Judgement {
+    pub(super) fn judge(
+        &self,
+        wanted: WantedResources,
+        dispatch: &Dispatch,
+        now_us: u64,
+    ) -> Judgement {
         let arrived_us = self.request.ticket.request.arrived_us;
         let looking = self.looking.as_ref();
         let file_by_us = looking.map_or(u64::MAX, |_| after(arrived_us, FILE_TIMEOUT));

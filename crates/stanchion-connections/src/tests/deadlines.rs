@@ -85,7 +85,7 @@ fn a_request_that_waits_for_us_has_no_deadline_of_its_client() {
     stage.say(GET);
     stage.later(0);
     stage.later(3_600 * S);
-    assert_eq!(stage.doing(), Some(Doing::Busy));
+    assert_eq!(stage.doing(), Some(ConnectionState::Busy));
     stage.close_books();
 }
 
@@ -155,14 +155,14 @@ fn who_is_seen_out_may_pause_and_take_so_long_in_all() {
     let refused = || {
         let mut stage = Stage::new(SETTINGS);
         stage.say("no request\r\n\r\n");
-        assert_eq!(stage.doing(), Some(Doing::Leaving));
+        assert_eq!(stage.doing(), Some(ConnectionState::Leaving));
         stage.later(0);
         stage
     };
     let pause_us = after(0, LINGER_PAUSE);
     let mut stage = refused();
     stage.later(pause_us - 1);
-    assert_eq!(stage.doing(), Some(Doing::Leaving));
+    assert_eq!(stage.doing(), Some(ConnectionState::Leaving));
     stage.later(1);
     assert_eq!(stage.doing(), None);
     stage.close_books();
@@ -183,7 +183,7 @@ fn while_the_server_leaves_newcomers_have_a_second_and_idlers_none() {
     let mut stage = Stage::new(SETTINGS);
     stage.requests.serving.lifecycle = stanchion_requests::lifecycle::Lifecycle::Draining;
     stage.later(S - 1);
-    assert_eq!(stage.doing(), Some(Doing::New));
+    assert_eq!(stage.doing(), Some(ConnectionState::New));
     stage.later(1);
     assert_eq!(stage.doing(), None);
     stage.close_books();

@@ -11,14 +11,14 @@ use stanchion_requests::lifecycle::Lifecycle;
 #[test]
 fn a_request_that_comes_byte_by_byte_is_one_request() {
     let mut stage = Stage::new("{}");
-    assert_eq!(stage.doing(), Some(Doing::New));
+    assert_eq!(stage.doing(), Some(ConnectionState::New));
     let text = "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc";
     let head = text.len() - "abc".len();
     for (at, byte) in text.char_indices() {
         let expected = match at {
-            0 => Doing::New,
-            at if at < head => Doing::Reading,
-            _ => Doing::Busy,
+            0 => ConnectionState::New,
+            at if at < head => ConnectionState::Reading,
+            _ => ConnectionState::Busy,
         };
         assert_eq!(stage.doing(), Some(expected), "{at}");
         stage.say(&byte.to_string());
@@ -38,7 +38,7 @@ fn a_request_that_comes_byte_by_byte_is_one_request() {
     stage.answer(OK, "fine");
     let said = "HTTP/1.1 200 OK\r\nServer: stanchion\r\nContent-Length: 4\r\n\r\nfine";
     assert_eq!(stage.heard(), (said.to_owned(), false));
-    assert_eq!(stage.doing(), Some(Doing::Idle));
+    assert_eq!(stage.doing(), Some(ConnectionState::Idle));
     assert_eq!(stage.ended(Outcome::Answered), 1);
     stage.close_books();
 }
@@ -118,7 +118,7 @@ fn of_requests_that_come_at_once_each_waits_for_the_one_before() {
     }
     // The bytes behind the last request are no request.
     assert_eq!(stage.requests.common.tally.read().arrived(), 3);
-    assert_eq!(stage.doing(), Some(Doing::Leaving));
+    assert_eq!(stage.doing(), Some(ConnectionState::Leaving));
     stage.socket.shutdown(std::net::Shutdown::Both).unwrap();
     stage.turn();
     assert_eq!(stage.doing(), None);
@@ -339,7 +339,7 @@ fn a_body_in_pieces_is_framed_as_its_client_understands_it() {
             .unwrap();
         ticket.answer(answer(head, b"", false, Start::Streamed(None)));
         stage.turn();
-        assert_eq!(stage.doing(), Some(Doing::Busy));
+        assert_eq!(stage.doing(), Some(ConnectionState::Busy));
         let first = stage.heard();
         assert!(
             !first.1 && first.0.contains("one") && !first.0.contains("two"),
@@ -416,7 +416,7 @@ fn what_is_no_request_is_told_so_and_seen_out() {
         );
         // The server discards what the client still sends, so that it is not reset while it reads.
         stage.say(GET);
-        assert_eq!(stage.doing(), Some(Doing::Leaving), "{text}");
+        assert_eq!(stage.doing(), Some(ConnectionState::Leaving), "{text}");
         stage.socket.shutdown(std::net::Shutdown::Both).unwrap();
         stage.turn();
         assert_eq!(stage.clients.len(), 0, "{text}");
@@ -541,14 +541,14 @@ fn of_a_long_answer_so_much_is_sent_as_the_client_takes() {
     stage.say(GET);
     let body = "x".repeat(5 << 20);
     stage.answer(OK, &body);
-    assert_eq!(stage.doing(), Some(Doing::Busy));
+    assert_eq!(stage.doing(), Some(ConnectionState::Busy));
     let mut heard = String::new();
     for _ in 0..TURNS_MAX {
         let (more, is_over) = stage.heard();
         assert!(!is_over);
         heard += &more;
         stage.turn();
-        if stage.doing() == Some(Doing::Idle) {
+        if stage.doing() == Some(ConnectionState::Idle) {
             break;
         }
     }

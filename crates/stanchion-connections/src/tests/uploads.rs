@@ -241,7 +241,7 @@ fn an_answer_before_the_end_of_a_body_is_the_last() {
         "{heard}"
     );
     assert!(is_over);
-    assert_eq!(stage.doing(), Some(Doing::Leaving));
+    assert_eq!(stage.doing(), Some(ConnectionState::Leaving));
     running.finish(AnswerEnd::Broken);
     stage.close_books();
 }
@@ -318,7 +318,11 @@ fn stage_with_one_who_waits(bytes_per_s: usize) -> (Stage, Taken<'static>, UnixS
         stage.later(0);
         received(&mut running);
     }
-    assert_eq!(stage.doing(), Some(Doing::Busy), "nobody else waits");
+    assert_eq!(
+        stage.doing(),
+        Some(ConnectionState::Busy),
+        "nobody else waits"
+    );
     let mut other = stage.connect(peer());
     other.write_all(GET.as_bytes()).unwrap();
     stage.turn();

@@ -37,12 +37,12 @@ pub(super) struct Cover {
 }
 
 /// A socket that takes ciphertext.
-struct Outlet<'s> {
+struct SocketWriter<'s> {
     socket: BorrowedFd<'s>,
     flags: SendFlags,
 }
 
-impl io::Write for Outlet<'_> {
+impl io::Write for SocketWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         Ok(send(self.socket, bytes, self.flags)?)
     }
@@ -102,7 +102,7 @@ impl Transport {
         let (Some(socket), Some(tls)) = (self.way.socket(), &mut self.cover.tls) else {
             return Ok(());
         };
-        let mut outlet = Outlet {
+        let mut outlet = SocketWriter {
             socket,
             flags: SendFlags::DONTWAIT | SendFlags::NOSIGNAL | more,
         };

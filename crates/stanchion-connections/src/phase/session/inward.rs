@@ -12,26 +12,26 @@ use stanchion_websocket::Payload;
 use stanchion_record::{Close, Content, MessageForm, close_record, message_head};
 
 /// Bytes, and the mask to take off them, if there is one.
-pub(super) type Piece<'p> = (&'p [u8], Option<[u8; 4]>);
+pub(super) type MaskedPiece<'p> = (&'p [u8], Option<[u8; 4]>);
 
 /// A message for which the worker has had no room yet, or the end of the session.
 #[derive(Default)]
 pub(super) struct Inward {
     /// The head of a message, and the pieces of its payload, none of them empty.
-    parts: VecDeque<Part>,
+    parts: VecDeque<QueuedBytes>,
     /// More messages may have come behind the one that is here.
     pub(super) has_more_behind: bool,
     /// The last time there was room for all bytes that were offered, so there may be room for more.
     goes_on: bool,
 }
 
-struct Part {
+struct QueuedBytes {
     bytes: Bytes,
     /// The memory that holds the bytes, until the last of them has gone.
     held: usize,
 }
 
-impl Part {
+impl QueuedBytes {
     fn copied(bytes: &[u8]) -> Self {
         Self {
             bytes: Bytes::copy_from_slice(bytes),
@@ -68,7 +68,7 @@ impl Inward {
         &mut self,
         form: MessageForm,
         message: Payload<'_>,
-        pour: impl FnOnce([Piece<'_>; 2]) -> Option<usize>,
+        pour: impl FnOnce([MaskedPiece<'_>; 2]) -> Option<usize>,
     ) {
         let head = message_head(Content::Message(form), message.len() as u32);
         let first = message.first();
@@ -81,17 +81,19 @@ impl Inward {
             return;
         }
         if let Some(rest) = head.get(poured..).filter(|rest| !rest.is_empty()) {
-            self.parts.push_back(Part::copied(rest));
+            self.parts.push_back(QueuedBytes::copied(rest));
         }
         let of_message = poured.saturating_sub(head.len());
         match message.into_plain() {
             Ok(pieces) => {
-                self.parts.extend(pieces.into_pieces().map(Part::of));
+                self.parts.extend(pieces.into_pieces().map(QueuedBytes::of));
                 // If some of the payload has gone, all of the head has.
                 self.skip(of_message);
             }
             Err([]) => {}
-            Err(message) => self.parts.push_back(Part::copied(&message[of_message..])),
+            Err(message) => self
+                .parts
+                .push_back(QueuedBytes::copied(&message[of_message..])),
         }
     }
 
@@ -111,7 +113,8 @@ impl Inward {
 
     /// Queues the last record for the worker, behind the rest of a message.
     pub(super) fn put_close(&mut self, close: &Close) {
-        self.parts.push_back(Part::copied(&close_record(close)));
+        self.parts
+            .push_back(QueuedBytes::copied(&close_record(close)));
     }
 
     /// Drops all, because the worker takes nothing more.
@@ -121,11 +124,14 @@ impl Inward {
 
     /// Hands bytes to `pour`, which says how many found room, or that the worker takes nothing more. Gives how many went:
     /// two pieces at most, so that no turn of a connection copies all of a long message.
-    pub(super) fn pour(&mut self, pour: impl FnOnce([Piece<'_>; 2]) -> Option<usize>) -> usize {
+    pub(super) fn pour(
+        &mut self,
+        pour: impl FnOnce([MaskedPiece<'_>; 2]) -> Option<usize>,
+    ) -> usize {
         if self.is_empty() {
             return 0;
         }
-        let piece = |at: usize| -> Piece<'_> {
+        let piece = |at: usize| -> MaskedPiece<'_> {
             let part = self.parts.get(at);
             (part.map_or(&[], |part| &part.bytes[..]), None)
         };
@@ -150,7 +156,7 @@ mod tests {
 
     const MASK: [u8; 4] = [7, 13, 64, 255];
 
-    fn plain((bytes, mask): Piece<'_>) -> Vec<u8> {
+    fn plain((bytes, mask): MaskedPiece<'_>) -> Vec<u8> {
         let mask = mask.unwrap_or_default();
         let masked = bytes.iter().zip(mask.iter().cycle());
         masked.map(|(byte, mask)| byte ^ mask).collect()
@@ -165,7 +171,7 @@ mod tests {
             // A close comes behind the bytes that have not gone yet, if there are any.
             for closed_after in [0, 1, 4] {
                 let (mut inward, mut poured) = (Inward::default(), Vec::new());
-                let mut pour = |pieces: [Piece<'_>; 2]| {
+                let mut pour = |pieces: [MaskedPiece<'_>; 2]| {
                     let all = pieces.map(plain).concat();
                     let len = all.len().min(room);
                     poured.extend_from_slice(&all[..len]);
@@ -231,7 +237,7 @@ mod tests {
             panic!("it is whole");
         };
         let (mut inward, mut poured, mut most) = (Inward::default(), Vec::new(), 0);
-        let mut pour = |pieces: [Piece<'_>; 2]| {
+        let mut pour = |pieces: [MaskedPiece<'_>; 2]| {
             let all = pieces.map(plain).concat();
             most = most.max(all.len());
             poured.extend_from_slice(&all);

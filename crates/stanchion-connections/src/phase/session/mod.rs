@@ -29,7 +29,7 @@ use crate::pace::after;
 use crate::poller::Poller;
 use crate::transport::Transport;
 use ending::End;
-use pings::{Due, Pings, Seen};
+use pings::{Due, Observations, Pings};
 use stanchion_dispatch::collect::SWITCHING;
 use stanchion_dispatch::sessions::SessionFacts;
 use stanchion_dispatch::ticket::Ticket;
@@ -230,7 +230,7 @@ impl Session {
             return false;
         }
         let written = self.to_client.written;
-        let seen = Seen {
+        let seen = Observations {
             written,
             taken: written.saturating_sub(transport.untaken()),
             is_behind: !self.to_client.pending.is_empty(),

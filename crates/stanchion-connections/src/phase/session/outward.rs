@@ -27,18 +27,18 @@ pub(super) enum Last {
 /// Makes frames of the records that a worker has written, in whatever pieces they come. A message that comes in several
 /// pieces becomes as many frames: so a close may come between them, whether or not the worker lives to write the rest.
 #[derive(Default)]
-pub(super) struct Outward {
+pub(super) struct FrameEncoder {
     /// Whether the client has agreed on compressed messages.
     deflates: bool,
     head: Vec<u8>,
-    inside: Inside,
+    inside: RecordState,
     /// The messages that have become frames as a whole.
     pub(super) sent: MessageTotals,
 }
 
 /// The place of the next byte.
 #[derive(Default)]
-enum Inside {
+enum RecordState {
     #[default]
     Head,
     /// A message: its form if no part was sent yet, how many bytes are still to come, and its length.
@@ -47,7 +47,7 @@ enum Inside {
     Close(usize, Vec<u8>, bool),
 }
 
-impl Outward {
+impl FrameEncoder {
     /// Begins for a client that takes compressed messages, if it `deflates`.
     pub(super) fn new(deflates: bool) -> Self {
         Self {
@@ -58,7 +58,7 @@ impl Outward {
 
     /// Whether the last message has come as a whole.
     pub(super) fn is_between(&self) -> bool {
-        matches!(self.inside, Inside::Head)
+        matches!(self.inside, RecordState::Head)
     }
 
     /// How many bytes of the next message's head are missing; `None` within a message.
@@ -69,7 +69,7 @@ impl Outward {
 
     /// The head of the next frame, for as much of the message as is `readable`, and the length of its payload.
     pub(super) fn next_frame(&self, readable: usize) -> Option<(FrameHead, usize)> {
-        let Inside::Message(form, left, _) = self.inside else {
+        let RecordState::Message(form, left, _) = self.inside else {
             return None;
         };
         let len = left.min(readable);
@@ -79,15 +79,15 @@ impl Outward {
 
     /// Notes that this frame's payload, of `part` bytes, was sent.
     pub(super) fn sent_in_place(&mut self, part: usize) {
-        let Inside::Message(_, left, len) = self.inside else {
+        let RecordState::Message(_, left, len) = self.inside else {
             return;
         };
         self.inside = match left.saturating_sub(part) {
             0 => {
                 self.sent.add(len);
-                Inside::Head
+                RecordState::Head
             }
-            left => Inside::Message(None, left, len),
+            left => RecordState::Message(None, left, len),
         };
     }
 
@@ -101,7 +101,7 @@ impl Outward {
         let mut rest = bytes;
         while !rest.is_empty() {
             match &mut self.inside {
-                Inside::Head => {
+                RecordState::Head => {
                     let missing = MESSAGE_HEAD_BYTES - self.head.len();
                     self.head.extend_from_slice(split(&mut rest, missing));
                     if let Ok(head) = <[u8; MESSAGE_HEAD_BYTES]>::try_from(self.head.as_slice()) {
@@ -111,17 +111,17 @@ impl Outward {
                         }
                     }
                 }
-                Inside::Message(form, left, len) => {
+                RecordState::Message(form, left, len) => {
                     let part = split(&mut rest, *left);
                     *left -= part.len();
                     out.extend_from_slice(&frame_head(form.take(), *left == 0, part.len() as u64));
                     out.extend_from_slice(part);
                     if *left == 0 {
                         self.sent.add(*len);
-                        self.inside = Inside::Head;
+                        self.inside = RecordState::Head;
                     }
                 }
-                Inside::Close(len, got, is_fault) => {
+                RecordState::Close(len, got, is_fault) => {
                     let missing = *len - got.len();
                     got.extend_from_slice(split(&mut rest, missing));
                     if got.len() == *len {
@@ -131,7 +131,7 @@ impl Outward {
                             read_close(got).map(Last::Close)
                         };
                         let last = last.map_err(|_| NONSENSE)?;
-                        self.inside = Inside::Head;
+                        self.inside = RecordState::Head;
                         return Ok(Some(last));
                     }
                 }
@@ -147,17 +147,17 @@ impl Outward {
     ) -> Result<Content, Corrupt> {
         let (content, len) = read_message_head(head).map_err(|_| NONSENSE)?;
         self.inside = match content {
-            Content::Close => Inside::Close(len, Vec::with_capacity(len), false),
+            Content::Close => RecordState::Close(len, Vec::with_capacity(len), false),
             Content::Fault if !self.deflates => return Err(NOT_ITS_TO_BLAME),
-            Content::Fault => Inside::Close(len, Vec::with_capacity(len), true),
-            Content::Restart => Inside::Head,
+            Content::Fault => RecordState::Close(len, Vec::with_capacity(len), true),
+            Content::Restart => RecordState::Head,
             Content::Message(form) if form.is_deflated && !self.deflates => return Err(NOT_AGREED),
             Content::Message(form) if len == 0 => {
                 out.extend_from_slice(&frame_head(Some(form), true, 0));
                 self.sent.add(0);
-                Inside::Head
+                RecordState::Head
             }
-            Content::Message(form) => Inside::Message(Some(form), len, len),
+            Content::Message(form) => RecordState::Message(Some(form), len, len),
         };
         Ok(content)
     }
@@ -225,7 +225,7 @@ mod tests {
     fn messages_become_frames_in_whatever_pieces_they_come() {
         let written = written();
         for step in 1..=written.len() {
-            let (mut outward, mut out, mut close) = (Outward::default(), Vec::new(), None);
+            let (mut outward, mut out, mut close) = (FrameEncoder::default(), Vec::new(), None);
             for piece in written.chunks(step) {
                 close = outward.take(piece, &mut out).expect("it makes sense");
                 if close.is_some() {
@@ -256,7 +256,7 @@ mod tests {
             (&says_it, Last::Close(too_big.clone())),
             (&blames, Last::Fault(too_big)),
         ] {
-            let taken = Outward::new(true).take(bytes, &mut Vec::new());
+            let taken = FrameEncoder::new(true).take(bytes, &mut Vec::new());
             assert_eq!(taken, Ok(Some(last)));
         }
     }
@@ -272,14 +272,14 @@ mod tests {
             (true, 4000, NONSENSE),
         ] {
             let blames = fault_record(&Close::new(code, ""));
-            let taken = Outward::new(deflates).take(&blames, &mut Vec::new());
+            let taken = FrameEncoder::new(deflates).take(&blames, &mut Vec::new());
             assert_eq!(taken, Err(outcome), "{code}");
         }
     }
 
     #[test]
     fn what_has_come_of_a_message_is_a_frame() {
-        let mut outward = Outward::default();
+        let mut outward = FrameEncoder::default();
         let head = message_head(Content::Message(MessageKind::Text.into()), 3);
         for (bytes, frames, is_between) in [
             (&head[..4], &b""[..], true),
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn what_is_sent_in_place_is_framed_as_what_is_taken() {
         for there in 1..=3 {
-            let mut outward = Outward::default();
+            let mut outward = FrameEncoder::default();
             assert_eq!(outward.missing_head(), Some(MESSAGE_HEAD_BYTES));
             let head = message_head(Content::Message(MessageKind::Text.into()), 3);
             let mut out = Vec::new();
@@ -331,7 +331,7 @@ mod tests {
     fn the_first_frame_says_that_a_message_is_compressed() {
         let (kind, is_deflated) = (MessageKind::Text, true);
         let head = message_head(Content::Message(MessageForm { kind, is_deflated }), 3);
-        let mut outward = Outward::new(true);
+        let mut outward = FrameEncoder::new(true);
         for (bytes, frames) in [
             (&[&head[..], b"ab"].concat()[..], &b"\x41\x02ab"[..]),
             (b"c", b"\x80\x01c"),
@@ -353,7 +353,7 @@ mod tests {
         let empty = message_head(Content::Message(MessageForm { kind, is_deflated }), 0);
         for head in [head, empty] {
             let mut out = Vec::new();
-            let outcome = Outward::new(false).take(&head, &mut out);
+            let outcome = FrameEncoder::new(false).take(&head, &mut out);
             assert_eq!((outcome, out), (Err(NOT_AGREED), vec![]));
         }
     }
@@ -368,7 +368,7 @@ mod tests {
             &[4, 1, 0, 0, 0],
             &[3, 3, 0, 0, 0, 0xe8, 0x03, 0xff],
         ] {
-            let outcome = Outward::default().take(bytes, &mut Vec::new());
+            let outcome = FrameEncoder::default().take(bytes, &mut Vec::new());
             assert_eq!(outcome, Err(NONSENSE), "{bytes:?}");
         }
     }

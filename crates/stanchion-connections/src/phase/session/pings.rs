@@ -21,7 +21,7 @@ pub(super) enum Due {
 
 /// The observations that the verdict on a client rests on.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Observations {
     /// How many bytes the server has written to its socket.
     pub(super) written: u64,
     /// How many of these bytes its kernel has taken.
@@ -51,7 +51,12 @@ impl Pings {
     }
 
     /// The action that is due at this time, if any.
-    pub(super) fn tick(&mut self, seen: Seen, settings: &Settings, now_us: u64) -> Option<Due> {
+    pub(super) fn tick(
+        &mut self,
+        seen: Observations,
+        settings: &Settings,
+        now_us: u64,
+    ) -> Option<Due> {
         if now_us < self.due_us {
             return None;
         }
@@ -91,9 +96,9 @@ mod tests {
     /// Pings after one was sent, behind `written` bytes.
     fn pinged(settings: &Settings, written: u64) -> Pings {
         let mut pings = Pings::new(settings, 0);
-        let seen = Seen {
+        let seen = Observations {
             written,
-            ..Seen::default()
+            ..Observations::default()
         };
         assert_eq!(pings.tick(seen, settings, 10 * S - 1), None);
         assert_eq!(pings.tick(seen, settings, 10 * S), Some(Due::Ping));
@@ -104,10 +109,10 @@ mod tests {
     #[test]
     fn who_answers_is_pinged_again_and_who_does_not_is_gone() {
         let settings = settings();
-        let heard = Seen {
+        let heard = Observations {
             taken: 1000,
             is_read: true,
-            ..Seen::default()
+            ..Observations::default()
         };
         let mut there = pinged(&settings, 100);
         there.answered(&settings, 11 * S);
@@ -121,10 +126,10 @@ mod tests {
     #[test]
     fn who_is_not_heard_is_there_as_long_as_its_kernel_takes_pings() {
         let settings = settings();
-        let unheard = |taken| Seen {
+        let unheard = |taken| Observations {
             written: 102,
             taken,
-            ..Seen::default()
+            ..Observations::default()
         };
         let mut pings = pinged(&settings, 100);
         assert_eq!(pings.tick(unheard(102), &settings, 15 * S), None);
@@ -137,9 +142,9 @@ mod tests {
     #[test]
     fn who_takes_nothing_is_not_judged_by_pings() {
         let settings = settings();
-        let behind = Seen {
+        let behind = Observations {
             is_behind: true,
-            ..Seen::default()
+            ..Observations::default()
         };
         let mut pings = pinged(&settings, 100);
         assert_eq!(pings.tick(behind, &settings, 15 * S), None);

@@ -8,7 +8,7 @@ use stanchion_websocket::{Close, code};
 
 use super::Session;
 use super::ending::End;
-use super::outward::{Last, Outward};
+use super::outward::{FrameEncoder, Last};
 use crate::outcome::Written;
 use crate::transport::Transport;
 use stanchion_dispatch::outflow::Outgoing;
@@ -24,7 +24,7 @@ const SENT_IN_PLACE_BYTES: usize = 8 << 10;
 
 /// Bytes for the client.
 pub(super) struct ToClient {
-    pub(super) outward: Outward,
+    pub(super) outward: FrameEncoder,
     /// Bytes that the kernel has not taken yet.
     pub(super) pending: Bytes,
     /// How many bytes of frames went to the client.
@@ -37,7 +37,7 @@ impl ToClient {
     /// Begins with the `pending` bytes, for a client that takes compressed messages if it `deflates`.
     pub(super) fn new(pending: Bytes, deflates: bool) -> Self {
         Self {
-            outward: Outward::new(deflates),
+            outward: FrameEncoder::new(deflates),
             pending,
             bytes: 0,
             written: 0,

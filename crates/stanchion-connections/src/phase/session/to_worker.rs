@@ -6,7 +6,7 @@ use stanchion_websocket::{Close, Event, Payload, UnreadBytes, code};
 
 use super::Session;
 use super::ending::End;
-use super::inward::{Inward, Piece};
+use super::inward::{Inward, MaskedPiece};
 use super::unfinished::Unfinished;
 use crate::link::ClientLink;
 use crate::outcome::Read;
@@ -206,7 +206,7 @@ impl Session {
 }
 
 /// Hands pieces to the worker, and takes masks off them on the way.
-fn pour(ticket: &Ticket, pieces: [Piece<'_>; 2], dispatch: &mut Dispatch) -> Option<usize> {
+fn pour(ticket: &Ticket, pieces: [MaskedPiece<'_>; 2], dispatch: &mut Dispatch) -> Option<usize> {
     let parts = pieces.map(|(bytes, mask)| MaskedBytes::new(bytes, mask));
     dispatch.slots.pour(ticket, &parts)
 }

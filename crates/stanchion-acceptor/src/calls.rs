@@ -14,10 +14,10 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use stanchion_sys::call::named;
 
 /// Makes a call, with this descriptor if it takes one.
-type Call = fn(BorrowedFd<'_>) -> Result<(), Errno>;
+type SystemCall = fn(BorrowedFd<'_>) -> Result<(), Errno>;
 
 /// The calls, by the names that filters have for them.
-const NEEDED: [(&str, Call); 5] = [
+const NEEDED: [(&str, SystemCall); 5] = [
     // Each thread makes the keys of its hash tables with it. The way around it, /dev/urandom, is closed to a confined
     // acceptor.
     ("getrandom", |_| {

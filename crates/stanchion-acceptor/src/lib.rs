@@ -37,7 +37,7 @@ use tracing::{error, info, warn};
 use admin::Admin;
 pub use checks::check_settings;
 use doors::lent::Sought;
-use doors::{AcceptThread, Doors, Inside};
+use doors::{AcceptThread, DoorContext, Doors};
 use orders::Farewell;
 use stanchion_connections::poller::{Poller, Token};
 use stanchion_connections::{Audience, ConnectionState, Connections, after};
@@ -155,14 +155,14 @@ struct Acceptor {
     admin: Admin,
     /// Another master has the same listeners.
     is_shared: bool,
-    ending: Option<Ending>,
+    ending: Option<ShutdownState>,
     woken: Vec<u32>,
     watch_at_us: u64,
 }
 
 /// How the acceptor leaves, and when.
 #[derive(Clone, Copy, Debug)]
-struct Ending {
+struct ShutdownState {
     farewell: Farewell,
     /// When the acceptor refuses the requests that are left, and then when it stops waiting for their clients.
     until_us: u64,
@@ -292,7 +292,7 @@ impl Acceptor {
         }
         // The doors come first: a connection that waits in the kernel's queue may cost the next one its place there, and no
         // work for connected clients is worth that.
-        let mut inside = Inside {
+        let mut inside = DoorContext {
             clients: &mut self.clients,
             operators: &mut self.operators,
             requests: &mut self.requests,

@@ -2,7 +2,7 @@
 
 use stanchion_http::Head;
 
-use super::admin::{Facts, Sources, State, listener_statuses};
+use super::admin::{Facts, ServingState, SnapshotSources, listener_statuses};
 use super::{Acceptor, OPERATORS_ANSWERS_MAX, admin};
 use stanchion_connections::DriveOutcome;
 use stanchion_dispatch::reply::Reply;
@@ -35,21 +35,24 @@ impl Acceptor {
     fn admin_reply(&mut self, head: &Head) -> Reply {
         let (requests, doors, clients) = (&self.requests, &self.doors, &self.clients);
         let (common, now_us) = (self.common, self.requests.now_us);
-        let state = State::of(requests.serving.lifecycle);
+        let state = ServingState::of(requests.serving.lifecycle);
         let facts = Facts {
             now_us,
             master_pid: common.master_pid,
             state,
             ready: &|| requests.verdict_ready(),
             snapshot: &|| {
-                let sources = Sources {
+                let sources = SnapshotSources {
                     now_us,
                     common,
                     dispatch: &requests.dispatch,
                     state,
                     not_ready_because: requests.verdict_ready().reason(),
                     listeners: listener_statuses(&common.settings, doors.listeners()),
-                    connections: admin::Connections::of(clients.doing(), doors.connections_max()),
+                    connections: admin::ConnectionCounts::of(
+                        clients.doing(),
+                        doors.connections_max(),
+                    ),
                     memory: admin::AcceptorMemory::of(
                         clients.heaviest(&requests.policy.believed),
                         common.settings.buffers.max_client_memory,

@@ -7,8 +7,8 @@ use std::time::Duration;
 use stanchion_sys::listener::Listener;
 use tracing::{error, info, warn};
 
-use super::doors::Inside;
-use super::{Acceptor, Ending, FAREWELL};
+use super::doors::DoorContext;
+use super::{Acceptor, FAREWELL, ShutdownState};
 use stanchion_connections::{Audience, ConnectionState, after};
 use stanchion_dispatch::PortNumber;
 use stanchion_dispatch::refusal::Refusal;
@@ -128,7 +128,7 @@ impl Acceptor {
     fn let_in_the_queue(&mut self) {
         self.advance_to(Lifecycle::Open);
         for _ in 0..QUEUE_TURNS_MAX {
-            let mut inside = Inside {
+            let mut inside = DoorContext {
                 clients: &mut self.clients,
                 operators: &mut self.operators,
                 requests: &mut self.requests,
@@ -149,7 +149,7 @@ impl Acceptor {
             (Some(_), Farewell::Drain(_) | Farewell::Retire(_))
             | (Some(Farewell::Orphaned), Farewell::Orphaned) => {}
             (_, Farewell::Quit) => {
-                self.ending.get_or_insert(Ending {
+                self.ending.get_or_insert(ShutdownState {
                     farewell,
                     until_us: 0,
                     is_last: false,
@@ -198,7 +198,7 @@ impl Acceptor {
         if let Farewell::Retire(_) = farewell {
             self.tell_that_it_retires();
         }
-        self.ending = Some(Ending {
+        self.ending = Some(ShutdownState {
             farewell,
             until_us: after(self.requests.now_us, timeout),
             is_last: false,

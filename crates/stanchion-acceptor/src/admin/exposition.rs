@@ -12,7 +12,7 @@ pub(super) enum Flavour {
 }
 
 /// How many durations there are, their sum in microseconds, and how many up to each bound.
-pub(super) type Durations<'h> = (u64, u64, &'h [(u64, u64)]);
+pub(super) type HistogramData<'h> = (u64, u64, &'h [(u64, u64)]);
 
 /// The text of a page, as far as it is written.
 pub(super) struct Exposition {
@@ -84,7 +84,7 @@ impl Exposition {
         name: &str,
         help: &str,
         label: &str,
-        each: impl Iterator<Item = (&'h str, Durations<'h>)>,
+        each: impl Iterator<Item = (&'h str, HistogramData<'h>)>,
     ) {
         self.head(name, "histogram", help);
         for (said, durations) in each {
@@ -96,7 +96,7 @@ impl Exposition {
         &mut self,
         name: &str,
         label: Option<(&str, &str)>,
-        (count, sum_us, buckets): Durations<'_>,
+        (count, sum_us, buckets): HistogramData<'_>,
     ) {
         let labels: Vec<_> = label.into_iter().collect();
         let bounds = buckets

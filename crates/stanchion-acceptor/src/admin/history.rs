@@ -61,14 +61,14 @@ pub(crate) struct Moment<'m> {
 /// The samples, the oldest first.
 #[derive(Default)]
 pub(super) struct History {
-    samples: VecDeque<Kept>,
+    samples: VecDeque<JsonSample>,
     waits: Durations,
     services: Durations,
 }
 
 /// A sample as JSON: the acceptor writes it once, however many requests ask for it.
 #[derive(Debug, PartialEq, Eq)]
-struct Kept {
+struct JsonSample {
     at_us: u64,
     json: String,
 }
@@ -127,7 +127,7 @@ impl History {
         if self.samples.len() >= SAMPLES_MAX {
             self.samples.pop_front();
         }
-        self.samples.push_back(Kept { at_us, json });
+        self.samples.push_back(JsonSample { at_us, json });
     }
 
     /// Gives the samples that are younger than `since_us` of the query: the `at_us` of the last sample that the client has.
@@ -198,7 +198,7 @@ mod tests {
             history.keep(&at(second * INTERVAL_US));
         }
         assert_eq!(history.samples.len(), SAMPLES_MAX);
-        let at_us = |one: Option<&Kept>| one.map(|one| one.at_us / INTERVAL_US);
+        let at_us = |one: Option<&JsonSample>| one.map(|one| one.at_us / INTERVAL_US);
         assert_eq!(at_us(history.samples.front()), Some(101));
         assert_eq!(at_us(history.samples.back()), Some(400));
     }

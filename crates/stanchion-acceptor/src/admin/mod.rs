@@ -22,12 +22,12 @@ use exposition::Flavour;
 use history::History;
 pub(crate) use history::Moment;
 use hosts::AllowedHosts;
-pub(crate) use snapshot::{Sources, listener_statuses};
+pub(crate) use snapshot::{SnapshotSources, listener_statuses};
 use stanchion_dispatch::reply::Reply;
 use stanchion_requests::host::host_of;
 use stanchion_requests::probe::Readiness;
 use stanchion_settings::Settings;
-pub(crate) use status::{AcceptorMemory, Connections, State, Status};
+pub(crate) use status::{AcceptorMemory, ConnectionCounts, ServingState, Status};
 use told::Telling;
 
 const PAGE: &str = include_str!("page.html");
@@ -40,7 +40,7 @@ const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
 pub(crate) struct Facts<'f> {
     pub now_us: u64,
     pub master_pid: i32,
-    pub state: State,
+    pub state: ServingState,
     /// Whether balancers should send new clients here.
     pub ready: &'f dyn Fn() -> Readiness,
     /// Gathers the whole status.
@@ -76,7 +76,7 @@ impl Admin {
     pub(crate) fn answer(&mut self, head: &Head, facts: &Facts<'_>) -> Reply {
         let mut reply = self.told(head, facts);
         // The client's next request is for the acceptor that has the listener now.
-        let is_to_go = facts.state == State::Retiring;
+        let is_to_go = facts.state == ServingState::Retiring;
         reply.closes = is_to_go || head.framing() != Framing::Empty;
         reply
     }
@@ -145,7 +145,7 @@ mod tests {
         Admin::new(&settings, is_tcp)
     }
 
-    fn answered(admin: &mut Admin, head: &Head, state: State) -> Reply {
+    fn answered(admin: &mut Admin, head: &Head, state: ServingState) -> Reply {
         let snapshot = || Status {
             state,
             ..Status::default()
@@ -161,7 +161,7 @@ mod tests {
     }
 
     fn serving(admin: &mut Admin, head: &Head) -> Reply {
-        answered(admin, head, State::Serving)
+        answered(admin, head, ServingState::Serving)
     }
 
     fn get(target: &str, host: &str) -> Head {
@@ -237,9 +237,9 @@ mod tests {
     fn who_asks_an_acceptor_that_retires_asks_another_one_next() {
         let mut admin = admin(true);
         for (state, closes) in [
-            (State::Serving, false),
-            (State::Retiring, true),
-            (State::Draining, false),
+            (ServingState::Serving, false),
+            (ServingState::Retiring, true),
+            (ServingState::Draining, false),
         ] {
             let reply = answered(&mut admin, &get("/live", "localhost"), state);
             assert_eq!(reply.closes, closes, "{state:?}");

@@ -7,7 +7,7 @@ use stanchion_sys::{memory, process, sock_diag};
 use tracing::debug;
 
 use super::status::{
-    AcceptorMemory, Attempts, Connections, ListenerStatus, ServerStatus, State, Status,
+    AcceptorMemory, Attempts, ConnectionCounts, ListenerStatus, ServerStatus, ServingState, Status,
     WorkerStatus,
 };
 use stanchion_dispatch::Dispatch;
@@ -20,19 +20,19 @@ use stanchion_log as log;
 use stanchion_settings::Settings;
 
 /// The sources of a [`Status`].
-pub(crate) struct Sources<'s> {
+pub(crate) struct SnapshotSources<'s> {
     pub now_us: u64,
     pub common: &'s Common,
     pub dispatch: &'s Dispatch,
-    pub state: State,
+    pub state: ServingState,
     pub not_ready_because: Option<String>,
     pub listeners: Vec<ListenerStatus>,
-    pub connections: Connections,
+    pub connections: ConnectionCounts,
     pub memory: Option<AcceptorMemory>,
     pub certificates: &'s [ServedCertificate],
 }
 
-impl Sources<'_> {
+impl SnapshotSources<'_> {
     /// Gathers the status of this moment.
     pub(crate) fn status(self) -> Status {
         let Self {

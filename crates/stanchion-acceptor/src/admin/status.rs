@@ -28,7 +28,7 @@ pub(crate) struct Status {
     /// The monotonic clock, for differences between two looks.
     pub now_us: u64,
     pub generation: u32,
-    pub state: State,
+    pub state: ServingState,
     pub ready: bool,
     pub not_ready_because: Option<String>,
     pub line: LineStatus,
@@ -39,7 +39,7 @@ pub(crate) struct Status {
     pub seat_counts: SeatCounts,
     pub workers: Vec<WorkerStatus>,
     pub listeners: Vec<ListenerStatus>,
-    pub connections: Connections,
+    pub connections: ConnectionCounts,
     /// `None` if the acceptor does not count memory.
     pub memory: Option<AcceptorMemory>,
     /// The TLS certificates, in the order of the settings.
@@ -67,7 +67,7 @@ pub(crate) struct Status {
 /// Whether the acceptor accepts clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum State {
+pub(crate) enum ServingState {
     #[default]
     /// The acceptor accepts clients.
     Serving,
@@ -77,7 +77,7 @@ pub(crate) enum State {
     Draining,
 }
 
-impl State {
+impl ServingState {
     pub(crate) fn of(lifecycle: Lifecycle) -> Self {
         match lifecycle {
             Lifecycle::Starting | Lifecycle::Announced | Lifecycle::Open => Self::Serving,
@@ -110,7 +110,7 @@ pub(crate) struct ListenerStatus {
 }
 
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Connections {
+pub(crate) struct ConnectionCounts {
     pub new: usize,
     pub reading: usize,
     pub busy: usize,
@@ -121,7 +121,7 @@ pub(crate) struct Connections {
     pub max: usize,
 }
 
-impl Connections {
+impl ConnectionCounts {
     /// Counts connections by what they do.
     pub(crate) fn of(doing: impl Iterator<Item = ConnectionState>, max: usize) -> Self {
         let mut counts = Self {

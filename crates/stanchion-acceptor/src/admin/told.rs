@@ -19,10 +19,10 @@ const COST_SHARE: u64 = 50;
 
 /// The last snapshot.
 #[derive(Default)]
-pub(super) struct Telling(Option<Told>);
+pub(super) struct Telling(Option<RenderedStatus>);
 
 /// A snapshot, and the texts made of it so far.
-struct Told {
+struct RenderedStatus {
     status: Status,
     json: Option<Bytes>,
     prometheus: Option<Bytes>,
@@ -56,7 +56,7 @@ impl Telling {
         })
     }
 
-    fn told<T>(&mut self, facts: &Facts<'_>, tell: impl FnOnce(&mut Told) -> T) -> T {
+    fn told<T>(&mut self, facts: &Facts<'_>, tell: impl FnOnce(&mut RenderedStatus) -> T) -> T {
         // The clock is read afresh to measure the cost: `now_us` is from the start of the turn.
         let began_us = monotonic_us();
         let told = match self.0.take() {
@@ -67,7 +67,7 @@ impl Telling {
             {
                 self.0.insert(told)
             }
-            _ => self.0.insert(Told {
+            _ => self.0.insert(RenderedStatus {
                 status: (facts.snapshot)(),
                 json: None,
                 prometheus: None,
@@ -93,7 +93,7 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::admin::status::State;
+    use crate::admin::status::ServingState;
     use stanchion_requests::probe::Readiness;
 
     #[test]
@@ -135,10 +135,10 @@ mod tests {
             );
             gathered.get()
         };
-        assert_eq!(told(1_000, State::Serving), 1);
-        assert_eq!(told(50_000, State::Serving), 1);
-        assert_eq!(told(50_001, State::Retiring), 2);
+        assert_eq!(told(1_000, ServingState::Serving), 1);
+        assert_eq!(told(50_000, ServingState::Serving), 1);
+        assert_eq!(told(50_001, ServingState::Retiring), 2);
         // After an hour the snapshot is too old, whatever it cost.
-        assert_eq!(told(3_600_000_000, State::Retiring), 3);
+        assert_eq!(told(3_600_000_000, ServingState::Retiring), 3);
     }
 }

@@ -69,10 +69,10 @@ pub(crate) fn tell_of_promptness(prompt: io::Result<()>) {
 }
 
 /// The loop's handle of the thread, which ends when this is dropped.
-pub(crate) struct AcceptThread(Arc<Shared>);
+pub(crate) struct AcceptThread(Arc<AcceptThreadShared>);
 
-struct Shared {
-    state: Mutex<State>,
+struct AcceptThreadShared {
+    state: Mutex<AcceptThreadState>,
     handed_over_max: usize,
     /// Whether the accept thread has accepted a connection that the loop has not taken yet: the loop reads it without the lock.
     has_accepted: AtomicBool,
@@ -87,15 +87,15 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
-    doors: Vec<Watched>,
+struct AcceptThreadState {
+    doors: Vec<WatchedDoor>,
     /// Connections that wait for the loop, of all doors.
     handed_over: usize,
     is_over: bool,
 }
 
 /// A door at which the accept thread accepts.
-struct Watched {
+struct WatchedDoor {
     number: u32,
     listener: Arc<OwnedFd>,
     accepted: VecDeque<Accepted>,
@@ -106,7 +106,7 @@ struct Watched {
 impl AcceptThread {
     /// Starts the thread. Only a process that does not fork any more may call this.
     pub(crate) fn start(connections_max: usize) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new(connections_max)?);
+        let shared = Arc::new(AcceptThreadShared::new(connections_max)?);
         let accept_thread = Self(Arc::clone(&shared));
         let builder = thread::Builder::new().name(THREAD_NAME.to_owned());
         builder.spawn(move || panics::vital(|| shared.run()))?;
@@ -126,7 +126,7 @@ impl AcceptThread {
 
     /// Has the accept thread accept at this door too.
     pub(super) fn watch(&self, number: u32, listener: &Listener) -> io::Result<()> {
-        let watched = Watched {
+        let watched = WatchedDoor {
             number,
             listener: Arc::new(listener.as_fd().try_clone_to_owned()?),
             accepted: VecDeque::new(),
@@ -207,7 +207,7 @@ impl Drop for AcceptThread {
     }
 }
 
-impl Shared {
+impl AcceptThreadShared {
     fn new(connections_max: usize) -> io::Result<Self> {
         Ok(Self {
             state: Mutex::default(),
@@ -220,7 +220,7 @@ impl Shared {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, AcceptThreadState> {
         // No code panics with the lock held; a panic elsewhere is no reason to stop.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -262,7 +262,7 @@ impl Shared {
     }
 
     /// Whether the accept thread may accept another connection.
-    fn may_accept(&self, state: &State) -> bool {
+    fn may_accept(&self, state: &AcceptThreadState) -> bool {
         self.is_permitted.load(Ordering::Relaxed) && state.handed_over < self.handed_over_max
     }
 
@@ -342,7 +342,7 @@ impl Shared {
     fn accept_some(&self) -> bool {
         let mut count = 0;
         let mut state = self.state();
-        let State {
+        let AcceptThreadState {
             doors, handed_over, ..
         } = &mut *state;
         for door in doors.iter_mut().filter(|door| !door.is_refused) {

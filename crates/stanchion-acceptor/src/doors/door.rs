@@ -49,7 +49,7 @@ pub(super) struct Door {
     /// the loop accepted while there was no room. The door accepts before there is room because only accept(2) shows that a
     /// client waits: else the acceptor might close an idle connection although no client needs its place.
     pub(super) accepted_queue: VecDeque<Accepted>,
-    state: State,
+    state: DoorState,
     /// While the door is open, the accept thread accepts here too.
     accept_thread: Rc<AcceptThread>,
     /// Set if this door closes although the acceptor goes on with the others.
@@ -60,7 +60,7 @@ pub(super) struct Door {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum DoorState {
     /// The acceptor does not accept here yet.
     Shut,
     Open,
@@ -121,7 +121,7 @@ impl Door {
             // Clients may have connected before epoll(7) watched the listener.
             is_ready: true,
             accepted_queue: VecDeque::new(),
-            state: State::Shut,
+            state: DoorState::Shut,
             accept_thread: Rc::clone(accept_thread),
             closing: None,
             server_name: name.into(),
@@ -135,12 +135,12 @@ impl Door {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.state == State::Closed && self.accepted_queue.is_empty()
+        self.state == DoorState::Closed && self.accepted_queue.is_empty()
     }
 
     /// Whether the door is closed to new connections. The acceptor then admits the rest of the queue even beyond the limit.
     pub(super) fn is_last_call(&self) -> bool {
-        matches!(self.state, State::LastCall { .. } | State::Closed)
+        matches!(self.state, DoorState::LastCall { .. } | DoorState::Closed)
     }
 
     pub(super) fn has_accepted(&self) -> bool {
@@ -149,13 +149,13 @@ impl Door {
 
     pub(super) fn closes_at_us(&self) -> Option<u64> {
         match self.state {
-            State::LastCall { until_us } => Some(until_us),
+            DoorState::LastCall { until_us } => Some(until_us),
             _ => None,
         }
     }
 
     pub(super) fn may_accept(&self) -> bool {
-        self.is_ready && matches!(self.state, State::Open | State::LastCall { .. })
+        self.is_ready && matches!(self.state, DoorState::Open | DoorState::LastCall { .. })
     }
 
     pub(super) fn close(&mut self, how: Closing) {
@@ -164,27 +164,27 @@ impl Door {
 
     /// Moves the door to the state that the acceptor's lifecycle asks for.
     pub(super) fn advance(&mut self, lifecycle: Lifecycle, now_us: u64) {
-        let was_open = self.state == State::Open;
+        let was_open = self.state == DoorState::Open;
         match self.state {
-            State::Shut | State::Open => {}
+            DoorState::Shut | DoorState::Open => {}
             // A TCP door also stays open while its queue may hold a connection.
-            State::LastCall { until_us } if now_us >= until_us && !self.is_ready => {
-                self.state = State::Closed;
+            DoorState::LastCall { until_us } if now_us >= until_us && !self.is_ready => {
+                self.state = DoorState::Closed;
                 return;
             }
-            State::LastCall { .. } | State::Closed => return,
+            DoorState::LastCall { .. } | DoorState::Closed => return,
         }
         if self.audience == Audience::Operators {
             // The admin listener stays open until the acceptor ends; once the acceptor retires, though, its successor
             // answers operators.
             self.state = match lifecycle {
-                Lifecycle::Starting => State::Shut,
-                Lifecycle::Retiring => State::Closed,
+                Lifecycle::Starting => DoorState::Shut,
+                Lifecycle::Retiring => DoorState::Closed,
                 Lifecycle::Announced
                 | Lifecycle::Open
                 | Lifecycle::Draining
                 | Lifecycle::Refusing
-                | Lifecycle::TurningAway => State::Open,
+                | Lifecycle::TurningAway => DoorState::Open,
             };
             return;
         }
@@ -197,12 +197,14 @@ impl Door {
         match (self.closing, lifecycle) {
             (None, Lifecycle::Starting | Lifecycle::Announced) => {}
             (None, Lifecycle::Open) => self.open(was_open),
-            (Some(Closing::AtOnce), _) | (None, Lifecycle::Retiring) => self.state = State::Closed,
+            (Some(Closing::AtOnce), _) | (None, Lifecycle::Retiring) => {
+                self.state = DoorState::Closed;
+            }
             // A door that this acceptor never opened is not its own, and neither is the queue.
             (None, Lifecycle::Draining | Lifecycle::Refusing | Lifecycle::TurningAway)
                 if !was_open =>
             {
-                self.state = State::Closed;
+                self.state = DoorState::Closed;
             }
             (Some(Closing::AfterTheLast), _)
             | (None, Lifecycle::Draining | Lifecycle::Refusing | Lifecycle::TurningAway) => {
@@ -212,7 +214,7 @@ impl Door {
     }
 
     fn open(&mut self, was_open: bool) {
-        self.state = State::Open;
+        self.state = DoorState::Open;
         if !was_open && let Err(error) = self.accept_thread.watch(self.number, &self.listener) {
             warn!(
                 "at {} connections may be refused when all cores are busy: {error}",
@@ -224,7 +226,7 @@ impl Door {
     /// Closes the listener to new connections, and goes on accepting those that are in its queue.
     fn last_call(&mut self, now_us: u64) {
         if self.listener.is_passed() {
-            self.state = State::Closed;
+            self.state = DoorState::Closed;
             return;
         }
         if let Err(error) = self.listener.close_door() {
@@ -241,7 +243,7 @@ impl Door {
         } else {
             after(now_us, LAST_HANDSHAKES)
         };
-        self.state = State::LastCall { until_us };
+        self.state = DoorState::LastCall { until_us };
     }
 
     /// Accepts the next connection in the queue, if there is one.
@@ -254,12 +256,12 @@ impl Door {
         let Some(accepted) = accepted else {
             self.is_ready = false;
             if self.is_unix() && self.is_last_call() {
-                self.state = State::Closed;
+                self.state = DoorState::Closed;
             }
             return Ok(None);
         };
         self.accept_thread.accepted_by_loop();
-        if matches!(self.state, State::LastCall { .. }) {
+        if matches!(self.state, DoorState::LastCall { .. }) {
             self.listener.let_through(&accepted.socket)?;
         }
         Ok(Some(accepted))
@@ -375,42 +377,47 @@ mod tests {
     #[test]
     fn a_door_follows_what_the_acceptor_does() {
         use Lifecycle::{Announced, Draining, Open, Refusing, Retiring, Starting};
-        let last_call = State::LastCall {
+        let last_call = DoorState::LastCall {
             until_us: after(NOW_US, LAST_HANDSHAKES),
         };
-        let table: [(Audience, &[Lifecycle], Option<Closing>, State); 17] = [
-            (Audience::Clients, &[Starting], None, State::Shut),
-            (Audience::Clients, &[Starting, Open], None, State::Open),
-            (Audience::Clients, &[Announced], None, State::Shut),
-            (Audience::Clients, &[Announced, Open], None, State::Open),
+        let table: [(Audience, &[Lifecycle], Option<Closing>, DoorState); 17] = [
+            (Audience::Clients, &[Starting], None, DoorState::Shut),
+            (Audience::Clients, &[Starting, Open], None, DoorState::Open),
+            (Audience::Clients, &[Announced], None, DoorState::Shut),
+            (Audience::Clients, &[Announced, Open], None, DoorState::Open),
             (
                 Audience::Clients,
                 &[Announced, Draining],
                 None,
-                State::Closed,
+                DoorState::Closed,
             ),
             (Audience::Clients, &[Open, Draining], None, last_call),
             (Audience::Clients, &[Open, Refusing], None, last_call),
-            (Audience::Clients, &[Open, Retiring], None, State::Closed),
+            (
+                Audience::Clients,
+                &[Open, Retiring],
+                None,
+                DoorState::Closed,
+            ),
             // An acceptor that never opened the door has no client in its queue.
             (
                 Audience::Clients,
                 &[Starting, Draining],
                 None,
-                State::Closed,
+                DoorState::Closed,
             ),
             (
                 Audience::Clients,
                 &[Open, Retiring, Draining],
                 None,
-                State::Closed,
+                DoorState::Closed,
             ),
             // A door that a single worker gives back closes whatever the other doors do.
             (
                 Audience::Clients,
                 &[Open],
                 Some(Closing::AtOnce),
-                State::Closed,
+                DoorState::Closed,
             ),
             (
                 Audience::Clients,
@@ -418,11 +425,26 @@ mod tests {
                 Some(Closing::AfterTheLast),
                 last_call,
             ),
-            (Audience::Operators, &[Starting], None, State::Shut),
-            (Audience::Operators, &[Announced], None, State::Open),
-            (Audience::Operators, &[Open, Draining], None, State::Open),
-            (Audience::Operators, &[Open, Refusing], None, State::Open),
-            (Audience::Operators, &[Open, Retiring], None, State::Closed),
+            (Audience::Operators, &[Starting], None, DoorState::Shut),
+            (Audience::Operators, &[Announced], None, DoorState::Open),
+            (
+                Audience::Operators,
+                &[Open, Draining],
+                None,
+                DoorState::Open,
+            ),
+            (
+                Audience::Operators,
+                &[Open, Refusing],
+                None,
+                DoorState::Open,
+            ),
+            (
+                Audience::Operators,
+                &[Open, Retiring],
+                None,
+                DoorState::Closed,
+            ),
         ];
         for (audience, lifecycles, closing, expected) in table {
             let (mut door, _) = door(audience, 0);

@@ -56,7 +56,7 @@ pub(crate) struct Doors {
 }
 
 /// The connections and requests that doors add to.
-pub(crate) struct Inside<'a> {
+pub(crate) struct DoorContext<'a> {
     pub clients: &'a mut Connections,
     pub operators: &'a mut Connections,
     pub requests: &'a mut Requests,
@@ -192,13 +192,13 @@ impl Doors {
 
     /// Stops accepting for [`PAUSE`] and closes connections that can be spared, after a body or an answer could not be spooled
     /// or a connection not be accepted: the clients that are connected come first.
-    pub(crate) fn pause(&mut self, inside: &mut Inside<'_>) {
+    pub(crate) fn pause(&mut self, inside: &mut DoorContext<'_>) {
         self.paused_until_us = after(inside.requests.now_us, PAUSE);
         inside.clients.shed(inside.requests, inside.poller);
     }
 
     /// Accepts the connections that wait, as far as there is room. True if there is more to do at once.
-    pub(crate) fn accept(&mut self, inside: &mut Inside<'_>) -> bool {
+    pub(crate) fn accept(&mut self, inside: &mut DoorContext<'_>) -> bool {
         let now_us = inside.requests.now_us;
         if inside.requests.storage.take_trouble() {
             self.pause(inside);
@@ -238,7 +238,7 @@ impl Doors {
 
     /// Whether there is room for all connections that loop and accept thread may accept before the loop looks again. Nearer to the
     /// limit the accept thread stays out: for each connection the loop decides which other one it closes.
-    fn is_roomy(&self, inside: &Inside<'_>) -> bool {
+    fn is_roomy(&self, inside: &DoorContext<'_>) -> bool {
         let in_queues: usize = self
             .doors
             .iter()
@@ -270,7 +270,7 @@ impl Doors {
         self.have_accepted() && !self.has_room(clients)
     }
 
-    fn accept_at(&mut self, door: &mut Door, inside: &mut Inside<'_>) -> bool {
+    fn accept_at(&mut self, door: &mut Door, inside: &mut DoorContext<'_>) -> bool {
         for _ in 0..TURN_GUESTS_MAX {
             if let Some(accepted) = door.accepted_queue.pop_front() {
                 if !door.is_last_call() && !self.has_room(inside.clients) {
@@ -321,13 +321,13 @@ impl Doors {
     }
 
     /// Closes a connection that can be spared, if another one waits for a place and none has left.
-    fn make_room(&mut self, inside: &mut Inside<'_>) {
+    fn make_room(&mut self, inside: &mut DoorContext<'_>) {
         if self.is_crowded(inside.clients) {
             self.make_room_for(inside);
         }
     }
 
-    fn make_room_for(&mut self, inside: &mut Inside<'_>) {
+    fn make_room_for(&mut self, inside: &mut DoorContext<'_>) {
         let now_us = inside.requests.now_us;
         if now_us >= self.shed_at_us {
             let wait = inside.clients.shed(inside.requests, inside.poller);
@@ -335,7 +335,7 @@ impl Doors {
         }
     }
 
-    fn welcome(&mut self, accepted: Accepted, door: &Door, inside: &mut Inside<'_>) {
+    fn welcome(&mut self, accepted: Accepted, door: &Door, inside: &mut DoorContext<'_>) {
         let settings = &inside.requests.common.settings;
         let paying = inside.clients.take_payer();
         let charged = paying.charged();
@@ -370,7 +370,7 @@ impl Doors {
         }
     }
 
-    fn cannot_accept(&mut self, error: &io::Error, inside: &mut Inside<'_>) {
+    fn cannot_accept(&mut self, error: &io::Error, inside: &mut DoorContext<'_>) {
         self.unaccepted.failed(inside.requests.now_us, error);
         inside.requests.common.tally.happened(Event::Paused);
         self.pause(inside);
@@ -388,7 +388,7 @@ impl Doors {
     }
 }
 
-fn welcome_operator(accepted: Accepted, door: &Door, inside: &mut Inside<'_>) {
+fn welcome_operator(accepted: Accepted, door: &Door, inside: &mut DoorContext<'_>) {
     while inside.operators.len() >= OPERATORS_MAX {
         if !inside.operators.send_one_away(inside.requests) {
             break;

@@ -183,12 +183,12 @@ fn its_thread_ends_with_it() {
 }
 
 /// The state of an accept thread that does not run: it may accept at a TCP door with a queue of 16.
-fn at_a_tcp_door() -> (Shared, SocketAddr) {
-    let shared = Shared::new(4_000).unwrap();
+fn at_a_tcp_door() -> (AcceptThreadShared, SocketAddr) {
+    let shared = AcceptThreadShared::new(4_000).unwrap();
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::listen(&socket, 16).unwrap();
     let address = socket.local_addr().unwrap();
-    let door = Watched {
+    let door = WatchedDoor {
         number: 0,
         listener: Arc::new(socket.into()),
         accepted: VecDeque::new(),
@@ -234,7 +234,7 @@ fn how_full_the_queue_of_a_unix_socket_is_nobody_tells() {
     let _client = TcpStream::connect(address).unwrap();
     assert!(shared.they_can_wait());
     let door = listener("unknown");
-    let unix = Watched {
+    let unix = WatchedDoor {
         number: 1,
         listener: Arc::new(door.as_fd().try_clone_to_owned().unwrap()),
         accepted: VecDeque::new(),

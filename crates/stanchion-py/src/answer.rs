@@ -12,7 +12,7 @@ use stanchion_record::{
 use stanchion_server::{AnswerEnd, Gone, Seat, Taken};
 use tracing::{error, warn};
 
-use crate::head::Head;
+use crate::head::AppHead;
 
 /// The body of the 500 for a client whose app failed before it sent anything.
 const FAILED: &[u8] = b"500 Internal Server Error: the application failed\n";
@@ -42,7 +42,7 @@ impl AnswerStage {
 
 /// The trailers of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Behind {
+pub(crate) enum TrailerState {
     #[default]
     Nothing,
     /// The app gives trailers, but they are not sent: the client accepts none, or the answer has no body.
@@ -53,10 +53,10 @@ pub(crate) enum Behind {
 
 /// The answer to a request; the same value serves one request after another.
 #[derive(Default)]
-pub(crate) struct Answer {
+pub(crate) struct AnswerWriter {
     /// The request; `None` once the answer is complete.
     pub(crate) taken: Option<Taken<'static>>,
-    pub(crate) head: Head,
+    pub(crate) head: AppHead,
     pub(crate) stage: AnswerStage,
     is_head_request: bool,
     /// Whether a body follows the head that was sent.
@@ -66,7 +66,7 @@ pub(crate) struct Answer {
     /// Bytes of the body that were sent.
     pub(crate) sent: u64,
     excess_is_logged: bool,
-    behind: Behind,
+    behind: TrailerState,
     /// The hints that were sent ahead of the answer. `None` if the client accepts no hints.
     hints: Option<Hinted>,
 }
@@ -109,7 +109,7 @@ impl Hinted {
     }
 }
 
-impl Answer {
+impl AnswerWriter {
     /// Resets the answer for a request, but keeps the head's memory.
     pub(crate) fn begin(&mut self, taken: Taken<'static>, request: &RequestRecord<'_>) {
         self.taken = Some(taken);
@@ -120,7 +120,7 @@ impl Answer {
         self.promised = None;
         self.sent = 0;
         self.excess_is_logged = false;
-        self.behind = Behind::Nothing;
+        self.behind = TrailerState::Nothing;
     }
 
     /// Whether hints may still be sent ahead of the answer.
@@ -129,7 +129,7 @@ impl Answer {
     }
 
     /// Sends a hint ahead of the answer at once, if hints may still be sent. A hint over a limit is dropped, which is logged.
-    pub(crate) fn hint(&mut self, hint: &mut Head) -> Result<(), Gone> {
+    pub(crate) fn hint(&mut self, hint: &mut AppHead) -> Result<(), Gone> {
         if !self.takes_hints() {
             return Ok(());
         }
@@ -173,7 +173,7 @@ impl Answer {
         self.has_body = has_body && !self.is_head_request;
         self.promised = self.head.content_length.filter(|_| self.has_body);
         if self.is_trailed() && !self.has_body {
-            self.behind = Behind::Unwanted;
+            self.behind = TrailerState::Unwanted;
         }
         let whole = if self.is_trailed() {
             self.head.whole_before_pieces()?
@@ -198,7 +198,7 @@ impl Answer {
             head,
             stage: AnswerStage::Head,
             is_head_request,
-            behind: Behind::Nothing,
+            behind: TrailerState::Nothing,
             ..
         } = self
         else {
@@ -268,20 +268,20 @@ impl Answer {
     /// Notes that the app gives trailers behind the body. `are_taken` says whether the client accepts trailers.
     pub(crate) fn promise_trailers(&mut self, are_taken: bool) {
         self.behind = if are_taken {
-            Behind::Trailers
+            TrailerState::Trailers
         } else {
-            Behind::Unwanted
+            TrailerState::Unwanted
         };
     }
 
     /// Whether the app gives trailers.
     pub(crate) fn promises_trailers(&self) -> bool {
-        self.behind != Behind::Nothing
+        self.behind != TrailerState::Nothing
     }
 
     /// Whether trailers are sent, and the body in pieces.
     pub(crate) fn is_trailed(&self) -> bool {
-        self.behind == Behind::Trailers
+        self.behind == TrailerState::Trailers
     }
 
     /// Ends the answer: the app gives no more.
@@ -312,7 +312,7 @@ impl Answer {
             return;
         }
         self.head.become_failure(py);
-        self.behind = Behind::Nothing;
+        self.behind = TrailerState::Nothing;
         self.stage = AnswerStage::Head;
         let sent = self.put_head(Some(FAILED.len() as u64), None, &write);
         let sent = sent.and_then(|()| {

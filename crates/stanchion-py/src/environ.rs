@@ -23,10 +23,10 @@ use stanchion_record::{BodyRecord, RequestRecord};
 use stanchion_server::Taken;
 use stanchion_settings::Settings;
 
-use crate::errors::ErrorLog;
+use crate::errors::ErrorStream;
 use crate::file_wrapper::FileWrapper;
 use crate::input::{EmptyInput, bytes_io, register};
-use crate::names::{Name, NameHasher, Names, Role, SeenNames, environ_key};
+use crate::names::{FieldName, NameHasher, Names, Role, SeenNames, environ_key};
 use crate::response::Response;
 use crate::strings::{Strings, text};
 use crate::template::{Template, below_mount, mount_point};
@@ -66,7 +66,7 @@ pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
     static PREPARED: PyOnceLock<()> = PyOnceLock::new();
     let prepared = PREPARED.get_or_try_init(py, || {
         register(py)?;
-        PyType::new::<ErrorLog>(py);
+        PyType::new::<ErrorStream>(py);
         PyType::new::<FileWrapper>(py);
         PyType::new::<Response>(py);
         bytes_io(py).map(drop)
@@ -78,7 +78,7 @@ impl Environs {
     pub(crate) fn new(py: Python<'_>, settings: &Settings) -> PyResult<Self> {
         let template = PyDict::new(py);
         template.set_item("wsgi.version", (1, 0))?;
-        template.set_item("wsgi.errors", Py::new(py, ErrorLog)?)?;
+        template.set_item("wsgi.errors", Py::new(py, ErrorStream)?)?;
         template.set_item("wsgi.multithread", settings.seats_per_worker() > 1)?;
         template.set_item("wsgi.multiprocess", settings.workers.workers > 1)?;
         template.set_item("wsgi.run_once", false)?;
@@ -324,7 +324,7 @@ impl Environs {
 fn join(
     py: Python<'_>,
     environ: &Bound<'_, PyDict>,
-    name: &Name,
+    name: &FieldName,
     sent: &[u8],
     value: &[u8],
 ) -> PyResult<()> {

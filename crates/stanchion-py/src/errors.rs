@@ -3,12 +3,12 @@
 use pyo3::prelude::*;
 
 /// A text stream that writes to the error log, each call in one piece.
-#[pyclass(frozen, module = "stanchion")]
-pub(crate) struct ErrorLog;
+#[pyclass(name = "ErrorLog", frozen, module = "stanchion")]
+pub(crate) struct ErrorStream;
 
 #[expect(clippy::unused_self, reason = "Python calls these on an object")]
 #[pymethods]
-impl ErrorLog {
+impl ErrorStream {
     fn write(&self, text: &str) -> usize {
         stanchion_log::raw(text.as_bytes());
         text.chars().count()

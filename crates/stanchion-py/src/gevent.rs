@@ -39,11 +39,11 @@ struct GreenPullerState {
     /// Gateways that no greenlet uses, up to [`GATEWAYS_KEPT_MAX`].
     gateways: Vec<Gateway>,
     /// `None` until [`GreenPuller::begin`].
-    begun: Option<Begun>,
+    begun: Option<GeventCallables>,
 }
 
 /// The Python objects that the puller calls.
-struct Begun {
+struct GeventCallables {
     /// `gevent.spawn`
     spawn: Py<PyAny>,
     /// Has the hub call a function soon.
@@ -76,8 +76,12 @@ impl GreenPuller {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The object in [`Begun`] that `choose` selects.
-    fn begun(&self, py: Python<'_>, choose: impl Fn(&Begun) -> &Py<PyAny>) -> Option<Py<PyAny>> {
+    /// The object in [`GeventCallables`] that `choose` selects.
+    fn begun(
+        &self,
+        py: Python<'_>,
+        choose: impl Fn(&GeventCallables) -> &Py<PyAny>,
+    ) -> Option<Py<PyAny>> {
         let state = self.lock(py);
         let begun = state.begun.as_ref();
         begun.map(|begun| choose(begun).clone_ref(py))
@@ -215,7 +219,7 @@ impl GreenPuller {
         over: Py<PyAny>,
         hasten: Py<PyAny>,
     ) -> PyResult<()> {
-        this.get().lock(this.py()).begun = Some(Begun {
+        this.get().lock(this.py()).begun = Some(GeventCallables {
             spawn,
             run_callback,
             over,

@@ -25,7 +25,7 @@ const REMEMBERED_FIELDS_MAX: usize = 32;
 /// The head that the app gave to `start_response`, checked, and in the form in which it goes out. It can be reused, so that a head of usual shape
 /// allocates nothing.
 #[derive(Default)]
-pub(crate) struct Head {
+pub(crate) struct AppHead {
     pub(crate) status: u16,
     pub(crate) content_length: Option<u64>,
     wire: AnswerHead,
@@ -44,7 +44,7 @@ struct Given {
     wire_len: usize,
 }
 
-impl Head {
+impl AppHead {
     /// Takes in a head if it consists of the very objects of the last head; else returns false.
     pub(crate) fn take_in_again(
         &mut self,
@@ -379,7 +379,7 @@ fn for_each_pair(
     Ok(())
 }
 
-/// Checks a field as [`Head::add`] does. Returns its value without the whitespace around it.
+/// Checks a field as [`AppHead::add`] does. Returns its value without the whitespace around it.
 fn checked_value<'v>(name: &[u8], value: &'v [u8]) -> PyResult<&'v [u8]> {
     if !is_token(name) {
         let shown = String::from_utf8_lossy(name);

@@ -48,14 +48,14 @@ pub(crate) struct LoopSeats {
     is_turning: bool,
     /// The loop has taken a request since the last heartbeat.
     has_taken: bool,
-    pace: Pace,
+    pace: HeartbeatPace,
     /// The interval of heartbeats while the loop has nothing to do; it is longer, so that a host with many workers can sleep.
     rest_us: u64,
 }
 
 /// The pace of a loop, which decides when its next heartbeat comes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Pace {
+enum HeartbeatPace {
     /// After [`BEAT_US`].
     Usual,
     /// After `rest_us`, because the loop has nothing to do.
@@ -78,7 +78,7 @@ impl LoopSeats {
             wants_next: false,
             is_turning: false,
             has_taken: false,
-            pace: Pace::Usual,
+            pace: HeartbeatPace::Usual,
             rest_us: worker.rest_us(),
         }
     }
@@ -113,25 +113,25 @@ impl LoopSeats {
     pub(crate) fn pace_s(&mut self, has_sessions: bool) -> f64 {
         let has_work = mem::take(&mut self.has_taken) || self.running() > 0 || has_sessions;
         self.pace = if has_work || self.worker.should_leave() {
-            Pace::Usual
+            HeartbeatPace::Usual
         } else {
-            Pace::Resting
+            HeartbeatPace::Resting
         };
         self.pace_us() as f64 / 1e6
     }
 
     fn pace_us(&self) -> u64 {
         match self.pace {
-            Pace::Resting => self.rest_us,
-            Pace::Usual | Pace::Hastening => BEAT_US,
+            HeartbeatPace::Resting => self.rest_us,
+            HeartbeatPace::Usual | HeartbeatPace::Hastening => BEAT_US,
         }
     }
 
     /// Whether the next heartbeat has to be rescheduled, at the usual pace from now on.
     pub(crate) fn wants_beat(&mut self) -> bool {
-        let is_hastening = self.pace == Pace::Hastening;
+        let is_hastening = self.pace == HeartbeatPace::Hastening;
         if is_hastening {
-            self.pace = Pace::Usual;
+            self.pace = HeartbeatPace::Usual;
         }
         is_hastening
     }
@@ -160,8 +160,8 @@ impl LoopSeats {
         self.idle.pop();
         self.wants_next = self.is_careful();
         self.has_taken = true;
-        if self.pace == Pace::Resting {
-            self.pace = Pace::Hastening;
+        if self.pace == HeartbeatPace::Resting {
+            self.pace = HeartbeatPace::Hastening;
             self.inbox.hastens(monotonic_us());
         }
         Some(Seated {

@@ -60,7 +60,7 @@ pub(crate) enum Role {
 }
 
 /// The name of a field.
-pub(crate) struct Name {
+pub(crate) struct FieldName {
     /// Its key in an environ.
     pub(crate) key: Py<PyString>,
     pub(crate) role: Role,
@@ -78,9 +78,9 @@ pub(crate) struct Names {
     places: Places,
     /// Places by keys of an environ; for each key, the spelling that came first.
     places_of_keys: Places,
-    known: Vec<Name>,
+    known: Vec<FieldName>,
     /// The last name that is not remembered.
-    unknown: Option<Name>,
+    unknown: Option<FieldName>,
 }
 
 /// The names that came already in one head.
@@ -89,7 +89,7 @@ pub(crate) struct SeenNames([u64; NAMES_MAX.div_ceil(64)]);
 
 impl SeenNames {
     /// Whether a field of this name may have come before; notes that it has come now.
-    pub(crate) fn again(&mut self, name: &Name) -> bool {
+    pub(crate) fn again(&mut self, name: &FieldName) -> bool {
         let Some(number) = name.number else {
             return true;
         };
@@ -111,7 +111,7 @@ impl Names {
         }
     }
 
-    pub(crate) fn get(&mut self, py: Python<'_>, name: &[u8]) -> &Name {
+    pub(crate) fn get(&mut self, py: Python<'_>, name: &[u8]) -> &FieldName {
         if let Some(&place) = self.places.get(name) {
             return &self.known[place];
         }
@@ -122,7 +122,9 @@ impl Names {
         if self.known.len() == NAMES_MAX || name.len() > NAME_BYTES_MAX {
             // Some versions of CPython never free an interned string, and a client could have a worker make any number of them (PEP 683).
             let key = known_key.unwrap_or_else(|| PyString::new(py, &key).unbind());
-            return self.unknown.insert(Name::new(name, key, same, &self.rules));
+            return self
+                .unknown
+                .insert(FieldName::new(name, key, same, &self.rules));
         }
         let place = self.known.len();
         let number = same.unwrap_or(place);
@@ -131,13 +133,13 @@ impl Names {
         if same.is_none() {
             self.places_of_keys.insert(key.into_bytes().into(), place);
         }
-        let name = Name::new(name, interned, Some(number), &self.rules);
+        let name = FieldName::new(name, interned, Some(number), &self.rules);
         self.known.push(name);
         &self.known[place]
     }
 }
 
-impl Name {
+impl FieldName {
     pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
         Self {
             key: self.key.clone_ref(py),

@@ -12,8 +12,8 @@ use pyo3::types::PyString;
 use stanchion_record::{FilePart, RequestRecord};
 use stanchion_server::{AnswerEnd, Seat, Taken};
 
-use crate::answer::{Answer, AnswerStage};
-use crate::head::Head;
+use crate::answer::{AnswerStage, AnswerWriter};
+use crate::head::AppHead;
 use crate::strings::text;
 use crate::waiting_greenlets::WaitingGreenlets;
 
@@ -28,7 +28,7 @@ pyo3::create_exception!(
 );
 
 /// See [`Response::told`].
-pub(crate) type Told = (u16, Py<PyString>, Vec<(Py<PyString>, Py<PyString>)>, u64);
+pub(crate) type AnswerSummary = (u16, Py<PyString>, Vec<(Py<PyString>, Py<PyString>)>, u64);
 
 /// The answer to a request. It answers one request after another, as long as no app keeps it: see [`Answerer`].
 #[pyclass(frozen, module = "stanchion")]
@@ -39,7 +39,7 @@ pub(crate) struct Response {
 }
 
 struct ResponseState {
-    answer: Answer,
+    answer: AnswerWriter,
     /// A greenlet is in the middle of a piece, and other greenlets wait until the piece is written.
     is_writing: bool,
     /// The bound method. It refers to the response and would keep it alive, so [`Response::end`] drops it.
@@ -68,7 +68,7 @@ impl Response {
             let mut head = match state.answer.stage {
                 AnswerStage::NoHead => std::mem::take(&mut state.answer.head),
                 // If the new head is invalid, the one before stays.
-                _ => Head::default(),
+                _ => AppHead::default(),
             };
             // The app's objects may run code of their own, which may call this very response: it would wait for the lock for ever.
             drop(state);
@@ -96,7 +96,7 @@ impl Response {
         if !self.lock(py).answer.takes_hints() {
             return Ok(());
         }
-        let mut hints = Head::default();
+        let mut hints = AppHead::default();
         // Not under the lock, as in `start_response`.
         if !hints.take_in_hints(headers)? {
             return Ok(());
@@ -149,7 +149,7 @@ impl Response {
     pub(crate) fn new(greenlets: Option<Arc<WaitingGreenlets>>) -> Self {
         Self {
             state: Mutex::new(ResponseState {
-                answer: Answer::default(),
+                answer: AnswerWriter::default(),
                 is_writing: false,
                 write: None,
             }),
@@ -183,7 +183,7 @@ impl Response {
     }
 
     /// The answer as hooks see it: status, reason, fields, and bytes of the body that were sent. `None` if nothing was sent.
-    pub(crate) fn told(&self, py: Python<'_>) -> Option<Told> {
+    pub(crate) fn told(&self, py: Python<'_>) -> Option<AnswerSummary> {
         let answer = &self.lock(py).answer;
         let head = Some(&answer.head).filter(|_| answer.stage == AnswerStage::Sending)?;
         let text = |bytes: &[u8]| text(py, bytes).unbind();
@@ -315,7 +315,7 @@ impl Response {
     }
 }
 
-fn put_head(answer: &mut Answer, py: Python<'_>, body_len: Option<u64>) -> PyResult<()> {
+fn put_head(answer: &mut AnswerWriter, py: Python<'_>, body_len: Option<u64>) -> PyResult<()> {
     answer.put_head(body_len, None, |taken, head| write(taken, py, head))
 }
 

@@ -7,7 +7,7 @@ use stanchion_http::gateway::{percent_decoded, split_host, split_mount, split_ta
 use stanchion_record::{RequestFacts, RequestRecord};
 use stanchion_settings::Settings;
 
-use crate::names::{Name, Role};
+use crate::names::{FieldName, Role};
 use crate::strings::{KEPT_BYTES_MAX, Strings, text};
 
 /// Up to this length a request's bytes are remembered.
@@ -17,7 +17,7 @@ const SENT_BYTES_MAX: usize = 1024;
 pub(crate) struct Template {
     pub(crate) dict: Py<PyDict>,
     shown: Shown,
-    fields: Vec<Field>,
+    fields: Vec<TemplateField>,
     /// The bytes of the request that was shown last. Empty if they are too long, or if the template does not show all of the request.
     sent: Vec<u8>,
 }
@@ -32,7 +32,7 @@ pub(crate) enum Fit {
 }
 
 /// A field of requests that fit the template.
-struct Field {
+struct TemplateField {
     /// Its name, as clients send it.
     sent: Box<[u8]>,
     is_host: bool,
@@ -127,13 +127,13 @@ impl Template {
     pub(crate) fn with_fields<'n>(
         &self,
         py: Python<'_>,
-        names: impl Iterator<Item = (&'n [u8], &'n Name)>,
+        names: impl Iterator<Item = (&'n [u8], &'n FieldName)>,
     ) -> PyResult<Self> {
         let dict = self.dict.bind(py).copy()?;
         let fields = names.map(|(sent, name)| {
             let key = name.key.bind(py);
             let value = Value::new(&dict, key)?;
-            Ok(Field {
+            Ok(TemplateField {
                 sent: sent.into(),
                 is_host: name.role == Role::Host,
                 shown: if name.is_usual {

@@ -38,15 +38,15 @@ pub(crate) struct Gateway {
 }
 
 /// The failure of a request.
-struct Failure {
+struct RequestFailure {
     error: PyErr,
     /// The code that failed, in words for the log.
     by: &'static str,
 }
 
 /// A failure of the app.
-fn of_app(error: PyErr) -> Failure {
-    Failure {
+fn of_app(error: PyErr) -> RequestFailure {
+    RequestFailure {
         error,
         by: "the app",
     }
@@ -135,7 +135,7 @@ impl App {
         answerer: &Answerer,
         request: &RequestRecord<'_>,
     ) {
-        let by_hook = |error| Failure {
+        let by_hook = |error| RequestFailure {
             error,
             by: "the hook pre_request",
         };
@@ -204,10 +204,10 @@ impl App {
         &self,
         py: Python<'_>,
         answerer: &Answerer,
-        failure: &Failure,
+        failure: &RequestFailure,
         request: &RequestRecord<'_>,
     ) {
-        let Failure { error: failure, by } = failure;
+        let RequestFailure { error: failure, by } = failure;
         if failure.is_instance_of::<PySystemExit>(py) {
             let what = request.describe();
             info!("{by} asked to exit at {what}: the worker leaves");

@@ -18,17 +18,17 @@ use pyo3::sync::MutexExt;
 use pyo3::types::{PyIterator, PyTuple};
 
 use super::running::Running;
-use super::waits::Sent;
+use super::waits::SendResult;
 
 /// One call of `receive` or `send`.
 #[pyclass(frozen, module = "stanchion")]
 pub(crate) struct Awaited {
     of: Running,
-    step: Mutex<Step>,
+    step: Mutex<CallStep>,
 }
 
 /// The next step of a call.
-enum Step {
+enum CallStep {
     Receive,
     Send(Py<PyAny>),
     /// Waits for a future of the loop, whose iterator this is.
@@ -52,7 +52,7 @@ enum Then {
 }
 
 /// The result of a step.
-enum Came {
+enum StepResult {
     /// The call waits: the loop gets this future.
     Waits(Py<PyAny>),
     /// The call has finished, with an event or with nothing.
@@ -61,16 +61,16 @@ enum Came {
 
 impl Awaited {
     pub(super) fn of_receive(of: Running) -> Self {
-        let step = Mutex::new(Step::Receive);
+        let step = Mutex::new(CallStep::Receive);
         Self { of, step }
     }
 
     pub(super) fn of_send(of: Running, message: Py<PyAny>) -> Self {
-        let step = Mutex::new(Step::Send(message));
+        let step = Mutex::new(CallStep::Send(message));
         Self { of, step }
     }
 
-    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Step> {
+    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, CallStep> {
         self.step
             .lock_py_attached(py)
             .unwrap_or_else(PoisonError::into_inner)
@@ -84,51 +84,51 @@ impl Awaited {
     }
 
     /// Goes on until the call waits or has finished.
-    fn go_on(&self, py: Python<'_>) -> PyResult<Came> {
-        let mut step = std::mem::replace(&mut *self.lock(py), Step::Over);
+    fn go_on(&self, py: Python<'_>) -> PyResult<StepResult> {
+        let mut step = std::mem::replace(&mut *self.lock(py), CallStep::Over);
         loop {
             let (waits_for, then) = match step {
-                Step::Over => {
+                CallStep::Over => {
                     return Err(PyRuntimeError::new_err(
                         "this call of receive or send was awaited already",
                     ));
                 }
-                Step::Turn => return Ok(Came::Through(None)),
-                Step::Receive => match self.of.next_event(py)? {
-                    Ok(event) => return Ok(Came::Through(Some(event.into_any().unbind()))),
+                CallStep::Turn => return Ok(StepResult::Through(None)),
+                CallStep::Receive => match self.of.next_event(py)? {
+                    Ok(event) => return Ok(StepResult::Through(Some(event.into_any().unbind()))),
                     Err(future) => (future, Then::Receive),
                 },
-                Step::Send(message) => match self.of.take_message(message.bind(py))? {
-                    Sent::Through => return Ok(Came::Through(None)),
-                    Sent::Taken(future) => (future.into_bound(py), Then::End),
-                    Sent::Later(future) => (future.into_bound(py), Then::Send(message)),
-                    Sent::Dropped => {
-                        *self.lock(py) = Step::Turn;
+                CallStep::Send(message) => match self.of.take_message(message.bind(py))? {
+                    SendResult::Through => return Ok(StepResult::Through(None)),
+                    SendResult::Taken(future) => (future.into_bound(py), Then::End),
+                    SendResult::Later(future) => (future.into_bound(py), Then::Send(message)),
+                    SendResult::Dropped => {
+                        *self.lock(py) = CallStep::Turn;
                         // As `asyncio.sleep(0)` does.
-                        return Ok(Came::Waits(py.None()));
+                        return Ok(StepResult::Waits(py.None()));
                     }
                 },
-                Step::Wait { steps, then } => match (steps.bind(py).clone().next(), then) {
+                CallStep::Wait { steps, then } => match (steps.bind(py).clone().next(), then) {
                     (Some(Err(raised)), _) => return Err(raised),
                     (Some(Ok(future)), then) => {
                         let future = future.unbind();
-                        *self.lock(py) = Step::Wait { steps, then };
-                        return Ok(Came::Waits(future));
+                        *self.lock(py) = CallStep::Wait { steps, then };
+                        return Ok(StepResult::Waits(future));
                     }
-                    (None, Then::End) => return Ok(Came::Through(None)),
+                    (None, Then::End) => return Ok(StepResult::Through(None)),
                     (None, Then::Receive) => {
-                        step = Step::Receive;
+                        step = CallStep::Receive;
                         continue;
                     }
                     (None, Then::Send(message)) => {
-                        step = Step::Send(message);
+                        step = CallStep::Send(message);
                         continue;
                     }
                 },
             };
             let steps = waits_for.call_method0(intern!(py, "__await__"))?;
             let steps = steps.cast_into::<PyIterator>()?.unbind();
-            step = Step::Wait { steps, then };
+            step = CallStep::Wait { steps, then };
         }
     }
 }
@@ -145,25 +145,25 @@ impl Awaited {
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         match self.go_on(py)? {
-            Came::Waits(future) => Ok(Some(future)),
-            Came::Through(None) => Ok(None),
-            Came::Through(Some(event)) => Err(PyStopIteration::new_err((event,))),
+            StepResult::Waits(future) => Ok(Some(future)),
+            StepResult::Through(None) => Ok(None),
+            StepResult::Through(Some(event)) => Err(PyStopIteration::new_err((event,))),
         }
     }
 
     /// One step, as of a coroutine; asyncio always sends `None`.
     fn send(&self, py: Python<'_>, _value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         match self.go_on(py)? {
-            Came::Waits(future) => Ok(future),
-            Came::Through(event) => Err(PyStopIteration::new_err((event,))),
+            StepResult::Waits(future) => Ok(future),
+            StepResult::Through(event) => Err(PyStopIteration::new_err((event,))),
         }
     }
 
     /// Throws in an exception, which mostly is a cancellation.
     #[pyo3(signature = (*raised))]
     fn throw(&self, py: Python<'_>, raised: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
-        let step = std::mem::replace(&mut *self.lock(py), Step::Over);
-        let Step::Wait { steps, then } = step else {
+        let step = std::mem::replace(&mut *self.lock(py), CallStep::Over);
+        let CallStep::Wait { steps, then } = step else {
             return Err(thrown(raised)?);
         };
         self.gives_up(py, &then);
@@ -171,13 +171,13 @@ impl Awaited {
             .bind(py)
             .call_method1(intern!(py, "throw"), raised.clone())?;
         // asyncio's futures raise the exception that is thrown in, so none of them gets here.
-        *self.lock(py) = Step::Wait { steps, then };
+        *self.lock(py) = CallStep::Wait { steps, then };
         Ok(caught.unbind())
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let step = std::mem::replace(&mut *self.lock(py), Step::Over);
-        if let Step::Wait { steps, then } = step {
+        let step = std::mem::replace(&mut *self.lock(py), CallStep::Over);
+        if let CallStep::Wait { steps, then } = step {
             self.gives_up(py, &then);
             steps.call_method0(py, intern!(py, "close"))?;
         }

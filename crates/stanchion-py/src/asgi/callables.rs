@@ -3,13 +3,13 @@
 use pyo3::prelude::*;
 
 use super::awaited::Awaited;
-use super::request::Request;
+use super::request::AsgiRequest;
 use super::running::Running;
-use super::socket::Socket;
+use super::socket::AsgiSocket;
 use super::waits::Waited;
 
 #[pymethods]
-impl Request {
+impl AsgiRequest {
     /// ASGI's `receive`.
     fn receive(this: &Bound<'_, Self>) -> Awaited {
         Awaited::of_receive(Running::Request(this.clone().unbind()))
@@ -28,7 +28,7 @@ impl Request {
 }
 
 #[pymethods]
-impl Socket {
+impl AsgiSocket {
     /// ASGI's `receive`.
     fn receive(this: &Bound<'_, Self>) -> Awaited {
         Awaited::of_receive(Running::Socket(this.clone().unbind()))

@@ -10,7 +10,7 @@ use stanchion_record::{Claim, Close, Codec, MessageKind, Ration};
 /// Shorter messages are sent uncompressed: they fit into one packet, and alone they have little that repeats.
 const DEFLATED_BYTES_MIN: usize = 1 << 10;
 
-pub(super) struct Compression {
+pub(super) struct MessageCompression {
     state: Mutex<CompressionState>,
     /// The most bytes that a client's message may have.
     size_max: usize,
@@ -23,7 +23,7 @@ struct CompressionState {
     ration: Ration<Py<PyAny>>,
 }
 
-impl Compression {
+impl MessageCompression {
     pub(super) fn new(size_max: usize) -> Self {
         Self {
             state: Mutex::default(),

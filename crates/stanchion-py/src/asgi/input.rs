@@ -23,12 +23,12 @@ pub(super) enum Input {
 }
 
 /// A piece of a request's body.
-pub(super) struct Part<'py> {
+pub(super) struct BodyPart<'py> {
     pub(super) bytes: Bound<'py, PyBytes>,
     pub(super) is_last: bool,
 }
 
-impl<'py> Part<'py> {
+impl<'py> BodyPart<'py> {
     /// The event with this piece.
     pub(super) fn event(self) -> PyResult<Bound<'py, PyDict>> {
         let py = self.bytes.py();

@@ -12,12 +12,12 @@ use stanchion_record::{
 };
 use stanchion_server::Taken;
 
-use super::compression::Compression;
+use super::compression::MessageCompression;
 use super::input::come;
 
 /// The input that has come and that the app has not got.
 #[derive(Default)]
-pub(super) struct Messages {
+pub(super) struct MessageReader {
     /// Bytes that were taken out of the slot before it was given back.
     kept: VecDeque<u8>,
     /// The head of the next message, as far as it has come.
@@ -41,7 +41,7 @@ pub(super) enum Heard<'py> {
     Fault(Close),
 }
 
-impl Messages {
+impl MessageReader {
     /// Notes that the app has accepted: the client may send messages.
     pub(super) fn begin(&mut self) {
         self.is_session = true;
@@ -64,7 +64,7 @@ impl Messages {
         &mut self,
         py: Python<'py>,
         mut taken: Option<&mut Taken<'static>>,
-        compression: &Compression,
+        compression: &MessageCompression,
     ) -> PyResult<Option<Heard<'py>>> {
         let (content, len) = match self.begun {
             Some(begun) => begun,
@@ -149,7 +149,7 @@ fn read(kept: &mut VecDeque<u8>, taken: Option<&mut Taken<'static>>, into: &mut 
     }
 }
 
-/// The event with a message. Its text is UTF-8, which the acceptor or [`Compression`] has checked.
+/// The event with a message. Its text is UTF-8, which the acceptor or [`MessageCompression`] has checked.
 pub(super) fn received<'py>(
     py: Python<'py>,
     kind: MessageKind,

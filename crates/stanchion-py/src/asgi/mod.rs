@@ -38,10 +38,10 @@ use pyo3::types::PyDict;
 use stanchion_server::{Inbox, Worker};
 use tracing::{error, info};
 
-use compression::Compression;
-use reading::Reader;
+use compression::MessageCompression;
+use reading::RequestReader;
 use running::Running;
-use socket::Socket;
+use socket::AsgiSocket;
 use upkeep::has_looked;
 
 use crate::loop_puller::LoopPuller;
@@ -53,7 +53,7 @@ pub(crate) struct Puller {
     worker: &'static Worker,
     inbox: Inbox<'static>,
     state: Mutex<PullerState>,
-    compression: Compression,
+    compression: MessageCompression,
 }
 
 struct PullerState {
@@ -65,9 +65,9 @@ struct PullerState {
     /// The sessions were notified that the worker leaves.
     is_restart_told: bool,
     /// `None` while it reads a request: reading makes Python objects, which must not happen under the lock ([`waits`]).
-    reader: Option<Box<Reader>>,
+    reader: Option<Box<RequestReader>>,
     /// `None` until the app has started up.
-    begun: Option<Begun>,
+    begun: Option<AsgiCallables>,
     /// Requests are being taken: a request that ends meanwhile leaves its seat to that loop.
     is_pulling: bool,
     /// The part of the running requests that was looked at last, without notices.
@@ -75,7 +75,7 @@ struct PullerState {
 }
 
 /// The Python objects that the puller calls.
-struct Begun {
+struct AsgiCallables {
     app: Py<PyAny>,
     event_loop: Py<PyAny>,
     create_task: Py<PyAny>,
@@ -100,12 +100,12 @@ impl Puller {
                 running: Vec::new(),
                 sessions: 0,
                 is_restart_told: false,
-                reader: Some(Box::new(Reader::new(py, worker)?)),
+                reader: Some(Box::new(RequestReader::new(py, worker)?)),
                 begun: None,
                 is_pulling: false,
                 part: 0,
             }),
-            compression: Compression::new(worker.settings().event_loop.ws_max_size),
+            compression: MessageCompression::new(worker.settings().event_loop.ws_max_size),
         })
     }
 
@@ -222,9 +222,9 @@ impl Puller {
         for (socket, number) in sockets.iter().zip(0..) {
             let told = match &event_loop {
                 Some(event_loop) if number > 0 => {
-                    Socket::restart_later(socket.bind(py), event_loop.bind(py), each * number)
+                    AsgiSocket::restart_later(socket.bind(py), event_loop.bind(py), each * number)
                 }
-                _ => Socket::restart(socket.bind(py)),
+                _ => AsgiSocket::restart(socket.bind(py)),
             };
             if let Err(failure) = told {
                 error!("cannot close a WebSocket although the worker leaves: {failure}");
@@ -384,7 +384,7 @@ impl Puller {
         let outside = PyDict::new(py);
         let context = py.import("contextvars")?.call_method0("copy_context")?;
         outside.set_item("context", context)?;
-        let begun = Begun {
+        let begun = AsgiCallables {
             app,
             create_task: match &task_options {
                 Some(_) => py.import("asyncio")?.getattr("Task")?.unbind(),

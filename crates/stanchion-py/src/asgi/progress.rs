@@ -18,9 +18,9 @@ use stanchion_record::{AnswerHead, piece_prefix};
 use stanchion_server::{AnswerEnd, Gone, Inflow, Taken};
 use tracing::error;
 
-use super::input::{Input, Part, come, in_record};
+use super::input::{BodyPart, Input, come, in_record};
 use super::waiters::{Put, Waiters};
-use crate::answer::{Answer, AnswerStage};
+use crate::answer::{AnswerStage, AnswerWriter};
 use crate::response::ClientGone;
 
 /// The app gets a body that is in a file in pieces of this size.
@@ -35,7 +35,7 @@ const BEYOND_PIECES_MAX: u32 = 16 * 1024;
 
 /// The progress of a request and of its answer.
 pub(super) struct Progress {
-    pub(super) answer: Answer,
+    pub(super) answer: AnswerWriter,
     pub(super) input: Input,
     /// The app has given its whole answer; some of it may wait for room.
     pub(super) is_answered: bool,
@@ -75,7 +75,7 @@ enum Idle {
 
 /// A piece of the answer that waits for room.
 struct Pending {
-    piece: Piece,
+    piece: UnsentPiece,
     is_last: bool,
     number: u64,
     /// `None` until the future is made, or if no task waits.
@@ -83,7 +83,7 @@ struct Pending {
 }
 
 /// The rest of a piece.
-enum Piece {
+enum UnsentPiece {
     /// From `from` on.
     Bytes { bytes: Py<PyBytes>, from: usize },
     /// This part of a file.
@@ -117,7 +117,7 @@ impl From<Stopped> for PyErr {
     }
 }
 
-impl Piece {
+impl UnsentPiece {
     /// Writes as much as there is room for; true if that was all.
     fn write_to(&mut self, py: Python<'_>, taken: &mut Taken<'static>) -> Result<bool, Stopped> {
         match self {
@@ -146,7 +146,7 @@ impl Piece {
 
 impl Progress {
     /// A request whose body the app has not read and which the app has not answered.
-    pub(super) fn new(answer: Answer, input: Input) -> Self {
+    pub(super) fn new(answer: AnswerWriter, input: Input) -> Self {
         Self {
             answer,
             input,
@@ -203,7 +203,7 @@ impl Progress {
     }
 
     /// The next piece of the request's body.
-    pub(super) fn next_piece<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Part<'py>>> {
+    pub(super) fn next_piece<'py>(&mut self, py: Python<'py>) -> PyResult<Option<BodyPart<'py>>> {
         let Some(taken) = self.answer.taken.as_mut().filter(|_| !self.is_client_gone) else {
             return Ok(None);
         };
@@ -237,7 +237,7 @@ impl Progress {
             self.input = next;
         }
         let is_last = matches!(self.input, Input::Over);
-        Ok(Some(Part { bytes, is_last }))
+        Ok(Some(BodyPart { bytes, is_last }))
     }
 
     /// Whether the app has sent too many pieces after its client had everything.
@@ -289,7 +289,7 @@ impl Progress {
             return Ok(Put::Through);
         }
         let bytes = PyBytes::new(py, &piece[written..]).unbind();
-        Ok(self.wait(Piece::Bytes { bytes, from: 0 }, is_last))
+        Ok(self.wait(UnsentPiece::Bytes { bytes, from: 0 }, is_last))
     }
 
     /// Writes a message of a WebSocket, if there is room.
@@ -320,7 +320,7 @@ impl Progress {
             write_all(&mut self.answer.taken, &piece_prefix(end))?;
         }
         let is_last = !self.answer.promises_trailers();
-        let mut piece = Piece::File { file, at, end };
+        let mut piece = UnsentPiece::File { file, at, end };
         let Some(taken) = &mut self.answer.taken else {
             return Err(client_gone());
         };
@@ -334,7 +334,7 @@ impl Progress {
     }
 
     /// Has a piece wait for room.
-    fn wait(&mut self, piece: Piece, is_last: bool) -> Put {
+    fn wait(&mut self, piece: UnsentPiece, is_last: bool) -> Put {
         self.pieces += 1;
         self.pending.push_back(Pending {
             piece,

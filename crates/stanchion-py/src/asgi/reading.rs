@@ -8,19 +8,19 @@ use stanchion_server::Worker;
 
 use super::Puller;
 use super::extensions::Extensions;
-use super::request::Request;
+use super::request::AsgiRequest;
 use super::running::Running;
 use super::scope::Scopes;
-use super::socket::Socket;
+use super::socket::AsgiSocket;
 use crate::loop_seats::Seated;
 
 /// The memory that is used for one request after another.
-pub(super) struct Reader {
+pub(super) struct RequestReader {
     buffer: RequestBuffer,
     scopes: Scopes,
 }
 
-impl Reader {
+impl RequestReader {
     pub(super) fn new(py: Python<'_>, worker: &Worker) -> PyResult<Self> {
         Ok(Self {
             buffer: RequestBuffer::default(),
@@ -51,10 +51,11 @@ impl Reader {
         let offered = Extensions::of(&record, puller.get().settings());
         let scope = self.scopes.make(py, &record, offered)?;
         let running = if record.facts.is_websocket {
-            let socket = Socket::new(&record, taken, number, event_loop, puller);
+            let socket = AsgiSocket::new(&record, taken, number, event_loop, puller);
             Running::Socket(Py::new(py, socket)?)
         } else {
-            let request = Request::new(&record, offered, taken, number, seat, event_loop, puller)?;
+            let request =
+                AsgiRequest::new(&record, offered, taken, number, seat, event_loop, puller)?;
             Running::Request(Py::new(py, request)?)
         };
         Ok((scope, running))

@@ -21,9 +21,9 @@ use super::gone::comes_of_gone_client;
 use super::input::Input;
 use super::progress::{Progress, client_gone, write_all};
 use super::waiters::Put;
-use super::waits::{Sent, Waited, is_set, message_and_type};
-use crate::answer::{Answer, AnswerStage};
-use crate::head::Head;
+use super::waits::{SendResult, Waited, is_set, message_and_type};
+use crate::answer::{AnswerStage, AnswerWriter};
+use crate::head::AppHead;
 use crate::hooks;
 use crate::response::ClientGone;
 use crate::traceback::traceback;
@@ -37,8 +37,8 @@ const DROPS_IN_TURN: u32 = 64;
 const DROPS_MAX: u32 = 65_536;
 
 /// A request that the app answers.
-#[pyclass(frozen, module = "stanchion")]
-pub(crate) struct Request {
+#[pyclass(name = "Request", frozen, module = "stanchion")]
+pub(crate) struct AsgiRequest {
     slot: u32,
     /// The number of its seat in the worker.
     number: u16,
@@ -54,7 +54,7 @@ pub(crate) struct Request {
     state: Mutex<Progress>,
 }
 
-impl Request {
+impl AsgiRequest {
     pub(super) fn new(
         record: &RequestRecord<'_>,
         offered: Extensions,
@@ -73,7 +73,7 @@ impl Request {
             },
         };
         let slot = taken.slot();
-        let mut answer = Answer::default();
+        let mut answer = AnswerWriter::default();
         answer.begin(taken, record);
         Ok(Self {
             slot,
@@ -178,7 +178,7 @@ impl Request {
     }
 
     /// Drops a message to a client that has gone. `None` if `send` has to raise.
-    pub(super) fn drop_sent(&self, py: Python<'_>) -> Option<Sent> {
+    pub(super) fn drop_sent(&self, py: Python<'_>) -> Option<SendResult> {
         let now_us = monotonic_us();
         let mut state = self.lock(py);
         let since_us = *state.gone_us.get_or_insert(now_us);
@@ -189,9 +189,9 @@ impl Request {
             return None;
         }
         Some(if takes_turn {
-            Sent::Dropped
+            SendResult::Dropped
         } else {
-            Sent::Through
+            SendResult::Through
         })
     }
 
@@ -240,7 +240,7 @@ impl Request {
         let links = message
             .get_item(intern!(py, "links"))?
             .ok_or_else(|| PyValueError::new_err("http.response.early_hint needs links"))?;
-        let mut hints = Head::default();
+        let mut hints = AppHead::default();
         // Without the lock, as in `start`.
         let says_something = hints.take_in_links(&links)?;
         let mut state = self.lock(py);
@@ -336,7 +336,7 @@ impl Request {
     }
 }
 
-impl Waited for Request {
+impl Waited for AsgiRequest {
     fn event_loop(&self) -> &Py<PyAny> {
         &self.event_loop
     }

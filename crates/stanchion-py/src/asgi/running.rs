@@ -6,15 +6,15 @@ use pyo3::types::PyDict;
 
 use super::futures::is_done;
 use super::progress::Progress;
-use super::request::Request;
-use super::socket::Socket;
-use super::waits::{Sent, Waited};
+use super::request::AsgiRequest;
+use super::socket::AsgiSocket;
+use super::waits::{SendResult, Waited};
 use crate::response::ClientGone;
 
 /// A call of the app.
 pub(super) enum Running {
-    Request(Py<Request>),
-    Socket(Py<Socket>),
+    Request(Py<AsgiRequest>),
+    Socket(Py<AsgiSocket>),
 }
 
 /// Does the same with a call of either kind.
@@ -95,11 +95,11 @@ impl Running {
         match self {
             Self::Request(request) => {
                 request.get().app_failed(py, failure);
-                Request::over(request.bind(py))
+                AsgiRequest::over(request.bind(py))
             }
             Self::Socket(socket) => {
                 socket.get().app_failed(py, failure);
-                Socket::over(socket.bind(py), false)
+                AsgiSocket::over(socket.bind(py), false)
             }
         }
     }
@@ -113,21 +113,21 @@ impl Running {
     }
 
     /// Handles a message that the app sends, once its turn has come.
-    pub(super) fn take_message(&self, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
+    pub(super) fn take_message(&self, message: &Bound<'_, PyAny>) -> PyResult<SendResult> {
         let py = message.py();
         if let Some(turn) = either!(self, call => call.get().wait_for_turn(message)?) {
-            return Ok(Sent::Later(turn));
+            return Ok(SendResult::Later(turn));
         }
         let waits = match self {
-            Self::Request(request) => match Request::take_message(request.bind(py), message) {
+            Self::Request(request) => match AsgiRequest::take_message(request.bind(py), message) {
                 Err(gone) if gone.is_instance_of::<ClientGone>(py) => {
                     return request.get().drop_sent(py).ok_or(gone);
                 }
                 sent => sent?,
             },
-            Self::Socket(socket) => Socket::take_message(socket.bind(py), message)?,
+            Self::Socket(socket) => AsgiSocket::take_message(socket.bind(py), message)?,
         };
-        Ok(waits.map_or(Sent::Through, Sent::Taken))
+        Ok(waits.map_or(SendResult::Through, SendResult::Taken))
     }
 
     /// See [`Progress::give_up_waiting`](super::progress::Progress::give_up_waiting).

@@ -57,7 +57,7 @@ pub(crate) struct Scopes {
     rules: FieldRules,
     /// Names of fields in lower case, by the names that clients sent.
     names: HashMap<Box<[u8]>, Py<PyBytes>>,
-    kept: Vec<Kept>,
+    kept: Vec<CachedScope>,
     tls: TlsExtension,
     turn: usize,
     /// The state of the app's lifespan, of which each request gets a copy.
@@ -65,7 +65,7 @@ pub(crate) struct Scopes {
 }
 
 /// The scope that was made of a head, without the entries that belong to one request only.
-struct Kept {
+struct CachedScope {
     as_sent: Box<[u8]>,
     is_from_proxy: bool,
     scope: Py<PyDict>,
@@ -213,7 +213,7 @@ impl Scopes {
         // As with environs, a scope is not kept if it may hold a secret or belongs to one client alone.
         let is_public = query.is_empty() && !request.fields().any(|(name, _)| is_personal(name));
         if is_public && request.as_sent.len() <= KEPT_BYTES_MAX {
-            let kept = Kept {
+            let kept = CachedScope {
                 as_sent: request.as_sent.into(),
                 is_from_proxy: request.facts.trusted_peer,
                 scope: scope.copy()?.unbind(),

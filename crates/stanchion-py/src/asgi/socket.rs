@@ -25,12 +25,12 @@ use super::progress::{Progress, client_gone, write_all};
 use super::request::as_bytes;
 use super::standing::{SocketState, Standing};
 use super::waits::{Waited, is_set, message_and_type};
-use crate::answer::{Answer, AnswerStage};
+use crate::answer::{AnswerStage, AnswerWriter};
 use crate::traceback::traceback;
 
 /// A WebSocket of the app.
-#[pyclass(frozen, module = "stanchion")]
-pub(crate) struct Socket {
+#[pyclass(name = "Socket", frozen, module = "stanchion")]
+pub(crate) struct AsgiSocket {
     slot: u32,
     number: u16,
     /// The window for compressed messages; `None` if messages are not compressed.
@@ -42,7 +42,7 @@ pub(crate) struct Socket {
     state: Mutex<SocketState>,
 }
 
-impl Socket {
+impl AsgiSocket {
     pub(super) fn new(
         record: &RequestRecord<'_>,
         taken: Taken<'static>,
@@ -51,7 +51,7 @@ impl Socket {
         puller: &Bound<'_, Puller>,
     ) -> Self {
         let slot = taken.slot();
-        let mut answer = Answer::default();
+        let mut answer = AnswerWriter::default();
         answer.begin(taken, record);
         Self {
             slot,
@@ -198,7 +198,7 @@ impl Socket {
         let subprotocol = subprotocol.filter(|given| !given.is_none());
         let subprotocol = subprotocol.map(|given| given.extract::<String>());
         let headers = message.get_item(intern!(py, "headers"))?;
-        let mut head = crate::head::Head::default();
+        let mut head = crate::head::AppHead::default();
         head.take_in_switch(subprotocol.transpose()?.as_deref(), headers.as_ref())?;
         let mut guard = socket.lock(py);
         let state = &mut *guard;
@@ -317,7 +317,7 @@ impl Socket {
             .ok_or_else(|| PyValueError::new_err("websocket.http.response.start needs a status"))?;
         let status = status.extract::<u16>()?;
         let headers = message.get_item(intern!(py, "headers"))?;
-        let mut head = crate::head::Head::default();
+        let mut head = crate::head::AppHead::default();
         head.take_in_bytes(status, headers.as_ref())?;
         let mut state = self.lock(py);
         if state.phase != Standing::Connecting {
@@ -349,7 +349,7 @@ impl Socket {
     }
 }
 
-impl Waited for Socket {
+impl Waited for AsgiSocket {
     fn event_loop(&self) -> &Py<PyAny> {
         &self.event_loop
     }

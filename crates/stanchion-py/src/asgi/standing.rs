@@ -9,14 +9,14 @@ use stanchion_record::{
 use stanchion_server::Taken;
 
 use super::Puller;
-use super::messages::{Heard, Messages, disconnect, event, received};
+use super::messages::{Heard, MessageReader, disconnect, event, received};
 use super::progress::{Progress, client_gone};
 use super::waiters::Put;
 
 /// The state of a WebSocket.
 pub(super) struct SocketState {
     pub(super) progress: Progress,
-    pub(super) messages: Messages,
+    pub(super) messages: MessageReader,
     /// The claim of a WebSocket that waits to have a message decompressed.
     pub(super) claim: Claim,
     pub(super) phase: Standing,
@@ -46,7 +46,7 @@ impl SocketState {
     pub(super) fn new(progress: Progress) -> Self {
         Self {
             progress,
-            messages: Messages::default(),
+            messages: MessageReader::default(),
             claim: Claim::default(),
             phase: Standing::Connecting,
             is_connect_told: false,
@@ -115,23 +115,23 @@ impl SocketState {
     }
 
     /// The next input for the app, if there is one.
-    pub(super) fn next<'py>(&mut self, py: Python<'py>, puller: &Puller) -> Option<Told<'py>> {
+    pub(super) fn next<'py>(&mut self, py: Python<'py>, puller: &Puller) -> Option<AppInput<'py>> {
         if !std::mem::replace(&mut self.is_connect_told, true) {
-            return Some(Told::Connect);
+            return Some(AppInput::Connect);
         }
         if let Some(close) = &self.closed {
-            return Some(Told::Disconnect(close.clone()));
+            return Some(AppInput::Disconnect(close.clone()));
         }
         let taken = self.progress.answer.taken.as_mut();
         let heard = self.messages.next(py, taken, &puller.compression);
         let close = match heard {
             Ok(Some(Heard::Message(kind, payload))) => {
                 puller.worker.served_message();
-                return Some(Told::Message(kind, payload));
+                return Some(AppInput::Message(kind, payload));
             }
             Ok(Some(Heard::Bytes(bytes))) => {
                 puller.worker.served_message();
-                return Some(Told::Bytes(bytes));
+                return Some(AppInput::Bytes(bytes));
             }
             Ok(Some(Heard::Close(close))) => close,
             Ok(Some(Heard::Fault(close))) => {
@@ -143,9 +143,9 @@ impl SocketState {
             Ok(None) if !self.progress.is_over() => return None,
             // Ends the input also once the app has refused.
             Ok(None) => Close::new(code::ABNORMAL, ""),
-            Err(failure) => return Some(Told::Unreadable(failure)),
+            Err(failure) => return Some(AppInput::Unreadable(failure)),
         };
-        Some(Told::Disconnect(self.closed_by(close)))
+        Some(AppInput::Disconnect(self.closed_by(close)))
     }
 
     /// Closes it because the next input cannot be given to the app.
@@ -165,7 +165,7 @@ impl SocketState {
 }
 
 /// An input for the app.
-pub(super) enum Told<'py> {
+pub(super) enum AppInput<'py> {
     Connect,
     Message(MessageKind, Vec<u8>),
     Bytes(Bound<'py, PyBytes>),
@@ -174,7 +174,7 @@ pub(super) enum Told<'py> {
     Unreadable(PyErr),
 }
 
-impl<'py> Told<'py> {
+impl<'py> AppInput<'py> {
     /// Makes the event for the app. It must not be called under the lock.
     ///
     /// # Errors

@@ -8,12 +8,12 @@ use stanchion_http::field_lines;
 use stanchion_record::{AnswerHead, TRAILERS_BYTES_MAX};
 
 use super::progress::{Progress, client_gone};
-use super::request::Request;
+use super::request::AsgiRequest;
 use super::waiters::Put;
 use super::waits::is_set;
 use crate::head::take_in_trailers;
 
-impl Request {
+impl AsgiRequest {
     /// Takes some trailers, and sends all of them with the last. Returns a future if they have to wait for room.
     pub(super) fn trailers(
         &self,

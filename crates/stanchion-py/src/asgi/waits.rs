@@ -18,7 +18,7 @@ use super::progress::Progress;
 use super::waiters::{Put, Waiters};
 
 /// The result of a message that the app sends.
-pub(super) enum Sent {
+pub(super) enum SendResult {
     Through,
     /// The message is taken and waits for room, until this future is done.
     Taken(Py<PyAny>),

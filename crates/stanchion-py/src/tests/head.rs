@@ -2,10 +2,10 @@ use pyo3::prelude::*;
 use stanchion_record::AnswerHead;
 
 use super::rig::{text_of, value, with_python};
-use crate::head::{Head, take_in_trailers};
+use crate::head::{AppHead, take_in_trailers};
 
 /// The head as it would go out, or the exception.
-fn outcome(head: &mut Head, taken: PyResult<()>) -> Result<String, String> {
+fn outcome(head: &mut AppHead, taken: PyResult<()>) -> Result<String, String> {
     let whole = taken.and_then(|()| head.whole(None));
     whole.map(text_of).map_err(|error| error.to_string())
 }
@@ -13,11 +13,11 @@ fn outcome(head: &mut Head, taken: PyResult<()>) -> Result<String, String> {
 /// Gives each row to `take_in`, and compares.
 fn assert_outcomes(
     rows: &[(&str, Result<&str, &str>)],
-    take_in: impl Fn(&mut Head, &Bound<'_, PyAny>) -> PyResult<()>,
+    take_in: impl Fn(&mut AppHead, &Bound<'_, PyAny>) -> PyResult<()>,
 ) {
     with_python(|py| {
         for (given, expected) in rows {
-            let mut head = Head::default();
+            let mut head = AppHead::default();
             let taken = take_in(&mut head, &value(py, given));
             let came = outcome(&mut head, taken);
             let came = came.as_ref().map(String::as_str).map_err(String::as_str);
@@ -53,7 +53,7 @@ fn a_status_of_wsgi_is_a_number_and_perhaps_a_reason() {
             Err("TypeError: the status must be a str, not <class 'int'>"),
         ),
     ];
-    let by_status = |head: &mut Head, status: &Bound<'_, PyAny>| {
+    let by_status = |head: &mut AppHead, status: &Bound<'_, PyAny>| {
         head.take_in(status, &value(status.py(), "[]"))
     };
     assert_outcomes(&rows, by_status);
@@ -218,7 +218,7 @@ fn the_fields_of_asgi_are_pairs_of_bytes_in_any_iterable() {
             (103, Err("ValueError: not a status of an answer: 103")),
             (1000, Err("ValueError: not a status of an answer: 1000")),
         ] {
-            let mut head = Head::default();
+            let mut head = AppHead::default();
             let taken = head.take_in_bytes(status, None);
             let came = outcome(&mut head, taken);
             assert_eq!(
@@ -293,7 +293,7 @@ fn a_head_of_the_very_objects_of_the_last_is_known_again_and_no_other() {
         let status = value(py, "'200 OK'");
         let headers = value(py, "[('X-By', 'the app'), ('Connection', 'close')]");
         let expected = "HTTP/1.1 200 OK\r\nX-By: the app\r\nConnection: close\r\n\r\n";
-        let mut head = Head::default();
+        let mut head = AppHead::default();
         assert!(!head.take_in_again(&status, &headers), "there was none");
         for _ in 0..2 {
             head.take_in(&status, &headers).expect("a head");
@@ -339,7 +339,7 @@ fn a_head_that_is_no_text_of_usual_length_is_not_kept() {
             "[('X By', 'the app')]",
         ] {
             let other = value(py, other);
-            let mut head = Head::default();
+            let mut head = AppHead::default();
             head.take_in(&status, &usual).expect("a head");
             assert!(head.take_in_again(&status, &usual));
             let _ = head.take_in(&status, &other);
@@ -389,7 +389,7 @@ fn hints_are_pairs_or_a_mapping_of_text_or_bytes() {
     ];
     with_python(|py| {
         for (given, expected) in rows {
-            let mut head = Head::default();
+            let mut head = AppHead::default();
             let came = match head.take_in_hints(&value(py, given)) {
                 Ok(true) => Ok(text_of(head.whole_hints())),
                 Ok(false) => Err("nothing".to_owned()),
@@ -415,7 +415,7 @@ fn hints_are_pairs_or_a_mapping_of_text_or_bytes() {
             ),
             ("5", Err("TypeError: 'int' object is not iterable")),
         ] {
-            let came = Head::default().take_in_links(&value(py, links));
+            let came = AppHead::default().take_in_links(&value(py, links));
             let came = came.map_err(|error| error.to_string());
             assert_eq!(
                 came.as_ref().map_err(String::as_str),

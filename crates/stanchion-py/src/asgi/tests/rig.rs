@@ -7,7 +7,7 @@ use stanchion_record::RequestFacts;
 
 use super::super::futures;
 use super::super::running::Running;
-use super::super::{Begun, Puller};
+use super::super::{AsgiCallables, Puller};
 use crate::loop_puller::LoopPuller;
 use crate::tests::rig::{Answered, Rig, module};
 
@@ -77,7 +77,7 @@ impl<'py> Turning<'py> {
         let puller = Puller::new(py, rig.worker).expect("memory");
         let puller = Bound::new(py, puller).expect("memory");
         let none = || py.None();
-        puller.get().lock(py).begun = Some(Begun {
+        puller.get().lock(py).begun = Some(AsgiCallables {
             app: none(),
             event_loop: event_loop.clone().unbind(),
             create_task: none(),

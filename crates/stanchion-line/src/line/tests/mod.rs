@@ -22,109 +22,6 @@ fn items(line: &mut Line<char>, now_us: u64) -> String {
 }
 
 #[test]
-fn first_in_first_out() {
-    let mut line = line(10, 0);
-    for (now_us, item) in (0..).zip("abc".chars()) {
-        line.join(now_us, LaneId::DEFAULT, item).unwrap();
-    }
-    let waits: Vec<_> = std::iter::from_fn(|| line.pull(10))
-        .map(|pulled| (pulled.item, pulled.wait_us))
-        .collect();
-    assert_eq!(waits, [('a', 10), ('b', 9), ('c', 8)]);
-}
-
-#[test]
-fn full_line_gives_the_item_back() {
-    let mut line = line(1, 0);
-    line.join(0, LaneId::DEFAULT, 'a').unwrap();
-    assert_eq!(
-        line.join(0, LaneId::DEFAULT, 'b'),
-        Err(('b', Full { retry_after_s: 1 }))
-    );
-    line.pull(0).unwrap();
-    assert!(line.join(0, LaneId::DEFAULT, 'b').is_ok());
-}
-
-#[test]
-fn zero_places_refuse_everybody() {
-    assert!(line(0, 0).join(0, LaneId::DEFAULT, 'a').is_err());
-}
-
-#[test]
-fn leaving_makes_room_and_keeps_the_order() {
-    let mut line = line(3, 0);
-    let places: Vec<_> = "abc"
-        .chars()
-        .map(|item| line.join(0, LaneId::DEFAULT, item).unwrap())
-        .collect();
-    assert_eq!(line.leave(places[1]), Some('b'));
-    assert_eq!(line.leave(places[1]), None, "a place is left once");
-    assert_eq!(line.len(), 2);
-    let place = line.join(0, LaneId::DEFAULT, 'd').unwrap();
-    assert!(!places.contains(&place), "a place is never reused");
-    assert_eq!(items(&mut line, 0), "acd");
-    assert_eq!(line.leave(places[0]), None, "pulled before");
-}
-
-#[test]
-fn deadline() {
-    // (now, what expire gives, what pull gives) for a timeout of 100 and joins at 0 and 50.
-    let table = [
-        (99, None, Some('a')),
-        (100, Some('a'), Some('b')),
-        (149, Some('a'), Some('b')),
-        (150, Some('a'), None),
-        (u64::MAX, Some('a'), None),
-    ];
-    for (now_us, expired, pulled) in table {
-        let filled = || {
-            let mut line = line(10, 100);
-            line.join(0, LaneId::DEFAULT, 'a').unwrap();
-            line.join(50, LaneId::DEFAULT, 'b').unwrap();
-            line
-        };
-        let item = filled().expire(now_us).map(|(_, pulled)| pulled.item);
-        assert_eq!(item, expired, "expire at {now_us}");
-        let item = filled().pull(now_us).map(|pulled| pulled.item);
-        assert_eq!(item, pulled, "pull at {now_us}");
-    }
-}
-
-#[test]
-fn pull_passes_over_the_overdue_and_expire_finds_them() {
-    let mut line = line(10, 100);
-    for (now_us, item) in [(0, 'a'), (10, 'b'), (50, 'c'), (60, 'd')] {
-        line.join(now_us, LaneId::DEFAULT, item).unwrap();
-    }
-    assert_eq!(items(&mut line, 110), "cd");
-    assert_eq!(line.expire(110).unwrap().1.wait_us, 110);
-    assert_eq!(line.expire(110).unwrap().1.item, 'b');
-    assert_eq!(line.expire(110), None);
-    assert!(line.is_empty());
-}
-
-#[test]
-fn the_head_is_the_next_to_expire() {
-    let mut line = line(10, 100);
-    let place = line.join(7, LaneId::DEFAULT, 'a').unwrap();
-    line.join(9, LaneId::DEFAULT, 'b').unwrap();
-    assert_eq!(expired(&mut line, 106), "");
-    line.leave(place);
-    assert_eq!(line.oldest_wait_us(10), 1);
-    assert_eq!(expired(&mut line, 108), "");
-    assert_eq!(expired(&mut line, 109), "b");
-}
-
-#[test]
-fn without_a_timeout_nobody_expires() {
-    let mut line = line(10, 0);
-    line.join(0, LaneId::DEFAULT, 'a').unwrap();
-    assert_eq!(line.expire(u64::MAX), None);
-    assert_eq!(line.oldest_wait_us(u64::MAX), u64::MAX);
-    assert_eq!(items(&mut line, u64::MAX), "a");
-}
-
-#[test]
 fn drain_empties_even_if_dropped() {
     let mut line = line(3, 100);
     let place = line.join(0, LaneId::DEFAULT, 'a').unwrap();
@@ -197,44 +94,6 @@ fn expired(line: &mut Line<char>, now_us: u64) -> String {
         .collect()
 }
 
-#[test]
-fn one_put_back_is_next_and_keeps_his_time() {
-    let mut line = line(3, 100);
-    for (now_us, item) in [(0, 'a'), (10, 'b'), (20, 'c')] {
-        line.join(now_us, LaneId::DEFAULT, item).unwrap();
-    }
-    let first = line.pull(30).unwrap();
-    let second = line.pull(30).unwrap();
-    line.join(40, LaneId::DEFAULT, 'd').unwrap();
-    line.join(40, LaneId::DEFAULT, 'e').unwrap();
-
-    // Entries come back in any order, and although the line is full.
-    let place = line.put_back(50, LaneId::DEFAULT, 10, second.item);
-    line.put_back(50, LaneId::DEFAULT, 0, first.item);
-    assert_eq!(line.len(), 5);
-    assert!(line.join(50, LaneId::DEFAULT, 'f').is_err());
-    assert_eq!(line.oldest_wait_us(50), 50);
-    assert_eq!(expired(&mut line, 99), "");
-    let again = line.pull(99).unwrap();
-    assert_eq!((again.item, again.wait_us), ('a', 99));
-    line.put_back(99, LaneId::DEFAULT, 0, again.item);
-    assert_eq!(expired(&mut line, 100), "a");
-    assert_eq!(line.leave(place), Some('b'));
-    assert_eq!(line.leave(place), None);
-    assert_eq!(items(&mut line, 100), "cde");
-}
-
-#[test]
-fn drain_gives_those_put_back_too() {
-    let mut line = line(3, 100);
-    line.join(0, LaneId::DEFAULT, 'a').unwrap();
-    let pulled = line.pull(0).unwrap();
-    line.join(1, LaneId::DEFAULT, 'b').unwrap();
-    line.put_back(2, LaneId::DEFAULT, 0, pulled.item);
-    let drained: String = line.drain(5).map(|pulled| pulled.item).collect();
-    assert_eq!((drained.as_str(), line.len()), ("ab", 0));
-}
-
 /// Joins `a` at 0, `b` at 10, and so on.
 fn adaptive(target_us: u64, joined: usize) -> Line<char> {
     let mut line = Line::new(LineLimits {
@@ -272,33 +131,6 @@ fn a_line_over_its_target_is_served_newest_first() {
     assert_eq!(expired(&mut line, 300), "B", "the next after another one");
     assert_eq!(expired(&mut line, 400), "C", "and after 1/√2 of it");
     assert_eq!(line.pull(400).unwrap().item, 'g');
-}
-
-#[test]
-fn after_shedding_it_is_first_in_first_out_again() {
-    let shed = || {
-        let mut line = adaptive(100, 1);
-        for (now_us, item) in [(150, 'x'), (160, 'y')] {
-            line.join(now_us, LaneId::DEFAULT, item).unwrap();
-        }
-        assert_eq!(expired(&mut line, 199), "");
-        assert_eq!(expired(&mut line, 200), "A");
-        line
-    };
-    assert_eq!(items(&mut shed(), 210), "xy");
-    // Otherwise it is over its target again at 250, and sheds an entry a target later.
-    let mut line = shed();
-    assert_eq!(expired(&mut line, 349), "");
-    assert_eq!(expired(&mut line, 350), "X");
-}
-
-#[test]
-fn what_is_overdue_to_be_shed_is_shed_at_once() {
-    // At 100 it is over its target; at 200, 300, 370, 427, 477 it should shed one; the first look comes at 430.
-    let mut line = adaptive(100, 10);
-    assert_eq!(expired(&mut line, 430), "ABCD");
-    assert_eq!(expired(&mut line, 476), "");
-    assert_eq!(expired(&mut line, 477), "E");
 }
 
 #[test]
@@ -355,39 +187,6 @@ fn lanes<const N: usize>(lanes: [(u32, Option<usize>); N], joined: &str) -> Line
 }
 
 #[test]
-fn the_smaller_priority_goes_first_and_the_same_is_one_line() {
-    let mut overtaken = lanes([(10, None), (0, None)], "a0 b0 x1 c0 y1");
-    assert_eq!(items(&mut overtaken, 10), "xyabc");
-    let mut same = lanes([(5, None), (5, None)], "a0 b1 c0 d0 e1");
-    assert_eq!(items(&mut same, 10), "abcde");
-}
-
-#[test]
-fn a_lane_passed_over_often_enough_has_the_next_turn() {
-    let joined: Vec<_> = (0..20).map(|_| "x1").collect();
-    let mut line = lanes([(10, None), (0, None)], &(joined.join(" ") + " a0 b0"));
-    assert_eq!(items(&mut line, 30), "xxxxxxxxaxxxxxxxxbxxxx");
-}
-
-#[test]
-fn a_lane_that_may_not_have_the_seat_is_not_passed_over() {
-    let joined: Vec<_> = (0..20).map(|_| "x1").collect();
-    let mut line = lanes([(10, None), (0, None)], &(joined.join(" ") + " a0"));
-    for _ in 0..10 {
-        assert_eq!(
-            line.pull_if(30, |lane| lane.index() == 1).unwrap().item,
-            'x'
-        );
-    }
-    assert_eq!(line.pull(30).unwrap().item, 'x');
-    assert_eq!(
-        line.pull_if(30, |lane| lane.index() == 0).unwrap().item,
-        'a'
-    );
-    assert_eq!(line.pull_if(30, |lane| lane.index() == 0), None);
-}
-
-#[test]
 fn a_lane_with_a_bound_has_room_of_its_own() {
     let mut line = lanes([(10, None), (0, Some(2)), (0, None)], "");
     let (default, own, sharing) = (LaneId::DEFAULT, LaneId::new(1), LaneId::new(2));
@@ -407,15 +206,6 @@ fn a_lane_with_a_bound_has_room_of_its_own() {
     line.pull(0).unwrap();
     line.pull(0).unwrap();
     assert!(line.has_room(default, 0) && !line.has_room(default, 1));
-}
-
-#[test]
-fn a_lane_in_which_all_are_overdue_gets_no_turn() {
-    let mut line = lanes([(10, None), (0, None)], "x1");
-    line.join(500, LaneId::DEFAULT, 'a').unwrap();
-    assert_eq!(expired(&mut line, 999), "");
-    assert_eq!(line.pull(1_000).unwrap().item, 'a');
-    assert_eq!(expired(&mut line, 1_000), "x");
 }
 
 #[test]

@@ -24,7 +24,7 @@ class _Surroundings:
         self.directory: str | None = None
         """None if it was removed: a deployment may have put another one in its place."""
         with contextlib.suppress(FileNotFoundError):
-            self.directory = _working_directory()
+            self.directory = working_directory()
         self.path = list(sys.path)
         self.variables = dict(os.environ)
         self.modules = dict(sys.modules)
@@ -62,7 +62,7 @@ class Configuration:
         self._read = read
         # Where each reading begins, whatever chdir says. By the name that the operator gave it, if
         # we know it: a symlink may lead to the next release by then.
-        self._home = _working_directory()
+        self._home = working_directory()
         self._reading = self._next()
         self._before: tuple[_Reading, _Surroundings] | None = None
 
@@ -127,11 +127,14 @@ class Configuration:
         surroundings.restore()
 
 
-def _working_directory() -> str:
-    """Where we are, as the shell calls it if it says so: os.getcwd() knows no symlinks."""
-    with contextlib.suppress(KeyError, OSError):
-        if os.path.samefile(os.environ["PWD"], os.curdir):
-            return os.environ["PWD"]
+def working_directory() -> str:
+    """Where we are, by the name that the shell knows: a link such as /srv/current leads elsewhere after a deploy, while
+    the real path, which os.getcwd() gives, stays with the release that was current once.
+    """
+    named = os.environ.get("PWD", "")
+    with contextlib.suppress(OSError):
+        if os.path.isabs(named) and os.path.samefile(named, os.curdir):
+            return named
     return os.getcwd()
 
 

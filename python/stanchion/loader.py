@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from keyword import iskeyword
 from types import ModuleType
 
-from stanchion.configuration import Configuration
+from stanchion.configuration import Configuration, working_directory
 from stanchion.effective import UsageError, import_app, of_logging
 from stanchion.facades import Listen, server_log
 from stanchion.hooks import HookError, Hooks
@@ -63,22 +63,11 @@ class OtherInterfaceError(Exception):
     """The app has another interface than the server was built for; the server may start again for that one."""
 
 
-def _directory_as_named() -> str:
-    """The working directory by the name that the shell knows it by, if that is it: a link such as /srv/current leads
-    elsewhere after a deploy, and the real path stays with the release that was current once.
-    """
-    here, named = os.getcwd(), os.environ.get("PWD", "")
-    try:
-        return named if os.path.isabs(named) and os.path.samefile(named, here) else here
-    except OSError:
-        return here
-
-
 class AppHost:
     """The Python side of the server: the app, the files that it came from, the hooks, the configuration."""
 
     # How this process was started, for a master that is to follow it; an app may change both.
-    started_as = (list(sys.orig_argv), _directory_as_named())
+    started_as = (list(sys.orig_argv), working_directory())
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration

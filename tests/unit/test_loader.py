@@ -10,7 +10,7 @@ import pytest
 
 from stanchion import config, loader, reload
 from stanchion.config import Layer
-from stanchion.configuration import Configuration
+from stanchion.configuration import Configuration, working_directory
 from stanchion.interfaces import interfaces_of
 from stanchion.loader import AppHost, AppLoadError, describe_failure, load_app
 
@@ -436,7 +436,7 @@ def test_the_working_directory_is_known_by_the_name_of_the_shell(
         ("", str(release)),
     ]:
         monkeypatch.setenv("PWD", named)
-        assert loader._directory_as_named() == expected
+        assert working_directory() == expected
 
 
 @pytest.mark.parametrize(

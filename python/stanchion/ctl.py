@@ -4,7 +4,6 @@ crates/stanchion-server/src/control/ defines the protocol of the socket: one JSO
 one for each answer.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -13,8 +12,9 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
+from stanchion.arguments import Parser, ask_for_help, seconds
 from stanchion.effective import UsageError
 from stanchion.output import as_json, complain, printable, show
 
@@ -107,7 +107,7 @@ _ENDING = ("drain", "quit")
 
 def run(arguments: Sequence[str], control_of: Callable[[str | None], str | None]) -> int:
     """Give one command; the exit code. `control_of` finds the `control` setting, given a config file or None."""
-    if any(word in ("-h", "--help") for word in arguments):
+    if ask_for_help(arguments):
         show(USAGE)
         return EXIT_DONE
     given = parse(arguments)
@@ -129,22 +129,15 @@ def run(arguments: Sequence[str], control_of: Callable[[str | None], str | None]
     return EXIT_DONE
 
 
-class _Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are UsageErrors."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"ctl: {message}")
-
-
 def parse(arguments: Sequence[str]) -> CommandLine:
     """The command that the words mean. UsageError where they mean none."""
-    parser = _Parser(prog="stanchion ctl", add_help=False, allow_abbrev=False)
+    parser = Parser("ctl")
     parser.add_argument("words", nargs="*")
     parser.add_argument("--control", metavar="unix:PATH")
     parser.add_argument("-c", "--config")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--wait", action="store_true")
-    parser.add_argument("--timeout", type=_seconds, metavar="SECONDS")
+    parser.add_argument("--timeout", type=seconds(TIMEOUT_S_MAX), metavar="SECONDS")
     options = parser.parse_intermixed_args(arguments)
     request = _request(options.words)
     if options.wait and request["command"] not in _ENDING:
@@ -176,14 +169,6 @@ def _request(words: Sequence[str]) -> dict[str, Any]:
     if not is_number or int(number) > WORKERS_MAX:
         raise UsageError(f"ctl: scale wants a number of workers up to {WORKERS_MAX}, as in `stanchion ctl scale 4`")
     return {"command": command, "workers": int(number)}
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    # Written so that NaN is refused too.
-    if not 0.0 < seconds <= TIMEOUT_S_MAX:
-        raise argparse.ArgumentTypeError(f"expected seconds between 0 and {TIMEOUT_S_MAX:.0f}, got {text!r}")
-    return seconds
 
 
 def socket_path(control: str | None) -> str:

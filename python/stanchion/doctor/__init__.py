@@ -12,9 +12,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NoReturn
 
 from stanchion import __version__
+from stanchion.arguments import Parser, ask_for_help, seconds
 from stanchion.doctor import (
     admin,
     certificates,
@@ -72,7 +72,7 @@ class Blind(Exception):
 
 def run(arguments: Sequence[str], parse: settings.Parse) -> int:
     """Run the command and return its exit code. `parse` reads a command line of `serve`."""
-    if any(word in ("-h", "--help") for word in arguments):
+    if ask_for_help(arguments):
         show(USAGE)
         return EXIT_WELL
     options = _parse(arguments)
@@ -160,17 +160,12 @@ def _fix(facts: Facts, findings: Sequence[Finding], is_yes: bool) -> None:
     show("Done. A backlog stays what it was at listen(2): restart the servers named above.")
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"doctor: {message}; see `stanchion doctor --help`")
-
-
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = _Parser(prog="stanchion doctor", add_help=False, allow_abbrev=False)
+    parser = Parser("doctor", hint="; see `stanchion doctor --help`")
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--all", action="store_true")
     shown.add_argument("--json", action="store_true")
-    parser.add_argument("--watch", type=_seconds, metavar="SECONDS")
+    parser.add_argument("--watch", type=seconds(WATCH_S_MAX), metavar="SECONDS")
     parser.add_argument("--nginx", metavar="FILE")
     parser.add_argument("--this-one", action="store_true")
     parser.add_argument("--fix", action="store_true")
@@ -181,11 +176,3 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     if options.fix and options.json:
         parser.error("--fix speaks to people, so not with --json")
     return options
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    # Written so that NaN is refused too.
-    if not 0.0 < seconds <= WATCH_S_MAX:
-        raise argparse.ArgumentTypeError(f"expected seconds between 0 and {WATCH_S_MAX:.0f}, got {text!r}")
-    return seconds

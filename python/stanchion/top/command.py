@@ -6,9 +6,10 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from stanchion import ctl
+from stanchion.arguments import Parser, ask_for_help
 from stanchion.effective import UsageError
 from stanchion.output import as_json, complain
 from stanchion.top import sockets, source
@@ -57,16 +58,9 @@ Setting = Callable[[str, str | None], str | None]
 """Finds a setting that is an address, given its name and a config file or None."""
 
 
-class _Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are UsageErrors."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"top: {message}")
-
-
 def run(arguments: Sequence[str], setting: Setting, parse: "Parse") -> int:
     """Run the command, in one of its ways to look; the exit code."""
-    if any(word in ("-h", "--help") for word in arguments):
+    if ask_for_help(arguments):
         print(USAGE)
         return EXIT_DONE
     options = _parse(arguments)
@@ -131,7 +125,7 @@ def _ended(command: Callable[[], int]) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = _Parser(prog="stanchion top", add_help=False, allow_abbrev=False)
+    parser = Parser("top")
     parser.add_argument("--admin", metavar="ADDRESS")
     parser.add_argument("--control", metavar="unix:PATH")
     parser.add_argument("-c", "--config")

@@ -2,16 +2,15 @@
 
 from stanchion import _stanchion, usage
 from stanchion.configuration import Configuration
-from stanchion.effective import Effective, UsageError
+from stanchion.effective import EXIT_USAGE, Effective, UsageError
 from stanchion.loader import AppHost, AppLoadError, describe_failure
 from stanchion.output import as_json as written_as_json
 from stanchion.output import complain
 from stanchion.output import show as show_text
 from stanchion.serving import warn
 
-# As `serve` ends in the same cases.
+# As `serve` ends then.
 EXIT_APP = 4
-EXIT_USAGE = 2
 
 # As gunicorn --check-config ends, whatever is wrong.
 EXIT_GUNICORN = 1

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from stanchion import reading
-from stanchion.commands import COMMANDS
+from stanchion.commands import NAMES
 from stanchion.configuration import Configuration
-from stanchion.effective import Answered, UsageError
+from stanchion.effective import EXIT_USAGE, Answered, UsageError
 from stanchion.loader import AppHost
 from stanchion.serving import leave_threads_behind, serve, warn
 
@@ -22,11 +22,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-_COMMANDS = tuple(name for name, _, _ in COMMANDS)
-
 # The other exit codes come from the server; usage.py tells them all.
 EXIT_OK = 0
-EXIT_USAGE = 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,18 +35,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Answered:
         return EXIT_OK
     except UsageError as error:
-        from stanchion.output import complain
+        from stanchion.output import complain_of
 
-        if error.traceback is not None:
-            complain(error.traceback)
-        for reason in error.reasons:
-            complain(f"stanchion: {reason}")
+        complain_of(error)
         return EXIT_USAGE
 
 
 def _command(arguments: list[str]) -> Callable[[list[str]], int]:
     """The command that is meant, taken off the arguments: `stanchion app:app` means `serve`."""
-    commands = dict(zip(_COMMANDS, (_serve, _check, _ctl, _top, _doctor, _lab, _help, _completion), strict=True))
+    commands = dict(zip(NAMES, (_serve, _check, _ctl, _top, _doctor, _lab, _help, _completion), strict=True))
     if arguments and arguments[0] in commands:
         return commands[arguments.pop(0)]
     return _help if arguments in (["-h"], ["--help"]) else _serve
@@ -119,7 +113,7 @@ def _help(arguments: list[str]) -> int:
     match arguments:
         case ["help" | "completion"]:
             return guide.run([])  # which tells all that there is to know of them
-        case [command] if command in _COMMANDS:
+        case [command] if command in NAMES:
             return main([command, "--help"])
     return guide.run(arguments)
 

@@ -13,13 +13,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
 from stanchion import config, gunicorn
-from stanchion.commands import CHECK_FLAGS, COMMANDS
+from stanchion.commands import CHECK_FLAGS, NAMES
 from stanchion.config import Layer
 from stanchion.effective import Answered, Effective, UsageError, import_first
 from stanchion.hooks import Function
 from stanchion.serving import warn
-
-_COMMANDS = tuple(name for name, _, _ in COMMANDS)
 
 
 class Layers(NamedTuple):
@@ -323,7 +321,7 @@ def _unknown_flag(flag: str) -> str:
 def _second_app(argument: str, app: str | None) -> str:
     from difflib import get_close_matches
 
-    meant = get_close_matches(app or "", _COMMANDS, n=1)
+    meant = get_close_matches(app or "", NAMES, n=1)
     if meant and app != argument:
         return f"there is no command {app!r}; did you mean {meant[0]}?"
     return f"one app at a time, not also {argument!r}"

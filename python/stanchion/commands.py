@@ -12,6 +12,8 @@ COMMANDS = (
 )
 """Each with what follows it, and one line about it."""
 
+NAMES = tuple(name for name, _, _ in COMMANDS)
+
 CHECK_FLAGS = (
     ("--changed", "Show only what is not the default"),
     ("--load", "Import the app too, and say why if that fails"),

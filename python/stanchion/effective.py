@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
+EXIT_USAGE = 2
+"""The exit code of a command that ends with a UsageError."""
+
+
 class UsageError(Exception):
     """The server cannot do what the user asked for: one line for each reason, and a traceback if Python has one."""
 

@@ -1,10 +1,15 @@
 """Text for people, who may pipe it into head(1), or read it on a terminal that obeys control characters."""
 
+from __future__ import annotations
+
 import json
 import os
 import re
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stanchion.effective import UsageError
 
 MASK = "***"
 
@@ -46,6 +51,14 @@ def put(text: str) -> None:
 def complain(text: str) -> None:
     """The same as `show`, on standard error."""
     print("\n".join(map(printable, text.split("\n"))), file=sys.stderr, flush=True)
+
+
+def complain_of(error: UsageError) -> None:
+    """The traceback, if there is one, and each reason under the program's name."""
+    if error.traceback is not None:
+        complain(error.traceback)
+    for reason in error.reasons:
+        complain(f"stanchion: {reason}")
 
 
 def as_json(value: Any, indent: int | None = None) -> str:

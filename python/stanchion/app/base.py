@@ -12,12 +12,10 @@ from typing import Any, NoReturn
 
 from stanchion.app.config import Config
 from stanchion.configuration import Configuration
-from stanchion.effective import Effective, UsageError
+from stanchion.effective import EXIT_USAGE, Effective, UsageError
 from stanchion.interfaces import App
 from stanchion.loader import AppHost, product
 from stanchion.serving import serve
-
-EXIT_USAGE = 2
 
 
 class BaseApplication:
@@ -82,13 +80,9 @@ class BaseApplication:
 
 def _complain_of(error: BaseException) -> None:
     # Imported here, so that no process of the server has it in its memory.
-    from stanchion.output import complain
+    from stanchion.output import complain_of
 
-    told = _told(error)
-    if told.traceback is not None:
-        complain(told.traceback)
-    for reason in told.reasons:
-        complain(f"stanchion: {reason}")
+    complain_of(_told(error))
 
 
 def _told(error: BaseException) -> UsageError:

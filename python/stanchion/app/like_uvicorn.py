@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
 from stanchion import leaving
-from stanchion.app.base import EXIT_USAGE, BaseApplication
-from stanchion.effective import UsageError
+from stanchion.app.base import BaseApplication
+from stanchion.effective import EXIT_USAGE, UsageError
 from stanchion.interfaces import App
 from stanchion.loader import load_app, product
 from stanchion.output import complain

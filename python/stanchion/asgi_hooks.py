@@ -7,7 +7,7 @@ from typing import Any
 
 from stanchion._stanchion import log
 from stanchion.asgi import ASGIApp, Message, described
-from stanchion.facades import Environ, Request, key_of
+from stanchion.facades import Environ, Request, add_field
 from stanchion.hooks import HookError, Hooks, Told
 
 Receive = Callable[[], Awaitable[Message]]
@@ -131,8 +131,7 @@ def _environ(scope: Message) -> Environ:
     for port in client[1:]:
         environ["REMOTE_PORT"] = str(port)
     for name, value in scope["headers"]:
-        key, text = key_of(_text(name)), _text(value)
-        environ[key] = f"{environ[key]},{text}" if key in environ else text
+        add_field(environ, _text(name), _text(value))
     return environ
 
 

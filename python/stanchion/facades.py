@@ -177,6 +177,12 @@ def key_of(field: str) -> str:
     return key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
 
 
+def add_field(environ: Environ, name: str, value: str) -> None:
+    """Under its key, joined to what fields of the same name have said."""
+    key = key_of(name)
+    environ[key] = f"{environ[key]},{value}" if key in environ else value
+
+
 class Answer:
     """The argument `resp` of hooks: how the app's answer began, and how much of it went out."""
 

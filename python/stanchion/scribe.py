@@ -13,7 +13,7 @@ from typing import Any
 
 from stanchion import glogging, server_log
 from stanchion.configuration import Configuration
-from stanchion.facades import Answer, Request, key_of
+from stanchion.facades import Answer, Request, add_field
 from stanchion.server_log import MOMENT
 
 _LEVELS = {10: "debug", 20: "info", 30: "warning", 40: "error", 50: "critical"}
@@ -97,6 +97,5 @@ def _environ(said: Mapping[str, Any]) -> dict[str, Any]:
     if "line" in said:
         environ["stanchion.json_line"] = said["line"]
     for name, value in said["fields"]:
-        key = key_of(name)
-        environ[key] = f"{environ[key]},{value}" if key in environ else value
+        add_field(environ, name, value)
     return environ

@@ -57,10 +57,7 @@ def _counters(network: Network, watched_s: float | None) -> Iterator[Finding]:
             f"{network.sysctls.get('net.ipv4.tcp_max_syn_backlog')}, tcp_syncookies "
             f"{network.sysctls.get('net.ipv4.tcp_syncookies')}.",
             "No answer to their SYN; they try again, as with a full queue.",
-            remedies.sysctl_now("net.ipv4.tcp_syncookies", "1", network),
-            remedies.sysctl_for_good("net.ipv4.tcp_syncookies", "1"),
-            network.link,
-            {"net.ipv4.tcp_syncookies": "1"},
+            *remedies.by_sysctl("net.ipv4.tcp_syncookies", "1", network),
         )
     if network.counters.get("TCPReqQFullDoCookies", 0):
         yield Finding(
@@ -87,10 +84,7 @@ def _settings(network: Network) -> Iterator[Finding]:
             f"{network.counters.get('TCPAbortOnOverflow', 0)} (/proc/net/netstat).",
             "ECONNRESET; without this setting such a client would be let in as soon as there is room. A client that "
             "comes when the queue is full already gets no answer either way.",
-            remedies.sysctl_now("net.ipv4.tcp_abort_on_overflow", "0", network),
-            remedies.sysctl_for_good("net.ipv4.tcp_abort_on_overflow", "0"),
-            network.link,
-            {"net.ipv4.tcp_abort_on_overflow": "0"},
+            *remedies.by_sysctl("net.ipv4.tcp_abort_on_overflow", "0", network),
         )
     if tcp and network.number("net.ipv4.tcp_syncookies") == 0:
         yield Finding(
@@ -100,10 +94,7 @@ def _settings(network: Network) -> Iterator[Finding]:
             f"Syncookies are off in {_here(network)}.",
             "net.ipv4.tcp_syncookies is 0.",
             "Nothing in normal times. In a flood of SYNs, or a burst longer than a backlog, no answer.",
-            remedies.sysctl_now("net.ipv4.tcp_syncookies", "1", network),
-            remedies.sysctl_for_good("net.ipv4.tcp_syncookies", "1"),
-            network.link,
-            {"net.ipv4.tcp_syncookies": "1"},
+            *remedies.by_sysctl("net.ipv4.tcp_syncookies", "1", network),
         )
     shared = sorted(address for address, count in Counter(one.address for one in tcp).items() if count > 1)
     if shared and network.number("net.ipv4.tcp_migrate_req") == 0:
@@ -114,10 +105,7 @@ def _settings(network: Network) -> Iterator[Finding]:
             f"Several sockets listen at {', '.join(shared)} (SO_REUSEPORT), and one that closes takes its queue along.",
             "Several listening sockets with one address (sock_diag); net.ipv4.tcp_migrate_req is 0.",
             "ECONNRESET for each client in the queue of a worker that leaves or dies, while the others have room.",
-            remedies.sysctl_now("net.ipv4.tcp_migrate_req", "1", network),
-            remedies.sysctl_for_good("net.ipv4.tcp_migrate_req", "1"),
-            network.link,
-            {"net.ipv4.tcp_migrate_req": "1"},
+            *remedies.by_sysctl("net.ipv4.tcp_migrate_req", "1", network),
         )
 
 

@@ -178,10 +178,7 @@ def _listen(listen: Directive, network: Network) -> Iterator[Finding]:
             f"It asks for {wanted}{'' if given else ', as every listen without `backlog=`'} ({listen.place}); "
             f"net.core.somaxconn is {somaxconn}.",
             f"Nothing until more than {somaxconn + 1} wait at once; but nginx accepts fast.",
-            remedies.sysctl_now(queues.SOMAXCONN, remedies.somaxconn(wanted), network),
-            remedies.sysctl_for_good(queues.SOMAXCONN, remedies.somaxconn(wanted)),
-            network.link,
-            {queues.SOMAXCONN: remedies.somaxconn(wanted)},
+            *remedies.by_sysctl(queues.SOMAXCONN, remedies.somaxconn(wanted), network),
         )
     elif not given and wanted < somaxconn:
         yield Finding(
@@ -242,9 +239,9 @@ def _passed(
         if (known := patience.of_another(owner)) is not None:
             yield from _timeouts(one, known)
     if not any(listener.owners for listener in found):
-        nobody = settings.by_default("the server that listens there cannot be seen")
+        defaults = settings.by_default("the server that listens there cannot be seen")
         who = "stanchion would, if that is what it passes requests to"
-        yield from _timeouts(one, patience.of_stanchion(who, nobody))
+        yield from _timeouts(one, patience.of_stanchion(who, defaults))
 
 
 def _listeners(one: Pass, configuration: Configuration, network: Network) -> list[Listener]:

@@ -52,6 +52,11 @@ def sysctl_for_good(name: str, value: str) -> tuple[str, ...]:
     return (f"$ echo '{name} = {value}' >> {DROP_IN}",)
 
 
+def by_sysctl(name: str, value: str, network: Network) -> tuple[tuple[str, ...], tuple[str, ...], str, dict[str, str]]:
+    """The last fields of a Finding that a sysctl alone helps: now, for good, where, and the sysctl."""
+    return sysctl_now(name, value, network), sysctl_for_good(name, value), network.link, {name: value}
+
+
 def listen_again(listener: Listener) -> str:
     """The step that makes the server call listen(2) again, which alone changes a backlog."""
     # Each was tried with the real server, as docs/diagnosis.md describes.

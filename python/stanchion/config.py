@@ -29,7 +29,7 @@ FLAG_VARIABLES = ("GUNICORN_CMD_ARGS", "STANCHION_CMD_ARGS")
 
 
 class Setting(NamedTuple):
-    """One row of the table of settings (crates/stanchion-settings/src/schema.rs)."""
+    """One row of the table of settings (crates/stanchion-settings/src/row.rs)."""
 
     name: str
     section: str

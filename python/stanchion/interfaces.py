@@ -69,9 +69,8 @@ def _takes(app: App, *args: object) -> bool:
     if isinstance(app, FunctionType) and not app.__defaults__:
         code = app.__code__
         if not code.co_kwonlyargcount and not code.co_flags & _CO_VARARGS:
-            return code.co_argcount == len(
-                args
-            )  # most apps that are functions, for which `inspect` need not be imported
+            # So are most apps that are functions: for them `inspect` need not be imported.
+            return code.co_argcount == len(args)
     return call_mismatch(app, *args) is None
 
 

@@ -1,4 +1,4 @@
-"""The facts that the doctor knows about a host: plain values, gathered in gather.py and judged in findings.py."""
+"""The facts that the doctor knows about a host: plain values, gathered in gather.py, which pure functions judge."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -42,6 +42,7 @@ class Owner:
     fds_max: int | None = None
     """RLIMIT_NOFILE, the soft one: accept(2) fails with EMFILE beyond it."""
     cgroup: str | None = None
+    """As /proc/PID/cgroup has it: `hierarchy:controllers:path` on each line (cgroups(7))."""
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,10 @@ def of_process(pid: int, network: str, proc: Path = Path("/proc"), netns: Path =
     if container is not None:
         hostname = _hostname(processes.read(proc / str(pid) / "environ") or "")
         return f"container {container}" + (f" ({hostname})" if hostname and hostname != container else "")
-    return _machine(cgroup) or service(cgroup) or _of_ip(network, netns) or _of_process(pid, proc)
+    return _machine(cgroup) or _service(cgroup) or _of_ip(network, netns) or _of_process(pid, proc)
 
 
-def service(cgroup: str) -> str | None:
+def _service(cgroup: str) -> str | None:
     """The outermost unit, as a container's own systemd has units too; a user's manager is no service of anything."""
     units = (name for name in _names(cgroup) if name.endswith(".service"))
     return next((name for name in units if not name.startswith("user@")), None)

@@ -112,7 +112,7 @@ def owner(proc: Path, pid: int) -> Owner | None:
         fds = sum(1 for _ in (home / "fd").iterdir())
     except OSError:
         fds = None
-    return Owner(pid, name.strip(), command, fds, _nofile(read(home / "limits") or ""), _cgroup_of(home))
+    return Owner(pid, name.strip(), command, fds, _nofile(read(home / "limits") or ""), read(home / "cgroup"))
 
 
 def worker_fds_max(proc: Path, master: int) -> int | None:
@@ -130,11 +130,6 @@ def _nofile(limits: str) -> int | None:
             soft = line.removeprefix("Max open files").split()[0]
             return int(soft) if soft.isdigit() else None
     return None
-
-
-def _cgroup_of(home: Path) -> str | None:
-    """As /proc/PID/cgroup has it: `hierarchy:controllers:path` on each line (cgroups(7))."""
-    return read(home / "cgroup")
 
 
 def cgroups(root: Path, memberships: Iterable[str]) -> list[Cgroup]:

@@ -136,30 +136,20 @@ WORKLOADS = {
     },
 }
 
+
+def of_load(name: str, title: str, servers: tuple[str, ...], workload: str = "") -> Case:
+    """How much of a workload one worker does."""
+    return Case(name, title, servers, LOAD_COLUMNS, stand=one_worker(WORKLOADS[workload or name]))
+
+
 CASES = {
     case.name: case
     for case in (
-        Case(
-            "hello",
-            "Hello over 32 keep-alive connections",
-            ("nginx", *ONE_WORKER, "granian-default", "uwsgi-http"),
-            LOAD_COLUMNS,
-            stand=one_worker(WORKLOADS["hello"]),
+        of_load(
+            "hello", "Hello over 32 keep-alive connections", ("nginx", *ONE_WORKER, "granian-default", "uwsgi-http")
         ),
-        Case(
-            "close",
-            "Hello with a connection per request, 32 at a time",
-            ("nginx", *ONE_WORKER),
-            LOAD_COLUMNS,
-            stand=one_worker(WORKLOADS["close"]),
-        ),
-        Case(
-            "tls-hello",
-            "Hello over 32 keep-alive connections with TLS",
-            OVER_TLS,
-            LOAD_COLUMNS,
-            stand=one_worker(WORKLOADS["tls-hello"]),
-        ),
+        of_load("close", "Hello with a connection per request, 32 at a time", ("nginx", *ONE_WORKER)),
+        of_load("tls-hello", "Hello over 32 keep-alive connections with TLS", OVER_TLS),
         Case(
             "tls-handshakes",
             "A connection with TLS per request, one after the other: a whole handshake each",
@@ -174,13 +164,7 @@ CASES = {
             HANDSHAKE_COLUMNS,
             stand=handshakes.handshakes(resumes=True),
         ),
-        Case(
-            "h2-hello",
-            "HTTP/2 in clear text: hello over one connection with 32 streams at a time",
-            OVER_HTTP2,
-            LOAD_COLUMNS,
-            stand=one_worker(WORKLOADS["h2-hello"]),
-        ),
+        of_load("h2-hello", "HTTP/2 in clear text: hello over one connection with 32 streams at a time", OVER_HTTP2),
         Case(
             "nginx",
             "Hello behind nginx, over a unix socket, 2 workers",
@@ -202,104 +186,24 @@ CASES = {
             HOST_COLUMNS,
             stand=turns.whole_host(WORKLOADS["host-h2-hello"]),
         ),
-        Case(
-            "flask",
-            "A Flask view that answers JSON",
-            ONE_WORKER,
-            LOAD_COLUMNS,
-            stand=one_worker(WORKLOADS["flask"]),
-        ),
-        Case(
-            "page",
-            "A Flask view: a Jinja template of 40 rows, with JSON",
-            ONE_WORKER,
-            LOAD_COLUMNS,
-            stand=one_worker(WORKLOADS["page"]),
-        ),
-        Case(
-            "watched",
-            "The Flask view with an access log and an admin listener",
-            WATCHED,
-            LOAD_COLUMNS,
-            stand=one_worker(WORKLOADS["flask"]),
-        ),
-        Case(
-            "watched-hello",
-            "hello with an access log and an admin listener",
-            WATCHED,
-            LOAD_COLUMNS,
-            stand=one_worker(HELLO),
-        ),
-        Case(
-            "upload",
-            "A POST of 64 KiB, read by the app",
-            ONE_WORKER,
-            LOAD_COLUMNS,
-            stand=one_worker(WORKLOADS["upload"]),
-        ),
-        Case(
-            "stream16",
-            "A streamed answer of 1 MiB in chunks of 16 KiB, 8 connections",
-            STREAMING,
-            LOAD_COLUMNS,
-            stand=one_worker(WORKLOADS["stream16"]),
-        ),
-        Case(
-            "stream64",
-            "A streamed answer of 1 MiB in chunks of 64 KiB, 8 connections",
-            STREAMING,
-            LOAD_COLUMNS,
-            stand=one_worker(WORKLOADS["stream64"]),
-        ),
-        Case(
-            "file1",
-            "A file of 1 MiB by wsgi.file_wrapper, 8 connections",
-            ("nginx", *ONE_WORKER),
-            LOAD_COLUMNS,
-            stand=one_worker(WORKLOADS["file1"]),
-        ),
-        Case(
-            "file100",
-            "A file of 100 MiB by wsgi.file_wrapper, 4 connections",
-            ("nginx", *ONE_WORKER),
-            LOAD_COLUMNS,
-            stand=one_worker(WORKLOADS["file100"]),
-        ),
-        Case(
+        of_load("flask", "A Flask view that answers JSON", ONE_WORKER),
+        of_load("page", "A Flask view: a Jinja template of 40 rows, with JSON", ONE_WORKER),
+        of_load("watched", "The Flask view with an access log and an admin listener", WATCHED, workload="flask"),
+        of_load("watched-hello", "hello with an access log and an admin listener", WATCHED, workload="hello"),
+        of_load("upload", "A POST of 64 KiB, read by the app", ONE_WORKER),
+        of_load("stream16", "A streamed answer of 1 MiB in chunks of 16 KiB, 8 connections", STREAMING),
+        of_load("stream64", "A streamed answer of 1 MiB in chunks of 64 KiB, 8 connections", STREAMING),
+        of_load("file1", "A file of 1 MiB by wsgi.file_wrapper, 8 connections", ("nginx", *ONE_WORKER)),
+        of_load("file100", "A file of 100 MiB by wsgi.file_wrapper, 4 connections", ("nginx", *ONE_WORKER)),
+        of_load(
             "static",
             "A static file of 10 KiB, without a worker, over 32 keep-alive connections",
             ("nginx", "stanchion"),
-            LOAD_COLUMNS,
-            stand=one_worker(WORKLOADS["static"]),
         ),
-        Case(
-            "asgi-hello",
-            "ASGI: hello over 32 keep-alive connections",
-            ASYNCHRONOUS,
-            LOAD_COLUMNS,
-            stand=one_worker(WORKLOADS["asgi-hello"]),
-        ),
-        Case(
-            "asgi-json",
-            "ASGI: a Starlette view that answers JSON",
-            ASYNCHRONOUS,
-            LOAD_COLUMNS,
-            stand=one_worker(WORKLOADS["asgi-json"]),
-        ),
-        Case(
-            "asgi-upload",
-            "ASGI: a POST of 64 KiB, read by the app",
-            ASYNCHRONOUS,
-            LOAD_COLUMNS,
-            stand=one_worker(WORKLOADS["asgi-upload"]),
-        ),
-        Case(
-            "asgi-stream",
-            "ASGI: a streamed answer of 1 MiB in pieces of 64 KiB, 8 connections",
-            ASYNCHRONOUS,
-            LOAD_COLUMNS,
-            stand=one_worker(WORKLOADS["asgi-stream"]),
-        ),
+        of_load("asgi-hello", "ASGI: hello over 32 keep-alive connections", ASYNCHRONOUS),
+        of_load("asgi-json", "ASGI: a Starlette view that answers JSON", ASYNCHRONOUS),
+        of_load("asgi-upload", "ASGI: a POST of 64 KiB, read by the app", ASYNCHRONOUS),
+        of_load("asgi-stream", "ASGI: a streamed answer of 1 MiB in pieces of 64 KiB, 8 connections", ASYNCHRONOUS),
         Case(
             "asgi-echo64",
             "WebSocket: a message of 64 bytes and back, 32 connections",

@@ -2,9 +2,8 @@
 
 import contextlib
 import socket
-import ssl
 
-from bench import certificate
+from bench import attacks, certificate
 from bench.measure import Figures, Plan, serving, watching
 from bench.servers import Server
 from bench.slow_clients import WORKERS, Dawdler, beside
@@ -24,7 +23,7 @@ def flood(server: Server, plan: Plan, _round: int) -> Figures:
     """wrk over kept connections with TLS, without the others, with them, and without them again."""
     with serving(server, "big:app", workers=WORKERS, tls=True) as (tree, port):
         address = ("127.0.0.1", port)
-        hello = first_words()
+        hello = attacks.hello()
         repeaters = [Repeater(address) for _ in range(REPEATERS)]
         stoppers = [
             Stopper(address, hello if number % 2 else hello[: len(hello) // 2], number) for number in range(STOPPERS)
@@ -33,14 +32,6 @@ def flood(server: Server, plan: Plan, _round: int) -> Figures:
         figures = beside([*stoppers, *repeaters], Load(tls=True), port, plan)
         handshakes = sum(repeater.handshakes for repeater in repeaters)
         return {**figures, "handshakes": handshakes, "others_share": others_share()}
-
-
-def first_words() -> bytes:
-    """A ClientHello (RFC 8446 section 4.1.2)."""
-    out = ssl.MemoryBIO()
-    with contextlib.suppress(ssl.SSLWantReadError):
-        certificate.unverifying().wrap_bio(ssl.MemoryBIO(), out).do_handshake()
-    return out.read()
 
 
 class Stopper(Dawdler):

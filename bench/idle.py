@@ -4,12 +4,13 @@ import contextlib
 import resource
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 from bench import nginx
 from bench.apps import hello
 from bench.measure import ANSWER_S, Figures, Plan, serving
-from bench.processes import ServerError
+from bench.processes import ServerError, Tree
 from bench.servers import Server
 
 CONNECTIONS = 5000
@@ -27,14 +28,25 @@ def idle(server: Server, _plan: Plan, _round: int) -> Figures:
     with serving(server, "hello:app", floor=nginx.floor()) as (tree, port):
         with answered(port, WARM_UP):
             pass
+        return memory_of_each(tree, answered(port, CONNECTIONS), closed_of_some)
+
+
+def memory_of_each(
+    tree: Tree, opened: AbstractContextManager[list[socket.socket]], closed: Callable[[list[socket.socket]], int]
+) -> Figures:
+    """Memory of all processes of the server for each of these connections, which idle, and how many it has closed."""
+    time.sleep(REST_S)
+    before = tree.pss_bytes(), tree.anonymous_bytes()
+    with opened as connections:
         time.sleep(REST_S)
-        before = tree.pss_bytes(), tree.anonymous_bytes()
-        with answered(port, CONNECTIONS) as connections:
-            time.sleep(REST_S)
-            after = tree.pss_bytes(), tree.anonymous_bytes()
-            closed = sum(not is_alive(connection) for connection in connections[::ASKED_AGAIN])
-        pss_kb, anonymous_kb = ((now - then) / CONNECTIONS / 1e3 for now, then in zip(after, before, strict=True))
-        return {"pss_kb": pss_kb, "anonymous_kb": anonymous_kb, "failures": closed, "requests": CONNECTIONS}
+        after = tree.pss_bytes(), tree.anonymous_bytes()
+        failures, count = closed(connections), len(connections)
+    pss_kb, anonymous_kb = ((now - then) / count / 1e3 for now, then in zip(after, before, strict=True))
+    return {"pss_kb": pss_kb, "anonymous_kb": anonymous_kb, "failures": failures, "requests": count}
+
+
+def closed_of_some(connections: list[socket.socket]) -> int:
+    return sum(not is_alive(connection) for connection in connections[::ASKED_AGAIN])
 
 
 def allow_descriptors(count: int) -> None:

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 
-from bench.idle import REST_S, allow_descriptors
+from bench.idle import allow_descriptors, memory_of_each
 from bench.measure import ANSWER_S, CLIENT_CORE, WARM_UP_S, Figures, OtherLoad, Plan, serving
 from bench.processes import ServerError
 from bench.servers import Server
@@ -160,20 +160,12 @@ def idle_streams(server: Server, _plan: Plan, _round: int) -> Figures:
 
 
 def idle(server: Server, app: str, request: bytes, count: int, until: bytes) -> Figures:
-    """Memory of all processes of the server for each."""
     allow_descriptors(count + 1000)
     own = OWN if server.name == "stanchion-asgi" else ()
     with serving(server, app, own=own) as (tree, port):
         with opened(port, request, WARM_UP, until):
             pass
-        time.sleep(REST_S)
-        before = tree.pss_bytes(), tree.anonymous_bytes()
-        with opened(port, request, count, until) as connections:
-            time.sleep(REST_S)
-            after = tree.pss_bytes(), tree.anonymous_bytes()
-            closed = sum(is_closed(connection) for connection in connections)
-    pss_kb, anonymous_kb = ((now - then) / count / 1e3 for now, then in zip(after, before, strict=True))
-    return {"pss_kb": pss_kb, "anonymous_kb": anonymous_kb, "failures": closed, "requests": count}
+        return memory_of_each(tree, opened(port, request, count, until), lambda some: sum(map(is_closed, some)))
 
 
 def is_closed(connection: socket.socket) -> bool:

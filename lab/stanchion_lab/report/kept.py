@@ -10,8 +10,6 @@ from stanchion_lab.report import canvas, plots, samples, words
 from stanchion_lab.report.samples import Spread
 from stanchion_lab.result import PACKED, Result, Verdict, verdict
 
-MARKS = {True: "✓", False: "✗", None: "?"}
-
 
 def keep(result: Result, directory: Path) -> Path:
     """NAME.md, NAME.svg and NAME.json.xz; earlier ones are replaced."""
@@ -72,10 +70,9 @@ def _claim(one: Verdict, result: Result) -> tuple[str, ...]:
     than, figure = one.claim.than, one.claim.of.partition(":")[2]
     measured = f"{words.amount(one.left, figure)} {words.RELATIONS[one.claim.be]} {words.amount(one.right, figure)}"
     if isinstance(than, str):
-        times = "" if one.claim.times == 1 else f"{words.number(one.claim.times)} {words.TIMES} "
-        measured += f" ({times}{words.reference(than, titles)})"
+        measured += f" ({words.multiple(one.claim.times)}{words.reference(than, titles)})"
     unless = f" (known exception: {one.claim.unless})" if one.claim.unless else ""
-    return MARKS[one.holds], one.claim.text + unless, words.reference(one.claim.of, titles), measured
+    return words.MARKS[one.holds], one.claim.text + unless, words.reference(one.claim.of, titles), measured
 
 
 def _figures(result: Result) -> str:

@@ -171,13 +171,12 @@ def _told(result: Result, one: Verdict) -> Told:
     figure = one.claim.of.partition(":")[2]
     right_name, right_spread = "", ""
     if isinstance(than, str):
-        times = "" if one.claim.times == 1 else f"{words.number(one.claim.times)} {words.TIMES} "
-        right_name = times + words.reference(than, titles)
+        right_name = words.multiple(one.claim.times) + words.reference(than, titles)
         right_spread = _extent(result, than, one.claim.times)
     most = max([value for value in (one.left, one.right) if value == value and value > 0], default=1.0)
     widths = [100 * max(value, 0.0) / most if value == value else 0.0 for value in (one.left, one.right)]
     return Told(
-        mark={True: "✓", False: "✗", None: "?"}[one.holds],
+        mark=words.MARKS[one.holds],
         state={True: "holds", False: "fails", None: "unknown"}[one.holds],
         verdict=one,
         left=words.amount(one.left, figure),

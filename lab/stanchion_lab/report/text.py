@@ -51,7 +51,7 @@ def other_side(claim: Claim) -> str:
     """The words before the right side's value, which already includes `times`."""
     if not isinstance(claim.than, str):
         return ""
-    return f"{claim.than} " if claim.times == 1 else f"{words.number(claim.times)} {words.TIMES} {claim.than} "
+    return f"{words.multiple(claim.times)}{claim.than} "
 
 
 def _tables(result: Result) -> list[str]:

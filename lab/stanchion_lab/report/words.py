@@ -26,6 +26,7 @@ OUTCOMES = {
 NOTHING = "\N{EN DASH}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 RELATIONS = {"<": "<", "<=": "≤", "==": "=", ">=": "≥", ">": ">"}
+MARKS = {True: "✓", False: "✗", None: "?"}
 VERDICTS = {True: "holds", False: "does not hold", None: "not measured"}
 _LATENCIES = {
     "min": "shortest latency",
@@ -49,6 +50,15 @@ _PLAIN = {
     "after.recovered_s": "from the last deed until all were served",
     **{name: words for name, (words, _) in OUTCOMES.items()},
 }
+_FAMILIES = {
+    "status": "answers {}",
+    "kernel": "kernel: {}",
+    "backlog": "queue of {}, in force",
+    "waiting_max": "queue of {}, peak",
+    "queues": "number of queues of {}",
+    "behind_ms": "how late the client was, {}",
+    "cpu_s": "CPU time of {}",
+}
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -61,20 +71,8 @@ def figure(name: str) -> str:
         which, slash, path = rest.partition("/")
         quantile = f"latency of {which[1:]} % ({which})" if re.fullmatch(r"p[\d.]+", which) else which
         return _LATENCIES.get(which, quantile) + (f", {slash}{path}" if slash else "")
-    if family == "status":
-        return f"answers {rest}"
-    if family == "kernel":
-        return f"kernel: {rest}"
-    if family == "backlog":
-        return f"queue of {rest}, in force"
-    if family == "waiting_max":
-        return f"queue of {rest}, peak"
-    if family == "queues":
-        return f"number of queues of {rest}"
-    if family == "behind_ms":
-        return f"how late the client was, {rest}"
-    if family == "cpu_s":
-        return f"CPU time of {rest}"
+    if family in _FAMILIES:
+        return _FAMILIES[family].format(rest)
     if family == "log":
         server, _, what = rest.partition(".")
         kind, _, number = what.partition(".")
@@ -127,6 +125,11 @@ def reference(name: str, titles: dict[str, str]) -> str:
     """`small:gateway`, for a person."""
     trial, _, what = name.partition(":")
     return f"{figure(what)} · {titles.get(trial, trial)}"
+
+
+def multiple(times: float) -> str:
+    """The words before a reference to what is meant so many times; none before what is meant once."""
+    return "" if times == 1 else f"{number(times)} {TIMES} "
 
 
 def again(result: Result) -> str:

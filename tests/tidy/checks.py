@@ -15,7 +15,7 @@ from tidy.packaging import pins_agree, pins_have_hashes, python_is_old_enough
 from tidy.pages import links_name_headings, menu_has_every_page, pages_are_short
 from tidy.rooms import flat, named, rooms_make_no_circle
 from tidy.sentences import sentences_have_subjects
-from tidy.shapes import functions_are_short, structs_are_small, type_names_are_unique, types_keep_together
+from tidy.shapes import functions_are_short, product_code, structs_are_small, type_names_are_unique, types_keep_together
 from tidy.sources import paths, rust_code, rust_sources, without_tests
 
 ARROWS: dict[str, set[str]] = {
@@ -461,10 +461,7 @@ def words_are_in_the_code(root: Path) -> list[str]:
         return ["ARCHITECTURE.md: has no glossary"]
     types: Counter[str] = Counter()
     functions: set[str] = set()
-    for name, _, source in rust_sources(root):
-        if "tests" in name.removesuffix(".rs").split("/"):
-            continue
-        code = rust_code(without_tests(source))
+    for _, _, code in product_code(root):
         types.update(re.findall(r"\b(?:struct|enum|trait|type)\s+(\w+)", code))
         # The macro makes an enum of it.
         types.update(re.findall(r"\bcounted!\s*\{\s*(\w+)", code))

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.own("gunicorn has no such listener")
 
 PLACES = 64
 ANEW_US = 100_000
-"""The acceptor gathers a status once in so long at most (acceptor/admin/told.rs)."""
+"""The acceptor gathers a status once in so long at most (crates/stanchion-acceptor/src/admin/told.rs)."""
 HOUR_S = 3600
 
 

@@ -24,7 +24,7 @@ NO_ACCEPT = r"connections cannot be accepted"
 NO_SPOOL = r"bodies and answers cannot be written"
 BIG = b"b" * 1_000_000
 SPOOL_WRITE_BYTES = 256 << 10
-"""How much the acceptor gathers before it writes (acceptor/requests/body.rs)."""
+"""How much the acceptor gathers before it writes (crates/stanchion-requests/src/body.rs)."""
 
 BINDS = pytest.mark.parametrize("bind", ["127.0.0.1:0", "unix:server.sock"])
 

@@ -27,7 +27,8 @@ CHUNKS = 320
 STUCK = "a worker waits for a slow client"
 WORKER_WAITS_S = 0.05
 QUICK_BYTES_PER_S = 32 << 20
-"""A worker waits so long for its client, and as much longer as this rate allows (acceptor/dispatch/outflow.rs)."""
+"""A worker waits so long for its client, and as much longer as this rate allows
+(crates/stanchion-dispatch/src/outflow.rs)."""
 
 pytestmark = pytest.mark.own("a gunicorn worker is bound to the client it writes to")
 

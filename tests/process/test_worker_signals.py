@@ -18,8 +18,6 @@ from support.wire import BrokenOff, Wire, request
 pytestmark = pytest.mark.own("the process tree is stanchion's")
 
 QUICK = [signal.SIGINT, signal.SIGQUIT]
-QUICK_S_MAX = 5
-"""The limit of crates/stanchion-sys/src/signal/asked.rs."""
 DUMP = 62
 """The signal number of crates/stanchion-sys/src/signal.rs."""
 
@@ -124,7 +122,7 @@ def test_a_worker_that_writes_to_a_client_who_does_not_read_leaves_at_once(hooke
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_a_worker_that_is_stuck_in_c_with_the_lock_leaves_nevertheless(hooked, gate: Gate, threads: str) -> None:
     server = hooked("waiting:stuck", "--threads", threads, "--timeout", "0")
-    # QUICK_S_MAX is part of it.
+    # The limit of crates/stanchion-sys/src/signal/asked.rs is part of it: 5 s.
     with ask(server, "/c", 2 * PATIENCE_S) as stuck:
         pid = int(gate.announcement().split()[0])
         eventually(lambda: sleeps(pid), "it is in C")

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from support.wire import BrokenOff
 
 LINGERS_S = 2.0
-"""The server waits so long for a client that pauses after the last answer (acceptor/connections/leaving.rs)."""
+"""The server waits so long for a client that pauses after the last answer
+(crates/stanchion-connections/src/phase/leaving.rs)."""
 
 ECHO_S = 2.0
-"""The server waits so long for a client of HTTP/2 to hear of the end (acceptor/connections/carrying.rs)."""
+"""The server waits so long for a client of HTTP/2 to hear of the end
+(crates/stanchion-connections/src/phase/carrying.rs)."""
 
 ATTEMPTS_MAX = 5
 

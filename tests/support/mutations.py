@@ -136,11 +136,7 @@ def _change_line_end(rng: random.Random, data: bytes, corpus: Sequence[bytes]) -
     if not ends:
         return data
     start, end = rng.choice(ends)
-    return (
-        data[:start]
-        + rng.choice([b"\n", b"\r", b"\n\r", b"\r\r\n", b"", b"\r\n\r\n", b" \r\n", b"\0\r\n"])
-        + data[end:]
-    )
+    return data[:start] + rng.choice(LINE_ENDS) + data[end:]
 
 
 def _swap_lines(rng: random.Random, data: bytes, corpus: Sequence[bytes]) -> bytes:

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ATTACH, DETACH, GETREGS = 16, 17, 12
+"""Numbers from sys/ptrace.h."""
 WALL = 0x40000000
+"""`__WALL` of waitpid(2): also a thread that is not the first of its process."""
 RIP = 16
 """Where that is in `struct user_regs_struct` (sys/user.h), counted in words."""
 
@@ -23,8 +25,8 @@ HERE = platform.machine() == "x86_64" and os.geteuid() == 0
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _ptrace(what: int, pid: int, data: object = None) -> None:
-    if _libc.ptrace(what, pid, None, data) == -1:
+def ptrace(what: int, thread: int, data: object = None) -> None:
+    if _libc.ptrace(ctypes.c_long(what), ctypes.c_long(thread), None, data) == -1:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
 
@@ -33,7 +35,7 @@ def go_on_with(pid: int, code: bytes) -> None:
     """Has the main thread of a process run `code` from now on."""
     with traced(pid):
         registers = (ctypes.c_ulong * 27)()
-        _ptrace(GETREGS, pid, ctypes.byref(registers))
+        ptrace(GETREGS, pid, ctypes.byref(registers))
         with Path(f"/proc/{pid}/mem").open("r+b", buffering=0) as memory:
             memory.seek(registers[RIP])
             memory.write(code)
@@ -42,9 +44,9 @@ def go_on_with(pid: int, code: bytes) -> None:
 @contextmanager
 def traced(pid: int) -> Iterator[None]:
     """A debugger has stopped the main thread of a process, as long as the `with` lasts."""
-    _ptrace(ATTACH, pid)
+    ptrace(ATTACH, pid)
     os.waitpid(pid, WALL)
     try:
         yield
     finally:
-        _ptrace(DETACH, pid)
+        ptrace(DETACH, pid)

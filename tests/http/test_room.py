@@ -2,8 +2,6 @@
 
 import os
 import resource
-import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from support import unshare
 from support.counts import Counts
 from support.gate import Gate
 from support.patience import eventually
@@ -29,15 +28,7 @@ SPOOL_WRITE_BYTES = 256 << 10
 BINDS = pytest.mark.parametrize("bind", ["127.0.0.1:0", "unix:server.sock"])
 
 
-def no_mount_namespace() -> str:
-    """Why there can be none, or "" if there can."""
-    if os.geteuid() != 0 or not shutil.which("unshare"):
-        return "needs root and unshare(1)"
-    made = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False)
-    return made.stderr.decode()
-
-
-needs_mount_namespace = pytest.mark.skipif(bool(why := no_mount_namespace()), reason=why or "can")
+NO_DISK = "needs root" if os.geteuid() else unshare.unavailable(unshare.with_disk("/mnt"))
 
 
 def opened(server: Server, stack: ExitStack, count: int) -> list[Wire]:
@@ -216,10 +207,9 @@ class TestSpool:
         server.log.only(NO_SPOOL)
         eventually(lambda: server.spooled() == [], "the files are gone")
 
-    @needs_mount_namespace
+    @pytest.mark.skipif(bool(NO_DISK), reason=NO_DISK)
     def test_a_full_disk_is_503_until_there_is_room(self, serve: Serve) -> None:
-        small_disk = 'mount -t tmpfs -o size=1500k none "$TMPDIR" && exec "$@"'
-        server = serve("echo:app", prefix=["unshare", "-m", "sh", "-c", small_disk, "sh"])
+        server = serve("echo:app", prefix=unshare.with_disk('"$TMPDIR"', "1500k"))
         with server.connect() as first, server.connect() as second:
             first.send(request("POST", "/", ["Content-Length: 1000001"]) + BIG)
             # The rest stays in memory until the body ends. Asleep, so that no write is under way.

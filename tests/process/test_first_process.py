@@ -3,32 +3,24 @@
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
-import subprocess
 
 import psutil
 import pytest
 
-from support import processes
+from support import processes, unshare
 from support.patience import eventually
 from support.server import Serve, Server
 
 UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc"]
 
 
-def not_here() -> str:
-    """Why there can be no namespace, or "" if there can."""
-    if not shutil.which("unshare"):
-        return "unshare (util-linux) is not installed"
-    done = subprocess.run([*UNSHARE, "true"], capture_output=True, text=True)
-    return f"cannot make a pid namespace: {done.stderr.strip()}" if done.returncode else ""
-
+WHY_NOT = unshare.unavailable(UNSHARE)
 
 pytestmark = [
     pytest.mark.own("how gunicorn does as the first process is gunicorn's business"),
-    pytest.mark.skipif(bool(not_here()), reason=not_here()),
+    pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT),
 ]
 
 

@@ -4,16 +4,14 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import signal
-import subprocess
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support import missing
+from support import missing, unshare
 from support.address import Address
 from support.counts import Counts
 from support.patience import PATIENCE_S, eventually
@@ -28,11 +26,7 @@ BATCH = 500
 DROPPED = re.compile(r"the access log: (\d+) lines were dropped")
 
 
-def why_no_tmpfs() -> str:
-    if os.geteuid() != 0 or not shutil.which("unshare"):
-        return "needs root and unshare(1)"
-    made = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False)
-    return "no file system can be mounted" if made.returncode else ""
+NO_DISK = missing.allowed("needs root" if os.geteuid() else unshare.unavailable(unshare.with_disk("/mnt")))
 
 
 def asked_for(admin: str) -> dict[str, Any]:
@@ -195,15 +189,13 @@ def is_said_at_a_reload(server: Server, pattern: str) -> bool:
     return bool(server.log.matches(pattern))
 
 
-@pytest.mark.skipif(bool(missing.allowed(why_no_tmpfs())), reason=why_no_tmpfs())
+@pytest.mark.skipif(bool(NO_DISK), reason=NO_DISK)
 def test_a_small_disk_that_is_full_and_has_room_again(build: Serve, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    small = f'mount -t tmpfs -o size=640k none {disk} && exec "$@"'
     logs = ("--access-logfile", f"{disk}/access.log", "--error-logfile", f"{disk}/error.log")
     address = f"unix:{tmp_path}/s"
-    own = ["unshare", "--mount", "sh", "-ec", small, "sh"]
-    server = build("waiting:app", *logs, bind=address, prefix=own).launch()
+    server = build("waiting:app", *logs, bind=address, prefix=unshare.with_disk(str(disk), "640k")).launch()
     server.addresses = [Address.parse(address)]
     eventually(lambda: answer(server.address), "it serves", 2 * PATIENCE_S)
     inside = Path("/proc", str(server.pid), "root", *disk.parts[1:])

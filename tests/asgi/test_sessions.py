@@ -60,14 +60,17 @@ def test_who_waits_for_room_hears_of_a_client_that_closes(serve: Serve, counts: 
     assert settled(counts) == {"begun": 1, "closed_by_client": 1}
 
 
-def test_who_waits_for_room_hears_of_a_close_by_the_server(serve: Serve, counts: Counts, opens: Open) -> None:
+def test_who_waits_for_room_hears_of_a_close_by_the_server(
+    serve: Serve, counts: Counts, opens: Open, clock: Clock
+) -> None:
     """It hears so at once, and not only when the client has answered or has had its time."""
-    pings = ("--ws-ping-interval", "1", "--ws-ping-timeout", "1")
-    server = serve("sockets:app", *ASGI, *pings, *counts.arguments)
+    pings = ("--ws-ping-interval", "100", "--ws-ping-timeout", "100", "--loop-timeout", "0")
+    server = serve("sockets:app", *ASGI, *pings, *counts.arguments, env=clock.environment)
     client = opens(server, "/flood")
     client.answers_pings = client.answers_closes = False
-    heard = next(one for one in iter(client.hear, END) if one not in (bytes(10_000), ("ping", b"")))
-    assert heard == (1011, "a ping was not answered")
+    for expected in (("ping", b""), (1011, "a ping was not answered")):
+        clock.advance(101)
+        assert next(heard for heard in iter(client.hear, END) if heard != bytes(10_000)) == expected
     eventually(lambda: ["the writer", "ClientGone"] in seen(server), "the writer is told")
     eventually(lambda: [1011, "a ping was not answered", "OSError"] in seen(server), "the reader is told")
     assert sessions(counts) == {"begun": 1}, "its client may still answer"

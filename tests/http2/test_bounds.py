@@ -17,7 +17,7 @@ from support.gate import Gate
 from support.haste import ECHO_S, in_haste
 from support.http2 import GET, LAST_OF_ALL, PREFACE, Talk, frame
 from support.patience import PATIENCE_S, eventually
-from support.server import Serve, Server
+from support.server import UNHURRIED, Serve, Server
 
 pytestmark = pytest.mark.own("only peers that it trusts may speak HTTP/2 without TLS with gunicorn")
 
@@ -357,11 +357,13 @@ def test_a_slow_reader_holds_no_worker_and_loses_its_stream_in_the_end(serve: Se
         assert (answer.reset, len(answer.body)) == (CANCEL, 65_535)
 
 
-def test_a_body_that_does_not_come_is_answered_408(serve: Serve) -> None:
-    server = serve("echo:raw", "--body-timeout", "1", *HTTP2)
+def test_a_body_that_does_not_come_is_answered_408(serve: Serve, clock: Clock) -> None:
+    server = serve("echo:raw", "--body-timeout", "100", *UNHURRIED, *HTTP2, env=clock.environment)
     with Talk(server.address) as talk:
         number = talk.begin("/", method="POST", ends=False)
         talk.say(number, b"some", ends=False)
+        talk.ping()
+        clock.advance(101)
         assert talk.answer(number).status == 408
         assert talk.get("/").status == 200
 

@@ -141,14 +141,18 @@ class _Reader:
         request.body = self._body(request)
         return request
 
-    def _line_of_head(self) -> bytes:
-        """RFC 9112 section 2.2: a recipient may take a lone LF for the end of a line, and must not take a lone CR."""
+    def _up_to_lf(self) -> bytes:
         end = self._data.find(b"\n", self._at)
         if end < 0:
             self._refuse_what_no_line_holds(self._data[self._at :].removesuffix(b"\r"))
             raise Incomplete
         line = self._data[self._at : end]
         self._at = end + 1
+        return line
+
+    def _line_of_head(self) -> bytes:
+        """RFC 9112 section 2.2: a recipient may take a lone LF for the end of a line, and must not take a lone CR."""
+        line = self._up_to_lf()
         if line.endswith(b"\r"):
             line = line[:-1]
         else:
@@ -321,12 +325,7 @@ class _Reader:
         return size
 
     def _line_between_chunks(self) -> bytes:
-        end = self._data.find(b"\n", self._at)
-        if end < 0:
-            self._refuse_what_no_line_holds(self._data[self._at :].removesuffix(b"\r"))
-            raise Incomplete
-        line = self._data[self._at : end]
-        self._at = end + 1
+        line = self._up_to_lf()
         if not line.endswith(b"\r"):
             raise Refused("a lone LF between chunks")
         self._refuse_what_no_line_holds(line[:-1])

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
+import pytest
+
 from support.address import Address
 from support.patience import PATIENCE_S
 
@@ -150,6 +152,13 @@ class Wire:
         response = self.head()
         self.read_body(response, method)
         return response
+
+    def torn_response(self) -> Response:
+        """What has come of the next response when the connection ends in the middle of it."""
+        with pytest.raises(BrokenOff) as broken:
+            self.response()
+        assert broken.value.response is not None
+        return broken.value.response
 
     def read_slowly(self, bytes_each: int = READ_BYTES, pause_s: float = 0.0) -> None:
         """Read in such pieces from now on, with a pause before each."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -72,6 +73,15 @@ def pytest_runtest_call() -> Generator[None, object, object]:
         if os.geteuid() == 0 or not is_of_process:
             raise
         pytest.skip(f"only root may look at what an acceptor has open: {denied}")
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A directory that every user may enter, as pytest's own, tmp_path, is for its user alone."""
+    with tempfile.TemporaryDirectory(prefix="stanchion-test-") as name:
+        home = Path(name)
+        home.chmod(0o755)
+        yield home
 
 
 @pytest.fixture(scope="session")

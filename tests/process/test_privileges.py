@@ -4,9 +4,7 @@ import json
 import os
 import pwd
 import re
-import shutil
 import signal
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,15 +22,6 @@ Start = Callable[..., Server]
 
 NOT_HERE = open_house.unavailable()
 pytestmark = [pytest.mark.own("settings of the process tree"), pytest.mark.skipif(bool(NOT_HERE), reason=NOT_HERE)]
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """Outside pytest's own directory, which only its user may enter."""
-    home = Path(tempfile.mkdtemp(prefix="stanchion-test-"))
-    home.chmod(0o755)
-    yield home
-    shutil.rmtree(home)
 
 
 @pytest.fixture

@@ -5,11 +5,9 @@ the server is made to go there again and again. Nothing outside may change its o
 """
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,14 +67,6 @@ def racing(how: str, *paths: Path) -> Iterator[None]:
         finally:
             racer.communicate(b"enough\n")
     assert racer.returncode == 0
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    home = Path(tempfile.mkdtemp(prefix="stanchion-test-"))
-    home.chmod(0o755)
-    yield home
-    shutil.rmtree(home)
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support import open_house
 from support.open_house import NOBODY, OTHERS
+from support.patience import PATIENCE_S
 from support.server import STANCHION, Server
 
 NOT_HERE = open_house.unavailable()
@@ -20,14 +20,6 @@ pytestmark = [pytest.mark.own("files of the process tree"), pytest.mark.skipif(b
 
 CONSOLE = (str(Path(sys.executable).with_name("stanchion")),)
 MODULE = (sys.executable, "-m", "stanchion")
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    home = Path(tempfile.mkdtemp(prefix="stanchion-test-"))
-    home.chmod(0o755)
-    yield home
-    shutil.rmtree(home)
 
 
 @pytest.fixture
@@ -42,7 +34,9 @@ def theirs(home: Path) -> Path:
 
 
 def run(command: tuple[str, ...], at: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*command, *words], cwd=at, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(
+        [*command, *words], cwd=at, capture_output=True, text=True, check=False, timeout=3 * PATIENCE_S
+    )
 
 
 @pytest.mark.parametrize("command", [CONSOLE, MODULE], ids=["console", "module"])

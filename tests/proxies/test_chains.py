@@ -13,7 +13,7 @@ import pytest
 from support.address import Address
 from support.patience import PATIENCE_S
 from support.ports import LOOPBACK, row_of_ports
-from support.proxies import Foreground, program
+from support.proxies import Foreground, program, temp_paths
 from support.server import Serve, Server
 from support.wire import Wire, request
 
@@ -48,8 +48,7 @@ daemon off; master_process off; worker_processes 1; pid {home}/nginx.pid;
 events {{ worker_connections 512; }}
 http {{
     access_log off;
-    client_body_temp_path {home}/body; proxy_temp_path {home}/proxy; fastcgi_temp_path {home}/fastcgi;
-    uwsgi_temp_path {home}/uwsgi; scgi_temp_path {home}/scgi;
+    {temp_paths}
     server {{
         listen 127.0.0.1:{port} {listen};
         location / {{
@@ -83,7 +82,7 @@ def before(tmp_path: Path) -> Iterator[Front]:
                 text = HAPROXY.format(port=port, upstream=place, **fill)
             else:
                 fill = {"listen": "", "scheme": "$scheme", "client": "$remote_addr", **words}
-                text = NGINX.format(port=port, home=home, upstream=place, **fill)
+                text = NGINX.format(port=port, home=home, temp_paths=temp_paths(home), upstream=place, **fill)
             proxy = Foreground(name, home, text, port)
             stack.callback(proxy.stop)
             proxy.wait()

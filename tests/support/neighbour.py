@@ -33,7 +33,7 @@ def running(
         yield process
     finally:
         print(f"--- output of {command[0]}\n{output.read_text(errors='replace')}")
-        _end(process)
+        _end_session(process)
 
 
 def ended(process: subprocess.Popen[bytes], output: Path) -> bool:
@@ -53,7 +53,18 @@ def accepts(address: Address) -> Callable[[], bool]:
     return probe
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def end(process: subprocess.Popen[bytes]) -> None:
+    """TERM, and a bounded wait; KILL for what stays, which is an error."""
+    process.terminate()
+    try:
+        process.wait(PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise
+
+
+def _end_session(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from support import neighbour
 from support.address import Address
 from support.netns import Namespace
-from support.patience import PATIENCE_S, eventually
+from support.patience import eventually
 from support.proxies import temp_paths
 
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin:/sbin:/bin")
@@ -52,24 +53,15 @@ class Nginx:
             [*namespace.prefix, *command, "-g", "daemon off; master_process off;"], stdin=subprocess.DEVNULL
         )
         self.address = Address("127.0.0.1", PORT)
-        eventually(lambda: namespace.run(self._accepts), "nginx accepts", within_s=PATIENCE_S)
+        eventually(lambda: namespace.run(self._accepts), "nginx accepts")
 
     def _accepts(self) -> bool:
         assert self._process.poll() is None, self.errors()
-        try:
-            self.address.connect().close()
-        except ConnectionRefusedError:
-            return False
-        return True
+        return neighbour.accepts(self.address)()
 
     def errors(self) -> str:
         path = self._home / "error.log"
         return path.read_text() if path.exists() else ""
 
     def stop(self) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        neighbour.end(self._process)

@@ -9,6 +9,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from support import neighbour
 from support.log import Log
 from support.patience import PATIENCE_S, eventually
 
@@ -81,10 +82,5 @@ class Prometheus:
         return answer["data"]
 
     def stop(self) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        neighbour.end(self._process)
         self.log.close()

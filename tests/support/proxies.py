@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from support.address import Address
-from support.neighbour import accepts, running
-from support.patience import PATIENCE_S, eventually
+from support.neighbour import accepts, end, running
+from support.patience import eventually
 from support.ports import LOOPBACK
 
 MARK = "X-Meant"
@@ -20,8 +20,7 @@ daemon off; master_process off; worker_processes 1; pid {home}/nginx.pid;
 events {{ worker_connections 512; }}
 http {{
     access_log off;
-    client_body_temp_path {home}/body; proxy_temp_path {home}/proxy; fastcgi_temp_path {home}/fastcgi;
-    uwsgi_temp_path {home}/uwsgi; scgi_temp_path {home}/scgi;
+    {temp_paths}
     client_header_timeout {patience_s}s; client_body_timeout {patience_s}s;
     {laxity}
     upstream app {{ server {upstream} max_fails=0; keepalive 8; }}
@@ -117,20 +116,10 @@ class Foreground:
 
     def _accepts(self) -> bool:
         assert self._process.poll() is None, self._log.read_text()
-        try:
-            self.address.connect().close()
-        except ConnectionRefusedError:
-            return False
-        return True
+        return accepts(self.address)()
 
     def stop(self) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-            raise
+        end(self._process)
 
 
 class Proxy(Foreground):
@@ -141,6 +130,7 @@ class Proxy(Foreground):
         template, lax = {"nginx": (NGINX, NGINX_LAXITY), "haproxy": (HAPROXY, HAPROXY_LAXITY)}[name]
         config = template.format(
             home=home,
+            temp_paths=temp_paths(home),
             laxity=lax if laxity else "",
             listen=f"{LOOPBACK}:{port}",
             upstream=f"{upstream.host}:{upstream.port}",

@@ -14,7 +14,7 @@ from support.address import Address
 from support.neighbour import accepts
 from support.patience import PATIENCE_S, eventually
 from support.ports import LOOPBACK, row_of_ports
-from support.proxies import Foreground, program
+from support.proxies import Foreground, program, temp_paths
 from support.server import APPS, Serve
 from support.wire import Wire, request
 
@@ -30,8 +30,7 @@ daemon off; master_process off; worker_processes 1; pid {home}/nginx.pid;
 events {{ worker_connections 512; }}
 http {{
     access_log off;
-    client_body_temp_path {home}/body; proxy_temp_path {home}/proxy; fastcgi_temp_path {home}/fastcgi;
-    uwsgi_temp_path {home}/uwsgi; scgi_temp_path {home}/scgi;
+    {temp_paths}
     server {{
         listen 127.0.0.1:{port};
         server_name shop.example;
@@ -100,7 +99,8 @@ def seen_by(upstream: Address, home: Path) -> dict[str, Any]:
     """The app's answer to each of the requests, through an nginx in front of this server."""
     with row_of_ports(1) as port:
         place = f"{upstream.host}:{upstream.port}"
-        nginx = Foreground("nginx", home, NGINX.format(home=home, port=port, upstream=place), port)
+        config = NGINX.format(home=home, temp_paths=temp_paths(home), port=port, upstream=place)
+        nginx = Foreground("nginx", home, config, port)
         try:
             nginx.wait()
             return {name: seen(nginx.address, sent) for name, sent in REQUESTS.items()}

@@ -13,7 +13,7 @@ from support import netns
 from support.gate import Gate
 from support.netns import Namespace
 from support.nginx import NGINX, Nginx
-from support.patience import eventually
+from support.patience import PATIENCE_S, eventually
 from support.processes import written_bytes
 from support.server import Serve, Server
 from support.wire import Wire, request
@@ -25,7 +25,7 @@ SHA256 = hashlib.sha256(UPLOAD).hexdigest()
 
 
 def client_of(server: Server) -> httpx.Client:
-    return httpx.Client(base_url=f"http://127.0.0.1:{server.address.port}", timeout=20)
+    return httpx.Client(base_url=f"http://127.0.0.1:{server.address.port}", timeout=PATIENCE_S)
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ def push(wire: Wire, bytes_max: int, pause_s: float = PATIENCE_S) -> int:
             sent += wire.sock.send(piece[: bytes_max - sent])
         except TimeoutError:
             break
-    wire.sock.settimeout(30)
+    wire.sock.settimeout(PATIENCE_S)
     return sent
 
 
@@ -304,7 +304,7 @@ def test_who_sends_hardly_fast_enough_gives_way_to_who_waits_for_a_turn(serve: S
         slow.send(head("/gone", 1_000_000) + b"abc")
         assert gate.announcement() == "begun"
         other.send(request("GET", "/"))
-        deadline_s = time.monotonic() + 20
+        deadline_s = time.monotonic() + PATIENCE_S
         while slow.silent(0.2):
             assert time.monotonic() < deadline_s
             slow.send(b"b" * 240)

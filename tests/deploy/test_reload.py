@@ -12,7 +12,7 @@ from support.address import Address
 from support.clock import Clock
 from support.ctl import ctl
 from support.gate import Gate
-from support.patience import eventually
+from support.patience import PATIENCE_S, eventually
 from support.release import Releases, answer
 from support.seats import seats
 from support.server import Serve, Server
@@ -289,7 +289,9 @@ def status(address: Address) -> int:
 
 def backlog(path: Path) -> int:
     """The backlog as ss(8) shows it: the send queue of a listening socket."""
-    rows = subprocess.run(["ss", "-Hlx"], capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()
+    rows = subprocess.run(
+        ["ss", "-Hlx"], capture_output=True, text=True, check=True, timeout=PATIENCE_S
+    ).stdout.splitlines()
     found = [row.split() for row in rows if str(path) in row.split()]
     assert len(found) == 1, rows
     return int(found[0][3])

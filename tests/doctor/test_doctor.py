@@ -199,7 +199,9 @@ def test_a_fix_with_a_yes_sets_and_writes(namespace: Namespace, kept: contextlib
         {sys.executable} -m stanchion doctor --this-one --fix --yes
         cat /etc/sysctl.d/* /proc/sys/net/core/somaxconn
         ls /etc/sysctl.d"""
-    done = subprocess.run([*namespace.prefix, "sh", "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [*namespace.prefix, "sh", "-c", script], capture_output=True, text=True, timeout=3 * PATIENCE_S
+    )
     assert done.returncode == 0, done
     assert "Done. A backlog stays what it was at listen(2)" in done.stdout
     assert done.stdout.endswith("\nnet.core.somaxconn = 4096\n4096\n60-stanchion-doctor.conf\n")

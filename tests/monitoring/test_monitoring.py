@@ -72,7 +72,7 @@ def test_no_panel_lies_upon_another():
 
 def promtool(*words: str) -> subprocess.CompletedProcess[str]:
     assert PROMTOOL
-    return subprocess.run([PROMTOOL, *words], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run([PROMTOOL, *words], capture_output=True, text=True, check=False, timeout=3 * PATIENCE_S)
 
 
 @needs_promtool

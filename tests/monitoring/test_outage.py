@@ -99,7 +99,7 @@ def test_each_alert_of_an_outage_fires_in_it_and_only_then(
     )
     assert PROMTOOL
     command = [PROMTOOL, "test", "rules", str(path)]
-    tested = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    tested = subprocess.run(command, capture_output=True, text=True, check=False, timeout=3 * PATIENCE_S)
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 

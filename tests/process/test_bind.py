@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.address import Address
+from support.patience import PATIENCE_S
 from support.server import Serve, Server
 
 EXIT_CANNOT_BIND = 5
@@ -75,7 +76,7 @@ def test_a_unix_socket_that_another_process_listens_on_is_not_stolen(build: Serv
         assert server.exit_code() == EXIT_CANNOT_BIND
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(path)
-            somebody.settimeout(10)
+            somebody.settimeout(PATIENCE_S)
             # The server may have connected to see whether a process listens there.
             somebody.accept()[0].close()
 

@@ -11,9 +11,9 @@ import pytest
 
 from support import open_house
 from support.open_house import NOBODY
+from support.patience import PATIENCE_S
 
 APPS = Path(__file__).parents[1] / "apps"
-PATIENCE_S = 30
 
 GOOD = "app = lambda environ, start_response: start_response('200 OK', []) and []\n"
 BAD = {
@@ -40,7 +40,7 @@ def run(
         env={**kept, "PYTHONDONTWRITEBYTECODE": "1", **environment},
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=2 * PATIENCE_S,
         check=False,
     )
 

@@ -10,7 +10,7 @@ import pytest
 
 from support import missing
 from support.address import Address
-from support.patience import eventually
+from support.patience import PATIENCE_S, eventually
 from support.server import Serve
 
 pytestmark = pytest.mark.own("the example is stanchion's")
@@ -25,14 +25,16 @@ def by_hand(rotation: str, logs: list[Path]) -> None:
         log.rename(f"{log}.1")
     script = re.search(r"postrotate\n(.*?)endscript", rotation, re.DOTALL)
     assert script
-    subprocess.run(["sh", "-ec", script[1]], check=True, timeout=60)
+    subprocess.run(["sh", "-ec", script[1]], check=True, timeout=3 * PATIENCE_S)
 
 
 def by_logrotate(rotation: str, logs: list[Path]) -> None:
     home = logs[0].parent.parent
     (home / "rotation").write_text(rotation)
     (home / "rotation").chmod(0o644)
-    subprocess.run(["logrotate", "--force", "--state", home / "state", home / "rotation"], check=True, timeout=60)
+    subprocess.run(
+        ["logrotate", "--force", "--state", home / "state", home / "rotation"], check=True, timeout=3 * PATIENCE_S
+    )
 
 
 MISSING = missing.allowed("" if shutil.which("logrotate") else "logrotate is not installed")

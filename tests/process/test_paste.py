@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import PATIENCE_S
 from support.server import GUNICORN, STANCHION, Kind, Serve
 
 APP = """\
@@ -101,7 +102,7 @@ def test_the_file_sets_up_logging_if_it_says_how(build, kind, ini):
 def failing(build: Serve, ini: Path, *words: str, **environment: str) -> tuple[int, str]:
     """The exit code and the log of a server that does not come up."""
     server = build("", *words, kind=STANCHION, env={"PYTHONPATH": str(ini.parent), **environment}).launch()
-    code = server.process.wait(timeout=30)
+    code = server.process.wait(timeout=PATIENCE_S)
     return code, server.log.text()
 
 

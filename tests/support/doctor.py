@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stanchion.doctor.facts import Facts, Listener, Network, Owner
+from support.patience import PATIENCE_S
 
 SYSCTLS = {
     "net.core.somaxconn": "4096",
@@ -135,5 +136,5 @@ class Said(NamedTuple):
 def doctor(*arguments: str, prefix: Sequence[str] = (), stdin: str = "") -> Said:
     """Run `stanchion doctor`."""
     command = [*prefix, sys.executable, "-m", "stanchion", "doctor", *arguments]
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=3 * PATIENCE_S)
     return Said(done.returncode, done.stdout, done.stderr)

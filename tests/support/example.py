@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from support.patience import PATIENCE_S
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = Path(sys.executable).parent
 """Where `stanchion` and its peers are installed: examples call them by name."""
@@ -25,6 +27,8 @@ def settings(words: Sequence[str], home: Path, env: dict[str, str] | None = None
     """Each setting's value, as `stanchion check` reports it for a command line `stanchion serve ...`."""
     assert list(words[:2]) == ["stanchion", "serve"], words
     command = [sys.executable, "-m", "stanchion", "check", "--json", *words[2:]]
-    checked = subprocess.run(command, cwd=home, env=env or {}, capture_output=True, text=True, check=False, timeout=30)
+    checked = subprocess.run(
+        command, cwd=home, env=env or {}, capture_output=True, text=True, check=False, timeout=2 * PATIENCE_S
+    )
     assert (checked.returncode, checked.stderr) == (0, "")
     return {name: entry["value"] for name, entry in json.loads(checked.stdout).items()}

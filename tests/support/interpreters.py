@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.patience import PATIENCE_S
+
 MINOR_MIN = 10
 """The minor version in `requires-python` of pyproject.toml."""
 MINOR_MAX = 20
@@ -66,7 +68,9 @@ def _asked(path: Path) -> Interpreter | None:
     and so nothing can be installed for it, as Debian's without its package for virtual environments."""
     if not os.access(path, os.X_OK):
         return None
-    asked = subprocess.run([path, "-I", "-c", ASKED], capture_output=True, text=True, check=False, timeout=60)
+    asked = subprocess.run(
+        [path, "-I", "-c", ASKED], capture_output=True, text=True, check=False, timeout=3 * PATIENCE_S
+    )
     match asked.stdout.split():
         case ["cpython", minor, *flags] if asked.returncode == 0:
             return Interpreter(path, int(minor), "".join(flags))

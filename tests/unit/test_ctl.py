@@ -15,8 +15,7 @@ import pytest
 
 from stanchion import ctl
 from stanchion.cli import main
-
-PATIENCE_S = 10.0
+from support.patience import PATIENCE_S
 
 STATUS = {
     "version": "0.1.0",

@@ -13,10 +13,10 @@ from stanchion import _stanchion, config, gunicorn
 from stanchion.cli import main
 from stanchion.commands import COMMANDS
 from support import missing
+from support.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 MANUAL = "packaging/data/share/man/man1/stanchion.1"
-PATIENCE_S = 100
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -84,7 +84,7 @@ def test_the_manual_page_has_every_setting_and_is_read_without_a_complaint(capsy
         ["groff", "-man", "-Tutf8", "-ww", "-P-cbou", "-rLL=200n", "stanchion.1"],
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=6 * PATIENCE_S,
         check=True,
     )
     assert done.stderr == ""
@@ -103,7 +103,7 @@ def test_the_manual_page_that_is_installed_is_current(capsys):
         input=_stanchion.settings_schema(),
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=6 * PATIENCE_S,
         check=True,
     )
     assert written.stdout == page
@@ -128,7 +128,7 @@ def offered(shell: str, script: str, home: Path) -> list[str]:
         env={"PATH": os.environ["PATH"], "HOME": str(home), "LC_ALL": "C.UTF-8"},
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=6 * PATIENCE_S,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

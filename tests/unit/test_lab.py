@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from stanchion.cli import main
+from support.patience import PATIENCE_S
 
 
 def test_the_server_comes_without_the_lab() -> None:
@@ -31,5 +32,7 @@ def test_where_it_is_installed_the_command_becomes_it(tmp_path: Path) -> None:
     (tmp_path / "stanchion_lab/__init__.py").touch()
     (tmp_path / "stanchion_lab/__main__.py").write_text("import sys\nprint(sys.argv[1:])\nsys.exit(5)\n")
     command = [sys.executable, "-m", "stanchion", "lab", "run", "--quick", "unix-backlog"]
-    ran = subprocess.run(command, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(
+        command, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=3 * PATIENCE_S
+    )
     assert (ran.returncode, ran.stdout) == (5, "['run', '--quick', 'unix-backlog']\n"), ran.stderr

@@ -12,6 +12,7 @@ import stanchion
 from stanchion import standard
 from support import interpreters
 from support.interpreters import Interpreter
+from support.patience import PATIENCE_S
 
 PACKAGE = Path(stanchion.__file__).parent
 EARLY = "stanchion.cli"
@@ -48,7 +49,7 @@ def test_all_that_is_imported_late_is_found_where_it_was_at_the_start(interprete
     early, late = imported()
     # -S: without a site, as whatever that imports need not be there for a server.
     command = [str(interpreter.path), "-I", "-S", "-c", PROBE, " ".join(sorted(early)), " ".join(sorted(late))]
-    brought = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+    brought = subprocess.run(command, capture_output=True, text=True, check=True, timeout=3 * PATIENCE_S).stdout.split()
     assert "traceback" in brought, "or nothing was looked at"
     assert sorted(set(brought) - standard.NAMES) == [], f"on {interpreter}: add them to stanchion/standard.py"
 

@@ -257,7 +257,9 @@ def test_without_rich_there_is_json_and_a_word(admin, home):
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         command = stanchion("--admin", admin.address, "--once", *words)
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=3 * PATIENCE_S
+        )
 
     assert run("--json").returncode == 0
     screen = run()

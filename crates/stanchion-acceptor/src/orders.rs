@@ -50,7 +50,9 @@ impl Acceptor {
                     return Ok(());
                 }
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    error!("an order of the master makes no sense and was dropped: {error}");
+                    error!(
+                        "our fault: the acceptor drops an order of the master that it cannot read: {error}"
+                    );
                     None
                 }
                 Err(error) if self.ending.is_some() => {

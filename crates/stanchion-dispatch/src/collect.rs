@@ -154,7 +154,10 @@ impl SlotReader<'_> {
                 (Some(part), AnswerEnd::Complete) => {
                     keep_with(head.facts.length, part.len)?;
                     let Some(file) = self.slots.take_file(self.slot) else {
-                        warn!("the file of an answer did not arrive (open files? see ulimit -n)");
+                        warn!(
+                            "{}: the file of the answer did not reach the acceptor, and the client gets 502 (open files? see ulimit -n)",
+                            ticket.request.describe()
+                        );
                         ticket.refuse(Refusal::NoAnswer);
                         return Ok(());
                     };

@@ -58,6 +58,7 @@ pub fn of(error: &io::Error) -> Option<String> {
         Errno::AGAIN => {
             "raise the limit of processes (ulimit -u, TasksMax= of the unit, pids limit of the container)"
         }
+        Errno::ROFS => "that file system is read-only: mount it for writing, or choose another one",
         Errno::NOSPC => "make room on that file system, or choose another one",
         _ => return None,
     };

@@ -70,8 +70,7 @@ impl Workers {
                     self.backoff.failed(heard_ms);
                     worker.stage.kill();
                     worker.cause = Some(Cause::Boot);
-                    let message = format!("{} is killed: {why}", worker.called());
-                    decision.error(message);
+                    decision.error(format!("{} is killed: {why}", worker.called()));
                     decision.kill(pid, SIGKILL);
                     booted = Err(BootFailure::Passing);
                 }

@@ -247,8 +247,9 @@ impl Master {
         // A generation beside another one is given up like any that cannot be built.
         let only = self.generations.len() == 1;
         if self.generations.contains_key(&generation_number) && only {
-            let why = "the server stops, since it cannot serve without an acceptor. Start it again";
-            decision.error(why);
+            decision.error(
+                "the server stops, since it cannot serve without an acceptor. Start it again",
+            );
             self.stop(exit_code::INTERNAL, decision);
         }
     }

@@ -250,8 +250,7 @@ impl Workers {
             if let Some(pid) = worker.stage.kill_if_overstaying(decision.now_ms) {
                 if worker.condemned.is_none() {
                     let who = worker.called();
-                    let message = format!("{who} did not leave in time and is killed");
-                    decision.warning(message);
+                    decision.warning(format!("{who} did not leave in time and is killed"));
                 }
                 decision.kill(pid, SIGKILL);
             }

@@ -7,7 +7,8 @@ use pyo3::exceptions::PyAssertionError;
 use pyo3::prelude::*;
 use stanchion_http::rules::has_body;
 use stanchion_record::{
-    FilePart, HINT_BYTES_MAX, HINTS_BYTES_MAX, HINTS_MAX, PREFIX_BYTES, RequestRecord,
+    FilePart, HINT_BYTES_MAX, HINTS_BYTES_MAX, HINTS_MAX, PREFIX_BYTES, RequestBuffer,
+    RequestRecord,
 };
 use stanchion_server::{AnswerEnd, Gone, Seat, Taken};
 use tracing::{error, warn};
@@ -107,6 +108,13 @@ impl Hinted {
         }
         false
     }
+}
+
+/// Method and target of the request, for the log; read again, as few answers need them.
+fn described(taken: Option<&Taken<'_>>) -> String {
+    let mut buffer = RequestBuffer::default();
+    let request = taken.and_then(|taken| buffer.read(taken).ok());
+    request.map_or_else(|| "a request".to_owned(), |request| request.describe())
 }
 
 impl AnswerWriter {
@@ -238,7 +246,10 @@ impl AnswerWriter {
                 .min(chunk.len());
             if len < chunk.len() && !self.excess_is_logged {
                 self.excess_is_logged = true;
-                error!("the app's body is longer than its Content-Length; the rest is not sent");
+                error!(
+                    "the app's body is longer than its Content-Length, and the rest is not sent, at {}",
+                    described(self.taken.as_ref())
+                );
             }
             chunk = &chunk[..len];
             *promised -= len as u64;
@@ -291,7 +302,10 @@ impl AnswerWriter {
         };
         match self.promised {
             Some(missing) if missing > 0 => {
-                error!("the app's body is {missing} bytes shorter than its Content-Length");
+                error!(
+                    "the app's body is {missing} bytes shorter than its Content-Length, and the answer breaks off, at {}",
+                    described(Some(&taken))
+                );
                 taken.finish(AnswerEnd::Broken);
             }
             _ => taken.finish(AnswerEnd::Complete),

@@ -329,7 +329,9 @@ impl Host for PythonHost {
         let done = Python::attach(|py| self.host.call_method0(py, intern!(py, "revert")));
         self.has_hooks = has_hooks(&self.host);
         if let Err(error) = done {
-            error!("cannot restore the previous configuration: {error}");
+            error!(
+                "the configuration from before the failed reload cannot be restored, so restart the server: {error}"
+            );
         }
     }
 
@@ -339,7 +341,9 @@ impl Host for PythonHost {
             found.extract::<(Vec<OsString>, PathBuf)>(py)
         });
         let (command, directory) = found.unwrap_or_else(|error| {
-            error!("cannot find out how this process was started: {error}");
+            error!(
+                "cannot find out how this process was started, so an upgrade will fail: {error}"
+            );
             (Vec::new(), PathBuf::from("."))
         });
         StartedAs { command, directory }
@@ -352,7 +356,7 @@ impl Host for PythonHost {
                 .extract::<Vec<PathBuf>>(py)
         });
         files.unwrap_or_else(|error| {
-            error!("the files to watch cannot be listed: {error}");
+            error!("the files to watch cannot be listed, so no change reloads the server: {error}");
             Vec::new()
         })
     }

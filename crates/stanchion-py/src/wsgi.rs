@@ -78,7 +78,7 @@ impl Gateway {
         let request = match self.buffer.read(&taken) {
             Ok(request) => request,
             Err(bad) => {
-                error!("{bad}: our fault");
+                error!("our fault: a request cannot be read, and its client gets 502: {bad}");
                 taken.finish(AnswerEnd::Broken);
                 return;
             }
@@ -89,7 +89,7 @@ impl Gateway {
             None => match Answerer::new(py, &self.environs, self.greenlets.clone()) {
                 Ok(answerer) => answerer,
                 Err(failure) => {
-                    error!("no memory for a response: {failure}");
+                    error!("no memory for a response, and its client gets 502: {failure}");
                     return;
                 }
             },

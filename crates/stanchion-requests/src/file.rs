@@ -119,7 +119,7 @@ impl FileBody {
                 None => return Stretch::Waits,
                 Some(Ok(bytes)) => bytes,
                 Some(Err(error)) => {
-                    warn!("a file cannot be sent whole: {error}");
+                    warn!("an answer breaks off, as its file cannot be read to the end: {error}");
                     return Stretch::Broken;
                 }
             };

@@ -126,7 +126,10 @@ impl Storage {
                     changed = true;
                 }
                 SpoolerStep::Lost(error) => {
-                    error!("an answer cannot be read back from the spool: {error}");
+                    error!(
+                        "{}: the answer breaks off, as it cannot be read back from the spool directory: {error}",
+                        ticket.request.describe()
+                    );
                     dispatch.abandon(ticket, now_us);
                     changed = true;
                 }

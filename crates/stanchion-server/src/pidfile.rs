@@ -31,7 +31,7 @@ impl PidFile {
             let earlier = pid_in(path).filter(|&pid| pid != owner && Some(pid) != predecessor);
             if let Some(pid) = earlier.filter(|&pid| process::is_alive(pid)) {
                 return Err(format!(
-                    "the pid file {shown} names process {pid}, which is alive: is this server running already?"
+                    "the pid file {shown} names process {pid}, which is alive: is this server running already? If not, remove the file"
                 ));
             }
             write_whole(path, &format!("{owner}\n")).map_err(|error| {

@@ -93,7 +93,9 @@ fn prepare(
     if common.settings.log.capture_output
         && let Err(error) = log::capture_output()
     {
-        error!("what the app prints cannot be sent to the error log: {error}");
+        error!(
+            "the template ends, as the app's output cannot go to the error log (capture_output): {error}"
+        );
         return Err(exit_code::INTERNAL);
     }
     let mut prepared = TemplateApp::WithoutApp;
@@ -107,7 +109,7 @@ fn prepare(
     match host.write_stacks_to(common.dumps.as_fd()) {
         Ok(()) => Ok(prepared),
         Err(problem) => {
-            error!("workers could not show their stacks: {problem}");
+            error!("the template ends, as workers could not show their stacks: {problem}");
             Err(exit_code::INTERNAL)
         }
     }

@@ -47,7 +47,7 @@ pub(crate) fn run(common: &'static Common, assignment: Assignment, host: &mut dy
         messages::report(&assignment.reports, &FromWorker::Here)
     });
     if let Err(error) = introduced {
-        error!("worker cannot start: {error}");
+        error!("worker {} cannot start: {error}", assignment.number);
         return exit_code::WORKER_BOOT;
     }
     let Assignment {
@@ -62,7 +62,7 @@ pub(crate) fn run(common: &'static Common, assignment: Assignment, host: &mut dy
         catch_signals(worker)
             .map_err(|error| format!("it cannot catch signals: {}", cure::told(&error)))
     }) {
-        error!("worker cannot start: {problem}");
+        error!("worker {number} cannot start: {problem}");
         return exit_code::WORKER_BOOT;
     }
     let code = live(worker, number, has_app, host);
@@ -104,12 +104,12 @@ fn live(worker: &'static Worker, number: u16, has_app: bool, host: &mut dyn Host
         }
     }
     if let Err(error) = messages::report(&worker.reports, &FromWorker::Ready) {
-        error!("worker cannot report to the master: {error}");
+        error!("worker {number} cannot report to the master: {error}");
         return exit_code::WORKER_BOOT;
     }
     debug!("worker ready");
     if let Err(problem) = host.serve(worker) {
-        error!("worker cannot go on: {problem}");
+        error!("worker {number} cannot go on, and the master replaces it: {problem}");
         return exit_code::INTERNAL;
     }
     if worker.is_broken() {

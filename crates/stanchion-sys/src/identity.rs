@@ -56,7 +56,7 @@ impl Identity {
             return Ok(None);
         }
         Err(format!(
-            "only root can become user {} and group {}; this is user {} and group {}",
+            "only root can become user {} and group {}; this is user {} and group {}: start the server as root, or leave the setting out",
             wanted.uid,
             wanted.gid,
             effective_uid(),

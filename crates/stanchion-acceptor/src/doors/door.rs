@@ -217,7 +217,7 @@ impl Door {
         self.state = DoorState::Open;
         if !was_open && let Err(error) = self.accept_thread.watch(self.number, &self.listener) {
             warn!(
-                "at {} connections may be refused when all cores are busy: {error}",
+                "the accept thread cannot watch {}, so connections there may be refused when all cores are busy: {error}",
                 self.listener.address()
             );
         }

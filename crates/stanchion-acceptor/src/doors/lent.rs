@@ -110,5 +110,5 @@ fn in_use() -> io::Error {
 }
 
 fn give_up(bind: &Bind, why: &io::Error) {
-    warn!("{bind} is not served by a worker alone: {why}");
+    warn!("{bind} is not served: no worker listens there alone: {why}");
 }

@@ -406,6 +406,8 @@ fn welcome_operator(accepted: Accepted, door: &Door, inside: &mut DoorContext<'_
         .operators
         .add(newcomer, inside.requests, inside.poller);
     if let Err(error) = added {
-        error!("a connection to the admin listener cannot be watched: {error}");
+        error!(
+            "the acceptor closes a connection to the admin listener, as it cannot watch it: {error}"
+        );
     }
 }

@@ -267,7 +267,7 @@ impl Sending {
                 Ok(Written::Full) => return Err(self.stall(link, requests, poller)),
                 Ok(Written::Failed) => return Err(self.broke(requests)),
                 Err(error) => {
-                    warn!("a file cannot be sent whole: {error}");
+                    warn!("an answer breaks off, as its file cannot be sent: {error}");
                     self.break_off();
                 }
             },

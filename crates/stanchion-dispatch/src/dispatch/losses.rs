@@ -123,9 +123,10 @@ impl Dispatch {
         }
         if ticket.is_streaming() {
             warn!(
-                "an answer is broken off: {} ({})",
+                "an answer breaks off: {} ({}){}",
                 died.reason(),
-                ticket.request.describe()
+                ticket.request.describe(),
+                ticket.shown_worker()
             );
             ticket.break_off();
         } else if !self.retry(ticket, now_us) {

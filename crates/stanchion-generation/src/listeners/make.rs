@@ -183,12 +183,24 @@ fn advice(error: &io::Error, bind: &Bind, others: &[Listener]) -> String {
             }
         }
         (io::ErrorKind::AddrInUse, _) => " (another server listens there; see `ss -lntxp`)".into(),
+        (io::ErrorKind::AddrNotAvailable, BindAddress::Tcp { .. }) => {
+            " (no interface of this host has that address: see `ip address`)".into()
+        }
+        (_, BindAddress::Tcp { .. })
+            if call::number(error) == Some(Errno::AFNOSUPPORT.raw_os_error()) =>
+        {
+            " (IPv6 is switched off on this host: listen at an IPv4 address)".into()
+        }
         (io::ErrorKind::PermissionDenied, BindAddress::Tcp { .. }) if is_denied => {
             " (only root binds a port below 1024; or net.ipv4.ip_unprivileged_port_start)".into()
         }
-        (io::ErrorKind::PermissionDenied, BindAddress::Unix(_)) if is_denied || is_owner => {
-            " (a directory that is not yours, or an owner that only root can set?)".into()
+        (io::ErrorKind::PermissionDenied, BindAddress::Unix(_)) if is_owner => {
+            " (only root gives a socket file to another user or group: start the server as root, or leave them out)".into()
         }
+        (io::ErrorKind::PermissionDenied, BindAddress::Unix(path)) if is_denied => format!(
+            " (the user that the server runs as may not make files in {}: let it, or choose another directory)",
+            path.parent().unwrap_or(path).display()
+        ),
         _ => cure::of(error).map_or_else(String::new, |cure| format!(" ({cure})")),
     }
 }

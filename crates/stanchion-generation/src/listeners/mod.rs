@@ -208,7 +208,7 @@ fn is_for(listener: &Listener, wanted: &BindAddress) -> bool {
             let is_it = std::path::absolute(path).is_ok_and(|path| path == *at);
             if is_it && !listener.has_its_file() {
                 warn!(
-                    "the socket file of {bind} is gone or another's",
+                    "the socket file of {bind} is gone or belongs to another server: this one makes it again",
                     bind = wanted
                 );
                 return false;

@@ -92,6 +92,21 @@ fn a_failure_leaves_everything_as_it_was() {
 }
 
 #[test]
+fn a_failure_says_what_to_do() {
+    // TEST-NET-1, which no host has (RFC 5737).
+    let foreign = failure(&settings(&["192.0.2.1:0"]), Vec::new());
+    assert!(
+        foreign.ends_with("(no interface of this host has that address: see `ip address`)"),
+        "{foreign}"
+    );
+    let missing = failure(&settings(&["unix:/nowhere/of/ours/app.sock"]), Vec::new());
+    assert!(
+        missing.contains("(the directory /nowhere/of/ours does not exist: make it"),
+        "{missing}"
+    );
+}
+
+#[test]
 fn a_socket_file_that_is_gone_is_made_anew() {
     let path = Path::new();
     let first = open(&settings(&[&path.bind()]), Vec::new()).unwrap();

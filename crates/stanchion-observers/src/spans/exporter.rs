@@ -73,7 +73,7 @@ impl Exporter {
         let service = settings.monitoring.otlp_service_name.as_deref();
         let (attributes, unusable) = resource::attributes(variable.as_deref(), service);
         if let Some(unusable) = unusable {
-            warn!("OTEL_RESOURCE_ATTRIBUTES counts for nothing: {unusable}");
+            warn!("OTEL_RESOURCE_ATTRIBUTES is ignored: {unusable}");
         }
         let lanes = settings.lanes().into_iter().map(|lane| lane.name).collect();
         let sender = Sender {
@@ -186,7 +186,7 @@ impl Sender {
         if self.pause.is_some() {
             let dropped = self.dropped();
             warn!(
-                "{} took no spans again; {dropped} were dropped",
+                "{} took no spans until the server left; {dropped} were dropped",
                 self.collector
             );
         }

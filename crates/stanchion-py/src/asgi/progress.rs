@@ -409,7 +409,9 @@ impl Progress {
                 Ok(false) => break,
                 Err(stopped) => {
                     if let Stopped::File(failure) = stopped {
-                        error!("a file that the app sends cannot be read: {failure}");
+                        error!(
+                            "an answer breaks off, as the file that the app sends cannot be read: {failure}"
+                        );
                     }
                     self.is_client_gone = true;
                     break;

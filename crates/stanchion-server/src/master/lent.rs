@@ -156,7 +156,10 @@ impl Lent<Listener> {
                 {
                     Ok(fd) => fd,
                     Err(error) => {
-                        error!("{} is not served: {error}", door.bind);
+                        error!(
+                            "{} is not served by the worker that asked for it: {error}",
+                            door.bind
+                        );
                         continue;
                     }
                 };

@@ -188,7 +188,7 @@ impl Loop<'_> {
         let has_scribe = present.log_channels.is_some();
         let owner = present.identities.of_access_log(has_scribe);
         if let Err(error) = log::create(accesslog, owner) {
-            error!("the access log cannot be created: {error}");
+            error!("the access log cannot be created again after its rotation: {error}");
         }
     }
 

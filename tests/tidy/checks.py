@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tidy.first_pages import first_pages_are_kept
 from tidy.index import index_names_places
+from tidy.messages import page_has_every_message
 from tidy.packaging import pins_agree, pins_have_hashes, python_is_old_enough
 from tidy.pages import links_name_headings, menu_has_every_page, pages_are_short
 from tidy.rooms import flat, named, rooms_make_no_circle
@@ -571,6 +572,7 @@ CHECKS = [
     links_lead_somewhere,
     links_name_headings,
     menu_has_every_page,
+    page_has_every_message,
     changelog_is_open,
     pins_agree,
     pins_have_hashes,

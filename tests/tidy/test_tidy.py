@@ -69,6 +69,8 @@ SYS = "crates/stanchion-sys/src/lib.rs"
 EXCHANGE = "crates/stanchion-exchange/src/lib.rs"
 LINE = "crates/stanchion-line/src/lib.rs"
 HTTP = "crates/stanchion-http/src/"
+MESSAGES = "docs/reference/messages.md"
+REASONS = "crates/stanchion-tls/src/"
 PROMISE = "SECURITY.md"
 APART = checks.lab_and_server_know_of_no_module_of_each_other
 PY = "crates/stanchion-py/src/lib.rs"
@@ -248,6 +250,22 @@ BROKEN: list[tuple[Check, Tree]] = [
     (checks.links_name_headings, {"docs/a.md": "[up](../ARCHITECTURE.md#tour)"}),
     (checks.menu_has_every_page, {"docs/b/c.md": ""}),
     (checks.menu_has_every_page, {"mkdocs.yml": f"{MENU}  - Gone: b/gone.md\n"}),
+    (checks.page_has_every_message, {LINE: f'{FORBID}fn f() {{ warn!("{{name}} is full: {{error}}"); }}\n'}),
+    (checks.page_has_every_message, {MESSAGES: "| `the line of <name> is full` | warning | Wait. |\n"}),
+    (
+        checks.page_has_every_message,
+        {
+            LINE: f'{FORBID}fn f() {{ warn!("the line of {{name}} is full"); }}\n',
+            MESSAGES: "| `the line of <name> is full` | error | Wait. |\n",
+        },
+    ),
+    (
+        checks.page_has_every_message,
+        {
+            "python/stanchion/a.py": 'raise UsageError(f"there is no file {name!r}")\n',
+            MESSAGES: "| `there is no file <name>`<br>`there is no file <path>` | usage | Look. |\n",
+        },
+    ),
     (checks.changelog_is_open, {"CHANGELOG.md": "## 0.1.0\nUnreleased\n"}),
     (checks.pins_agree, {"requirements/demo.in": "flask>=3\n"}),
     (checks.pins_agree, {"requirements/demo.txt": f"Maturin.x==1.1{HASH}\nMaturin_X==1.2{HASH}\n"}),
@@ -351,6 +369,19 @@ FINE: list[tuple[Check, Tree]] = [
     (checks.links_name_headings, {"docs/a.md": "## A `b_c` / d\n[a](#a-b_c--d)\n```\n[c](#c)\n```"}),
     (checks.menu_has_every_page, {"docs/b/c.md": "", "mkdocs.yml": f"{MENU}  - C: b/c.md\n  - In: ARCHITECTURE.md\n"}),
     (checks.menu_has_every_page, {"docs/b/c.md": "", "mkdocs.yml": f"not_in_nav: |\n  /files/\n  /b/\n\n{MENU}"}),
+    (
+        checks.page_has_every_message,
+        {
+            LINE: FORBID
+            + 'fn f() {\n    error!(target: APP, "`a` is {}{} \\\n        low\\n{}", g("x y z"));\n'
+            + '    info!("it is well");\n}\n'
+            + '#[cfg(test)]\nmod tests {\n    fn f() { warn!("the line is full"); }\n}\n',
+            f"{REASONS}a.rs": FORBID + 'fn f() { g("no message"); }\n',
+            f"{REASONS}suites.rs": FORBID + 'fn f() { g("there are no | suites"); debug!("it is well"); }\n',
+            MESSAGES: "| `` `a` is <how> low `` | error | Raise it. |\n"
+            "| `there are no \\| suites` | reason | Name one. |\n",
+        },
+    ),
     (checks.no_traces_of_a_machine, {"docs/a.md": "serve / work, /work, /rooted, examples/root/x"}),
     (checks.no_traces_of_a_machine, {"Cargo.lock": f'source = "{checks.CRATES_SOURCE}"'}),
     (checks.no_traces_of_a_machine, {"fuzz/Cargo.lock": f'source = "{checks.CRATES_SOURCE}"'}),

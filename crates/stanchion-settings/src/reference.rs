@@ -55,7 +55,7 @@ fn describe(page: &mut String, help: &Help) {
     }
     for row in WITHOUT_EFFECT {
         if row.setting.name == setting.name {
-            let _ = writeln!(page, "- No effect with {}: {}", row.words(), row.why);
+            let _ = writeln!(page, "- No effect with {}", row.words());
         }
     }
     for paragraph in &help.paragraphs {

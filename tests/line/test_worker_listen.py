@@ -208,7 +208,9 @@ def test_after_the_last_try_it_is_given_up_and_the_worker_serves(house: House) -
         )
         server = house.start(hook, workers=1)
         assert house.gate.announcement() == "None"
-        server.log.wait(rf"{LOOPBACK}:{house.base}\S* is not served: no worker listens there alone: another server listens there")
+        server.log.wait(
+            rf"{LOOPBACK}:{house.base}\S* is not served: no worker listens there alone: another server listens there"
+        )
         with server.connect() as wire:
             assert wire.get("/pid?x").status == 200
 

@@ -444,7 +444,7 @@ def test_what_no_thread_can_compress(serve: Serve) -> None:
             assert len(response.body) == 20_000
     hold_threads_back(acceptor)
     with server.connect() as wire, pytest.raises(BrokenOff):
-        wire.get("/long?len=3000000", ACCEPTED)
+        wire.get("/long?len=300000", ACCEPTED)
     acceptor.rlimit(psutil.RLIMIT_AS, before)
     with server.connect() as wire:
         assert len(decoded(wire.get("/text/html", ACCEPTED))) == 20_000

@@ -1,4 +1,3 @@
-use pyo3::types::PyAnyMethods as _;
 use stanchion_exchange::Unwanted;
 use stanchion_http::Head;
 use stanchion_record::RequestFacts;
@@ -17,25 +16,15 @@ fn assert_answers(rows: &[Row<'_>], facts: &RequestFacts<'_>, settings: &str) {
     assert_answers_to(&get(), rows, facts, settings);
 }
 
-/// The messages before the last are taken without complaint. The app raises if the last is not taken, and else returns.
 fn assert_answers_to(head: &Head, rows: &[Row<'_>], facts: &RequestFacts<'_>, settings: &str) {
     with_python(|py| {
         let mut turning = Turning::new(py, settings);
         for (messages, outcome, expected) in rows {
             let called = turning.call(head, facts, b"");
-            let messages = turning.value(messages);
-            let count = messages.len().expect("a list");
-            let mut last = "None".to_owned();
-            for (number, message) in messages.try_iter().expect("a list").enumerate() {
-                last = turning.send(&called, &message.expect("a message"));
-                if number + 1 < count {
-                    assert_eq!(last, "None", "{messages}");
-                }
-            }
+            let given = turning.value(messages);
+            let (last, answered) = turning.send_all(&called, &given);
             assert_eq!(last, *outcome, "{messages}");
-            let raised = (last != "None").then_some("ValueError('of the app')");
-            let came = turning.end(&called, raised);
-            assert_eq!(came, *expected, "{messages}");
+            assert_eq!(answered, *expected, "{messages}");
         }
     });
 }
@@ -288,18 +277,10 @@ fn head_has_the_head_of_get_and_an_app_may_go_on() {
             ),
         ] {
             let called = turning.call(&head("HEAD / HTTP/1.1\r\nHost: test\r\n\r\n"), &FACTS, b"");
-            for message in turning.value(messages).try_iter().expect("a list") {
-                assert_eq!(
-                    turning.send(&called, &message.expect("a message")),
-                    "None",
-                    "{messages}"
-                );
-            }
-            assert_eq!(
-                turning.end(&called, None),
-                Answered::whole(ok(fields, "")),
-                "{messages}"
-            );
+            let given = turning.value(messages);
+            let (last, answered) = turning.send_all(&called, &given);
+            assert_eq!(last, "None", "{messages}");
+            assert_eq!(answered, Answered::whole(ok(fields, "")), "{messages}");
         }
     });
 }

@@ -126,6 +126,23 @@ impl<'py> Turning<'py> {
         self.outcome(called.object.call_method1("send", (message,)))
     }
 
+    /// Has the app send these messages, of which all before the last are taken without complaint. The app raises if the
+    /// last is not taken, and else returns. Gives what came of the last message, and of the request.
+    pub(super) fn send_all(
+        &mut self,
+        called: &Called<'py>,
+        messages: &Bound<'py, PyAny>,
+    ) -> (String, Answered) {
+        let mut last = "None".to_owned();
+        for message in messages.try_iter().expect("a list") {
+            assert_eq!(last, "None", "{messages}");
+            last = self.send(called, &message.expect("a message"));
+        }
+        let raised = (last != "None").then_some("ValueError('of the app')");
+        let answered = self.end(called, raised);
+        (last, answered)
+    }
+
     /// Has the app ask for an event in the same way.
     pub(super) fn receive(&self, called: &Called<'py>) -> String {
         self.outcome(called.object.call_method0("receive"))

@@ -1,4 +1,3 @@
-use pyo3::types::PyAnyMethods as _;
 use stanchion_record::{Close, Content, MessageKind, RequestFacts, close_record, message_head};
 
 use super::rig::{Called, Turning};
@@ -22,24 +21,15 @@ pub(super) fn call<'py>(turning: &mut Turning<'py>) -> Called<'py> {
     turning.call(&handshake, &ASKED, b"")
 }
 
-/// The messages before the last are taken without complaint. The app raises if the last is not taken, and else returns.
 fn assert_answers(rows: &[Row<'_>]) {
     with_python(|py| {
         let mut turning = Turning::new(py, "");
         for (messages, outcome, expected) in rows {
             let called = call(&mut turning);
             let given = turning.value(&SHORT.replace("MESSAGES", messages));
-            let count = given.len().expect("a list");
-            let mut last = "None".to_owned();
-            for (number, message) in given.try_iter().expect("a list").enumerate() {
-                last = turning.send(&called, &message.expect("a message"));
-                if number + 1 < count {
-                    assert_eq!(last, "None", "{messages}");
-                }
-            }
+            let (last, answered) = turning.send_all(&called, &given);
             assert_eq!(last, *outcome, "{messages}");
-            let raised = (last != "None").then_some("ValueError('of the app')");
-            assert_eq!(turning.end(&called, raised), *expected, "{messages}");
+            assert_eq!(answered, *expected, "{messages}");
         }
     });
 }

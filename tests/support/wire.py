@@ -154,7 +154,7 @@ class Wire:
         return response
 
     def torn_response(self) -> Response:
-        """What has come of the next response when the connection ends in the middle of it."""
+        """The part of the next response that came before the connection ended in the middle of it."""
         with pytest.raises(BrokenOff) as broken:
             self.response()
         assert broken.value.response is not None

@@ -10,7 +10,7 @@ use crate::loop_seats::{LOOKS_MAX, LoopSeats, Seated};
 
 /// Takes requests for an event loop, in its thread.
 pub(crate) trait LoopPuller: PyClass<Frozen = True> + Sync {
-    /// What the log calls the loop.
+    /// The name of the loop in the log.
     const LOOP: &'static str;
 
     /// The worker that has the loop.

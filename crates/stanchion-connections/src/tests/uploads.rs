@@ -321,7 +321,7 @@ fn stage_with_one_who_waits(bytes_per_s: usize) -> (Stage, Taken<'static>, UnixS
     assert_eq!(
         stage.doing(),
         Some(ConnectionState::Busy),
-        "nobody else waits"
+        "no other client waits"
     );
     let mut other = stage.connect(peer());
     other.write_all(GET.as_bytes()).unwrap();

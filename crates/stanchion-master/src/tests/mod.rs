@@ -230,7 +230,7 @@ impl Tree {
         }
     }
 
-    /// One of two workers serves, and the other one boots.
+    /// Worker 0 serves, and worker 1 boots.
     fn nearly_fill(&mut self, generation_number: u32) {
         self.fill(generation_number, 1);
         let pid = worker(generation_number, 1);

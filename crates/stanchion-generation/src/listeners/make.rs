@@ -1,6 +1,7 @@
 //! Making the listeners that are missing.
 
 use std::io;
+use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use stanchion_sys::call;
@@ -171,17 +172,14 @@ fn advice(error: &io::Error, bind: &Bind, others: &[Listener]) -> String {
                 None => " (another server listens there; see `ss -lntxp`)".into(),
             }
         }
-        (io::ErrorKind::NotFound, BindAddress::Unix(path)) => {
-            let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-            match path.parent().filter(|directory| !directory.exists()) {
-                Some(directory) => format!(
-                    " (the directory {} does not exist: make it, for the user that the server runs as; \
-                     under systemd with RuntimeDirectory= in the service)",
-                    directory.display()
-                ),
-                None => String::new(),
-            }
+        (io::ErrorKind::NotFound, BindAddress::Unix(path)) if !directory_of(path).exists() => {
+            format!(
+                " (the directory {} does not exist: make it, for the user that the server runs as; \
+                 under systemd with RuntimeDirectory= in the service)",
+                directory_of(path).display()
+            )
         }
+        (io::ErrorKind::NotFound, BindAddress::Unix(_)) => String::new(),
         (io::ErrorKind::AddrInUse, _) => " (another server listens there; see `ss -lntxp`)".into(),
         (io::ErrorKind::AddrNotAvailable, BindAddress::Tcp { .. }) => {
             " (no interface of this host has that address: see `ip address`)".into()
@@ -199,8 +197,29 @@ fn advice(error: &io::Error, bind: &Bind, others: &[Listener]) -> String {
         }
         (io::ErrorKind::PermissionDenied, BindAddress::Unix(path)) if is_denied => format!(
             " (the user that the server runs as may not make files in {}: let it, or choose another directory)",
-            path.parent().unwrap_or(path).display()
+            directory_of(path).display()
         ),
         _ => cure::of(error).map_or_else(String::new, |cure| format!(" ({cure})")),
+    }
+}
+
+/// The directory of a socket file, whose path may be relative.
+fn directory_of(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    path.parent().unwrap_or(&path).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_names_the_directory_of_a_relative_path() {
+        let error = call::named("bind", Errno::ACCESS);
+        let bind = Bind::parse("unix:app.sock").expect("an address");
+        let here = std::env::current_dir().expect("a directory");
+        let said = advice(&error, &bind, &[]);
+        let named = format!("may not make files in {}: let it", Path::display(&here));
+        assert!(said.contains(&named), "{said}");
     }
 }

@@ -276,23 +276,27 @@ impl AsRawFd for Channel {
 /// Waits until one of `fds` can be read or has ended, at most for `timeout`. Returns one flag per descriptor; a signal ends
 /// the wait early.
 pub fn poll_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<Vec<bool>> {
-    poll_for(PollFlags::IN, fds, clock::kernel_wait(timeout))
+    let polled = fds
+        .iter()
+        .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN));
+    let mut polled: Vec<_> = polled.collect();
+    poll_for(&mut polled, clock::kernel_wait(timeout))?;
+    Ok(polled.iter().map(|fd| !fd.revents().is_empty()).collect())
 }
 
 /// Waits until `fd` can be written to, at most for `timeout`; false if it cannot. An error counts as room: the next write
 /// says which error it is. A signal ends the wait early.
 pub fn poll_writable(fd: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
-    Ok(poll_for(PollFlags::OUT, &[fd], timeout)? == [true])
+    let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+    poll_for(&mut polled, timeout)?;
+    Ok(!polled[0].revents().is_empty())
 }
 
-fn poll_for(flags: PollFlags, fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<Vec<bool>> {
-    let polled = fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, flags));
-    let mut polled: Vec<_> = polled.collect();
+fn poll_for(polled: &mut [PollFd<'_>], timeout: Duration) -> io::Result<()> {
     // A time that does not fit is longer than any.
-    let timeout = Timespec::try_from(timeout).ok();
-    match poll(&mut polled, timeout.as_ref()) {
-        Ok(_) => Ok(polled.iter().map(|fd| !fd.revents().is_empty()).collect()),
-        Err(rustix::io::Errno::INTR) => Ok(vec![false; fds.len()]),
+    match poll(polled, Timespec::try_from(timeout).ok().as_ref()) {
+        // After a signal no descriptor is marked.
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(named("ppoll", error)),
     }
 }

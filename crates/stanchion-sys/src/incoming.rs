@@ -19,17 +19,15 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use std::time::Duration;
+
+    use crate::channel::poll_readable;
 
     use super::*;
 
     /// Whether it becomes readable, if that takes no longer than `wait_s`.
-    fn is_readable(socket: &TcpStream, wait_s: i64) -> bool {
-        let wait = Timespec {
-            tv_sec: wait_s,
-            tv_nsec: 0,
-        };
-        poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&wait)).unwrap() > 0
+    fn is_readable(socket: &TcpStream, wait_s: u64) -> bool {
+        poll_readable(&[socket.as_fd()], Duration::from_secs(wait_s)).unwrap() == [true]
     }
 
     #[test]

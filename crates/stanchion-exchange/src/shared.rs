@@ -381,7 +381,8 @@ impl Exchange {
     /// should not finds any of these bytes.
     pub(crate) fn wipe(&self, slot: u32, request: usize, poured: u64, reached: Option<usize>) {
         self.zero(self.offsets.requests, slot, 0..request);
-        self.zero(self.offsets.inflows, slot, 0..poured as usize);
+        let poured = usize::try_from(poured).unwrap_or(usize::MAX);
+        self.zero(self.offsets.inflows, slot, 0..poured);
         match reached {
             Some(reached) => self.wipe_answer(slot, reached),
             None => self.zero_all(self.offsets.responses, slot),
@@ -481,7 +482,7 @@ impl Exchange {
     fn slice<T>(&self, offset: usize, count: usize) -> &[T] {
         debug_assert!(offset + count * size_of::<T>() <= self.offsets.end);
         // SAFETY: the range lies inside the mapping and is aligned, as `Offsets::of` placed it
-        // there. `T` is only ever made of atomics (Header, SeatFigures, SlotHead, OwnPositions, InboxHead, AtomicU64), for which
+        // there. `T` is only ever made of atomics (RegionHeader, SeatFigures, SlotHead, OwnPositions, InboxHead, AtomicU64), for which
         // any bits, and zeroes to begin with, are valid, and which other processes may change
         // under a shared reference.
         unsafe {

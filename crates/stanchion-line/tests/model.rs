@@ -6,7 +6,9 @@ use std::collections::HashSet;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use stanchion_line::{Discipline, Expiry, Full, LaneId, LaneLimits, Line, LineLimits, Place};
+use stanchion_line::{
+    Discipline, Expiry, Full, LaneId, LaneLimits, Line, LineLimits, Place, Pulled,
+};
 
 /// The line's own constant: how often a lane may be passed over.
 const PASSED_OVER_MAX: usize = 8;
@@ -60,6 +62,14 @@ struct Waiting {
     place: Place,
     item: u32,
     joined_us: u64,
+}
+
+fn described(pulled: Pulled<u32>, now_us: u64) -> Waiting {
+    Waiting {
+        place: pulled.place,
+        item: pulled.item,
+        joined_us: now_us - pulled.wait_us,
+    }
 }
 
 /// Each lane: entries that came back, oldest first, and then entries that joined.
@@ -232,9 +242,7 @@ proptest! {
                 Step::Pull { lanes } => {
                     let expected = model.pull(lanes, now_us);
                     let actual = line.pull_if(now_us, |lane| lanes & (1 << lane.index()) != 0);
-                    let described = actual.map(|p| {
-                        Waiting { place: p.place, item: p.item, joined_us: now_us - p.wait_us }
-                    });
+                    let described = actual.map(|p| described(p, now_us));
                     prop_assert_eq!(described, expected);
                     pulled.extend(described.map(|one| {
                         (one.place.lane().index(), one.item, one.joined_us)
@@ -259,10 +267,10 @@ proptest! {
                     came_out.extend(actual);
                 }
                 Step::Expire => {
-                    let expected = model.expire(now_us).map(|one| (Expiry::TimedOut, one.item));
-                    let actual = line.expire(now_us).map(|(expiry, p)| (expiry, p.item));
+                    let expected = model.expire(now_us).map(|one| (Expiry::TimedOut, one));
+                    let actual = line.expire(now_us).map(|(expiry, p)| (expiry, described(p, now_us)));
                     prop_assert_eq!(actual, expected);
-                    came_out.extend(actual.map(|(_, item)| item));
+                    came_out.extend(actual.map(|(_, one)| one.item));
                 }
                 Step::Drained { lane } => line.drained(now_us, LaneId::new(lane % lanes.len())),
                 Step::Pass { time_us } => now_us += time_us,

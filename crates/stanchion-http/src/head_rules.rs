@@ -1,7 +1,7 @@
 //! The limits for the head of a request, and the faults that an operator can permit.
 
 /// Limits for a head, where `usize::MAX` is no limit, and the settings that permit faults.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadRules {
     /// Bytes of the request line, without its end.
     pub line_bytes: usize,

@@ -155,3 +155,14 @@ fn head_rules(settings: &Settings) -> HeadRules {
         permits: settings.permits(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_limits_of_heads_are_those_of_the_settings() {
+        let settings = Settings::from_json("{}").expect("settings");
+        assert_eq!(head_rules(&settings), HeadRules::DEFAULT);
+    }
+}

@@ -245,7 +245,7 @@ impl Connection {
 
     /// When the client is too slow if it does not move.
     pub(crate) fn due_us(&self, settings: &Settings) -> u64 {
-        let takes_by_us = self.link.intake.due_us().unwrap_or(u64::MAX);
+        let takes_by_us = self.link.intake.due_us();
         self.phase.sends_by_us(settings).min(takes_by_us)
     }
 }

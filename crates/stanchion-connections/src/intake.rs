@@ -24,16 +24,14 @@ struct Stall {
 impl Intake {
     /// Whether bytes wait for the client now.
     pub(super) fn is_stalled(&self) -> bool {
-        self.stall().is_some()
+        let stall = self.stall.as_ref();
+        stall.is_some_and(|stall| !stall.pace.is_held())
     }
 
-    /// When the client is too slow if it takes nothing more; `None` if no bytes wait for it.
-    pub(super) fn due_us(&self) -> Option<u64> {
-        Some(self.stall()?.pace.due_us())
-    }
-
-    fn stall(&self) -> Option<&Stall> {
-        self.stall.as_ref().filter(|stall| !stall.pace.is_held())
+    /// When the client is too slow if it takes nothing more; never, if no bytes wait for it.
+    pub(super) fn due_us(&self) -> u64 {
+        let stall = self.stall.as_ref();
+        stall.map_or(u64::MAX, |stall| stall.pace.waits_until_us())
     }
 
     /// Judges the client, if bytes wait for it; `others_wait` for its place. A client that takes nothing more is fast enough

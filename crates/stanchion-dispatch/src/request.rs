@@ -67,16 +67,16 @@ impl Peer {
             peer.scheme = "https";
         }
         if let Some((source, destination)) = header.addresses {
-            peer.is_at(source.ip(), source.port(), believed);
+            peer.name_client(source.ip(), source.port(), believed);
             peer.server_name = destination.ip().to_canonical().to_string().into();
             peer.server_port = destination.port().to_string().into();
         }
         peer
     }
 
-    /// The client that its proxy names. It is not believed because the proxy is, nor by a `*` that is meant for the
+    /// Takes the client that its proxy names. It is not believed because the proxy is, nor by a `*` that is meant for the
     /// proxy: its own address must be listed.
-    fn is_at(&mut self, ip: IpAddr, port: u16, believed: &AllowedPeers) {
+    fn name_client(&mut self, ip: IpAddr, port: u16, believed: &AllowedPeers) {
         let ip = ip.to_canonical();
         self.ip = Some(ip);
         self.address = ip.to_string();
@@ -97,7 +97,7 @@ impl Peer {
         };
         if let Some(ip) = said("REMOTE_ADDR").and_then(|text| text.parse::<IpAddr>().ok()) {
             let port = said("REMOTE_PORT").and_then(|text| text.parse().ok());
-            peer.is_at(ip, port.unwrap_or_default(), believed);
+            peer.name_client(ip, port.unwrap_or_default(), believed);
         } else {
             // The packet does not name the client.
             peer.trusted = false;

@@ -15,16 +15,14 @@ use std::thread::available_parallelism;
 
 use bytes::Bytes;
 use stanchion_compression::{After, Encoder};
-use stanchion_http::{
-    AnswerFacts, BodyLength, Coding, CompressRules, Compression, put_compressed, put_varied,
-};
+use stanchion_http::{BodyLength, Coding, CompressRules, Compression, put_compressed, put_varied};
 use stanchion_sys::charge::Foreign;
 use stanchion_sys::eventfd::EventFd;
 
 use stanchion_dispatch::storage::clients::Client;
 use stanchion_dispatch::storage::disk::{Crew, Disk, FileSystem, Job};
 use stanchion_dispatch::storage::woken::Woken;
-use stanchion_dispatch::ticket::{Start, Ticket};
+use stanchion_dispatch::ticket::{AppAnswer, Start, Ticket};
 use stanchion_generation::common::Common;
 use stanchion_generation::tally::{Event, Tally};
 use stanchion_settings::Believed;
@@ -153,16 +151,11 @@ impl Compressor {
         Some(first)
     }
 
-    /// Decides how an answer of the app goes to the client. Its body has `whole` bytes if all of it is at hand.
-    pub fn plan(
-        self: &Rc<Self>,
-        ticket: &Ticket,
-        wire: &[u8],
-        facts: AnswerFacts,
-        body: &Start,
-        whole: usize,
-        believed: &Believed,
-    ) -> Plan {
+    /// Decides how an answer of the app goes to the client.
+    pub fn plan(self: &Rc<Self>, ticket: &Ticket, answer: &AppAnswer, believed: &Believed) -> Plan {
+        let (facts, body) = (answer.facts, &answer.body);
+        let wire = &answer.bytes[answer.head.clone()];
+        let whole = answer.bytes.len() - answer.head.end;
         let known = match body {
             Start::Whole if facts.length != BodyLength::Nothing => Some(whole as u64),
             Start::Whole => None,

@@ -120,17 +120,7 @@ fn plan(request: &Arrived, answer: &AppAnswer, outcome: Outcome, requests: &Requ
     let Some(compressor) = compressor.filter(|_| outcome == Outcome::Answered) else {
         return Plan::default();
     };
-    let believed = &requests.policy.believed;
-    let wire = &answer.bytes[answer.head.clone()];
-    let whole = answer.bytes.len() - answer.head.end;
-    compressor.plan(
-        &request.ticket,
-        wire,
-        answer.facts,
-        &answer.body,
-        whole,
-        believed,
-    )
+    compressor.plan(&request.ticket, answer, &requests.policy.believed)
 }
 
 /// Sends the head that accepts a WebSocket; from then on the request is a session.

@@ -201,12 +201,10 @@ impl ReadingHead {
         };
         let since_us = partial.since_us;
         let took_us = now_us.saturating_sub(since_us);
-        let limit = settings.limits.header_timeout.as_duration();
+        let by_us = end_of(since_us, settings.limits.header_timeout.as_duration());
         partial.dozes_until_us = doze_us(partial.bytes.len() as u64, took_us)
             .map(|doze_us| now_us + doze_us)
-            .filter(|until_us| {
-                limit.is_none_or(|limit| u128::from(until_us - since_us) < limit.as_micros())
-            });
+            .filter(|until_us| *until_us < by_us);
         let dozes = partial.dozes_until_us.is_some();
         transport.wake_at(if dozes { DRIPPED_BYTES } else { 1 });
     }

@@ -7,7 +7,7 @@ mod transfer;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use stanchion_exchange::{AcceptorSide, Area, Exchange, SlotState, Submitted, Tenant};
+use stanchion_exchange::{AcceptorSide, Exchange, SlotState, Submitted, Tenant};
 use stanchion_generation::common::Common;
 use stanchion_line::{LaneId, Reserve};
 use stanchion_sys::channel::Channel;
@@ -69,8 +69,9 @@ impl SlotTable {
     /// a slot if the operator has raised the limits on fields far beyond their defaults.
     pub(crate) fn submit(&mut self, ticket: &Rc<Ticket>, worker: Option<u16>) -> bool {
         let request = &ticket.request;
-        let fill = |area: Area<'_>| request.write(area);
-        let Some(submitted) = self.side.submit(worker, request.arrived_us, fill) else {
+        let side = &mut self.side;
+        let submitted = side.submit(worker, request.arrived_us, |area| request.write(area));
+        let Some(submitted) = submitted else {
             return false;
         };
         self.taken

@@ -91,12 +91,12 @@ impl RequestedFile {
     }
 
     /// Finds the file, in the coding that its client wants most of those that are there.
-    fn find(&self, patience: DiskWait) -> Result<Option<Present>, Errno> {
+    fn find(&self, wait: DiskWait) -> Result<Option<Present>, Errno> {
         if self.may_be_coded {
             for &coding in &self.codings {
                 let path = coded(&self.path, coding);
                 // A coded file that cannot be read is as good as none: there is the file itself.
-                let found = match self.open_file(&path, patience) {
+                let found = match self.open_file(&path, wait) {
                     Err(Errno::ACCESS | Errno::PERM) => None,
                     found => found?,
                 };
@@ -107,19 +107,19 @@ impl RequestedFile {
                 }
             }
         }
-        let Some((file, mut attributes)) = self.open_file(&self.path, patience)? else {
+        let Some((file, mut attributes)) = self.open_file(&self.path, wait)? else {
             return Ok(None);
         };
-        attributes.varies = self.may_be_coded && self.has_coded(patience)?;
+        attributes.varies = self.may_be_coded && self.has_coded(wait)?;
         Ok(Some((file, attributes)))
     }
 
     /// Whether the file is there in a coding that its client does not take.
-    fn has_coded(&self, patience: DiskWait) -> Result<bool, Errno> {
+    fn has_coded(&self, wait: DiskWait) -> Result<bool, Errno> {
         for coding in Coding::ALL {
             if !self.codings.contains(&coding)
                 && self
-                    .open(&coded(&self.path, coding), OFlags::PATH, patience)?
+                    .open(&coded(&self.path, coding), OFlags::PATH, wait)?
                     .is_some()
             {
                 return Ok(true);
@@ -129,30 +129,25 @@ impl RequestedFile {
     }
 
     /// `None` if there is no such file.
-    fn open(
-        &self,
-        path: &CStr,
-        flags: OFlags,
-        patience: DiskWait,
-    ) -> Result<Option<OwnedFd>, Errno> {
-        match open(self.directory.as_fd(), path, flags, patience) {
+    fn open(&self, path: &CStr, flags: OFlags, wait: DiskWait) -> Result<Option<OwnedFd>, Errno> {
+        match open(self.directory.as_fd(), path, flags, wait) {
             // Perhaps the file is only on another file system than the directory.
-            Err(Errno::XDEV) if patience == DiskWait::None => Err(Errno::XDEV),
+            Err(Errno::XDEV) if wait == DiskWait::None => Err(Errno::XDEV),
             opened => there(opened),
         }
     }
 
-    fn open_file(&self, path: &CStr, patience: DiskWait) -> Result<Option<Present>, Errno> {
+    fn open_file(&self, path: &CStr, wait: DiskWait) -> Result<Option<Present>, Errno> {
         // The open does not wait for the other end of a pipe (open(2), O_NONBLOCK).
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let Some(fd) = self.open(path, flags, patience)? else {
+        let Some(fd) = self.open(path, flags, wait)? else {
             return Ok(None);
         };
         let stat = fstat(&fd)?;
         let is_plain = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
         Ok(is_plain.then(|| {
             let attributes = Attributes {
-                file_system: match patience {
+                file_system: match wait {
                     DiskWait::None => FileSystem::Own,
                     DiskWait::Any => file_system_of(&fd),
                 },
@@ -172,10 +167,10 @@ fn open(
     directory: BorrowedFd<'_>,
     path: &CStr,
     flags: OFlags,
-    patience: DiskWait,
+    wait: DiskWait,
 ) -> Result<OwnedFd, Errno> {
     let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    if patience == DiskWait::None {
+    if wait == DiskWait::None {
         resolve |= ResolveFlags::CACHED | ResolveFlags::NO_XDEV;
     }
     openat2(

@@ -299,7 +299,7 @@ def test_a_template_or_worker_that_is_replaced_is_of_the_house_for_it(
     gate.open()
     server = serve("imports.loaded:app", "--preload", env=env)
     for name in ("stanchion-tmpl", "stanchion-work"):
-        lost = next(one for one in server.processes() if one.name() == name)
+        lost = server.of_name(name)[0]
         lost.kill()
         eventually(lambda lost=lost: not lost.is_running(), "it is reaped")
     assert ask(server) == "asgi"

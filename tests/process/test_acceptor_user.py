@@ -53,16 +53,15 @@ def start() -> Iterator[Start]:
 
 
 def role(server: Server, name: str) -> psutil.Process:
-    return next(process for process in server.processes() if process.name() == name)
+    return server.of_name(name)[0]
 
 
 def users_of(server: Server, name: str) -> set[int]:
     """The users of all processes of that name. A process of a generation that leaves may end meanwhile."""
     found: set[int] = set()
-    for process in server.processes():
+    for process in server.of_name(name):
         with contextlib.suppress(psutil.NoSuchProcess):
-            if process.name() == name:
-                found.update(process.uids())
+            found.update(process.uids())
     return found
 
 

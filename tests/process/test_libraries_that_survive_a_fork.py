@@ -76,7 +76,7 @@ def replace(server: Server, name: str) -> None:
     """Kill the process of this name: another one follows, and a worker computes."""
 
     def process() -> psutil.Process | None:
-        return next((process for process in server.processes() if process.name() == name), None)
+        return next(iter(server.of_name(name)), None)
 
     before = process()
     assert before

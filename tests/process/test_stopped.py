@@ -64,7 +64,7 @@ def idle(counts: Counts) -> dict[str, Any]:
 
 
 def named(server: Server, name: str) -> psutil.Process:
-    [found] = [process for process in server.processes() if process.name() == name]
+    [found] = server.of_name(name)
     return found
 
 

@@ -3,10 +3,8 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,18 +80,14 @@ def test_a_worker_speaks_for_itself_alone_and_a_flood_of_it_keeps_the_master_fro
 
 
 @pytest.mark.skipif(bool(open_house.unavailable()), reason=open_house.unavailable())
-def test_a_master_that_is_root_harms_no_process_on_the_word_of_an_app_that_is_not(stranger: int) -> None:
+def test_a_master_that_is_root_harms_no_process_on_the_word_of_an_app_that_is_not(stranger: int, home: Path) -> None:
     """The process that it names is root's, as others are on the host."""
-    # Outside pytest's own directory, which only its user may enter.
-    home = Path(tempfile.mkdtemp(prefix="stanchion-test-"))
-    home.chmod(0o755)
     words = ["--bind", "127.0.0.1:0", "--user", "nobody", "-w", str(WORKERS), "hostile:reporting"]
     server = Server(STANCHION, words, home, prefix=open_house.prefix()).start()
     try:
         withstand(server, stranger, home / "stop")
     finally:
         server.stop()
-        shutil.rmtree(home)
 
 
 def test_a_request_past_its_timeout_is_ended_during_a_flood(

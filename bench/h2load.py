@@ -15,6 +15,8 @@ LOG = Path(".bench/h2load.log")
 def command(load: Load, port: int, seconds: int, core: int, log: Path) -> list[str]:
     return [
         *("taskset", "-c", str(core), "h2load", "-t1", f"-c{load.connections}", f"-m{load.streams}", f"-D{seconds}"),
+        # Without it a server over TLS that speaks no HTTP/2 would be asked by HTTP/1.1.
+        "--npn-list=h2",
         *(f"--log-file={log}", f"{'https' if load.tls else 'http'}://127.0.0.1:{port}{load.path}"),
     ]
 

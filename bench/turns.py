@@ -106,7 +106,8 @@ def whole_host(work: Workload) -> Stand:
     def stand(server: Server) -> Iterator[Turn]:
         app = work.asynchronous_app if server.name in ASYNCHRONOUS else work.app
         if server.name in OWN:
-            with serving(server, app, workers=HOST_WORKERS, tls=True) as (tree, port):
+            http2 = work.load.streams > 0
+            with serving(server, app, workers=HOST_WORKERS, tls=True, http2=http2) as (tree, port):
                 yield turn_of(work, port, {"": tree})
         else:
             with serving_behind_nginx(server, app, HOST_WORKERS, tls=True) as (tree, nginx_tree, port):

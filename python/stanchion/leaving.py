@@ -108,7 +108,12 @@ class _End:
     def _leave_threads(self, left: list[threading.Thread]) -> None:
         self._by = _thread.get_ident()
         try:
-            log(_WARNING, _described(left))
+            count, stacks = _described(left)
+            log(
+                _WARNING,
+                f"the process leaves without {count} of the app, still there {THREADS_S:g} s after all else has ended: "
+                f"start such a thread as a daemon, or end it in lifespan.shutdown or worker_exit\n{stacks}",
+            )
         finally:
             # The main thread may wait for this one's end of the process.
             end_now(self._code)
@@ -191,17 +196,15 @@ def _files() -> list[io.IOBase]:
     return [found for found in gc.get_objects() if issubclass(type(found), _KINDS)]
 
 
-def _described(threads: list[threading.Thread]) -> str:
+def _described(threads: list[threading.Thread]) -> tuple[str, str]:
+    """How many they are, and their stacks."""
     # Imported here, as most processes end without it.
     import traceback
 
     left = [thread for thread in threads if not thread.name.endswith(_OF_THE_LOOP)]
     frames = sys._current_frames()
     count = f"{len(left)} thread{'' if len(left) == 1 else 's'}"
-    lines = [
-        f"the process leaves without {count} of the app, still there {THREADS_S:g} s after all else has ended: start "
-        "such a thread as a daemon, or end it in lifespan.shutdown or worker_exit",
-    ]
+    lines = []
     for thread in left[:_SHOWN_MAX]:
         lines.append(f"thread {thread.name!r}:")
         frame = None if thread.ident is None else frames.get(thread.ident)
@@ -209,4 +212,4 @@ def _described(threads: list[threading.Thread]) -> str:
         lines.append(stack or "  its stack cannot be seen")
     if len(left) > _SHOWN_MAX:
         lines.append(f"{len(left) - _SHOWN_MAX} more")
-    return "\n".join(lines)
+    return count, "\n".join(lines)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tidy.sources import NOT_CODE, paths, rust_sources, without_tests
+from tidy.sources import NOT_CODE, paths, product_sources
 
 PAGE = "docs/reference/messages.md"
 
@@ -23,10 +23,10 @@ REASONS = re.compile(
       | generation/src/(?:credentials | expiry | identities | listeners/activated | listeners/make)
       | log/src/trouble
       | master/src/recycling
-      | observers/src/access_log/format
+      | observers/src/(?:access_log/format | spans/(?:post | resource))
       | server/src/(?:handover | pidfile | threads | tree)
-      | settings/src/(?:bind | checks | collector | control | datagram | https_port | lane | listen | peers
-          | resolve | seconds | static_dir | statsd | syslog | text | tls | warnings | worker_ports)
+      | settings/src/(?:bind | checks | collector | control | datagram | effective | https_port | lane
+          | listen | peers | resolve | seconds | static_dir | statsd | syslog | text | tls | warnings | worker_ports)
       | sys/src/(?:activation | identity)
       | tls/src/(?:credentials | suites)
     )\.rs""",
@@ -41,6 +41,12 @@ NOT_SHOWN = re.compile(
 
 RAISED = {"UsageError": "usage", "complain": "usage", "AppLoadError": "error", "StartUpError": "error"}
 """By these names python/stanchion gives an operator a message."""
+
+APPENDED = {"warnings": "warning", "errors": "usage", "refusals": "usage", "complaints": "usage"}
+"""It gathers messages in these lists."""
+
+LOGGED_AT = {"_ERROR": "error", "_WARNING": "warning"}
+"""It logs at these levels."""
 
 OTHER_COMMANDS = ("ctl.py", "guide.py", "doctor/", "top/")
 """Commands with pages of their own."""
@@ -83,10 +89,7 @@ def of_page(root: Path) -> Iterator[Message]:
 
 
 def of_crates(root: Path) -> Iterator[Message]:
-    for name, _, text in rust_sources(root):
-        if "/src/" not in name or "/tests" in name:
-            continue
-        text = without_tests(text)
+    for name, _, text in product_sources(root):
         code = NOT_CODE.sub(lambda found: blank(found[0]), text)
         logged = set()
         for call in LOGGED.finditer(code):
@@ -144,8 +147,12 @@ def of_python(root: Path) -> Iterator[Message]:
             match node:
                 case ast.Call(func=ast.Name(id=called), args=[first, *_]) if called in RAISED:
                     yield from sentence_of(first, RAISED[called])
-                case ast.Call(func=ast.Attribute(value=ast.Name(id="warnings"), attr="append"), args=[first]):
-                    yield from sentence_of(first, "warning")
+                case ast.Call(func=ast.Name(id="log"), args=[ast.Name(id=level), text]) if level in LOGGED_AT:
+                    yield from sentence_of(text, LOGGED_AT[level])
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=whose), attr="append"), args=[first]) if (
+                    whose in APPENDED
+                ):
+                    yield from sentence_of(first, APPENDED[whose])
 
 
 def sentence_of(node: ast.expr, level: str) -> Iterator[Message]:

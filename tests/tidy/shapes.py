@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tidy.sources import paths, rust_code, rust_sources, without_tests
+from tidy.sources import paths, product_sources, rust_code
 
 EXCEPTIONS = "tests/tidy/exceptions.toml"
 FIELDS_MAX = 15
@@ -92,9 +92,8 @@ def type_names_are_unique(root: Path) -> list[str]:
 
 def product_code(root: Path) -> Iterator[tuple[str, str, str]]:
     """Each Rust file of the product: (its path, its crate, its code without tests)."""
-    for name, crate, text in rust_sources(root):
-        if "/src/" in name and "tests" not in name.removesuffix(".rs").split("/"):
-            yield name, crate, rust_code(without_tests(text))
+    for name, crate, text in product_sources(root):
+        yield name, crate, rust_code(text)
 
 
 def complaints(root: Path, rule: str, found: Mapping[str, int], what: str) -> list[str]:

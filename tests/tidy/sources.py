@@ -58,6 +58,13 @@ def without_tests(text: str) -> str:
     return re.split(rf"{TEST_MODULE}\w+ \{{", text, flags=re.MULTILINE)[0]
 
 
+def product_sources(root: Path) -> Iterator[tuple[str, str, str]]:
+    """Each Rust file of the product: (its path, its crate, its text without tests)."""
+    for name, crate, text in rust_sources(root):
+        if "/src/" in name and "tests" not in name.removesuffix(".rs").split("/"):
+            yield name, crate, without_tests(text)
+
+
 def test_modules(text: str) -> list[str]:
     """The modules of tests that a Rust file declares, and that are in files of their own."""
     return re.findall(rf"{TEST_MODULE}(\w+);", text, flags=re.MULTILINE)

@@ -91,11 +91,6 @@ HANDLED = (
 )
 """Names that become settings by more than another name."""
 
-_IF_IMPORTED = (
-    "stanchion: run(): if what the program imports has started these threads, as pyarrow does, run `stanchion serve "
-    'MODULE:APP`, or call run("MODULE:APP") in a file that imports nothing else'
-)
-
 # The levels of Python's logging.
 _LEVELS = MappingProxyType({50: "critical", 40: "error", 30: "warning", 20: "info", 10: "debug"})
 
@@ -117,7 +112,10 @@ def run(app: App | str, **options: Any) -> None:
     if os.getpid() != program:
         _end_here(code)
     if code == EXIT_USAGE and _has_threads():
-        complain(_IF_IMPORTED)
+        complain(
+            "stanchion: run(): if what the program imports has started these threads, as pyarrow does, run "
+            '`stanchion serve MODULE:APP`, or call run("MODULE:APP") in a file that imports nothing else'
+        )
     if code != 0:
         sys.exit(code)
 

@@ -12,6 +12,7 @@ use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::call::{InCall, checked, named};
@@ -96,7 +97,8 @@ impl SignalPipe {
         let handler = write_byte as *const () as libc::sighandler_t;
         let mut taken = Vec::new();
         for &signal in &self.signals {
-            let before = set_action(signal, handler, libc::SA_RESTART)?;
+            let before = action(signal)?;
+            set_handler(signal, handler)?;
             if before.sa_sigaction != handler || blocked.contains(&signal) {
                 taken.push(signal);
             }
@@ -175,31 +177,35 @@ pub fn reset(signals: &[i32]) -> io::Result<()> {
 
 fn set_handler(signal: i32, handler: libc::sighandler_t) -> io::Result<()> {
     // SA_RESTART spares the app's own system calls an EINTR.
-    set_action(signal, handler, libc::SA_RESTART).map(drop)
+    set_action(signal, handler, libc::SA_RESTART)
 }
 
-/// Sets a handler; returns the previous action.
-fn set_action(
-    signal: i32,
-    handler: libc::sighandler_t,
-    flags: libc::c_int,
-) -> io::Result<libc::sigaction> {
+fn set_action(signal: i32, handler: libc::sighandler_t, flags: libc::c_int) -> io::Result<()> {
     // SAFETY: a zeroed sigaction is valid; the handlers of this module are async-signal-safe.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        let mut before: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler;
         action.sa_flags = flags;
         libc::sigemptyset(&raw mut action.sa_mask);
-        let set = libc::sigaction(signal, &raw const action, &raw mut before);
-        checked("rt_sigaction", set).map(|_| before)
+        let set = libc::sigaction(signal, &raw const action, ptr::null_mut());
+        checked("rt_sigaction", set).map(drop)
+    }
+}
+
+/// The present action.
+fn action(signal: i32) -> io::Result<libc::sigaction> {
+    // SAFETY: a zeroed sigaction is valid, and sigaction(2) only writes this one.
+    unsafe {
+        let mut present: libc::sigaction = std::mem::zeroed();
+        let asked = libc::sigaction(signal, ptr::null(), &raw mut present);
+        checked("rt_sigaction", asked).map(|_| present)
     }
 }
 
 /// Sets `handler` in front of the present one, which `handler` must call by [`call_behind`]. A default action, or a
 /// handler that wants more arguments (`SA_SIGINFO`), is never called.
 fn put_in_front(signal: i32, handler: libc::sighandler_t, flags: libc::c_int) -> io::Result<()> {
-    let before = set_action(signal, handler, flags)?;
+    let before = action(signal)?;
     if before.sa_sigaction != handler {
         let takes_one = before.sa_flags & libc::SA_SIGINFO == 0;
         let behind = if takes_one {
@@ -207,9 +213,10 @@ fn put_in_front(signal: i32, handler: libc::sighandler_t, flags: libc::c_int) ->
         } else {
             libc::SIG_DFL
         };
+        // Before ours is set, which may be called at once.
         BEHIND[signal as usize].store(behind, Ordering::Release);
     }
-    Ok(())
+    set_action(signal, handler, flags)
 }
 
 /// Calls the handler that was there before ours. Async-signal-safe if that handler is.

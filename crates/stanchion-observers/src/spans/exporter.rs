@@ -291,9 +291,7 @@ impl Sender {
 
     /// Leaves the collector alone for a while; false if there is no time for that.
     fn pause(&mut self) -> bool {
-        let Some(pause) = &mut self.pause else {
-            return true;
-        };
+        let pause = self.pause.get_or_insert(PAUSE);
         let until = Instant::now() + *pause;
         *pause = PAUSE_MAX.min(2 * *pause);
         let mut state = self.shared.lock();

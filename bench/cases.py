@@ -18,6 +18,7 @@ from bench.columns import (
     MESSAGE_COLUMNS,
     MIXED_COLUMNS,
     OVERLOAD_COLUMNS,
+    PRELOAD_COLUMNS,
     STALL_COLUMNS,
     Column,
 )
@@ -159,7 +160,7 @@ CASES = {
         ),
         Case(
             "tls-resumed",
-            "The same by a client that resumes its session, where the server lets it",
+            "A connection with TLS per request, by a client that resumes its session where the server lets it",
             OVER_TLS,
             HANDSHAKE_COLUMNS,
             stand=handshakes.handshakes(resumes=True),
@@ -181,7 +182,7 @@ CASES = {
         ),
         Case(
             "host-h2-hello",
-            "The same by HTTP/2: 8 connections with 4 streams at a time",
+            "A whole host over TLS by HTTP/2: 8 connections with 4 streams at a time; the others behind nginx",
             WHOLE_HOST,
             HOST_COLUMNS,
             stand=turns.whole_host(WORKLOADS["host-h2-hello"]),
@@ -189,7 +190,7 @@ CASES = {
         of_load("flask", "A Flask view that answers JSON", ONE_WORKER),
         of_load("page", "A Flask view: a Jinja template of 40 rows, with JSON", ONE_WORKER),
         of_load("watched", "The Flask view with an access log and an admin listener", WATCHED, workload="flask"),
-        of_load("watched-hello", "hello with an access log and an admin listener", WATCHED, workload="hello"),
+        of_load("watched-hello", "Hello with an access log and an admin listener", WATCHED, workload="hello"),
         of_load("upload", "A POST of 64 KiB, read by the app", ONE_WORKER),
         of_load("stream16", "A streamed answer of 1 MiB in chunks of 16 KiB, 8 connections", STREAMING),
         of_load("stream64", "A streamed answer of 1 MiB in chunks of 64 KiB, 8 connections", STREAMING),
@@ -234,7 +235,7 @@ CASES = {
         ),
         Case(
             "asgi-mixed",
-            "ASGI, work-conserving: the mixed load below, from an app that blocks its loop",
+            "ASGI, work-conserving: 90 % of 1 ms and 10 % of 200 ms at half load, from an app that blocks its loop",
             ASYNCHRONOUS,
             MIXED_COLUMNS,
             cells.mixed,
@@ -255,7 +256,7 @@ CASES = {
         ),
         Case(
             "asgi-overload",
-            "ASGI: the overload below, from an app that blocks its loop",
+            "ASGI: twice the capacity for 20 s, from an app that blocks its loop; clients wait 10 s",
             ASYNCHRONOUS,
             OVERLOAD_COLUMNS,
             overload.overload,
@@ -276,7 +277,7 @@ CASES = {
         ),
         Case(
             "h2-mixed",
-            "The same by HTTP/2 in clear text, as streams of one connection",
+            "Work-conserving: the same load by HTTP/2 in clear text, as streams of one connection",
             # Elsewhere one worker has all streams of a connection, which would be twice what it can do.
             ("stanchion",),
             MIXED_COLUMNS,
@@ -298,7 +299,7 @@ CASES = {
         ),
         Case(
             "upgrade",
-            "The same from USR2; a second master has the first one sent away once it answers",
+            "From USR2 until only the new release answers, under load; the first master leaves once the second answers",
             tuple(deploys.UPGRADES),
             DEPLOY_COLUMNS,
             deploys.case_of(deploys.UPGRADES),
@@ -312,7 +313,7 @@ CASES = {
         ),
         Case(
             "burst-nginx",
-            "The same through nginx and a unix socket",
+            "2,000 requests within a second onto 4 workers at 20 ms each, through nginx and a unix socket",
             PREFORKING,
             (*KIND_COLUMNS, Column("p99_ms", "p99 ms", 0)),
             overload.burst_behind_nginx,
@@ -333,7 +334,7 @@ CASES = {
         ),
         Case(
             "stall-gone",
-            "The same with clients that close the connection when they give up",
+            "After 5 s in which no request was done; load 0.8, clients that wait 2 s and then close the connection",
             ("stanchion", "stanchion-adaptive", *PREFORKING[1:]),
             STALL_COLUMNS,
             overload.stall(hang_up=True),
@@ -377,11 +378,18 @@ CASES = {
             "memory",
             "Memory of 4 workers with a preloaded app of 100 MB, against one copy in a plain Python",
             ("one copy", "stanchion", "bjoern", "uwsgi", "gunicorn-sync", "gunicorn-gthread", "granian", "unicorn"),
-            (
-                Column("pss_mb", "PSS MB, garbage collected once in each"),
-                Column("fresh_mb", "PSS MB, fresh"),
-            ),
+            PRELOAD_COLUMNS,
             cells.memory,
+        ),
+        *(
+            Case(
+                f"django-{workers}",
+                f"Memory of a Django site with admin and database, each worker after 100 pages. Workers: {workers}",
+                ("stanchion", "gunicorn-gthread", "stanchion-asgi", "uvicorn"),
+                PRELOAD_COLUMNS,
+                cells.django_memory(workers),
+            )
+            for workers in (1, 4, 16)
         ),
     )
 }

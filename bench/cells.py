@@ -5,15 +5,16 @@ import contextlib
 import http.client
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from bench import h2_client, mixed_load
-from bench.measure import Figures, Plan, ask, serving
+from bench.measure import SCRATCH, Figures, Plan, ask, serving
 from bench.mixed_load import Mix
 from bench.processes import ServerError, Tree
-from bench.servers import ASYNCHRONOUS, Server
+from bench.servers import ASYNCHRONOUS, PYTHON, Server
 
 # The last argument is the number of the round, from 0.
 Cell = Callable[[Server, Plan, int], Figures]
@@ -28,6 +29,9 @@ BLOCKING = Mix("/block", 1 / 800, 400.0)
 WAITING = Mix("/", 0.0, 400.0)
 RECOVERY_S = 20.0
 MEMORY_WORKERS = 4
+# Pages of the Django site for each worker, on average.
+DJANGO_PAGES = 100
+START_S = 60.0
 # Batches of requests sent together, until each worker has answered one.
 MEMORY_BATCHES = 50
 
@@ -159,6 +163,26 @@ def memory(server: Server, _plan: Plan, _round: int) -> Figures:
         fresh_bytes = tree.pss_bytes()
         reach_all(tree, port, copies, "/collect")
         return {"pss_mb": tree.pss_bytes() / 1e6, "fresh_mb": fresh_bytes / 1e6, "failures": 0}
+
+
+def django_memory(workers: int) -> Cell:
+    """A Django site, loaded before the fork where the server can; each worker has answered pages of it at the end."""
+
+    def cell(server: Server, _plan: Plan, _round: int) -> Figures:
+        SCRATCH.mkdir(exist_ok=True)
+        migrate = [PYTHON, "-m", "django", "migrate", "--verbosity=0", "--settings=bench.apps.django_site.settings"]
+        subprocess.run(migrate, check=True, timeout=START_S)
+        app = "django_site:asynchronous_app" if server.name in ASYNCHRONOUS else "django_site:app"
+        with serving(server, app, workers=workers, pinned=False, preload=True) as (tree, port):
+            reach_all(tree, port, workers, "/hold")
+            fresh_bytes = tree.pss_bytes()
+            with ThreadPoolExecutor(2 * workers) as pool:
+                pages = ["/", "/admin/login/"] * (DJANGO_PAGES * workers // 2)
+                failures = sum(answer.status != 200 for answer in pool.map(lambda page: ask(port, page), pages))
+            reach_all(tree, port, workers, "/collect")
+            return {"pss_mb": tree.pss_bytes() / 1e6, "fresh_mb": fresh_bytes / 1e6, "failures": failures}
+
+    return cell
 
 
 def reach_all(tree: Tree, port: int, workers: int, path: str) -> None:

@@ -57,6 +57,10 @@ MEMORY_COLUMNS = (
     Column("pss_kb", "KB each", 2, ratio=True),
     Column("anonymous_kb", "of it no file's", 2),
 )
+PRELOAD_COLUMNS = (
+    Column("pss_mb", "PSS MB, garbage collected once in each", ratio=True),
+    Column("fresh_mb", "PSS MB, fresh"),
+)
 MIXED_COLUMNS = (
     Column("to_ideal", "fast p99 / ideal", 2),
     Column("fast_p99_ms", "fast p99 ms", ratio=True),

@@ -98,6 +98,7 @@ def deployed(tree: Tree, port: int, way: Way, count: int) -> Figures:
         "max_ms": max(times_s) * 1e3,
         "failures": load.failed,
         "requests": load.answered,
+        "deploys": count,
     }
 
 

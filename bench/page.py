@@ -1,118 +1,184 @@
-"""Makes docs/benchmarks.md and its pictures of runs: `python -m bench.page RUN [RUN ...]`.
+"""Makes docs/benchmarks.md and the pages below it, of kept runs: `python -m bench.page RUN [RUN ...]`.
 
-The page shows each case as in the last run that has it, and each run's own words about machine and comparison.
+Each case is shown as in the last run that has it, and the set-up as the last run describes it.
 """
 
 import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from bench import pictures, report, targets
+from bench import front, pictures, report
 from bench.cases import CASES, Case
 from bench.report import Record
 
-PAGE = Path("docs/benchmarks.md")
-PICTURES = Path("docs/benchmarks")
+FRONT = Path("docs/benchmarks.md")
+PAGES = Path("docs/benchmarks")
+GENERATED = "This page is made by `python -m bench.page`, and is not edited by hand."
+LEGEND = """\
+A figure is a median, with the least and the greatest beside it; `x` is the multiple of stanchion's. The line at the end
+of a bar covers the middle half of the turns, and a bar with a gap is longer than is shown.
+[How the figures were taken](set-up.md)."""
 
-UNEQUAL = "Limits of the comparison"
-# The title of this chapter in the README of earlier runs.
-UNEQUAL_BEFORE = "What is not equal, and what the figures do not say"
 
-INTRODUCTION = """\
-# Benchmarks
+@dataclass(frozen=True)
+class Group:
+    """A page of cases."""
 
-The cost of a request, side by side with other servers for Python and with nginx, which runs no app and is the floor.
-The figure to look at is CPU time for each request: of the whole server, user and kernel, on one core. It says how many
-requests a core can serve; requests per second say the same, less steadily. Bars are medians, the line at the end of
-each covers the middle half of the turns. Less is better in all of them. A bar with a gap is longer than is shown.
+    name: str
+    title: str
+    cases: tuple[str, ...]
 
-Targets are judged turn by turn: each turn of a server is compared with the other's turn beside it, since whatever else
-the machine did was the same for both. The median of these ratios counts; it can differ from the ratio of two medians.
 
-This page is made by `python -m bench.page` from a run of `make bench`, and is not edited by hand.
-"""
+GROUPS = (
+    Group(
+        "requests",
+        "The cost of a request",
+        (
+            *("hello", "close", "nginx", "page", "flask", "upload", "stream64", "stream16", "file1", "file100"),
+            *("static", "watched-hello", "watched"),
+        ),
+    ),
+    Group(
+        "asgi",
+        "Asynchronous apps",
+        (
+            *("asgi-hello", "asgi-json", "asgi-upload", "asgi-stream", "asgi-echo64", "asgi-echo64k", "asgi-mixed"),
+            *("asgi-blocked", "asgi-overload", "asgi-killed", "asgi-sockets", "asgi-streams"),
+        ),
+    ),
+    Group(
+        "tls-and-http2",
+        "TLS, HTTP/2, and a whole host",
+        (
+            *("host-hello", "host-h2-hello", "tls-hello", "tls-handshakes", "tls-resumed", "tls-flood"),
+            *("h2-hello", "h2-mixed"),
+        ),
+    ),
+    Group(
+        "in-service",
+        "Long requests, overload, slow clients, kills, deploys",
+        (
+            *("mixed", "burst-tcp", "burst-nginx", "overload", "stall", "stall-gone", "slow", "adversaries"),
+            *("death", "reload", "upgrade"),
+        ),
+    ),
+    Group("memory", "Memory", ("django-1", "django-4", "django-16", "memory", "idle")),
+)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A case as one run has it, without the turns that other programs disturbed."""
+
+    case: Case
+    run: Path
+    records: Sequence[Record]
+    disturbed: int
 
 
 def main(arguments: Sequence[str]) -> int:
-    directories = [Path(argument) for argument in arguments]
-    if not directories:
+    runs = [Path(argument) for argument in arguments]
+    if not runs:
         sys.exit("bench: which runs? python -m bench.page bench/runs/NAME ...")
-    runs: dict[str, tuple[Path, list[Record]]] = {}
-    for directory in directories:
-        for name, records in by_case(read(directory)).items():
-            runs[name] = directory, records
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    for old in PICTURES.glob("*.svg"):
+    shown = {name: case for run in runs for name, case in cases_of(run).items()}
+    PAGES.mkdir(parents=True, exist_ok=True)
+    for old in PAGES.iterdir():
         old.unlink()
-    PAGE.write_text(page(runs))
-    for name, (_, records) in runs.items():
-        if drawn := picture(CASES[name], records):
-            (PICTURES / f"{name}.svg").write_text(drawn)
-    print(f"Written: {PAGE}, {PICTURES}/")
+    groups = [group for group in GROUPS if set(group.cases) & set(shown)]
+    for group in groups:
+        (PAGES / f"{group.name}.md").write_text(group_page(group, shown))
+    for name, case in shown.items():
+        if drawn := picture(case):
+            (PAGES / f"{name}.svg").write_text(drawn)
+    (PAGES / "set-up.md").write_text(set_up(runs))
+    links = [
+        f"- [{group.title}]({PAGES.name}/{group.name}.md): {len(set(group.cases) & set(shown))} cases"
+        for group in groups
+    ]
+    records = {name: case.records for name, case in shown.items()}
+    FRONT.write_text(front.page(records, links, cores_of(runs[-1])))
+    (PAGES / "front.svg").write_text(front.picture(records))
+    print(f"Written: {FRONT}, {PAGES}/")
     return 0
 
 
-def read(directory: Path) -> list[Record]:
-    lines = (directory / "raw.jsonl").read_text().splitlines()
-    return [Record(**json.loads(line)) for line in lines]
-
-
-def by_case(records: Sequence[Record]) -> dict[str, list[Record]]:
+def cases_of(run: Path) -> dict[str, Shown]:
     """In the order of the cases. A case that does not exist any more is left out."""
-    found = {name: [record for record in records if record.case == name] for name in CASES}
-    return {name: of_case for name, of_case in found.items() if of_case}
-
-
-def page(runs: dict[str, tuple[Path, list[Record]]]) -> str:
-    directories = list(dict.fromkeys(directory for directory, _ in runs.values()))
-    everything = [record for _, records in runs.values() for record in records]
-    parts = [INTRODUCTION, *report.disturbed(everything), "## Targets", ""]
-    parts += [*targets.lines(report.cells_by_case(everything)), ""]
+    lines = (run / "raw.jsonl").read_text().splitlines()
+    records = [Record(**json.loads(line)) for line in lines]
+    found = {}
     for name, case in CASES.items():
-        if name in runs:
-            parts += section(case, *runs[name])
-    for directory in directories:
-        parts += set_up(directory)
+        if of_case := [record for record in records if record.case == name]:
+            kept = [record for record in of_case if not report.is_disturbed(record)]
+            found[name] = Shown(case, run, kept, len(of_case) - len(kept))
+    return found
+
+
+def group_page(group: Group, shown: Mapping[str, Shown]) -> str:
+    parts = [f"# Benchmarks: {group.title}", "", f"{GENERATED} {LEGEND}", ""]
+    for name in group.cases:
+        if name in shown:
+            parts += section(shown[name])
     return "\n".join(parts)
 
 
-def section(case: Case, directory: Path, records: Sequence[Record]) -> list[str]:
+def section(shown: Shown) -> list[str]:
+    case = shown.case
     parts = [f"## {case.title}", ""]
-    if picture(case, records):
-        parts += [f"![{case.columns[0].title}]({PICTURES.name}/{case.name}.svg)", ""]
-    count = 1 + max(record.round for record in records)
-    source = f"[`{directory.name}`]({os.path.relpath(directory / 'raw.jsonl', PAGE.parent)})"
+    if picture(shown):
+        parts += [f"![{case.columns[0].title}]({case.name}.svg)", ""]
+    source = f"[`{shown.run.name}`]({os.path.relpath(shown.run / 'raw.jsonl', PAGES)})"
+    count = 1 + max(record.round for record in shown.records)
+    left_out = f", {shown.disturbed} of all servers' left out as disturbed" if shown.disturbed else ""
     return [
         *parts,
-        *report.table(case, records),
+        *report.table(case, shown.records),
         "",
-        f"Turns or rounds of each: {count}. Case `{case.name}` of {source}.",
+        f"{'Turns' if case.stand else 'Rounds'} of each: {count}{left_out}. Case `{case.name}` of {source}.",
         "",
     ]
 
 
-def picture(case: Case, records: Sequence[Record]) -> str:
+def picture(shown: Shown) -> str:
     """The picture of the case's first column; empty if no server has a figure."""
-    column = case.columns[0]
-    rounds = report.rounds_by_row(records)
-    bars = [pictures.bar(name, column, rounds[name]) for name in case.rows if name in rounds]
+    column = shown.case.columns[0]
+    rounds = report.rounds_by_row(shown.records)
+    bars = [pictures.bar(name, column, rounds[name]) for name in shown.case.rows if name in rounds]
     return pictures.svg(column, bars) if bars else ""
 
 
-def set_up(directory: Path) -> list[str]:
-    """The set-up of a run, from the run's own page."""
-    text = (directory / "README.md").read_text().replace(f"## {UNEQUAL_BEFORE}\n", f"## {UNEQUAL}\n")
-    parts = [f"## Set-up of `{directory.name}`", "", *introduction(text), ""]
-    for title in ("Machine", "Versions", "Servers", UNEQUAL):
-        parts += [f"### {title}", "", chapter(text, title), ""]
-    return parts
+def set_up(runs: Sequence[Path]) -> str:
+    """The set-up of the last run, from that run's own page."""
+    text = (runs[-1] / "README.md").read_text()
+    parts = ["# Benchmarks: set-up", "", f"{GENERATED} Its runs:", ""]
+    parts += [f"- [`{run.name}`]({os.path.relpath(run, PAGES)}), made by {made_by(run)}" for run in runs]
+    parts += ["", *introduction(text), ""]
+    for title in ("Machine", "Versions", "Servers", "Limits of the comparison", "Commands"):
+        parts += [f"## {title}", "", chapter(text, title), ""]
+    return "\n".join(parts)
+
+
+def made_by(run: Path) -> str:
+    found = re.search(r"^Made by (`[^`]+`)", (run / "README.md").read_text(), re.MULTILINE)
+    if not found:
+        sys.exit(f"bench: {run} does not say how it was made: was it made by another version?")
+    return found[1]
+
+
+def cores_of(run: Path) -> int:
+    found = re.search(r"^- (\d+)-core-", (run / "README.md").read_text(), re.MULTILINE)
+    if not found:
+        sys.exit(f"bench: {run} does not say how many cores it had: was it made by another version?")
+    return int(found[1])
 
 
 def introduction(text: str) -> list[str]:
-    return text.split("\n## ", 1)[0].strip().splitlines()[2:]
+    """The paragraphs on turns and rounds."""
+    return text.split("\n## ", 1)[0].strip().splitlines()[4:]
 
 
 def chapter(text: str, title: str) -> str:

@@ -56,10 +56,14 @@ def summary(records: Sequence[Record], missing: Sequence[str]) -> str:
 
 def disturbed(records: Sequence[Record]) -> list[str]:
     """A warning where something else ran on the machine: such a run is no evidence."""
-    cells = [record for record in records if record.figures.get("others_share", 0.0) > OTHERS_SHARE]
+    cells = [record for record in records if is_disturbed(record)]
     if not cells:
         return []
     return [f"**DISTURBED**: in {len(cells)} cells other processes took over {OTHERS_SHARE:.0%} of the machine.", ""]
+
+
+def is_disturbed(record: Record) -> bool:
+    return record.figures.get("others_share", 0.0) > OTHERS_SHARE
 
 
 def cells_by_case(records: Sequence[Record]) -> targets.Cells:

@@ -40,20 +40,19 @@ def app(environ, start_response):
 "#;
 
 /// One seat of a worker, with an app of which each test gives the body.
-struct Served<'py> {
-    rig: Rig,
+struct Served<'r, 'py> {
+    rig: &'r mut Rig,
     seat: Seat<'static>,
     gateway: Gateway,
     app: App,
     module: Bound<'py, PyModule>,
 }
 
-impl<'py> Served<'py> {
-    fn new(py: Python<'py>, body: &str) -> Self {
+impl<'r, 'py> Served<'r, 'py> {
+    fn new(py: Python<'py>, rig: &'r mut Rig, body: &str) -> Self {
         let lines = body.lines().map(|line| format!("    {line}\n"));
         let code = PRELUDE.to_owned() + &lines.collect::<String>();
         let module = module(py, &code);
-        let rig = Rig::new("{}");
         let app = module.getattr("app").expect("an app").unbind();
         Self {
             seat: rig.worker.seat(0),
@@ -92,8 +91,9 @@ type Row<'r> = (&'r str, Answered, &'r [&'r str]);
 /// The seat serves the same app twice, because it keeps objects from one request to the next.
 fn assert_answers(rows: &[Row<'_>]) {
     with_python(|py| {
+        let mut rig = Rig::new("{}");
         for (app, expected, noted) in rows {
-            let mut served = Served::new(py, app);
+            let mut served = Served::new(py, &mut rig, app);
             for _ in 0..2 {
                 assert_eq!(served.get(), *expected, "{app}");
                 assert_eq!(served.seen(), *noted, "{app}");
@@ -197,6 +197,7 @@ fn a_body_is_cut_to_its_length_and_broken_off_where_it_is_shorter() {
 #[test]
 fn head_has_the_head_of_get_and_no_body() {
     with_python(|py| {
+        let mut rig = Rig::new("{}");
         for (app, expected) in [
             (
                 "start_response('200 OK', [TEXT])\nreturn [b'alone']",
@@ -213,7 +214,7 @@ fn head_has_the_head_of_get_and_no_body() {
                 text_of_length(10, ""),
             ),
         ] {
-            let came = Served::new(py, app).ask("HEAD", "/", &FACTS);
+            let came = Served::new(py, &mut rig, app).ask("HEAD", "/", &FACTS);
             assert_eq!(came, Answered::whole(expected), "{app}");
         }
     });
@@ -328,7 +329,7 @@ fn what_is_written_comes_before_what_is_returned() {
 
 #[test]
 fn an_app_that_breaks_the_protocol_before_its_answer_has_a_500() {
-    let rows = [
+    let apps = [
         "return [b'no status']",
         "return []",
         "return iter([b'no status'])",
@@ -346,9 +347,8 @@ fn an_app_that_breaks_the_protocol_before_its_answer_has_a_500() {
         "start_response('200 OK', [TEXT, ('X-From', 'app')])\nraise RuntimeError('after the head was given')",
         "start_response('200 OK', [('X-A', 'a' * 65536)])\nreturn [b'too much']",
     ];
-    for app in rows {
-        assert_answers(&[(app, failed(), &[])]);
-    }
+    let rows = apps.map(|app| (app, failed(), &[] as &[&str]));
+    assert_answers(&rows);
 }
 
 #[test]
@@ -406,7 +406,8 @@ fn a_deadline_is_extended_by_seconds_of_a_month_at_most() {
         )
     };
     with_python(|py| {
-        let mut served = Served::new(py, app);
+        let mut rig = Rig::new("{}");
+        let mut served = Served::new(py, &mut rig, app);
         served.get();
         let mut seen = served.seen();
         let of_text = seen.pop().expect("text is no number");
@@ -428,6 +429,7 @@ fn hints_go_ahead_of_the_answer_of_a_client_that_takes_them() {
     let hint = "tried(environ['wsgi.early_hints'], [('Link', '</a.css>')])\n";
     let start = "start_response('200 OK', [TEXT])\n";
     with_python(|py| {
+        let mut rig = Rig::new("{}");
         for (app, hints) in [
             (format!("{hint}{start}return [b'x']"), one.to_owned()),
             (format!("{start}{hint}{hint}return [b'x']"), one.repeat(2)),
@@ -440,7 +442,7 @@ fn hints_go_ahead_of_the_answer_of_a_client_that_takes_them() {
                 String::new(),
             ),
         ] {
-            let mut served = Served::new(py, &app);
+            let mut served = Served::new(py, &mut rig, &app);
             let came = served.ask("GET", "/", &takes_hints).text;
             let (ahead, answer) = came.split_at(hints.len());
             assert_eq!(ahead, hints, "{app}");
@@ -452,7 +454,7 @@ fn hints_go_ahead_of_the_answer_of_a_client_that_takes_them() {
             assert_eq!(served.seen(), [""; 0], "{app}");
         }
         let wrong = "tried(environ['wsgi.early_hints'], [('Link', 5)])\nstart_response('200 OK', [])\nreturn [b'x']";
-        let mut served = Served::new(py, wrong);
+        let mut served = Served::new(py, &mut rig, wrong);
         assert!(
             served
                 .ask("GET", "/", &takes_hints)
@@ -485,7 +487,8 @@ fn what_an_app_has_kept_has_no_part_in_a_later_request() {
         ..FACTS
     };
     with_python(|py| {
-        let mut served = Served::new(py, app);
+        let mut rig = Rig::new("{}");
+        let mut served = Served::new(py, &mut rig, app);
         for (way, expected) in [
             (
                 "start_response",
@@ -564,7 +567,8 @@ fn each_head_is_its_own_whatever_came_before() {
         ("not-a-length", failed()),
     ];
     with_python(|py| {
-        let mut served = Served::new(py, app);
+        let mut rig = Rig::new("{}");
+        let mut served = Served::new(py, &mut rig, app);
         for (first, of_first) in &heads {
             for (second, of_second) in &heads {
                 for (name, expected) in [

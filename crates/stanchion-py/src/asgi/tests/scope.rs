@@ -33,6 +33,19 @@ fn assert_scopes(settings: &str, rows: &[Row<'_>]) {
     });
 }
 
+/// Calls an app with a GET for each of these targets.
+fn assert_scopes_of_targets(settings: &str, rows: &[(&str, Entries<'_>)]) {
+    let heads = rows
+        .iter()
+        .map(|(target, _)| format!("GET {target} HTTP/1.1\r\nHost: test\r\n\r\n"));
+    let heads: Vec<_> = heads.collect();
+    let rows = heads
+        .iter()
+        .zip(rows)
+        .map(|(head, (_, expected))| (head.as_bytes(), FACTS, *expected));
+    assert_scopes(settings, &rows.collect::<Vec<_>>());
+}
+
 #[test]
 fn a_scope_is_what_asgi_says() {
     assert_scopes(
@@ -85,9 +98,9 @@ fn a_scope_is_what_asgi_says() {
 
 #[test]
 fn a_path_is_decoded_and_otherwise_as_it_was_sent() {
-    let rows: [(&[u8], Entries<'_>); 6] = [
+    let rows: [(&str, Entries<'_>); 6] = [
         (
-            b"/a//b/../c;d",
+            "/a//b/../c;d",
             &[
                 ("path", "'/a//b/../c;d'"),
                 ("raw_path", "b'/a//b/../c;d'"),
@@ -95,21 +108,21 @@ fn a_path_is_decoded_and_otherwise_as_it_was_sent() {
             ],
         ),
         (
-            b"/a?",
+            "/a?",
             &[
                 ("path", "'/a'"),
                 ("raw_path", "b'/a'"),
                 ("query_string", "b''"),
             ],
         ),
-        (b"/a?b?c", &[("path", "'/a'"), ("query_string", "b'b?c'")]),
+        ("/a?b?c", &[("path", "'/a'"), ("query_string", "b'b?c'")]),
         (
-            b"/%FFx",
+            "/%FFx",
             &[("path", "'/\u{fffd}x'"), ("raw_path", "b'/%FFx'")],
         ),
-        (b"/%2", &[("path", "'/%2'"), ("raw_path", "b'/%2'")]),
+        ("/%2", &[("path", "'/%2'"), ("raw_path", "b'/%2'")]),
         (
-            b"http://test/a?b",
+            "http://test/a?b",
             &[
                 ("path", "'/a'"),
                 ("raw_path", "b'/a'"),
@@ -117,30 +130,28 @@ fn a_path_is_decoded_and_otherwise_as_it_was_sent() {
             ],
         ),
     ];
-    for (target, expected) in rows {
-        let text = [b"GET ", target, b" HTTP/1.1\r\nHost: test\r\n\r\n"].concat();
-        assert_scopes("", &[(&text, FACTS, expected)]);
-    }
+    assert_scopes_of_targets("", &rows);
 }
 
 #[test]
 fn the_path_begins_with_the_root_path() {
-    for (target, path) in [
-        ("/x", "'/api/x'"),
-        ("/api/x", "'/api/x'"),
-        ("/api", "'/api'"),
-        ("/apiary", "'/api/apiary'"),
-    ] {
-        let text = format!("GET {target} HTTP/1.1\r\nHost: test\r\n\r\n");
-        let raw_path = format!("b'{target}'");
-        let expected = [
-            ("path", path),
-            ("root_path", "'/api'"),
-            ("raw_path", raw_path.as_str()),
-        ];
-        let row = (text.as_bytes(), FACTS, &expected[..]);
-        assert_scopes(r#", "root_path": "/api""#, &[row]);
-    }
+    let rows: [(&str, Entries<'_>); 4] = [
+        ("/x", &[("path", "'/api/x'"), ("raw_path", "b'/x'")]),
+        (
+            "/api/x",
+            &[
+                ("path", "'/api/x'"),
+                ("raw_path", "b'/api/x'"),
+                ("root_path", "'/api'"),
+            ],
+        ),
+        ("/api", &[("path", "'/api'"), ("raw_path", "b'/api'")]),
+        (
+            "/apiary",
+            &[("path", "'/api/apiary'"), ("raw_path", "b'/apiary'")],
+        ),
+    ];
+    assert_scopes_of_targets(r#", "root_path": "/api""#, &rows);
 }
 
 #[test]

@@ -14,6 +14,9 @@ pub fn worker(settings: &str) -> (&'static Worker, &'static Exchange) {
     let settings = Settings::from_json(settings).expect("settings");
     let geometry = geometry(&settings, 1);
     let common = stanchion_generation::rig::common(settings, geometry);
+    // A worker keeps nothing that only the acceptor is to have. Its other descriptors stay open, because the host's objects refer to it until
+    // the process ends.
+    common.leave_to_acceptor();
     // No master reads the reports.
     let (_, reports) = Channel::pair().expect("a channel");
     let id = WorkerRef { index: 0, epoch: 1 };

@@ -73,26 +73,16 @@ pub(crate) struct AnswerWriter {
 }
 
 /// Counts the hints that were sent ahead of an answer.
+#[derive(Default)]
 struct Hinted {
     count: usize,
     bytes: usize,
     excess_is_logged: bool,
-    /// Method and target of the request, for the log.
-    what: String,
 }
 
 impl Hinted {
-    fn new(request: &RequestRecord<'_>) -> Self {
-        Self {
-            count: 0,
-            bytes: 0,
-            excess_is_logged: false,
-            what: request.describe(),
-        }
-    }
-
     /// Counts a hint of `len` bytes, if the limits permit it. Else the caller drops the hint, and the first drop is logged.
-    fn takes(&mut self, len: usize) -> bool {
+    fn takes(&mut self, len: usize, taken: &Taken<'_>) -> bool {
         let (count, bytes) = (self.count + 1, self.bytes + len);
         if count <= HINTS_MAX && len <= HINT_BYTES_MAX && bytes <= HINTS_BYTES_MAX {
             (self.count, self.bytes) = (count, bytes);
@@ -103,7 +93,7 @@ impl Hinted {
             warn!(
                 "an early hint of the app is dropped at {}: a request has up to {HINTS_MAX}, with {HINT_BYTES_MAX} \
                  bytes each and {HINTS_BYTES_MAX} in all",
-                self.what
+                described(Some(taken))
             );
         }
         false
@@ -123,7 +113,7 @@ impl AnswerWriter {
         self.taken = Some(taken);
         self.stage = AnswerStage::NoHead;
         self.is_head_request = request.method == b"HEAD";
-        self.hints = request.facts.takes_hints.then(|| Hinted::new(request));
+        self.hints = request.facts.takes_hints.then(Hinted::default);
         self.has_body = false;
         self.promised = None;
         self.sent = 0;
@@ -145,7 +135,7 @@ impl AnswerWriter {
             return Ok(());
         };
         let whole = hint.whole_hints();
-        if !hinted.takes(whole.len() - PREFIX_BYTES) {
+        if !hinted.takes(whole.len() - PREFIX_BYTES, taken) {
             return Ok(());
         }
         // The slot always has room for the few bytes of hints, so this writes all of them.

@@ -357,15 +357,7 @@ impl Waited for AsgiRequest {
         let is_gone = taken.is_some_and(Taken::client_gone);
         let is_overdue = taken.is_some_and(Taken::is_overdue);
         state.is_client_gone |= is_gone;
-        let cancelled = if is_overdue
-            && this
-                .get()
-                .puller
-                .get()
-                .settings()
-                .event_loop
-                .cancel_on_timeout
-        {
+        let cancelled = if is_overdue && this.get().cancels_on_timeout() {
             state.cancel(py)
         } else {
             None

@@ -367,12 +367,11 @@ impl Waited for AsgiSocket {
         let (py, socket) = (this.py(), this.get());
         let mut guard = socket.lock(py);
         let state = &mut *guard;
-        let cancelled =
-            if state.is_overdue() && socket.puller.get().settings().event_loop.cancel_on_timeout {
-                state.progress.cancel(py)
-            } else {
-                None
-            };
+        let cancelled = if state.is_overdue() && socket.cancels_on_timeout() {
+            state.progress.cancel(py)
+        } else {
+            None
+        };
         let (done, failed) = state.progress.flush(py);
         state.notice_end();
         let receivers = state.progress.receivers.take();

@@ -35,6 +35,11 @@ pub(super) trait Waited: PyClass<Frozen = True> + Sync {
     /// The puller that has taken it.
     fn puller(&self) -> &Py<Puller>;
 
+    /// Whether the task is cancelled at its deadline.
+    fn cancels_on_timeout(&self) -> bool {
+        self.puller().get().settings().event_loop.cancel_on_timeout
+    }
+
     /// Handles news of the acceptor.
     fn look(this: &Bound<'_, Self>) -> PyResult<()>;
 
@@ -161,8 +166,7 @@ pub(super) fn message_and_type<'a, 'py>(
     let kind = message
         .get_item(intern!(message.py(), "type"))?
         .ok_or_else(|| PyValueError::new_err("send takes a dict with a type"))?;
-    let kind = kind.cast::<PyString>().map_err(PyErr::from)?.clone();
-    Ok((message, kind))
+    Ok((message, kind.cast_into::<PyString>()?))
 }
 
 /// Whether a message only ends what the app sends, and carries nothing else: only one such message is taken, and it needs next to no room.

@@ -280,7 +280,6 @@ impl Run {
         };
         let (puller, number) = (self.puller.bind(py), seated.number);
         if puller.get().worker.is_forsaken() {
-            std::mem::forget(seated);
             return Ok(());
         }
         if let Err(failure) = puller.get().answer(py, seated) {
@@ -296,14 +295,12 @@ impl Drop for Run {
             .seated
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
-        let Some(seated) = seated.take() else {
+        let Some(Seated { number, taken, .. }) = seated.take() else {
             return;
         };
         if self.puller.get().worker.is_forsaken() {
-            std::mem::forget(seated);
             return;
         }
-        let Seated { number, taken, .. } = seated;
         // The app has killed the greenlet before it ran, or spawning the greenlet failed.
         drop(taken);
         Python::attach(|py| {

@@ -32,7 +32,7 @@ impl Puller {
     /// Whether messages of an app whose client has gone may be dropped: not while the worker waits for the app to end, nor in a child that the app
     /// has forked, which should notice.
     pub(super) fn lets_send_on(&self) -> bool {
-        !self.worker.should_leave() && !self.worker.is_forsaken()
+        !self.worker.should_leave()
     }
 
     /// Has a part of the running requests look, whether or not there are notices, because another worker may have overwritten one. A request that was

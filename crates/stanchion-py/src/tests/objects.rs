@@ -140,10 +140,7 @@ class Closed(File):
         self.closed += 1
 "#,
         );
-        let plain = app
-            .getattr("File")
-            .and_then(|kind| kind.call0())
-            .expect("a file");
+        let plain = app.call_method0("File").expect("a file");
         let wrapper = wrapped(&plain);
         let blocks = wrapper.try_iter().expect("an iterator");
         let blocks: Vec<Vec<u8>> = blocks
@@ -156,10 +153,7 @@ class Closed(File):
             .expect("sizes");
         assert_eq!(sizes, [3, 3, 3]);
         wrapper.call_method0("close").expect("nothing to close");
-        let closed = app
-            .getattr("Closed")
-            .and_then(|kind| kind.call0())
-            .expect("a file");
+        let closed = app.call_method0("Closed").expect("a file");
         wrapped(&closed).call_method0("close").expect("closed");
         let times: u32 = closed
             .getattr("closed")
@@ -234,10 +228,7 @@ def closed():
             ("pipe", None),
             ("closed", None),
         ] {
-            let file = app
-                .getattr(name)
-                .and_then(|make| make.call0())
-                .expect("a file");
+            let file = app.call_method0(name).expect("a file");
             let found = wrapped(&file).get().regular_file(py);
             let found = found.map(|(_, part)| (part.offset, part.len));
             assert_eq!(found, expected, "{name}");

@@ -72,8 +72,7 @@ impl<'py> Turning<'py> {
     pub(super) fn new(py: Python<'py>, settings: &str) -> Self {
         let rig = Rig::new(&format!("{{{SETTINGS}{settings}}}"));
         let steps = module(py, STEPS);
-        let event_loop = steps.getattr("loop").and_then(|make| make.call0());
-        let event_loop = event_loop.expect("an event loop");
+        let event_loop = steps.call_method0("loop").expect("an event loop");
         let puller = Puller::new(py, rig.worker).expect("memory");
         let puller = Bound::new(py, puller).expect("memory");
         let none = || py.None();
@@ -150,21 +149,19 @@ impl<'py> Turning<'py> {
 
     fn outcome(&self, awaitable: PyResult<Bound<'py, PyAny>>) -> String {
         let awaitable = awaitable.expect("an awaitable");
-        let outcome = self.steps.getattr("outcome").expect("a function");
-        let came = outcome.call1((awaitable,)).expect("an outcome");
-        came.str().expect("text").to_string()
+        let came = self.steps.call_method1("outcome", (awaitable,));
+        came.expect("an outcome").str().expect("text").to_string()
     }
 
     /// The app's task returns, or raises this.
     pub(super) fn end(&mut self, called: &Called<'py>, raised: Option<&str>) -> Answered {
         let py = self.puller.py();
         let raised = raised.map_or(py.None().into_bound(py), |raised| self.value(raised));
-        let ended = self.steps.getattr("ended").expect("a function");
-        let task = ended.call1((&self.event_loop, raised)).expect("a task");
-        called
+        let task = self.steps.call_method1("ended", (&self.event_loop, raised));
+        let ended = called
             .object
-            .call_method1("ended", (task,))
-            .expect("no failure of ours");
+            .call_method1("ended", (task.expect("a task"),));
+        ended.expect("no failure of ours");
         self.rig.answered(called.slot)
     }
 

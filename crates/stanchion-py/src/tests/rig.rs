@@ -44,9 +44,14 @@ pub(crate) fn with_python<T>(act: impl FnOnce(Python<'_>) -> T) -> T {
 
 /// The value of an expression of Python.
 pub(crate) fn value<'py>(py: Python<'py>, expression: &str) -> Bound<'py, PyAny> {
+    value_in(&PyDict::new(py), expression)
+}
+
+/// The value of an expression with these names.
+pub(crate) fn value_in<'py>(names: &Bound<'py, PyDict>, expression: &str) -> Bound<'py, PyAny> {
     let code = CString::new(expression).expect("no NUL");
-    py.eval(&code, None, None)
-        .unwrap_or_else(|error| panic!("{expression}: {error}"))
+    let value = names.py().eval(&code, Some(names), None);
+    value.unwrap_or_else(|error| panic!("{expression}: {error}"))
 }
 
 /// A module of Python of its own: a test beside this one may have a module of the same name.

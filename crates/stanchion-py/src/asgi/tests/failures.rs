@@ -2,7 +2,7 @@ use pyo3::prelude::*;
 
 use super::super::gone::comes_of_gone_client;
 use crate::response::ClientGone;
-use crate::tests::rig::{module, with_python};
+use crate::tests::rig::{module, value_in, with_python};
 
 const EXCEPTIONS: &str = r#"
 class ClientDisconnect(Exception):
@@ -80,9 +80,7 @@ fn an_exception_that_a_client_has_caused_by_leaving_is_told_from_those_of_the_ap
             ("Odd()", false),
             ("Empty()", false),
         ] {
-            let code = std::ffi::CString::new(expression).expect("no NUL");
-            let raised = py.eval(&code, Some(&exceptions.dict()), None);
-            let raised = PyErr::from_value(raised.expect("an exception"));
+            let raised = PyErr::from_value(value_in(&exceptions.dict(), expression));
             assert_eq!(comes_of_gone_client(py, &raised), expected, "{expression}");
         }
     });

@@ -9,7 +9,7 @@ use super::super::futures;
 use super::super::running::Running;
 use super::super::{AsgiCallables, Puller};
 use crate::loop_puller::LoopPuller;
-use crate::tests::rig::{Answered, Rig, module};
+use crate::tests::rig::{Answered, Rig, module, value_in};
 
 /// Two seats, and room for two `WebSocket`s besides.
 const SETTINGS: &str = r#""interface": "asgi", "worker_concurrency": 2, "worker_sessions": 2"#;
@@ -114,10 +114,7 @@ impl<'py> Turning<'py> {
 
     /// A value of Python, made with `start` and `body`.
     pub(super) fn value(&self, expression: &str) -> Bound<'py, PyAny> {
-        let code = std::ffi::CString::new(expression).expect("no NUL");
-        let names = self.steps.dict();
-        let value = self.puller.py().eval(&code, Some(&names), None);
-        value.unwrap_or_else(|error| panic!("{expression}: {error}"))
+        value_in(&self.steps.dict(), expression)
     }
 
     /// Has the app send a message, as far as it goes in one step: "None", "waits", or the exception.

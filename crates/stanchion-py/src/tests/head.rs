@@ -1,3 +1,5 @@
+use std::fmt::Display;
+
 use pyo3::prelude::*;
 use stanchion_record::AnswerHead;
 
@@ -10,6 +12,11 @@ fn outcome(head: &mut AppHead, taken: PyResult<()>) -> Result<String, String> {
     whole.map(text_of).map_err(|error| error.to_string())
 }
 
+fn assert_came(came: &Result<String, String>, expected: Result<&str, &str>, of: impl Display) {
+    let came = came.as_ref().map(String::as_str).map_err(String::as_str);
+    assert_eq!(came, expected, "{of}");
+}
+
 /// Gives each row to `take_in`, and compares.
 fn assert_outcomes(
     rows: &[(&str, Result<&str, &str>)],
@@ -19,9 +26,7 @@ fn assert_outcomes(
         for (given, expected) in rows {
             let mut head = AppHead::default();
             let taken = take_in(&mut head, &value(py, given));
-            let came = outcome(&mut head, taken);
-            let came = came.as_ref().map(String::as_str).map_err(String::as_str);
-            assert_eq!(came, *expected, "{given}");
+            assert_came(&outcome(&mut head, taken), *expected, given);
         }
     });
 }
@@ -220,11 +225,7 @@ fn the_fields_of_asgi_are_pairs_of_bytes_in_any_iterable() {
         ] {
             let mut head = AppHead::default();
             let taken = head.take_in_bytes(status, None);
-            let came = outcome(&mut head, taken);
-            assert_eq!(
-                came.as_ref().map(String::as_str).map_err(String::as_str),
-                expected
-            );
+            assert_came(&outcome(&mut head, taken), expected, status);
         }
     });
 }
@@ -395,11 +396,7 @@ fn hints_are_pairs_or_a_mapping_of_text_or_bytes() {
                 Ok(false) => Err("nothing".to_owned()),
                 Err(error) => Err(error.to_string()),
             };
-            assert_eq!(
-                came.as_ref().map(String::as_str).map_err(String::as_str),
-                expected,
-                "{given}"
-            );
+            assert_came(&came, expected, given);
         }
         for (links, expected) in [
             ("[b'</a.css>']", Ok(true)),
@@ -481,12 +478,7 @@ fn trailers_are_fields_that_may_follow_a_body() {
             let mut trailers = AnswerHead::trailers();
             let taken = take_in_trailers(&mut trailers, &value(py, given));
             let came = taken.map(|()| String::from_utf8_lossy(trailers.wire()).into_owned());
-            let came = came.map_err(|error| error.to_string());
-            assert_eq!(
-                came.as_ref().map(String::as_str).map_err(String::as_str),
-                expected,
-                "{given}"
-            );
+            assert_came(&came.map_err(|error| error.to_string()), expected, given);
         }
     });
 }

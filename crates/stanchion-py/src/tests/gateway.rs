@@ -2,7 +2,7 @@ use pyo3::prelude::*;
 use stanchion_record::RequestFacts;
 use stanchion_server::Seat;
 
-use super::rig::{self, Answered, FACTS, Rig, failed, module, with_python};
+use super::rig::{self, Answered, FACTS, Rig, TAKES_HINTS, failed, module, with_python};
 use crate::wsgi::{App, Gateway};
 
 /// The beginning of each app's module.
@@ -421,10 +421,6 @@ fn a_deadline_is_extended_by_seconds_of_a_month_at_most() {
 
 #[test]
 fn hints_go_ahead_of_the_answer_of_a_client_that_takes_them() {
-    let takes_hints = RequestFacts {
-        takes_hints: true,
-        ..FACTS
-    };
     let one = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n";
     let hint = "tried(environ['wsgi.early_hints'], [('Link', '</a.css>')])\n";
     let start = "start_response('200 OK', [TEXT])\n";
@@ -443,7 +439,7 @@ fn hints_go_ahead_of_the_answer_of_a_client_that_takes_them() {
             ),
         ] {
             let mut served = Served::new(py, &mut rig, &app);
-            let came = served.ask("GET", "/", &takes_hints).text;
+            let came = served.ask("GET", "/", &TAKES_HINTS).text;
             let (ahead, answer) = came.split_at(hints.len());
             assert_eq!(ahead, hints, "{app}");
             assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{app}: {answer}");
@@ -457,7 +453,7 @@ fn hints_go_ahead_of_the_answer_of_a_client_that_takes_them() {
         let mut served = Served::new(py, &mut rig, wrong);
         assert!(
             served
-                .ask("GET", "/", &takes_hints)
+                .ask("GET", "/", &TAKES_HINTS)
                 .text
                 .starts_with("HTTP/1.1 200 OK\r\n")
         );
@@ -482,10 +478,6 @@ fn what_an_app_has_kept_has_no_part_in_a_later_request() {
         seen.append(f'{was is mine[way]} {tried(was, *uses[way])}')\n\
         else:\n    kept[way] = mine[way]\n\
         return [b'now']";
-    let takes_hints = RequestFacts {
-        takes_hints: true,
-        ..FACTS
-    };
     with_python(|py| {
         let mut rig = Rig::new("{}");
         let mut served = Served::new(py, &mut rig, app);
@@ -503,7 +495,7 @@ fn what_an_app_has_kept_has_no_part_in_a_later_request() {
             ("wsgi.early_hints", &["False None"]),
         ] {
             for noted in [&[] as &[&str], expected] {
-                let came = served.ask("GET", &format!("/{way}"), &takes_hints);
+                let came = served.ask("GET", &format!("/{way}"), &TAKES_HINTS);
                 assert_eq!(came, Answered::whole(text_of_length(3, "now")), "{way}");
                 assert_eq!(served.seen(), noted, "{way}");
             }

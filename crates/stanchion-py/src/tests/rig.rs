@@ -36,6 +36,12 @@ pub(crate) const PROXIED: RequestFacts<'static> = RequestFacts {
     ..FACTS
 };
 
+/// A client that accepts early hints.
+pub(crate) const TAKES_HINTS: RequestFacts<'static> = RequestFacts {
+    takes_hints: true,
+    ..FACTS
+};
+
 /// Calls `act` in an interpreter that the tests share.
 pub(crate) fn with_python<T>(act: impl FnOnce(Python<'_>) -> T) -> T {
     Python::initialize();

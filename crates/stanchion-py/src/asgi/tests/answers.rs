@@ -3,7 +3,7 @@ use stanchion_http::Head;
 use stanchion_record::RequestFacts;
 
 use super::rig::Turning;
-use crate::tests::rig::{Answered, FACTS, failed, head, head_of_http2, with_python};
+use crate::tests::rig::{Answered, FACTS, TAKES_HINTS, failed, head, head_of_http2, with_python};
 
 fn get() -> Head {
     head("GET / HTTP/1.1\r\nHost: test\r\n\r\n")
@@ -364,10 +364,6 @@ fn trailers_go_behind_the_body_of_a_client_that_takes_them() {
 
 #[test]
 fn hints_go_ahead_of_the_answer_of_a_client_that_takes_them() {
-    let takes_hints = RequestFacts {
-        takes_hints: true,
-        ..FACTS
-    };
     let hint = |links: &str| format!("{{'type': 'http.response.early_hint', 'links': {links}}}");
     let one = "HTTP/1.1 103 Early Hints\r\nlink: </a.css>\r\n\r\n";
     let x = ok_of_length(1, "x");
@@ -421,7 +417,7 @@ fn hints_go_ahead_of_the_answer_of_a_client_that_takes_them() {
             failed(),
         ),
     ];
-    assert_answers(&rows, &takes_hints, "");
+    assert_answers(&rows, &TAKES_HINTS, "");
 }
 
 #[test]

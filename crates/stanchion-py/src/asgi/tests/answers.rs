@@ -1,4 +1,3 @@
-use stanchion_exchange::Unwanted;
 use stanchion_http::Head;
 use stanchion_record::RequestFacts;
 
@@ -472,11 +471,7 @@ fn a_client_that_has_gone_is_an_event_and_what_is_sent_to_it_is_dropped() {
         let got = "{'type': 'http.request', 'body': b'', 'more_body': False}";
         assert_eq!(turning.receive(&called), got);
         assert_eq!(turning.receive(&called), "waits");
-        turning
-            .rig
-            .acceptor
-            .give_up(called.slot, Unwanted::ClientGone);
-        turning.look(&called);
+        turning.give_up(&called);
         for _ in 0..2 {
             assert_eq!(turning.receive(&called), "{'type': 'http.disconnect'}");
         }

@@ -1,4 +1,4 @@
-use stanchion_exchange::{MaskedBytes, Unwanted};
+use stanchion_exchange::MaskedBytes;
 use stanchion_record::{Close, MessageKind, close_record};
 
 use super::rig::{Called, Turning};
@@ -122,11 +122,7 @@ fn a_client_that_leaves_without_a_close_has_its_messages_heard_first() {
             .acceptor
             .pour(called.slot, &[MaskedBytes::from(&bytes[..])]);
         assert_eq!(poured.expect("room"), bytes.len());
-        turning
-            .rig
-            .acceptor
-            .give_up(called.slot, Unwanted::ClientGone);
-        turning.look(&called);
+        turning.give_up(&called);
         let event = "{'type': 'websocket.receive', 'text': 'last'}";
         assert_eq!(turning.receive(&called), event);
         for _ in 0..2 {

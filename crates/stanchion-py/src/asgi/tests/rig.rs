@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use stanchion_exchange::Unwanted;
 use stanchion_http::Head;
 use stanchion_record::RequestFacts;
 
@@ -160,6 +161,13 @@ impl<'py> Turning<'py> {
             .call_method1("ended", (task.expect("a task"),));
         ended.expect("no failure of ours");
         self.rig.answered(called.slot)
+    }
+
+    /// The client leaves, and the acceptor brings the news of it.
+    pub(super) fn give_up(&mut self, called: &Called<'py>) {
+        let acceptor = &mut self.rig.acceptor;
+        acceptor.give_up(called.slot, Unwanted::ClientGone);
+        self.look(called);
     }
 
     /// Brings the news of the acceptor.

@@ -137,7 +137,7 @@ impl MessageReader {
 }
 
 fn our_fault(bad: BadRecord) -> PyErr {
-    PyValueError::new_err(format!("{bad}: our fault"))
+    PyValueError::new_err(format!("our fault: {bad}"))
 }
 
 /// Reads out of the slot or, once the slot is given back, out of the bytes that were kept.

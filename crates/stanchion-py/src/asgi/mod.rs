@@ -128,7 +128,7 @@ impl Puller {
         let reader = state.reader.take();
         drop(state);
         let mut reader = reader
-            .ok_or_else(|| PyRuntimeError::new_err("another request is being read: our fault"))?;
+            .ok_or_else(|| PyRuntimeError::new_err("our fault: another request is being read"))?;
         let read = reader.read(seated, event_loop, this);
         let mut state = puller.lock(py);
         state.reader = Some(reader);

@@ -47,7 +47,7 @@ impl RequestReader {
             taken,
         } = seated;
         let record = self.buffer.read(&taken);
-        let record = record.map_err(|bad| PyRuntimeError::new_err(format!("{bad}: our fault")))?;
+        let record = record.map_err(|bad| PyRuntimeError::new_err(format!("our fault: {bad}")))?;
         let offered = Extensions::of(&record, puller.get().settings());
         let scope = self.scopes.make(py, &record, offered)?;
         let running = if record.facts.is_websocket {

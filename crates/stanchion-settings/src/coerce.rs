@@ -43,7 +43,10 @@ pub(super) fn expected(kind: &ValueKind) -> String {
     match kind {
         ValueKind::Int(range) => format!("a whole number {range}"),
         ValueKind::Tries => "a whole number >= 1, or -1 for ever".into(),
-        ValueKind::Bytes(range) => size_expected(*range),
+        ValueKind::Bytes(range) => {
+            let sizes = size_range(*range);
+            format!("{sizes}, in bytes or with a unit such as 64K, 8MB, 1GiB")
+        }
         ValueKind::Seconds(range) => format!("a number of seconds {range}"),
         ValueKind::Octal(Range { min, max, .. }) => match max {
             Some(max) => format!("a number from 0o{min:o} to 0o{max:o}"),
@@ -126,17 +129,16 @@ fn size(bytes: u64) -> String {
     )
 }
 
-fn size_expected(range: Range) -> String {
+/// The sizes that a setting takes, without the units in which they may be written.
+pub(super) fn size_range(range: Range) -> String {
     let zero = if range.or_zero { "0, or " } else { "" };
     let least = size(range.min);
     let limits = match range.max {
-        Some(max) => format!("from {least} to {}", size(max)),
-        None if range.min == 0 => {
-            return "a size in bytes, or with a unit such as 64K, 8MB, 1GiB".into();
-        }
-        None => format!("of {least} or more"),
+        Some(max) => format!(" from {least} to {}", size(max)),
+        None if range.min == 0 => String::new(),
+        None => format!(" of {least} or more"),
     };
-    format!("{zero}a size {limits}, in bytes or with a unit such as 64K, 8MB, 1GiB")
+    format!("{zero}a size{limits}")
 }
 
 fn tries(raw: &Value) -> Option<i64> {

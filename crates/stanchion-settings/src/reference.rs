@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::coerce::{expected, in_units};
+use super::coerce::{expected, in_units, size_range};
 use super::help::{Help, sections};
 use super::kind::ValueKind;
 use super::row::{OnReload, Setting};
@@ -16,17 +16,16 @@ const COLUMNS: usize = 72;
 const HEAD: &str = "\
 # Settings
 
-<!-- Written by `cargo run -p stanchion-settings --example settings_reference`
-     from src/table.rs and help/ in crates/stanchion-settings; change
-     those, not this page. -->
+<!-- Written by `make docs` from src/table.rs and help/ in
+     crates/stanchion-settings. -->
 
-Every setting has one name, used in the config file and in the output of
-`stanchion check`, which prints each effective value and where it came
-from; [config-file.md](config-file.md) says which place wins. Names, flags
-and defaults are gunicorn's wherever gunicorn has the setting. Times are in
-seconds and may have fractions. Sizes are in bytes, or have a unit: K, KB
-and KiB are 1024 bytes, M, MB and MiB 1024 of those, G, GB and GiB 1024 of
-these, in any case, with or without a space before; B is a byte.
+`stanchion check` prints the effective value of each setting, and where it
+came from; [config-file.md](config-file.md) says which place wins.
+[gunicorn-settings.md](gunicorn-settings.md) lists what works as in
+gunicorn. Times are in seconds, up to 1000000000, and may have fractions;
+ranges are of whole numbers. Sizes are in bytes, or have a unit in any
+case: K, KB and KiB are 1024 bytes, M, MB and MiB 1024 of those, G, GB and
+GiB 1024 of these.
 ";
 
 /// The whole page, in Markdown.
@@ -43,45 +42,53 @@ pub fn reference_markdown() -> String {
 }
 
 fn describe(page: &mut String, help: &Help) {
-    let setting = help.setting;
-    let _ = write!(page, "\n### `{}`\n\n{}.\n\n", setting.name, help.summary);
-    let _ = writeln!(page, "- {}", facts(setting));
-    match setting.on_reload {
-        OnReload::Applies => {}
-        OnReload::Stays => page.push_str("- A change needs a restart\n"),
-        OnReload::StaysInErrorLog(_) => {
-            page.push_str("- A change needs a restart for the error log alone\n");
-        }
-    }
-    for row in WITHOUT_EFFECT {
-        if row.setting.name == setting.name {
-            let _ = writeln!(page, "- No effect with {}", row.words());
-        }
-    }
+    let (name, facts) = (help.setting.name, facts(help.setting));
+    let _ = write!(page, "\n### `{name}`\n\n{}.\n\n{facts}\n", help.summary);
     for paragraph in &help.paragraphs {
-        let _ = write!(page, "\n{}\n", filled(&escaped(paragraph)));
+        let words: Vec<_> = escaped(paragraph).split_whitespace().map(linked).collect();
+        let _ = write!(page, "\n{}\n", filled(&words.join(" ")));
     }
 }
 
-/// Flags, values, default and environment variable in one line.
+/// Flags, values, default and environment variable, and where it has no effect, in one line.
 fn facts(setting: &Setting) -> String {
-    let expected = expected(&setting.kind);
-    // The head of the page explains the units of sizes.
-    let takes = expected.split(" in bytes").next().unwrap_or(&expected);
-    let takes = takes.trim_end_matches(',');
     let mut facts = match setting.flags().count() {
-        0 => format!("In the config file: {takes}"),
-        _ => format!("{}: {takes}", flags(setting)),
+        0 => "In the config file alone: ".to_owned(),
+        _ => format!("{}: ", flags(setting)),
     };
-    let _ = write!(facts, ", default {}", default(setting));
-    if let Some(env) = &setting.env {
-        let value = env.format.replace("{}", &format!("${}", env.name));
-        let _ = write!(facts, "; environment `{}`, as `{value}`", env.name);
+    if let Some(takes) = takes(&setting.kind) {
+        let _ = write!(facts, "{takes}, ");
     }
-    if !setting.gunicorn {
-        facts.push_str("; not in gunicorn");
+    let _ = write!(facts, "default {}", default(setting));
+    if let Some(env) = &setting.env {
+        let _ = write!(facts, "; environment `{}`", env.name);
+        if env.format != "{}" {
+            let value = env.format.replace("{}", &format!("${}", env.name));
+            let _ = write!(facts, ", as `{value}`");
+        }
+    }
+    facts.push_str(match setting.on_reload {
+        OnReload::Applies => "",
+        OnReload::Stays => "; a change needs a restart",
+        OnReload::StaysInErrorLog(_) => "; a change needs a restart for the error log alone",
+    });
+    for row in WITHOUT_EFFECT {
+        if row.setting.name == setting.name {
+            let _ = write!(facts, "; no effect with {}", row.words());
+        }
     }
     facts
+}
+
+/// The values that a setting takes, unless its flag and its default say it. The head of the page explains times, ranges and units.
+fn takes(kind: &ValueKind) -> Option<String> {
+    match kind {
+        ValueKind::Bool | ValueKind::Seconds(_) | ValueKind::Text { .. } => None,
+        ValueKind::Int(range) => Some(range.to_string()),
+        ValueKind::Bytes(range) => Some(size_range(*range)),
+        ValueKind::List(_) => Some("a list".to_owned()),
+        other => Some(expected(other)),
+    }
 }
 
 fn flags(setting: &Setting) -> String {
@@ -126,6 +133,15 @@ fn sized(number: &serde_json::Number) -> String {
 /// The two characters of the table's prose that Markdown would take for its own.
 fn escaped(text: &str) -> String {
     text.replace('*', "\\*").replace('[', "\\[")
+}
+
+/// The word, as a link if it is the path of a page, such as `docs/limits.md`.
+fn linked(word: &str) -> String {
+    let path = word.strip_prefix("docs/");
+    match path.and_then(|path| path.split_once(".md")) {
+        Some((page, rest)) => format!("[docs/{page}.md](../{page}.md){rest}"),
+        None => word.to_owned(),
+    }
 }
 
 /// The words of a paragraph, in lines of at most [`COLUMNS`].

@@ -1,8 +1,8 @@
-"""The page of messages: it has each error and warning of the code, with its level, and no other."""
+"""The page of messages: it has each error and warning of the code, or its beginning, with its level, and no other."""
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tidy.sources import NOT_CODE, paths, product_sources
@@ -56,29 +56,48 @@ FORMAT = re.compile(r"\\\n\s*|\\(?P<escaped>.)|(?P<brace>\{\{|\}\})|\{[^{}]*\}")
 ROW = re.compile(r"^\| (?P<messages>`.*?) \| (?P<level>\w+) \| .* \|$", re.MULTILINE)
 SPAN = re.compile(r"(`+) ?(.+?) ?\1(?!`)")
 
+REST = " …"
+"""With this end, a text of the page is the beginning of a text of the code."""
+
+LEAST_WORDS = 4
+"""A beginning has so many: fewer would stand for a line that no author of the page has seen."""
+
 Message = tuple[str, str]
 """A text, and its level; "" if that stands elsewhere."""
 
 
 def page_has_every_message(root: Path) -> list[str]:
+    """A reader with a line of the log searches for its beginning, so the page may leave out the rest (REST)."""
     in_code: dict[str, set[str]] = {}
     for text, level in (*of_crates(root), *of_python(root)):
         in_code.setdefault(text, set()).add(level)
-    on_page: dict[str, str] = {}
+    rows = dict.fromkeys(in_code, 0)
     complaints = []
     for text, level in of_page(root):
-        if text in on_page:
-            complaints.append(f"{PAGE}: has two rows for '{text}'")
-        elif text not in in_code:
-            complaints.append(f"{PAGE}: no code has the message '{text}'")
-        elif not in_code[text] & {level, ""}:
-            complaints.append(f"{PAGE}: '{text}' is no {level} but {' and '.join(sorted(in_code[text]))}")
-        on_page[text] = level
-    return complaints + [
-        f"{PAGE}: has no row for the {'/'.join(sorted(levels)) or 'message'} '{text}'"
-        for text, levels in in_code.items()
-        if text not in on_page
-    ]
+        meant = meant_by(text, in_code)
+        if not meant:
+            complaints.append(f"{PAGE}: no code has the message '{text}', or it has fewer than {LEAST_WORDS} words")
+        for message in meant:
+            rows[message] += 1
+            if not in_code[message] & {level, ""}:
+                complaints.append(f"{PAGE}: '{message}' is no {level} but {' and '.join(sorted(in_code[message]))}")
+    for message, count in rows.items():
+        levels = "/".join(sorted(in_code[message])) or "message"
+        if count == 0:
+            complaints.append(f"{PAGE}: has no row for the {levels} '{message}'")
+        elif count > 1:
+            complaints.append(f"{PAGE}: has {count} texts for the {levels} '{message}'")
+    return complaints
+
+
+def meant_by(text: str, messages: Iterable[str]) -> list[str]:
+    """The messages for which a text of the page stands: itself, or all with this beginning."""
+    if not text.endswith(REST):
+        return [message for message in messages if message == text]
+    beginning = text.removesuffix(REST)
+    if words_of(beginning) < LEAST_WORDS:
+        return []
+    return [message for message in messages if message.startswith(f"{beginning} ")]
 
 
 def of_page(root: Path) -> Iterator[Message]:

@@ -266,6 +266,21 @@ BROKEN: list[tuple[Check, Tree]] = [
             MESSAGES: "| `there is no file <name>`<br>`there is no file <path>` | usage | Look. |\n",
         },
     ),
+    *(
+        (
+            checks.page_has_every_message,
+            {
+                LINE: f'{FORBID}fn f() {{ warn!("the lane of {{name}} is full: {{error}}"); }}\n',
+                MESSAGES: "".join(f"| `{text}` | {level} | Wait. |\n" for text in texts),
+            },
+        )
+        for texts, level in (
+            (["the lane of <name> is …"], "error"),
+            (["the lane of <name> is …", "the lane of <name> is full: <error>"], "warning"),
+            (["the lane of <name> is full: <error>", "the lane of <name> is full: <error> …"], "warning"),
+            (["the lane of <name> is full: <error>", "the lane …"], "warning"),
+        )
+    ),
     (checks.changelog_is_open, {"CHANGELOG.md": "## 0.1.0\nUnreleased\n"}),
     (checks.pins_agree, {"requirements/demo.in": "flask>=3\n"}),
     (checks.pins_agree, {"requirements/demo.txt": f"Maturin.x==1.1{HASH}\nMaturin_X==1.2{HASH}\n"}),
@@ -380,6 +395,13 @@ FINE: list[tuple[Check, Tree]] = [
             f"{REASONS}suites.rs": FORBID + 'fn f() { g("there are no | suites"); debug!("it is well"); }\n',
             MESSAGES: "| `` `a` is <how> low `` | error | Raise it. |\n"
             "| `there are no \\| suites` | reason | Name one. |\n",
+        },
+    ),
+    (
+        checks.page_has_every_message,
+        {
+            LINE: f'{FORBID}fn f() {{ warn!("the lane of {{name}} is full: {{error}}"); error!("is full: {{a}}"); }}\n',
+            MESSAGES: "| `the lane of <lane> is …` | warning | Wait. |\n| `is full: <a>` | error | Wait. |\n",
         },
     ),
     (checks.no_traces_of_a_machine, {"docs/a.md": "serve / work, /work, /rooted, examples/root/x"}),

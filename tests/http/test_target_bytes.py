@@ -153,7 +153,7 @@ def logged(server: Server, sent: list[bytes], log: Path) -> list[str]:
 
 
 def escaped(sent: bytes) -> str:
-    """The bytes escaped as docs/reference/access-log.md says."""
+    """The bytes escaped as docs/logs.md says."""
     plain = sent.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
     return "".join(chr(byte) if 0x20 <= byte < 0x7F else f"\\x{byte:02x}" for byte in plain)
 

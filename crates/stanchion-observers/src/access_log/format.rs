@@ -206,10 +206,10 @@ mod tests {
         assert_eq!(at(&pieces, "[now]"), expected);
     }
 
-    /// docs/reference/access-log.md has a row for each atom, and no other.
+    /// docs/logs.md has a row for each atom, and no other.
     #[test]
     fn the_page_has_every_atom() {
-        let page = include_str!("../../../../docs/reference/access-log.md");
+        let page = include_str!("../../../../docs/logs.md");
         let rows = page.lines().filter_map(|line| line.strip_prefix("| `%("));
         let mut listed: Vec<_> = rows
             .filter_map(|row| Some(row.split_once(")s`")?.0))

@@ -1,5 +1,5 @@
 //! A line of the access log as a JSON object (RFC 8259). Its keys and their order are a promise
-//! (docs/reference/access-log.md); an unknown value is null.
+//! (docs/logs.md); an unknown value is null.
 
 use std::io::Write as _;
 

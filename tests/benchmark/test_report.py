@@ -194,7 +194,7 @@ def test_the_front_page_has_every_row_beside_the_best_and_the_known_server(pages
     page.main([write_run("run", whole_run())])
     text = (pages / "benchmarks.md").read_text()
     assert "| A Flask page: CPU time | **2 µs** | 4 µs, bjoern | 4 µs |" in text
-    assert "clients get | **0.50** | 0.25, granian | 0.25 |" in text
+    assert "that the others keep | **0.50** | 0.25, granian | 0.25 |" in text
     assert "| **6** | 12, gunicorn-sync | 12 |" in text, "failures of all rounds"
     assert text.count("\n| ") == 1 + len(front.ROWS)
     assert "\nNone.\n" in text, "stanchion loses no row"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from support.clock import Clock
 from support.example import EXAMPLES, SCRIPTS, settings
 from support.gate import Gate
 from support.patience import eventually
@@ -71,14 +72,16 @@ def test_the_server_takes_its_settings_and_its_times_fit(manifest: Manifest, tmp
     assert chosen["bind"] == [f"0.0.0.0:{port['containerPort']}"]
     # Where it writes, as the file system is read-only.
     assert chosen["tmp_upload_dir"] is None
-    before, seconds = manifest.container["lifecycle"]["preStop"]["exec"]["command"]
-    assert before == "sleep"
-    assert manifest.pod["terminationGracePeriodSeconds"] > int(seconds) + chosen["graceful_timeout"]
+    # As long as the Service may go on sending clients: what preStop hooks are for elsewhere.
+    assert chosen["drain_delay"] == 5
+    assert manifest.pod["terminationGracePeriodSeconds"] > chosen["drain_delay"] + chosen["graceful_timeout"]
 
 
-def test_its_probes_are_answered_while_every_worker_is_busy(build: Serve, gate: Gate, manifest: Manifest) -> None:
+def test_its_probes_are_answered_while_every_worker_is_busy(
+    build: Serve, gate: Gate, clock: Clock, manifest: Manifest
+) -> None:
     with row_of_ports(1) as port:
-        given = {**manifest.environment, **gate.environment, "PORT": str(port)}
+        given = {**manifest.environment, **gate.environment, **clock.environment, "PORT": str(port)}
         path = {"PATH": f"{SCRIPTS}:{os.environ['PATH']}"}
         pod = replace(STANCHION, command=tuple(manifest.command), arguments=())
         server = build("", bind=None, kind=pod, env={**given, **path})
@@ -91,7 +94,11 @@ def test_its_probes_are_answered_while_every_worker_is_busy(build: Serve, gate: 
         for probe in PROBES:
             assert kubelet.get(manifest.container[probe]["httpGet"]["path"]).status == 200
     server.signal(signal.SIGTERM)
-    server.log.wait("TERM: draining, then leaving")
+    server.log.wait("TERM: draining in 5 s")
+    with server.connect() as kubelet:
+        assert kubelet.get("/-/ready").status == 503
+    clock.advance(5)
+    server.log.wait("drain_delay: draining, then leaving")
     # The kubelet opens a connection for each probe.
     eventually(lambda: not opens(server), "no probe gets through any more")
     gate.let_pass(3)

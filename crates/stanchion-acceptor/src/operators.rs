@@ -7,7 +7,6 @@ use super::{Acceptor, OPERATORS_ANSWERS_MAX, admin};
 use stanchion_connections::DriveOutcome;
 use stanchion_dispatch::reply::Reply;
 use stanchion_observers::{Gauges, Loops};
-use stanchion_requests::lifecycle::Lifecycle;
 
 impl Acceptor {
     /// Answers what an operator has asked, and what it has asked behind that.
@@ -76,7 +75,7 @@ impl Acceptor {
 
     /// Of two acceptors only the one that has the listeners sends gauges.
     pub(super) fn gauges(&self) -> Option<Gauges> {
-        if self.requests.serving.lifecycle != Lifecycle::Open {
+        if !self.requests.serving.lifecycle.is_open() {
             return None;
         }
         let settings = &self.common.settings;

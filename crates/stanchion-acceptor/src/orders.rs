@@ -108,6 +108,7 @@ impl Acceptor {
                 log::reopen();
                 self.requests.record.observers.reopen();
             }
+            ToAcceptor::LameDuck => self.be_a_lame_duck(),
             ToAcceptor::Drain { timeout_ms } => {
                 return Some(Farewell::Drain(Duration::from_millis(timeout_ms)));
             }
@@ -123,6 +124,25 @@ impl Acceptor {
     fn advance_to(&mut self, lifecycle: Lifecycle) {
         if self.requests.serving.lifecycle <= Lifecycle::Open {
             self.requests.serving.lifecycle = lifecycle.max(self.requests.serving.lifecycle);
+        }
+    }
+
+    /// Serves and accepts on, until the master orders it to leave. Each answer says that its connection ends; connections of
+    /// HTTP/2 get that now.
+    fn be_a_lame_duck(&mut self) {
+        if !self.requests.serving.lifecycle.is_open() {
+            return;
+        }
+        self.requests.serving.lifecycle = Lifecycle::LameDuck;
+        self.requests.serving.arrived_in_time = Some(self.common.tally.read().arrived());
+        self.clients.drive_all(&mut self.requests, &self.poller);
+    }
+
+    /// Logs how many clients came although the server was about to leave: with none the delay was long enough.
+    fn report_late_requests(&mut self) {
+        if let Some(in_time) = self.requests.serving.arrived_in_time.take() {
+            let late = self.common.tally.read().arrived() - in_time;
+            info!("drain_delay is over: {late} requests came meanwhile");
         }
     }
 
@@ -177,6 +197,7 @@ impl Acceptor {
                 // The acceptor that the master orders to close the listeners has them, even if the master has not ordered it
                 // to accept before.
                 self.let_doors_follow(Lifecycle::Open);
+                self.report_late_requests();
                 self.requests.serving.lifecycle = Lifecycle::Draining;
                 timeout
             }
@@ -186,7 +207,7 @@ impl Acceptor {
             }
             Farewell::Quit | Farewell::Orphaned => {
                 // Without the master the acceptor cannot know what became of the other master that had the listeners too.
-                let is_ours = !self.is_shared && self.requests.serving.lifecycle == Lifecycle::Open;
+                let is_ours = !self.is_shared && self.requests.serving.lifecycle.is_open();
                 self.let_doors_follow(if is_ours {
                     Lifecycle::Open
                 } else {

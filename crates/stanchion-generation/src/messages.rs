@@ -84,6 +84,8 @@ pub enum ToAcceptor {
     Shared(bool),
     /// Reopen the access log.
     Reopen,
+    /// Go on serving and accepting, and have balancers and clients go elsewhere: the server is about to leave.
+    LameDuck,
     /// Close the door and let in the clients in its queue, serve the clients that are here for at most this long, then leave.
     Drain {
         /// Milliseconds.

@@ -21,6 +21,8 @@ pub(crate) struct AcceptorState {
     open_to: Option<AcceptsFrom>,
     /// Whether another master has the same listeners.
     shared: bool,
+    /// Whether it sends clients elsewhere, as the server is about to leave.
+    is_lame_duck: bool,
     /// Until when the master waits for its report that it accepts no more, if it is to make one.
     retired_by_ms: Option<u64>,
     /// Whether any was ever ready: before that, its end is the server's.
@@ -62,6 +64,7 @@ impl AcceptorState {
             child: ForkedChild::wanted(generation_number),
             open_to: None,
             shared: false,
+            is_lame_duck: false,
             retired_by_ms: None,
             has_accepted: false,
         }
@@ -116,6 +119,14 @@ impl AcceptorState {
         }
     }
 
+    /// Has it send clients elsewhere while it serves on, now or as soon as it is ready.
+    pub(crate) fn be_a_lame_duck(&mut self, decision: &mut Decision) {
+        self.is_lame_duck = true;
+        if self.is_ready() {
+            decision.push(self.tell(ToAcceptor::LameDuck));
+        }
+    }
+
     /// Has it serve its present clients and then leave; `close_door`: no other acceptor has its listeners.
     pub(crate) fn retire(&mut self, timeout_ms: u64, close_door: bool, decision: &mut Decision) {
         // An acceptor that boots has accepted no client yet.
@@ -124,6 +135,7 @@ impl AcceptorState {
         }
         // An acceptor that still boots gets this order now, and no invitation once it is ready.
         self.open_to = None;
+        self.is_lame_duck = false;
         if !self.is_gone() {
             decision.push(self.tell(if close_door {
                 ToAcceptor::Drain { timeout_ms }
@@ -200,6 +212,9 @@ impl AcceptorState {
             }
             if let Some(to) = self.open_to {
                 decision.push(self.tell(to.invitation()));
+            }
+            if self.is_lame_duck {
+                decision.push(self.tell(ToAcceptor::LameDuck));
             }
         }
     }

@@ -1,6 +1,8 @@
 //! Commands to the master: what each signal means, gunicorn's way or Unicorn's (where TERM and QUIT are the other way round), and what follows from
 //! each command.
 
+use std::time::Duration;
+
 use stanchion_sys::signal::{
     SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH,
 };
@@ -52,7 +54,9 @@ impl Master {
             }
             (Command::Reload, RunState::Running) => return self.reload(client, decision),
             (Command::Upgrade, RunState::Running) => return self.upgrade(client, decision),
-            (Command::Drain, RunState::Running) => {
+            (Command::Drain, RunState::Running) => Ok(self.leave(by, decision)),
+            // An operator who asks again does not want to wait.
+            (Command::Drain, RunState::LameDuck { .. }) => {
                 self.drain(by, decision);
                 Ok("draining".to_owned())
             }
@@ -62,7 +66,7 @@ impl Master {
                 decision.info(format!("{by}: draining already"));
                 Ok("draining already".to_owned())
             }
-            (Command::Quit, RunState::Running | RunState::Draining) => {
+            (Command::Quit, RunState::Running | RunState::LameDuck { .. } | RunState::Draining) => {
                 decision.info(format!("{by}: leaving at once"));
                 self.stop(exit_code::FINE, decision);
                 Ok("leaving at once".to_owned())
@@ -77,7 +81,13 @@ impl Master {
             }
             (Command::Fewer { least }, RunState::Running) => self.one_fewer(by, least, decision),
             (Command::Scale(workers), RunState::Running) => self.scale(by, |_| workers, decision),
-            (_, RunState::Draining | RunState::Stopping { .. } | RunState::Gone) => {
+            (
+                _,
+                RunState::LameDuck { .. }
+                | RunState::Draining
+                | RunState::Stopping { .. }
+                | RunState::Gone,
+            ) => {
                 let refusal = format!("{by}: not while the server leaves");
                 decision.warning(&*refusal);
                 Err(refusal)
@@ -86,14 +96,48 @@ impl Master {
         decision.answer(client, &outcome);
     }
 
-    fn drain(&mut self, by: &'static str, decision: &mut Decision) {
+    /// Drains, after `drain_delay` if balancers may have sent clients here: they do not before the server was ready.
+    fn leave(&mut self, by: &'static str, decision: &mut Decision) -> String {
+        let serving = self
+            .serving
+            .and_then(|serving| self.generations.get_mut(&serving));
+        let Some(generation) = serving.filter(|generation| generation.plan.drain_delay_ms > 0)
+        else {
+            self.drain(by, decision);
+            return "draining".to_owned();
+        };
+        let delay_ms = generation.plan.drain_delay_ms;
+        let delay_s = Duration::from_millis(delay_ms).as_secs_f64();
+        decision.info(format!(
+            "{by}: draining in {delay_s} s (drain_delay): not ready any more, but accepting until then"
+        ));
+        generation.acceptor.be_a_lame_duck(decision);
+        self.run_state = RunState::LameDuck {
+            until_ms: decision.now_ms + delay_ms,
+        };
+        self.end_heir(decision);
+        self.give_up_reloads(decision);
+        decision.push(Action::Announce(News::Stopping));
+        format!("draining in {delay_s} s")
+    }
+
+    /// Serves the clients that are here, and leaves.
+    pub(crate) fn drain(&mut self, by: &'static str, decision: &mut Decision) {
         decision.info(format!("{by}: draining, then leaving"));
+        let is_announced = matches!(self.run_state, RunState::LameDuck { .. });
         self.run_state = RunState::Draining;
+        self.end_heir(decision);
+        self.retire_all(true, decision);
+        if !is_announced {
+            decision.push(Action::Announce(News::Stopping));
+        }
+    }
+
+    /// Ends the new master that boots: it is to take over no more.
+    fn end_heir(&self, decision: &mut Decision) {
         if let Heir::Booting { .. } = self.upgrade.heir {
             decision.push(Action::EndHeir);
         }
-        self.retire_all(true, decision);
-        decision.push(Action::Announce(News::Stopping));
     }
 
     fn pause(&mut self, by: &'static str, decision: &mut Decision) -> Result<String, String> {

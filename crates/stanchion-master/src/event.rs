@@ -20,6 +20,8 @@ pub struct GenerationPlan {
     pub workers_max: u16,
     /// `graceful_timeout` in milliseconds.
     pub graceful_ms: u64,
+    /// `drain_delay` in milliseconds.
+    pub drain_delay_ms: u64,
     /// Past so many bytes a worker is replaced; 0 = never.
     pub memory_max: u64,
     /// Past so many bytes it is killed; 0 = never.

@@ -7,6 +7,10 @@ use crate::event::ClientId;
 pub(crate) enum RunState {
     #[default]
     Running,
+    /// The server goes on as it is, accepts no command that changes it, and drains from `until_ms` on (`drain_delay`).
+    LameDuck {
+        until_ms: u64,
+    },
     /// The clients that are here are served; then all processes go.
     Draining,
     /// All processes are to go.

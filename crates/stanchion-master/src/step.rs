@@ -76,9 +76,14 @@ impl Master {
             RunState::Draining if self.generations.is_empty() => self.predecessor_until_ms,
             _ => None,
         };
+        let lame_duck = match self.run_state {
+            RunState::LameDuck { until_ms } => Some(until_ms),
+            _ => None,
+        };
         generations
             .chain(self.dumps.due_ms())
             .chain(predecessor)
+            .chain(lame_duck)
             .min()
     }
 
@@ -91,7 +96,7 @@ impl Master {
     /// How far the server is.
     pub fn phase(&self) -> ServerPhase {
         match self.run_state {
-            RunState::Draining => ServerPhase::Draining,
+            RunState::LameDuck { .. } | RunState::Draining => ServerPhase::Draining,
             RunState::Stopping { .. } | RunState::Gone => ServerPhase::Stopping,
             RunState::Running if self.serving.is_none() => ServerPhase::Starting,
             RunState::Running if self.is_reloading() => ServerPhase::Reloading,
@@ -292,7 +297,7 @@ impl Master {
 
     /// From here on all processes are to go; the first reason to stop gives the exit code.
     pub(crate) fn stop(&mut self, code: i32, decision: &mut Decision) {
-        if let RunState::Running | RunState::Draining = self.run_state {
+        if let RunState::Running | RunState::LameDuck { .. } | RunState::Draining = self.run_state {
             self.tell_of_successor(decision);
             if self.run_state == RunState::Running {
                 decision.push(Action::Announce(News::Stopping));
@@ -325,6 +330,11 @@ impl Master {
 
     /// Derives what follows from the state, whatever led to it.
     fn settle(&mut self, decision: &mut Decision) {
+        if let RunState::LameDuck { until_ms } = self.run_state
+            && decision.now_ms >= until_ms
+        {
+            self.drain("drain_delay", decision);
+        }
         for generation in self.generations.values_mut() {
             if let GenerationPhase::Retiring { deadline_ms } = generation.standing {
                 let is_late = decision.now_ms >= deadline_ms;
@@ -364,7 +374,7 @@ impl Master {
         let code = match self.run_state {
             RunState::Draining => exit_code::FINE,
             RunState::Stopping { code } => code,
-            RunState::Running | RunState::Gone => return,
+            RunState::Running | RunState::LameDuck { .. } | RunState::Gone => return,
         };
         // A service manager takes the end of this process for the end of the service, and kills all processes that are left of it: also the master
         // before us, which still answers.

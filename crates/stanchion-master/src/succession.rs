@@ -297,14 +297,19 @@ impl Master {
         });
     }
 
-    /// All generations retire: another master serves, or none.
-    pub(crate) fn retire_all(&mut self, close_door: bool, decision: &mut Decision) {
+    /// No generation takes the place of the one that serves.
+    pub(crate) fn give_up_reloads(&mut self, decision: &mut Decision) {
         let outcome = "reload given up: the server leaves";
         self.tell_of_successor(decision);
         if self.serving.is_some() {
             self.give_up_building(outcome, decision);
         }
         self.answer_all_reloads(outcome, decision);
+    }
+
+    /// All generations retire: another master serves, or none.
+    pub(crate) fn retire_all(&mut self, close_door: bool, decision: &mut Decision) {
+        self.give_up_reloads(decision);
         self.building = None;
         let graceful_ms = self
             .generations

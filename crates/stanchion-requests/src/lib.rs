@@ -111,6 +111,7 @@ impl Requests {
             serving: Serving {
                 lifecycle: Lifecycle::Starting,
                 is_pressed: false,
+                arrived_in_time: None,
             },
             dispatch: Dispatch::new(common, &storage.answers, master),
             policy: HeadPolicy::new(settings)?,

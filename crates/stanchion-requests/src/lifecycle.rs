@@ -11,6 +11,8 @@ pub enum Lifecycle {
     Announced,
     /// The acceptor serves.
     Open,
+    /// The acceptor serves and accepts, and the server is about to leave: operators and balancers are to send clients elsewhere.
+    LameDuck,
     /// Another acceptor has the listeners: connections may stay for one more request.
     Retiring,
     /// The listeners are closed, and no connection outlives its present request.
@@ -22,7 +24,17 @@ pub enum Lifecycle {
 }
 
 impl Lifecycle {
-    /// Whether connections end with their present request or the next one.
+    /// Whether the acceptor accepts clients.
+    pub fn is_open(self) -> bool {
+        matches!(self, Self::Open | Self::LameDuck)
+    }
+
+    /// Whether answers say that their connections end.
+    pub fn ends_connections(self) -> bool {
+        self >= Self::LameDuck
+    }
+
+    /// Whether sessions end, and connections with their present request or the next one.
     pub fn is_leaving(self) -> bool {
         self >= Self::Retiring
     }
@@ -55,12 +67,14 @@ pub struct Serving {
     /// A new client waits for a place: answers then say that the connection closes, so that clients who never idle for long share the places with
     /// clients that have none.
     pub is_pressed: bool,
+    /// How many requests had arrived when the server was ordered to leave, while it accepts on nevertheless.
+    pub arrived_in_time: Option<u64>,
 }
 
 impl Serving {
     /// Whether connections end with their present requests.
     pub fn ends_connections(self) -> bool {
-        self.lifecycle.is_leaving() || self.is_pressed
+        self.lifecycle.ends_connections() || self.is_pressed
     }
 }
 
@@ -70,21 +84,23 @@ mod tests {
 
     #[test]
     fn each_stage_asks_more_of_connections_than_the_one_before() {
-        for (lifecycle, leaving, closing, refusing) in [
-            (Lifecycle::Starting, false, false, false),
-            (Lifecycle::Announced, false, false, false),
-            (Lifecycle::Open, false, false, false),
-            (Lifecycle::Retiring, true, false, false),
-            (Lifecycle::Draining, true, true, false),
-            (Lifecycle::Refusing, true, true, true),
-            (Lifecycle::TurningAway, true, true, true),
+        for (lifecycle, ends, leaving, closing, refusing) in [
+            (Lifecycle::Starting, false, false, false, false),
+            (Lifecycle::Announced, false, false, false, false),
+            (Lifecycle::Open, false, false, false, false),
+            (Lifecycle::LameDuck, true, false, false, false),
+            (Lifecycle::Retiring, true, true, false, false),
+            (Lifecycle::Draining, true, true, true, false),
+            (Lifecycle::Refusing, true, true, true, true),
+            (Lifecycle::TurningAway, true, true, true, true),
         ] {
             let is = (
+                lifecycle.ends_connections(),
                 lifecycle.is_leaving(),
                 lifecycle.is_closing(),
                 lifecycle.is_refusing(),
             );
-            assert_eq!(is, (leaving, closing, refusing), "{lifecycle:?}");
+            assert_eq!(is, (ends, leaving, closing, refusing), "{lifecycle:?}");
         }
     }
 }

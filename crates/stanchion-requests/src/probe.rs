@@ -30,7 +30,7 @@ impl Readiness {
         Self(match lifecycle {
             // The connection is from before a reload: another acceptor serves newcomers.
             Lifecycle::Retiring => Ok(()),
-            Lifecycle::Draining | Lifecycle::Refusing => {
+            Lifecycle::LameDuck | Lifecycle::Draining | Lifecycle::Refusing => {
                 Err("the server is shutting down".to_owned())
             }
             Lifecycle::TurningAway => Err("the application does not start".to_owned()),

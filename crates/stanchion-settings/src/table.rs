@@ -111,6 +111,8 @@ settings! {
         timeout: Seconds = seconds(30).flags("-t --timeout SECONDS").of_gunicorn();
         /// How long a shutdown or reload may drain; 0 = not at all.
         graceful_timeout: Seconds = seconds(30).flags("--graceful-timeout SECONDS").of_gunicorn();
+        /// How long the server goes on accepting after an order to leave; 0 = not at all.
+        drain_delay: Seconds = seconds(0).flags("--drain-delay SECONDS");
         /// Whether an idempotent request whose worker died goes to another one, once.
         retry_idempotent: bool = switch(false).flags("--retry-idempotent");
         /// Requests after which a worker is replaced; 0 = never.

@@ -82,7 +82,10 @@ impl ServingState {
         match lifecycle {
             Lifecycle::Starting | Lifecycle::Announced | Lifecycle::Open => Self::Serving,
             Lifecycle::Retiring => Self::Retiring,
-            Lifecycle::Draining | Lifecycle::Refusing | Lifecycle::TurningAway => Self::Draining,
+            Lifecycle::LameDuck
+            | Lifecycle::Draining
+            | Lifecycle::Refusing
+            | Lifecycle::TurningAway => Self::Draining,
         }
     }
 }

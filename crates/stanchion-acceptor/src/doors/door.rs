@@ -182,13 +182,14 @@ impl Door {
                 Lifecycle::Retiring => DoorState::Closed,
                 Lifecycle::Announced
                 | Lifecycle::Open
+                | Lifecycle::LameDuck
                 | Lifecycle::Draining
                 | Lifecycle::Refusing
                 | Lifecycle::TurningAway => DoorState::Open,
             };
             return;
         }
-        if was_open && (self.closing.is_some() || lifecycle > Lifecycle::Open) {
+        if was_open && (self.closing.is_some() || lifecycle > Lifecycle::LameDuck) {
             // The door withdraws from the accept thread before its state changes: a connection that the accept thread accepted later would
             // skip `let_through`, or belong to another acceptor.
             self.accepted_queue
@@ -196,7 +197,7 @@ impl Door {
         }
         match (self.closing, lifecycle) {
             (None, Lifecycle::Starting | Lifecycle::Announced) => {}
-            (None, Lifecycle::Open) => self.open(was_open),
+            (None, Lifecycle::Open | Lifecycle::LameDuck) => self.open(was_open),
             (Some(Closing::AtOnce), _) | (None, Lifecycle::Retiring) => {
                 self.state = DoorState::Closed;
             }
@@ -376,11 +377,11 @@ mod tests {
 
     #[test]
     fn a_door_follows_what_the_acceptor_does() {
-        use Lifecycle::{Announced, Draining, Open, Refusing, Retiring, Starting};
+        use Lifecycle::{Announced, Draining, LameDuck, Open, Refusing, Retiring, Starting};
         let last_call = DoorState::LastCall {
             until_us: after(NOW_US, LAST_HANDSHAKES),
         };
-        let table: [(Audience, &[Lifecycle], Option<Closing>, DoorState); 17] = [
+        let table: [(Audience, &[Lifecycle], Option<Closing>, DoorState); 20] = [
             (Audience::Clients, &[Starting], None, DoorState::Shut),
             (Audience::Clients, &[Starting, Open], None, DoorState::Open),
             (Audience::Clients, &[Announced], None, DoorState::Shut),
@@ -392,6 +393,19 @@ mod tests {
                 DoorState::Closed,
             ),
             (Audience::Clients, &[Open, Draining], None, last_call),
+            (Audience::Clients, &[Open, LameDuck], None, DoorState::Open),
+            (
+                Audience::Clients,
+                &[Open, LameDuck, Draining],
+                None,
+                last_call,
+            ),
+            (
+                Audience::Operators,
+                &[Open, LameDuck],
+                None,
+                DoorState::Open,
+            ),
             (Audience::Clients, &[Open, Refusing], None, last_call),
             (
                 Audience::Clients,

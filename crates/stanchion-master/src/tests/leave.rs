@@ -51,6 +51,75 @@ fn the_quick_ones_are_quick_also_during_a_drain_and_a_second_term_is_not() {
     }
 }
 
+const LAME_DUCK: &str =
+    "info: TERM: draining in 3 s (drain_delay): not ready any more, but accepting until then
+     acceptor 1: lame duck
+     news: stopping";
+
+#[test]
+fn with_a_delay_the_server_goes_on_and_drains_when_it_is_over() {
+    let mut tree = Tree::serving_with(LATER);
+    tree.expect(signal(SIGTERM), LAME_DUCK);
+    tree.expect_tick_after(
+        3_000,
+        "info: drain_delay: draining, then leaving\nacceptor 1: drain 5000",
+    );
+    tree.expect(reaped(10, LEFT), DISMISSED);
+}
+
+#[test]
+fn a_second_order_to_leave_ends_the_delay() {
+    let again = "info: TERM: draining, then leaving\nacceptor 1: drain 5000";
+    Tree::lame_duck().expect(signal(SIGTERM), again);
+    for (number, by) in [(SIGINT, "INT"), (SIGQUIT, "QUIT")] {
+        Tree::lame_duck().expect(signal(number), &at_once(by));
+    }
+}
+
+#[test]
+fn a_server_that_was_never_ready_leaves_without_a_delay() {
+    for situation in [Tree::booting_with, Tree::loaded_with] {
+        situation(LATER).expect(signal(SIGTERM), DRAIN);
+    }
+}
+
+#[test]
+fn during_the_delay_children_are_replaced_and_a_new_acceptor_is_a_lame_duck_too() {
+    let mut tree = Tree::lame_duck();
+    tree.expect_among(reaped(100, KILLED), "template 1: fork 0/2");
+    tree.expect_among(reaped(10, KILLED), "fork acceptor 1");
+    tree.play([acceptor_forked(1, Some(15))]);
+    tree.expect_among(
+        acceptor_ready(1),
+        "acceptor 1: accept\nacceptor 1: lame duck",
+    );
+}
+
+#[test]
+fn during_the_delay_the_server_takes_no_other_command() {
+    for (number, by) in [
+        (SIGHUP, "HUP"),
+        (SIGUSR2, "USR2"),
+        (SIGTTIN, "TTIN"),
+        (SIGWINCH, "WINCH"),
+    ] {
+        let refusal = format!("warning: {by}: not while the server leaves");
+        Tree::lame_duck().expect(signal(number), &refusal);
+    }
+}
+
+#[test]
+fn no_successor_comes_once_the_delay_has_begun() {
+    let mut tree = Tree::serving_with(LATER);
+    tree.play([ask(Command::Reload), built(2, LATER)]);
+    tree.fork(2);
+    let given_up = "reply 7: error: reload given up: the server leaves\nnews: stopping";
+    tree.expect_among(signal(SIGTERM), given_up);
+    let mut tree = Tree::serving_with(LATER);
+    tree.play([ask(Command::Upgrade), MasterEvent::HeirStarted(Some(HEIR))]);
+    tree.expect_among(signal(SIGTERM), "end heir");
+}
+
 #[test]
 fn a_drain_during_the_boot_serves_those_who_have_come() {
     for situation in [Tree::booting, Tree::loaded] {

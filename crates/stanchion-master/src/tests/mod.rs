@@ -49,6 +49,7 @@ const PLAN: GenerationPlan = GenerationPlan {
     workers: 2,
     workers_max: 3,
     graceful_ms: 5_000,
+    drain_delay_ms: 0,
     memory_max: 100 << 20,
     memory_hard_max: 200 << 20,
     lifetime_ms: 0,
@@ -57,6 +58,12 @@ const PLAN: GenerationPlan = GenerationPlan {
     beside_one: BesideOneWorker::Template,
     is_event_loop: false,
     is_guess: false,
+};
+
+/// Balancers have three seconds to notice that the server leaves.
+const LATER: GenerationPlan = GenerationPlan {
+    drain_delay_ms: 3_000,
+    ..PLAN
 };
 
 /// The app is to decide by which interface it is called.
@@ -182,6 +189,13 @@ impl Tree {
     fn handed_over() -> Self {
         let mut tree = Self::handing_over();
         tree.play([retired(1)]);
+        tree
+    }
+
+    /// Told to leave, and accepting on.
+    fn lame_duck() -> Self {
+        let mut tree = Self::serving_with(LATER);
+        tree.play([signal(SIGTERM)]);
         tree
     }
 
@@ -598,6 +612,7 @@ fn to_acceptor(message: &ToAcceptor) -> String {
         } => format!("overdue seat {seat}/{epoch} {ran_ms}"),
         ToAcceptor::LoopStuck(worker) => format!("loop stuck {}", short(*worker)),
         ToAcceptor::Reopen => "reopen".to_owned(),
+        ToAcceptor::LameDuck => "lame duck".to_owned(),
         ToAcceptor::Drain { timeout_ms } => format!("drain {timeout_ms}"),
         ToAcceptor::Retire { timeout_ms } => format!("retire {timeout_ms}"),
         ToAcceptor::TurnAway => "turn away".to_owned(),

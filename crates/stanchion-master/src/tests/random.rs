@@ -121,6 +121,7 @@ impl World {
             beside_one: BESIDE_ONE[beside_one],
             workers_max: WORKERS_MAX,
             graceful_ms: 2_000,
+            drain_delay_ms: 500,
             lifetime_ms: LIFETIME_MS,
             lifetime_jitter_ms: 1_000,
             has_scribe,
@@ -467,6 +468,9 @@ impl World {
                     open: true,
                     retires_since_ms: None,
                 };
+            }
+            ToAcceptor::LameDuck => {
+                assert!(acceptor.ready && acceptor.role != CLOSED, "{acceptor:?}");
             }
             ToAcceptor::Retire { .. } => {
                 let was_open = acceptor.role != CLOSED;

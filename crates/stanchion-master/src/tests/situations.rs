@@ -6,7 +6,7 @@ use super::*;
 
 const TABLE: &str = include_str!("situations.txt");
 
-const SITUATIONS: [(&str, Situation); 12] = [
+const SITUATIONS: [(&str, Situation); 13] = [
     ("booting", Tree::booting),
     ("loaded", Tree::loaded),
     ("serving", Tree::serving),
@@ -16,6 +16,7 @@ const SITUATIONS: [(&str, Situation); 12] = [
     ("upgrading", Tree::upgrading),
     ("handed over", Tree::handed_over),
     ("handing over", Tree::handing_over),
+    ("lame duck", Tree::lame_duck),
     ("draining", Tree::draining),
     ("stopping", Tree::stopping),
     ("gone", Tree::gone),

@@ -229,6 +229,7 @@ impl GenerationResources {
             workers: settings.workers.workers as u16,
             workers_max: self.common.workers_max,
             graceful_ms: ms(settings.workers.graceful_timeout),
+            drain_delay_ms: ms(settings.workers.drain_delay),
             memory_max: settings.workers.max_memory,
             memory_hard_max: settings.workers.max_memory_hard,
             lifetime_ms: ms(settings.workers.max_lifetime),

@@ -64,7 +64,7 @@ ROWS = (
     Row("A Django site with four workers: memory", "django-4", "pss_mb", " MB"),
 )
 
-TEMPLATE = Path(__file__).with_name("front.txt")
+TEMPLATE = Path(__file__).with_name("front.template")
 
 
 def page(records: Records, links: Sequence[str], cores: int) -> str:

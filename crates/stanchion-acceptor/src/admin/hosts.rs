@@ -16,6 +16,10 @@ admin_allowed_hosts\n";
 /// Stands for all names in `admin_allowed_hosts`.
 const ANY: &str = "*";
 
+/// Names of services in a Kubernetes cluster end so. Only the cluster's own name server knows such names, so a page from
+/// elsewhere cannot have one; and autoscalers and Prometheus ask by them.
+const OF_SERVICES: [&str; 2] = [".svc", ".svc.cluster.local"];
+
 /// The names that are allowed, in lower case.
 pub(super) struct AllowedHosts {
     any: bool,
@@ -58,8 +62,8 @@ impl AllowedHosts {
         if bare.unwrap_or(host).parse::<IpAddr>().is_ok() {
             return true;
         }
-        let name = without_dot(host);
-        self.names.iter().any(|one| one.eq_ignore_ascii_case(name))
+        let name = without_dot(host).to_ascii_lowercase();
+        self.names.contains(&name) || OF_SERVICES.iter().any(|end| name.ends_with(end))
     }
 }
 
@@ -122,6 +126,8 @@ mod tests {
             "web:8299",
             "metrics.example",
             "metrics.example.",
+            "shop-admin.default.svc:8299",
+            "Shop-admin.default.svc.cluster.local.",
             "dotted.example",
             "dotted.example.:8299",
         ] {
@@ -132,6 +138,9 @@ mod tests {
             "evil.example",
             "evil.example:8299",
             "localhost.evil.example",
+            "shop.default.svc.evil.example",
+            "shop.default.svc.cluster.local.evil.example",
+            "evilsvc",
             "127.0.0.1.evil.example",
             "127.1",
             "2130706433",

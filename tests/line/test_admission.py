@@ -30,6 +30,8 @@ def assert_told(response: Response) -> None:
     retry_after = response.header("Retry-After")
     assert retry_after is not None and retry_after.isdigit() and 1 <= int(retry_after) <= 3600
     assert 0 < len(response.body) < 1000
+    # A balancer may send it to another host, whatever its method.
+    assert response.header("Stanchion-Not-Run") == "1"
 
 
 def test_beyond_max_waiting_requests_are_refused_at_once_and_the_others_served(

@@ -86,8 +86,11 @@ def test_what_cannot_be_served_within_the_graceful_timeout_gets_a_503(serve: Ser
         wire.send(request("GET", "/pid?late"))
     started_s = time.monotonic()
     server.signal(signal.SIGTERM)
-    assert [wire.response().status for wire in waiting] == [503] * 10
-    assert held.response().status in (502, 503), "the running one is cut off, and told so"
+    refused = [wire.response() for wire in waiting]
+    assert [(one.status, one.header("Stanchion-Not-Run")) for one in refused] == [(503, "1")] * 10
+    cut_off = held.response()
+    assert cut_off.status in (502, 503), "the running one is cut off, and told so"
+    assert cut_off.header("Stanchion-Not-Run") is None
     for wire in [held, *waiting]:
         assert wire.closed()
         wire.close()
@@ -114,8 +117,9 @@ def test_int_answers_waiting_clients(serve: Serve, gate: Gate) -> None:
         last_known.send(b"nonsense\r\n\r\n")
         assert last_known.response().status == 400
     server.signal(signal.SIGINT)
-    assert held.response().status in (502, 503)
-    assert waiting.response().status == 503
+    cut_off, refused = held.response(), waiting.response()
+    assert cut_off.status in (502, 503) and cut_off.header("Stanchion-Not-Run") is None
+    assert refused.status == 503 and refused.header("Stanchion-Not-Run") == "1"
     for wire in (held, waiting):
         wire.close()
     assert server.exit_code() == 0

@@ -10,6 +10,9 @@ use stanchion_generation::tally::Outcome;
 /// second away, but it serves only once the app is mended, and clients that come meanwhile wait in the socket.
 const APP_RETRY_S: u64 = 5;
 
+/// The field of a refusal by which a balancer knows that it may send the request to another host, whatever its method.
+const NOT_RUN: &str = "Stanchion-Not-Run";
+
 /// Why the app did not answer a request. The acceptor logs the reason, and sends it to the client in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -236,13 +239,30 @@ impl Refusal {
         }
     }
 
-    /// The answer, `text/plain`.
-    pub fn reply(self) -> Reply {
+    /// Whether it may be this host alone that refuses the request. The limits of one client are the same on all hosts.
+    fn is_of_this_host(self) -> bool {
+        matches!(
+            self,
+            Self::LineFull { .. }
+                | Self::WaitedTooLong { .. }
+                | Self::Shed { .. }
+                | Self::WorkerAbsent { .. }
+                | Self::SessionsFull
+                | Self::ShuttingDown
+                | Self::AppNotStarted
+        )
+    }
+
+    /// The answer, `text/plain`; whether a worker has begun with the request.
+    pub fn reply(self, has_run: bool) -> Reply {
         let (status, reason) = (self.status(), self.reason());
         let body = format!("{status} {}: {reason}\n", canonical_reason(status));
         let mut reply = Reply::text(status, body);
         if let Some(retry_after_s) = self.retry_after_s() {
             reply = reply.with("Retry-After", retry_after_s.to_string());
+        }
+        if !has_run && self.is_of_this_host() {
+            reply = reply.with(NOT_RUN, "1".to_owned());
         }
         if self == Self::UnknownWebSocket {
             // RFC 6455 section 4.4, and RFC 9110 section 15.5.22.
@@ -297,17 +317,49 @@ mod tests {
     }
 
     #[test]
+    fn a_balancer_hears_that_another_host_may_run_what_this_one_has_not_begun() {
+        let retry_after_s = 7;
+        for (refusal, is_of_this_host) in [
+            (Refusal::LineFull { retry_after_s }, true),
+            (Refusal::WaitedTooLong { retry_after_s }, true),
+            (Refusal::Shed { retry_after_s }, true),
+            (Refusal::WorkerAbsent { retry_after_s }, true),
+            (Refusal::SessionsFull, true),
+            (Refusal::ShuttingDown, true),
+            (Refusal::AppNotStarted, true),
+            (Refusal::TooManyOfClient { retry_after_s }, false),
+            (Refusal::TooManyConnections, false),
+            (Refusal::WorkerDied, false),
+            (Refusal::WorkerTimedOut { ran_ms: 9 }, false),
+            (Refusal::NoAnswer, false),
+            // The app may have begun with a body that still comes.
+            (Refusal::SpoolFull, false),
+            (Refusal::BadRequest("no Host"), false),
+        ] {
+            for has_run in [false, true] {
+                let fields = refusal.reply(has_run).fields;
+                let says_so = fields.contains(&(NOT_RUN.into(), "1".to_owned()));
+                assert_eq!(
+                    says_so,
+                    is_of_this_host && !has_run,
+                    "{refusal:?} {has_run}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn a_client_is_told_what_was_wrong_and_when_to_come_again() {
-        let full = Refusal::LineFull { retry_after_s: 7 }.reply();
+        let full = Refusal::LineFull { retry_after_s: 7 }.reply(true);
         assert_eq!(full.status, 503);
         assert_eq!(full.body, "503 Service Unavailable: the line is full\n");
         assert_eq!(full.fields, [("Retry-After".into(), "7".to_owned())]);
         assert!(!full.closes, "what follows on the connection is a request");
-        let bad = Refusal::BadRequest("no Host").reply();
+        let bad = Refusal::BadRequest("no Host").reply(false);
         assert_eq!(bad.body, "400 Bad Request: no Host\n");
         assert!(bad.fields.is_empty() && bad.closes);
-        assert!(Refusal::ShuttingDown.reply().closes);
-        let broken = Refusal::AppNotStarted.reply();
+        assert!(Refusal::ShuttingDown.reply(false).closes);
+        let broken = Refusal::AppNotStarted.reply(true);
         assert_eq!(
             broken.body,
             "503 Service Unavailable: the application does not start\n"

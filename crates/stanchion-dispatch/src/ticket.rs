@@ -224,6 +224,11 @@ impl Ticket {
         self.answer(Answer::Refused(why));
     }
 
+    /// Whether a worker has begun with it, or may have.
+    pub fn has_run(&self) -> bool {
+        self.is_retried.get() || self.stage.borrow().run().is_some()
+    }
+
     /// Whether it may go to another worker, after one has died over it.
     pub(crate) fn is_repeatable(&self) -> bool {
         !self.is_retried.get() && self.request.is_repeatable()

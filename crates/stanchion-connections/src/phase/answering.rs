@@ -39,7 +39,8 @@ pub(super) fn answer(
         Answer::Static(answer) => answer_by_app(request, answer, Outcome::Static, link, requests),
         Answer::Refused(refusal) => {
             requests.log_refusal(&request.ticket, refusal);
-            let reply = requests.policy.named(refusal.reply(), &request.ticket);
+            let reply = refusal.reply(request.ticket.has_run());
+            let reply = requests.policy.named(reply, &request.ticket);
             answer_by_us(request, &reply, refusal.outcome(), link, requests)
         }
         Answer::Ours(reply, outcome) => answer_by_us(request, &reply, outcome, link, requests),

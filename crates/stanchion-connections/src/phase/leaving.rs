@@ -107,7 +107,7 @@ pub(crate) fn refuse_unread(
     }
     let heads = &mut requests.answer_heads;
     let mut out = heads.take_out();
-    let reply = refusal.reply();
+    let reply = refusal.reply(false);
     heads.compose_reply(&mut out, &reply, false, false, None);
     out.extend_from_slice(&reply.body);
     let step = write_last_word(link, &out, now_us);

@@ -111,6 +111,10 @@ impl Dispatch {
                 ticket.refuse(why);
             } else if running {
                 self.slots.side.give_up(slot, Unwanted::ClientGone);
+                if !ticket.has_run() {
+                    // A seat has taken it, and has not written when.
+                    ticket.runs(0, None);
+                }
                 ticket.refuse(why);
             }
         }

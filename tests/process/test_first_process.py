@@ -77,3 +77,14 @@ def test_an_upgrade_is_refused_since_the_kernel_would_end_the_new_master_with_th
         sock.sendall(b"GET / HTTP/1.0\r\n\r\n")
         assert sock.makefile("rb").read().endswith(b"hello\n")
     leave(server)
+
+
+def test_a_pause_works_though_the_process_group_is_of_another_namespace(serve: Serve) -> None:
+    """getpgrp(2) is 0 then. The master asks for its group to know whether WINCH comes from a terminal."""
+    server = serve("hello:app", prefix=UNSHARE)
+    mark = server.log.mark()
+    os.kill(first_process(server).pid, signal.SIGWINCH)
+    server.log.wait("WINCH: 0 workers", mark)
+    os.kill(first_process(server).pid, signal.SIGTTIN)
+    server.log.wait("TTIN: 1 worker", mark)
+    leave(server)

@@ -175,10 +175,13 @@ pub fn keep_over_exec<'f>(fds: impl IntoIterator<Item = BorrowedFd<'f>>) -> io::
 
 /// Whether we run in the foreground of a terminal (tcgetpgrp(3)).
 pub fn is_in_terminal() -> bool {
-    let group = rustix::process::getpgrp();
+    // SAFETY: getpgrp(2) only returns a number. rustix takes it for one above 0, and it is 0 where the group lies outside our
+    // pid namespace (pid_namespaces(7)).
+    let group = unsafe { libc::getpgrp() };
+    let is_in_front = |pid: rustix::process::Pid| pid.as_raw_nonzero().get() == group;
     [rustix::stdio::stdin(), rustix::stdio::stderr()]
         .into_iter()
-        .any(|stream| rustix::termios::tcgetpgrp(stream) == Ok(group))
+        .any(|stream| rustix::termios::tcgetpgrp(stream).is_ok_and(is_in_front))
 }
 
 /// How a child ended.

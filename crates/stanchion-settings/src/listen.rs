@@ -245,7 +245,7 @@ impl fmt::Display for Bind {
             match (option.kind, value) {
                 (ValueKind::Octal(_), Value::Number(number)) => {
                     let bits = number.as_u64().unwrap_or_default();
-                    write!(out, "{}={bits:#o}", option.name)?;
+                    write!(out, "{}=0{bits:o}", option.name)?;
                 }
                 (_, Value::String(text)) => write!(out, "{}={text}", option.name)?,
                 (_, value) => write!(out, "{}={value}", option.name)?,
@@ -300,7 +300,7 @@ mod tests {
                 },
             ),
             (
-                "unix:/s?mode=0o660&owner=www&group=33",
+                "unix:/s?mode=0660&owner=www&group=33",
                 ListenOptions {
                     mode: Some(0o660),
                     owner: Some("www".into()),
@@ -309,7 +309,7 @@ mod tests {
                 },
             ),
             (
-                "unix:/s?umask=0o7",
+                "unix:/s?umask=07",
                 ListenOptions {
                     umask: Some(7),
                     ..ListenOptions::default()
@@ -341,7 +341,7 @@ mod tests {
             ),
             (
                 json!({"address": "unix:/s", "mode": 0o660, "owner": 33}),
-                "unix:/s?mode=0o660&owner=33",
+                "unix:/s?mode=0660&owner=33",
             ),
         ] {
             let bind = Bind::from_map(map.as_object().unwrap()).unwrap();

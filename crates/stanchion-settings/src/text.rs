@@ -136,9 +136,7 @@ pub(super) fn protocols(text: &str) -> Result<(), String> {
     let mut seen = Vec::new();
     for word in text.split(',').map(|word| word.trim().to_ascii_lowercase()) {
         if !matches!(&*word, "h1" | "h2") {
-            return Err(format!(
-                "expected h1 or h2 with commas between, got '{word}'"
-            ));
+            return Err("expected h1 or h2 with commas between".to_owned());
         }
         if seen.contains(&word) {
             return Err(format!("{word} stands there twice"));

@@ -274,10 +274,10 @@ def set_up(configuration: Configuration) -> None:
         given = of_logging(effective.values)
         because = error.__cause__ or error.__context__
         detail = f": {because}" if because is not None else ""
-        raise UsageError(
-            f"logging cannot be set up by {' and '.join(f'`{name}`' for name in given)}: "
-            f"{type(error).__name__}: {error}{detail}"
-        ) from error
+        # On one line: where the server leaves, the log repeats the last line of the reason.
+        said = " ".join(f"{type(error).__name__}: {error}{detail}".split())
+        names = " and ".join(f"`{name}`" for name in given)
+        raise UsageError(f"logging cannot be set up by {names}: {said}") from error
     server_log.LOGGER = logger
 
 

@@ -1,6 +1,7 @@
 """Whether an app could be served, asked without serving it: here and of gunicorn."""
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -77,6 +78,16 @@ def test_logging_that_cannot_be_set_up_ends_as_the_start_does(home):
         assert done.returncode == code, done.stderr
         assert "logging cannot be set up by `logconfig`: FileNotFoundError" in done.stderr
     assert run(home, "gunicorn", "--check-config", *words).returncode == 0, "it does not try them"
+
+
+def test_a_reason_of_several_lines_is_whole_where_the_server_leaves(home):
+    """Python's own logging quotes the line of a file that it does not understand, on a line of its own."""
+    (home / "logging.yaml").write_text("version: 1\n")
+    done = run(home, "stanchion", "serve", "--log-config", "logging.yaml", "shop:app")
+    assert done.returncode == 2, done.stderr
+    assert re.search(
+        r"logging cannot be set up by `logconfig`: .*'version: 1\\n': the server leaves$", done.stderr, re.M
+    )
 
 
 @pytest.mark.parametrize("place", ["file", "GUNICORN_CMD_ARGS"])

@@ -62,7 +62,7 @@ def test_an_app_that_fails_at_its_startup_is_served_and_complained_of(serve_asgi
     [
         ("fails", [], "no database"),
         ("exits", [], "SystemExit"),
-        ("raises", ["--lifespan", "on"], "does not support lifespan"),
+        ("raises", ["--lifespan", "on"], "the app raised RuntimeError at lifespan.startup"),
         ("returns at once", ["--lifespan", "on"], "does not support lifespan"),
     ],
 )

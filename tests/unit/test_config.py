@@ -383,7 +383,7 @@ def test_a_value_that_is_no_plain_one(home):
 
 def test_a_bind_may_be_a_dict(home):
     (home / "c.py").write_text("bind = [':80', {'address': 'unix:s', 'mode': 0o660, 'owner': 33}]\n")
-    assert values("c.py")["bind"] == [":80", "unix:s?mode=0o660&owner=33"]
+    assert values("c.py")["bind"] == [":80", "unix:s?mode=0660&owner=33"]
     (home / "c.py").write_text("bind = {1: 2}\n")
     with pytest.raises(UsageError, match="got an object of type dict"):
         values("c.py")

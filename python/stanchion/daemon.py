@@ -107,7 +107,8 @@ def _wait(told: int, errorlog: str, between: int) -> NoReturn:
         os._exit(128 + signal.SIGINT)
     if code == b"\0":
         os._exit(0)
-    where = "above" if errorlog == "-" else f"in {errorlog}"
+    # A log that cannot be opened holds nothing; the reason is on standard error then.
+    where = f"in {errorlog}" if errorlog != "-" and os.path.exists(errorlog) else "above"
     if code:
         complain(f"stanchion: the server has not started: the reason is {where}")
         os._exit(code[0])

@@ -179,6 +179,12 @@ def test_what_stops_the_start_is_told_at_the_terminal(daemon: Daemon, words: lis
         assert reason in (daemon.home / "log").read_text()
 
 
+def test_a_log_that_cannot_be_opened_is_not_where_the_reason_is(daemon: Daemon) -> None:
+    done = daemon.run("--error-logfile", "missing/log", "hello:app")
+    assert "cannot open the error log missing/log" in done.stderr
+    assert done.stderr.endswith("stanchion: the server has not started: the reason is above\n")
+
+
 def test_an_address_in_use_is_told_at_the_terminal(daemon: Daemon) -> None:
     with socket.create_server(("127.0.0.1", daemon.port)):
         done = daemon.run("hello:app")

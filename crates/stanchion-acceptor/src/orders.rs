@@ -142,7 +142,7 @@ impl Acceptor {
     fn report_late_requests(&mut self) {
         if let Some(in_time) = self.requests.serving.arrived_in_time.take() {
             let late = self.common.tally.read().arrived() - in_time;
-            info!("drain_delay is over: {late} requests came meanwhile");
+            info!("drain_delay is over: requests that came meanwhile: {late}");
         }
     }
 

@@ -24,7 +24,7 @@ PICTURED = (
 )
 PICTURED_COLUMN = Column("cpu_us", "CPU time in µs for a hello: WSGI, then ASGI", 1)
 
-# Of these figures the greater one is the better one; of all others the lesser one.
+# The greater one of these figures is the better one, the lesser one of all others.
 GREATER_IS_BETTER = ("goodput", "share")
 # A figure that is worse than the best peer's by more is a row that stanchion loses.
 LOST_BY = 1.05

@@ -119,6 +119,10 @@ def test_systemd_waits_for_longer_than_the_server_needs() -> None:
         (found,) = judged(told, seen(stop_timeouts_s={7: 30.0}))
         assert (found.code, found.severity) == ("stopped-early", "warning")
         assert found.now == ("systemd:     TimeoutStopSec=35 in the unit",)
+        later = known(interface=interface, graceful_timeout=30, session_grace=1, drain_delay=5)
+        assert codes(later, seen(stop_timeouts_s={7: 36.0})) == []
+        (found,) = judged(later, seen(stop_timeouts_s={7: 35.0}))
+        assert found.now == ("systemd:     TimeoutStopSec=40 in the unit",)
         unsure = known(frozenset({"graceful_timeout"}), interface=interface)
         assert codes(unsure, seen(stop_timeouts_s={7: 1.0})) == []
 

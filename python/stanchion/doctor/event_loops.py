@@ -121,16 +121,17 @@ def _descriptors_of_workers(pid: int, known: Settings, fds_max: int | None) -> I
 
 
 def _stopped_early(pid: int, known: Settings, stop_s: float | None) -> Iterator[Finding]:
-    graceful_s = float(known.values["graceful_timeout"])
-    if stop_s is None or stop_s > graceful_s or "graceful_timeout" in known.assumed:
+    graceful_s, delay_s = float(known.values["graceful_timeout"]), float(known.values["drain_delay"])
+    if stop_s is None or stop_s > graceful_s + delay_s or "graceful_timeout" in known.assumed:
         return
+    delay = f", after drain_delay {delay_s:g} s ({known.sources['drain_delay']})" if delay_s else ""
     yield Finding(
         "stopped-early",
         WARNING,
         f"stanchion ({pid})",
         f"systemd kills stanchion ({pid}) before it has ended what it does.",
         f"TimeoutStopSec of its unit is {stop_s:g} s (systemctl show), graceful_timeout {graceful_s:g} s "
-        f"({known.sources['graceful_timeout']}).",
+        f"({known.sources['graceful_timeout']}){delay}.",
         "At a stop or a restart: resets, where long requests could still have been answered and WebSockets closed.",
-        (f"systemd:     TimeoutStopSec={graceful_s + STOP_SPARE_S:g} in the unit",),
+        (f"systemd:     TimeoutStopSec={graceful_s + delay_s + STOP_SPARE_S:g} in the unit",),
     )

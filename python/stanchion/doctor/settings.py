@@ -23,6 +23,7 @@ from stanchion.effective import UsageError
 NAMES = (
     "admin",
     "control",
+    "drain_delay",
     "graceful_timeout",
     "interface",
     "loop",

@@ -136,7 +136,14 @@ fn a_path_is_decoded_and_otherwise_as_it_was_sent() {
 #[test]
 fn the_path_begins_with_the_root_path() {
     let rows: [(&str, Entries<'_>); 4] = [
-        ("/x", &[("path", "'/api/x'"), ("raw_path", "b'/x'")]),
+        (
+            "/x",
+            &[
+                ("path", "'/api/x'"),
+                ("raw_path", "b'/x'"),
+                ("root_path", "'/api'"),
+            ],
+        ),
         (
             "/api/x",
             &[
@@ -145,10 +152,21 @@ fn the_path_begins_with_the_root_path() {
                 ("root_path", "'/api'"),
             ],
         ),
-        ("/api", &[("path", "'/api'"), ("raw_path", "b'/api'")]),
+        (
+            "/api",
+            &[
+                ("path", "'/api'"),
+                ("raw_path", "b'/api'"),
+                ("root_path", "'/api'"),
+            ],
+        ),
         (
             "/apiary",
-            &[("path", "'/api/apiary'"), ("raw_path", "b'/apiary'")],
+            &[
+                ("path", "'/api/apiary'"),
+                ("raw_path", "b'/apiary'"),
+                ("root_path", "'/api'"),
+            ],
         ),
     ];
     assert_scopes_of_targets(r#", "root_path": "/api""#, &rows);

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from bench import h2_client, mixed_load
@@ -157,32 +157,32 @@ def memory(server: Server, _plan: Plan, _round: int) -> Figures:
     """The app's 100 MB in four workers, before and after each has collected garbage once."""
     copies = 1 if server.name == "one copy" else MEMORY_WORKERS
     app = "bench/apps/heavy.ru" if server.name == "unicorn" else "heavy:app"
-    with serving(server, app, workers=copies, pinned=False, preload=True) as (tree, port):
-        # All must be there: a fork between the looks at two processes would make their shares add up wrongly.
-        reach_all(tree, port, copies, "/hold")
-        fresh_bytes = tree.pss_bytes()
-        reach_all(tree, port, copies, "/collect")
-        return {"pss_mb": tree.pss_bytes() / 1e6, "fresh_mb": fresh_bytes / 1e6, "failures": 0}
+    return memory_of(server, app, copies)
 
 
 def django_memory(workers: int) -> Cell:
-    """A Django site, loaded before the fork where the server can; each worker has answered pages of it at the end."""
+    """The same of a Django site, whose workers have answered pages of it in between."""
 
     def cell(server: Server, _plan: Plan, _round: int) -> Figures:
         SCRATCH.mkdir(exist_ok=True)
         migrate = [PYTHON, "-m", "django", "migrate", "--verbosity=0", "--settings=bench.apps.django_site.settings"]
         subprocess.run(migrate, check=True, timeout=START_S)
         app = "django_site:asynchronous_app" if server.name in ASYNCHRONOUS else "django_site:app"
-        with serving(server, app, workers=workers, pinned=False, preload=True) as (tree, port):
-            reach_all(tree, port, workers, "/hold")
-            fresh_bytes = tree.pss_bytes()
-            with ThreadPoolExecutor(2 * workers) as pool:
-                pages = ["/", "/admin/login/"] * (DJANGO_PAGES * workers // 2)
-                failures = sum(answer.status != 200 for answer in pool.map(lambda page: ask(port, page), pages))
-            reach_all(tree, port, workers, "/collect")
-            return {"pss_mb": tree.pss_bytes() / 1e6, "fresh_mb": fresh_bytes / 1e6, "failures": failures}
+        return memory_of(server, app, workers, ["/", "/admin/login/"] * (DJANGO_PAGES * workers // 2))
 
     return cell
+
+
+def memory_of(server: Server, app: str, workers: int, pages: Sequence[str] = ()) -> Figures:
+    """Of workers that share what the server loads before it forks them, where it can."""
+    with serving(server, app, workers=workers, pinned=False, preload=True) as (tree, port):
+        # All must be there: a fork between the looks at two processes would make their shares add up wrongly.
+        reach_all(tree, port, workers, "/hold")
+        fresh_bytes = tree.pss_bytes()
+        with ThreadPoolExecutor(2 * workers) as pool:
+            failures = sum(answer.status != 200 for answer in pool.map(lambda page: ask(port, page), pages))
+        reach_all(tree, port, workers, "/collect")
+        return {"pss_mb": tree.pss_bytes() / 1e6, "fresh_mb": fresh_bytes / 1e6, "failures": failures}
 
 
 def reach_all(tree: Tree, port: int, workers: int, path: str) -> None:

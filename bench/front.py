@@ -16,7 +16,6 @@ from bench.targets import Target
 # records[case]: those of the run that the page shows the case of.
 Records = Mapping[str, Sequence[Record]]
 
-FLOORS = ("nginx", "one copy")
 # The picture has a hello by each of these, from two cases.
 PICTURED = (
     ("hello", ("nginx", "stanchion", "granian", "uwsgi-http", "gunicorn-gthread")),
@@ -126,13 +125,9 @@ def medians(case: str, key: str, cells: targets.Cells) -> dict[str, float]:
 
 def best(case: str, key: str, figures: Mapping[str, float]) -> str:
     """The best of the other servers."""
-    others = [name for name in CASES[case].servers if name in figures and not is_own(name) and name not in FLOORS]
+    others = [name for name in CASES[case].servers if name in figures and name in targets.PEERS]
     choose = max if key in GREATER_IS_BETTER else min
     return choose(others, key=figures.__getitem__)
-
-
-def is_own(server: str) -> bool:
-    return server.startswith("stanchion")
 
 
 def losses(cells: targets.Cells) -> list[str]:
@@ -155,7 +150,7 @@ def losses(cells: targets.Cells) -> list[str]:
 
 def is_rival(server: str, of: str) -> bool:
     """Asynchronous servers are compared with each other, where a case has both."""
-    return not is_own(server) and server not in FLOORS and (server in targets.ASYNCHRONOUS_PEERS) == (of != "stanchion")
+    return server in targets.PEERS and (server in targets.ASYNCHRONOUS_PEERS) == (of != "stanchion")
 
 
 def ratio(case: str, key: str, of: str, rival: str, cells: targets.Cells) -> float:

@@ -279,14 +279,13 @@ class Lifespan:
 
     def _is_unsupported(self, failure: BaseException | None) -> None:
         """The app's call has ended: it has failed if it had received an event, else it does not know lifespan."""
-        has_asked = failure is not None and self._asked is not None
-        if self._is_needed and has_asked:
-            raise StartUpError(f"the app raised {type(failure).__name__} at lifespan.startup") from failure
-        if self._is_needed:
-            raise StartUpError("the app does not support lifespan, which `lifespan` is `on` for") from failure
-        if failure is not None and has_asked:
+        if failure is not None and self._asked is not None:
+            if self._is_needed:
+                raise StartUpError(f"the app raised {type(failure).__name__} at lifespan.startup") from failure
             said = described(failure)
             log(_ERROR, f"the app failed at lifespan.startup, and is served as if it had no lifespan\n{said}")
+        elif self._is_needed:
+            raise StartUpError("the app does not support lifespan, which `lifespan` is `on` for") from failure
 
     async def shut_down(self) -> None:
         """Let the app shut down."""

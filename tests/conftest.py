@@ -177,6 +177,12 @@ def counts(tmp_path: Path) -> Counts:
 
 
 @pytest.fixture
+def admin(tmp_path: Path) -> str:
+    """An address for the admin listener."""
+    return f"unix:{tmp_path}/admin.sock"
+
+
+@pytest.fixture
 def clock(tmp_path: Path) -> Iterator[Clock]:
     """A clock for the servers that are given its `environment`."""
     with contextlib.closing(Clock(tmp_path / "clock")) as clock:

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,11 +18,6 @@ from support.wire import Response, Wire, request
 pytestmark = pytest.mark.own("gunicorn has no such listener")
 
 OPENMETRICS = "Accept: application/openmetrics-text;version=1.0.0"
-
-
-@pytest.fixture
-def admin(tmp_path: Path) -> str:
-    return f"unix:{tmp_path}/admin.sock"
 
 
 def ask(admin: str, target: str, *fields: str, method: str = "GET") -> Response:

@@ -3,7 +3,6 @@
 import json
 from contextlib import ExitStack
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,11 +19,6 @@ pytestmark = pytest.mark.own("gunicorn has no such listener")
 
 HUNG_S = 14
 COUNTS = ("arrived", "answered", "refused", "broken", "gone")
-
-
-@pytest.fixture
-def admin(tmp_path: Path) -> str:
-    return f"unix:{tmp_path}/admin.sock"
 
 
 def told(admin: str, target: str) -> Any:

@@ -9,25 +9,14 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse_prometheus
 
-from support.address import Address
 from support.ctl import ctl
 from support.gate import Gate
 from support.patience import eventually
 from support.server import Serve
 from support.websocket import Open
-from support.wire import Response, Wire, request
+from support.wire import ask, request
 
 pytestmark = pytest.mark.own("gunicorn has no line for event loops")
-
-
-@pytest.fixture
-def admin(tmp_path: Path) -> str:
-    return f"unix:{tmp_path}/admin.sock"
-
-
-def ask(admin: str, target: str) -> Response:
-    with Wire.connect(Address.parse(admin)) as wire:
-        return wire.get(target)
 
 
 def status(admin: str) -> dict[str, Any]:

@@ -7,28 +7,17 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse_prometheus
 
-from support.address import Address
 from support.collector import Collector, Span
 from support.greenlets import GEVENT
 from support.patience import eventually
 from support.server import Serve, Server
 from support.statsd import Statsd
 from support.websocket import Open
-from support.wire import Wire
+from support.wire import ask
 
 pytestmark = pytest.mark.own("gunicorn tells nothing of sessions")
 
 ASGI = ("sockets:app", "--interface", "asgi")
-
-
-@pytest.fixture
-def admin(tmp_path: Path) -> str:
-    return f"unix:{tmp_path}/admin.sock"
-
-
-def ask(admin: str, target: str) -> str:
-    with Wire.connect(Address.parse(admin)) as wire:
-        return wire.get(target).text
 
 
 def three_sessions(server: Server, opens: Open) -> None:
@@ -48,10 +37,10 @@ def three_sessions(server: Server, opens: Open) -> None:
 
 def ended(admin: str) -> dict[str, int]:
     """How many by which code, but for those by which none was; by both pages."""
-    told: dict[str, int] = json.loads(ask(admin, "/status"))["sessions_ended"]
+    told: dict[str, int] = json.loads(ask(admin, "/status").text)["sessions_ended"]
     samples = {
         one.labels["code"]: one.value
-        for family in parse_prometheus(ask(admin, "/metrics"))
+        for family in parse_prometheus(ask(admin, "/metrics").text)
         for one in family.samples
         if one.name == "stanchion_sessions_ended_total"
     }
@@ -66,7 +55,7 @@ def test_codes_and_messages_are_counted(serve: Serve, opens: Open, admin: str) -
         statsd.wait("stanchion.sessions.open", lambda count: count == 1)
         three_sessions(server, opens)
         eventually(lambda: ended(admin) == {"4xxx": 1, "1000": 1, "none": 1}, "all are counted by their codes")
-        events = json.loads(ask(admin, "/status"))["events"]
+        events = json.loads(ask(admin, "/status").text)["events"]
         # The word to close is a message, too.
         assert (events["session_messages_received"], events["session_messages_sent"]) == (5, 4)
         idle.drop()
@@ -101,8 +90,8 @@ def test_those_of_a_killed_acceptor_had_no_close_frame(serve: Serve, opens: Open
 def test_of_threads_nothing_is_said_about_websockets(serve: Serve, admin: str) -> None:
     with Statsd() as statsd:
         serve("hello:app", "--admin", admin, "--statsd-host", statsd.address)
-        assert json.loads(ask(admin, "/status"))["sessions_ended"] is None
-        assert "stanchion_sessions" not in ask(admin, "/metrics")
+        assert json.loads(ask(admin, "/status").text)["sessions_ended"] is None
+        assert "stanchion_sessions" not in ask(admin, "/metrics").text
         statsd.wait("gunicorn.workers", lambda count: count == 1)
         assert {name for name in statsd.gauges() if "session" in name or "loop" in name} == set()
 
@@ -111,10 +100,10 @@ def test_of_gevent_nothing_is_said_about_websockets(serve: Serve, admin: str) ->
     """Its workers have event loops, and no WebSockets."""
     with Statsd() as statsd:
         serve("hello:app", *GEVENT, "--admin", admin, "--statsd-host", statsd.address)
-        told = json.loads(ask(admin, "/status"))
+        told = json.loads(ask(admin, "/status").text)
         assert told["sessions_ended"] is None
         assert [worker["event_loop"]["sessions"] for worker in told["workers"]] == [None]
-        metrics = ask(admin, "/metrics")
+        metrics = ask(admin, "/metrics").text
         assert "stanchion_loop_lag_current_seconds" in metrics
         assert "stanchion_worker_sessions" not in metrics and "stanchion_sessions" not in metrics
         statsd.wait("gunicorn.workers", lambda count: count == 1)

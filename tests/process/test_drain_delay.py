@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from support.address import Address
 from support.clock import Clock
 from support.ctl import ctl
 from support.gate import Gate
 from support.http2 import Talk
 from support.patience import eventually
 from support.server import Serve, Server
-from support.wire import Response, Wire, request
+from support.wire import ask, request
 
 pytestmark = pytest.mark.own("gunicorn has no drain delay")
 
@@ -21,16 +20,6 @@ DELAY_S = 100
 DELAY = ("--drain-delay", str(DELAY_S), "--timeout", "0", "--keep-alive", "1000")
 BEGUN = rf"draining in {DELAY_S} s \(drain_delay\): not ready any more, but accepting until then"
 DRAINS = "drain_delay: draining, then leaving"
-
-
-@pytest.fixture
-def admin(tmp_path: Path) -> str:
-    return f"unix:{tmp_path}/admin"
-
-
-def ask(admin: str, target: str) -> Response:
-    with Wire.connect(Address.parse(admin)) as wire:
-        return wire.get(target)
 
 
 def begin(server: Server, admin: str) -> None:

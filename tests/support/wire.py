@@ -290,3 +290,9 @@ class Wire:
         data = self.sock.recv(self._each)
         self._buffer += data
         return len(data) or None
+
+
+def ask(address: str, target: str) -> Response:
+    """The answer to one request on a connection of its own."""
+    with Wire.connect(Address.parse(address)) as wire:
+        return wire.get(target)

@@ -14,6 +14,7 @@ from support.clock import Clock
 from support.gate import Gate
 from support.greenlets import GEVENT
 from support.outage import ARGUMENTS, WAITING_MAX, Outage
+from support.patience import eventually
 from support.ports import row_of_ports
 from support.server import Serve
 from support.targets import head
@@ -85,8 +86,12 @@ def test_it_shows_the_line_in_light_and_in_dark(serve: Serve, gate: Gate, tmp_pa
             wire.send(request("GET", "/pid?x"))
         url = f"http://127.0.0.1:{port}/"
 
-        page = look(url, "dump-dom")
-        assert re.search(r'id="state"[^>]*>serving<', page)
+        def shown() -> str | None:
+            """The page; the browser may print it before the first answer when it has no core."""
+            page = look(url, "dump-dom")
+            return page if re.search(r'id="state"[^>]*>serving<', page) else None
+
+        page = eventually(shown, "the page shows the state", BROWSER_PATIENCE_S)
         # The acceptor hands out one of the eleven ahead.
         assert re.search(r"<b>10</b>\s*waiting", page)
         assert "10 of 50" in page and "GET /wait" in page and f"pid {server.process.pid}" in page

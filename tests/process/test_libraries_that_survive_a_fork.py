@@ -13,7 +13,10 @@ from support.patience import eventually
 from support.processes import kill
 from support.server import STANCHION, Kind, Serve, Server
 
-pytestmark = pytest.mark.own("gunicorn does not preload unless told to, and then looks at nothing")
+pytestmark = [
+    pytest.mark.own("gunicorn does not preload unless told to, and then looks at nothing"),
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="OpenBLAS has no threads where it has one core"),
+]
 
 FORKS = 10
 """Workers that follow each other."""

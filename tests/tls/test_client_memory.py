@@ -56,7 +56,8 @@ class Watched:
         self.pid = server.acceptor_by_name().pid
 
     def rests(self) -> None:
-        eventually(lambda: sleeps(self.pid), "the acceptor has nothing to do")
+        # It compresses megabytes before it rests, and may have a part of a core.
+        eventually(lambda: sleeps(self.pid), "the acceptor has nothing to do", 3 * PATIENCE_S)
 
     def look(self) -> tuple[int, int, int]:
         """The bytes on accounts, those that the server has for itself, and those that the kernel sees."""

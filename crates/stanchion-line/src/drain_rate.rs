@@ -72,7 +72,7 @@ impl DrainRate {
 
 /// An estimate does not need the digits past 2^53 (of microseconds: 285 years).
 #[expect(clippy::cast_precision_loss)]
-fn to_f64(number: u64) -> f64 {
+pub(crate) fn to_f64(number: u64) -> f64 {
     number as f64
 }
 

@@ -35,6 +35,7 @@
 
 mod ahead;
 mod clients;
+mod demand;
 mod discipline;
 mod drain_rate;
 mod lane;
@@ -43,6 +44,7 @@ mod reserve;
 
 pub use ahead::Ahead;
 pub use clients::Clients;
+pub use demand::{Demand, DemandNow, DemandSecond};
 pub use discipline::Discipline;
 pub use lane::{Expiry, LaneView};
 pub use line::{Full, LaneId, LaneLimits, Line, LineLimits, Place, Pulled};

@@ -53,18 +53,27 @@ impl SchemeFields {
     }
 }
 
-/// Microseconds from when the first proxy had the request until `now_us`, in microseconds since the epoch; `None` if no proxy says so, or if the time
-/// makes no sense.
-pub fn proxy_us(head: &Head, now_us: u64) -> Option<u64> {
-    let value = std::str::from_utf8(head.only(START_FIELD)?).ok()?;
-    since(moment_us(value)?, now_us)
+/// A proxy says that it had a request in the future, or too long ago: its clock or ours is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrongClock;
+
+/// Microseconds from when the first proxy had the request until `now_us`, in microseconds since the epoch; `None` if no proxy says so in a way that
+/// is understood.
+///
+/// # Errors
+/// The clocks of the proxy and of this host cannot both be right.
+pub fn proxy_us(head: &Head, now_us: u64) -> Result<Option<u64>, WrongClock> {
+    let value = head.only(START_FIELD).map(std::str::from_utf8);
+    let start_us = value.and_then(Result::ok).and_then(moment_us);
+    start_us.map(|start_us| since(start_us, now_us)).transpose()
 }
 
-fn since(start_us: u64, now_us: u64) -> Option<u64> {
-    if start_us > now_us.saturating_add(SKEW_US_MAX) {
-        return None;
+fn since(start_us: u64, now_us: u64) -> Result<u64, WrongClock> {
+    let us = now_us.saturating_sub(start_us);
+    if start_us > now_us.saturating_add(SKEW_US_MAX) || us > TIME_US_MAX {
+        return Err(WrongClock);
     }
-    Some(now_us.saturating_sub(start_us)).filter(|&us| us <= TIME_US_MAX)
+    Ok(us)
 }
 
 /// A moment in microseconds since the epoch: with or without `t=`, in seconds (nginx's `t=${msec}`), milliseconds (Heroku), microseconds (Apache's

@@ -1,6 +1,7 @@
 //! Counts that one process of the tree writes and others read.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::memory::SharedMemory;
@@ -21,8 +22,22 @@ impl SharedCounts {
     ///
     /// Errors are the kernel's: out of memory, of descriptors, or of address space.
     pub fn create(name: &str, len: usize) -> io::Result<Self> {
-        let memory = SharedMemory::create(name, len * size_of::<AtomicU64>())?;
+        let memory = SharedMemory::create(name, Self::bytes(len))?;
         Ok(Self { memory, len })
+    }
+
+    /// Counts in the memory of a file that is handed on from master to master ([`SharedMemory::file`], [`SharedMemory::inherit`]).
+    ///
+    /// # Errors
+    /// The kernel's: out of memory or of address space.
+    pub fn of_file(file: &OwnedFd, len: usize) -> io::Result<Self> {
+        let memory = SharedMemory::map(file, Self::bytes(len))?;
+        Ok(Self { memory, len })
+    }
+
+    /// How many bytes so many counts take.
+    pub const fn bytes(len: usize) -> usize {
+        len * size_of::<AtomicU64>()
     }
 
     /// The value of a count.

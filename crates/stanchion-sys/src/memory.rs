@@ -37,8 +37,39 @@ impl SharedMemory {
     ///
     /// Errors are the kernel's: out of memory, of descriptors, or of address space.
     pub fn create(name: &str, len: usize) -> io::Result<Self> {
+        Self::map(&Self::file(name, len)?, len)
+    }
+
+    /// A file for such memory, with which another program can map it too, if it [inherits](Self::inherit) the descriptor.
+    ///
+    /// # Errors
+    /// The kernel's: out of memory or of descriptors.
+    pub fn file(name: &str, len: usize) -> io::Result<OwnedFd> {
         let file = memfd_create(name, MemfdFlags::CLOEXEC).in_call("memfd_create")?;
         ftruncate(&file, len as u64).in_call("ftruncate")?;
+        Ok(file)
+    }
+
+    /// Takes over such a file that an old master has left open.
+    ///
+    /// # Errors
+    /// No descriptor has this number, or it is not a file of at least `len` bytes.
+    pub fn inherit(fd: RawFd, len: usize) -> io::Result<OwnedFd> {
+        let file = inherited_fd(fd)?;
+        let stat = fstat(&file)?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        // A mapping beyond the end of its file kills the process that reads there (mmap(2), SIGBUS).
+        if !is_file || u64::try_from(stat.st_size).unwrap_or(0) < len as u64 {
+            return Err(io::Error::other("it is no file of that size"));
+        }
+        Ok(file)
+    }
+
+    /// Maps the first `len` bytes of such a file.
+    ///
+    /// # Errors
+    /// The kernel's: out of memory or of address space.
+    pub fn map(file: &OwnedFd, len: usize) -> io::Result<Self> {
         // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
         let base = unsafe {
             mmap(
@@ -46,7 +77,7 @@ impl SharedMemory {
                 len,
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::SHARED,
-                &file,
+                file,
                 0,
             )
             .in_call("mmap")?

@@ -20,6 +20,14 @@ pub fn never_preempt() -> io::Result<()> {
     set_policy(libc::SCHED_BATCH, 0)
 }
 
+/// How long the first thread of a process has had a core since it began, in microseconds (the first figure of /proc/PID/schedstat, in
+/// `sched-stats.rst` of the kernel); `None` if the process is gone, or if the kernel does not show it.
+pub fn had_core_us(pid: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+    let ns: u64 = text.split_ascii_whitespace().next()?.parse().ok()?;
+    Some(ns / 1_000)
+}
+
 fn set_policy(policy: libc::c_int, sched_priority: libc::c_int) -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority };
     // SAFETY: `parameters` lives through the call, which reads it and concerns only this thread.
@@ -39,6 +47,17 @@ mod tests {
     /// Runs `work` in a thread of its own, because a policy that is set stays.
     fn in_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         std::thread::spawn(work).join().unwrap()
+    }
+
+    #[test]
+    fn a_process_has_had_a_core_for_longer_after_work() {
+        let own = || had_core_us(std::process::id().cast_signed());
+        let Some(before_us) = own() else {
+            return; // The kernel has no CONFIG_SCHED_INFO.
+        };
+        // The first thread of this process waits for this one, so only its past is known.
+        assert!(own().unwrap() >= before_us);
+        assert_eq!(had_core_us(-1), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@ Each is a call `(scope, receive, send)`; the next request asks for the notes tha
 import asyncio
 import contextvars
 import json
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -295,6 +296,14 @@ class Odd(BaseException):
     """An exception that no `except Exception` catches."""
 
 
+async def burns(scope: Message, receive: Receive, send: Send) -> None:
+    """Has the core for so many milliseconds, however long that takes."""
+    until_s = time.thread_time() + int(scope["query_string"]) / 1000
+    while time.thread_time() < until_s:
+        pass
+    await answer(send, "burnt")
+
+
 async def raises(scope: Message, receive: Receive, send: Send) -> None:
     match scope["query_string"].decode():
         case "odd":
@@ -340,7 +349,7 @@ CALLS: dict[str, Callable[[Message, Receive, Send], Awaitable[None]]] = {
     for call in (
         scope_, seen, messages, received, digest, after_the_body, after_the_answer, before_reading, twice_at_once,
         cancelled_before_it_begins, not_awaited, in_task_groups, of_a_thread, of_many_tasks, send_given_up,
-        left_to_a_child, child_that_is_late, gone, beyond, endless, cancels_itself, raises, background, release,
+        left_to_a_child, child_that_is_late, gone, beyond, endless, cancels_itself, burns, raises, background, release,
         context,
     )
 }  # fmt: skip

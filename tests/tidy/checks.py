@@ -31,6 +31,7 @@ ARROWS: dict[str, set[str]] = {
     "stanchion-log": {"stanchion-settings", "stanchion-sys"},
     "stanchion-record": {"stanchion-exchange", "stanchion-http", "stanchion-websocket", "stanchion-log"},
     "stanchion-generation": {
+        "stanchion-line",
         "stanchion-settings",
         "stanchion-log",
         "stanchion-tls",

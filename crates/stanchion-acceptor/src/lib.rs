@@ -418,6 +418,8 @@ impl Acceptor {
         dispatch.end_those_overdue(now_us);
         dispatch.slots.report_culprits();
         dispatch.look_at_line(self.common.settings.workers.workers as usize, now_us);
+        dispatch.demand.retires = self.requests.serving.lifecycle == Lifecycle::Retiring;
+        dispatch.measure(scheduling::had_core_us, now_us);
         self.doors.settle(now_us);
         self.requests.settle();
         self.common.count_dropped_lines();

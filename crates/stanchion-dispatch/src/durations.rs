@@ -109,6 +109,11 @@ impl Durations {
         self
     }
 
+    /// How many durations were taken.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
     /// The longest duration, or an upper bound for it.
     pub fn max_us(&self) -> u64 {
         self.max_us

@@ -24,6 +24,7 @@
 mod admission;
 pub mod collect;
 mod culprits;
+pub mod demand;
 mod dispatch;
 pub mod durations;
 pub mod hints;

@@ -152,7 +152,9 @@ pub struct Request {
     pub websocket: Option<Handshaken>,
     /// Whether hints may go ahead of its answer.
     pub takes_hints: bool,
-    /// When the acceptor read the last byte that the request waited for, in microseconds of the monotonic clock.
+    /// When the acceptor began to read it, in microseconds of the monotonic clock.
+    pub started_us: u64,
+    /// When the acceptor read the last byte that the request waited for, by the same clock.
     pub arrived_us: u64,
 }
 

@@ -1,6 +1,6 @@
 //! How long requests waited and ran, and how many requests to hand out ahead of seats because of that.
 
-use stanchion_line::Ahead;
+use stanchion_line::{Ahead, Demand};
 
 use crate::durations::Durations;
 
@@ -10,6 +10,8 @@ pub struct ServiceTimes {
     pub waits: Durations,
     /// How long seats ran them from then on.
     pub services: Durations,
+    /// How long seats ran them in all, each up to [`Demand::HELD_US`].
+    held_us: u64,
     ahead: Ahead,
 }
 
@@ -19,6 +21,7 @@ impl ServiceTimes {
         Self {
             waits: Durations::default(),
             services: Durations::default(),
+            held_us: 0,
             ahead: Ahead::new(ahead_max),
         }
     }
@@ -28,6 +31,12 @@ impl ServiceTimes {
         self.ahead.served(service_us, in_ring as u64);
         self.waits.add(wait_us);
         self.services.add(service_us);
+        self.held_us += service_us.min(Demand::HELD_US);
+    }
+
+    /// How long seats ran requests in all, each up to [`Demand::HELD_US`], in microseconds.
+    pub(crate) fn held_us(&self) -> u64 {
+        self.held_us
     }
 
     /// How many requests to hand out for each seat beyond the one that it serves.

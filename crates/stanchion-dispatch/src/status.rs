@@ -115,6 +115,13 @@ pub struct SeatCounts {
     pub empty: usize,
 }
 
+impl SeatCounts {
+    /// The seats that workers have.
+    pub fn there(&self) -> usize {
+        self.busy + self.idle
+    }
+}
+
 /// The state of an event loop, as the loop itself reports it.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoopStatus {

@@ -36,18 +36,39 @@ impl<'d> LineView<'d> {
         self.lines.status(|lane| self.slots.of_lane(lane), now_us)
     }
 
+    /// How many requests wait in the line.
+    pub(crate) fn waiting(&self) -> usize {
+        self.lines.waiting()
+    }
+
+    /// How many requests are at seats, or handed out ahead of them.
+    pub(crate) fn in_exchange(&self) -> usize {
+        self.slots.taken.by_any()
+    }
+
+    /// How many seats workers have.
+    pub fn seats(&self) -> usize {
+        self.workers().len() * self.workers().seats_each()
+    }
+
+    /// How many seats an event loop has; `None` if workers run threads.
+    pub(crate) fn seats_per_loop(&self) -> Option<u64> {
+        let has_loops = self.slots.exchange.geometry().event_loops;
+        has_loops.then(|| self.workers().seats_each() as u64)
+    }
+
     /// Whether as many requests wait in the line as may.
     pub(crate) fn is_full(&self) -> bool {
         self.lines.is_full()
     }
 
     /// How many requests no seat has taken, in the line and in the exchange.
-    pub(crate) fn untaken(&self) -> usize {
+    pub fn untaken(&self) -> usize {
         self.lines.waiting() + self.slots.untaken().count()
     }
 
     /// How long the oldest of these requests has waited.
-    pub(crate) fn oldest_untaken_us(&self, now_us: u64) -> u64 {
+    pub fn oldest_untaken_us(&self, now_us: u64) -> u64 {
         let waited = |arrived_us: u64| now_us.saturating_sub(arrived_us);
         let handed_out = self.slots.untaken().map(waited).max();
         handed_out

@@ -261,6 +261,16 @@ impl SeatedWorkers {
         taken.into_iter().map(lacks).sum()
     }
 
+    /// How many seats have had their request for longer than this.
+    pub(crate) fn busy_for(&self, long_us: u64, now_us: u64) -> usize {
+        let started_us = |seat| self.exchange.seat(seat).started_us.load(Relaxed);
+        let busy = self
+            .seats()
+            .filter(|seat| self.does(*seat) == SeatDoes::Busy);
+        busy.filter(|seat| now_us.saturating_sub(started_us(*seat)) > long_us)
+            .count()
+    }
+
     /// Looks at every seat that a worker has, or that one of the first `workers` should have.
     pub fn running(&self, workers: usize, now_us: u64) -> RunningRequests {
         let mut running = RunningRequests::default();

@@ -5,6 +5,7 @@ use std::io;
 use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::counts::SharedCounts;
 
+use crate::demand_seconds::DemandSeconds;
 use crate::tally::counted;
 
 counted! {
@@ -55,14 +56,17 @@ const COUNTS: usize = ATTEMPTS + Attempt::UpgradeFailed as usize + 1;
 #[derive(Debug)]
 pub struct Figures {
     counts: SharedCounts,
+    /// What requests demanded in the last minute.
+    pub demand: DemandSeconds,
     /// When the master started, on the monotonic clock.
     pub started_us: u64,
 }
 
 impl Figures {
-    /// All 0. Errors are the kernel's.
-    pub fn create() -> io::Result<Self> {
+    /// All 0, but for the demand that an old master may have handed over. Errors are the kernel's.
+    pub fn create(demand: DemandSeconds) -> io::Result<Self> {
         Ok(Self {
+            demand,
             counts: SharedCounts::create("stanchion-figures", COUNTS)?,
             started_us: monotonic_us(),
         })
@@ -100,7 +104,7 @@ mod tests {
 
     #[test]
     fn each_has_a_count_of_its_own() {
-        let figures = Figures::create().unwrap();
+        let figures = Figures::create(DemandSeconds::create().unwrap()).unwrap();
         for (number, cause) in Cause::ALL.iter().enumerate() {
             (0..=number).for_each(|_| figures.restarted(*cause));
         }

@@ -7,6 +7,7 @@
 
 pub mod common;
 pub mod credentials;
+pub mod demand_seconds;
 pub mod expiry;
 pub mod figures;
 pub mod heartbeat;

@@ -4,6 +4,9 @@ use serde::{Serialize, Serializer};
 
 use crate::tally::{Counts, Event, Outcome};
 
+/// The name of the count of requests that have not ended.
+pub const IN_FLIGHT: &str = "in_flight";
+
 /// The counts of requests among [`Counts`]: an object with a key for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestCounts(pub Counts);
@@ -14,7 +17,7 @@ impl RequestCounts {
         let Self(counts) = self;
         let sums = [
             ("arrived", counts.arrived()),
-            ("in_flight", counts.in_flight()),
+            (IN_FLIGHT, counts.in_flight()),
         ];
         let ends = Outcome::ALL
             .iter()

@@ -11,6 +11,7 @@ use stanchion_sys::process;
 
 use crate::common::{Common, Files};
 use crate::credentials::KeyFiles;
+use crate::demand_seconds::DemandSeconds;
 use crate::figures::Figures;
 use crate::identities::Identities;
 use crate::tally::{Counts, Tally, Total};
@@ -31,7 +32,9 @@ pub fn common(settings: Settings, geometry: Geometry) -> &'static Common {
             own: Arc::clone(&tally),
         },
         tally,
-        figures: Arc::new(Figures::create().expect("memory")),
+        figures: Arc::new(
+            Figures::create(DemandSeconds::create().expect("a memfd")).expect("memory"),
+        ),
         workers_max: 1,
         master_pid: process::pid(),
         files: Files {

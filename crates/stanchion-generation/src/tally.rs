@@ -181,6 +181,8 @@ counted! {
         SessionSent = "session_messages_sent",
         /// A span was dropped, because the collector did not take it.
         SpanDropped = "spans_dropped",
+        /// A proxy's `X-Request-Start` was dropped: by this host's clock it lay in the future, or long ago.
+        ProxyTimeDropped = "proxy_times_dropped",
     }
 }
 

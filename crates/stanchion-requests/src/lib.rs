@@ -35,7 +35,7 @@ mod wakes;
 use std::io;
 use std::rc::Rc;
 
-use stanchion_http::{AnswerFacts, Framing, Head};
+use stanchion_http::{AnswerFacts, Framing, Head, WrongClock};
 use stanchion_sys::channel::Channel;
 
 pub use account::Account;
@@ -58,7 +58,7 @@ use stanchion_dispatch::request::{Body, Peer, Request};
 use stanchion_dispatch::storage::connection_shares::ConnectionShares;
 use stanchion_dispatch::ticket::{Answer, Ticket};
 use stanchion_generation::common::Common;
-use stanchion_generation::tally::Outcome;
+use stanchion_generation::tally::{Event, Outcome};
 use static_files::{Looking, Opened, StaticFiles};
 pub use storage::Storage;
 use tls::TlsService;
@@ -268,7 +268,10 @@ impl Requests {
         let said = self.policy.said_scheme(&head, peer);
         let fault = self.policy.fault_of_names(&head, peer);
         let id = self.policy.id_of(&head, peer);
-        let proxy_us = policy::proxy_us(&head, peer);
+        let proxy_us = policy::proxy_us(&head, peer).unwrap_or_else(|WrongClock| {
+            self.common.tally.happened(Event::ProxyTimeDropped);
+            None
+        });
         let (websocket, unfit) = match handshaken(&head, settings) {
             Ok(websocket) => (websocket, None),
             Err(refusal) => (None, Some(refusal)),
@@ -286,6 +289,7 @@ impl Requests {
             proxy_us,
             websocket,
             takes_hints,
+            started_us,
             arrived_us: self.now_us,
         };
         let ticket = Ticket::new(request, trace, connection, &self.wakes.clients);

@@ -4,7 +4,8 @@
 use std::io;
 
 use stanchion_http::{
-    ClientField, Fault, FieldRules, Head, HeadRules, SchemeFields, UNDERSCORE, forwarded,
+    ClientField, Fault, FieldRules, Head, HeadRules, SchemeFields, UNDERSCORE, WrongClock,
+    forwarded,
 };
 use stanchion_sys::clock;
 
@@ -133,10 +134,10 @@ impl HeadPolicy {
     }
 }
 
-/// How long a proxy had a request before the server, if the proxy is believed and says when the request came to it.
-pub(crate) fn proxy_us(head: &Head, peer: &Peer) -> Option<u64> {
+/// How long a proxy had a request before the server had read it, if the proxy is believed and says when the request came to it.
+pub(crate) fn proxy_us(head: &Head, peer: &Peer) -> Result<Option<u64>, WrongClock> {
     if !peer.trusted {
-        return None;
+        return Ok(None);
     }
     stanchion_http::proxy_us(head, clock::wall_us())
 }

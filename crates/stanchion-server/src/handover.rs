@@ -16,12 +16,13 @@ use stanchion_sys::listener::Listener;
 
 use crate::inherited_listener::InheritedListener;
 use crate::last_words::{self, Streams};
+use stanchion_generation::demand_seconds::DemandSeconds;
 use stanchion_generation::ticket_keys::TicketKeys;
 
 /// The environment variable.
 pub(crate) const VARIABLE: &str = "STANCHION_HANDOVER";
 /// The version of this object; goes up when a key is added, or when the channel may carry more.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 /// The first version whose masters understand [`ToPredecessor::Dropped`].
 const HEARS_OF_DROPPED: u32 = 3;
 /// The oldest version that understands this object; goes up when a key changes its meaning. A version before 6 would take the file in the place of
@@ -58,6 +59,10 @@ pub(crate) struct Handover {
     /// Standard error, and the file in its place, since version 6. Default: standard error is in its place.
     #[serde(default)]
     pub(crate) streams: Option<Streams>,
+    /// The file with the demand of the last minute, since version 7. Default: there is none, and the new master begins with nothing. An older master
+    /// leaves it open, which costs a descriptor.
+    #[serde(default)]
+    pub(crate) demand: Option<RawFd>,
 }
 
 impl Handover {
@@ -80,6 +85,7 @@ impl Handover {
             is_asgi,
             ticket_keys: None,
             streams: None,
+            demand: None,
         }
     }
 
@@ -133,6 +139,13 @@ impl Handover {
                         .map_err(|error| refused("file of ticket keys", fd, error))
                 })
                 .transpose()?,
+            demand: self
+                .demand
+                .map(|fd| {
+                    DemandSeconds::inherit(fd)
+                        .map_err(|error| refused("file of the demand", fd, error))
+                })
+                .transpose()?,
         })
     }
 
@@ -160,6 +173,7 @@ impl Handover {
             || inherited_listeners().any(|inherited_listener| is_bad(inherited_listener.fd))
             || is_bad(handover.channel)
             || handover.ticket_keys.is_some_and(is_bad)
+            || handover.demand.is_some_and(is_bad)
             || handover
                 .streams
                 .is_some_and(|streams| is_bad(streams.standard_error) || is_bad(streams.file))
@@ -181,6 +195,7 @@ pub(crate) struct HandedOver {
     pub(crate) listeners: Vec<Listener>,
     pub(crate) lent: Vec<Listener>,
     pub(crate) ticket_keys: Option<TicketKeys>,
+    pub(crate) demand: Option<DemandSeconds>,
 }
 
 /// Messages of the new master over the channel.
@@ -239,7 +254,7 @@ mod tests {
             (handover.listeners, handover.scaled_to, handover.lent),
             (vec![inherited_listener(5)], None, vec![])
         );
-        assert!(!handover.is_asgi && handover.ticket_keys.is_none());
+        assert!(!handover.is_asgi && handover.ticket_keys.is_none() && handover.demand.is_none());
     }
 
     #[test]
@@ -271,6 +286,10 @@ mod tests {
             ),
             (
                 r#"{"version": 5, "least": 1, "predecessor": 7, "channel": 9, "listeners": [], "ticket_keys": 2}"#,
+                "cannot be",
+            ),
+            (
+                r#"{"version": 7, "least": 1, "predecessor": 7, "channel": 9, "listeners": [], "demand": 1}"#,
                 "cannot be",
             ),
         ] {

@@ -29,6 +29,7 @@ use crate::title;
 use stanchion_acceptor as acceptor;
 use stanchion_generation::common::Common;
 use stanchion_generation::credentials::KeyFiles;
+use stanchion_generation::demand_seconds::DemandSeconds;
 use stanchion_generation::figures::Figures;
 use stanchion_generation::identities;
 use stanchion_generation::listeners::{self, ListenError};
@@ -174,6 +175,7 @@ fn furnish(
     let ticket_keys = handed_over
         .as_mut()
         .and_then(|taken| taken.ticket_keys.take());
+    let demand = handed_over.as_mut().and_then(|taken| taken.demand.take());
     let succession = Succession::begin(
         settings.process.pidfile.as_deref(),
         settings.process.signals,
@@ -201,7 +203,10 @@ fn furnish(
         );
         (problem, exit_code::WORKER_BOOT)
     })?;
-    let figures = Figures::create().map_err(|error| of_kernel(&error))?;
+    let demand = demand.map_or_else(DemandSeconds::create, Ok);
+    let figures = demand
+        .and_then(Figures::create)
+        .map_err(|error| of_kernel(&error))?;
     let has_scribe = host.has_scribe();
     let ticket_keys = ticket_keys.map_or_else(TicketKeys::create, Ok);
     let ticket_keys = ticket_keys.map_err(|error| of_kernel(&error))?;

@@ -6,6 +6,7 @@ use super::exposition::{Exposition, Flavour, seconds};
 use super::status::{AcceptorMemory, Status, WorkerStatus};
 use stanchion_dispatch::status::{Lags, LoopStatus};
 use stanchion_generation::expiry::ServedCertificate;
+use stanchion_generation::named_counts::IN_FLIGHT;
 use stanchion_generation::tally::Traffic;
 
 /// The whole page.
@@ -15,6 +16,7 @@ pub(super) fn metrics(status: &Status, flavour: Flavour) -> String {
     about_line(&mut page, status);
     about_requests(&mut page, status);
     about_seats(&mut page, status);
+    about_demand(&mut page, status);
     about_connections(&mut page, status);
     if let Some(memory) = &status.memory {
         about_memory(&mut page, memory);
@@ -105,7 +107,6 @@ fn about_line(page: &mut Exposition, status: &Status) {
 
 fn about_requests(page: &mut Exposition, status: &Status) {
     const ARRIVED: &str = "arrived";
-    const IN_FLIGHT: &str = "in_flight";
     let count = |name| status.requests.get(name).copied().unwrap_or_default();
     page.counter(
         "stanchion_requests_arrived_total",
@@ -183,6 +184,30 @@ fn about_seats(page: &mut Exposition, status: &Status) {
             memory.sample(&[("worker", number)], bytes);
         }
     }
+}
+
+/// For autoscalers: what a server wants, and what it has.
+fn about_demand(page: &mut Exposition, status: &Status) {
+    let demand = &status.demand;
+    page.gauge(
+        "stanchion_seats_wanted",
+        "Seats that the requests want that arrive and wait, by the rate of ten seconds or the largest rate of six seconds in a longer window.",
+    )
+    .sample(&[("window", "10s")], demand.seats_wanted_10s)
+    .sample(&[("window", "peak20s")], demand.seats_wanted_peak20s)
+    .sample(&[("window", "peak60s")], demand.seats_wanted_peak60s);
+    page.gauge("stanchion_seats_total", "Seats that workers have.")
+        .sample(&[], status.seat_counts.there());
+    page.gauge(
+        "stanchion_utilization",
+        "Busy seats of the seats that there were, from 0 to 1, over ten seconds; of event loops the share of a core, if that is more.",
+    )
+    .sample(&[], demand.utilization);
+    page.histogram(
+        "stanchion_front_wait_seconds",
+        "From X-Request-Start, when the first proxy had a request, until this server began to read it.",
+        &status.front_us,
+    );
 }
 
 /// The processes of one worker number: one, or a worker that leaves and its successor.

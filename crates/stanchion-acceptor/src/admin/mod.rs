@@ -9,6 +9,7 @@
 mod exposition;
 mod history;
 mod hosts;
+mod line;
 mod metrics;
 mod snapshot;
 mod status;
@@ -99,13 +100,8 @@ impl Admin {
         match head.path() {
             b"/" => of_type("text/html; charset=utf-8", PAGE)
                 .with("Content-Security-Policy", PAGE_POLICY),
-            b"/status" => match self.telling.status(facts) {
-                Ok(json) => of_type("application/json", json),
-                Err(error) => {
-                    error!("the status cannot be written as JSON: our fault: {error}");
-                    text(500, "see the error log\n")
-                }
-            },
+            b"/status" => of_json(self.telling.status(facts)),
+            b"/line" => of_json(self.telling.line(facts)),
             b"/history" => match &self.history {
                 Some(history) => of_type("application/json", history.told(head, facts)),
                 None => text(404, "no history is kept\n"),
@@ -118,7 +114,7 @@ impl Admin {
             }
             _ => text(
                 404,
-                "there are /, /status, /history, /metrics, /live and /ready\n",
+                "there are /, /status, /line, /history, /metrics, /live and /ready\n",
             ),
         }
     }
@@ -130,6 +126,16 @@ fn of_type(content_type: &'static str, body: impl Into<Bytes>) -> Reply {
         ..Reply::text(200, body)
     }
     .unstored()
+}
+
+fn of_json(written: Result<Bytes, serde_json::Error>) -> Reply {
+    match written {
+        Ok(json) => of_type("application/json", json),
+        Err(error) => {
+            error!("the status cannot be written as JSON: our fault: {error}");
+            text(500, "see the error log\n")
+        }
+    }
 }
 
 fn text(status: u16, body: impl Into<Bytes>) -> Reply {
@@ -174,6 +180,7 @@ mod tests {
         for (target, status, content_type) in [
             ("/", 200, "text/html; charset=utf-8"),
             ("/status", 200, "application/json"),
+            ("/line", 200, "application/json"),
             ("/history?since_us=1", 200, "application/json"),
             ("/metrics", 200, "text/plain; version=0.0.4; charset=utf-8"),
             ("/live", 200, "text/plain; charset=utf-8"),
@@ -218,6 +225,7 @@ mod tests {
         for (target, status) in [
             ("/", 421),
             ("/status", 421),
+            ("/line", 421),
             ("/history", 421),
             ("/metrics", 421),
             ("/other", 421),

@@ -7,10 +7,11 @@ use stanchion_sys::{memory, process, sock_diag};
 use tracing::debug;
 
 use super::status::{
-    AcceptorMemory, Attempts, ConnectionCounts, ListenerStatus, ServerStatus, ServingState, Status,
-    WorkerStatus,
+    AcceptorMemory, Attempts, ConnectionCounts, DemandStatus, ListenerStatus, ServerStatus,
+    ServingState, Status, WorkerStatus,
 };
 use stanchion_dispatch::Dispatch;
+use stanchion_dispatch::workers::{SeatedWorkers, Sitting};
 use stanchion_generation::common::Common;
 use stanchion_generation::expiry::ServedCertificate;
 use stanchion_generation::figures::{Attempt, Cause, Figures};
@@ -42,22 +43,17 @@ impl SnapshotSources<'_> {
             ..
         } = self;
         let counts = common.total.read();
-        let traffic = Traffic::ALL.iter();
-        let codes = CloseCode::ALL.iter();
-        let codes = codes.map(|one| (one.name(), counts.ended_by(*one)));
+        let traffic = Traffic::ALL
+            .iter()
+            .map(|one| (one.name(), counts.moved(*one)));
+        let codes = CloseCode::ALL
+            .iter()
+            .map(|one| (one.name(), counts.ended_by(*one)));
         let view = dispatch.view();
         let seated = view.workers();
-        let workers = seated.iter().map(|(index, sitting)| {
-            let (seats, busy) = seated.seats_of(index);
-            WorkerStatus {
-                worker: sitting.number,
-                pid: sitting.pid,
-                memory_bytes: memory::resident_bytes(sitting.pid),
-                seats,
-                busy,
-                event_loop: seated.loop_status(index, now_us),
-            }
-        });
+        let workers = seated
+            .iter()
+            .map(|(index, sitting)| WorkerStatus::of(seated, index, sitting, now_us));
         let workers_wanted = common.settings.workers.workers as usize;
         let running = seated.running(workers_wanted, now_us);
         Status {
@@ -83,14 +79,28 @@ impl SnapshotSources<'_> {
             requests: RequestCounts(counts).named().collect(),
             events: EventCounts(counts).named().collect(),
             sessions_ended: common.settings.is_asgi().then(|| codes.collect()),
-            bytes: traffic
-                .map(|one| (one.name(), counts.moved(*one)))
-                .collect(),
+            bytes: traffic.collect(),
             wait_us: dispatch.times.waits.histogram(),
             service_us: dispatch.times.services.histogram(),
             running_us: running.ages.histogram(),
+            front_us: dispatch.demand.fronts().histogram(),
+            demand: DemandStatus::of(dispatch, now_us),
             seats_stuck_us: running.stuck_us,
             server: server_status(&common.figures),
+        }
+    }
+}
+
+impl WorkerStatus {
+    fn of(seated: &SeatedWorkers, index: u16, sitting: &Sitting, now_us: u64) -> Self {
+        let (seats, busy) = seated.seats_of(index);
+        Self {
+            worker: sitting.number,
+            pid: sitting.pid,
+            memory_bytes: memory::resident_bytes(sitting.pid),
+            seats,
+            busy,
+            event_loop: seated.loop_status(index, now_us),
         }
     }
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use stanchion_sys::charge::{self, Payer};
 
 use stanchion_connections::{ClientMemory, ConnectionState};
+use stanchion_dispatch::Dispatch;
 use stanchion_dispatch::durations::Histogram;
 use stanchion_dispatch::status::{
     LineStatus, LoopStatus, SeatCounts, SeatStatus, StandstillStatus,
@@ -59,6 +60,10 @@ pub(crate) struct Status {
     pub service_us: Histogram,
     /// How long the requests that have not ended have run.
     pub running_us: Histogram,
+    /// From when a proxy had a request until it came here; requests of which no proxy says so are left out.
+    pub front_us: Histogram,
+    /// The seats that the requests want.
+    pub demand: DemandStatus,
     /// For how long no seat has taken a request, while all were busy.
     pub seats_stuck_us: u64,
     pub server: ServerStatus,
@@ -167,6 +172,49 @@ impl AcceptorMemory {
             max_bytes,
             most,
         })
+    }
+}
+
+/// The seats that the requests of this server want, for autoscalers, and what they are computed of.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct DemandStatus {
+    /// By the rate of the last ten seconds.
+    pub seats_wanted_10s: f64,
+    /// By the largest rate of six seconds in the last twenty.
+    pub seats_wanted_peak20s: f64,
+    /// By the largest rate of six seconds in the last minute.
+    pub seats_wanted_peak60s: f64,
+    /// Busy seats, of the seats that there were, over ten seconds.
+    pub utilization: f64,
+    pub arrivals_per_s: f64,
+    pub service_us: f64,
+    /// How long a proxy had the requests of the last seconds.
+    pub front_us: f64,
+    /// Requests that no seat has taken: in the line, or handed out ahead.
+    pub untaken: usize,
+    /// How long the oldest of them has waited.
+    pub oldest_untaken_us: u64,
+    /// All but a twentieth of the requests of the last ten to twenty seconds waited for at most so long; 0 if there were none.
+    pub wait_p95_us: u64,
+}
+
+impl DemandStatus {
+    pub(crate) fn of(dispatch: &Dispatch, now_us: u64) -> Self {
+        let view = dispatch.view();
+        let demand = dispatch.demand.of(&view, now_us);
+        let waits = dispatch.demand.recent_waits(&dispatch.times);
+        Self {
+            untaken: view.untaken(),
+            oldest_untaken_us: view.oldest_untaken_us(now_us),
+            wait_p95_us: waits.estimate_us(95).unwrap_or_default(),
+            seats_wanted_10s: demand.seats_10s,
+            seats_wanted_peak20s: demand.seats_peak_20s,
+            seats_wanted_peak60s: demand.seats_peak_60s,
+            utilization: demand.utilization,
+            arrivals_per_s: demand.arrived_per_s,
+            service_us: demand.service_us,
+            front_us: demand.front_us,
+        }
     }
 }
 

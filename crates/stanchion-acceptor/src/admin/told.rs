@@ -8,6 +8,7 @@ use stanchion_sys::clock::monotonic_us;
 
 use super::Facts;
 use super::exposition::Flavour;
+use super::line::LineFigures;
 use super::metrics::metrics;
 use super::status::Status;
 
@@ -25,6 +26,7 @@ pub(super) struct Telling(Option<RenderedStatus>);
 struct RenderedStatus {
     status: Status,
     json: Option<Bytes>,
+    line: Option<Bytes>,
     prometheus: Option<Bytes>,
     open_metrics: Option<Bytes>,
     /// When the snapshot was taken, and how long the acceptor has worked on it and its texts, in microseconds.
@@ -41,6 +43,18 @@ impl Telling {
             }
             let json = Bytes::from(serde_json::to_vec(&told.status)?);
             Ok(told.json.insert(json).clone())
+        })
+    }
+
+    /// A few figures as flat JSON, for autoscalers and balancers.
+    pub(super) fn line(&mut self, facts: &Facts<'_>) -> Result<Bytes, serde_json::Error> {
+        self.told(facts, |told| {
+            if let Some(line) = &told.line {
+                return Ok(line.clone());
+            }
+            let figures = LineFigures::of(&told.status);
+            let line = Bytes::from(serde_json::to_vec(&figures)?);
+            Ok(told.line.insert(line).clone())
         })
     }
 
@@ -70,6 +84,7 @@ impl Telling {
             _ => self.0.insert(RenderedStatus {
                 status: (facts.snapshot)(),
                 json: None,
+                line: None,
                 prometheus: None,
                 open_metrics: None,
                 at_us: facts.now_us,

@@ -8,13 +8,14 @@ use std::rc::Rc;
 use stanchion_exchange::{SlotState, Submitted, Unwanted};
 use stanchion_generation::common::Common;
 use stanchion_generation::messages::WorkerRef;
-use stanchion_generation::tally::{Outcome, Tally};
+use stanchion_generation::tally::{Event, Outcome, Tally};
 use stanchion_settings::{QueueOrder, Settings};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::charge;
 use tracing::info;
 
 use crate::collect::{AfterLook, SlotReader};
+use crate::demand::DemandMeter;
 use crate::lines::Lines;
 use crate::outflow::Limits;
 use crate::ports::PortPassed;
@@ -55,6 +56,8 @@ pub struct Dispatch {
     slow: SlowClients,
     wakeups: Wakeups,
     standstills: Standstills,
+    /// What requests demand.
+    pub demand: DemandMeter,
     tally: &'static Tally,
     /// Whether a request whose worker has died may go to another worker.
     retries: bool,
@@ -83,6 +86,7 @@ impl Dispatch {
             slow: SlowClients::new(&common.tally),
             wakeups: Wakeups::default(),
             standstills: Standstills::default(),
+            demand: DemandMeter::new(&common.figures.demand),
             tally: &common.tally,
             retries: settings.workers.retry_idempotent,
             timeout_us: settings.workers.timeout.duration().as_micros() as u64,
@@ -94,6 +98,9 @@ impl Dispatch {
 
     /// Puts a request that has arrived into the line, or refuses it and says why.
     pub fn join(&mut self, ticket: &Rc<Ticket>, now_us: u64) {
+        if !self.demand.arrived(&ticket.request) {
+            self.tally.happened(Event::ProxyTimeDropped);
+        }
         match self.lines.admit(ticket, now_us) {
             Ok(()) => self.fill(now_us),
             Err(refusal) => ticket.refuse(refusal),
@@ -434,6 +441,12 @@ impl Dispatch {
     /// The operator's name for the lane of a request; `None` if there is only the default lane.
     pub fn lane_name(&self, ticket: &Ticket) -> Option<&str> {
         self.lines.lane_name(ticket.lane.get())
+    }
+
+    /// Counts what requests demand, a few times a second. `had_core_us` gives how long the first thread of a process has had a core.
+    pub fn measure(&mut self, had_core_us: impl Fn(i32) -> Option<u64>, now_us: u64) {
+        let view = LineView::new(&self.lines, &self.slots);
+        self.demand.measure(&view, &self.times, had_core_us, now_us);
     }
 
     /// Whether there is no request at all.

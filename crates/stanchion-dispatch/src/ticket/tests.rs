@@ -14,6 +14,7 @@ fn ticket(woken: &Rc<Woken>) -> Ticket {
         proxy_us: None,
         websocket: None,
         takes_hints: false,
+        started_us: 0,
         arrived_us: 0,
     };
     Ticket::new(request, None, 7, woken)

@@ -420,6 +420,9 @@ impl OldMaster<'_> {
         };
         handover.ticket_keys = ticket_keys.as_ref().map(AsRawFd::as_raw_fd);
         doors.extend(ticket_keys);
+        let demand = self.generations.present().figures.demand.try_clone_fd()?;
+        handover.demand = Some(demand.as_raw_fd());
+        doors.push(demand);
         Ok((handover, doors))
     }
 

@@ -1,0 +1,159 @@
+//! Counts what requests demand, for the figures that autoscalers and balancers read (`stanchion_line::Demand`).
+
+use std::collections::BTreeMap;
+
+use stanchion_generation::demand_seconds::DemandSeconds;
+use stanchion_line::{Demand, DemandNow, DemandSecond};
+
+use crate::durations::Durations;
+use crate::request::Request;
+use crate::service_times::ServiceTimes;
+use crate::view::LineView;
+
+/// How often the meter asks the kernel how long event loops had a core, and counts requests that have had a seat for long.
+const LOOK_US: u64 = 1_000_000;
+
+/// How often the meter notes how long requests have waited.
+const NOTE_US: u64 = 10_000_000;
+
+/// The meter of one acceptor. It adds to seconds that all acceptors of the server share.
+pub struct DemandMeter {
+    /// The generation retires, so another one has the seats.
+    pub retires: bool,
+    seconds: &'static DemandSeconds,
+    /// What was counted since the last addition.
+    counted: DemandSecond,
+    /// Of [`ServiceTimes`], at the last addition.
+    served: u64,
+    service_us: u64,
+    /// How long proxies had requests before they came.
+    fronts: Durations,
+    /// How long the event loop of each process had had a core when it was last looked at.
+    had_core_us: BTreeMap<i32, u64>,
+    /// How long requests had waited by the time that it was last noted, and by the time before that.
+    waits: [Durations; 2],
+    noted_us: u64,
+    looked_us: u64,
+    held: u64,
+}
+
+impl DemandMeter {
+    pub(crate) fn new(seconds: &'static DemandSeconds) -> Self {
+        Self {
+            retires: false,
+            seconds,
+            counted: DemandSecond::default(),
+            served: 0,
+            service_us: 0,
+            fronts: Durations::default(),
+            had_core_us: BTreeMap::new(),
+            waits: Default::default(),
+            noted_us: 0,
+            looked_us: 0,
+            held: 0,
+        }
+    }
+
+    /// Counts a request for the app that has arrived. Gives false if the clock of the proxy in front must be wrong.
+    pub(crate) fn arrived(&mut self, request: &Request) -> bool {
+        self.counted.arrived += 1;
+        let Some(front_us) = request.proxy_us else {
+            return true;
+        };
+        if front_us > Demand::FRONT_US_MAX {
+            return false;
+        }
+        // A client that sends its body slowly through the proxy does not wait in the proxy's line.
+        let read_us = request.arrived_us.saturating_sub(request.started_us);
+        let front_us = front_us.saturating_sub(read_us);
+        self.counted.fronted += 1;
+        self.counted.front_us += front_us;
+        self.fronts.add(front_us);
+        true
+    }
+
+    /// Counts what there is to count, a few times a second.
+    pub(crate) fn measure(
+        &mut self,
+        view: &LineView<'_>,
+        times: &ServiceTimes,
+        had_core_us: impl Fn(i32) -> Option<u64>,
+        now_us: u64,
+    ) {
+        if !self.retires {
+            let (seats, in_exchange) = (view.seats(), view.in_exchange());
+            self.counted.looks += 1;
+            self.counted.seats += seats as u64;
+            self.counted.busy += in_exchange.min(seats) as u64;
+            self.counted.in_flight += (in_exchange + view.waiting()) as u64;
+        }
+        if now_us.saturating_sub(self.looked_us) >= LOOK_US {
+            self.looked_us = now_us;
+            self.held = view.workers().busy_for(Demand::HELD_US, now_us) as u64;
+            if view.seats_per_loop().is_some() {
+                let loops = view.workers().iter().map(|(_, worker)| worker.pid);
+                self.look_at_loops(loops.filter_map(|pid| Some((pid, had_core_us(pid)?))));
+            }
+        }
+        self.flush(times, now_us);
+    }
+
+    /// Counts how long the event loops of these processes have had a core since the last look.
+    fn look_at_loops(&mut self, loops: impl Iterator<Item = (i32, u64)>) {
+        let before = std::mem::take(&mut self.had_core_us);
+        for (pid, had_us) in loops {
+            // A worker has had its core for the import of the app before it was seen here.
+            let more_us = before
+                .get(&pid)
+                .map(|before_us| had_us.saturating_sub(*before_us));
+            self.counted.loop_us += more_us.unwrap_or_default();
+            self.had_core_us.insert(pid, had_us);
+        }
+    }
+
+    /// Adds what was counted to the present second.
+    fn flush(&mut self, times: &ServiceTimes, now_us: u64) {
+        if now_us.saturating_sub(self.noted_us) >= NOTE_US {
+            self.noted_us = now_us;
+            self.waits.rotate_left(1);
+            self.waits[1].clone_from(&times.waits);
+        }
+        let (served, service_us) = (times.services.count(), times.held_us());
+        self.counted.served += served - self.served;
+        self.counted.service_us += service_us - self.service_us;
+        (self.served, self.service_us) = (served, service_us);
+        if self.counted == DemandSecond::default() {
+            return;
+        }
+        self.seconds.add(now_us, std::mem::take(&mut self.counted));
+        let now = DemandNow {
+            service_us: self.seconds.service_us(),
+            ..DemandNow::default()
+        };
+        if served > 0 {
+            let demand = Demand::of(&self.seconds.read(now_us), &now);
+            self.seconds.keep_service_us(demand.service_us);
+        }
+    }
+
+    /// How long proxies had the requests before they came.
+    pub fn fronts(&self) -> &Durations {
+        &self.fronts
+    }
+
+    /// How long the requests of the last ten to twenty seconds waited.
+    pub fn recent_waits(&self, times: &ServiceTimes) -> Durations {
+        times.waits.since(&self.waits[0])
+    }
+
+    /// The seats that are wanted, and what they are computed of.
+    pub fn of(&self, view: &LineView<'_>, now_us: u64) -> Demand {
+        let now = DemandNow {
+            waiting: view.untaken() as u64,
+            held: self.held,
+            seats_per_loop: view.seats_per_loop(),
+            service_us: self.seconds.service_us(),
+        };
+        Demand::of(&self.seconds.read(now_us), &now)
+    }
+}

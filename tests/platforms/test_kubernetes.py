@@ -1,111 +1,68 @@
-"""The manifest of examples/kubernetes: it is whole, the server takes its command, and answers its probes."""
+"""The container of examples/kubernetes: its command serves, answers its probes, and stops as the kubelet stops it."""
 
 import os
 import signal
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import pytest
-import yaml
 
+from support.address import Address
 from support.clock import Clock
-from support.example import EXAMPLES, SCRIPTS, settings
+from support.example import EXAMPLES, SCRIPTS
 from support.gate import Gate
+from support.manifests import PROBES, Manifests
 from support.patience import eventually
 from support.ports import row_of_ports
 from support.server import STANCHION, Serve, Server
-from support.wire import request
+from support.wire import Wire, request
 
 pytestmark = pytest.mark.own("the example is stanchion's")
 
-PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
-
-
-@dataclass
-class Manifest:
-    deployment: dict[str, Any]
-    service: dict[str, Any]
-
-    @property
-    def pod(self) -> dict[str, Any]:
-        pod: dict[str, Any] = self.deployment["spec"]["template"]["spec"]
-        return pod
-
-    @property
-    def container(self) -> dict[str, Any]:
-        [container] = self.pod["containers"]
-        return dict(container)
-
-    @property
-    def command(self) -> list[str]:
-        return [*self.container["command"], *self.container["args"]]
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {one["name"]: one["value"] for one in self.container["env"]}
-
 
 @pytest.fixture
-def manifest() -> Manifest:
-    deployment, service = yaml.safe_load_all((EXAMPLES / "kubernetes/shop.yaml").read_text())
-    assert (deployment["kind"], service["kind"]) == ("Deployment", "Service")
-    return Manifest(deployment, service)
-
-
-def test_its_parts_refer_to_one_another(manifest: Manifest) -> None:
-    labels = manifest.deployment["spec"]["template"]["metadata"]["labels"]
-    assert manifest.deployment["spec"]["selector"]["matchLabels"] == manifest.service["spec"]["selector"] == labels
-    ports = {one["name"]: one["containerPort"] for one in manifest.container["ports"]}
-    assert [one["targetPort"] for one in manifest.service["spec"]["ports"]] == list(ports)
-    assert {manifest.container[probe]["httpGet"]["port"] for probe in PROBES} <= set(ports)
-    # Kubernetes wants texts here.
-    assert all(isinstance(word, str) for word in [*manifest.command, *manifest.environment.values()])
-    mounted = {one["name"]: one["mountPath"] for one in manifest.container["volumeMounts"]}
-    assert mounted == {"tmp": "/tmp"}
-    assert [volume["name"] for volume in manifest.pod["volumes"]] == list(mounted)
-
-
-def test_the_server_takes_its_settings_and_its_times_fit(manifest: Manifest, tmp_path: Path) -> None:
-    chosen = settings(manifest.command, tmp_path, manifest.environment)
-    [port] = manifest.container["ports"]
-    assert chosen["bind"] == [f"0.0.0.0:{port['containerPort']}"]
-    # Where it writes, as the file system is read-only.
-    assert chosen["tmp_upload_dir"] is None
-    # As long as the Service may go on sending clients: what preStop hooks are for elsewhere.
-    assert chosen["drain_delay"] == 5
-    assert manifest.pod["terminationGracePeriodSeconds"] > chosen["drain_delay"] + chosen["graceful_timeout"]
+def manifest() -> Manifests:
+    return Manifests.read((EXAMPLES / "kubernetes/base/deployment.yaml").read_text())
 
 
 def test_its_probes_are_answered_while_every_worker_is_busy(
-    build: Serve, gate: Gate, clock: Clock, manifest: Manifest
+    build: Serve, gate: Gate, clock: Clock, manifest: Manifests
 ) -> None:
-    with row_of_ports(1) as port:
-        given = {**manifest.environment, **gate.environment, **clock.environment, "PORT": str(port)}
-        path = {"PATH": f"{SCRIPTS}:{os.environ['PATH']}"}
-        pod = replace(STANCHION, command=tuple(manifest.command), arguments=())
-        server = build("", bind=None, kind=pod, env={**given, **path})
+    with row_of_ports(2) as port:
+        ports = {"8000": str(port), "8299": str(port + 1)}
+        command = manifest.command
+        for given, here in ports.items():
+            command = [word.replace(f"0.0.0.0:{given}", f"0.0.0.0:{here}") for word in command]
+        given = {**gate.environment, **clock.environment, "PATH": f"{SCRIPTS}:{os.environ['PATH']}"}
+        server = build("", bind=None, kind=replace(STANCHION, command=tuple(command), arguments=()), env=given)
         server.start()
+    kubelet = Address("127.0.0.1", port + 1)
     wires = [server.connect() for _ in range(3)]
     for wire in wires:
         wire.send(request("GET", "/held"))
     assert gate.announcements(2) == ["held"] * 2
-    with server.connect() as kubelet:
-        for probe in PROBES:
-            assert kubelet.get(manifest.container[probe]["httpGet"]["path"]).status == 200
+    # The kubelet opens a connection for each probe.
+    assert [status(kubelet, path) for path in PROBES.values()] == [200] * 3
     server.signal(signal.SIGTERM)
     server.log.wait("TERM: draining in 5 s")
-    with server.connect() as kubelet:
-        assert kubelet.get("/-/ready").status == 503
+    assert (status(kubelet, "/ready"), status(kubelet, "/live")) == (503, 200)
+    # A client whose node has not heard of it yet.
+    wires.append(server.connect())
+    wires[-1].send(request("GET", "/held"))
     clock.advance(5)
     server.log.wait("drain_delay: draining, then leaving")
-    # The kubelet opens a connection for each probe.
-    eventually(lambda: not opens(server), "no probe gets through any more")
-    gate.let_pass(3)
-    assert [wire.response().status for wire in wires] == [200] * 3
+    eventually(lambda: not opens(server), "no client gets through any more")
+    # A pod that drains for long is not killed for it.
+    assert status(kubelet, "/live") == 200
+    gate.let_pass(4)
+    assert [wire.response().status for wire in wires] == [200] * 4
     for wire in wires:
         wire.close()
     assert server.exit_code() == 0
+
+
+def status(kubelet: Address, path: str) -> int:
+    with Wire.connect(kubelet) as wire:
+        return wire.get(path).status
 
 
 def opens(server: Server) -> bool:

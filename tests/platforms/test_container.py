@@ -57,9 +57,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cave, Imag
     (context / "dist").mkdir(parents=True)
     shutil.copy(images.wheel(), context / "dist")
     (context / "shop.py").write_text(APP)
-    cave = Cave(home / "cave")
+    cave, image = images.build(EXAMPLES / "docker/Dockerfile", context, home)
     try:
-        yield cave, images.build(EXAMPLES / "docker/Dockerfile", context, cave)
+        yield cave, image
     finally:
         cave.close()
 

@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import shutil
+import string
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -88,18 +89,36 @@ class Image:
     base: str = ""
 
 
-def build(dockerfile: Path, context: Path, cave: Cave) -> Image:
-    """Take each step; one that is not known here is an error."""
+def build(dockerfile: Path, context: Path, home: Path) -> tuple[Cave, Image]:
+    """Take each step; one that is not known here is an error. The last stage is left, and the caller closes it."""
+    stages: dict[str, Cave] = {}
+    last = ""
+    try:
+        for word, rest in steps(dockerfile.read_text()):
+            if word == "FROM":
+                base, _, last = rest.partition(" AS ")
+                cave = stages[last] = begin(home / f"stage-{len(stages)}")
+                image = Image(base=base)
+            elif word == "COPY" and (copied := re.match(r"--from=(\S+) (\S+) (\S+)$", rest)):
+                shutil.copytree(stages[copied[1]].path(copied[2]), cave.path(copied[3]), symlinks=True)
+            else:
+                take(word, rest, context, cave, image)
+        return stages.pop(last), image
+    finally:
+        for stage in stages.values():
+            stage.close()
+
+
+def begin(home: Path) -> Cave:
+    """The Debian, with what Docker's image of Python has beyond it."""
+    cave = Cave(home)
     shim = cave.path("/usr/local/bin/pip")
     shim.write_text(PIP)
     shim.chmod(0o755)
     # Debian's own protection of its packages, which Docker's image does not have.
     for mark in cave.path("/usr/lib").glob("python3*/EXTERNALLY-MANAGED"):
         mark.unlink()
-    image = Image()
-    for word, rest in steps(dockerfile.read_text()):
-        take(word, rest, context, cave, image)
-    return image
+    return cave
 
 
 def steps(text: str) -> list[tuple[str, str]]:
@@ -110,8 +129,6 @@ def steps(text: str) -> list[tuple[str, str]]:
 
 def take(word: str, rest: str, context: Path, cave: Cave, image: Image) -> None:
     match word:
-        case "FROM":
-            image.base = rest
         case "RUN":
             run(rest, context, cave, image)
         case "COPY":
@@ -126,7 +143,7 @@ def take(word: str, rest: str, context: Path, cave: Cave, image: Image) -> None:
             image.user = int(user), int(group)
         case "ENV":
             name, value = rest.split("=", 1)
-            image.environment[name] = value
+            image.environment[name] = string.Template(value).substitute(image.environment)
         case "ENTRYPOINT":
             image.entrypoint = json.loads(rest)
         case "CMD":

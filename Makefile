@@ -35,6 +35,9 @@ LARGE_APPS := target/apps
 # The client of HTTP/2's test suite: go.mod and go.sum beside its test pin it.
 H2SPEC := target/tools/h2spec/h2spec
 
+# Makers of objects for Kubernetes: go.mod and go.sum beside their tests pin them.
+CHART_TOOLS := target/tools/chart
+
 # The driver of the fuzzer.
 CARGO_FUZZ_VERSION := 0.13.2
 CARGO_FUZZ_ROOT := target/tools/cargo-fuzz-$(CARGO_FUZZ_VERSION)
@@ -160,6 +163,10 @@ test-apps: $(STAMP)/uv ## Try large applications that others wrote under their u
 	scripts/make-apps $(LARGE_APPS) $(APPS)
 	STANCHION_APPS=$(abspath $(LARGE_APPS)) APPS="$(APPS)" $(PYTEST) tests/bigapps
 
+.PHONY: test-chart
+test-chart: $(TESTED) $(STAMP)/dev $(CHART_TOOLS)/made ## Check what helm and kustomize make of examples/kubernetes (both are built once: nine minutes of a core)
+	$(PYTEST) tests/chart
+
 .PHONY: test-site
 test-site: site $(STAMP)/dev ## Look whether the web site loads anything from elsewhere
 	STANCHION_SITE=$(abspath $(SITE)) $(BIN)/pytest tests/site
@@ -216,7 +223,7 @@ lab: $(STAMP)/wheel-release $(STAMP)/dev $(STAMP)/lab $(STAMP)/lab-wheel ## Run 
 LAB_PACKAGES = scripts/system-packages nginx=nginx-light siege=siege ab=apache2-utils httperf=httperf unicorn=unicorn puma=puma
 
 # Nothing is repeated: a test that fails once in a night has failed.
-NIGHTLY := $(GATE) test-nightly test-nightly-alone test-install test-site test-apps fuzz chaos differential autobahn lab-quick
+NIGHTLY := $(GATE) test-nightly test-nightly-alone test-install test-chart test-site test-apps fuzz chaos differential autobahn lab-quick
 
 .PHONY: nightly
 nightly: ## Run the gate, with the wheel that people install, and all that is too long for every change
@@ -351,6 +358,19 @@ $(CARGO_FUZZ):
 $(H2SPEC): tests/http2/h2spec/go.mod tests/http2/h2spec/go.sum
 	scripts/system-packages go=golang-go
 	cd $(<D) && go build -o $(abspath $@) github.com/summerwind/h2spec/cmd/h2spec
+
+# The kinds of objects that KEDA and Prometheus's operator bring come from their modules, of which nothing is built.
+OPERATORS := github.com/kedacore/keda/v2 github.com/prometheus-operator/prometheus-operator
+
+# Go 1.21 or newer fetches the Go that go.mod wants.
+$(CHART_TOOLS)/made: $(wildcard tests/chart/*/go.*)
+	scripts/system-packages go=golang-go
+	cd tests/chart/tools && CGO_ENABLED=0 go build -o $(abspath $(@D))/ helm.sh/helm/v4/cmd/helm sigs.k8s.io/kustomize/kustomize/v5
+	mkdir -p $(@D)/crds
+	cd tests/chart/crds && go mod download -json $(OPERATORS) | sed -n 's|.*"Dir": "\(.*\)",|\1|p' | while read -r folder; do \
+		find "$$folder" -path '*/crd/bases/keda.sh_scaledobjects.yaml' -o -path '*/prometheus-operator-crd/*_podmonitors.yaml'; \
+	done | xargs install -m 644 -t $(abspath $(@D))/crds
+	@touch $@
 
 # Without its dependencies, which are in requirements/dev.txt.
 $(STAMP)/lab-wheel: lab/pyproject.toml lab/README.md $(shell find lab/stanchion_lab -type f -not -path '*/__pycache__/*') $(STAMP)/build

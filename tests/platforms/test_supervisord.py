@@ -69,8 +69,16 @@ class Supervisor:
         (self.home / "site.new").rename(self.home / "released.py")
 
     def answer(self) -> str:
-        with Wire.connect(self.address) as wire:
-            return wire.get("/").text
+        """The app's answer. supervisord calls a program RUNNING that has not listened yet, if the machine is slow."""
+
+        def asked() -> str | None:
+            try:
+                with Wire.connect(self.address) as wire:
+                    return wire.get("/").text
+            except ConnectionRefusedError:
+                return None
+
+        return eventually(asked, "the server listens")
 
     def log(self) -> str:
         return (self.home / "shop.log").read_text()
@@ -123,6 +131,7 @@ def test_a_stop_answers_clients_that_have_come(tmp_path: Path, gate: Gate, as_gr
     with supervised(tmp_path / "home", gate.environment, changes) as supervisor:
         master = psutil.Process(supervisor.pid())
         pids = [master.pid, *(child.pid for child in master.children(recursive=True))]
+        assert supervisor.answer() == "1"
         with Wire.connect(supervisor.address) as wire:
             wire.send(request("GET", "/held"))
             assert gate.announcement() == "held"

@@ -3,8 +3,6 @@
 import json
 import re
 import shlex
-import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +12,6 @@ import pytest
 import yaml
 
 from support.example import EXAMPLES, settings
-from support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.own("the examples are stanchion's")
 
@@ -105,14 +102,3 @@ def test_the_server_takes_its_settings_and_its_times_fit(engine: Callable[[], En
 def test_its_head_says_how_far_it_was_tried(engine: Callable[[], Engine]) -> None:
     head = " ".join(line.removeprefix("# ") for line in engine().text.splitlines()[:4])
     assert re.search(r"Not run here|was not run on", head), head
-
-
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
-def test_systemd_has_no_complaint_about_the_template(tmp_path: Path) -> None:
-    unit = tmp_path / "stanchion@shop.service"
-    # It looks whether the program is there.
-    unit.write_text(hosts().text.replace("/srv/%i/.venv/bin/stanchion", "/bin/true"))
-    command = ["systemd-analyze", "verify", "--recursive-errors=no", str(unit)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=6 * PATIENCE_S)
-    assert "stanchion" not in done.stderr, done.stderr
-    assert done.returncode == 0, done.stderr

@@ -18,6 +18,7 @@ __all__ = [
     "network_view",
     "privileges",
     "refuse_threads",
+    "seats",
     "serve",
     "settings_resolve",
     "settings_schema",
@@ -97,6 +98,9 @@ def network_view(files: list[str], namespace: str | PathLike[str] | None = None)
 
 def first_not_roots_alone(path: str) -> str | None:
     """The first place on the way to an absolute path, or what is there, that others than root may change."""
+
+def seats(settings: str) -> int:
+    """How many requests a server with these effective settings runs at once; with `interface` auto as for WSGI."""
 
 def settings_schema() -> str:
     """The table of settings, as a JSON list."""

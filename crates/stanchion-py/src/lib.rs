@@ -122,6 +122,12 @@ mod _stanchion {
         stanchion_server::privileges::plan(&settings).map_err(PyValueError::new_err)
     }
 
+    /// How many requests a server with these effective settings runs at once. With `interface` auto the app counts as WSGI.
+    #[pyfunction]
+    fn seats(settings: &str) -> PyResult<usize> {
+        Ok(settings_of(settings)?.seats())
+    }
+
     /// Gives this process, for good, the privileges that the app would have under effective settings. Raises `ValueError` if that is impossible.
     #[pyfunction]
     fn become_app(settings: &str) -> PyResult<()> {

@@ -128,6 +128,11 @@ def checked(options: argparse.Namespace) -> Effective:
     return (_servable if options.load else _effective)(options)
 
 
+def without_app(arguments: Sequence[str]) -> Effective:
+    """The settings that `serve` would have with these arguments and any app."""
+    return _effective(_parse(arguments, "command line"))
+
+
 def settings_in(arguments: Sequence[str], place: str) -> dict[str, Any]:
     """The settings that these flags give."""
     return _settings_of(_parse(arguments, place))

@@ -6,6 +6,7 @@ COMMANDS = (
     ("ctl", "COMMAND", "Command a running server"),
     ("top", "[FLAGS]", "Look at a running server"),
     ("doctor", "[FLAGS]", "Say why connections get lost"),
+    ("fleet", "FRONT [FLAGS]", "Print a balancer's file for the settings"),
     ("lab", "COMMAND", "Run stanchion-lab, the experiments on waiting lines"),
     ("help", "[WHAT]", "Explain a command, flag or setting"),
     ("completion", "SHELL", "Print completions for bash, zsh or fish"),
@@ -20,3 +21,6 @@ CHECK_FLAGS = (
     ("--json", "Print JSON"),
 )
 """The flags that `check` has beside those of `serve`."""
+
+FRONTS = ("haproxy", "nginx", "envoy", "traefik", "caddy", "k8s", "keda")
+"""What `fleet` prints a file for."""

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from stanchion.commands import FRONTS
+
 if TYPE_CHECKING:
     from stanchion.config import Setting
 
@@ -50,6 +52,7 @@ _stanchion() {{
         {directories}) COMPREPLY=($(compgen -d -- "$word")); return;;
         {others}) return;;
         completion) ((COMP_CWORD == 2)) && words='{" ".join(SHELLS)}';;
+        fleet) ((COMP_CWORD == 2)) && words='{" ".join(FRONTS)}';;
     esac
     if [[ -z $words ]]; then
         if ((COMP_CWORD == 1)) && [[ $word != -* ]]; then
@@ -91,6 +94,7 @@ _stanchion() {{
         completion) compadd -- {" ".join(SHELLS)};;
         help) compadd -- ${{commands%%:*}} {" ".join(flag.word for flag in _flags(rows))};;
         ctl|top|doctor|lab) _files;;
+        fleet) (( CURRENT == 3 )) && compadd -- {" ".join(FRONTS)} || _arguments -s $flags '*:app:';;
         check) _arguments -s $flags $of_check '*:app:';;
         *) _arguments -s $flags '*:app:';;
     esac
@@ -147,6 +151,7 @@ def fish(rows: Iterable["Setting"], commands: Commands, check_flags: CheckFlags)
         condition = "__fish_seen_subcommand_from check"
         lines.append(f"complete -c stanchion -n '{condition}' -l {flag_word[2:]} -d {_fish_text(words)}")
     lines.append(f"complete -c stanchion -n '__fish_seen_subcommand_from completion' -a '{' '.join(SHELLS)}'")
+    lines.append(f"complete -c stanchion -n '__fish_seen_subcommand_from fleet' -a '{' '.join(FRONTS)}'")
     topics = " ".join((*(name for name, _, _ in commands), *(flag.word for flag in _flags(rows))))
     lines.append(f"complete -c stanchion -n '__fish_seen_subcommand_from help' -a '{topics}'")
     return "\n".join(lines) + "\n"

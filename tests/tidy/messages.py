@@ -48,7 +48,7 @@ APPENDED = {"warnings": "warning", "errors": "usage", "refusals": "usage", "comp
 LOGGED_AT = {"_ERROR": "error", "_WARNING": "warning"}
 """It logs at these levels."""
 
-OTHER_COMMANDS = ("ctl.py", "guide.py", "doctor/", "top/")
+OTHER_COMMANDS = ("ctl.py", "guide.py", "doctor/", "fleet/", "top/")
 """Commands with pages of their own."""
 
 LITERAL = re.compile(r'"_*"')

@@ -28,8 +28,8 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_the_first_page_is_short(words, capsys):
     lines = told(capsys, *words).splitlines()
     assert max(map(len, lines)) <= 79
-    assert len(lines) < 30
-    assert [line.split()[0] for line in lines[2:10]] == [name for name, _, _ in COMMANDS]
+    assert len(lines) <= 30
+    assert [line.split()[0] for line in lines[2 : 2 + len(COMMANDS)]] == [name for name, _, _ in COMMANDS]
     assert sum(line.startswith("  -") for line in lines) == 11
     assert "stanchion serve --help" in lines[-2]
 

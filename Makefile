@@ -136,7 +136,7 @@ test-lab: test-tools $(STAMP)/lab-wheel ## Run the tests of the lab
 
 # Apart, since they need a network and the tests must not.
 .PHONY: test-tools
-test-tools: $(TESTED) $(STAMP)/dev
+test-tools: $(TESTED) $(STAMP)/dev $(if $(LARGE),$(STAMP)/fronts)
 	scripts/system-packages nginx=nginx-light haproxy=haproxy caddy=caddy ip=iproute2 prometheus=prometheus chromium=chromium strace=strace \
 		uwsgi_python3=uwsgi-plugin-python3 apache2=libapache2-mod-wsgi-py3 unicorn=unicorn runc=runc ps=procps \
 		fish=fish zsh=zsh groff=groff-base logrotate=logrotate
@@ -345,7 +345,7 @@ $(STAMP)/venv: scripts/make-venv
 	scripts/make-venv $(PYTHON) $(VENV)
 	@mkdir -p $(STAMP) && touch $@
 
-$(STAMP)/build $(STAMP)/demo $(STAMP)/dev $(STAMP)/lab $(STAMP)/site $(STAMP)/uv $(STAMP)/wheels: $(STAMP)/%: requirements/%.txt $(STAMP)/venv
+$(STAMP)/build $(STAMP)/demo $(STAMP)/dev $(STAMP)/fronts $(STAMP)/lab $(STAMP)/site $(STAMP)/uv $(STAMP)/wheels: $(STAMP)/%: requirements/%.txt $(STAMP)/venv
 	$(BIN)/pip install --quiet --require-hashes --requirement $<
 	@touch $@
 

@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,7 +62,8 @@ HAPROXY_LAXITY = "option accept-invalid-http-request"
 
 
 def program(name: str) -> str | None:
-    return shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin")
+    """Of the system, or of PyPI (requirements/fronts.in)."""
+    return shutil.which(name, path=f"/usr/sbin:/usr/bin:/sbin:/bin:{Path(sys.executable).parent}")
 
 
 def temp_paths(home: Path) -> str:
@@ -93,7 +95,7 @@ class Foreground:
         command = program(name)
         assert command
         home.mkdir()
-        config = home / "config"
+        config = home / "config.yaml"  # Traefik wants to know what it is.
         config.write_text(config_text)
         self.address = Address(LOOPBACK, port)
         self._log = home / "log"
@@ -103,6 +105,7 @@ class Foreground:
             "caddy": ["run", "--config", str(config), "--adapter", "caddyfile"],
             # Nothing that it would share with others on this machine.
             "envoy": ["--config-yaml", config_text, "--disable-hot-restart", "--concurrency", "1"],
+            "traefik": [f"--entryPoints.web.address={LOOPBACK}:{port}", f"--providers.file.filename={config}"],
         }[name]
         # Caddy keeps certificates at home.
         surroundings = {**os.environ, "HOME": str(home), "XDG_DATA_HOME": str(home), "XDG_CONFIG_HOME": str(home)}
@@ -115,8 +118,11 @@ class Foreground:
         eventually(self._accepts, "the proxy accepts")
 
     def _accepts(self) -> bool:
-        assert self._process.poll() is None, self._log.read_text()
+        assert self._process.poll() is None, self.log()
         return accepts(self.address)()
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
 
     def stop(self) -> None:
         end(self._process)

@@ -87,7 +87,7 @@ def test_while_all_are_full_clients_get_the_servers_refusal(
         gate.open()
 
 
-# Of all fronts, Envoy alone knows that the app did not run.
+# Envoy alone knows that the app did not run.
 @pytest.mark.parametrize("front", [pytest.param("envoy", marks=pytest.mark.large)], indirect=True)
 def test_a_refusal_goes_to_another_server(front: str, serve: Serve, gate: Gate, tmp_path: Path) -> None:
     with behind(front, serve, tmp_path, gate.environment, FULL) as fleet, ExitStack() as stack:

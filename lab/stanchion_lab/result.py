@@ -38,12 +38,15 @@ class Measured(msgspec.Struct, kw_only=True):
     tool: str = ""
     figures: dict[str, float] = {}
     """By name. The client's: `requests`, those of OUTCOMES, `failed` (all that were neither served nor told),
-    `status.NNN`, `per_s`, and of those served `latency_ms.min`, `.mean`, `.p50`, `.p90`, `.p99`, `.max`, `.stddev`,
-    also by path (`latency_ms.p99/slow`). Of the lab's own client in an open loop `behind_ms.p99` and `.max`, how late
-    it came to its own arrivals; of httperf `unsent`, what it could not begin; of a ramp `best_per_s`.
+    `status.NNN`, `per_s`, `over_1s` (served later than that), and of those served `latency_ms.min`, `.mean`, `.p50`,
+    `.p90`, `.p99`, `.max`, `.stddev`, also by path (`latency_ms.p99/slow`). Of the lab's own client in an open loop
+    `behind_ms.p99` and `.max`, how late it came to its own arrivals; of httperf `unsent`, what it could not begin; of a
+    ramp `best_per_s`.
     The kernel's: `kernel.ListenOverflows` and the like, as they grew; `backlog.NAME` in force, `waiting_max.NAME` and
     `queues.NAME` for each server. The logs': `log.NAME.requests`, `log.NAME.status.NNN`, `log.NAME.errno.NN`,
-    `log.NAME.closed_early`. The scheduler's: `cpu_s.NAME`, and `cpu_s` of all servers. Of `shares`: `share.max` and
+    `log.NAME.closed_early`, `log.NAME.retried`. The app's, of a numbered load: `ran` (how often), `ran.twice` (requests
+    that ran more than once), `lost` (not served), `ran.lost` (lost, though they ran), `ran.never` (served, though they
+    did not run). The scheduler's: `cpu_s.NAME`, and `cpu_s` of all servers. Of `shares`: `share.max` and
     `share.min`, the parts of the busiest and of the idlest worker. Of a trial with deeds, about the requests that were
     due after the last of them: `after.requests`, `after.served`, `after.share` (of these that were served) and
     `after.recovered_s` (until the first of those that were all served)."""

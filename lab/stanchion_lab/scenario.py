@@ -1,5 +1,6 @@
 """An experiment is one TOML file, read and checked here. docs/lab/writing-an-experiment.md has it by example."""
 
+import ipaddress
 import math
 import re
 import signal
@@ -16,11 +17,18 @@ SECONDS_MAX = 1_800.0
 REQUESTS_MAX = 5_000_000
 CONNECTIONS_MAX = 20_000
 REPEATS_MAX = 20
+HOSTS = ipaddress.IPv4Network("10.99.0.0/24")
+"""The bridge of a trial with hosts. The client has its last address."""
+CLIENT = HOSTS[-2]
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 Size = Literal["quick", "full"]
-ServerKind = Literal["stanchion", "gunicorn", "granian", "uwsgi", "unicorn", "puma", "nginx", "program", "ideal"]
+ServerKind = Literal[
+    "stanchion", "gunicorn", "granian", "uwsgi", "unicorn", "puma", "nginx", "haproxy", "envoy", "program", "ideal"
+]
+FRONTS = ("nginx", "haproxy", "envoy")
+"""The kinds that pass requests on."""
 ToolName = Literal["own", "vegeta", "oha", "siege", "ab", "httperf"]
 
 
@@ -37,12 +45,17 @@ class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     app: str = ""
     """MODULE:NAME for Python, a .ru file for Ruby; looked for beside the TOML file, then among the lab's own."""
     config: str = ""
-    """nginx: a template, looked for in the same places. `$listen`, `$upstream` and `values` are filled in."""
+    """Of a front: a template, looked for in the same places. `$listen`, `$upstream`, `$servers` and `values` are filled
+    in."""
     command: list[str] = []
     """Kind `program`: what to run; `{python}`, `{listen}`, `{workers}` and `{files}` (where the TOML file is) are
     filled in."""
     upstream: str = ""
-    """The name of the server behind it. An nginx that names none has the one that is started before it in the trial."""
+    """The name of the server behind it. Behind a front that names none are all servers of the trial that have `hosts`,
+    or else the one that is started before it."""
+    hosts: NotNegative = 0
+    """It is started so many times, as NAME-1, NAME-2 …, each on a host of its own, which is a network namespace on one
+    bridge. `listen` is the address of the first, the others count up; in `options`, `{host}` is each one's own."""
     workers: Positive = 1
     threads: Positive = 1
     backlog: int | None = None
@@ -67,7 +80,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     tools: Annotated[list[ToolName], msgspec.Meta(min_length=1)] = msgspec.field(default_factory=lambda: ["own"])
     """The first that is installed is taken."""
     to: str = ""
-    """The server that is asked; the last one of the trial, where empty."""
+    """The server that is asked; the last one of the trial, where empty. If it has several hosts, each connection is to
+    one of them at random."""
     rate_per_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     arrivals: Literal["even", "poisson"] = "even"
     ramp: Ramp | None = None
@@ -80,6 +94,10 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     keep_alive: bool = False
     paths: dict[str, float] = msgspec.field(default_factory=lambda: {"/": 1.0})
     """Each path with its share of the requests."""
+    method: Literal["GET", "POST"] = "GET"
+    numbered: bool = False
+    """Each request has its number in X-Number. If the app adds it to the file `ran`, the result tells which requests
+    ran, and how often."""
     patience_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
     """Then the client gives up."""
     hang_up: bool = True
@@ -87,13 +105,17 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Deed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An act on a server while the load runs: a signal, or a file in the trial's directory."""
+    """An act while the load runs: on a server, on its host's link, or on a file in the trial's directory."""
 
     at_s: float
-    signal: str = ""
     server: str = ""
-    whom: Literal["master", "worker"] = "master"
-    """`worker` is any one child of the last generation that serves."""
+    """Of a server with hosts, `app-2` is the second, and `app` all of them."""
+    signal: str = ""
+    whom: Literal["master", "worker", "all"] = "master"
+    """`worker` is any one child of the last generation that serves, `all` is each process of the server."""
+    start: bool = False
+    """Start the server again, which has ended."""
+    link: Literal["", "down", "up"] = ""
     touch: str = ""
     remove: str = ""
 
@@ -172,16 +194,35 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     scenario: Scenario
 
 
-def behind(scenario: Scenario, trial: Trial) -> dict[str, str]:
-    """For each server of a trial the name of the server behind it, or "". Without `upstream`, only nginx passes
-    requests on, to the server before it in the list."""
+def behind(scenario: Scenario, trial: Trial) -> dict[str, list[str]]:
+    """For each server of a trial the names of those behind it. Without `upstream`, only a front passes requests on: to
+    all that have hosts, or else to the server before it in the list."""
+    hosted = [name for name in trial.servers if scenario.servers[name].hosts]
+    fleet = [name for name in hosted if scenario.servers[name].kind not in FRONTS]
     found = {}
-    before = ""
+    before: list[str] = []
     for name in trial.servers:
         server = scenario.servers[name]
-        found[name] = server.upstream or (before if server.kind == "nginx" else "")
-        before = name
+        found[name] = [server.upstream] if server.upstream else (fleet or before) if server.kind in FRONTS else []
+        before = [name]
     return found
+
+
+def copies(name: str, server: Server) -> dict[str, Server]:
+    """The servers that are started for one of a trial: itself, or one for each host, by their names."""
+    if not server.hosts:
+        return {name: server}
+    host, _, port = server.listen.rpartition(":")
+    found = {}
+    for number, copy in enumerate(copy_names(name, server)):
+        own = str(ipaddress.IPv4Address(host) + number)
+        options = [option.replace("{host}", own) for option in server.options]
+        found[copy] = msgspec.structs.replace(server, listen=f"{own}:{port}", options=options, hosts=1)
+    return found
+
+
+def copy_names(name: str, server: Server) -> list[str]:
+    return [f"{name}-{number}" for number in range(1, server.hosts + 1)] or [name]
 
 
 def rates(load: Load) -> int:
@@ -288,6 +329,8 @@ def _complaints(scenario: Scenario) -> Iterator[str]:
                 yield f"{where}: there is no server {name}"
             elif server.upstream and server.upstream not in started:
                 yield f"{where}: {server.upstream} is behind {name} and must be named before it"
+            elif server.hosts and not _is_on_the_bridge(server):
+                yield f"{where}: {name} has hosts: its first must listen at {HOSTS[1]} to {HOSTS[-3]}, with a port"
             started.add(name)
         # Only these belong to a network namespace; any other would be the host's.
         yield from (
@@ -295,7 +338,7 @@ def _complaints(scenario: Scenario) -> Iterator[str]:
             for name in trial.sysctl
             if not re.fullmatch(r"net(\.[a-z0-9_]+)+", name)
         )
-        yield from (f"{where}: {c}" for c in _of_deeds(trial))
+        yield from (f"{where}: {c}" for c in _of_deeds(scenario, trial))
     for claim in scenario.claims:
         for reference in (claim.of, claim.than):
             if isinstance(reference, str) and reference.partition(":")[0] not in trials:
@@ -331,11 +374,25 @@ def _of_load(load: Load) -> Iterator[str]:
         yield "its ramp must go up"
 
 
-def _of_deeds(trial: Trial) -> Iterator[str]:
+def _is_on_the_bridge(server: Server) -> bool:
+    """Whether all its hosts have addresses there; the last is the bridge's own, where the client is."""
+    host, _, port = server.listen.rpartition(":")
+    try:
+        first = ipaddress.IPv4Address(host)
+    except ipaddress.AddressValueError:
+        return False
+    return port.isdecimal() and HOSTS[0] < first and first + server.hosts - 1 < CLIENT and first in HOSTS
+
+
+def _of_deeds(scenario: Scenario, trial: Trial) -> Iterator[str]:
+    known = {name: scenario.servers[name] for name in trial.servers if name in scenario.servers}
+    hosted = {copy for name, server in known.items() if server.hosts for copy in (name, *copy_names(name, server))}
     for deed in trial.deeds:
-        if sum(map(bool, (deed.signal, deed.touch, deed.remove))) != 1:
-            yield "each deed is one of signal, touch and remove"
+        if sum(map(bool, (deed.signal, deed.start, deed.link, deed.touch, deed.remove))) != 1:
+            yield "each deed is one of signal, start, link, touch and remove"
         if deed.signal and f"SIG{deed.signal}" not in signal.Signals.__members__:
             yield f"a deed: there is no signal {deed.signal}: it is one as KILL, HUP, STOP"
-        if deed.signal and deed.server not in trial.servers:
-            yield f"a deed signals {deed.server or 'no server'}, which is not among its servers"
+        if (deed.signal or deed.start) and deed.server not in {*known, *hosted}:
+            yield f"a deed is about {deed.server or 'no server'}, which is not among its servers"
+        if deed.link and deed.server not in hosted:
+            yield f"a deed cuts the link of {deed.server or 'no server'}, which has no host of its own"

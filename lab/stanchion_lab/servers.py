@@ -4,11 +4,12 @@ Each is started in the trial's directory, in the foreground, with its output in 
 line for each request, since all of them are to have that work.
 """
 
+import json
 import os
 import re
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,11 +69,15 @@ class Start:
     environment: dict[str, str]
 
 
+Behind = Mapping[str, Server]
+"""The servers to which a front passes requests on, by name."""
+
+
 @dataclass(frozen=True)
 class Kind:
     name: str
-    start: Callable[[str, Server, Server | None, Place], Start]
-    """(name, settings, settings of the server behind it, place) -> how to start it; writes the files that it needs."""
+    start: Callable[[str, Server, Behind, Place], Start]
+    """(name, settings, the servers behind it, place) -> how to start it; writes the files that it needs."""
     requests: str = "log"
     """NAME followed by this is the log with a line for each request."""
 
@@ -131,7 +136,7 @@ def _app(name: str, server: Server) -> str:
     return server.app
 
 
-def _stanchion(name: str, server: Server, _: Server | None, place: Place) -> Start:
+def _stanchion(name: str, server: Server, _: Behind, place: Place) -> Start:
     argv = [
         *(sys.executable, "-m", "stanchion", "serve", _app(name, server)),
         *("--bind", str(Address.of(server, place.directory))),
@@ -142,7 +147,7 @@ def _stanchion(name: str, server: Server, _: Server | None, place: Place) -> Sta
     return Start([*argv, *server.options], _python(place, server))
 
 
-def _gunicorn(name: str, server: Server, _: Server | None, place: Place) -> Start:
+def _gunicorn(name: str, server: Server, _: Behind, place: Place) -> Start:
     argv = [
         *(sys.executable, "-m", "gunicorn", _app(name, server)),
         *("--bind", str(Address.of(server, place.directory))),
@@ -156,7 +161,7 @@ def _gunicorn(name: str, server: Server, _: Server | None, place: Place) -> Star
     return Start([*argv, *server.options], _python(place, server, XDG_RUNTIME_DIR=str(runtime)))
 
 
-def _granian(name: str, server: Server, _: Server | None, place: Place) -> Start:
+def _granian(name: str, server: Server, _: Behind, place: Place) -> Start:
     address = Address.of(server, place.directory)
     bind = ["--uds", address.path] if address.path else ["--host", address.host, "--port", str(address.port)]
     argv = [
@@ -168,7 +173,7 @@ def _granian(name: str, server: Server, _: Server | None, place: Place) -> Start
     return Start([*argv, *server.options], _python(place, server))
 
 
-def _uwsgi(name: str, server: Server, _: Server | None, place: Place) -> Start:
+def _uwsgi(name: str, server: Server, _: Behind, place: Place) -> Start:
     """By HTTP; with `values.protocol = "uwsgi"` by its own protocol, for an nginx before it; with `values.router = 1`
     behind its own router, the only way to keep-alive."""
     address = Address.of(server, place.directory)
@@ -189,7 +194,7 @@ def _speaks_uwsgi(server: Server | None) -> bool:
     return server is not None and server.kind == "uwsgi" and server.values.get("protocol") == "uwsgi"
 
 
-def _unicorn(name: str, server: Server, _: Server | None, place: Place) -> Start:
+def _unicorn(name: str, server: Server, _: Behind, place: Place) -> Start:
     """It takes most of its settings from a file. Each of `values` is a line of it, the value being Ruby: `timeout`,
     `preload_app`, `pid`."""
     address = Address.of(server, place.directory)
@@ -202,7 +207,7 @@ def _unicorn(name: str, server: Server, _: Server | None, place: Place) -> Start
     return Start([*argv, *server.options, str(place.find(_app(name, server)))], dict(server.environment))
 
 
-def _puma(name: str, server: Server, _: Server | None, place: Place) -> Start:
+def _puma(name: str, server: Server, _: Behind, place: Place) -> Start:
     address = Address.of(server, place.directory)
     query = "" if server.backlog is None else f"?backlog={server.backlog}"
     argv = [
@@ -213,23 +218,20 @@ def _puma(name: str, server: Server, _: Server | None, place: Place) -> Start:
     return Start([*argv, *server.options, str(place.find(_app(name, server)))], dict(server.environment))
 
 
-def _nginx(name: str, server: Server, upstream: Server | None, place: Place) -> Start:
+def _nginx(name: str, server: Server, behind: Behind, place: Place) -> Start:
     """`config` is a template, or a whole nginx.conf: what is not one of our names stays as it is. Of a whole one only
     `daemon`, `user`, `pid` and `error_log` are replaced: it stays in the foreground, there is no user but root in a
     user namespace, no second nginx may have the same pid file, and one log has each error once."""
-    if upstream is None and not server.config:
+    if not behind and not server.config:
         raise Mistake(f"servers.{name}: there is no server behind it, and no config that could do without")
-    template = place.find(server.config or "proxy.conf").read_text()
-    names = {
-        "name": name,
-        "listen": f"{Address.of(server, place.directory)}{_listen_options(server)}",
+    upstream = next(iter(behind.values()), None)
+    names: dict[str, str | int] = {
         "upstream": "" if upstream is None else str(Address.of(upstream, place.directory)),
+        "servers": " ".join(f"server {Address.of(one, place.directory)};" for one in behind.values()),
         "pass": _pass(upstream),
-        "workers": server.workers,
         "access_format": f"'{ACCESS_FORMAT}'",
-        **server.values,
     }
-    filled = Template(template).safe_substitute(names)
+    filled = _filled(name, server, "proxy.conf", names, place)
     # Where a directive can begin: nothing of a log_format that goes over several lines looks like that.
     text = re.sub(r"(?m)(^|[;{}])\s*(daemon|user|pid|error_log)\s[^;{}]*;", r"\1", filled)
     config = place.directory / f"{name}.nginx.conf"
@@ -237,6 +239,41 @@ def _nginx(name: str, server: Server, upstream: Server | None, place: Place) -> 
     ours = f"daemon off; user root root; pid {name}.pid; error_log {name}.log error;"
     argv = [programs.path("nginx"), "-p", f"{place.directory}/", "-e", f"{name}.log", "-c", str(config), "-g", ours]
     return Start([*argv, *server.options], dict(server.environment))
+
+
+def _haproxy(name: str, server: Server, behind: Behind, place: Place) -> Start:
+    """In the foreground. Its log for people has its requests as well."""
+    lines = [f"server {other} {Address.of(one, place.directory)}" for other, one in behind.items()]
+    config = place.directory / f"{name}.haproxy.cfg"
+    config.write_text(_filled(name, server, "fleet.haproxy.cfg", {"servers": "\n    ".join(lines)}, place))
+    return Start([programs.path("haproxy"), "-db", "-f", str(config), *server.options], dict(server.environment))
+
+
+def _envoy(name: str, server: Server, behind: Behind, place: Place) -> Start:
+    """With nothing that a second one on its host would share with it, and with its log written soon. The value
+    `ready_port` is that of the servers' health checks: `alt_port` of the checks has no effect (Envoy 1.40)."""
+    checked = {"health_check_config": {"port_value": server.values["ready_port"]}}
+    addresses = [Address.of(one, place.directory) for one in behind.values()]
+    endpoints = [
+        {"endpoint": {"address": {"socket_address": {"address": one.host, "port_value": one.port}}, **checked}}
+        for one in addresses
+    ]
+    own = Address.of(server, place.directory)
+    names: dict[str, str | int] = {"host": own.host, "port": own.port, "servers": json.dumps(endpoints)}
+    config = place.directory / f"{name}.envoy.yaml"
+    config.write_text(_filled(name, server, "fleet.envoy.yaml", names, place))
+    alone = ["--disable-hot-restart", "--concurrency", str(server.workers), "--file-flush-interval-msec", "100"]
+    argv = [programs.path("envoy"), "-c", str(config), "--log-level", "warning", *alone]
+    return Start([*argv, *server.options], dict(server.environment))
+
+
+def _filled(name: str, server: Server, otherwise: str, names: Mapping[str, str | int], place: Place) -> str:
+    """The template of a front, with what it is to know; what is not one of these names stays as it is."""
+    template = place.find(server.config or otherwise).read_text()
+    listen = f"{Address.of(server, place.directory)}{_listen_options(server)}"
+    return Template(template).safe_substitute(
+        {"name": name, "listen": listen, "workers": server.workers, **names, **server.values}
+    )
 
 
 def _listen_options(server: Server) -> str:
@@ -250,7 +287,7 @@ def _pass(upstream: Server | None) -> str:
     return "".join(f"uwsgi_param {key} {value}; " for key, value in UWSGI_PARAMS.items()) + "uwsgi_pass lab;"
 
 
-def _program(name: str, server: Server, _: Server | None, place: Place) -> Start:
+def _program(name: str, server: Server, _: Behind, place: Place) -> Start:
     if not server.command:
         raise Mistake(f"servers.{name}: a program needs a command")
     filled = {
@@ -277,6 +314,8 @@ KINDS = {
         Kind("unicorn", _unicorn),
         Kind("puma", _puma),
         Kind("nginx", _nginx, requests="access.log"),
+        Kind("haproxy", _haproxy, requests="log"),
+        Kind("envoy", _envoy, requests="access.log"),
         Kind("program", _program),
     )
 }

@@ -6,28 +6,29 @@ waits for the result any more.
 
 import os
 import shlex
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from stanchion_lab import cage, ideal, load, servers
+from stanchion_lab import cage, ideal, load
+from stanchion_lab.deeds import during
 from stanchion_lab.load import Target
-from stanchion_lab.processes import NotServing, NotSupported, Process, tail
+from stanchion_lab.processes import NotServing, NotSupported, tail
 from stanchion_lab.result import SERVED, Measured
-from stanchion_lab.scenario import SHIPPED, Deed, Mistake, Scenario, Server, Trial, behind
-from stanchion_lab.servers import KINDS, Address, Place
-from stanchion_lab.witness import logs, shares
+from stanchion_lab.running import Running, running
+from stanchion_lab.scenario import SHIPPED, Mistake, Scenario, Trial, copies
+from stanchion_lab.servers import Address, Place
+from stanchion_lab.witness import executions, logs, shares
 from stanchion_lab.witness.cpu import Cpu
 from stanchion_lab.witness.kernel import Kernel
-from stanchion_lab.workers import workers
 
 
 class Task(msgspec.Struct, kw_only=True):
@@ -103,38 +104,61 @@ def _end_with_the_parent() -> None:
 def measure(task: Task, trial: Trial, measured: Measured, tell: Tell) -> None:
     """Fill it in."""
     directory = Path(task.directory)
-    place = Place(directory, (Path(task.files), SHIPPED / "files"))
-    named = {name: task.scenario.servers[name] for name in trial.servers}
-    wanted = task.scenario.loads[trial.load]
+    scenario = task.scenario
+    wanted = scenario.loads[trial.load]
     asked = wanted.to or trial.servers[-1]
-    if named[asked].kind == ideal.KIND:
-        _take(measured, trial, ideal.offer(wanted, named[asked]))
+    if scenario.servers[asked].kind == ideal.KIND:
+        _take(measured, trial, ideal.offer(wanted, scenario.servers[asked]))
         return
     tell(Note(doing="starting"))
-    with ExitStack() as started:
-        running = {}
-        for name, upstream in behind(task.scenario, trial).items():
-            running[name] = started.enter_context(_serving(name, named[name], named.get(upstream), place))
-        measured.commands = {name: shlex.join(one.argv) for name, one in running.items()}
+    target = _target(scenario, asked, directory)
+    with running(scenario, trial, Place(directory, (Path(task.files), SHIPPED / "files"))) as servers:
+        measured.commands = {name: shlex.join(one.argv) for name, one in servers.processes.items()}
         _forget(directory)
-        kernel = Kernel({name: str(Address.of(one, directory)) for name, one in named.items()})
-        cpu = Cpu({name: one.pids for name, one in running.items()})
-        kernel.start()
-        cpu.start()
-        tell(Note(doing="loading"))
-        with _deeds(trial, running, named, directory):
-            target = Target(str(Address.of(named[asked], directory)))
-            offered = load.offer(wanted, target, directory, lambda done: tell(Note(doing="loading", done=done)))
-        spent, cpu_shares = cpu.stop()
-        measured.figures |= kernel.stop() | spent
+        with _witnesses(servers, directory) as witnessed:
+            tell(Note(doing="loading"))
+            with during(trial.deeds, servers, directory):
+                offered = load.offer(wanted, target, directory, lambda done: tell(Note(doing="loading", done=done)))
+    measured.figures |= witnessed.figures
     # The servers have ended, and written what they had to.
     tell(Note(doing="collecting", done=1.0))
-    for name, server in named.items():
+    for name, server in servers.named.items():
         measured.figures |= logs.figures(name, server, directory)
-        measured.words[f"{name}.log"] = tail(directory / f"{name}.log")
+        measured.words[f"{name}.log"] = tail(directory / f"{name}.log", logs.REQUEST_TEXT)
+    if wanted.numbered:
+        measured.figures |= executions.figures(directory, [outcome for _, _, outcome in offered.timeline])
     _take(measured, trial, offered)
-    measured.shares = shares.complete(measured.shares or cpu_shares, named[asked].workers)
+    measured.shares = shares.complete(measured.shares or witnessed.cpu_shares, scenario.servers[asked].workers)
     measured.figures |= shares.figures(measured.shares)
+
+
+def _target(scenario: Scenario, asked: str, directory: Path) -> Target:
+    hosts = copies(asked, scenario.servers[asked]).values()
+    address, *more = (str(Address.of(one, directory)) for one in hosts)
+    return Target(address, tuple(more))
+
+
+@dataclass
+class Witnessed:
+    figures: dict[str, float] = field(default_factory=dict)
+    cpu_shares: dict[str, float] = field(default_factory=dict)
+
+
+@contextmanager
+def _witnesses(servers: Running, directory: Path) -> Iterator[Witnessed]:
+    """The kernel and the scheduler, until this is left. With hosts there are none: they see this network only, and to
+    look at so many processes would take the client's time."""
+    witnessed = Witnessed()
+    if any(server.hosts for server in servers.named.values()):
+        yield witnessed
+        return
+    kernel = Kernel({name: str(Address.of(one, directory)) for name, one in servers.named.items()})
+    cpu = Cpu({name: one.pids for name, one in servers.processes.items()})
+    kernel.start()
+    cpu.start()
+    yield witnessed
+    witnessed.figures, witnessed.cpu_shares = cpu.stop()
+    witnessed.figures |= kernel.stop()
 
 
 def _take(measured: Measured, trial: Trial, offered: load.Offered) -> None:
@@ -164,66 +188,10 @@ def aftermath(trial: Trial, timeline: list[tuple[float, float, str]]) -> dict[st
     return figures
 
 
-@contextmanager
-def _serving(name: str, server: Server, upstream: Server | None, place: Place) -> Iterator[Process]:
-    start = KINDS[server.kind].start(name, server, upstream, place)
-    address = str(Address.of(server, place.directory))
-    process = Process(name, start.argv, start.environment, place.directory)
-    try:
-        process.wait_until(lambda: servers.serves(server, address))
-        yield process
-    finally:
-        process.stop()
-
-
 def _forget(directory: Path) -> None:
     """Empty the logs, which have the requests by which we found out that the servers serve."""
     for log in directory.glob("*.log"):
         os.truncate(log, 0)
-
-
-@contextmanager
-def _deeds(trial: Trial, running: dict[str, Process], named: dict[str, Server], directory: Path) -> Iterator[None]:
-    """Each at its time, counted from now; those whose time has not come when the load is over are not done."""
-    over = threading.Event()
-    failures: list[Exception] = []
-
-    def go() -> None:
-        began_s = time.monotonic()
-        for deed in sorted(trial.deeds, key=lambda one: one.at_s):
-            if over.wait(max(0.0, began_s + deed.at_s - time.monotonic())):
-                return
-            try:
-                _do(deed, running, named, directory)
-            except (OSError, Mistake) as error:
-                failures.append(error)
-
-    thread = threading.Thread(target=go)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-    if failures:
-        raise Mistake(f"a deed of the trial failed: {failures[0]}")
-
-
-def _do(deed: Deed, running: dict[str, Process], named: dict[str, Server], directory: Path) -> None:
-    if deed.touch:
-        (directory / deed.touch).touch()
-    elif deed.remove:
-        with suppress(FileNotFoundError):
-            (directory / deed.remove).unlink()
-    else:
-        process = running[deed.server]
-        pid = process.root.pid
-        if deed.whom == "worker":
-            serving = workers(process.pids())
-            if not serving:
-                raise Mistake(f"{deed.server} has no worker to send {deed.signal}")
-            pid = serving[-1]
-        os.kill(pid, signal.Signals[f"SIG{deed.signal}"])
 
 
 if __name__ == "__main__":

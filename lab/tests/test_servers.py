@@ -166,7 +166,7 @@ def test_what_cannot_be_started_is_the_operators_mistake(tmp_path: Path, server:
     need(server.kind)
     with pytest.raises(Mistake, match=complaint):
         KINDS[server.kind].start(
-            "one", server, None, Place(tmp_path, (tmp_path, Path(servers.__file__).parent / "experiments/files"))
+            "one", server, {}, Place(tmp_path, (tmp_path, Path(servers.__file__).parent / "experiments/files"))
         )
 
 
@@ -178,7 +178,7 @@ def test_options_come_last_and_the_environment_wins(tmp_path: Path) -> None:
         options=["--threads", "4"],
         environment={"PYTHONUNBUFFERED": "", "SECONDS": "2"},
     )
-    start = KINDS["gunicorn"].start("one", server, None, Place(tmp_path, (tmp_path,)))
+    start = KINDS["gunicorn"].start("one", server, {}, Place(tmp_path, (tmp_path,)))
     assert start.argv[0] == sys.executable
     assert start.argv[-2:] == ["--threads", "4"]
     assert (start.environment["PYTHONUNBUFFERED"], start.environment["SECONDS"]) == ("", "2")

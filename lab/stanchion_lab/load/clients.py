@@ -6,16 +6,18 @@ connect(2), which on loopback and on unix sockets has done its work by then, and
 
 import errno
 import os
+import random
 import select
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 
 from stanchion_lab.load.answer import Answer, Malformed
 from stanchion_lab.load.figures import Request, outcome_of
 from stanchion_lab.load.offered import Failed, Target
+from stanchion_lab.load.schedule import SEED_OF_HOSTS
 from stanchion_lab.result import BROKEN, LATE, REFUSED
 from stanchion_lab.scenario import Load
 
@@ -35,6 +37,7 @@ NO_CONNECTION = (errno.ECONNREFUSED, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.
 
 @dataclass(slots=True, eq=False)
 class Asked(Request):
+    number: int = 0
     client: "Client | None" = None
     """The client that asks it; None before and after."""
 
@@ -57,12 +60,15 @@ class Clients:
     def __init__(
         self,
         target: Target,
-        requests: Mapping[str, bytes],
+        requests: Callable[[Asked], bytes],
         load: Load,
         ended: Callable[[Client, Asked], None],
     ) -> None:
         self._family = socket.AF_UNIX if target.unix_path else socket.AF_INET
-        self._address: str | tuple[str, int] = target.unix_path or target.host_and_port
+        self._addresses: list[str | tuple[str, int]] = (
+            [target.unix_path] if target.unix_path else [*target.hosts_and_ports]
+        )
+        self._dice = random.Random(SEED_OF_HOSTS)
         self._requests = requests
         self._patience_s = load.patience_s
         self._hang_up = load.hang_up
@@ -85,14 +91,14 @@ class Clients:
     def ask(self, client: Client, request: Asked) -> None:
         """On the client's connection, or a new one."""
         request.client, client.request = client, request
-        client.answer, client.unsent = Answer(), self._requests[request.path]
+        client.answer, client.unsent = Answer(), self._requests(request)
         if client.socket is not None:
             self._send(client)
             if client.unsent and client.socket is not None:
                 self._epoll.modify(client.socket.fileno(), select.EPOLLOUT)
             return
         client.socket = self._new_socket()
-        error = client.socket.connect_ex(self._address)
+        error = client.socket.connect_ex(self._dice.choice(self._addresses))
         # On a unix socket, EAGAIN is a full queue and not "later" (connect(2)).
         if error not in (0, errno.EINPROGRESS):
             if error in OUR_OWN:

@@ -57,6 +57,7 @@ def of_requests(requests: Sequence[Request], took_s: float | None = None) -> dic
     figures = of_counts(
         Counter(one.outcome for one in requests), Counter(one.status for one in requests if one.status), took_s
     )
+    figures["over_1s"] = float(sum(one.outcome == SERVED and one.latency_s > 1 for one in requests))
     figures |= of_latencies(served_ms(requests))
     paths = {one.path for one in requests} - {""}
     for path in sorted(paths) if len(paths) > 1 else ():

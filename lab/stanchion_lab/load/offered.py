@@ -15,6 +15,8 @@ class Failed(Exception):
 class Target:
     address: str
     """`127.0.0.1:8000`, or `unix:` and an absolute path."""
+    more: tuple[str, ...] = ()
+    """The addresses of its other hosts: each connection is to one of all, at random."""
 
     @property
     def unix_path(self) -> str:
@@ -23,8 +25,12 @@ class Target:
 
     @property
     def host_and_port(self) -> tuple[str, int]:
-        host, _, port = self.address.rpartition(":")
-        return host, int(port)
+        return self.hosts_and_ports[0]
+
+    @property
+    def hosts_and_ports(self) -> list[tuple[str, int]]:
+        parts = [address.rpartition(":") for address in (self.address, *self.more)]
+        return [(host, int(port)) for host, _, port in parts]
 
     def url(self, path: str) -> str:
         """The URL for a tool; the host is only a word where the connection is to a unix socket."""

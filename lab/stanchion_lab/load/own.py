@@ -55,7 +55,8 @@ def in_words(load: Load, target: Target) -> str:
         over = "on kept connections" if load.keep_alive else "each request on a connection of its own"
     paths_and_shares = " ".join(f"{path}:{share:g}" for path, share in load.paths.items())
     lasting = f" for {load.for_s:g} s" if load.for_s else ""
-    return f"{rhythm} {over}{lasting}, patience {load.patience_s:g} s, to {target.address} {paths_and_shares}"
+    to = " ".join((target.address, *target.more))
+    return f"{rhythm} {over}{lasting}, patience {load.patience_s:g} s, to {to} {load.method} {paths_and_shares}"
 
 
 @contextlib.contextmanager
@@ -77,8 +78,11 @@ class _Offering(ABC):
         self.paths = paths(load.paths)
         host = "localhost" if target.unix_path else target.address
         end = "" if load.keep_alive else "Connection: close\r\n"
-        requests = {path: f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{end}\r\n".encode() for path in load.paths}
-        self.clients = Clients(target, requests, load, self.ended)
+        body = "Content-Length: 0\r\n" if load.method == "POST" else ""
+        self._heads = {
+            path: f"{load.method} {path} HTTP/1.1\r\nHost: {host}\r\n{end}{body}".encode() for path in load.paths
+        }
+        self.clients = Clients(target, self._bytes_of, load, self.ended)
 
     def run(self, progress: Progress) -> None:
         next_progress_s = 0.0
@@ -98,10 +102,14 @@ class _Offering(ABC):
         progress(1.0)
 
     def due(self, at_s: float) -> Asked:
-        request = Asked(at_s, next(self.paths))
+        request = Asked(at_s, next(self.paths), number=len(self.requests))
         self.requests.append(request)
         self.clients.due(request)
         return request
+
+    def _bytes_of(self, request: Asked) -> bytes:
+        number = b"X-Number: %d\r\n" % request.number if self.load.numbered else b""
+        return b"%b%b\r\n" % (self._heads[request.path], number)
 
     def of_client(self) -> dict[str, float]:
         """Figures of the client itself."""

@@ -46,6 +46,9 @@ class Can:
             "ask over a unix socket": bool(target.unix_path) and not self.unix,
             "ask for several paths": len(load.paths) > 1 and not self.paths,
             "offer a rate over kept connections": load.rate_per_s > 0 and load.keep_alive and not self.kept_rate,
+            "ask several hosts": bool(target.more),
+            "send POST": load.method == "POST",
+            "number its requests": load.numbered,
             "stay connected when its patience ends (`hang_up = false`)": not load.hang_up,
         }
         for what, is_wanted in wanted.items():

@@ -9,6 +9,7 @@ from stanchion_lab.scenario import Load
 SEED_OF_ARRIVALS = 1
 SEED_OF_PATHS = 2
 SEED_OF_CONNECTIONS = 3
+SEED_OF_HOSTS = 4
 
 
 def arrivals_s(load: Load) -> Iterator[float]:

@@ -34,6 +34,8 @@ KINDS = {
     "unicorn": "#e69f00",
     "puma": "#882255",
     "nginx": "#009e73",
+    "haproxy": "#2f6f9f",
+    "envoy": "#aa4499",
 }
 OTHER_KIND = "#7b62b5"
 
@@ -55,6 +57,8 @@ DARK = {
     "#882255": "#c95a92",
     "#a07d00": "#c9a21f",
     "#85898f": "#979ca3",
+    "#2f6f9f": "#6fb1e0",
+    "#aa4499": "#d27cc4",
     OTHER_KIND: "#a18bd8",
 }
 

@@ -123,10 +123,10 @@ def timelines(sheet: Sheet, found: Sequence[tuple[Line, list[Measured]]]) -> Non
             axes.axvspan(begin, min(end, end_s), color=colours.STALL, linewidth=0, zorder=0)
             _mark(sheet, left + width * min(begin, end_s) / end_s, file, width)
         for deed in line.trial.deeds:
-            if deed.signal and deed.signal not in ("STOP", "CONT"):
+            if deed.start or deed.signal not in ("", "STOP", "CONT"):
                 axes.axvline(deed.at_s, color=colours.INK, linewidth=1, linestyle=(0, (4, 3)))
-                whom = "" if deed.whom == "master" else "a worker of "
-                text = f"{deed.signal} → {whom}{deed.server}"
+                whom = "a worker of " if deed.whom == "worker" else ""
+                text = f"{deed.signal or 'start'} → {whom}{deed.server}"
                 _mark(sheet, left + width * min(deed.at_s, end_s) / end_s, text, width)
         axes.grid(True, axis="y")
         kept, left_out = samples.thinned(

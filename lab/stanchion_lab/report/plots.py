@@ -32,8 +32,10 @@ class Subject:
 
 
 def kind_of(result: Result, trial: Trial) -> str:
-    """The kind of the server that does the work: the one behind all others."""
-    return result.scenario.servers[setup.chain(result, trial)[-1]].kind
+    """The kind of the server that does the work: the one behind all others. With hosts the front's: it decides which of
+    them works."""
+    path = [result.scenario.servers[name] for name in setup.chain(result, trial)]
+    return path[0 if path[-1].hosts else -1].kind
 
 
 def colour_of(result: Result, trial: Trial) -> str:

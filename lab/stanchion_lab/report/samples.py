@@ -176,7 +176,7 @@ def _naturally(name: str) -> list[tuple[int, str]]:
 
 
 def stalls(trial: Trial, end_s: float) -> list[tuple[float, float, str]]:
-    """From when to when a file was there that a deed touches, or a server was stopped by a signal."""
+    """From when to when a file was there that a deed touches, a server was stopped by a signal, or a link was down."""
     found: list[tuple[float, float, str]] = []
     for deed in trial.deeds:
         later = [other for other in trial.deeds if other.at_s > deed.at_s]
@@ -191,6 +191,9 @@ def stalls(trial: Trial, end_s: float) -> list[tuple[float, float, str]]:
             ]
             whose = "a worker of " if deed.whom == "worker" else ""
             found.append((deed.at_s, min(on, default=end_s), f"{whose}{deed.server} is stopped"))
+        elif deed.link == "down":
+            back = [other.at_s for other in later if other.link == "up" and other.server == deed.server]
+            found.append((deed.at_s, min(back, default=end_s), f"no link to {deed.server}"))
     return found
 
 

@@ -61,7 +61,7 @@ def chain(result: Result, trial: Trial) -> list[str]:
     path = []
     while at:
         path.append(at)
-        at = upstreams[at]
+        at = next(iter(upstreams[at]), "")
     return path
 
 
@@ -102,8 +102,13 @@ def _facts(result: Result, trial: Trial) -> Iterator[tuple[str, str]]:
 
 
 def deed_text(deed: Deed) -> str:
-    what = f"{deed.signal} to {'a worker of ' if deed.whom == 'worker' else ''}{deed.server}"
-    if not deed.signal:
+    whose = {"master": "", "worker": "a worker of ", "all": "all processes of "}[deed.whom]
+    what = f"{deed.signal} to {whose}{deed.server}"
+    if deed.link:
+        what = f"the link of {deed.server} {deed.link}"
+    elif deed.start:
+        what = f"start {deed.server}"
+    elif not deed.signal:
         what = f"touch {deed.touch}" if deed.touch else f"remove {deed.remove}"
     return f"{what} at {words.number(deed.at_s)} s"
 
@@ -147,7 +152,8 @@ def asked(server: Server) -> str:
 
 def _workers(server: Server) -> str:
     threads = f" of {server.threads} threads" if server.threads > 1 else ""
-    return f"{words.number(server.workers)} worker{'s' if server.workers > 1 else ''}{threads}"
+    hosts = f" on each of {server.hosts} hosts" if server.hosts > 1 else ""
+    return f"{words.number(server.workers)} worker{'s' if server.workers > 1 else ''}{threads}{hosts}"
 
 
 def _cards(result: Result, trials: list[Trial]) -> Iterator[Card]:

@@ -48,7 +48,7 @@ class Trial:
 
     def start(self, name: str, server: Server, behind: Server | None = None) -> Process:
         """It serves when this returns."""
-        start = KINDS[server.kind].start(name, server, behind, self._place)
+        start = KINDS[server.kind].start(name, server, {"behind": behind} if behind else {}, self._place)
         process = Process(name, [*self.namespace.prefix, *start.argv], start.environment, self.directory)
         self._stack.callback(process.stop)
         self.running[name] = process

@@ -109,6 +109,44 @@ def test_each_request_has_one_outcome(
 
 
 @DISCIPLINES
+def test_each_request_has_its_method_and_its_number(load: dict[str, Any]) -> None:
+    heads: list[bytes] = []
+
+    def hears(connection: socket.socket) -> None:
+        head = b""
+        while data := connection.recv(1024):
+            head += data
+            if head.endswith(b"\r\n\r\n"):
+                heads.append(head)
+                head = b""
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    with scripted(hears) as address:
+        assert outcomes(offered(address, **load, method="POST", numbered=True)) == {SERVED: 10}
+    assert {head.partition(b" ")[0] for head in heads} == {b"POST"}
+    assert all(b"\r\nContent-Length: 0\r\n" in head for head in heads)
+    numbers = [int(head.partition(b"\r\nX-Number: ")[2].partition(b"\r\n")[0]) for head in heads]
+    assert sorted(numbers) == list(range(10))
+
+
+def test_connections_are_spread_over_all_hosts() -> None:
+    heard: Counter[str] = Counter()
+
+    def counts(name: str) -> Callable[[socket.socket], None]:
+        def script(connection: socket.socket) -> None:
+            heard[name] += 1
+            keeps_on(connection)
+
+        return script
+
+    with scripted(counts("one")) as one, scripted(counts("two")) as two:
+        got = offer(Load(rate_per_s=100, for_s=1), Target(one, (two,)), Path.cwd(), lambda share: None)
+    assert outcomes(got) == {SERVED: 100}
+    # By chance alone, fewer than 30 of 100 would come once in 20,000 times; the dice fall the same each time.
+    assert heard.total() == 100 and min(heard["one"], heard["two"]) >= 30
+
+
+@DISCIPLINES
 def test_over_a_unix_socket(load: dict[str, Any], tmp_path: Path) -> None:
     with scripted(keeps_on, tmp_path / "app.sock") as address:
         assert outcomes(offered(address, **load)) == {SERVED: 10}

@@ -183,8 +183,10 @@ def test_a_rate_lasts_as_long_as_it_should(tool: str, tmp_path: Path) -> None:
         ({"paths": {"/": 1.0, "/b": 1.0}}, "127.0.0.1:1"),
         ({**OPEN, "keep_alive": True, "connections": 2}, "127.0.0.1:1"),
         ({"hang_up": False}, "127.0.0.1:1"),
+        ({"method": "POST"}, "127.0.0.1:1"),
+        ({"numbered": True}, "127.0.0.1:1"),
     ],
-    ids=["poisson", "rate", "clients", "unix", "paths", "kept", "stays"],
+    ids=["poisson", "rate", "clients", "unix", "paths", "kept", "stays", "posts", "numbers"],
 )
 def test_what_a_tool_cannot_it_says(tool: str, load: dict[str, Any], address: str, tmp_path: Path) -> None:
     """The table of docs/lab/load-tools.md lists these limits."""
@@ -202,6 +204,8 @@ def test_what_a_tool_cannot_it_says(tool: str, load: dict[str, Any], address: st
         "paths": "paths" in load,
         "kept": "keep_alive" in load,
         "stays": "hang_up" in load,
+        "posts": "method" in load,
+        "numbers": "numbered" in load,
         "rate": load == OPEN,
         "clients": load == CLOSED,
     }

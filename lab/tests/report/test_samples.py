@@ -84,11 +84,13 @@ def test_a_stall_is_from_touch_to_remove_and_from_stop_to_cont() -> None:
         Deed(at_s=6, signal="CONT", server="other", whom="worker"),
         Deed(at_s=7, signal="CONT", server="app", whom="worker"),
     ]
+    deeds += [Deed(at_s=8, server="app", link="down"), Deed(at_s=8.5, server="app", link="up")]
     trial = Trial(name="one", title="one", servers=["app", "other"], load="burst", deeds=deeds)
     assert samples.stalls(trial, 9.0) == [
         (1, 3, "stall"),
         (4, 9.0, "forever"),
         (5, 7, "a worker of app is stopped"),
+        (8, 8.5, "no link to app"),
     ]
 
 

@@ -225,16 +225,16 @@ autobahn: $(STAMP)/wheel-release $(STAMP)/dev $(AUTOBAHN)/made ## Have Autobahn'
 LAB = $(BIN)/stanchion-lab run all --out lab-results
 
 .PHONY: lab-quick
-lab-quick: $(STAMP)/wheel-release $(STAMP)/dev $(STAMP)/lab $(STAMP)/lab-wheel ## Run every experiment of the lab, small (under ten minutes; reports in lab-results/)
+lab-quick: $(STAMP)/wheel-release $(STAMP)/dev $(STAMP)/lab $(STAMP)/fronts $(STAMP)/lab-wheel ## Run every experiment of the lab, small (under ten minutes; reports in lab-results/)
 	$(LAB_PACKAGES)
 	$(LAB) --quick
 
 .PHONY: lab
-lab: $(STAMP)/wheel-release $(STAMP)/dev $(STAMP)/lab $(STAMP)/lab-wheel ## Run every experiment of the lab as large as in its document (hours; reports in lab-results/)
+lab: $(STAMP)/wheel-release $(STAMP)/dev $(STAMP)/lab $(STAMP)/fronts $(STAMP)/lab-wheel ## Run every experiment of the lab as large as in its document (hours; reports in lab-results/)
 	$(LAB_PACKAGES)
 	$(LAB) --full
 
-LAB_PACKAGES = scripts/system-packages nginx=nginx-light siege=siege ab=apache2-utils httperf=httperf unicorn=unicorn puma=puma
+LAB_PACKAGES = scripts/system-packages nginx=nginx-light siege=siege ab=apache2-utils httperf=httperf unicorn=unicorn puma=puma haproxy=haproxy ip=iproute2
 
 # Nothing is repeated: a test that fails once in a night has failed.
 NIGHTLY := $(GATE) test-nightly test-nightly-alone test-install test-chart $(if $(filter 0,$(shell id --user)),fleet-k8s) test-site test-apps fuzz chaos differential autobahn lab-quick

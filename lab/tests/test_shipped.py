@@ -14,7 +14,7 @@ KEPT_BYTES_MAX = 128 << 10
 NAMES = [path.stem for path in scenario.shipped()]
 
 
-def test_all_of_the_literature_is_there() -> None:
+def test_all_experiments_are_there() -> None:
     assert set(NAMES) == {
         "unix-backlog",
         "nginx-backlog",
@@ -24,6 +24,8 @@ def test_all_of_the_literature_is_there() -> None:
         "one-line-or-many",
         "keep-alive-tills",
         "after-the-stall",
+        "fleet",
+        "fleet-events",
     }
 
 
@@ -41,6 +43,24 @@ def test_it_can_be_read_and_has_all_its_files(name: str, size: Size) -> None:
         told = [claim for claim in shown.claims if f"{trial.name}:" in f"{claim.of} {claim.than}"]
         drawn = [plot for plot in shown.plots if not plot.trials or trial.name in plot.trials]
         assert told or drawn, f"nothing is said of {trial.name}"
+
+
+FRONTS = {
+    "haproxy": {"balance", "retries", "retry", "posts", "server"},
+    "nginx": {"balance"},
+    "envoy": {"policy", "retry", "retry_get", "retry_post", "checks", "ready_port"},
+}
+
+
+@pytest.mark.parametrize("name", ["fleet", "fleet-events"])
+def test_fronts_of_a_fleet_have_each_value_that_their_templates_want(name: str) -> None:
+    """A name without a value would stay in the configuration, with its dollar sign."""
+    servers = scenario.read(name, "full").scenario.servers
+    fronts = {front: server for front, server in servers.items() if server.kind in FRONTS}
+    assert fronts
+    assert {front: server.values.keys() for front, server in fronts.items()} == {
+        front: FRONTS[server.kind] for front, server in fronts.items()
+    }
 
 
 def test_the_documents_have_one_page_one_picture_and_one_small_file_of_each() -> None:

@@ -1,12 +1,15 @@
 """Two servers behind each front, with the file that `stanchion fleet` prints for it."""
 
+import re
 import signal
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
-from support.fleet import Fleet, Load, behind
+from support.fleet import HOSTS, SETTINGS, Fleet, Load, behind, printed
 from support.gate import Gate
 from support.patience import eventually
 from support.proxies import program
@@ -111,3 +114,17 @@ def fill(fleet: Fleet, gate: Gate, stack: ExitStack, *indices: int) -> None:
             wire.send(request("GET", "/hold"))
             eventually(lambda: fleet.in_flight(index) == count, f"server {index} has {count} requests")  # noqa: B023
     assert sorted(gate.announcements(len(indices))) == sorted(map(str, indices))
+
+
+def test_keda_finds_a_number_in_line(serve: Serve) -> None:
+    [trigger] = yaml.safe_load(printed("keda", *SETTINGS, "--admin", "0.0.0.0:8299")[0])["spec"]["triggers"]
+    given = trigger["metadata"]
+    server = serve("hello:app", "--admin", f"{HOSTS[0]}:0")
+    # KEDA asks each pod by its address.
+    with Wire.connect(server.addresses[1]) as wire:
+        wire.send(request("GET", urlsplit(given["url"]).path, host=HOSTS[0]))
+        answer = wire.response()
+    assert answer.status == 200
+    # A path of GJSON without a special character is the key itself.
+    assert re.fullmatch(r"\w+", given["valueLocation"])
+    assert type(answer.json()[given["valueLocation"]]) in (int, float)

@@ -9,6 +9,9 @@ from rendezvous import announce, wait_for_pass
 
 Message = dict[str, Any]
 
+OURS = (b"x-request-id", b"x-request-start")
+"""Fields that another server does not add."""
+
 
 async def app(
     scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
@@ -31,7 +34,7 @@ async def app(
         wait_for_pass()
     shown = {key: repr(scope.get(key)) for key in ("type", "http_version", "method", "scheme", "path", "root_path")}
     shown |= {key: repr(scope.get(key)) for key in ("query_string", "client", "server", "state")}
-    own = [(name, value) for name, value in scope["headers"] if name != b"x-request-id"]
+    own = [(name, value) for name, value in scope["headers"] if name not in OURS]
     shown |= {"headers": repr(sorted(own)), "body": hashlib.sha256(body).hexdigest()}
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
     await send({"type": "http.response.body", "body": json.dumps(shown).encode()})

@@ -38,6 +38,8 @@ def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[byt
         case "/served":
             joined_s = started_s - environ["stanchion.queue_wait"]
             announce(f"{query} {joined_s:.6f} {started_s:.6f}")
+        case "/start":
+            announce(f"{environ['HTTP_X_REQUEST_START']} {time.time():.6f}")
         case "/gone":
             return client_gone(environ, start_response)
         case "/gone-in-a-thread":

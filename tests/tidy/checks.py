@@ -198,6 +198,7 @@ WALL_CLOCKS: dict[str, str] = {
     "crates/stanchion-server/src/template.rs": "compares files by when they were changed",
     "crates/stanchion-observers/src/spans/exporter.rs": "tells a collector when it was",
     "crates/stanchion-requests/src/head.rs": "dates answers",
+    "crates/stanchion-requests/src/lib.rs": "tells apps when requests came",
     "crates/stanchion-requests/src/policy.rs": "reads from a proxy when it was",
     "crates/stanchion-acceptor/src/tls.rs": "compares certificates, which are for a time",
     "crates/stanchion-generation/src/credentials.rs": "compares certificates, which are for a time",

@@ -196,6 +196,7 @@ DIFFERENCES_ALLOWED = {
     "stanchion.extend_deadline": "an extra of stanchion",
     "stanchion.request_id": "an extra of stanchion",
     "HTTP_X_REQUEST_ID": "stanchion gives every request a name",
+    "HTTP_X_REQUEST_START": "and says when it joined the line",
 }
 DIFFERENCES_ALLOWED_WHEN_CHUNKED = {
     "CONTENT_LENGTH": "stanchion has read the body whole, so it knows; apps that look for a length find one",

@@ -264,7 +264,7 @@ impl Acceptor {
         if sleeps {
             self.requests.dispatch.awake();
         }
-        self.requests.now_us = monotonic_us();
+        self.requests.begin_turn();
         polled
     }
 

@@ -148,6 +148,8 @@ pub struct Request {
     pub id: Option<RequestId>,
     /// How long the proxies had it, if they say so and are believed.
     pub proxy_us: Option<u64>,
+    /// When it arrived, in microseconds since the epoch, if the app is told so as `X-Request-Start`.
+    pub request_start_us: Option<u64>,
     /// The values for the answer to its handshake, if it asks for a WebSocket.
     pub websocket: Option<Handshaken>,
     /// Whether hints may go ahead of its answer.
@@ -274,6 +276,7 @@ impl Request {
             request_id: self.id().unwrap_or_default().as_bytes(),
             tls: &self.peer.tls,
             proxy_us: self.proxy_us,
+            request_start_us: self.request_start_us,
             is_websocket: self.websocket.is_some(),
             takes_hints: self.takes_hints,
             takes_trailers: self.takes_trailers(),

@@ -7,7 +7,7 @@ use crate::forwarded_elements::elements;
 use crate::head::Head;
 
 /// The field in which a proxy says when it got the request.
-const START_FIELD: &str = "x-request-start";
+pub const REQUEST_START: &str = "x-request-start";
 /// The clocks of a proxy and of this host may differ by so much: a start that lies up to this far in the future counts as a time of 0.
 const SKEW_US_MAX: u64 = 1_000_000;
 /// No proxy holds a request for longer than this; a longer time is a mistake.
@@ -63,7 +63,7 @@ pub struct WrongClock;
 /// # Errors
 /// The clocks of the proxy and of this host cannot both be right.
 pub fn proxy_us(head: &Head, now_us: u64) -> Result<Option<u64>, WrongClock> {
-    let value = head.only(START_FIELD).map(std::str::from_utf8);
+    let value = head.only(REQUEST_START).map(std::str::from_utf8);
     let start_us = value.and_then(Result::ok).and_then(moment_us);
     start_us.map(|start_us| since(start_us, now_us)).transpose()
 }

@@ -28,7 +28,7 @@ use crate::file_wrapper::FileWrapper;
 use crate::input::{EmptyInput, bytes_io, register};
 use crate::names::{FieldName, NameHasher, Names, Role, SeenNames, environ_key};
 use crate::response::Response;
-use crate::strings::{Strings, text};
+use crate::strings::{Strings, request_start, text};
 use crate::template::{Template, below_mount, mount_point};
 use crate::tls::TlsVariables;
 
@@ -95,6 +95,7 @@ impl Environs {
         template.set_item(intern!(py, "wsgi.input"), &empty_input)?;
         // These keys are in the template so that its copies have room for them, under the very key objects that are used later.
         template.set_item(intern!(py, "stanchion.queue_wait"), py.None())?;
+        template.set_item(intern!(py, "HTTP_X_REQUEST_START"), py.None())?;
         let header = settings.http.request_id_header.as_deref();
         let request_id_key = header.map(|name| environ_key(py, name.as_bytes()));
         if let Some(key) = &request_id_key {
@@ -156,6 +157,11 @@ impl Environs {
         };
         let wait_s = taken.wait_us() as f64 / 1e6;
         environ.set_item(intern!(py, "stanchion.queue_wait"), wait_s)?;
+        // A proxy that is believed has set the field itself, or the acceptor has made room for this one.
+        if let Some(us) = request.facts.request_start_us {
+            let start = request_start(us, |value| text(py, value));
+            environ.set_item(intern!(py, "HTTP_X_REQUEST_START"), start)?;
+        }
         if let Some(input) = self.input(py, request, taken)? {
             environ.set_item(intern!(py, "wsgi.input"), input)?;
         }

@@ -1,5 +1,7 @@
 //! Python strings made of a request's bytes, kept while they are likely to come again.
 
+use std::io::Write;
+
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -17,6 +19,16 @@ pub(crate) fn text<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
     }
     let text: String = bytes.iter().map(|&byte| char::from(byte)).collect();
     PyString::new(py, &text)
+}
+
+/// The value of `X-Request-Start` for a moment, in microseconds since the epoch. Of the forms that proxies have for it, all
+/// middleware that knows the field reads this one.
+pub(crate) fn request_start<T>(us: u64, make: impl FnOnce(&[u8]) -> T) -> T {
+    let mut value = *b"t=....................";
+    let mut rest = &mut value[2..];
+    write!(rest, "{us}").expect("no number of 64 bits has more digits");
+    let unused = rest.len();
+    make(&value[..value.len() - unused])
 }
 
 /// Strings by their bytes. Each seat has its own, so that a look-up takes no lock.

@@ -13,7 +13,7 @@ pub const REQUEST_HEAD_BYTES_MAX: usize = 64 * 1024;
 /// of its TLS. The acceptor refuses a request whose fields are too many for it.
 pub const REQUEST_RECORD_EXTRA_BYTES: usize = 16 * 1024 + TLS_BYTES_MAX;
 /// The numbers at the start of a request's record.
-const FIXED_BYTES: usize = 73;
+const FIXED_BYTES: usize = 81;
 /// Where one field is: two spans of two numbers.
 const FIELD_BYTES: usize = 16;
 /// Fields whose places are written at a time.
@@ -24,7 +24,7 @@ const USUAL_BYTES: usize = 2 * 1024;
 const MEMORY: u8 = 0;
 const SPOOLED: u8 = 1;
 const BEGUN: u8 = 2;
-/// Stands for a time that no proxy has reported.
+/// Stands for a time that no proxy has reported, and for a moment that the app is not told.
 const UNKNOWN: u64 = u64::MAX;
 
 /// A request's body.
@@ -91,6 +91,9 @@ pub struct RequestFacts<'a> {
     pub tls: &'a [u8],
     /// How long it was with the proxies, in microseconds, as far as they say so.
     pub proxy_us: Option<u64>,
+    /// When it arrived, in microseconds since the epoch, if the host is to set `X-Request-Start`. No such field is in the
+    /// head then.
+    pub request_start_us: Option<u64>,
     /// Whether it asks for a WebSocket, in a way that it can have one.
     pub is_websocket: bool,
     /// Whether hints may go ahead of its answer.
@@ -179,6 +182,7 @@ pub fn write_request(
         facts.deflate_bits.unwrap_or(0),
     ]);
     fixed.put(facts.proxy_us.unwrap_or(UNKNOWN).to_le_bytes());
+    fixed.put(facts.request_start_us.unwrap_or(UNKNOWN).to_le_bytes());
     fixed.put(body_len.to_le_bytes());
     let mut writer = AreaWriter { area, len: 0 };
     writer.put(&fixed.bytes);
@@ -261,6 +265,7 @@ impl<'a> RequestRecord<'a> {
             _ => return Err(BadRecord),
         };
         let proxy_us = Some(reader.number()?).filter(|&us| us != UNKNOWN);
+        let request_start_us = Some(reader.number()?).filter(|&us| us != UNKNOWN);
         let body_len = reader.number()?;
         let facts = RequestFacts {
             peer_address: reader.take(lens[0])?,
@@ -272,6 +277,7 @@ impl<'a> RequestRecord<'a> {
             peer_port,
             trusted_peer: trusted != 0,
             proxy_us,
+            request_start_us,
             is_websocket: is_websocket != 0,
             takes_hints: takes_hints != 0,
             takes_trailers: takes_trailers != 0,
@@ -386,6 +392,7 @@ mod tests {
             request_id: b"abc",
             tls: b"\x01\x00A\x00\x00",
             proxy_us: Some(7),
+            request_start_us: Some(1_764_371_234_567_890),
             is_websocket: true,
             takes_hints: true,
             takes_trailers: true,

@@ -37,6 +37,7 @@ use std::rc::Rc;
 
 use stanchion_http::{AnswerFacts, Framing, Head, WrongClock};
 use stanchion_sys::channel::Channel;
+use stanchion_sys::clock;
 
 pub use account::Account;
 use body::Sink;
@@ -73,6 +74,8 @@ pub struct Requests {
     pub common: &'static Common,
     /// When this turn began.
     pub now_us: u64,
+    /// The same moment by the clock on the wall, in microseconds since the epoch.
+    pub wall_us: u64,
     /// How the acceptor treats connections now.
     pub serving: Serving,
     /// The line, and the seats.
@@ -108,6 +111,7 @@ impl Requests {
         Ok(Self {
             common,
             now_us,
+            wall_us: clock::wall_us(),
             serving: Serving {
                 lifecycle: Lifecycle::Starting,
                 is_pressed: false,
@@ -125,6 +129,13 @@ impl Requests {
             tls: None,
             static_files: StaticFiles::open(settings)?,
         })
+    }
+
+    /// Begins a turn: reads both clocks, one right after the other, so that the requests of the turn have the same arrival by
+    /// either.
+    pub fn begin_turn(&mut self) {
+        self.now_us = clock::monotonic_us();
+        self.wall_us = clock::wall_us();
     }
 
     /// Lends the buffer into which connections read first. A connection may take the buffer away to keep what is in it.
@@ -268,10 +279,11 @@ impl Requests {
         let said = self.policy.said_scheme(&head, peer);
         let fault = self.policy.fault_of_names(&head, peer);
         let id = self.policy.id_of(&head, peer);
-        let proxy_us = policy::proxy_us(&head, peer).unwrap_or_else(|WrongClock| {
+        let proxy_us = policy::proxy_us(&head, peer, self.wall_us).unwrap_or_else(|WrongClock| {
             self.common.tally.happened(Event::ProxyTimeDropped);
             None
         });
+        let request_start_us = policy::request_start_us(&mut head, peer.trusted, self.wall_us);
         let (websocket, unfit) = match handshaken(&head, settings) {
             Ok(websocket) => (websocket, None),
             Err(refusal) => (None, Some(refusal)),
@@ -287,6 +299,7 @@ impl Requests {
             scheme: said.unwrap_or_default().unwrap_or(peer.scheme),
             id,
             proxy_us,
+            request_start_us,
             websocket,
             takes_hints,
             started_us,

@@ -4,10 +4,9 @@
 use std::io;
 
 use stanchion_http::{
-    ClientField, Fault, FieldRules, Head, HeadRules, SchemeFields, UNDERSCORE, WrongClock,
-    forwarded,
+    ClientField, Fault, FieldRules, Head, HeadRules, REQUEST_START, SchemeFields, UNDERSCORE,
+    WrongClock, forwarded,
 };
-use stanchion_sys::clock;
 
 use super::redirect::redirect;
 use stanchion_dispatch::refusal::Refusal;
@@ -135,11 +134,26 @@ impl HeadPolicy {
 }
 
 /// How long a proxy had a request before the server had read it, if the proxy is believed and says when the request came to it.
-pub(crate) fn proxy_us(head: &Head, peer: &Peer) -> Result<Option<u64>, WrongClock> {
-    if !peer.trusted {
-        return Ok(None);
+pub(crate) fn proxy_us(head: &Head, peer: &Peer, wall_us: u64) -> Result<Option<u64>, WrongClock> {
+    match peer.said(head) {
+        Some(head) => stanchion_http::proxy_us(head, wall_us),
+        None => Ok(None),
     }
-    stanchion_http::proxy_us(head, clock::wall_us())
+}
+
+/// The moment that the host gives the app as `X-Request-Start`: now, when the request joins the line, so that the app's
+/// middleware sees how long it waited there. `None` if a proxy that the server believes has set the field; then the app
+/// reads what the proxy says. The field of any other peer is taken out. This is the rule for `X-Request-Id`, and not the one for
+/// `X-Forwarded-For`, which always reaches the app: frameworks have their own lists of proxies for that one, but the
+/// code that reads this one believes it, and has autoscalers add machines for it.
+pub(crate) fn request_start_us(head: &mut Head, is_trusted: bool, wall_us: u64) -> Option<u64> {
+    if head.first(REQUEST_START).is_some() {
+        if is_trusted {
+            return None;
+        }
+        head.remove(REQUEST_START);
+    }
+    Some(wall_us)
 }
 
 /// The rules by which heads are read, from the settings.
@@ -165,5 +179,33 @@ mod tests {
     fn the_default_limits_of_heads_are_those_of_the_settings() {
         let settings = Settings::from_json("{}").expect("settings");
         assert_eq!(head_rules(&settings), HeadRules::DEFAULT);
+    }
+
+    #[test]
+    fn a_start_that_a_believed_proxy_says_stays_and_any_other_is_replaced() {
+        let said: [&[_]; 3] = [
+            &[],
+            &[("X-Request-Start", "t=1")],
+            &[("X-Request-Start", "t=1"), ("x-request-start", "t=2")],
+        ];
+        for (trusted, fields, request_start_us, left) in [
+            (false, said[0], Some(7), 0),
+            (false, said[1], Some(7), 0),
+            (false, said[2], Some(7), 0),
+            (true, said[0], Some(7), 0),
+            (true, said[1], None, 1),
+            (true, said[2], None, 2),
+        ] {
+            let mut head = Head::of("GET", "/", fields);
+            assert_eq!(
+                super::request_start_us(&mut head, trusted, 7),
+                request_start_us
+            );
+            assert_eq!(
+                head.all(REQUEST_START).count(),
+                left,
+                "{trusted} {fields:?}"
+            );
+        }
     }
 }

@@ -12,6 +12,7 @@ fn ticket(woken: &Rc<Woken>) -> Ticket {
         scheme: "http",
         id: None,
         proxy_us: None,
+        request_start_us: None,
         websocket: None,
         takes_hints: false,
         started_us: 0,

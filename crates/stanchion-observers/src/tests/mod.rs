@@ -57,6 +57,7 @@ fn ticket(head: Head, trace: Option<Box<Trace>>) -> Rc<Ticket> {
         }),
         scheme: "http",
         proxy_us: Some(17),
+        request_start_us: None,
         started_us: 1_000_000,
         arrived_us: 1_000_000,
     };

@@ -6,14 +6,14 @@ use std::net::IpAddr;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
-use stanchion_http::VARIABLE;
 use stanchion_http::gateway::{FieldDecision, FieldRules, percent_decoded, split_target};
+use stanchion_http::{REQUEST_START, VARIABLE};
 use stanchion_record::RequestRecord;
 use stanchion_server::Worker;
 use stanchion_settings::Believed;
 
 use super::extensions::Extensions;
-use crate::strings::text;
+use crate::strings::{request_start, text};
 use crate::template::mount_point;
 use crate::tls::TlsExtension;
 
@@ -34,12 +34,13 @@ const HTTP_VERSION: &str = "2.3";
 const WEBSOCKET_VERSION: &str = "2.5";
 
 /// Fields that keep a scope from being kept, in lower case.
-const PERSONAL: [&[u8]; 9] = [
+const PERSONAL: [&[u8]; 10] = [
     b"authorization",
     b"proxy-authorization",
     b"cookie",
     b"x-api-key",
     b"x-request-id",
+    b"x-request-start",
     b"traceparent",
     b"x-forwarded-for",
     b"forwarded",
@@ -59,6 +60,8 @@ pub(crate) struct Scopes {
     names: HashMap<Box<[u8]>, Py<PyBytes>>,
     kept: Vec<CachedScope>,
     tls: TlsExtension,
+    /// The name of the field that each request has in addition, unless a proxy has set it.
+    request_start: Py<PyBytes>,
     turn: usize,
     /// The state of the app's lifespan, of which each request gets a copy.
     state: Option<Py<PyDict>>,
@@ -91,6 +94,7 @@ impl Scopes {
             names: HashMap::new(),
             kept: Vec::new(),
             tls: TlsExtension::default(),
+            request_start: PyBytes::new(py, REQUEST_START.as_bytes()).unbind(),
             turn: 0,
             state: None,
         })
@@ -108,20 +112,7 @@ impl Scopes {
         offered: Extensions,
     ) -> PyResult<Bound<'py, PyDict>> {
         let facts = &request.facts;
-        let known = self.kept.iter().find(|kept| {
-            kept.is_from_proxy == facts.trusted_peer && *kept.as_sent == *request.as_sent
-        });
-        let scope = match known {
-            Some(kept) => {
-                let scope = kept.scope.bind(py).copy()?;
-                // A copy, because the app may change the list.
-                let headers = kept.headers.bind(py);
-                let headers = headers.get_slice(0, headers.len());
-                scope.set_item(intern!(py, "headers"), headers)?;
-                scope
-            }
-            None => self.make_anew(py, request)?,
-        };
+        let scope = self.of_head(py, request)?;
         let scheme = match (facts.is_websocket, facts.is_https) {
             (false, false) => intern!(py, "http"),
             (false, true) => intern!(py, "https"),
@@ -162,12 +153,40 @@ impl Scopes {
         Ok(scope)
     }
 
-    /// Makes the entries that depend on the head alone, for a request of HTTP.
-    fn make_anew<'py>(
+    /// The entries that depend on the head, and on when the request arrived.
+    fn of_head<'py>(
         &mut self,
         py: Python<'py>,
         request: &RequestRecord<'_>,
     ) -> PyResult<Bound<'py, PyDict>> {
+        let facts = &request.facts;
+        let known = self.kept.iter().find(|kept| {
+            kept.is_from_proxy == facts.trusted_peer && *kept.as_sent == *request.as_sent
+        });
+        let (scope, headers) = match known {
+            Some(kept) => {
+                let scope = kept.scope.bind(py).copy()?;
+                // A copy, because the app may change the list.
+                let headers = kept.headers.bind(py);
+                (scope, headers.get_slice(0, headers.len()))
+            }
+            None => self.make_anew(py, request)?,
+        };
+        if let Some(us) = facts.request_start_us {
+            let start = request_start(us, |value| PyBytes::new(py, value));
+            headers.append((self.request_start.bind(py), start))?;
+        }
+        scope.set_item(intern!(py, "headers"), headers)?;
+        Ok(scope)
+    }
+
+    /// Makes the entries that depend on the head alone, for a request of HTTP, and the list of its fields, which is for the
+    /// caller to put in.
+    fn make_anew<'py>(
+        &mut self,
+        py: Python<'py>,
+        request: &RequestRecord<'_>,
+    ) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyList>)> {
         let scope = self.bare.bind(py).copy()?;
         let (path, query) = split_target(request.target);
         // As in uvicorn and hypercorn: the whole path, which begins with `root_path`.
@@ -204,7 +223,6 @@ impl Scopes {
                 headers.append((self.name(py, name), PyBytes::new(py, value)))?;
             }
         }
-        scope.set_item(intern!(py, "headers"), &headers)?;
         if let Some(client) = self.forwarded_client(request) {
             // As in uvicorn: the port is 0, because proxies do not give it.
             let client = (text(py, client.to_string().as_bytes()), 0);
@@ -226,7 +244,7 @@ impl Scopes {
                 None => self.kept.push(kept),
             }
         }
-        Ok(scope)
+        Ok((scope, headers))
     }
 
     /// The client's address, if a trusted proxy gives it.

@@ -112,6 +112,27 @@ fn a_request_is_described_as_pep_3333_says() {
                 ],
             ),
             (
+                "GET /started HTTP/1.1\r\nHost: test\r\n\r\n",
+                RequestFacts {
+                    request_start_us: Some(1_764_371_234_567_890),
+                    ..FACTS
+                },
+                &[("HTTP_X_REQUEST_START", "'t=1764371234567890'")],
+            ),
+            (
+                "GET /started HTTP/1.1\r\nHost: test\r\n\r\n",
+                RequestFacts {
+                    request_start_us: Some(u64::MAX - 1),
+                    ..FACTS
+                },
+                &[("HTTP_X_REQUEST_START", "'t=18446744073709551614'")],
+            ),
+            (
+                "GET /started HTTP/1.1\r\nHost: test\r\nX-Request-Start: t=1.5\r\n\r\n",
+                PROXIED,
+                &[("HTTP_X_REQUEST_START", "'t=1.5'")],
+            ),
+            (
                 "GET http://test:80/x?y HTTP/1.1\r\nHost: test:80\r\n\r\n",
                 FACTS,
                 &[

@@ -24,6 +24,7 @@ pub(crate) const FACTS: RequestFacts<'static> = RequestFacts {
     request_id: b"",
     tls: b"",
     proxy_us: None,
+    request_start_us: None,
     is_websocket: false,
     takes_hints: false,
     takes_trailers: false,

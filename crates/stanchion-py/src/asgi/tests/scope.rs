@@ -92,6 +92,28 @@ fn a_scope_is_what_asgi_says() {
                     ("extensions", "{'http.response.early_hint': {}}"),
                 ],
             ),
+            (
+                b"GET /started HTTP/1.1\r\nHost: test\r\n\r\n",
+                RequestFacts {
+                    request_start_us: Some(1_764_371_234_567_890),
+                    ..FACTS
+                },
+                &[(
+                    "headers",
+                    "[(b'host', b'test'), (b'x-request-start', b't=1764371234567890')]",
+                )],
+            ),
+            (
+                b"GET /started HTTP/1.1\r\nHost: test\r\n\r\n",
+                RequestFacts {
+                    request_start_us: Some(1_764_371_234_567_891),
+                    ..FACTS
+                },
+                &[(
+                    "headers",
+                    "[(b'host', b'test'), (b'x-request-start', b't=1764371234567891')]",
+                )],
+            ),
         ],
     );
 }

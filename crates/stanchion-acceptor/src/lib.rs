@@ -37,7 +37,7 @@ use tracing::{error, info, warn};
 use admin::Admin;
 pub use checks::check_settings;
 use doors::lent::Sought;
-use doors::{AcceptThread, DoorContext, Doors};
+use doors::{AcceptThread, DoorContext, DoorKind, Doors};
 use orders::Farewell;
 use stanchion_connections::poller::{Poller, Token};
 use stanchion_connections::{Audience, ConnectionState, Connections, after};
@@ -195,14 +195,18 @@ impl Acceptor {
         let mut doors = Doors::new(connections_max, accept_thread, &poller)?;
         let mut admin_is_tcp = true;
         for listener in listeners {
-            if settings.is_admin(listener) {
+            let mut port = None;
+            let kind = if settings.is_admin(listener) {
                 admin_is_tcp = matches!(listener.address(), ListenerAddress::Tcp(_));
-                doors.add(listener, Audience::Operators, None, settings, &poller)?;
+                DoorKind::Operators
+            } else if settings.is_agent(listener) {
+                DoorKind::Balancers
             } else {
-                let port = settings.worker_of(listener.address());
-                let port = port.map(PortNumber::from);
-                doors.add(listener, Audience::Clients, port, settings, &poller)?;
-            }
+                let worker = settings.worker_of(listener.address());
+                port = worker.map(PortNumber::from);
+                DoorKind::Clients
+            };
+            doors.add(listener, kind, port, settings, &poller)?;
         }
         Ok(Self {
             common,
@@ -420,7 +424,7 @@ impl Acceptor {
         dispatch.look_at_line(self.common.settings.workers.workers as usize, now_us);
         dispatch.demand.retires = self.requests.serving.lifecycle == Lifecycle::Retiring;
         dispatch.measure(scheduling::had_core_us, now_us);
-        self.doors.settle(now_us);
+        self.doors.settle(&self.requests);
         self.requests.settle();
         self.common.count_dropped_lines();
         self.requests

@@ -7,9 +7,9 @@ use std::time::Duration;
 use stanchion_sys::listener::Listener;
 use tracing::{error, info, warn};
 
-use super::doors::DoorContext;
+use super::doors::{DoorContext, DoorKind};
 use super::{Acceptor, FAREWELL, ShutdownState};
-use stanchion_connections::{Audience, ConnectionState, after};
+use stanchion_connections::{ConnectionState, after};
 use stanchion_dispatch::PortNumber;
 use stanchion_dispatch::refusal::Refusal;
 use stanchion_generation::listeners::of_worker;
@@ -328,7 +328,7 @@ impl Acceptor {
         }
         self.doors.add(
             &listener,
-            Audience::Clients,
+            DoorKind::Clients,
             Some(port),
             settings,
             &self.poller,

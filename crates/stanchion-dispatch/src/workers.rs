@@ -237,6 +237,11 @@ impl SeatedWorkers {
         (seats.len(), busy.count())
     }
 
+    /// How many seats workers have, as `/status` counts the busy and the idle ones.
+    pub fn seats_there(&self) -> usize {
+        self.seats().count()
+    }
+
     /// The seats that workers have.
     pub(crate) fn seats(&self) -> impl Iterator<Item = u16> {
         let seats = 0..self.exchange.geometry().seats as u16;

@@ -371,6 +371,8 @@ settings! {
         admin: Option<Bind> = optional().flags("--admin ADDRESS");
         /// Names by which clients may ask there, besides its own.
         admin_allowed_hosts: Vec<String> = list(&[]).checked(host_name).flags("--admin-allowed-host NAME");
+        /// The listener at which balancers ask for seats and state (an agent check); `None` = none.
+        agent: Option<Bind> = optional().flags("--agent ADDRESS");
         /// Not ready while more than this many wait; 0 = however many.
         ready_waiting_max: usize = int(0, between(0, U32_MAX)).flags("--ready-waiting-max N");
         /// Not ready while the oldest has waited for longer; 0 = however long.

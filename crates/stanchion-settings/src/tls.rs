@@ -84,9 +84,9 @@ impl Settings {
         given(&self.tls.certfile).next().is_some()
     }
 
-    /// Whether clients of this listener are to speak TLS. The admin listener and the ports of single workers are asked from nearby.
+    /// Whether clients of this listener are to speak TLS. The listeners of `admin` and `agent`, and the ports of single workers are asked from nearby.
     pub fn speaks_tls(&self, listener: &Listener) -> bool {
-        if self.is_admin(listener) || self.worker_of(listener.address()).is_some() {
+        if !self.is_for_clients(listener) || self.worker_of(listener.address()).is_some() {
             return false;
         }
         let Provenance { origin, asked, .. } = listener.provenance();

@@ -1,4 +1,4 @@
-//! One door: a listener for clients, or the admin listener, in one acceptor.
+//! One door: a listener for clients, operators or balancers, in one acceptor.
 //!
 //! On TERM the acceptor empties the kernel's queue before it closes a listener. `close_door` in
 //! `stanchion_sys::listener::door` stops newcomers first: on a unix socket by shutdown(2), on TCP by a least TTL of
@@ -25,8 +25,8 @@ use stanchion_sys::listener::{Listener, ListenerAddress};
 use tracing::{debug, warn};
 
 use super::accept_thread::AcceptThread;
+use stanchion_connections::after;
 use stanchion_connections::poller::{Poller, Token};
-use stanchion_connections::{Audience, after};
 use stanchion_dispatch::PortNumber;
 use stanchion_dispatch::request::Peer;
 use stanchion_requests::lifecycle::Lifecycle;
@@ -36,11 +36,22 @@ use stanchion_settings::{Protocol, Settings};
 /// that this server runs in.
 const LAST_HANDSHAKES: Duration = Duration::from_millis(100);
 
+/// The side to which a door is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DoorKind {
+    /// Clients of the app.
+    Clients,
+    /// Operators at the listener of `admin`.
+    Operators,
+    /// Balancers at the listener of `agent`.
+    Balancers,
+}
+
 /// A listener, and how far the acceptor has opened it.
 pub(super) struct Door {
     pub(super) number: u32,
     pub(super) listener: Listener,
-    pub(super) audience: Audience,
+    pub(super) kind: DoorKind,
     /// The port of a single worker (`worker.listen`), if the listener is one.
     pub(super) port: Option<PortNumber>,
     /// The kernel's queue may hold a connection.
@@ -100,7 +111,7 @@ impl Door {
     pub(super) fn new(
         number: u32,
         listener: &Listener,
-        audience: Audience,
+        kind: DoorKind,
         port: Option<PortNumber>,
         speaks_tls: bool,
         accept_thread: &Rc<AcceptThread>,
@@ -116,7 +127,7 @@ impl Door {
         Ok(Self {
             number,
             listener,
-            audience,
+            kind,
             port,
             // Clients may have connected before epoll(7) watched the listener.
             is_ready: true,
@@ -174,9 +185,9 @@ impl Door {
             }
             DoorState::LastCall { .. } | DoorState::Closed => return,
         }
-        if self.audience == Audience::Operators {
-            // The admin listener stays open until the acceptor ends; once the acceptor retires, though, its successor
-            // answers operators.
+        if self.kind != DoorKind::Clients {
+            // This listener stays open until the acceptor ends; once the acceptor retires, though, its successor answers
+            // there.
             self.state = match lifecycle {
                 Lifecycle::Starting => DoorState::Shut,
                 Lifecycle::Retiring => DoorState::Closed,
@@ -276,10 +287,10 @@ impl Door {
             scheme: if self.speaks_tls { "https" } else { "http" },
             speaks_tls: self.speaks_tls,
             tls: [].into(),
-            sends_packets: self.audience == Audience::Clients
+            sends_packets: self.kind == DoorKind::Clients
                 && settings.proxies.protocol == Protocol::Uwsgi
                 && settings.proxies.uwsgi_allow_ips.allows(ip),
-            sends_proxy_header: self.audience == Audience::Clients
+            sends_proxy_header: self.kind == DoorKind::Clients
                 && settings.proxies.proxy_protocol.is_some()
                 && settings.proxies.proxy_allow_ips.allows(ip),
             ip,
@@ -350,7 +361,7 @@ mod tests {
     }
 
     /// A door on a port of its own, and the clients that have connected to it.
-    fn door(audience: Audience, accepted: usize) -> (Door, Vec<TcpStream>) {
+    fn door(kind: DoorKind, accepted: usize) -> (Door, Vec<TcpStream>) {
         let listener = Listener::tcp("127.0.0.1", 0, &SocketOptions::with_backlog(16)).unwrap();
         let poller = Poller::new().unwrap();
         let ListenerAddress::Tcp(address) = *listener.address() else {
@@ -358,16 +369,7 @@ mod tests {
         };
         let accepted = (0..accepted).map(|_| TcpStream::connect(address).unwrap());
         let accepted = accepted.collect();
-        let door = Door::new(
-            0,
-            &listener,
-            audience,
-            None,
-            false,
-            &accept_thread(),
-            &poller,
-        )
-        .unwrap();
+        let door = Door::new(0, &listener, kind, None, false, &accept_thread(), &poller).unwrap();
         (door, accepted)
     }
 
@@ -381,87 +383,87 @@ mod tests {
         let last_call = DoorState::LastCall {
             until_us: after(NOW_US, LAST_HANDSHAKES),
         };
-        let table: [(Audience, &[Lifecycle], Option<Closing>, DoorState); 20] = [
-            (Audience::Clients, &[Starting], None, DoorState::Shut),
-            (Audience::Clients, &[Starting, Open], None, DoorState::Open),
-            (Audience::Clients, &[Announced], None, DoorState::Shut),
-            (Audience::Clients, &[Announced, Open], None, DoorState::Open),
+        let table: [(DoorKind, &[Lifecycle], Option<Closing>, DoorState); 20] = [
+            (DoorKind::Clients, &[Starting], None, DoorState::Shut),
+            (DoorKind::Clients, &[Starting, Open], None, DoorState::Open),
+            (DoorKind::Clients, &[Announced], None, DoorState::Shut),
+            (DoorKind::Clients, &[Announced, Open], None, DoorState::Open),
             (
-                Audience::Clients,
+                DoorKind::Clients,
                 &[Announced, Draining],
                 None,
                 DoorState::Closed,
             ),
-            (Audience::Clients, &[Open, Draining], None, last_call),
-            (Audience::Clients, &[Open, LameDuck], None, DoorState::Open),
+            (DoorKind::Clients, &[Open, Draining], None, last_call),
+            (DoorKind::Clients, &[Open, LameDuck], None, DoorState::Open),
             (
-                Audience::Clients,
+                DoorKind::Clients,
                 &[Open, LameDuck, Draining],
                 None,
                 last_call,
             ),
             (
-                Audience::Operators,
+                DoorKind::Operators,
                 &[Open, LameDuck],
                 None,
                 DoorState::Open,
             ),
-            (Audience::Clients, &[Open, Refusing], None, last_call),
+            (DoorKind::Clients, &[Open, Refusing], None, last_call),
             (
-                Audience::Clients,
+                DoorKind::Clients,
                 &[Open, Retiring],
                 None,
                 DoorState::Closed,
             ),
             // An acceptor that never opened the door has no client in its queue.
             (
-                Audience::Clients,
+                DoorKind::Clients,
                 &[Starting, Draining],
                 None,
                 DoorState::Closed,
             ),
             (
-                Audience::Clients,
+                DoorKind::Clients,
                 &[Open, Retiring, Draining],
                 None,
                 DoorState::Closed,
             ),
             // A door that a single worker gives back closes whatever the other doors do.
             (
-                Audience::Clients,
+                DoorKind::Clients,
                 &[Open],
                 Some(Closing::AtOnce),
                 DoorState::Closed,
             ),
             (
-                Audience::Clients,
+                DoorKind::Clients,
                 &[Open],
                 Some(Closing::AfterTheLast),
                 last_call,
             ),
-            (Audience::Operators, &[Starting], None, DoorState::Shut),
-            (Audience::Operators, &[Announced], None, DoorState::Open),
+            (DoorKind::Operators, &[Starting], None, DoorState::Shut),
+            (DoorKind::Operators, &[Announced], None, DoorState::Open),
             (
-                Audience::Operators,
+                DoorKind::Operators,
                 &[Open, Draining],
                 None,
                 DoorState::Open,
             ),
             (
-                Audience::Operators,
+                DoorKind::Operators,
                 &[Open, Refusing],
                 None,
                 DoorState::Open,
             ),
             (
-                Audience::Operators,
+                DoorKind::Operators,
                 &[Open, Retiring],
                 None,
                 DoorState::Closed,
             ),
         ];
-        for (audience, lifecycles, closing, expected) in table {
-            let (mut door, _) = door(audience, 0);
+        for (kind, lifecycles, closing, expected) in table {
+            let (mut door, _) = door(kind, 0);
             for lifecycle in lifecycles {
                 door.advance(*lifecycle, NOW_US);
             }
@@ -469,16 +471,35 @@ mod tests {
                 door.close(closing);
                 door.advance(Open, NOW_US);
             }
-            assert_eq!(
-                door.state, expected,
-                "{audience:?} {lifecycles:?} {closing:?}"
-            );
+            assert_eq!(door.state, expected, "{kind:?} {lifecycles:?} {closing:?}");
+        }
+    }
+
+    #[test]
+    fn a_door_for_balancers_is_open_when_one_for_operators_is() {
+        for last in [
+            Lifecycle::Starting,
+            Lifecycle::Announced,
+            Lifecycle::Open,
+            Lifecycle::LameDuck,
+            Lifecycle::Retiring,
+            Lifecycle::Draining,
+            Lifecycle::Refusing,
+            Lifecycle::TurningAway,
+        ] {
+            let states = [DoorKind::Operators, DoorKind::Balancers].map(|kind| {
+                let (mut door, _) = door(kind, 0);
+                door.advance(Lifecycle::Starting, NOW_US);
+                door.advance(last, NOW_US);
+                door.state
+            });
+            assert_eq!(states[0], states[1], "{last:?}");
         }
     }
 
     #[test]
     fn nobody_comes_in_before_it_is_open_and_all_who_wait_after() {
-        let (mut door, _clients) = door(Audience::Clients, 2);
+        let (mut door, _clients) = door(DoorKind::Clients, 2);
         door.advance(Lifecycle::Starting, NOW_US);
         assert!(!door.may_accept());
         door.advance(Lifecycle::Open, NOW_US);
@@ -492,7 +513,7 @@ mod tests {
 
     #[test]
     fn those_in_the_queue_are_let_in_after_the_door_was_closed() {
-        let (mut door, _clients) = door(Audience::Clients, 1);
+        let (mut door, _clients) = door(DoorKind::Clients, 1);
         door.advance(Lifecycle::Open, NOW_US);
         door.is_ready = false;
         door.advance(Lifecycle::Draining, NOW_US);
@@ -517,7 +538,7 @@ mod tests {
     #[test]
     fn connections_that_the_accept_thread_has_accepted_are_in_the_queue_of_a_door_that_closes() {
         // A quarter of the places in the accept thread's queue: fewer are left to the loop.
-        let (mut door, mut accepted) = door(Audience::Clients, 4);
+        let (mut door, mut accepted) = door(DoorKind::Clients, 4);
         door.advance(Lifecycle::Open, NOW_US);
         door.accept_thread.permit(true);
         let mut bell = [PollFd::new(door.accept_thread.bell(), PollFlags::IN)];
@@ -547,7 +568,7 @@ mod tests {
         let mut door = Door::new(
             0,
             &listener,
-            Audience::Clients,
+            DoorKind::Clients,
             None,
             false,
             &accept_thread(),

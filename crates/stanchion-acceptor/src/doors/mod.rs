@@ -6,6 +6,7 @@
 //! scheduling policy and shorter slices were tried, and lost more connections. `accept_thread` accepts in the meantime.
 
 mod accept_thread;
+mod agent;
 mod door;
 pub(crate) mod lent;
 mod room;
@@ -18,11 +19,12 @@ use stanchion_sys::listener::Listener;
 use tracing::{debug, error, info};
 
 pub(crate) use accept_thread::{AcceptThread, tell_of_promptness};
-pub(crate) use door::Closing;
+use agent::Agent;
 use door::{Accepted, Door};
+pub(crate) use door::{Closing, DoorKind};
 pub(crate) use room::connections_max;
 use stanchion_connections::poller::{Poller, Token};
-use stanchion_connections::{Audience, Connections, Newcomer, after};
+use stanchion_connections::{Connections, Newcomer, after};
 use stanchion_dispatch::PortNumber;
 use stanchion_dispatch::storage::connection_shares::ConnectionAdmission;
 use stanchion_dispatch::storage::shortage::Shortage;
@@ -47,12 +49,13 @@ pub(crate) struct Doors {
     connections_max: usize,
     /// The acceptor accepts no client before this time,
     paused_until_us: u64,
-    /// and no operator (admin listener) before this one.
-    operators_paused_until_us: u64,
+    /// and no operator or balancer (listeners of `admin` and `agent`) before this one.
+    private_paused_until_us: u64,
     /// When the acceptor may next close a connection to make room for those that wait.
     shed_at_us: u64,
     unaccepted: Shortage,
-    operators_unaccepted: Shortage,
+    private_unaccepted: Shortage,
+    agent: Agent,
 }
 
 /// The connections and requests that doors add to.
@@ -77,12 +80,13 @@ impl Doors {
             accept_thread: Rc::new(accept_thread),
             connections_max,
             paused_until_us: 0,
-            operators_paused_until_us: 0,
+            private_paused_until_us: 0,
             shed_at_us: 0,
             unaccepted: Shortage::of("connections cannot be accepted (open files? memory?)"),
-            operators_unaccepted: Shortage::of(
-                "the admin listener cannot accept connections (open files? memory?)",
+            private_unaccepted: Shortage::of(
+                "the listener of admin or agent cannot accept connections (open files? memory?)",
             ),
+            agent: Agent::default(),
         })
     }
 
@@ -90,7 +94,7 @@ impl Doors {
     pub(crate) fn add(
         &mut self,
         listener: &Listener,
-        audience: Audience,
+        kind: DoorKind,
         port: Option<PortNumber>,
         settings: &Settings,
         poller: &Poller,
@@ -98,14 +102,14 @@ impl Doors {
         let door = Door::new(
             self.next_number,
             listener,
-            audience,
+            kind,
             port,
             port.is_none() && settings.speaks_tls(listener),
             &self.accept_thread,
             poller,
         )?;
         self.next_number += 1;
-        if audience == Audience::Clients
+        if kind == DoorKind::Clients
             && door.is_unix()
             && !settings.proxies.forwarded_allow_ips.allows(None)
         {
@@ -127,7 +131,7 @@ impl Doors {
     /// The listeners for clients.
     pub(crate) fn listeners(&self) -> impl Iterator<Item = &Listener> {
         let doors = self.doors.iter();
-        let doors = doors.filter(|door| door.audience == Audience::Clients);
+        let doors = doors.filter(|door| door.kind == DoorKind::Clients);
         doors.map(|door| &door.listener)
     }
 
@@ -174,19 +178,19 @@ impl Doors {
     /// Whether all doors for clients are closed, and every connection in their queues was accepted.
     pub(crate) fn are_closed(&self) -> bool {
         let mut doors = self.doors.iter();
-        !doors.any(|door| door.audience == Audience::Clients && !door.is_closed())
+        !doors.any(|door| door.kind == DoorKind::Clients && !door.is_closed())
     }
 
     /// When to look again although the kernel reports nothing.
     pub(crate) fn due_us(&self, now_us: u64) -> Option<u64> {
         let later = |until_us: u64| (until_us > now_us).then_some(until_us);
         let pause = later(self.paused_until_us);
-        let operators_pause = later(self.operators_paused_until_us);
+        let private_pause = later(self.private_paused_until_us);
         let closing = self.doors.iter().filter_map(Door::closes_at_us).min();
         // During a pause the queue of a closing door waits: the acceptor accepts it once the pause is over.
         let closing = closing.filter(|_| pause.is_none());
         let shed = self.have_accepted().then_some(self.shed_at_us);
-        let all = [closing, pause, operators_pause, shed];
+        let all = [closing, pause, private_pause, shed];
         all.into_iter().flatten().min()
     }
 
@@ -213,7 +217,7 @@ impl Doors {
             more |= self.accept_at(door, inside);
         }
         doors.retain(|door| {
-            let is_gone = door.is_closed() && door.audience == Audience::Clients;
+            let is_gone = door.is_closed() && door.kind == DoorKind::Clients;
             // The listener may stay open in another process, so epoll(7) would go on watching it.
             if is_gone && let Err(error) = inside.poller.forget(&door.listener) {
                 debug!("a closed listener is still watched: {error}");
@@ -245,7 +249,7 @@ impl Doors {
             .map(|door| door.accepted_queue.len())
             .sum();
         let doors = self.doors.iter();
-        let doors = doors.filter(|door| door.audience == Audience::Clients);
+        let doors = doors.filter(|door| door.kind == DoorKind::Clients);
         let of_a_turn = TURN_GUESTS_MAX * doors.count();
         let needed = in_queues + of_a_turn + self.accept_thread.places_needed();
         inside.clients.len() + needed <= self.connections_max
@@ -280,17 +284,20 @@ impl Doors {
                 self.welcome(accepted, door, inside);
                 continue;
             }
-            let paused_until_us = match door.audience {
-                Audience::Clients => self.paused_until_us,
-                Audience::Operators => self.operators_paused_until_us,
+            let paused_until_us = match door.kind {
+                DoorKind::Clients => self.paused_until_us,
+                DoorKind::Operators | DoorKind::Balancers => self.private_paused_until_us,
             };
             if !door.may_accept() || paused_until_us > inside.requests.now_us {
                 return false;
             }
             match door.accept() {
                 Ok(None) => return false,
-                Ok(Some(accepted)) if door.audience == Audience::Operators => {
+                Ok(Some(accepted)) if door.kind == DoorKind::Operators => {
                     welcome_operator(accepted, door, inside);
+                }
+                Ok(Some(accepted)) if door.kind == DoorKind::Balancers => {
+                    self.agent.answer(accepted.socket, inside.requests);
                 }
                 Ok(Some(accepted)) => {
                     if door.is_last_call() || self.has_room(inside.clients) {
@@ -305,10 +312,10 @@ impl Doors {
                 Err(error) if door::is_of_one_connection(&error) => {
                     debug!("a connection was gone before it was accepted: {error}");
                 }
-                Err(error) if door.audience == Audience::Operators => {
+                Err(error) if door.kind != DoorKind::Clients => {
                     let now_us = inside.requests.now_us;
-                    self.operators_unaccepted.failed(now_us, &error);
-                    self.operators_paused_until_us = after(now_us, PAUSE);
+                    self.private_unaccepted.failed(now_us, &error);
+                    self.private_paused_until_us = after(now_us, PAUSE);
                     return false;
                 }
                 Err(error) => {
@@ -376,10 +383,18 @@ impl Doors {
         self.pause(inside);
     }
 
-    /// Logs the end of shortages. The acceptor calls this every now and then.
-    pub(crate) fn settle(&self, now_us: u64) {
+    /// Logs the end of shortages, and closes connections that balancers have left. The acceptor calls this every now and then.
+    pub(crate) fn settle(&mut self, requests: &Requests) {
+        let now_us = requests.now_us;
         self.unaccepted.settle(now_us);
-        self.operators_unaccepted.settle(now_us);
+        self.private_unaccepted.settle(now_us);
+        if self
+            .doors
+            .iter()
+            .any(|door| door.kind == DoorKind::Balancers)
+        {
+            self.agent.look(requests);
+        }
     }
 
     /// Whether a connection waits for a place, and the acceptor can spare no other one for it.

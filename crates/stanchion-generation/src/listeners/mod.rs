@@ -88,6 +88,15 @@ fn shown(settings: &Settings, listener: &Listener) -> String {
     }
 }
 
+/// The side to which a listener is open, if that is not clients of the app.
+fn for_whom(settings: &Settings, listener: &Listener) -> &'static str {
+    match (settings.is_admin(listener), settings.is_agent(listener)) {
+        (true, _) => " for operators (admin)",
+        (_, true) => " for balancers (agent)",
+        _ => "",
+    }
+}
+
 /// A listener that is wanted, and what becomes of it.
 struct WantedListener {
     bind: Bind,
@@ -135,8 +144,8 @@ fn opened(
     listeners.extend(wanted.into_iter().filter_map(|one| {
         let listener = one.listener?;
         let still = if one.is_kept { "still " } else { "" };
-        let is_admin = settings.monitoring.admin.as_ref() == Some(&one.bind);
-        let clients = if is_admin { " for operators (admin)" } else { "" };
+        let is_admin = settings.is_admin(&listener);
+        let clients = for_whom(settings, &listener);
         info!("{still}listening at {}{clients}", shown(settings, &listener));
         if is_admin && !one.is_kept && listener.address().is_open_to_other_hosts() {
             warn!(
@@ -180,7 +189,8 @@ fn wanted(settings: &Settings, bind_counts: bool) -> Result<Vec<WantedListener>,
     } else {
         &[]
     };
-    let bind = bind.iter().chain(&settings.monitoring.admin).cloned();
+    let private = settings.private_binds().map(|(_, bind)| bind);
+    let bind = bind.iter().chain(private).cloned();
     let wanted = bind.chain(settings.worker_binds()).map(|bind| {
         Ok(WantedListener {
             options: make::options(settings, &bind)?,

@@ -218,7 +218,7 @@ impl GenerationResources {
     /// The doors that lead to the app.
     pub(super) fn public_doors(&self) -> impl Iterator<Item = &Listener> {
         self.doors()
-            .filter(|door| !self.common.settings.is_admin(door))
+            .filter(|door| self.common.settings.is_for_clients(door))
     }
 
     /// Its settings that concern the master's decisions.

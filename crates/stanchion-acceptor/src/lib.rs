@@ -314,6 +314,7 @@ impl Acceptor {
         self.look_at_the_clock();
         self.requests.dispatch.end_turn(self.requests.now_us);
         self.requests.tell_observers();
+        self.requests.count_load();
         self.requests.wakes.clients.end_turn();
         self.clients.end_turn();
         self.operators.end_turn();

@@ -85,7 +85,7 @@ impl DemandMeter {
             self.counted.looks += 1;
             self.counted.seats += seats as u64;
             self.counted.busy += in_exchange.min(seats) as u64;
-            self.counted.in_flight += (in_exchange + view.waiting()) as u64;
+            self.counted.in_flight += view.in_flight() as u64;
         }
         if now_us.saturating_sub(self.looked_us) >= LOOK_US {
             self.looked_us = now_us;
@@ -155,5 +155,14 @@ impl DemandMeter {
             service_us: self.seconds.service_us(),
         };
         Demand::of(&self.seconds.read(now_us), &now)
+    }
+
+    /// How busy event loops are, a mean of ten seconds; 0 if workers run threads. Of the seats of a loop hardly any is busy when
+    /// its thread has no time left.
+    pub fn load_of_loops(&self, view: &LineView<'_>, now_us: u64) -> f64 {
+        match view.seats_per_loop() {
+            Some(_) => self.of(view, now_us).load,
+            None => 0.0,
+        }
     }
 }

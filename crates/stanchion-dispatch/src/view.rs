@@ -41,6 +41,11 @@ impl<'d> LineView<'d> {
         self.lines.waiting()
     }
 
+    /// How many requests wait, or are at seats, or handed out ahead of them.
+    pub fn in_flight(&self) -> usize {
+        self.waiting() + self.in_exchange()
+    }
+
     /// How many requests are at seats, or handed out ahead of them.
     pub(crate) fn in_exchange(&self) -> usize {
         self.slots.taken.by_any()

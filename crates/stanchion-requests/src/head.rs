@@ -8,7 +8,9 @@ use stanchion_sys::clock::wall_s;
 
 use stanchion_dispatch::reply::Reply;
 use stanchion_dispatch::ticket::Ticket;
-use stanchion_settings::Settings;
+use stanchion_settings::{LoadReporting, Settings};
+
+use crate::load_report::{LoadReport, SeatsNow};
 
 /// The acceptor keeps a buffer for the next answers up to this size, and gives a larger one back.
 const SPARE_BYTES_MAX: usize = 32 << 10;
@@ -36,8 +38,17 @@ pub(crate) struct Extras {
     pub keeps: bool,
     /// The client speaks HTTP/1.0.
     pub is_old: bool,
+    /// What the peer may know besides.
+    pub told: Told,
+}
+
+/// What the peer of a request may know besides the answer; nothing by default.
+#[derive(Default)]
+pub struct Told {
     /// The value of a `Server-Timing` field.
-    pub timing: Option<String>,
+    timing: Option<String>,
+    /// How busy the server is.
+    load: bool,
 }
 
 /// The time as answers say it (RFC 9110 section 5.6.7), made once a second.
@@ -67,14 +78,18 @@ pub struct AnswerHeads {
     date: Date,
     /// Clients may know where the time went (`server_timing`).
     tells_timing: bool,
+    /// How busy the server is, if balancers may know (`load_report`).
+    load: Option<LoadReport>,
     out: Vec<u8>,
 }
 
 impl AnswerHeads {
-    pub(crate) fn new(settings: &Settings) -> Self {
+    pub(crate) fn new(settings: &Settings, now_us: u64) -> Self {
+        let reports = settings.answers.load_report == LoadReporting::Orca;
         Self {
             date: Date::default(),
             tells_timing: settings.answers.server_timing,
+            load: reports.then(|| LoadReport::new(now_us)),
             out: Vec::new(),
         }
     }
@@ -118,8 +133,11 @@ impl AnswerHeads {
             }
             BodyEnd::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
         }
-        if let Some(timing) = &extras.timing {
+        if let Some(timing) = &extras.told.timing {
             put_field(out, b"Server-Timing", timing.as_bytes());
+        }
+        if let Some(load) = self.load.as_ref().filter(|_| extras.told.load) {
+            out.extend_from_slice(load.line());
         }
         if !extras.keeps {
             out.extend_from_slice(b"Connection: close\r\n");
@@ -136,7 +154,7 @@ impl AnswerHeads {
         reply: &Reply,
         is_old: bool,
         keeps: bool,
-        timing: Option<String>,
+        told: Told,
     ) {
         let mut head = Vec::with_capacity(256);
         put_status(&mut head, reply.status, b"");
@@ -153,14 +171,38 @@ impl AnswerHeads {
                 ending,
                 keeps,
                 is_old,
-                timing,
+                told,
             },
         );
     }
 
+    /// What the peer of a request may know besides the answer, which has this status. To be asked once for each answer, as it
+    /// counts them. How busy the server is, is for proxies that the server believes.
+    pub fn told_of(&mut self, ticket: &Ticket, status: u16, now_us: u64) -> Told {
+        if let Some(load) = &mut self.load {
+            load.answers(status, ticket.taken_us() != 0);
+        }
+        Told {
+            timing: self.timing_of(ticket, now_us),
+            load: ticket.request.peer.trusted,
+        }
+    }
+
+    /// Counts the load of a turn, if it is reported.
+    pub(crate) fn count_load(
+        &mut self,
+        now_us: u64,
+        in_flight: impl FnOnce() -> usize,
+        seats: impl FnOnce() -> SeatsNow,
+    ) {
+        if let Some(load) = &mut self.load {
+            load.turn(now_us, in_flight() as u64, seats);
+        }
+    }
+
     /// The value of `Server-Timing`, which says where the time went, in milliseconds (W3C Server Timing section 2), if
     /// clients may know (`server_timing`).
-    pub fn timing_of(&self, ticket: &Ticket, now_us: u64) -> Option<String> {
+    fn timing_of(&self, ticket: &Ticket, now_us: u64) -> Option<String> {
         if !self.tells_timing {
             return None;
         }
@@ -188,7 +230,7 @@ mod tests {
     use crate::rig::undated;
 
     fn heads() -> AnswerHeads {
-        AnswerHeads::new(&Settings::from_json("{}").expect("settings"))
+        AnswerHeads::new(&Settings::from_json("{}").expect("settings"), 0)
     }
 
     fn composed(head: &str, ending: BodyEnd, keeps: bool, is_old: bool) -> String {
@@ -202,7 +244,7 @@ mod tests {
                 ending,
                 keeps,
                 is_old,
-                timing: None,
+                told: Told::default(),
             },
         );
         assert_eq!(out.windows(4).filter(|four| four == b"\r\n\r\n").count(), 1);
@@ -257,7 +299,7 @@ mod tests {
         assert_eq!(said, expected);
         let mut out = Vec::new();
         let reply = Reply::text(503, "no\n").with("Retry-After", "7");
-        heads().compose_reply(&mut out, &reply, false, false, None);
+        heads().compose_reply(&mut out, &reply, false, false, Told::default());
         let expected = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
             Retry-After: 7\r\nServer: stanchion\r\nContent-Length: 3\r\nConnection: close\r\n\r\n";
         assert_eq!(undated(&out), expected);

@@ -18,6 +18,7 @@ mod handshake;
 pub mod head;
 pub mod host;
 pub mod lifecycle;
+mod load_report;
 mod policy;
 pub mod probe;
 mod record;
@@ -46,6 +47,7 @@ use compressor::Compressor;
 use handshake::handshaken;
 use head::{AnswerHeads, BodyEnd, Extras};
 use lifecycle::{Lifecycle, Serving};
+use load_report::SeatsNow;
 pub use policy::HeadPolicy;
 use probe::{LineLoad, Readiness};
 pub use record::Record;
@@ -119,7 +121,7 @@ impl Requests {
             },
             dispatch: Dispatch::new(common, &storage.answers, master),
             policy: HeadPolicy::new(settings)?,
-            answer_heads: AnswerHeads::new(settings),
+            answer_heads: AnswerHeads::new(settings, now_us),
             compressor: Compressor::new(common)?,
             storage,
             record,
@@ -337,6 +339,7 @@ impl Requests {
         keeps: bool,
     ) -> (Vec<u8>, Vec<u8>) {
         let heads = &mut self.answer_heads;
+        let told = heads.told_of(ticket, facts.status, self.now_us);
         let mut out = heads.take_out();
         ticket.hints(|hints| hints.put(&mut out));
         let hinted = out.len();
@@ -345,11 +348,22 @@ impl Requests {
             ending,
             keeps,
             is_old: ticket.request.head.minor_version() == 0,
-            timing: heads.timing_of(ticket, self.now_us),
+            told,
         };
         heads.compose(&mut out, wire, &extras);
         let observed = self.record.observed(&out[hinted..]);
         (out, observed)
+    }
+
+    /// Counts the load of this turn, if answers report it. To be called at the end of a turn.
+    pub fn count_load(&mut self) {
+        let (view, demand, now_us) = (self.dispatch.view(), &self.dispatch.demand, self.now_us);
+        let seats = || SeatsNow {
+            seats: view.workers().seats_there(),
+            loops: demand.load_of_loops(&view, now_us),
+        };
+        let in_flight = || view.in_flight();
+        self.answer_heads.count_load(now_us, in_flight, seats);
     }
 
     /// Logs a request that was refused.

@@ -75,8 +75,8 @@ pub use table::{
 };
 pub use values::Resolved;
 pub use words::{
-    EventLoop, Http2Cleartext, Interface, Lifespan, LogLevel, OldestTls, Protocol, QueueOrder,
-    ReloadEngine, SignalStyle, StaticMissing,
+    EventLoop, Http2Cleartext, Interface, Lifespan, LoadReporting, LogLevel, OldestTls, Protocol,
+    QueueOrder, ReloadEngine, SignalStyle, StaticMissing,
 };
 
 /// The reason why the given values are no valid settings.

@@ -20,8 +20,8 @@ use super::text::{
 };
 use super::values::Values;
 use super::words::{
-    EventLoop, Http2Cleartext, Interface, Lifespan, LogLevel, OldestTls, Protocol, QueueOrder,
-    ReloadEngine, SignalStyle, StaticMissing,
+    EventLoop, Http2Cleartext, Interface, Lifespan, LoadReporting, LogLevel, OldestTls, Protocol,
+    QueueOrder, ReloadEngine, SignalStyle, StaticMissing,
 };
 use super::{
     AllowedPeers, Bind, Collector, ControlAddress, Facility, HttpsPort, Lane, Seconds, StaticDir,
@@ -329,6 +329,8 @@ settings! {
         compress_min_size: u64 = bytes(1024, between(0, SIZE_MAX)).flags("--compress-min-size BYTES");
         /// Tell clients where the time went.
         server_timing: bool = switch(false).flags("--server-timing");
+        /// Tell trusted proxies how busy the server is.
+        load_report: LoadReporting = word("none").flags("--load-report FORMAT");
     }
 
     /// The access log and the error log.

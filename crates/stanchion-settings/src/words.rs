@@ -68,6 +68,14 @@ words! {
         "adaptive" => Adaptive,
     }
 
+    /// How answers tell trusted proxies how busy the server is.
+    pub enum LoadReporting {
+        /// They do not.
+        "none" => None,
+        /// In the text format of ORCA.
+        "orca" => Orca,
+    }
+
     /// The oldest version of TLS that is served.
     pub enum OldestTls {
         /// RFC 5246.

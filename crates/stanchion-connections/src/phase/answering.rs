@@ -19,7 +19,7 @@ use stanchion_generation::tally::{Event, Outcome};
 use stanchion_requests::Requests;
 use stanchion_requests::compressor::Plan;
 use stanchion_requests::file::{FileBody, put_cached};
-use stanchion_requests::head::BodyEnd;
+use stanchion_requests::head::{BodyEnd, Told};
 
 /// Begins to send the answer to a request.
 pub(super) fn answer(
@@ -167,8 +167,8 @@ fn answer_by_us(
     let mut out = heads.take_out();
     ticket.hints(|hints| hints.put(&mut out));
     let hinted = out.len();
-    let timing = heads.timing_of(ticket, requests.now_us);
-    heads.compose_reply(&mut out, reply, is_old, keeps, timing);
+    let told = heads.told_of(ticket, reply.status, requests.now_us);
+    heads.compose_reply(&mut out, reply, is_old, keeps, told);
     let observed = requests.record.observed(&out[hinted..]);
     let len = if is_head { 0 } else { reply.body.len() };
     out.extend_from_slice(&reply.body[..len]);
@@ -191,7 +191,7 @@ pub(crate) fn answer_operator(
     let mut out = requests.answer_heads.take_out();
     requests
         .answer_heads
-        .compose_reply(&mut out, reply, is_old, keeps, None);
+        .compose_reply(&mut out, reply, is_old, keeps, Told::default());
     let rest = if head.method() == "HEAD" {
         Bytes::new()
     } else {

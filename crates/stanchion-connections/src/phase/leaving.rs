@@ -20,6 +20,7 @@ use crate::outcome::{Broken, Read};
 use crate::pace::{after, intake_pace};
 use crate::poller::Poller;
 use stanchion_dispatch::refusal::Refusal;
+use stanchion_requests::head::Told;
 use stanchion_requests::{Buffers, Requests};
 
 /// How long a client that is still sending gets in all, how long it may pause meanwhile, and how many bytes it may send.
@@ -108,7 +109,7 @@ pub(crate) fn refuse_unread(
     let heads = &mut requests.answer_heads;
     let mut out = heads.take_out();
     let reply = refusal.reply(false);
-    heads.compose_reply(&mut out, &reply, false, false, None);
+    heads.compose_reply(&mut out, &reply, false, false, Told::default());
     out.extend_from_slice(&reply.body);
     let step = write_last_word(link, &out, now_us);
     heads.give_out(out);

@@ -89,7 +89,7 @@ def test_the_rate_times_the_service_time_is_wanted_and_outlives(
     naps(server)
     pass_seconds(admin, clock)
     peak = demand(admin)["seats_wanted_peak60s"]
-    # A request sleeps for so long at least, and longer on a busy machine, where the requests may come in several seconds.
+    # A request sleeps for so long at least, and longer on a busy machine, where requests may come in several seconds.
     service_us = demand(admin)["service_us"]
     assert service_us >= NAP_MS * 1000
     most = REQUESTS / 6 * service_us / 1e6
@@ -107,9 +107,7 @@ def test_the_rate_times_the_service_time_is_wanted_and_outlives(
     assert line(admin)["seats_wanted"] == 0
 
 
-def test_requests_that_wait_here_and_in_front_count(
-    serve: Serve, gate: Gate, admin: str, clock: Clock
-) -> None:
+def test_requests_that_wait_here_and_in_front_count(serve: Serve, gate: Gate, admin: str, clock: Clock) -> None:
     environment = gate.environment | clock.environment
     server = serve("waiting:app", "--admin", admin, "--timeout", "0", "--queue-timeout", "0", env=environment)
     now_us = time.time_ns() // 1000

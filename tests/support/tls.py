@@ -82,7 +82,7 @@ class Authority:
         client: bool = False,
         comment: str = "",
     ) -> Pair:
-        """A certificate for servers of these names or addresses, or for a client; valid from and until in so many days."""
+        """A certificate for servers of these names or addresses, or for a client; valid from and until these days."""
         self._issued += 1
         stem = self._home / f"issued-{self._issued}"
         pair = Pair(stem.with_suffix(".pem"), stem.with_suffix(".key"))

@@ -17,7 +17,8 @@ from fleet_k8s.programs import PAUSE
 APP = Path(__file__).parent / "app"
 
 SHOP, PAUSED = "localhost/shop:1", "localhost/pause:1"
-PYTHON = "/usr/local/bin/python3"
+PREFIX = "usr/local"
+PYTHON = f"/{PREFIX}/bin/python3"
 
 USERS = "root:x:0:0::/root:/bin/false\napp:x:10001:10001::/tmp:/bin/false\n"
 NOT_NEEDED = ("test", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip", "site-packages")
@@ -26,7 +27,7 @@ NOT_NEEDED = ("test", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip"
 
 def shop(tar: Path) -> None:
     """The image of the app: a Python of its own, below /usr/local as in those that people begin with."""
-    home = f"usr/local/lib/python{sysconfig.get_python_version()}"
+    home = f"{PREFIX}/lib/python{sysconfig.get_python_version()}"
     library, package = Path(sysconfig.get_path("stdlib")), Path(str(find_spec("stanchion").origin)).parent  # type: ignore[union-attr]
     interpreter = Path(sys.executable).resolve()
     files = {PYTHON.lstrip("/"): interpreter}

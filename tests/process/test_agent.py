@@ -209,6 +209,7 @@ def test_a_killed_acceptor_is_followed_by_one_that_answers(serve: Serve, agent: 
 
 def test_balancers_that_stay_are_answered_and_closed(serve: Serve, agent: Address) -> None:
     serve("hello:app", *by(agent))
+    tells(agent, up(1))
     with ExitStack() as stack:
         # More than the 64 that may stay.
         socks = [stack.enter_context(agent.connect()) for _ in range(100)]

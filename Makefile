@@ -178,7 +178,7 @@ test-apps: $(STAMP)/uv ## Try large applications that others wrote under their u
 	STANCHION_APPS=$(abspath $(LARGE_APPS)) APPS="$(APPS)" $(PYTEST) tests/bigapps
 
 .PHONY: test-chart
-test-chart: $(TESTED) $(STAMP)/dev $(CHART_TOOLS)/made ## Check what helm and kustomize make of examples/kubernetes (both are built once: nine minutes of a core)
+test-chart: $(TESTED) $(STAMP)/dev $(CHART_TOOLS)/made $(KUBERNETES)/made ## Check examples/kubernetes by helm, kustomize and a real apiserver (built once: 20 minutes of a core)
 	$(PYTEST) tests/chart
 
 .PHONY: test-site

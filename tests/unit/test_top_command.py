@@ -120,7 +120,7 @@ def test_it_does_not_wait_without_end(path):
     silent = Admin(path)
     silent.hold()
     with pytest.raises(source.Failed, match=r"no whole answer from \S+ within 0.2 s"):
-        source.get(source.place(silent.address), "/status", 0.2)
+        source.get(source.place(silent.address), "/status", 0.2, 1_000)
     silent.stop()
 
 

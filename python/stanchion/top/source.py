@@ -58,11 +58,16 @@ def place(text: str) -> Place:
 
 def status(where: Place, patience_s: float = LOOK_S) -> object:
     """The JSON value of /status."""
-    body = get(where, "/status", patience_s)
+    return value(where, "/status", patience_s, ANSWER_BYTES_MAX)
+
+
+def value(where: Place, target: str, patience_s: float, bytes_max: int) -> object:
+    """The JSON value at a target."""
+    body = get(where, target, patience_s, bytes_max)
     try:
         return json.loads(body, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
-        raise Failed(f"the answer of {where.text} to /status is no JSON: {error}") from error
+        raise Failed(f"the answer of {where.text} to {target} is no JSON: {error}") from error
 
 
 def _refused(constant: str) -> NoReturn:
@@ -70,9 +75,9 @@ def _refused(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no number")
 
 
-def get(where: Place, target: str, patience_s: float) -> bytes:
-    """The body of a 200. Failed if there is none within that time."""
-    answer = _Bytes(_received(where, target, patience_s))
+def get(where: Place, target: str, patience_s: float, bytes_max: int) -> bytes:
+    """The body of a 200. Failed if there is none within that time and size."""
+    answer = _Bytes(_received(where, target, patience_s, bytes_max))
     try:
         response = http.client.HTTPResponse(answer)  # type: ignore[arg-type]
         response.begin()
@@ -84,7 +89,7 @@ def get(where: Place, target: str, patience_s: float) -> bytes:
     return body
 
 
-def _received(where: Place, target: str, patience_s: float) -> bytes:
+def _received(where: Place, target: str, patience_s: float, bytes_max: int) -> bytes:
     """All that comes until the server closes."""
     deadline = time.monotonic() + patience_s
     answer = bytearray()
@@ -92,15 +97,14 @@ def _received(where: Place, target: str, patience_s: float) -> bytes:
     request = f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
     try:
         with _connected(where, patience_s) as connection:
+            _allow(connection, deadline)
             connection.sendall(request)
+            _allow(connection, deadline)
             while part := connection.recv(65536):
                 answer += part
-                if len(answer) > ANSWER_BYTES_MAX:
-                    raise Failed(f"the answer of {where.text} is longer than {ANSWER_BYTES_MAX} bytes")
-                left_s = deadline - time.monotonic()
-                if left_s <= 0:
-                    raise TimeoutError
-                connection.settimeout(left_s)
+                if len(answer) > bytes_max:
+                    raise Failed(f"the answer of {where.text} is longer than {bytes_max} bytes")
+                _allow(connection, deadline)
     except TimeoutError as error:
         raise Silent(f"no whole answer from {where.text} within {patience_s:g} s") from error
     except (FileNotFoundError, ConnectionRefusedError) as error:
@@ -108,6 +112,14 @@ def _received(where: Place, target: str, patience_s: float) -> bytes:
     except OSError as error:
         raise Failed(f"{where.text}: {error.strerror or error}") from error
     return bytes(answer)
+
+
+def _allow(connection: socket.socket, deadline: float) -> None:
+    """Give the next call the time that is left."""
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError
+    connection.settimeout(left_s)
 
 
 def _connected(where: Place, timeout_s: float) -> socket.socket:

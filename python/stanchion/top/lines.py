@@ -8,8 +8,8 @@ from typing import NamedTuple
 from rich.text import Text
 
 from stanchion.output import printable
-from stanchion.top.model import Latency, Model, Order, Spread, sort
-from stanchion.top.status import Lane, Listener, Loop, Seat, Status
+from stanchion.top.model import Latency, Model, Order, Rates, Spread, sort
+from stanchion.top.status import Lane, Line, Listener, Loop, Seat, Status
 from stanchion.top.words import count, duration, rate, size
 
 _BAR_COLUMNS = 20
@@ -66,9 +66,9 @@ def screen(model: Model, view: View, width: int, height: int | None) -> list[Tex
     room = _Room(height, len(status.line.lanes), len(status.listeners), len(status.loops))
     lines = [
         *_head(model, view, width),
-        *_the_line(model, width),
+        *the_line(status.line, model.rates, width),
         *_lanes(status.line.lanes, room.lanes),
-        *_latencies(model, width),
+        *latencies(model.wait, model.service, width),
         *_listeners(status.listeners, room.listeners),
         *_totals(model, width),
         *_sessions(model),
@@ -126,8 +126,8 @@ def _head(model: Model, view: View, width: int) -> Iterable[Text]:
         yield from (Text(line, "bold red") for line in wrapped)
 
 
-def _the_line(model: Model, width: int) -> Iterable[Text]:
-    line, rates = model.status.line, model.rates
+def the_line(line: Line, rates: Rates | None, width: int) -> Iterable[Text]:
+    """How full the line is, and what comes and goes a second."""
     share = line.waiting / line.waiting_max if line.waiting_max else 0.0
     style = "red" if share > 0.9 else "yellow" if share > 0.5 else "green"
     filled = min(_BAR_COLUMNS, round(share * _BAR_COLUMNS))
@@ -199,11 +199,11 @@ def _lanes(lanes: Sequence[Lane], rows: int) -> list[Text]:
     )
 
 
-def _latencies(model: Model, width: int) -> list[Text]:
+def latencies(wait: Latency, service: Latency, width: int) -> list[Text]:
     """Two histograms, each of late and of ever, with one bar for each column of the same axis."""
     figures = 4 * 9
     columns = max(_AXIS_COLUMNS_MIN, width - 16 - figures - 2)
-    shown = [(name, latency) for name, latency in (("wait", model.wait), ("service", model.service))]
+    shown = [("wait", wait), ("service", service)]
     axis = _axis([spread for _, latency in shown for spread in (latency.lately, latency.ever) if spread], columns)
     head = Text(f"{'latency':16}{axis.label():{len(axis)}}  ", "bold")
     head.append("".join(f"{name:>9}" for name in ("p50", "p90", "p99", "max")))

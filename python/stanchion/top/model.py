@@ -51,6 +51,10 @@ class Spread:
     max_us: float | None
     """None where only the buckets are known."""
 
+    @property
+    def p95_us(self) -> float:
+        return min(_quantile(self.counts, 0.95), math.inf if self.max_us is None else self.max_us)
+
 
 @dataclass(frozen=True)
 class Latency:
@@ -171,7 +175,7 @@ def _between(before: Histogram, now: Histogram) -> Spread | None:
     alone = _alone([count - old for (_, old), (_, count) in zip(before.buckets, now.buckets, strict=True)])
     if any(count < 0 for count in alone):
         return None
-    return _spread(tuple(zip(uppers, alone, strict=True)), None)
+    return spread(tuple(zip(uppers, alone, strict=True)), None)
 
 
 def _with_running(ended: Spread | None, running: Histogram) -> Spread | None:
@@ -182,10 +186,11 @@ def _with_running(ended: Spread | None, running: Histogram) -> Spread | None:
     counts = tuple((upper, count + more) for (upper, count), more in zip(ended.counts, alone, strict=True))
     # The server says no more of requests that have ended than their buckets.
     longest_us = max((upper for upper, count in ended.counts if count), default=0.0)
-    return _spread(counts, running.max_us if running.count and running.max_us >= longest_us else None)
+    return spread(counts, running.max_us if running.count and running.max_us >= longest_us else None)
 
 
-def _spread(counts: tuple[tuple[float, int], ...], max_us: float | None) -> Spread:
+def spread(counts: tuple[tuple[float, int], ...], max_us: float | None) -> Spread:
+    """The distribution of such counts; `max_us` bounds what is estimated from them."""
     most_us = math.inf if max_us is None else max_us
     p50_us, p90_us, p99_us = (min(_quantile(counts, share), most_us) for share in (0.5, 0.9, 0.99))
     return Spread(counts, sum(count for _, count in counts), p50_us, p90_us, p99_us, max_us)

@@ -156,6 +156,8 @@ class Status:
     seats_stuck_us: int
     """For how long no seat has taken a request while all were busy."""
     restarts: Mapping[str, int]
+    seats_wanted: float | None
+    """By the rate of the last ten seconds, which can be added up over hosts; None of a version without it."""
 
     @property
     def has_websockets(self) -> bool:
@@ -165,7 +167,7 @@ class Status:
 
 def parse(data: object) -> Status:
     """The status in a JSON value. Keys that are not known here are ignored. Unexpected, if it is none."""
-    top = _Reader(data, "the answer")
+    top = Reader(data, "the answer")
     server = top.inner("server")
     return Status(
         version=top.text("version"),
@@ -193,10 +195,11 @@ def parse(data: object) -> Status:
         running=_histogram(top.inner("running_us")),
         seats_stuck_us=top.count("seats_stuck_us"),
         restarts=server.inner("restarts").counts(),
+        seats_wanted=top.inner("demand").number("seats_wanted_10s") if top.has("demand") else None,
     )
 
 
-def _line(of: "_Reader") -> Line:
+def _line(of: "Reader") -> Line:
     return Line(
         waiting=of.count("waiting"),
         waiting_max=of.count("waiting_max"),
@@ -206,11 +209,11 @@ def _line(of: "_Reader") -> Line:
     )
 
 
-def _standstill(of: "_Reader") -> Standstill:
+def _standstill(of: "Reader") -> Standstill:
     return Standstill(since_s=of.number("since_s"), why=of.text("why"), waiting=of.count("waiting"))
 
 
-def _lane(of: "_Reader") -> Lane:
+def _lane(of: "Reader") -> Lane:
     return Lane(
         name=of.text("name"),
         priority=of.count("priority"),
@@ -224,7 +227,7 @@ def _lane(of: "_Reader") -> Lane:
     )
 
 
-def _seat(of: "_Reader") -> Seat:
+def _seat(of: "Reader") -> Seat:
     return Seat(
         worker=of.count("worker"),
         seat=of.count("seat"),
@@ -239,11 +242,11 @@ def _seat(of: "_Reader") -> Seat:
     )
 
 
-def _memory(of: "_Reader") -> tuple[int, int | None]:
+def _memory(of: "Reader") -> tuple[int, int | None]:
     return of.count("pid"), of.count_or_none("memory_bytes")
 
 
-def _loop(of: "_Reader") -> Loop | None:
+def _loop(of: "Reader") -> Loop | None:
     if of.is_none("event_loop"):
         return None
     inner = of.inner("event_loop")
@@ -258,7 +261,7 @@ def _loop(of: "_Reader") -> Loop | None:
     )
 
 
-def _listener(of: "_Reader") -> Listener:
+def _listener(of: "Reader") -> Listener:
     return Listener(
         address=of.text("address"),
         backlog_asked=of.count_or_none("backlog_asked"),
@@ -267,7 +270,7 @@ def _listener(of: "_Reader") -> Listener:
     )
 
 
-def _certificate(of: "_Reader") -> Certificate:
+def _certificate(of: "Reader") -> Certificate:
     return Certificate(
         certfile=of.text("certfile"),
         subject=of.text("subject"),
@@ -276,7 +279,7 @@ def _certificate(of: "_Reader") -> Certificate:
     )
 
 
-def _histogram(of: "_Reader") -> Histogram:
+def _histogram(of: "Reader") -> Histogram:
     count, buckets = of.count("count"), of.buckets("buckets")
     if buckets and count < buckets[-1][1]:
         raise Unexpected("more in the buckets than there are")
@@ -297,7 +300,7 @@ def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= FIGURE_MAX
 
 
-class _Reader:
+class Reader:
     """One JSON object, whose values are looked at before they are believed."""
 
     def __init__(self, data: object, place: str) -> None:
@@ -305,6 +308,9 @@ class _Reader:
             raise Unexpected(f"{place} is no object")
         self._data: dict[str, Any] = data
         self._place = place
+
+    def has(self, key: str) -> bool:
+        return key in self._data
 
     def _value(self, key: str) -> object:
         if key not in self._data:
@@ -351,11 +357,11 @@ class _Reader:
     def counts(self) -> dict[str, int]:
         return {key: self.count(key) for key in self._data}
 
-    def inner(self, key: str) -> "_Reader":
-        return _Reader(self._value(key), f"{key!r}")
+    def inner(self, key: str) -> "Reader":
+        return Reader(self._value(key), f"{key!r}")
 
-    def each(self, key: str, read: Callable[["_Reader"], T]) -> tuple[T, ...]:
-        return tuple(read(_Reader(item, f"{key}[{number}]")) for number, item in enumerate(self._list(key)))
+    def each(self, key: str, read: Callable[["Reader"], T]) -> tuple[T, ...]:
+        return tuple(read(Reader(item, f"{key}[{number}]")) for number, item in enumerate(self._list(key)))
 
     def buckets(self, key: str) -> tuple[tuple[float, int], ...]:
         found: list[tuple[float, int]] = []

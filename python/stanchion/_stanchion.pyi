@@ -9,6 +9,7 @@ from stanchion.interfaces import App
 from stanchion.scribe import Scribe
 
 __all__ = [
+    "admin_page",
     "become_app",
     "check_credentials",
     "first_not_roots_alone",
@@ -95,6 +96,9 @@ def refuse_threads(host: _Host) -> None:
 def network_view(files: list[str], namespace: str | PathLike[str] | None = None) -> str:
     """The listening sockets of a network namespace, how many connections are half open there, and what files say in
     there, as a JSON object."""
+
+def admin_page() -> tuple[str, str]:
+    """The admin listener's page, and its Content-Security-Policy."""
 
 def first_not_roots_alone(path: str) -> str | None:
     """The first place on the way to an absolute path, or what is there, that others than root may change."""

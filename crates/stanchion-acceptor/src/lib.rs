@@ -35,6 +35,7 @@ use stanchion_sys::signal::spin;
 use tracing::{error, info, warn};
 
 use admin::Admin;
+pub use admin::{PAGE, PAGE_POLICY};
 pub use checks::check_settings;
 use doors::lent::Sought;
 use doors::{AcceptThread, DoorContext, DoorKind, Doors};

@@ -87,6 +87,12 @@ mod _stanchion {
         resolve_json(layers).map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
+    /// The admin listener's page, and the Content-Security-Policy that belongs to it, for `stanchion top`.
+    #[pyfunction]
+    fn admin_page() -> (&'static str, &'static str) {
+        (stanchion_server::PAGE, stanchion_server::PAGE_POLICY)
+    }
+
     /// The first directory on the way to an absolute path, or the file there, that other users than root may change.
     #[pyfunction]
     #[allow(clippy::needless_pass_by_value)] // it is made for the call

@@ -42,6 +42,7 @@ pub use hook::Hook;
 pub use host::{Host, Logging, StartedAs};
 pub use launcher::Launcher;
 pub use load_error::{LoadError, NotLoaded};
+pub use stanchion_acceptor::{PAGE, PAGE_POLICY};
 pub use stanchion_exchange::{AnswerEnd, BEAT_US, Gone, Inbox, Inflow, Taken};
 pub use stanchion_generation::credentials::check_credentials;
 pub use stanchion_sys::process::Fork;

@@ -31,9 +31,10 @@ use stanchion_settings::Settings;
 pub(crate) use status::{AcceptorMemory, ConnectionCounts, ServingState, Status};
 use told::Telling;
 
-const PAGE: &str = include_str!("page.html");
+/// `stanchion top --hosts … --serve` shows the same page of several servers.
+pub const PAGE: &str = include_str!("page.html");
 /// The page is complete: the browser loads nothing else, and asks no other server.
-const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
+pub const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
      script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 /// Facts at the moment of a request. Facts that are costly to gather are closures, which the acceptor calls only if the

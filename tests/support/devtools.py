@@ -70,12 +70,19 @@ class Tab:
         return text
 
     def text(self) -> str:
-        return re.sub(r"\s+", " ", str(self._evaluate(TEXT) or "")).strip()
+        return re.sub(r"\s+", " ", str(self.evaluate(TEXT) or "")).strip()
 
     def click(self, selector: str) -> None:
-        self._evaluate(f"document.querySelector({json.dumps(selector)}).click()")
+        self.evaluate(f"document.querySelector({json.dumps(selector)}).click()")
 
-    def _evaluate(self, expression: str) -> Any:
+    def emulate(self, width: int, height: int, scheme: str) -> None:
+        """Be as wide as this, also where no window can be, and `light` or `dark`."""
+        mobile = width < height
+        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=2, mobile=mobile)
+        self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of an expression in the page."""
         answer = self._call("Runtime.evaluate", expression=expression, returnByValue=True)
         return answer.get("result", {}).get("value")
 

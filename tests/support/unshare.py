@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 # In a mount namespace that ends with the command. An ordinary user may do it in a user namespace of its own
 # (user_namespaces(7)).
@@ -14,6 +15,11 @@ def with_disk(place: str, size: str = "") -> list[str]:
     """Words before a command: at this place, which the shell expands, it finds an empty file system in memory."""
     options = f"-o size={size}" if size else ""
     return [*_MOUNTS, "sh", "-ec", f'mount -t tmpfs {options} none {place}; exec "$@"', "sh"]
+
+
+def with_file(file: Path, place: str) -> list[str]:
+    """Words before a command: it finds this file at that place."""
+    return [*_MOUNTS, "sh", "-ec", f'mount --bind {file} {place}; exec "$@"', "sh"]
 
 
 def unavailable(command: Sequence[str]) -> str:

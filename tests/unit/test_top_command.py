@@ -172,6 +172,14 @@ def test_no_server_there_ends_with_3(path, capsys):
         (["--interval", "nan"], "expected seconds"),
         (["--interval", "x"], "invalid _interval value: 'x'"),
         (["now"], "unrecognized arguments: now"),
+        (["--hosts", "a:1", "--admin", "a:1"], "--hosts is for several servers"),
+        (["--hosts", "a:1", "--any"], "--any looks at the host"),
+        (["--hosts", ""], "--hosts takes 1 to 256 addresses"),
+        (["--hosts", "a"], "is written HOST:PORT or unix:PATH, not 'a'"),
+        (["--serve"], "--serve needs --hosts"),
+        (["--hosts", "a:1", "--serve", "--once"], "--once and --json have no effect there"),
+        (["--hosts", "a:1", "--serve", "9200"], "--serve listens at HOST:PORT, not at '9200'"),
+        (["--hosts", "a:1", "--serve", "unix:x"], "--serve listens at HOST:PORT"),
     ],
 )
 def test_wrong_usage_ends_with_2(words, reason, capsys, monkeypatch, tmp_path):

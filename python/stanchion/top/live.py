@@ -14,7 +14,9 @@ from typing import TypeVar
 from rich.console import Console
 from rich.text import Text
 
-from stanchion.top import board, lines, sockets
+from stanchion.top import board, hosts_board, lines, sockets
+from stanchion.top.hosts import AllHosts, summed
+from stanchion.top.hosts_watch import HostsWatch
 from stanchion.top.keys import Do, State, press, split
 from stanchion.top.lines import View, row_of
 from stanchion.top.looker import Looker, look
@@ -26,6 +28,9 @@ from stanchion.top.terminal import Closed, Terminal
 T = TypeVar("T")
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+
+# Seconds between two pictures of several hosts at most: each is asked at an interval of its own.
+_REDRAW_S = 0.5
 
 # A byte of the pipe that is no signal.
 _NEWS = 0
@@ -39,6 +44,11 @@ def run(where: Place, control: str | None, interval_s: float) -> int:
 def run_any(interval_s: float) -> int:
     """Show every listening socket of the host until the user quits; the exit code."""
     return _run(sockets.look, interval_s, _Sockets)
+
+
+def run_hosts(watch: HostsWatch, interval_s: float) -> int:
+    """Show several servers until the user quits; the exit code."""
+    return _run(lambda: summed(watch.seen()), min(interval_s, _REDRAW_S), _SeveralHosts)
 
 
 def _run(look: Callable[[], T], interval_s: float, make: Callable[[Terminal, Looker[T]], "_Live"]) -> int:
@@ -234,3 +244,30 @@ class _Sockets(_Live):
         if self._host is None:
             return [Text("stanchion top --any", "bold"), Text(self._trouble or "looking at the host", "bold red")]
         return board.screen(self._host, replace(self._view, trouble=self._trouble), width, height)
+
+
+class _SeveralHosts(_Live):
+    def __init__(self, terminal: Terminal, looker: Looker[AllHosts]) -> None:
+        super().__init__(terminal)
+        self._looker = looker
+        self._view = hosts_board.View(live=True)
+        self._shown: AllHosts | None = None
+
+    def _take(self) -> None:
+        if self._view.paused:
+            return
+        taken = self._looker.take()
+        if isinstance(taken, AllHosts):
+            self._shown = taken
+
+    def _press(self, key: str) -> Do:
+        there = len(self._shown.hosts) if self._shown else 0
+        self._view, do = hosts_board.press(self._view, key, there, self._terminal.size()[1])
+        return do
+
+    def _lines(self, width: int, height: int) -> list[Text]:
+        if self._view.help is not None:
+            return lines.page(hosts_board.HELP, self._view.help, height)
+        if self._shown is None:
+            return [Text("stanchion top --hosts", "bold")]
+        return hosts_board.screen(self._shown, self._view, width, height)

@@ -20,7 +20,7 @@ SHOP, PAUSED = "localhost/shop:1", "localhost/pause:1"
 PREFIX = "usr/local"
 PYTHON = f"/{PREFIX}/bin/python3"
 
-USERS = "root:x:0:0::/root:/bin/false\napp:x:10001:10001::/tmp:/bin/false\n"
+USERS = "root:x:0:0::/:/bin/false\napp:x:10001:10001::/tmp:/bin/false\n"
 NOT_NEEDED = ("test", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip", "site-packages")
 """Packages of the standard library that the image lacks: two thirds of it."""
 

@@ -57,15 +57,15 @@ impl DemandMeter {
     /// Counts a request for the app that has arrived. Gives false if the clock of the proxy in front must be wrong.
     pub(crate) fn arrived(&mut self, request: &Request) -> bool {
         self.counted.arrived += 1;
-        let Some(front_us) = request.proxy_us else {
+        let Some(proxy_us) = request.proxy_us else {
             return true;
         };
+        // A client that sends its body slowly through the proxy does not wait in the proxy's line.
+        let read_us = request.arrived_us.saturating_sub(request.started_us);
+        let front_us = proxy_us.saturating_sub(read_us);
         if front_us > Demand::FRONT_US_MAX {
             return false;
         }
-        // A client that sends its body slowly through the proxy does not wait in the proxy's line.
-        let read_us = request.arrived_us.saturating_sub(request.started_us);
-        let front_us = front_us.saturating_sub(read_us);
         self.counted.fronted += 1;
         self.counted.front_us += front_us;
         self.fronts.add(front_us);
@@ -149,7 +149,7 @@ impl DemandMeter {
     /// The seats that are wanted, and what they are computed of.
     pub fn of(&self, view: &LineView<'_>, now_us: u64) -> Demand {
         let now = DemandNow {
-            waiting: view.untaken() as u64,
+            waiting: (view.untaken() + view.waiting_at_ports()) as u64,
             held: self.held,
             seats_per_loop: view.seats_per_loop(),
             service_us: self.seconds.service_us(),

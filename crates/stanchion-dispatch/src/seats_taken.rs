@@ -61,6 +61,11 @@ impl SeatsTaken {
         self.by_any
     }
 
+    /// How many requests are in the exchange.
+    pub(crate) fn all(&self) -> usize {
+        self.by_any + self.by_port.values().sum::<usize>()
+    }
+
     /// How many requests of these ports are in the exchange.
     pub(crate) fn by_ports(&self, ports: impl Iterator<Item = PortNumber>) -> usize {
         ports.filter_map(|port| self.by_port.get(&port)).sum()
@@ -88,7 +93,7 @@ mod tests {
         for port in [None, Some(1), None, Some(1), Some(2)] {
             taken.entered(lane, port);
         }
-        assert_eq!(taken.by_any(), 2);
+        assert_eq!((taken.by_any(), taken.all()), (2, 5));
         assert_eq!(taken.by_ports([1, 2, 3].into_iter()), 3);
         taken.left(lane, Some(1));
         taken.left(lane, None);

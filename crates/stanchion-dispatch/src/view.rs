@@ -48,7 +48,12 @@ impl<'d> LineView<'d> {
 
     /// How many requests are at seats, or handed out ahead of them.
     pub(crate) fn in_exchange(&self) -> usize {
-        self.slots.taken.by_any()
+        self.slots.taken.all()
+    }
+
+    /// How many requests wait at the ports of single workers.
+    pub(crate) fn waiting_at_ports(&self) -> usize {
+        self.lines.ports.waiting()
     }
 
     /// How many seats workers have.

@@ -63,6 +63,7 @@ impl Common {
         drop(self.files.take_acceptor_end());
         drop(self.key_files.take());
         drop(self.ticket_keys.take());
+        self.figures.demand.drop_file();
     }
 }
 

@@ -7,6 +7,7 @@
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::{Mutex, PoisonError};
 
 use stanchion_line::{Demand, DemandSecond};
 use stanchion_sys::counts::SharedCounts;
@@ -24,8 +25,8 @@ const WORDS: usize = SERVICE + 1;
 #[derive(Debug)]
 pub struct DemandSeconds {
     words: SharedCounts,
-    /// For the master after this one.
-    file: OwnedFd,
+    /// For the master after this one; only a master has it.
+    file: Mutex<Option<OwnedFd>>,
 }
 
 impl DemandSeconds {
@@ -48,6 +49,7 @@ impl DemandSeconds {
 
     fn of(file: OwnedFd) -> io::Result<Self> {
         let words = SharedCounts::of_file(&file, WORDS)?;
+        let file = Mutex::new(Some(file));
         Ok(Self { words, file })
     }
 
@@ -55,8 +57,15 @@ impl DemandSeconds {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn try_clone_fd(&self) -> io::Result<OwnedFd> {
-        self.file.try_clone()
+    pub fn try_clone_fd(&self) -> io::Result<Option<OwnedFd>> {
+        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.as_ref().map(OwnedFd::try_clone).transpose()
+    }
+
+    /// In a child of the master, which hands nothing over.
+    pub fn drop_file(&self) {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(file.take());
     }
 
     /// In an acceptor: this was counted, by this time.
@@ -118,6 +127,7 @@ fn slot_of(second: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::os::fd::IntoRawFd;
 
     use super::*;
@@ -159,7 +169,7 @@ mod tests {
         let ours = DemandSeconds::create().unwrap();
         ours.add(100 * S, arrived(1));
         ours.keep_service_us(50_000.0);
-        let fd = ours.try_clone_fd().unwrap().into_raw_fd();
+        let fd = ours.try_clone_fd().unwrap().unwrap().into_raw_fd();
         let theirs = DemandSeconds::inherit(fd).unwrap();
         theirs.add(100 * S, arrived(2));
         ours.add(100 * S, arrived(4));
@@ -168,8 +178,15 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_too_short_is_none() {
-        let short = SharedMemory::file("short", 8).unwrap().into_raw_fd();
-        DemandSeconds::inherit(short).unwrap_err();
+    fn a_file_of_another_layout_is_none_and_no_app_changes_the_size_of_ours() {
+        for words in [1, WORDS - 1, WORDS + 1] {
+            let other = SharedMemory::file("other", SharedCounts::bytes(words));
+            DemandSeconds::inherit(other.unwrap().into_raw_fd()).unwrap_err();
+        }
+        let ours = DemandSeconds::create().unwrap();
+        let file = File::from(ours.try_clone_fd().unwrap().unwrap());
+        file.set_len(0).unwrap_err();
+        ours.drop_file();
+        assert!(ours.try_clone_fd().unwrap().is_none());
     }
 }

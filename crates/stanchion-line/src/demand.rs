@@ -38,6 +38,12 @@ const SERVED_MIN: u64 = 100;
 /// The wait in front may grow by at most so much of each second, as far as the rate is concerned: at most six times as many come to
 /// the proxy as come here.
 const SLOPE_MAX: f64 = 5.0 / 6.0;
+/// And it may fall by at most so much.
+const SLOPE_FALL_MAX: f64 = 5.0;
+/// A proxy that holds a line for seats keeps them busy for at least this share of the time.
+const BUSY: f64 = 0.7;
+/// A loop is full if its thread has a core for this share of the time.
+const FULL: f64 = 0.9;
 
 /// What happened in one second, in counts that several processes can add to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -174,17 +180,16 @@ impl Demand {
     pub fn of(seconds: &[DemandSecond], now: &DemandNow) -> Self {
         let each = Each::of(seconds, now);
         let short = last(seconds, SHORT);
-        let present = last(seconds, RATE);
-        let (rate, front) = (Arrivals::of(present), Front::of(present));
-        let waiting = to_f64(now.waiting) + rate.fronted_per_s * front.last_us / 1e6;
+        let front = each.front_line(seconds);
+        let waiting = to_f64(now.waiting) + front.waiting;
         let (drain, held) = (each.seats(waiting / DRAIN_S), to_f64(now.held));
-        let present = each.offered(present) + drain;
+        let present = each.offered(front.window) + drain;
         let peak = |seconds: &[DemandSecond]| {
             let rates = seconds.windows(RATE).map(|window| each.offered(window));
             rates.fold(present, f64::max) + held
         };
         let all = sum(short);
-        let cores = each.cores(&all, length_s(short));
+        let cores = each.cores(short);
         let share = |part: u64| to_f64(part) / to_f64(all.seats.max(1));
         Self {
             seats_10s: each.offered(short) + drain + held,
@@ -192,7 +197,7 @@ impl Demand {
             seats_peak_60s: peak(seconds),
             arrived_per_s: to_f64(all.arrived) / length_s(short),
             service_us: each.service_s * 1e6,
-            front_us: front.last_us,
+            front_us: front.wait_us,
             utilization: share(all.busy).max(cores).min(1.0),
             load: share(all.in_flight).max(cores),
         }
@@ -202,7 +207,7 @@ impl Demand {
 /// What one request takes.
 struct Each {
     service_s: f64,
-    /// For event loops: how long the thread of the loop has a core for it.
+    /// For event loops that are full: how long the thread of the loop has a core for it.
     loop_s: f64,
     seats_per_loop: Option<f64>,
 }
@@ -217,65 +222,118 @@ impl Each {
             all += *second;
         }
         let of_one = |us: u64| to_f64(us) / 1e6 / to_f64(all.served.max(1));
-        Self {
-            service_s: match all.served {
-                0 => now.service_us / 1e6,
-                _ => of_one(all.service_us),
-            },
-            loop_s: if all.served > 0 {
-                of_one(all.loop_us)
-            } else {
-                0.0
-            },
+        let service_s = match all.served {
+            0 => now.service_us / 1e6,
+            _ => of_one(all.service_us),
+        };
+        let mut each = Self {
+            service_s,
+            loop_s: 0.0,
             seats_per_loop: now.seats_per_loop.map(to_f64),
+        };
+        // As long as loops have time left, the time that they had is what is wanted of them, whatever they had it for.
+        if all.served > 0 && each.cores(last(seconds, RATE)) >= FULL {
+            each.loop_s = of_one(all.loop_us).min(service_s);
         }
+        each
     }
 
     /// The seats that so many requests in a second keep busy.
     fn seats(&self, per_s: f64) -> f64 {
-        let loops = self.seats_per_loop.map_or(0.0, |each| self.loop_s * each);
-        per_s * self.service_s.max(loops)
+        per_s
+            * self
+                .service_s
+                .max(self.loop_s * self.seats_per_loop.unwrap_or_default())
     }
 
-    /// The seats that the requests of these seconds keep busy, at whatever servers they are. The threads of event loops have work besides
-    /// requests: messages of sessions.
+    /// The seats that the requests of these seconds keep busy, at whatever servers they are: as many as there were requests at most. The
+    /// threads of event loops have work besides requests: messages of sessions.
     fn offered(&self, window: &[DemandSecond]) -> f64 {
-        let loops_s = to_f64(sum(window).loop_us) / 1e6 / length_s(window);
-        let of_sessions = self.seats_per_loop.map_or(0.0, |each| loops_s * each);
-        self.seats(Arrivals::of(window).per_s()).max(of_sessions)
+        let all = sum(window);
+        let per_s = self.arrivals(window).per_s();
+        let in_flight = to_f64(all.in_flight) / to_f64(all.looks.max(1));
+        let requests = per_s * length_s(window) + in_flight;
+        let loops_s = to_f64(all.loop_us) / 1e6 / length_s(window);
+        let loops = loops_s.max(per_s * self.loop_s);
+        let of_loops = loops * self.seats_per_loop.unwrap_or_default();
+        (per_s * self.service_s).min(requests).max(of_loops)
     }
 
     /// The share of a core that the threads of event loops had; 0 if there are none.
-    fn cores(&self, all: &DemandSecond, length_s: f64) -> f64 {
+    fn cores(&self, window: &[DemandSecond]) -> f64 {
         let Some(each) = self.seats_per_loop else {
             return 0.0;
         };
+        let all = sum(window);
         let loops = to_f64(all.seats) / each / to_f64(all.looks.max(1));
-        let had = to_f64(all.loop_us) / 1e6 / length_s;
+        let had = to_f64(all.loop_us) / 1e6 / length_s(window);
         if loops > 0.0 { had / loops } else { 0.0 }
+    }
+
+    /// Whether the seats of these seconds were so busy that a line in front of them can be for their sake. A request that a slow client or a
+    /// wrong clock made old says nothing then.
+    fn are_busy(&self, window: &[DemandSecond]) -> bool {
+        let all = sum(window);
+        let seats = to_f64(all.busy) / to_f64(all.seats.max(1));
+        seats.max(self.cores(window)) >= BUSY
+    }
+
+    /// How many requests come in a second, to the proxy if it says when and holds a line.
+    fn arrivals(&self, window: &[DemandSecond]) -> Arrivals {
+        let all = sum(window);
+        // Of a line that grows, the requests that come through within a second came to the proxy within less than a second.
+        let slope = if self.are_busy(window) {
+            Front::of(window).slope
+        } else {
+            0.0
+        };
+        Arrivals {
+            plain_per_s: to_f64(all.arrived.saturating_sub(all.fronted)) / length_s(window),
+            fronted_per_s: to_f64(all.fronted) / length_s(window) / (1.0 - slope),
+        }
+    }
+
+    /// The line in front. If the busy seats have taken no request for a while, it is as it was then, and has grown older.
+    fn front_line<'s>(&self, seconds: &'s [DemandSecond]) -> FrontLine<'s> {
+        let present = last(seconds, RATE);
+        let found = seconds.iter().rposition(|one| one.fronted > 0);
+        let Some(at) = found.filter(|_| self.are_busy(present)) else {
+            return FrontLine {
+                window: present,
+                wait_us: Front::of(present).last_us,
+                waiting: 0.0,
+            };
+        };
+        let window = last(&seconds[..=at], RATE);
+        let wait_us = Front::of(window).last_us + to_f64((seconds.len() - 1 - at) as u64) * 1e6;
+        FrontLine {
+            window,
+            wait_us,
+            waiting: self.arrivals(window).fronted_per_s * wait_us / 1e6,
+        }
     }
 }
 
-/// How many requests come in a second, to the proxy if it says when.
+/// How many requests come in a second.
 struct Arrivals {
     plain_per_s: f64,
     fronted_per_s: f64,
 }
 
 impl Arrivals {
-    fn of(window: &[DemandSecond]) -> Self {
-        let all = sum(window);
-        // Of a line that grows, the requests that come through within a second came to the proxy within less than a second.
-        let slower = 1.0 - Front::of(window).slope;
-        Self {
-            plain_per_s: to_f64(all.arrived.saturating_sub(all.fronted)) / length_s(window),
-            fronted_per_s: to_f64(all.fronted) / length_s(window) / slower,
-        }
-    }
-
     fn per_s(&self) -> f64 {
         self.plain_per_s + self.fronted_per_s
     }
+}
+
+/// The line in front of this server.
+struct FrontLine<'s> {
+    /// The last seconds in which requests came.
+    window: &'s [DemandSecond],
+    /// How long the request has waited that is next, in microseconds.
+    wait_us: f64,
+    /// How many requests wait there for this server.
+    waiting: f64,
 }
 
 /// How long a proxy has requests, and by how much that changes.
@@ -300,7 +358,7 @@ impl Front {
         });
         Self {
             last_us: last_us.unwrap_or(0.0),
-            slope: slope.unwrap_or(0.0).min(SLOPE_MAX),
+            slope: slope.unwrap_or(0.0).clamp(-SLOPE_FALL_MAX, SLOPE_MAX),
         }
     }
 }
@@ -322,164 +380,4 @@ fn sum(window: &[DemandSecond]) -> DemandSecond {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MINUTE: usize = Demand::SECONDS;
-
-    /// A second in which so many requests of so long were served.
-    fn second(arrived: u64, service_ms: u64) -> DemandSecond {
-        DemandSecond {
-            arrived,
-            served: arrived,
-            service_us: arrived * service_ms * 1_000,
-            looks: 4,
-            seats: 4 * 4,
-            busy: 4 * 3,
-            in_flight: 4 * 6,
-            ..DemandSecond::default()
-        }
-    }
-
-    fn near(actual: f64, expected: f64) {
-        let is_near = (actual - expected).abs() <= 0.001 * expected.abs().max(1.0);
-        assert!(is_near, "{actual} is not {expected}");
-    }
-
-    #[test]
-    fn the_rate_times_the_service_is_wanted_by_every_window() {
-        let demand = Demand::of(&[second(80, 50); MINUTE], &DemandNow::default());
-        for seats in [
-            demand.seats_10s,
-            demand.seats_peak_20s,
-            demand.seats_peak_60s,
-        ] {
-            near(seats, 4.0);
-        }
-        near(demand.arrived_per_s, 80.0);
-        near(demand.service_us, 50_000.0);
-        near(demand.utilization, 0.75);
-        near(demand.load, 1.5);
-        assert_eq!(Demand::of(&[], &DemandNow::default()), Demand::default());
-    }
-
-    #[test]
-    fn a_burst_counts_as_long_as_its_window() {
-        for (ago, peak_20s, peak_60s) in [
-            (0, 6.0, 6.0),
-            (12, 6.0, 6.0),
-            (30, 1.0, 6.0),
-            (54, 1.0, 6.0),
-        ] {
-            let mut seconds = [second(20, 50); MINUTE];
-            for one in &mut seconds[MINUTE - 6 - ago..MINUTE - ago] {
-                *one = second(120, 50);
-            }
-            let demand = Demand::of(&seconds, &DemandNow::default());
-            near(demand.seats_peak_20s, peak_20s);
-            near(demand.seats_peak_60s, peak_60s);
-        }
-    }
-
-    #[test]
-    fn requests_that_wait_or_hang_want_seats_of_their_own() {
-        let now = DemandNow {
-            waiting: 300,
-            held: 3,
-            ..DemandNow::default()
-        };
-        let demand = Demand::of(&[second(80, 50); MINUTE], &now);
-        near(demand.seats_10s, 4.0 + 300.0 * 0.05 / 15.0 + 3.0);
-        near(demand.seats_peak_60s, demand.seats_10s);
-    }
-
-    #[test]
-    fn the_last_service_time_holds_while_no_request_ends() {
-        let arrived = DemandSecond {
-            arrived: 40,
-            ..DemandSecond::default()
-        };
-        let now = DemandNow {
-            service_us: 100_000.0,
-            ..DemandNow::default()
-        };
-        near(Demand::of(&[arrived; MINUTE], &now).seats_10s, 4.0);
-    }
-
-    #[test]
-    fn a_new_service_time_counts_once_there_are_enough_requests_of_it() {
-        for (rate, expected_ms) in [(100, 200.0), (5, (15.0 * 200.0 + 5.0 * 50.0) / 20.0)] {
-            let mut seconds = [second(rate, 50); MINUTE];
-            seconds[MINUTE - SERVICE..].fill(second(rate, 200));
-            let demand = Demand::of(&seconds, &DemandNow::default());
-            near(demand.service_us / 1e3, expected_ms);
-        }
-    }
-
-    #[test]
-    fn a_growing_wait_in_front_shows_the_rate_in_front() {
-        // 120 requests in a second came to a proxy that lets 40 through, as many as two seats serve.
-        let fronted = |second: usize| DemandSecond {
-            fronted: 40,
-            front_us: 40 * (second as u64 * 2_000_000 / 3),
-            ..self::second(40, 50)
-        };
-        let mut seconds = [second(40, 50); MINUTE];
-        for (index, one) in seconds[MINUTE - 8..].iter_mut().enumerate() {
-            *one = fronted(index);
-        }
-        let demand = Demand::of(&seconds, &DemandNow::default());
-        let wait_s = 6.5 * 2.0 / 3.0;
-        near(demand.front_us, wait_s * 1e6);
-        let least = 6.0 + 120.0 * wait_s * 0.05 / 15.0;
-        near(demand.seats_peak_20s, least);
-        assert!(demand.seats_peak_20s >= 2.7 * 2.0);
-        // A front that stands still gives no rate beyond a bound.
-        for one in &mut seconds[MINUTE - 2..] {
-            one.front_us = 40 * 60_000_000;
-        }
-        assert!(
-            Demand::of(&seconds, &DemandNow::default())
-                .seats_10s
-                .is_finite()
-        );
-    }
-
-    #[test]
-    fn an_event_loop_is_worth_all_its_seats_once_its_core_is_full() {
-        let of_loops = |loop_ms: u64| DemandSecond {
-            loop_us: loop_ms * 1_000,
-            seats: 4 * 2 * 1_000,
-            ..second(100, 50)
-        };
-        let now = DemandNow {
-            seats_per_loop: Some(1_000),
-            ..DemandNow::default()
-        };
-        let demand = |loop_ms| Demand::of(&[of_loops(loop_ms); MINUTE], &now);
-        // Requests wait for a database: five seats of two thousand.
-        near(demand(2).seats_10s, 5.0);
-        // One and a half cores of two are full.
-        near(demand(1_500).seats_10s, 1_500.0);
-        near(demand(1_500).utilization, 0.75);
-        // Twice as many arrive as two loops serve.
-        let mut seconds = [of_loops(2_000); MINUTE];
-        for one in &mut seconds {
-            one.arrived = 200;
-        }
-        near(Demand::of(&seconds, &now).seats_10s, 4_000.0);
-        // Only sessions have the core.
-        for one in &mut seconds {
-            (one.arrived, one.served, one.service_us) = (0, 0, 0);
-        }
-        near(Demand::of(&seconds, &now).seats_10s, 2_000.0);
-    }
-
-    #[test]
-    fn nonsense_in_shared_memory_is_harmless() {
-        let seconds = [DemandSecond::from([u64::MAX; DemandSecond::COUNTS]); MINUTE];
-        let demand = Demand::of(&seconds, &DemandNow::default());
-        assert!(demand.seats_10s.is_finite() && demand.load.is_finite());
-        assert_eq!(DemandSecond::from(seconds[0].counts()), seconds[0]);
-    }
-}
+mod tests;

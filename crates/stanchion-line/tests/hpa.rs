@@ -240,6 +240,14 @@ impl Fleet {
         let lasted_s = at_s - self.now_s;
         self.in_flight[at_s as usize] += lasted_s * self.flying as f64;
         self.pod_seconds += lasted_s * self.pods.len() as f64;
+        for pod in self.pods.values_mut().filter(|pod| pod.is_ready) {
+            let (busy, lasted_us) = (pod.busy, (lasted_s * 1e6) as u64);
+            let second = pod.second(at_s);
+            second.looks = 1;
+            second.seats += SEATS * lasted_us;
+            second.busy += busy * lasted_us;
+            second.in_flight = busy;
+        }
         self.now_s = at_s;
     }
 
@@ -352,10 +360,10 @@ impl Fleet {
 /// peaks, and of the peak of the sum. Requests in flight ask for 1.6 times as many in a step, with 5 changes; 1.25 times and 3 changes
 /// would be the ideal, which a step from 20 to 240/s cannot have: the law itself grows it in three.
 const LIMITS: [(Shape, [(f64, usize); 2]); 5] = [
-    (Shape::Step, [(1.45, 6), (1.25, 4)]),
-    (Shape::Steep, [(1.5, 7), (1.7, 7)]),
+    (Shape::Step, [(1.45, 7), (1.25, 5)]),
+    (Shape::Steep, [(1.5, 8), (1.7, 7)]),
     (Shape::Bursts, [(2.5, 1), (2.5, 2)]),
-    (Shape::Sine, [(1.25, 2), (1.25, 3)]),
+    (Shape::Sine, [(1.25, 3), (1.25, 3)]),
     (Shape::Flat, [(1.25, 1), (1.25, 1)]),
 ];
 const SEEDS: u64 = 5;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::environment;
 use stanchion_sys::listener::Listener;
+use tracing::info;
 
 use crate::inherited_listener::InheritedListener;
 use crate::last_words::{self, Streams};
@@ -59,8 +60,8 @@ pub(crate) struct Handover {
     /// Standard error, and the file in its place, since version 6. Default: standard error is in its place.
     #[serde(default)]
     pub(crate) streams: Option<Streams>,
-    /// The file with the demand of the last minute, since version 7. Default: there is none, and the new master begins with nothing. An older master
-    /// leaves it open, which costs a descriptor.
+    /// The file with the demand of the last minute, since version 7. Default, and if it has another layout: the new master begins with nothing.
+    /// An older master leaves it open, which costs a descriptor.
     #[serde(default)]
     pub(crate) demand: Option<RawFd>,
 }
@@ -139,13 +140,14 @@ impl Handover {
                         .map_err(|error| refused("file of ticket keys", fd, error))
                 })
                 .transpose()?,
-            demand: self
-                .demand
-                .map(|fd| {
-                    DemandSeconds::inherit(fd)
-                        .map_err(|error| refused("file of the demand", fd, error))
-                })
-                .transpose()?,
+            demand: self.demand.and_then(|fd| {
+                let taken = DemandSeconds::inherit(fd);
+                // Another version may count otherwise; an estimate is no reason to refuse an upgrade.
+                let said = |error: &io::Error| {
+                    info!("the demand of the last minute is not taken over: {error}");
+                };
+                taken.inspect_err(said).ok()
+            }),
         })
     }
 

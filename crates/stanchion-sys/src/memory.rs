@@ -7,13 +7,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 
 use rustix::fs::{
-    FileType, FlockOperation, MemfdFlags, OFlags, fcntl_getfl, fcntl_lock, fcntl_setfl, fstat,
-    ftruncate, memfd_create, sendfile,
+    FileType, FlockOperation, MemfdFlags, OFlags, SealFlags, fcntl_add_seals, fcntl_get_seals,
+    fcntl_getfl, fcntl_lock, fcntl_setfl, fstat, ftruncate, memfd_create, sendfile,
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::call::{InCall, named, retry};
 use crate::process::inherited_fd;
+
+/// Nothing can change the size of a file with these seals, nor take them away (`F_ADD_SEALS` in fcntl(2)).
+const SEALS: SealFlags = SealFlags::SHRINK
+    .union(SealFlags::GROW)
+    .union(SealFlags::SEAL);
 
 /// A shared mapping that every later child inherits at the same address.
 ///
@@ -40,27 +45,28 @@ impl SharedMemory {
         Self::map(&Self::file(name, len)?, len)
     }
 
-    /// A file for such memory, with which another program can map it too, if it [inherits](Self::inherit) the descriptor.
+    /// A file for such memory, with which another program can map it too, if it [inherits](Self::inherit) the descriptor. Its size is sealed: a
+    /// mapping beyond the end of its file kills the process that reads there (SIGBUS in mmap(2)).
     ///
     /// # Errors
     /// The kernel's: out of memory or of descriptors.
     pub fn file(name: &str, len: usize) -> io::Result<OwnedFd> {
-        let file = memfd_create(name, MemfdFlags::CLOEXEC).in_call("memfd_create")?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create(name, flags).in_call("memfd_create")?;
         ftruncate(&file, len as u64).in_call("ftruncate")?;
+        fcntl_add_seals(&file, SEALS).in_call("fcntl")?;
         Ok(file)
     }
 
     /// Takes over such a file that an old master has left open.
     ///
     /// # Errors
-    /// No descriptor has this number, or it is not a file of at least `len` bytes.
+    /// No descriptor has this number, or it is not such a file of `len` bytes.
     pub fn inherit(fd: RawFd, len: usize) -> io::Result<OwnedFd> {
         let file = inherited_fd(fd)?;
-        let stat = fstat(&file)?;
-        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        // A mapping beyond the end of its file kills the process that reads there (mmap(2), SIGBUS).
-        if !is_file || u64::try_from(stat.st_size).unwrap_or(0) < len as u64 {
-            return Err(io::Error::other("it is no file of that size"));
+        let is_sealed = fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SEALS));
+        if !is_sealed || u64::try_from(fstat(&file)?.st_size) != Ok(len as u64) {
+            return Err(io::Error::other("it is no sealed file of that size"));
         }
         Ok(file)
     }

@@ -33,6 +33,8 @@ const SEATLESS: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(super) struct Agent {
     seats: SeatsSeen,
+    workers: usize,
+    looked_us: u64,
     answered: VecDeque<Answered>,
 }
 
@@ -55,16 +57,26 @@ impl Agent {
     /// Looks how many seats there are, and closes the connections that balancers have left.
     pub(super) fn look(&mut self, requests: &Requests) {
         let now_us = requests.now_us;
-        let seats = requests.dispatch.view().workers().seats_there();
+        self.looked_us = now_us;
+        let view = requests.dispatch.view();
+        self.workers = view.workers().len();
+        let seats = view.workers().seats_there();
         self.seats.see(seats, now_us);
         self.answered.retain(|one| !one.is_over(now_us));
     }
 
     /// Answers a balancer.
     pub(super) fn answer(&mut self, socket: OwnedFd, requests: &Requests) {
-        self.look(requests);
-        // A balancer counts a WebSocket among its requests for as long as that is open, but it takes no seat.
+        // Many balancers that ask in one turn cost one look.
+        if requests.now_us != self.looked_us {
+            self.look(requests);
+        }
+        // A balancer counts a WebSocket among its requests for as long as that is open, but it takes no seat. A worker can write to the
+        // counts, so their bound is the setting's.
+        let settings = &requests.common.settings;
+        let sessions_max = settings.event_loop.worker_sessions as usize * self.workers;
         let sessions = requests.common.total.read().sessions() as usize;
+        let sessions = sessions.min(sessions_max);
         let line = line(
             requests.serving.lifecycle,
             &self.seats,

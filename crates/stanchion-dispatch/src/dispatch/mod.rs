@@ -98,10 +98,13 @@ impl Dispatch {
 
     /// Puts a request that has arrived into the line, or refuses it and says why.
     pub fn join(&mut self, ticket: &Rc<Ticket>, now_us: u64) {
-        if !self.demand.arrived(&ticket.request) {
+        let admitted = self.lines.admit(ticket, now_us);
+        // A client over its own limit, which no further server would change, demands nothing.
+        let counts = matches!(admitted, Ok(()) | Err(Refusal::LineFull { .. }));
+        if counts && !self.demand.arrived(&ticket.request) {
             self.tally.happened(Event::ProxyTimeDropped);
         }
-        match self.lines.admit(ticket, now_us) {
+        match admitted {
             Ok(()) => self.fill(now_us),
             Err(refusal) => ticket.refuse(refusal),
         }

@@ -421,8 +421,8 @@ impl OldMaster<'_> {
         handover.ticket_keys = ticket_keys.as_ref().map(AsRawFd::as_raw_fd);
         doors.extend(ticket_keys);
         let demand = self.generations.present().figures.demand.try_clone_fd()?;
-        handover.demand = Some(demand.as_raw_fd());
-        doors.push(demand);
+        handover.demand = demand.as_ref().map(AsRawFd::as_raw_fd);
+        doors.extend(demand);
         Ok((handover, doors))
     }
 

@@ -147,9 +147,7 @@ def test_the_sums_of_real_servers(serve: Serve, gate: Gate, kept: contextlib.Exi
     assert total["oldest_wait_us"] == max(rows[1]["oldest_wait_us"], rows[2]["oldest_wait_us"])
     assert [one["pid"] for one in rows] == [server.pid for server in servers]
     assert {(one["state"], one["generation"], one["version"]) for one in rows} == {("serving", 1, rows[0]["version"])}
-    assert (
-        total["seats_wanted"] == pytest.approx(sum(one["seats_wanted"] for one in rows)) and total["seats_wanted"] > 0
-    )
+    assert total["seats_wanted"] == pytest.approx(sum(one["seats_wanted"] for one in rows))
     gate.let_pass(2 + 3)
     assert {wire.response().status for wire in wires} == {200}
 

@@ -46,12 +46,22 @@ class Endpoints:
     def __init__(self, cluster: Cluster, tell: Callable[[frozenset[str]], None], late_s: float = 0) -> None:
         self._cluster, self._tell, self._late_s = cluster, tell, late_s
         self._slices: dict[str, frozenset[str]] = {}
+        self._over = False
         self.ready: frozenset[str] = frozenset()
         threading.Thread(target=self._follow, daemon=True).start()
         eventually(lambda: self.ready, "endpoints are known", every_s=0.1)
 
+    def close(self) -> None:
+        self._over = True
+
+    def _say(self, ready: frozenset[str]) -> None:
+        if not self._over:
+            self._tell(ready)
+
     def _follow(self) -> None:
         for event in self._cluster.api.watch(SLICES):
+            if self._over:
+                return
             found = event["object"].get("endpoints") or []
             gone = event["type"] == "DELETED"
             ready = () if gone else (one["addresses"][0] for one in found if one["conditions"].get("ready"))
@@ -60,7 +70,7 @@ class Endpoints:
             if now != self.ready:
                 late_s = self._late_s if self.ready else 0
                 self.ready = now
-                threading.Timer(late_s, self._tell, [now]).start()
+                threading.Timer(late_s, self._say, [now]).start()
 
 
 class Haproxy:
@@ -88,6 +98,9 @@ class Haproxy:
                 self.command(f"set server shop/pod{slot} addr {address} port {HTTP}")
                 self.command(f"set server shop/pod{slot} state ready")
 
+    def close(self) -> None:
+        self.endpoints.close()
+
     def command(self, words: str) -> str:
         with socket.socket(socket.AF_UNIX) as link:
             link.connect(str(self._socket))
@@ -110,6 +123,9 @@ class Envoy:
         words = ["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"]
         cluster.programs.start("envoy", [found, "-c", config, *words])
         eventually(self._listens, "Envoy listens", every_s=0.1)
+
+    def close(self) -> None:
+        self.endpoints.close()
 
     def _listens(self) -> bool:
         try:

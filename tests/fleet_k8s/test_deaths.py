@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import psutil
+import pytest
 
 from fleet_k8s.cluster import Cluster
 from fleet_k8s.control_plane import Object
@@ -15,6 +16,8 @@ from fleet_k8s.fronts import PORT, Haproxy
 from fleet_k8s.judge import runs
 from fleet_k8s.shop import HTTP, WORKERS, Shop, shop
 from support.patience import eventually
+
+pytestmark = pytest.mark.timeout(900)
 
 READY_AGAIN_S = 3
 EATS = 1_000_000
@@ -41,8 +44,11 @@ def test_worker_that_the_kernel_ends_for_its_memory_costs_its_request(kubernetes
 
 def test_killed_master_costs_the_requests_of_its_pod(kubernetes: Cluster, tmp_path: Path) -> None:
     """HAProxy sends requests elsewhere that reach no pod, so only those that were in the pod are lost."""
-    with shop(kubernetes, tmp_path, "--drain-delay", "5", replicas=2) as made, kubernetes.programs.for_a_while():
-        Haproxy(kubernetes, tmp_path, limit=f"maxconn {WORKERS}")
+    with (
+        shop(kubernetes, tmp_path, "--drain-delay", "5", replicas=2) as made,
+        kubernetes.programs.for_a_while(),
+        closing(Haproxy(kubernetes, tmp_path, limit=f"maxconn {WORKERS}")),
+    ):
         load = made.load("inf:40", host="127.0.0.1", port=PORT)
         eventually(lambda: load.run_so_far() > 60, "requests are answered", every_s=0.2)
         pod = made.pods()[0]

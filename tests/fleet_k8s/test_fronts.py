@@ -1,5 +1,6 @@
 """New releases behind HAProxy and Envoy lose nothing, though these hear of each change four seconds late."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from fleet_k8s.fronts import PORT, Envoy, Haproxy
 from fleet_k8s.shop import shop
 from support.patience import eventually
 from support.proxies import program
+
+pytestmark = pytest.mark.timeout(900)
 
 RATE = 60
 REQUESTS_MIN = 1900
@@ -20,8 +23,7 @@ def test_two_rollouts_lose_no_request(kubernetes: Cluster, tmp_path: Path, front
     if front is Envoy and not program("envoy"):
         pytest.skip("NOT INSTALLED: Envoy")
     with shop(kubernetes, tmp_path, "--drain-delay", "5", replicas=3) as made:
-        with kubernetes.programs.for_a_while():
-            front(kubernetes, tmp_path, late_s=LATE_S)
+        with kubernetes.programs.for_a_while(), closing(front(kubernetes, tmp_path, late_s=LATE_S)):
             load = made.load(f"inf:{RATE}", host="127.0.0.1", port=PORT)
             eventually(lambda: load.run_so_far() > RATE, "requests are answered", every_s=0.2)
             took = [made.roll_out() for _ in range(2)]

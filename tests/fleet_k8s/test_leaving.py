@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from fleet_k8s.cluster import Cluster
 from fleet_k8s.control_plane import Object
 from fleet_k8s.shop import shop
 from support.patience import eventually
+
+pytestmark = pytest.mark.timeout(900)
 
 DRAIN = ("--drain-delay", "5")
 

@@ -6,9 +6,13 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from fleet_k8s.cluster import Cluster
 from fleet_k8s.shop import ADMIN, HTTP, shop
 from support.patience import eventually
+
+pytestmark = pytest.mark.timeout(900)
 
 HUNG_S = 60
 WAITING_MIN = 500

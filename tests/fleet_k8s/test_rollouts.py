@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from fleet_k8s.cluster import Cluster
 from fleet_k8s.shop import shop
 from support.patience import eventually
+
+pytestmark = pytest.mark.timeout(900)
 
 RATE = 75
 REQUESTS_MIN = 2300

@@ -155,6 +155,11 @@ OFTEN = ("--admin", "0.0.0.0:8299", "--keep-alive", "75", "--drain-delay", "5", 
         ("envoy", (*HOSTS, *WELL, "--interface", "auto"), "interface is auto"),
         ("keda", ("--interface", "wsgi"), "no --admin with a TCP port"),
         ("k8s", (*WELL, "--env", "A=b"), "no argument of a pod says raw_env"),
+        (
+            "k8s",
+            (*WELL, "--certfile", "a.pem", "--keyfile", "a.key", "--access-logfile", "-", "--error-logfile", "/a.log"),
+            "the image, or a volume, must have the files of certfile, keyfile, errorlog: ",
+        ),
     ],
 )
 def test_what_does_not_fit_the_front_is_a_warning(front, arguments, warning, told):
@@ -208,6 +213,15 @@ def test_a_pod_has_the_settings_in_force(told, capsys):
     }
     assert headless["spec"]["clusterIP"] == "None"
     assert service["spec"]["selector"] == headless["spec"]["selector"] == deployment["spec"]["selector"]["matchLabels"]
+
+
+@pytest.mark.parametrize(("given", "delay_s"), [((), 5), (("--drain-delay", "0"), 0), (("--drain-delay", "7"), 7)])
+def test_a_pod_goes_on_accepting_unless_the_settings_say_it_does_not(given, delay_s, told):
+    deployment, _, _ = yaml.safe_load_all(told("k8s", *given, "shop:app")[0])
+    pod = deployment["spec"]["template"]["spec"]
+    args = pod["containers"][0]["args"]
+    assert args[args.index("--drain-delay") + 1] == str(delay_s)
+    assert pod["terminationGracePeriodSeconds"] == delay_s + 30 + 5
 
 
 def changed(capsys, arguments: list[str]) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def gather(asked: Asked, effective: Effective) -> dict[str, Any]:
     admin_port = admin.port if admin else pod.ADMIN_PORT
     return {
         "made_by": f"{_command(asked.words, effective)} (stanchion {__version__})",
-        **_times(values),
+        **_times(values, pod.drain_s(effective)),
         **_sizes(values, seats, len(hosts)),
         "hosts": [
             {"server": f"app{number}", **one._asdict(), "address": one.address, "check_port": (admin or one).port}
@@ -99,11 +99,10 @@ def _alone(values: Mapping[str, Any], front: str) -> list[Host]:
     raise UsageError("fleet: `bind` has no TCP port: name the servers, as in --hosts app1:8000,app2:8000")
 
 
-def _times(values: Mapping[str, Any]) -> dict[str, Any]:
+def _times(values: Mapping[str, Any], drain_s: float) -> dict[str, Any]:
     """In seconds. A server gives up before its front does, and a front closes what idles before its server does."""
     queue_s, run_s, keepalive_s = (float(values[name]) for name in ("queue_timeout", "timeout", "keepalive"))
-    drain_s, graceful_s = (float(values[name] or 0) for name in ("drain_delay", "graceful_timeout"))
-    drain_s = drain_s or pod.DRAIN_S
+    graceful_s = float(values["graceful_timeout"] or 0)
     return {
         "queue_s": _whole(queue_s or _DAY_S),
         "server_s": _whole(queue_s + run_s + 1 if queue_s and run_s else _DAY_S),

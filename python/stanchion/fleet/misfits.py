@@ -25,6 +25,9 @@ def of(asked: Asked, effective: Effective) -> Iterator[str]:
         unsaid = pod.unsaid(effective)
         if unsaid:
             yield f"no argument of a pod says {', '.join(unsaid)}: mount a config file, or take `env` from a Secret"
+        files = pod.files(effective)
+        if files:
+            yield f"the image, or a volume, must have the files of {', '.join(files)}: a pod has none of this machine"
     if asked.front == "keda" and host_of(values["admin"]) is None:
         yield f"no --admin with a TCP port: the file takes {pod.ADMIN_PORT}, as `stanchion fleet k8s` does"
 

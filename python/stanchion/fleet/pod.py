@@ -20,9 +20,17 @@ ADMIN_PORT = 8299
 DRAIN_S = 5.0
 """How long a pod goes on accepting, unless the settings say it."""
 
-# A pod listens elsewhere, runs as its image's user, has no files of another machine, and has no secret in arguments.
+# A pod listens elsewhere, runs as its image's user, and has no secret in arguments.
 _OTHERWISE = frozenset(
     ("bind", "admin", "drain_delay", "config", "wsgi_app", "raw_env", "user", "group", "daemon", "pidfile")
+)
+
+# Their paths are those of the machine that has the settings.
+_OF_FILES = frozenset(
+    [
+        *("certfile", "keyfile", "ca_certs", "acme_challenge_dir", "tmp_upload_dir", "control", "chdir", "pythonpath"),
+        *("reload_extra_files", "static_files", "accesslog", "errorlog", "logconfig", "logconfig_json", "paste"),
+    ]
 )
 
 _NAME_CHARACTERS_MAX = 40
@@ -36,12 +44,23 @@ def name_of(name: str | None) -> str:
 
 def arguments(effective: Effective, port: int, admin_port: int) -> list[str]:
     """The arguments of `serve`."""
-    drain_s = float(effective.values["drain_delay"] or DRAIN_S)
-    words = ["--bind", f"0.0.0.0:{port}", "--admin", f"0.0.0.0:{admin_port}", "--drain-delay", f"{drain_s:g}"]
+    words = ["--bind", f"0.0.0.0:{port}", "--admin", f"0.0.0.0:{admin_port}"]
+    words += ["--drain-delay", f"{drain_s(effective):g}"]
     for setting in _set(effective):
         words += _as_flags(setting, effective.values[setting.name])
     app = effective.values["wsgi_app"]
     return [*words, app] if app else words
+
+
+def drain_s(effective: Effective) -> float:
+    """How long it goes on accepting: 0 only if the settings say so."""
+    return DRAIN_S if effective.origins["drain_delay"] == "default" else float(effective.values["drain_delay"])
+
+
+def files(effective: Effective) -> list[str]:
+    """Settings in force that name files, which the pod's image or a volume must have."""
+    names = [setting.name for setting in _set(effective) if setting.name in _OF_FILES]
+    return [name for name in names if effective.values[name] not in (None, "", "-", [])]
 
 
 def unsaid(effective: Effective) -> list[str]:

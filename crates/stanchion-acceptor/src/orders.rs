@@ -138,7 +138,7 @@ impl Acceptor {
         self.clients.drive_all(&mut self.requests, &self.poller);
     }
 
-    /// Logs how many clients came although the server was about to leave: with none the delay was long enough.
+    /// Logs how many clients came although the server was about to leave.
     fn report_late_requests(&mut self) {
         if let Some(in_time) = self.requests.serving.arrived_in_time.take() {
             let late = self.common.tally.read().arrived() - in_time;

@@ -357,8 +357,8 @@ impl Fleet {
 }
 
 /// The most pods on the mean, as a multiple of what the true rate times the true service asks for, and the most changes, in five runs: of the sum of
-/// peaks, and of the peak of the sum. Requests in flight ask for 1.6 times as many in a step, with 5 changes; 1.25 times and 3 changes
-/// would be the ideal, which a step from 20 to 240/s cannot have: the law itself grows it in three.
+/// peaks, and of the peak of the sum. Requests in flight ask for 1.6 times as many in a step, with 4 changes (6 if it is steep); 1.25 times and 3
+/// changes would be the ideal, which a step from 20 to 240/s cannot have: the law itself grows it in three.
 const LIMITS: [(Shape, [(f64, usize); 2]); 5] = [
     (Shape::Step, [(1.45, 7), (1.25, 5)]),
     (Shape::Steep, [(1.5, 8), (1.7, 7)]),

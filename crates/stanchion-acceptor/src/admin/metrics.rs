@@ -191,7 +191,7 @@ fn about_demand(page: &mut Exposition, status: &Status) {
     let demand = &status.demand;
     page.gauge(
         "stanchion_seats_wanted",
-        "Seats that the requests want that arrive and wait, by the rate of ten seconds or the largest rate of six seconds in a longer window.",
+        "Seats wanted by the requests that arrive or wait: by the rate of ten seconds, or by the largest rate of six seconds in a longer window.",
     )
     .sample(&[("window", "10s")], demand.seats_wanted_10s)
     .sample(&[("window", "peak20s")], demand.seats_wanted_peak20s)

@@ -36,6 +36,9 @@ frontend clients
   default_backend shop
 backend shop
   balance leastconn
+  # As `stanchion fleet haproxy` prints: a dead pod refuses fast, so it would get the most.
+  default-server check inter 1s fastinter 500ms downinter 500ms fall 2 rise 1
+  default-server observe layer4 error-limit 1 on-error mark-down
   server-template pod 1-{slots} 127.0.0.2:{http} disabled {limit}
 """
 

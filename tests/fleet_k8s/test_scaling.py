@@ -45,7 +45,7 @@ AUTOSCALER: Object = {
                 "external": {"metric": {"name": METRIC}, "target": {"type": "AverageValue", "averageValue": TARGET}},
             }
         ],
-        # As in the chart. Without any `behavior` an older law of Kubernetes holds: one pod becomes four at most.
+        # As in the chart. Without any `behavior` an older law holds: one pod becomes four at most, not five.
         "behavior": {"scaleDown": {"stabilizationWindowSeconds": 300}},
     },
 }

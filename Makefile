@@ -155,7 +155,7 @@ test-systemd: $(TESTED) $(STAMP)/dev $(GUEST)/made ## Run the tests in a Debian 
 
 # The nodes' control groups, network and /run are a host's of its own, which ends with the tests.
 .PHONY: fleet-k8s
-fleet-k8s: $(TESTED) $(STAMP)/dev $(STAMP)/fronts $(KUBERNETES)/made ## As root: run the tests in a real Kubernetes (its programs are built once: ten minutes of a core)
+fleet-k8s: $(TESTED) $(STAMP)/dev $(STAMP)/fronts $(KUBERNETES)/made ## As root: run the tests in a real Kubernetes (its programs are built once: a quarter of an hour of a core)
 	scripts/system-packages haproxy=haproxy
 	STANCHION_OWN_HOST=1 scripts/try scripts/own-host $(BIN)/pytest -s -- $(FLEET_TESTS)
 

@@ -131,7 +131,7 @@ def outcome(server: Server, data: bytes) -> Outcome:
         return status, {}
     # gunicorn answers in the version that it was asked in, whichever that is, and may send chunks.
     environ = json.loads(body[body.index(b"{") : body.rindex(b"}") + 1])["environ"]
-    fields = {key for key in environ if key.startswith("HTTP_")} - {"HTTP_X_REQUEST_ID"}
+    fields = {key for key in environ if key.startswith("HTTP_")} - {"HTTP_X_REQUEST_ID", "HTTP_X_REQUEST_START"}
     return 200, {key: environ[key] for key in environ.keys() & COMPARED | fields}
 
 

@@ -73,7 +73,7 @@ NOT_THE_SAME = {
     # uWSGI's own, and ours.
     *("uwsgi.version", "uwsgi.node", "wsgi.multithread", "wsgi.multiprocess", "wsgi.errors", "wsgi.input"),
     *("x-wsgiorg.fdevent.readable", "x-wsgiorg.fdevent.writable", "x-wsgiorg.fdevent.timeout", "wsgi.file_wrapper"),
-    *("RAW_URI", "SERVER_SOFTWARE", "HTTP_X_REQUEST_ID", "wsgi.input_terminated"),
+    *("RAW_URI", "SERVER_SOFTWARE", "HTTP_X_REQUEST_ID", "HTTP_X_REQUEST_START", "wsgi.input_terminated"),
     # The client's and nginx's ports, and nginx's root directory.
     *("REMOTE_PORT", "SERVER_PORT", "DOCUMENT_ROOT"),
 }

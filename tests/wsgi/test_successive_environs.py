@@ -71,7 +71,7 @@ def test_a_mount_of_one_request_is_not_that_of_the_next(echo: Server) -> None:
 
 
 def fields_of(environ: dict[str, Any]) -> dict[str, str]:
-    of_server = {"HTTP_HOST", "HTTP_X_REQUEST_ID"}
+    of_server = {"HTTP_HOST", "HTTP_X_REQUEST_ID", "HTTP_X_REQUEST_START"}
     return {key: value for key, value in environ.items() if key.startswith("HTTP_") and key not in of_server}
 
 

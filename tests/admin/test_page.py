@@ -89,17 +89,21 @@ def test_it_shows_the_line_in_light_and_in_dark(serve: Serve, gate: Gate, tmp_pa
         def shown() -> str | None:
             """The page; the browser may print it before the first answer when it has no core."""
             page = look(url, "dump-dom")
-            return page if re.search(r'id="state"[^>]*>serving<', page) else None
+            # The acceptor hands out one of the eleven ahead.
+            shows = re.search(r'id="state"[^>]*>serving<', page) and re.search(r"<b>10</b>\s*waiting", page)
+            return page if shows else None
 
-        page = eventually(shown, "the page shows the state", BROWSER_PATIENCE_S)
-        # The acceptor hands out one of the eleven ahead.
-        assert re.search(r"<b>10</b>\s*waiting", page)
+        page = eventually(shown, "the page shows the line", BROWSER_PATIENCE_S)
         assert "10 of 50" in page and "GET /wait" in page and f"pid {server.process.pid}" in page
 
         light, dark = tmp_path / "light.png", tmp_path / "dark.png"
-        look(url, f"screenshot={light}")
-        look(url, f"screenshot={dark}", "blink-settings=preferredColorScheme=0")
-        assert brightness(pixels(light, 300)) > 200 > 60 > brightness(pixels(dark, 300))
+
+        def are_drawn() -> bool:
+            look(url, f"screenshot={light}")
+            look(url, f"screenshot={dark}", "blink-settings=preferredColorScheme=0")
+            return brightness(pixels(light, 300)) > 200 > 60 > brightness(pixels(dark, 300))
+
+        eventually(are_drawn, "one is light, and one is dark", BROWSER_PATIENCE_S)
         gate.let_pass(1)
         for wire in wires:
             assert wire.response().status == 200

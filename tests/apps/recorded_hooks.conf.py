@@ -6,6 +6,9 @@ from typing import Any
 
 from rendezvous import announce
 
+OF_SERVER = ("X-REQUEST-ID", "X-REQUEST-START")
+"""Fields that gunicorn does not add."""
+
 MASTER = os.getpid()
 
 
@@ -42,7 +45,7 @@ def of_req(req: Any) -> dict[str, Any]:
         "line": [req.method, req.uri, req.path, req.query, list(req.version), req.scheme],
         "remote_addr": [type(one).__name__ for one in req.remote_addr],
         # Here also the request's id.
-        "headers": is_of_tuples(req.headers) and [pair for pair in req.headers if pair[0] != "X-REQUEST-ID"],
+        "headers": is_of_tuples(req.headers) and [pair for pair in req.headers if pair[0] not in OF_SERVER],
     }
 
 

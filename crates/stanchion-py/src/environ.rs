@@ -26,6 +26,7 @@ use stanchion_settings::Settings;
 use crate::errors::ErrorStream;
 use crate::file_wrapper::FileWrapper;
 use crate::input::{EmptyInput, bytes_io, register};
+use crate::kept;
 use crate::names::{FieldName, NameHasher, Names, Role, SeenNames, environ_key};
 use crate::response::Response;
 use crate::strings::{Strings, request_start, text};
@@ -69,6 +70,7 @@ pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
         PyType::new::<ErrorStream>(py);
         PyType::new::<FileWrapper>(py);
         PyType::new::<Response>(py);
+        kept::prepare(py)?;
         bytes_io(py).map(drop)
     });
     prepared.map(drop)

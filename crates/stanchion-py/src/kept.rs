@@ -3,10 +3,20 @@
 //! The objects that an app gets (`answerer.rs`, `input.rs`) are used again for the next request if the reference counts
 //! show that the app has kept none of them, not even by a weak reference.
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
+/// `_weakref.getweakrefcount`
 static WEAK_COUNT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// To be called before a worker starts threads: if the app forked while another thread set the static, the child would
+/// wait for that thread without end.
+pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
+    WEAK_COUNT
+        .import(py, "_weakref", "getweakrefcount")
+        .map(drop)
+}
 
 /// The number of references to an object, without weak ones.
 #[expect(
@@ -22,9 +32,11 @@ pub(crate) fn is_one_weakly_held<const N: usize>(
     py: Python<'_>,
     objects: [&Py<PyAny>; N],
 ) -> PyResult<bool> {
-    let count = WEAK_COUNT.import(py, "_weakref", "getweakrefcount")?;
+    let count = WEAK_COUNT
+        .get(py)
+        .ok_or_else(|| PyRuntimeError::new_err("nothing is prepared to count weak references"))?;
     for object in objects {
-        if count.call1((object,))?.is_truthy()? {
+        if count.bind(py).call1((object,))?.is_truthy()? {
             return Ok(true);
         }
     }

@@ -43,10 +43,13 @@ pub(crate) const TAKES_HINTS: RequestFacts<'static> = RequestFacts {
     ..FACTS
 };
 
-/// Calls `act` in an interpreter that the tests share.
+/// Calls `act` in an interpreter that the tests share, prepared as the template prepares it for workers.
 pub(crate) fn with_python<T>(act: impl FnOnce(Python<'_>) -> T) -> T {
     Python::initialize();
-    Python::attach(act)
+    Python::attach(|py| {
+        crate::environ::prepare(py).expect("prepared");
+        act(py)
+    })
 }
 
 /// The value of an expression of Python.

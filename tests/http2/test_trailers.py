@@ -210,4 +210,6 @@ def test_a_worker_that_lies_about_its_trailers_is_found_out(trailing: Server, ga
         assert answer.status == 502 or answer.reset == INTERNAL_ERROR
         assert answer.trailers is None
         trailing.log.wait(r"\(\d+\) is replaced: it wrote where it should not")
+        # Until the worker is killed it may take another request, whose client gets a 502.
+        trailing.log.wait(r"\(\d+\) was killed by SIGKILL")
         assert talk.get("/").body == b"fine"

@@ -153,12 +153,12 @@ def pieces(calls: list[Call], first: tuple[str, ...]) -> list[list[Call]]:
 
 
 def is_of_the_clock(call: Call) -> bool:
-    """The end of the acceptor's sleep without any news, and the looks that it takes now and then at its mail and at the
-    time that event loops had a core. (To look for news without sleeping, with a timeout of 0, would be something else.)"""
+    """The end of the acceptor's sleep without any news, and the looks that it takes now and then: at its mail, and at
+    the time that event loops had a core. (A look for news with a timeout of 0 would be something else.)"""
     if call.name == WAIT:
         timeout_ms = int(call.arguments.split(", ")[-3])
         return call.result == "0" and timeout_ms > 0
-    return "/schedstat" in call.arguments or call.name == "recvmsg" and call.error == "EAGAIN"
+    return "/schedstat" in call.arguments or (call.name == "recvmsg" and call.error == "EAGAIN")
 
 
 def kinds(piece: list[Call]) -> Piece:

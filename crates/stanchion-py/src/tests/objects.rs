@@ -4,6 +4,7 @@ use pyo3::types::PyType;
 use super::rig::{module, value, with_python};
 use crate::file_wrapper::FileWrapper;
 use crate::input::{EmptyInput, register};
+use crate::kept::is_one_weakly_held;
 use crate::strings::{Strings, text};
 
 #[test]
@@ -239,5 +240,22 @@ def closed():
                 .regular_file(py)
                 .is_none()
         );
+    });
+}
+
+/// Seats find out about weak references without setting anything up, since the app may fork meanwhile.
+#[test]
+fn weak_references_are_found_by_what_the_template_has_prepared() {
+    with_python(|py| {
+        let objects = [value(py, "{1}"), value(py, "{2}")].map(Bound::unbind);
+        let [first, second] = &objects;
+        assert!(!is_one_weakly_held(py, [first, second]).expect("prepared"));
+        let weakly = py
+            .import("weakref")
+            .and_then(|weakref| weakref.call_method1("ref", (second,)))
+            .expect("a weak reference");
+        assert!(is_one_weakly_held(py, [first, second]).expect("prepared"));
+        drop(weakly);
+        assert!(!is_one_weakly_held(py, [first, second]).expect("prepared"));
     });
 }

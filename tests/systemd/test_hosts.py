@@ -31,7 +31,9 @@ def host(tmp_path: Path) -> Iterator[Deployment]:
             (EXAMPLES / "systemd/stanchion@.service").read_bytes()
         )
         host.guest.path("/etc/stanchion").mkdir()
-        host.guest.path("/etc/stanchion/app.env").write_text(f"ADDRESS={ADDRESS}\nAPP=module:app\nWEB_CONCURRENCY=2\n")
+        host.guest.path("/etc/stanchion/app.env").write_text(
+            f"ADDRESS={ADDRESS}\nPORT={HTTP.port}\nADMIN_PORT={ADMIN.port}\nAPP=module:app\nWEB_CONCURRENCY=2\n"
+        )
         host.systemctl("daemon-reload")
         host.systemctl("enable", "--now", UNIT)
         yield host

@@ -135,6 +135,31 @@ def test_requests_that_wait_here_and_in_front_count(serve: Serve, gate: Gate, ad
             one.result()
 
 
+LEAVING = 200
+
+
+def test_clients_that_leave_at_once_want_no_seat(serve: Serve, gate: Gate, admin: str, clock: Clock) -> None:
+    environment = gate.environment | clock.environment
+    server = serve("waiting:app", "--admin", admin, "--timeout", "0", "--queue-timeout", "0", env=environment)
+
+    def left() -> int:
+        counts = json.loads(ask(admin, "/status").body)["requests"]
+        return int(counts["abandoned_waiting"] + counts["abandoned_handed_out"])
+
+    with server.connect() as held:
+        held.send(request("GET", "/wait?held"))
+        gate.announcement()
+        for _ in range(LEAVING):
+            with server.connect() as wire:
+                wire.send(request("GET", "/wait?not"))
+        eventually(lambda: left() == LEAVING, "all have left")
+        pass_seconds(admin, clock)
+        # The acceptor may have added some to a second before they left: one at each look.
+        assert line(admin)["arrivals_per_s"] * 10 <= LEAVING / 2
+        gate.let_pass(1)
+        assert held.response().status == 200
+
+
 def test_a_client_that_is_no_proxy_is_not_believed(serve: Serve, admin: str) -> None:
     server = serve("hello:app", "--admin", admin, "--forwarded-allow-ips", "192.0.2.1")
     with server.connect() as wire:

@@ -424,7 +424,10 @@ impl Acceptor {
         dispatch.end_those_overdue(now_us);
         dispatch.slots.report_culprits();
         dispatch.look_at_line(self.common.settings.workers.workers as usize, now_us);
-        dispatch.demand.retires = self.requests.serving.lifecycle == Lifecycle::Retiring;
+        dispatch.demand.others_have_seats = matches!(
+            self.requests.serving.lifecycle,
+            Lifecycle::Starting | Lifecycle::Announced | Lifecycle::Retiring
+        );
         dispatch.measure(scheduling::had_core_us, now_us);
         self.doors.settle(&self.requests);
         self.requests.settle();

@@ -16,10 +16,13 @@ const LOOK_US: u64 = 1_000_000;
 /// How often the meter notes how long requests have waited.
 const NOTE_US: u64 = 10_000_000;
 
+/// A request whose client leaves the line so soon has wanted no seat: clients that only come and go would buy servers.
+const STAYS_US: u64 = 1_000_000;
+
 /// The meter of one acceptor. It adds to seconds that all acceptors of the server share.
 pub struct DemandMeter {
-    /// The generation retires, so another one has the seats.
-    pub retires: bool,
+    /// Another generation has the seats: this one starts, or retires.
+    pub others_have_seats: bool,
     seconds: &'static DemandSeconds,
     /// What was counted since the last addition.
     counted: DemandSecond,
@@ -40,7 +43,7 @@ pub struct DemandMeter {
 impl DemandMeter {
     pub(crate) fn new(seconds: &'static DemandSeconds) -> Self {
         Self {
-            retires: false,
+            others_have_seats: false,
             seconds,
             counted: DemandSecond::default(),
             served: 0,
@@ -57,19 +60,27 @@ impl DemandMeter {
     /// Counts a request for the app that has arrived. Gives false if the clock of the proxy in front must be wrong.
     pub(crate) fn arrived(&mut self, request: &Request) -> bool {
         self.counted.arrived += 1;
-        let Some(proxy_us) = request.proxy_us else {
-            return true;
-        };
-        // A client that sends its body slowly through the proxy does not wait in the proxy's line.
-        let read_us = request.arrived_us.saturating_sub(request.started_us);
-        let front_us = proxy_us.saturating_sub(read_us);
-        if front_us > Demand::FRONT_US_MAX {
+        let Ok(front_us) = front_us(request) else {
             return false;
+        };
+        if let Some(front_us) = front_us {
+            self.counted.fronted += 1;
+            self.counted.front_us += front_us;
+            self.fronts.add(front_us);
         }
-        self.counted.fronted += 1;
-        self.counted.front_us += front_us;
-        self.fronts.add(front_us);
         true
+    }
+
+    /// Counts a request out again if its client has left the line at once. What was added to the seconds meanwhile stays there.
+    pub(crate) fn left(&mut self, request: &Request, now_us: u64) {
+        if now_us.saturating_sub(request.arrived_us) >= STAYS_US || self.counted.arrived == 0 {
+            return;
+        }
+        self.counted.arrived -= 1;
+        if let Ok(Some(front_us)) = front_us(request) {
+            self.counted.fronted = self.counted.fronted.saturating_sub(1);
+            self.counted.front_us = self.counted.front_us.saturating_sub(front_us);
+        }
     }
 
     /// Counts what there is to count, a few times a second.
@@ -80,7 +91,7 @@ impl DemandMeter {
         had_core_us: impl Fn(i32) -> Option<u64>,
         now_us: u64,
     ) {
-        if !self.retires {
+        if !self.others_have_seats {
             let (seats, in_exchange) = (view.seats(), view.in_exchange());
             self.counted.looks += 1;
             self.counted.seats += seats as u64;
@@ -166,3 +177,20 @@ impl DemandMeter {
         }
     }
 }
+
+/// How long the proxy in front had a request, if the proxy says it. An error is a time that only a wrong clock gives.
+fn front_us(request: &Request) -> Result<Option<u64>, WrongClock> {
+    let Some(proxy_us) = request.proxy_us else {
+        return Ok(None);
+    };
+    // A client that sends its body slowly through the proxy does not wait in the proxy's line.
+    let read_us = request.arrived_us.saturating_sub(request.started_us);
+    let front_us = proxy_us.saturating_sub(read_us);
+    if front_us > Demand::FRONT_US_MAX {
+        return Err(WrongClock);
+    }
+    Ok(Some(front_us))
+}
+
+/// The proxy's clock must be wrong.
+struct WrongClock;

@@ -51,6 +51,11 @@ impl Lines {
         self.lanes.reserve()
     }
 
+    /// Whether the lane of a request has its own limit of requests that wait.
+    pub(crate) fn has_room_of_its_own(&self, ticket: &Ticket) -> bool {
+        self.lanes.has_room_of_its_own(ticket.lane.get())
+    }
+
     /// The operator's name for a lane; `None` if there is only the default lane.
     pub(crate) fn lane_name(&self, lane: LaneId) -> Option<&str> {
         self.lanes.name(lane)

@@ -42,6 +42,8 @@ const SLOPE_MAX: f64 = 5.0 / 6.0;
 const SLOPE_FALL_MAX: f64 = 5.0;
 /// A proxy that holds a line for seats keeps them busy for at least this share of the time.
 const BUSY: f64 = 0.7;
+/// No figure is larger: the memory that processes share may hold anything once a worker has written to it.
+const FIGURE_MAX: f64 = 1e9;
 /// A loop is full if its thread has a core for this share of the time.
 const FULL: f64 = 0.9;
 
@@ -191,15 +193,16 @@ impl Demand {
         let all = sum(short);
         let cores = each.cores(short);
         let share = |part: u64| to_f64(part) / to_f64(all.seats.max(1));
+        let bounded = |figure: f64| figure.min(FIGURE_MAX);
         Self {
-            seats_10s: each.offered(short) + drain + held,
-            seats_peak_20s: peak(last(seconds, PEAK)),
-            seats_peak_60s: peak(seconds),
-            arrived_per_s: to_f64(all.arrived) / length_s(short),
-            service_us: each.service_s * 1e6,
-            front_us: front.wait_us,
+            seats_10s: bounded(each.offered(short) + drain + held),
+            seats_peak_20s: bounded(peak(last(seconds, PEAK))),
+            seats_peak_60s: bounded(peak(seconds)),
+            arrived_per_s: bounded(to_f64(all.arrived) / length_s(short)),
+            service_us: bounded(each.service_s * 1e6),
+            front_us: bounded(front.wait_us),
             utilization: share(all.busy).max(cores).min(1.0),
-            load: share(all.in_flight).max(cores),
+            load: bounded(share(all.in_flight).max(cores)),
         }
     }
 }
@@ -293,10 +296,12 @@ impl Each {
         }
     }
 
-    /// The line in front. If the busy seats have taken no request for a while, it is as it was then, and has grown older.
+    /// The line in front. If no request has arrived for a while though the seats are busy, that line is as it was then, and has grown
+    /// older. Requests that arrive without the proxy's word say that there is none: its clock is wrong, or other clients have all seats.
     fn front_line<'s>(&self, seconds: &'s [DemandSecond]) -> FrontLine<'s> {
         let present = last(seconds, RATE);
-        let found = seconds.iter().rposition(|one| one.fronted > 0);
+        let latest = seconds.iter().rposition(|one| one.arrived > 0);
+        let found = latest.filter(|&at| seconds[at].fronted > 0);
         let Some(at) = found.filter(|_| self.are_busy(present)) else {
             return FrontLine {
                 window: present,

@@ -99,8 +99,14 @@ impl Dispatch {
     /// Puts a request that has arrived into the line, or refuses it and says why.
     pub fn join(&mut self, ticket: &Rc<Ticket>, now_us: u64) {
         let admitted = self.lines.admit(ticket, now_us);
-        // A client over its own limit, which no further server would change, demands nothing.
-        let counts = matches!(admitted, Ok(()) | Err(Refusal::LineFull { .. }));
+        // What no further server would change demands nothing: a client over its own limit, and a lane over a limit that the operator
+        // gave it. A session is no request of a seat's: event loops tell by their core what sessions take.
+        let counts = match admitted {
+            Ok(()) => true,
+            Err(Refusal::LineFull { .. }) => !self.lines.has_room_of_its_own(ticket),
+            Err(_) => false,
+        };
+        let counts = counts && ticket.request.websocket.is_none();
         if counts && !self.demand.arrived(&ticket.request) {
             self.tally.happened(Event::ProxyTimeDropped);
         }
@@ -262,6 +268,7 @@ impl Dispatch {
         match ticket.ends() {
             RequestStage::Waiting { place, .. } => {
                 self.lines.leave(ticket, place);
+                self.count_out(ticket, now_us);
                 Outcome::AbandonedWaiting
             }
             RequestStage::Handed(Submitted { slot, .. })
@@ -278,6 +285,7 @@ impl Dispatch {
                 }
                 self.fill(now_us);
                 if withdrawn {
+                    self.count_out(ticket, now_us);
                     Outcome::AbandonedHandedOut
                 } else if ticket.is_streaming() {
                     Outcome::AbandonedAnswering
@@ -287,6 +295,13 @@ impl Dispatch {
             }
             RequestStage::New => Outcome::AbandonedWaiting,
             RequestStage::Over(_) => Outcome::AbandonedAnswering,
+        }
+    }
+
+    /// A client has left before any seat took its request.
+    fn count_out(&mut self, ticket: &Ticket, now_us: u64) {
+        if ticket.request.websocket.is_none() {
+            self.demand.left(&ticket.request, now_us);
         }
     }
 

@@ -128,6 +128,31 @@ fn a_growing_wait_in_front_shows_the_rate_in_front() {
 }
 
 #[test]
+fn requests_without_the_proxys_word_end_the_line_in_front() {
+    for quiet in [1, 10, 30, 50] {
+        // The proxy's clock steps ahead, or its clients leave the seats to others.
+        let mut seconds = [second(40, 50); MINUTE];
+        for one in &mut seconds[..MINUTE - quiet] {
+            (one.fronted, one.front_us) = (40, 40 * 200_000);
+        }
+        let demand = Demand::of(&seconds, &DemandNow::default());
+        // What the last six seconds have of them waited 0.2 s.
+        let wait_s = if quiet < 2 { 0.2 } else { 0.0 };
+        assert!(demand.front_us <= wait_s * 1e6, "{quiet}: {demand:?}");
+        assert!(
+            (2.0..2.1).contains(&demand.seats_10s),
+            "{quiet}: {demand:?}"
+        );
+        // Without any request at all it grows older.
+        for one in &mut seconds[MINUTE - quiet..] {
+            (one.arrived, one.served) = (0, 0);
+        }
+        let demand = Demand::of(&seconds, &DemandNow::default());
+        near(demand.front_us, (0.2 + quiet as f64) * 1e6);
+    }
+}
+
+#[test]
 fn an_event_loop_is_worth_all_its_seats_once_its_core_is_full() {
     let of_loops = |loop_ms: u64| DemandSecond {
         loop_us: loop_ms * 1_000,
@@ -165,6 +190,18 @@ fn an_event_loop_is_worth_all_its_seats_once_its_core_is_full() {
 fn nonsense_in_shared_memory_is_harmless() {
     let seconds = [DemandSecond::from([u64::MAX; DemandSecond::COUNTS]); MINUTE];
     let demand = Demand::of(&seconds, &DemandNow::default());
-    assert!(demand.seats_10s.is_finite() && demand.load.is_finite());
+    let few_served = DemandSecond {
+        served: 1,
+        ..seconds[0]
+    };
+    let held = Demand::of(&[few_served; MINUTE], &DemandNow::default());
+    for figure in [
+        demand.seats_10s,
+        demand.load,
+        held.seats_peak_60s,
+        held.service_us,
+    ] {
+        assert!((0.0..=FIGURE_MAX).contains(&figure), "{figure}");
+    }
     assert_eq!(DemandSecond::from(seconds[0].counts()), seconds[0]);
 }

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from stanchion.top import source
+from stanchion.top.hosts import TEXT_MAX
+from stanchion.top.hosts_page import CONNECTIONS_MAX
 from support import missing, processes, unshare
 from support.admin import Admin, seat, status
 from support.gate import Gate
@@ -210,6 +212,10 @@ def dripping(connection: socket.socket) -> None:
                 return
 
 
+# Its length fits no memory: http.client raises OverflowError.
+OVERSIZED = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\n{}"
+
+
 def banner(connection: socket.socket) -> None:
     # To close with bytes unread would be a reset.
     connection.recv(4096)
@@ -227,14 +233,19 @@ def test_a_host_that_talks_nonsense_is_cut_off_and_costs_only_itself(kept):
     for body, reason in (
         (b"[" * 100_000, "is no JSON"),
         (b"{}", "answers otherwise than this version expects"),
+        (json.dumps(status(events={"x" * 100_000: 1})).encode(), "names of more than 64 characters"),
+        (json.dumps(status(**{"y" * 100_000: 1}, pid=-1)).encode(), "is no count"),
     ):
         played = admin(kept)
         played.sends(body)
         strangers[played.address] = reason
+    oversized = stranger(kept, lambda connection: connection.recv(4096) and connection.sendall(OVERSIZED))
+    strangers[oversized] = "is no admin listener"
     good = admin(kept, line={"waiting": 5}, demand={"seats_wanted_10s": 2.5})
     found = once(*strangers, good.address)
     for host, reason in strangers.items():
-        assert reason.format(host) in ((row(found, host) or {})["trouble"] or ""), host
+        trouble = (row(found, host) or {})["trouble"] or ""
+        assert reason.format(host) in trouble and len(trouble) <= TEXT_MAX, host
     assert row(found, good.address)["waiting"] == found["total"]["waiting"] == 5
     assert row(found, good.address)["seats_wanted"] == 2.5
     assert found["total"]["answering"] == 2
@@ -425,6 +436,30 @@ def test_the_page_begins_with_what_the_hosts_have_kept(serve: Serve, kept: conte
     assert len(past) >= 3
     assert {one["seats"] for one in past} <= {1, 2} and past[-1]["seats"] == 2
     assert max(one["rates"]["arrived"] for one in past) > 0
+
+
+# Read by Python at its start (site(3)): a client has less time to send its request.
+SOON = "from stanchion.top import hosts_page\n\nhosts_page.CLIENT_S = 0.3\n"
+
+
+def test_clients_that_send_byte_by_byte_hold_the_page_only_for_a_moment(kept, tmp_path, port) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SOON)
+    page = Page(kept, port, admin(kept).address, PYTHONPATH=str(tmp_path))
+    slow = [kept.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(CONNECTIONS_MAX)]
+    for one in slow:
+        one.setblocking(False)
+
+    def is_closed(one: socket.socket) -> bool:
+        try:
+            one.send(b"G")
+            return one.recv(4096) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    eventually(lambda: all(is_closed(one) for one in slow), "the page has closed them")
+    assert page.json("/status")["total"]["answering"] == 1
 
 
 def test_an_address_that_is_taken_is_said(kept: contextlib.ExitStack) -> None:

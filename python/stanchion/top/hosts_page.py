@@ -35,7 +35,7 @@ from stanchion.top.status import Unexpected
 # The server closes one more connection at once.
 CONNECTIONS_MAX = 64
 
-# A client has so many seconds to send the next bytes of its request, and to take the next of an answer.
+# A client has so many seconds to send its request, and to take the next bytes of an answer.
 CLIENT_S = 5.0
 
 # The program asks so many hosts for their history at a time.
@@ -115,6 +115,7 @@ class _Told:
             try:
                 return own_samples(source.value(where, "/history", LOOK_S, ANSWER_BYTES_MAX))
             except (Failed, Unexpected):
+                # The watch says what the trouble is.
                 return []
 
         with ThreadPoolExecutor(_ASKED_MAX) as pool:
@@ -209,6 +210,20 @@ class _Handler(BaseHTTPRequestHandler):
 
     timeout = CLIENT_S
     server: _Server
+
+    def handle(self) -> None:
+        # `timeout` alone would allow a client so long for each byte, and 64 such clients could hold the page.
+        late = threading.Timer(CLIENT_S, self._end_late)
+        late.daemon = True
+        late.start()
+        try:
+            super().handle()
+        finally:
+            late.cancel()
+
+    def _end_late(self) -> None:
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RD)
 
     def do_GET(self) -> None:
         path, query = urlsplit(self.path)[2:4]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from stanchion.effective import UsageError
 from stanchion.top import source
-from stanchion.top.hosts import Seen
+from stanchion.top.hosts import Seen, cut
 from stanchion.top.model import Model, model
 from stanchion.top.source import Failed, Place
 from stanchion.top.status import Status, Unexpected, parse
@@ -115,6 +115,14 @@ class HostsWatch:
             name.ended.wait(LOOKUP_INTERVAL_S)
 
     def _ask(self, host: "_Host") -> None:
+        try:
+            self._ask_until_end(host)
+        finally:
+            # Without its thread a host must not go on to show what it last said.
+            with self._changed:
+                host.take("our fault: the thread that asked this host has ended")
+
+    def _ask_until_end(self, host: "_Host") -> None:
         while not host.ended.is_set():
             found: Status | str
             try:
@@ -143,7 +151,7 @@ class _Name:
         self.looks += 1
         if isinstance(found, str):
             # The name server's trouble is none of the hosts: those of before stay.
-            self.trouble = found
+            self.trouble = cut(found)
             return
         self.has = found
         self.trouble = None if found else "the name has no address"
@@ -171,7 +179,7 @@ class _Host:
     def take(self, found: Status | str) -> None:
         if isinstance(found, str):
             self.looks += 1
-            self.model, self._trouble = None, found
+            self.model, self._trouble = None, cut(found)
             return
         self._answered_s = time.monotonic()
         if self.model is not None and found == self.model.status:

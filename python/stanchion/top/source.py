@@ -82,7 +82,8 @@ def get(where: Place, target: str, patience_s: float, bytes_max: int) -> bytes:
         response = http.client.HTTPResponse(answer)  # type: ignore[arg-type]
         response.begin()
         body = response.read()
-    except (http.client.HTTPException, ValueError) as error:
+    except (http.client.HTTPException, ValueError, OverflowError) as error:
+        # A length beyond a ssize_t is an OverflowError.
         raise Failed(f"the process that answers at {where.text} is no admin listener: {error!r}") from error
     if response.status != 200:
         raise Failed(f"{where.text} answers {response.status} to {target}: is it the `admin` of a stanchion?")

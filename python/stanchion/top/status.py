@@ -11,6 +11,10 @@ LIST_MAX = 0xFFFF
 # Figures beyond this are no figures.
 FIGURE_MAX = 2**64
 
+# The counts of one object, and the characters of the name of one.
+COUNTS_MAX = 256
+NAME_MAX = 64
+
 T = TypeVar("T")
 
 
@@ -355,6 +359,10 @@ class Reader:
         return float(value)
 
     def counts(self) -> dict[str, int]:
+        if len(self._data) > COUNTS_MAX or any(len(key) > NAME_MAX for key in self._data):
+            raise Unexpected(
+                f"{self._place} has more than {COUNTS_MAX} counts, or names of more than {NAME_MAX} characters"
+            )
         return {key: self.count(key) for key in self._data}
 
     def inner(self, key: str) -> "Reader":

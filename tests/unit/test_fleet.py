@@ -14,7 +14,7 @@ from stanchion import command_line, fleet
 from stanchion.cli import main
 from stanchion.commands import FRONTS
 from stanchion.effective import Effective
-from stanchion.fleet import facts, misfits, template
+from stanchion.fleet import facts, misfits, pod, template
 from stanchion.fleet.facts import Asked, Host
 from support.patience import PATIENCE_S
 from support.proxies import program
@@ -147,6 +147,12 @@ OFTEN = ("--admin", "0.0.0.0:8299", "--keep-alive", "75", "--drain-delay", "5", 
         ("nginx", (*HOSTS, *WELL, "--keep-alive", "2"), "keepalive is 2 s: "),
         ("nginx", (*HOSTS, *WELL, "--timeout", "0"), "timeout is no limit"),
         ("nginx", (*HOSTS, *WELL, "--queue-timeout", "0"), "queue_timeout is no limit"),
+        ("haproxy", (*HOSTS, *WELL, "--queue-timeout", "61"), "queue_timeout is over 60 s"),
+        (
+            "k8s",
+            (*WELL, "shop:make(password='hunter2')"),
+            "the arguments of the pod have a secret",
+        ),
         ("traefik", (*HOSTS, *WELL, "--drain-delay", "0"), "drain_delay is 0"),
         ("traefik", (*HOSTS, *WELL, "--proxy-protocol", "v2"), "proxy_protocol is on"),
         ("traefik", (*HOSTS, *WELL, "--certfile", "a.pem"), "certfile is set"),
@@ -178,6 +184,12 @@ def test_what_does_not_fit_the_front_is_a_warning(front, arguments, warning, tol
         (["nginx", "--hosts", "app1:0"], "expected HOST:PORT"),
         (["nginx", "--bind", "unix:/run/shop"], "name the servers, as in --hosts"),
         (["nginx", "--hosts", "app1:1", "--hots", "x"], "there is no flag --hots"),
+        (["nginx", "--hosts", "a;include /x;b:80"], "expected HOST:PORT"),
+        (["keda", "--namespace", "x\nspec: y"], "expected a name of lower-case letters, digits and hyphens"),
+        (
+            ["envoy", "--health-path", '/a"},x:{b', *HOSTS],
+            "has characters that a front's file would take for its own",
+        ),
     ],
 )
 def test_wrong_usage(arguments, reason, capsys):
@@ -281,10 +293,12 @@ def test_what_the_servers_tell_is_asked_for(front, check, lines, tmp_path):
         ("{{#each}}\n{{x}}{{y}}\n{{/each}}\n", "1a\n1b\n"),
         ("{{#yes}}\n{{#each}}\n{{y}}\n{{/each}}\n{{/yes}}\n", "a\nb\n"),
         ("{{#none}}\nin\n{{/none}}\n", ""),
+        ("{{#holes}}\n{{y}}\n{{/holes}}\n", "{{x}}\n"),
     ],
 )
 def test_templates(text, written):
     facts = {"x": 1, "yes": "so", "no": None, "each": [{"y": "a"}, {"y": "b"}], "none": []}
+    facts["holes"] = [{"y": "{{x}}"}]
     assert template.render(text, facts) == written
 
 
@@ -298,6 +312,20 @@ def test_the_command_in_the_file_prints_the_file(told):
     command = shlex.split(text.splitlines()[0].removeprefix("# ").partition(" (stanchion")[0])
     assert command[:2] == ["stanchion", "fleet"]
     assert told(*command[2:])[0] == text
+
+
+@pytest.mark.parametrize(
+    ("app", "name"),
+    [
+        ("shop:app", "shop"),
+        ("my_shop.wsgi:app", "my-shop"),
+        ("123:app", "app-123"),
+        ("null:app", "app-null"),
+        ("", "app"),
+    ],
+)
+def test_names_are_text_to_kubernetes_and_begin_with_a_letter(app, name):
+    assert pod.name_of(app) == name
 
 
 def test_each_front_has_its_file():

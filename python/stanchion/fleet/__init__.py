@@ -5,6 +5,7 @@ template.py writes the facts.
 """
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
 from importlib import resources
 
@@ -17,6 +18,9 @@ from stanchion.output import put, show
 from stanchion.serving import warn
 
 EXIT_OK = 0
+
+# RFC 1123 section 2.1, as Kubernetes takes it.
+_NAMESPACE = re.compile("[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
 FILES = dict(
     zip(
@@ -73,13 +77,19 @@ def _parse(arguments: Sequence[str]) -> tuple[Asked, list[str]]:
         raise UsageError(f"fleet: name a front first: one of {', '.join(FILES)}")
     parser = Parser("fleet", hint="; see `stanchion fleet --help`")
     parser.add_argument("--hosts", type=_hosts, default=[])
-    parser.add_argument("--namespace", default="default")
+    parser.add_argument("--namespace", type=_namespace, default="default")
     options, flags = parser.parse_known_args(rest)
     return Asked(arguments, front, options.hosts, options.namespace), flags
 
 
 def _hosts(text: str) -> list[Host]:
     hosts = [facts.host_of(one.strip()) for one in text.split(",")]
-    if None in hosts:
+    if not all(host is not None and host.is_plain for host in hosts):
         raise argparse.ArgumentTypeError(f"expected HOST:PORT with commas between, got {text!r}")
     return [host for host in hosts if host]
+
+
+def _namespace(text: str) -> str:
+    if not _NAMESPACE.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"expected a name of lower-case letters, digits and hyphens, got {text!r}")
+    return text

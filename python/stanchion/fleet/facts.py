@@ -1,6 +1,7 @@
 """A front's facts about the servers behind it, from their settings."""
 
 import ipaddress
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,6 +22,12 @@ _TRIES_MAX = 3
 """While all servers refuse, each request comes to so many of them and not to all."""
 
 
+_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+"""Of a host: letters that no front's file takes for its own."""
+
+_PATH = re.compile("[A-Za-z0-9._~/%-]+")
+
+
 class Host(NamedTuple):
     """Where one server of the fleet answers clients."""
 
@@ -30,6 +37,15 @@ class Host(NamedTuple):
     @property
     def address(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is an address or a name, and so has no meaning of its own in a front's file."""
+        try:
+            ipaddress.ip_address(self.host)
+        except ValueError:
+            return _NAME.fullmatch(self.host) is not None
+        return True
 
     @property
     def is_here(self) -> bool:
@@ -75,7 +91,7 @@ def gather(asked: Asked, effective: Effective) -> dict[str, Any]:
             for number, one in enumerate(hosts, 1)
         ],
         "addresses": " ".join(one.address for one in hosts),
-        "check_path": "/ready" if admin else f"{values['health_path']}/ready" if values["health_path"] else None,
+        "check_path": "/ready" if admin else _health_path(values["health_path"]),
         "has_admin": admin is not None,
         "admin_port": admin_port,
         "agent_port": agent.port if agent else None,
@@ -86,6 +102,14 @@ def gather(asked: Asked, effective: Effective) -> dict[str, Any]:
         # JSON's texts are YAML's.
         "arguments": [{"word": as_json(word)} for word in pod.arguments(effective, hosts[0].port, admin_port)],
     }
+
+
+def _health_path(prefix: str | None) -> str | None:
+    if not prefix:
+        return None
+    if not _PATH.fullmatch(prefix):
+        raise UsageError(f"fleet: health_path {prefix!r} has characters that a front's file would take for its own")
+    return f"{prefix}/ready"
 
 
 def _alone(values: Mapping[str, Any], front: str) -> list[Host]:

@@ -6,6 +6,10 @@ from typing import Any
 from stanchion.effective import Effective
 from stanchion.fleet import pod
 from stanchion.fleet.facts import Asked, host_of
+from stanchion.output import masked
+
+_FRONT_WAIT_S_MAX = 60
+"""`Demand::FRONT_US_MAX` of stanchion-line."""
 
 _KEEPALIVE_LEAST_S = 10
 """A front asks again on a connection that has idled for less."""
@@ -25,6 +29,8 @@ def of(asked: Asked, effective: Effective) -> Iterator[str]:
         unsaid = pod.unsaid(effective)
         if unsaid:
             yield f"no argument of a pod says {', '.join(unsaid)}: mount a config file, or take `env` from a Secret"
+        if any(masked(word) != word for word in pod.arguments(effective, pod.PORT, pod.ADMIN_PORT)):
+            yield "the arguments of the pod have a secret that the Deployment shows: mount a config file from a Secret"
         files = pod.files(effective)
         if files:
             yield f"the image, or a volume, must have the files of {', '.join(files)}: a pod has none of this machine"
@@ -72,6 +78,11 @@ def _of_times(front: str, values: Mapping[str, Any]) -> Iterator[str]:
         yield f"keepalive is {keepalive_s:g} s: requests of a front meet closing connections; give --keep-alive 75"
     if front in pod.FRONTS:
         return
+    if front == "haproxy" and not 0 < float(values["queue_timeout"]) <= _FRONT_WAIT_S_MAX:
+        yield (
+            f"queue_timeout is over {_FRONT_WAIT_S_MAX} s: the servers take a longer wait in front for a wrong clock, "
+            "and want no seats for it"
+        )
     for name in ("queue_timeout", "timeout"):
         if not float(values[name]):
             yield f"{name} is no limit: the front waits for a day, and a server that hangs keeps its requests so long"

@@ -35,11 +35,17 @@ _OF_FILES = frozenset(
 
 _NAME_CHARACTERS_MAX = 40
 
+# YAML takes them for something else than text.
+_WORDS_OF_YAML = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n"))
+
 
 def name_of(name: str | None) -> str:
-    """A name for Kubernetes (RFC 1123 section 2.1), of an app the one of its package."""
+    """A name for Kubernetes, of an app the one of its package. That of a Service begins with a letter (RFC 1035)."""
     package = re.split("[.:]", name or "", maxsplit=1)[0].lower()
-    return re.sub("[^a-z0-9]+", "-", package).strip("-")[:_NAME_CHARACTERS_MAX].strip("-") or "app"
+    plain = re.sub("[^a-z0-9]+", "-", package).strip("-")
+    if not plain[:1].isalpha() or plain in _WORDS_OF_YAML:
+        plain = f"app-{plain}".strip("-")
+    return plain[:_NAME_CHARACTERS_MAX].strip("-")
 
 
 def arguments(effective: Effective, port: int, admin_port: int) -> list[str]:

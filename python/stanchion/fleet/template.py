@@ -21,4 +21,13 @@ def render(text: str, facts: Mapping[str, Any]) -> str:
         items = fact if isinstance(fact, list) else [{}] if fact else []
         return "".join(render(lines, {**facts, **item}) for item in items)
 
-    return _VARIABLE.sub(lambda found: str(facts[found[1]]), _SECTION.sub(section, text))
+    # A fact may contain what looks like a variable, so each part is filled once.
+    filled, done = "", 0
+    for found in _SECTION.finditer(text):
+        filled += _filled(text[done : found.start()], facts) + section(found)
+        done = found.end()
+    return filled + _filled(text[done:], facts)
+
+
+def _filled(text: str, facts: Mapping[str, Any]) -> str:
+    return _VARIABLE.sub(lambda found: str(facts[found[1]]), text)

@@ -84,7 +84,7 @@ def test_it_tells_of_the_line_and_the_seats_while_all_of_them_are_taken(serve: S
 
 
 def test_both_forms_of_metrics_say_what_status_says(serve: Serve, admin: str) -> None:
-    server = serve("hello:app", "--admin", admin, "--lane", "health=/healthz priority=0 waiting=7")
+    server = serve("hello:app", "--admin", admin, "--lane", "health=/healthz priority=0 waiting=7 seats_max=1")
     for _ in range(5):
         with server.connect() as wire:
             assert wire.get("/").status == 200
@@ -98,6 +98,9 @@ def test_both_forms_of_metrics_say_what_status_says(serve: Serve, admin: str) ->
         assert seen["stanchion_service_seconds_count", ()] == 5
         assert seen["stanchion_service_seconds_bucket", (("le", "+Inf"),)] == 5
         assert seen["stanchion_line_waiting", (("lane", "health"),)] == 0
+        assert seen["stanchion_line_in_exchange", (("lane", "default"),)] == 0
+        assert seen["stanchion_line_seats_max", (("lane", "health"),)] == 1
+        assert ("stanchion_line_seats_max", (("lane", "default"),)) not in seen
         assert seen["stanchion_seats", (("state", "idle"),)] == 1
         assert seen["stanchion_ready", ()] == 1
     assert ask(admin, "/metrics", OPENMETRICS).text.endswith("# EOF\n")

@@ -1,5 +1,6 @@
 """A line that stands says why in the log and in /status, and what that has cost when it is over."""
 
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -78,6 +79,23 @@ def test_a_full_line_is_told_of_with_what_the_seats_do_and_with_what_it_cost_whe
     cost = f"it turned away {refused}, 0 waited too long, 0 clients left"
     server.log.wait(rf"the line goes on, after 6\d\.\d s: {cost}, the longest wait was 6\d\.\d s", mark)
     assert status(admin)["standstill"] is None
+
+
+def test_a_lane_that_may_have_no_more_seats_is_named(
+    serve: Serve, gate: Gate, clock: Clock, admin: Address, wires: ExitStack
+) -> None:
+    lane = ("--threads", "2", "--lane", "streams=/wait seats_max=1", "--admin", f"unix:{admin.path}")
+    server = serve("waiting:app", *lane, *SLOW, env=gate.environment | clock.environment)
+    mark = server.log.mark()
+    asking = ask(server, wires, 3)
+    gate.announcement()
+    eventually(lambda: status(admin)["requests"]["arrived"] == 3, "all have come")
+    clock.advance(6)
+    why = "each lane in which requests wait has as many seats as it may: streams 1 (seats_max)"
+    server.log.wait(rf"the line stands: 2 wait, the oldest for 6\.\d s: {re.escape(why)}", mark)
+    assert status(admin)["standstill"]["why"] == why
+    gate.let_pass(3)
+    assert [wire.response().status for wire in asking] == [200] * 3
 
 
 def test_a_client_beyond_its_own_limit_makes_no_line_stand(

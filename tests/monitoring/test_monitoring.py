@@ -147,7 +147,9 @@ def test_each_query_of_the_dashboard_finds_something(prometheus):
 NOT_SHOWN = {
     "stanchion_tls_certificate_begins_seconds",  # An alert says it in time
     "stanchion_tls_certificate_expires_seconds",
+    "stanchion_line_in_exchange",  # Seats, by state, has them of all lanes
     "stanchion_line_over_target",  # Oldest wait, by lane, says more
+    "stanchion_line_seats_max",  # It is a setting
     "stanchion_uptime_seconds",  # Generation has the steps
 }
 

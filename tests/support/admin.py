@@ -62,6 +62,7 @@ def lane(name: str, **more: Any) -> dict[str, Any]:
         "oldest_wait_us": 0,
         "in_exchange": 0,
         "seats_reserved": 0,
+        "seats_max": None,
         "drain_per_s": 0.0,
         "over_target": False,
         **more,

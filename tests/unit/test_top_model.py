@@ -20,7 +20,7 @@ def test_a_status_is_read_and_unknown_keys_are_ignored():
     assert (found.seats[0].path, found.seats[0].running_us, found.seats[0].state) == ("/a", 1_500, "busy")
     assert found.memory_bytes == {200: 50 << 20, 201: None}
     assert (found.listeners[0].backlog_asked, found.listeners[0].backlog) == (2048, None)
-    assert found.line.lanes[0].waiting_max is None
+    assert (found.line.lanes[0].waiting_max, found.line.lanes[0].seats_max) == (None, None)
     assert found.restarts == {"killed": 0, "timeout": 0}
 
 

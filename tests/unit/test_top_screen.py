@@ -206,6 +206,13 @@ def test_the_first_look_has_no_rates():
     assert not any("lane " in line for line in lines), "one lane is the line"
 
 
+def test_a_lane_with_a_maximum_of_seats_shows_how_many_of_them_it_has():
+    streams = lane("streams", in_exchange=1, seats_max=2)
+    lines = drawn(looked(line={"lanes": [lane("default", in_exchange=3), streams]}))
+    shown = [line.split()[6:] for line in lines if line.startswith(("default", "streams"))]
+    assert shown == [["3", "0", "0"], ["1", "of", "2", "0", "0"]]
+
+
 @pytest.mark.parametrize("live", [False, True])
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (40, 10), (200, 60), (20, 3), (1, 1)])
 def test_it_fits_whatever_there_is_of_it(width, height, live):

@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use stanchion_line::{Discipline, LaneId, LaneLimits, Line, LineLimits, Reserve};
+use stanchion_line::{Discipline, LaneId, LaneLimits, LaneSeats, Line, LineLimits, Reserve};
 
 use crate::request::Request;
 use crate::storage::clients::{Client, Share, Shares, TooMuch};
@@ -48,6 +48,11 @@ impl Lanes {
         self.lanes.iter()
     }
 
+    /// The names of all lanes for the line, in the same order.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = LaneId> + use<> {
+        (0..self.lanes.len()).map(LaneId::new)
+    }
+
     /// How many requests may wait, those in lanes with a limit of their own not counted.
     pub(crate) fn waiting_max(&self) -> usize {
         self.waiting_max
@@ -66,9 +71,13 @@ impl Lanes {
         Line::with_lanes(limits, &lanes)
     }
 
-    /// The seats that are kept for lanes.
+    /// The seats of each lane.
     pub(crate) fn reserve(&self) -> Reserve {
-        Reserve::new(self.lanes.iter().map(|lane| lane.seats).collect())
+        let lanes = self.lanes.iter().map(|lane| LaneSeats {
+            kept: lane.seats,
+            max: lane.seats_max,
+        });
+        Reserve::new(lanes.collect())
     }
 
     /// The lane in which a request is to wait. The line at the port of a single worker has only the default lane.

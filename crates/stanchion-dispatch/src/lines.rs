@@ -46,7 +46,7 @@ impl Lines {
         }
     }
 
-    /// The seats that are kept for lanes.
+    /// The seats of each lane.
     pub(crate) fn reserve(&self) -> Reserve {
         self.lanes.reserve()
     }
@@ -194,10 +194,35 @@ impl Lines {
         self.line.oldest_wait_us(now_us)
     }
 
+    /// How many requests wait in lanes that `may` have a seat, and how long the oldest of them has waited.
+    pub(crate) fn waiting_of(&self, may: impl Fn(LaneId) -> bool, now_us: u64) -> (usize, u64) {
+        let lanes = self.lanes.ids().filter(|&lane| may(lane));
+        let views = lanes.map(|lane| self.line.view(now_us, lane));
+        views.fold((0, 0), |(waiting, oldest_us), view| {
+            let longest_us = oldest_us.max(view.oldest_wait_us);
+            (waiting + view.waiting, longest_us)
+        })
+    }
+
+    /// The lanes that have as many seats as they may, with that number, if all requests that wait are theirs.
+    pub(crate) fn all_at_max(
+        &self,
+        is_at_max: impl Fn(LaneId) -> bool,
+        now_us: u64,
+    ) -> Vec<(&str, usize)> {
+        if self.waiting_of(|lane| !is_at_max(lane), now_us).0 > 0 {
+            return Vec::new();
+        }
+        let lanes = self.lanes.ids().zip(self.lanes.iter());
+        let lanes = lanes.filter(|&(id, _)| self.line.view(now_us, id).waiting > 0);
+        lanes
+            .filter_map(|(_, lane)| Some((lane.name.as_str(), lane.seats_max?)))
+            .collect()
+    }
+
     /// The state of the line. `in_exchange` counts the requests of a lane that have left it.
     pub(crate) fn status(&self, in_exchange: impl Fn(LaneId) -> usize, now_us: u64) -> LineStatus {
-        let lanes = (0..).zip(self.lanes.iter()).map(|(index, lane)| {
-            let id = LaneId::new(index);
+        let lanes = self.lanes.ids().zip(self.lanes.iter()).map(|(id, lane)| {
             let view = self.line.view(now_us, id);
             LaneStatus {
                 name: lane.name.clone(),
@@ -207,6 +232,7 @@ impl Lines {
                 oldest_wait_us: view.oldest_wait_us,
                 in_exchange: in_exchange(id),
                 seats_reserved: lane.seats,
+                seats_max: lane.seats_max,
                 drain_per_s: view.drain_per_s,
                 over_target: view.is_over_target,
             }

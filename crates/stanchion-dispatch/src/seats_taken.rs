@@ -11,7 +11,7 @@ use crate::request::PortNumber;
 pub(crate) struct SeatsTaken {
     /// The requests that any worker may take.
     by_any: usize,
-    /// The same by lane, if the operator keeps seats for some.
+    /// The same by lane, if the operator keeps seats for some, or gives some only so many.
     reserve: Reserve,
     /// The requests of each port. A port without a request in the exchange has no entry.
     by_port: BTreeMap<PortNumber, usize>,
@@ -73,31 +73,44 @@ impl SeatsTaken {
 
     /// Whether the operator keeps seats for lanes.
     pub(crate) fn are_reserved(&self) -> bool {
-        !self.reserve.is_empty()
+        self.reserve.keeps_seats()
     }
 
     /// Whether one more request of this lane may have one of so many seats.
     pub(crate) fn may_enter(&self, lane: LaneId, seats: usize) -> bool {
         self.reserve.may_enter(lane, seats)
     }
+
+    /// Whether this lane has as many seats as it may.
+    pub(crate) fn is_at_max(&self, lane: LaneId) -> bool {
+        self.reserve.is_at_max(lane)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use stanchion_line::LaneSeats;
+
     use super::*;
 
     #[test]
     fn requests_of_ports_count_by_themselves() {
         let lane = LaneId::DEFAULT;
-        let mut taken = SeatsTaken::new(Reserve::new(vec![0]));
+        let lane_seats = LaneSeats {
+            kept: 0,
+            max: Some(2),
+        };
+        let mut taken = SeatsTaken::new(Reserve::new(vec![lane_seats]));
         for port in [None, Some(1), None, Some(1), Some(2)] {
             taken.entered(lane, port);
         }
         assert_eq!((taken.by_any(), taken.all()), (2, 5));
         assert_eq!(taken.by_ports([1, 2, 3].into_iter()), 3);
+        assert!(taken.is_at_max(lane) && !taken.are_reserved());
         taken.left(lane, Some(1));
         taken.left(lane, None);
         assert_eq!((taken.by_any(), taken.by_ports([1].into_iter())), (1, 1));
+        assert!(!taken.is_at_max(lane) && taken.may_enter(lane, 2));
         taken.left(lane, Some(1));
         taken.left(lane, Some(2));
         assert!(taken.by_port.is_empty());

@@ -218,17 +218,34 @@ fn why_it_stands(view: &LineView<'_>, workers: usize, now_us: u64) -> String {
     let busy = view.seat_statuses(workers, now_us);
     why(
         view.untaken(),
+        &view.all_at_max(now_us),
         seated.running(workers, now_us).counts,
         &busy,
     )
 }
 
-fn why(waiting: usize, counts: SeatCounts, seats: &[SeatStatus]) -> String {
+/// `at_max` has the lanes that may have no more seats, if no other request waits.
+fn why(
+    waiting: usize,
+    at_max: &[(&str, usize)],
+    counts: SeatCounts,
+    seats: &[SeatStatus],
+) -> String {
     if waiting == 0 {
         // The line was full or old a moment ago. The seats have no part in that any more.
         let calm_s = CALM_US / 1_000_000;
         return format!(
             "no request waits any more, and the standstill is over once that has lasted for {calm_s} s"
+        );
+    }
+    if !at_max.is_empty() {
+        let lanes: Vec<_> = at_max
+            .iter()
+            .map(|(name, max)| format!("{name} {max}"))
+            .collect();
+        let lanes = lanes.join(", ");
+        return format!(
+            "each lane in which requests wait has as many seats as it may: {lanes} (seats_max)"
         );
     }
     let all = counts.busy + counts.idle + counts.empty;
@@ -400,12 +417,17 @@ mod tests {
                 "none of 2 seats has a worker that is ready",
             ),
         ] {
-            assert_eq!(why(9, counts, &seats), reason);
+            assert_eq!(why(9, &[], counts, &seats), reason);
         }
         let idle = [seat(None, ""), seat(Some(0), "/")];
         assert_eq!(
-            why(0, counts(1, 1, 0), &idle),
+            why(0, &[], counts(1, 1, 0), &idle),
             "no request waits any more, and the standstill is over once that has lasted for 5 s"
+        );
+        let at_max = [("streams", 1), ("reports", 2)];
+        assert_eq!(
+            why(9, &at_max, counts(1, 1, 0), &idle),
+            "each lane in which requests wait has as many seats as it may: streams 1, reports 2 (seats_max)"
         );
     }
 }

@@ -55,6 +55,8 @@ pub struct LaneStatus {
     pub in_exchange: usize,
     /// Seats that only this lane may have.
     pub seats_reserved: usize,
+    /// The lane may have so many seats at most; `None`: as many as are free.
+    pub seats_max: Option<usize>,
     /// Requests that leave the lane in a second, as of late.
     pub drain_per_s: f64,
     /// The oldest request of the lane has waited for longer than `queue_target`.

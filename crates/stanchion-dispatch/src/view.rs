@@ -77,6 +77,15 @@ impl<'d> LineView<'d> {
         self.lines.waiting() + self.slots.untaken().count()
     }
 
+    /// The lanes that have as many seats as they may, with that number, if only their requests have none.
+    pub(crate) fn all_at_max(&self, now_us: u64) -> Vec<(&'d str, usize)> {
+        if self.slots.untaken().next().is_some() {
+            return Vec::new();
+        }
+        let taken = &self.slots.taken;
+        self.lines.all_at_max(|lane| taken.is_at_max(lane), now_us)
+    }
+
     /// How long the oldest of these requests has waited.
     pub fn oldest_untaken_us(&self, now_us: u64) -> u64 {
         let waited = |arrived_us: u64| now_us.saturating_sub(arrived_us);

@@ -48,4 +48,4 @@ pub use demand::{Demand, DemandNow, DemandSecond};
 pub use discipline::Discipline;
 pub use lane::{Expiry, LaneView};
 pub use line::{Full, LaneId, LaneLimits, Line, LineLimits, Place, Pulled};
-pub use reserve::Reserve;
+pub use reserve::{LaneSeats, Reserve};

@@ -12,7 +12,7 @@ pub(super) const LANES_MAX: usize = 32;
 /// Longest name, in bytes: it stands in log lines.
 const NAME_BYTES_MAX: usize = 32;
 
-/// `NAME=PATH method=… header=… priority=… seats=… waiting=…`: the requests of the lane by path, method and fields, and what it gets.
+/// `NAME=PATH method=… header=… priority=… seats=… seats_max=… waiting=…`: the requests of the lane by path, method and fields, and what it gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lane {
     /// Lower-case letters, digits, `-` and `_`.
@@ -21,6 +21,8 @@ pub struct Lane {
     pub priority: u32,
     /// Seats that the other lanes together cannot take.
     pub seats: usize,
+    /// The seats that it takes at most; `None` = as many as are free.
+    pub seats_max: Option<usize>,
     /// How many may wait in it, apart from `max_waiting`; `None` = the operator has not said, see [`super::Settings::lanes`].
     pub waiting: Option<usize>,
     /// Of each kind that has any, one must hold.
@@ -47,7 +49,7 @@ impl Lane {
             None => (first, None),
         };
         let mut lane = Self::new(checked_name(name)?);
-        let (mut priority, mut seats, mut waiting) = (None, None, None);
+        let (mut priority, mut seats, mut seats_max, mut waiting) = (None, None, None, None);
         let pairs = words.map(|word| {
             let pair = word.split_once('=');
             pair.ok_or_else(|| format!("'{word}' is not KEY=VALUE"))
@@ -63,16 +65,18 @@ impl Lane {
                 ("header", values) => extend(&mut lane.fields, values, field)?,
                 ("priority", value) => set(&mut priority, "priority", value, 0)?,
                 ("seats", value) => set(&mut seats, "seats", value, 1)?,
+                ("seats_max", value) => set(&mut seats_max, "seats_max", value, 1)?,
                 ("waiting", value) => set(&mut waiting, "waiting", value, 1)?,
                 (key, _) => {
                     return Err(format!(
-                        "'{key}' is not one of path, method, header, priority, seats, waiting"
+                        "'{key}' is not one of path, method, header, priority, seats, seats_max, waiting"
                     ));
                 }
             }
         }
         lane.priority = priority.unwrap_or(PRIORITY);
         lane.seats = seats.unwrap_or(0) as usize;
+        lane.seats_max = seats_max.map(|seats_max| seats_max as usize);
         lane.waiting = waiting.map(|waiting| waiting as usize);
         lane.check()?;
         Ok(lane)
@@ -83,6 +87,7 @@ impl Lane {
             name: name.to_owned(),
             priority: PRIORITY,
             seats: 0,
+            seats_max: None,
             waiting: None,
             paths: Vec::new(),
             methods: Vec::new(),
@@ -91,6 +96,9 @@ impl Lane {
     }
 
     fn check(&self) -> Result<(), String> {
+        if self.seats_max.is_some_and(|max| max < self.seats) {
+            return Err("'seats_max' is no smaller than 'seats'".into());
+        }
         let unconditional =
             self.paths.is_empty() && self.methods.is_empty() && self.fields.is_empty();
         match (self.is_default(), unconditional) {
@@ -247,13 +255,16 @@ mod tests {
 
     #[test]
     fn what_a_lane_gets() {
-        let lane = Lane::parse("health=/healthz priority=0 seats=1 waiting=64").unwrap();
-        assert_eq!(
-            (lane.name.as_str(), lane.priority, lane.seats, lane.waiting),
-            ("health", 0, 1, Some(64))
-        );
-        let plain = Lane::parse("x=/").unwrap();
-        assert_eq!((plain.priority, plain.seats, plain.waiting), (10, 0, None));
+        let gets = |text| {
+            let lane = Lane::parse(text).unwrap();
+            (lane.priority, lane.seats, lane.seats_max, lane.waiting)
+        };
+        let lane = "health=/healthz priority=0 seats=1 seats_max=2 waiting=64";
+        assert_eq!(gets(lane), (0, 1, Some(2), Some(64)));
+        assert_eq!(Lane::parse(lane).unwrap().name, "health");
+        assert_eq!(gets("x=/"), (10, 0, None, None));
+        assert_eq!(gets("x=/ seats=2 seats_max=2"), (10, 2, Some(2), None));
+        assert_eq!(gets("default seats_max=3"), (10, 0, Some(3), None));
     }
 
     #[test]
@@ -273,9 +284,16 @@ mod tests {
             ("h=/x now", "'now' is not KEY=VALUE"),
             (
                 "h=/x prio=1",
-                "'prio' is not one of path, method, header, priority, seats, waiting",
+                "'prio' is not one of path, method, header, priority, seats, seats_max, waiting",
             ),
             ("h=/x seats=0", "'seats' is a whole number >= 1"),
+            ("h=/x seats_max=0", "'seats_max' is a whole number >= 1"),
+            ("h=/x seats_max=50%", "'seats_max' is a whole number >= 1"),
+            ("h=/x seats_max=1 seats_max=1", "'seats_max' comes twice"),
+            (
+                "h=/x seats_max=1 seats=2",
+                "'seats_max' is no smaller than 'seats'",
+            ),
             ("h=/x waiting=0", "'waiting' is a whole number >= 1"),
             ("h=/x priority=-1", "'priority' is a whole number >= 0"),
             ("h=/x seats=1 seats=2", "'seats' comes twice"),

@@ -61,6 +61,14 @@ pub(super) fn warnings(settings: &Settings, values: &Values) -> Vec<String> {
         warn(setting, &format!("it has no effect: {why}"));
     }
     let runner = Runner::of(settings);
+    // The app decides how many seats there are, as long as no setting does.
+    for lane in runner.iter().flat_map(|_| settings.lanes_without_limit()) {
+        let (name, seats) = (&lane.name, settings.seats());
+        let text = format!(
+            "seats_max of '{name}' has no effect: expected fewer than the {seats} seats there are"
+        );
+        warn(&rows::lane.setting, &text);
+    }
     for row in WITHOUT_EFFECT {
         let runner = runner.filter(|runner| row.runners.contains(runner));
         let is_given = !values[row.setting.name].is_default();

@@ -187,7 +187,7 @@ def _lanes(lanes: Sequence[Lane], rows: int) -> list[Text]:
                 str(lane.waiting),
                 "shared" if lane.waiting_max is None else str(lane.waiting_max),
                 duration(lane.oldest_wait_us),
-                str(lane.in_exchange),
+                str(lane.in_exchange) if lane.seats_max is None else f"{lane.in_exchange} of {lane.seats_max}",
                 str(lane.seats_reserved),
                 rate(lane.drain_per_s),
             )

@@ -32,6 +32,8 @@ class Lane:
     oldest_wait_us: int
     in_exchange: int
     seats_reserved: int
+    seats_max: int | None
+    """None where it may have as many as are free."""
     drain_per_s: float
     over_target: bool
     """The oldest has waited for longer than queue_target."""
@@ -226,6 +228,7 @@ def _lane(of: "Reader") -> Lane:
         oldest_wait_us=of.count("oldest_wait_us"),
         in_exchange=of.count("in_exchange"),
         seats_reserved=of.count("seats_reserved"),
+        seats_max=of.count_or_none("seats_max"),
         drain_per_s=of.number("drain_per_s"),
         over_target=of.flag("over_target"),
     )

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::exposition::{Exposition, Flavour, seconds};
 use super::status::{AcceptorMemory, Status, WorkerStatus};
-use stanchion_dispatch::status::{Lags, LoopStatus};
+use stanchion_dispatch::status::{Lags, LaneStatus, LoopStatus};
 use stanchion_generation::expiry::ServedCertificate;
 use stanchion_generation::named_counts::IN_FLIGHT;
 use stanchion_generation::tally::Traffic;
@@ -73,36 +73,49 @@ fn about_server(page: &mut Exposition, status: &Status) {
 
 fn about_line(page: &mut Exposition, status: &Status) {
     let line = &status.line;
-    let mut waiting = page.gauge("stanchion_line_waiting", "Requests in the line, by lane.");
-    for lane in &line.lanes {
-        waiting.sample(&[("lane", &lane.name)], lane.waiting);
-    }
+    let mut by_lane = |name, help, value: fn(&LaneStatus) -> Option<String>| {
+        let mut gauge = page.gauge(name, help);
+        for lane in &line.lanes {
+            if let Some(value) = value(lane) {
+                gauge.sample(&[("lane", &lane.name)], value);
+            }
+        }
+    };
+    by_lane(
+        "stanchion_line_waiting",
+        "Requests in the line, by lane.",
+        |lane| Some(lane.waiting.to_string()),
+    );
+    by_lane(
+        "stanchion_line_in_exchange",
+        "Requests that have a seat or are handed out ahead, by lane.",
+        |lane| Some(lane.in_exchange.to_string()),
+    );
+    by_lane(
+        "stanchion_line_seats_max",
+        "The most of these that a lane may have, of each lane with seats_max.",
+        |lane| lane.seats_max.map(|max| max.to_string()),
+    );
+    by_lane(
+        "stanchion_line_oldest_wait_seconds",
+        "How long the oldest request has waited; 0 if none waits.",
+        |lane| Some(seconds(lane.oldest_wait_us)),
+    );
+    by_lane(
+        "stanchion_line_drain_per_second",
+        "Requests that workers finish per second while others wait.",
+        |lane| Some(lane.drain_per_s.to_string()),
+    );
+    by_lane(
+        "stanchion_line_over_target",
+        "1 if the oldest request has waited for longer than queue_target, with queue_order adaptive.",
+        |lane| Some(u8::from(lane.over_target).to_string()),
+    );
     page.gauge(
         "stanchion_line_waiting_max",
         "The most requests that may wait.",
     )
     .sample(&[], line.waiting_max);
-    let mut oldest = page.gauge(
-        "stanchion_line_oldest_wait_seconds",
-        "How long the oldest request has waited; 0 if none waits.",
-    );
-    for lane in &line.lanes {
-        oldest.sample(&[("lane", &lane.name)], seconds(lane.oldest_wait_us));
-    }
-    let mut drain = page.gauge(
-        "stanchion_line_drain_per_second",
-        "Requests that workers finish per second while others wait.",
-    );
-    for lane in &line.lanes {
-        drain.sample(&[("lane", &lane.name)], lane.drain_per_s);
-    }
-    let mut over_target = page.gauge(
-        "stanchion_line_over_target",
-        "1 if the oldest request has waited for longer than queue_target, with queue_order adaptive.",
-    );
-    for lane in &line.lanes {
-        over_target.sample(&[("lane", &lane.name)], u8::from(lane.over_target));
-    }
 }
 
 fn about_requests(page: &mut Exposition, status: &Status) {

@@ -392,3 +392,23 @@ fn a_body_is_kept_while_it_may_be_handed_over_once_more() {
         stage.close_books();
     }
 }
+
+/// Slow uploads give way to requests that want their seats.
+#[test]
+fn a_request_whose_lane_has_all_of_its_seats_wants_none_of_others() {
+    let settings =
+        r#"{"interface": "asgi", "worker_concurrency": 1, "lane": ["few=/few seats_max=1"]}"#;
+    for (target, expected) in [("/other", 1), ("/few", 0)] {
+        let mut stage = stage(settings, "GET /few HTTP/1.1\r\nHost: a\r\n\r\n");
+        let running = take(&stage);
+        let mut other = stage.connect(peer());
+        let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+        other.write_all(request.as_bytes()).unwrap();
+        stage.turn();
+        let now_us = stage.requests.now_us;
+        let dispatch = &mut stage.requests.dispatch;
+        assert_eq!((dispatch.waiting(), dispatch.starving(now_us)), (1, 0));
+        assert_eq!(dispatch.starving(now_us + 2 * S), expected, "{target}");
+        running.finish(AnswerEnd::Broken);
+    }
+}

@@ -381,8 +381,11 @@ impl Dispatch {
         self.oldest_ready = Untaken::seen(self.oldest_ready, oldest, now_us);
         let is_over = |since_us: u64| now_us.saturating_sub(since_us) >= STARVING_US;
         let in_exchange = self.oldest_ready.is_some_and(|one| is_over(one.since_us));
-        let in_line = lines.oldest_wait_us(now_us) >= STARVING_US;
-        usize::from(in_exchange) + if in_line { lines.waiting() } else { 0 }
+        // A request whose lane has as many seats as it may gets none that another request gives back.
+        let may = |lane| !slots.taken.is_at_max(lane);
+        let (waiting, oldest_us) = lines.waiting_of(may, now_us);
+        let in_line = oldest_us >= STARVING_US;
+        usize::from(in_exchange) + if in_line { waiting } else { 0 }
     }
 
     /// When the dispatch is to look at workers that wait for clients, if there are any.

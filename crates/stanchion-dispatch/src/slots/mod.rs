@@ -48,7 +48,7 @@ struct SlotEntry {
 }
 
 impl SlotTable {
-    /// Takes the exchange over from an earlier acceptor. `reserve` has the seats that are kept for lanes.
+    /// Takes the exchange over from an earlier acceptor. `reserve` has the seats of each lane.
     pub(crate) fn new(common: &'static Common, reserve: Reserve, master: &Rc<Channel>) -> Self {
         let exchange = &common.exchange;
         let slots = 0..exchange.geometry().slots();
@@ -106,10 +106,11 @@ impl SlotTable {
         slots.filter_map(|(slot, entry)| Some((slot, &entry.as_ref()?.ticket)))
     }
 
-    /// How many requests of a lane are in slots, those of ports not counted.
+    /// How many requests of a lane have seats, or will have, those of ports not counted.
     pub(crate) fn of_lane(&self, lane: LaneId) -> usize {
-        let theirs = self.tickets().filter(|(_, ticket)| {
-            ticket.lane.get() == lane && ticket.request.peer.only_worker.is_none()
+        let theirs = self.entries.iter().flatten().filter(|entry| {
+            let is_of_port = entry.ticket.request.peer.only_worker.is_some();
+            entry.has_seat && entry.ticket.lane.get() == lane && !is_of_port
         });
         theirs.count()
     }

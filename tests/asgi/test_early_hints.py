@@ -48,8 +48,8 @@ def test_each_kind_of_message(server: Server, kind_of_hint: str) -> None:
 def test_the_scope_names_the_extension_only_where_it_works(serve: Serve, gate: Gate, asked: Ask) -> None:
     with_hints = serve("fields:hints_asgi", "--interface", "asgi", HINTS, "--pathsend", env=gate.environment)
     without = serve("fields:hints_asgi", "--interface", "asgi", "--pathsend")
-    both = "['http.response.early_hint', 'http.response.pathsend']"
-    one = "['http.response.pathsend']"
+    both = "['http.response.early_hint', 'http.response.pathsend', 'stanchion']"
+    one = "['http.response.pathsend', 'stanchion']"
     for server, version, expected in (
         (with_hints, "1.1", both),
         (with_hints, "1.0", one),
@@ -63,7 +63,7 @@ def test_the_scope_names_the_extension_only_where_it_works(serve: Serve, gate: G
             wire.send(request("GET", "/kinds/two", version=version))
             assert len(links(wire)) == (3 if expected == both else 1)
     assert asked(with_hints, **HANDSHAKE).status == 403
-    assert gate.announcement() == "['websocket.http.response']"
+    assert gate.announcement() == "['stanchion', 'websocket.http.response']"
 
 
 def test_nothing_goes_ahead_of_the_answer_to_head(server: Server) -> None:

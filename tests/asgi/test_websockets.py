@@ -39,7 +39,7 @@ def test_messages_of_all_sizes_come_back_as_they_went(server: Server, opens: Ope
     assert client.hear() == ("pong", b"there?")
     client.close()
     assert client.until_end() == [(1000, "")]
-    connect = ["websocket.connect", "ws", ["chat", "better"], ["websocket.http.response"]]
+    connect = ["websocket.connect", "ws", ["chat", "better"], ["stanchion", "websocket.http.response"]]
     eventually(lambda: seen(server) == [connect, [1000, "", "OSError"]], "the app is told")
 
 

@@ -26,4 +26,4 @@ def test_messages_go_both_ways_and_the_end_is_told(size: int, serve: Serve, auth
     websocket.drop()
     with connect(server.address, authority.context()) as wire:
         [[event, scheme, _, extensions], *_] = wire.get("/seen").json()["seen"]
-    assert (event, scheme, extensions) == ("websocket.connect", "wss", ["tls", "websocket.http.response"])
+    assert (event, scheme, extensions) == ("websocket.connect", "wss", ["stanchion", "tls", "websocket.http.response"])

@@ -221,6 +221,7 @@ impl Acceptor {
         if let Farewell::Retire(_) = farewell {
             self.tell_that_it_retires();
         }
+        self.requests.dispatch.begin_drain();
         self.ending = Some(ShutdownState {
             farewell,
             until_us: after(self.requests.now_us, timeout),

@@ -33,6 +33,8 @@ pub struct AcceptorSide<'x> {
     own: Vec<Published>,
     /// The first fault found and put right since the last [`Self::mend`].
     mended: Option<Corrupt>,
+    /// [`Self::drain`] was called.
+    is_draining: bool,
     /// Requests submitted since the last wake.
     unannounced: u32,
     /// At least one of these requests may be taken by one worker only.
@@ -80,6 +82,7 @@ impl<'x> AcceptorSide<'x> {
                 .map(|worker| exchange.own_ring(worker).take_over())
                 .collect(),
             mended: None,
+            is_draining: false,
             unannounced: 0,
             unannounced_own: false,
             noted: workers.clone().map(|_| Cell::default()).collect(),
@@ -88,6 +91,7 @@ impl<'x> AcceptorSide<'x> {
             called_last: Cell::new(exchange.geometry().workers() - 1),
             orphans: Vec::new(),
         };
+        side.show_draining();
         for slot in side.slots.known().rev() {
             let bits = words[slot as usize].load(Ordering::Acquire);
             side.slots[slot].turn = (bits >> 32) as u32;
@@ -334,6 +338,22 @@ impl<'x> AcceptorSide<'x> {
     /// The acceptor's event loop is awake again.
     pub fn awake(&self) {
         self.exchange.notices().awake();
+    }
+
+    /// Shows workers that this generation serves the clients that are here and then leaves. Every event loop looks at
+    /// once, whether or not it shows that it sleeps: before its sleep it looks again for slots and requests alone.
+    pub fn drain(&mut self) {
+        self.is_draining = true;
+        self.show_draining();
+        for inbox in self.exchange.inboxes() {
+            inbox.rouse();
+        }
+    }
+
+    /// Shows whether the acceptor drains. Returns what was shown before.
+    fn show_draining(&self) -> bool {
+        let shown = &self.exchange.header().draining;
+        shown.swap(u32::from(self.is_draining), Ordering::AcqRel) != 0
     }
 
     /// The acceptor gives up the answer of a running request, and informs the seat of it.

@@ -8,7 +8,7 @@
 //! their owner.
 //!
 //! ```text
-//! header   acceptor number, closed, ring head, ring tail, bell, asleep
+//! header   acceptor number, closed, draining, ring head, ring tail, bell, asleep
 //! seats    the scoreboard: pid, state, slot, started, deadline, served, busy
 //! words    one atomic word a slot:   turn:32 │ epoch:12 │ seat:16 │ phase:4
 //! heads    per slot: request length, times, ending; and the flow of its response ring
@@ -149,6 +149,8 @@ pub(crate) struct RegionHeader {
     pub(crate) acceptor: AtomicU64,
     /// 1 once the master has closed the exchange.
     pub(crate) closed: AtomicU32,
+    /// 1 once the acceptor drains.
+    pub(crate) draining: AtomicU32,
     pub(crate) head: Padded<AtomicU64>,
     pub(crate) tail: Padded<AtomicU64>,
     pub(crate) bell: Padded<Bell>,

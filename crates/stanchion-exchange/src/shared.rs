@@ -271,6 +271,11 @@ impl Exchange {
         self.header().closed.load(Ordering::Acquire) != 0
     }
 
+    /// Whether the acceptor drains: it serves the clients that are here, and then its whole generation leaves.
+    pub fn is_draining(&self) -> bool {
+        self.header().draining.load(Ordering::Acquire) != 0
+    }
+
     /// If the seat's present request is past its deadline at `now_us`: how long the request has run, in microseconds.
     pub fn overdue_us(&self, seat: u16, now_us: u64) -> Option<u64> {
         let board = self.seat(seat);

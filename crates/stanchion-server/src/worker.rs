@@ -170,6 +170,11 @@ impl Worker {
         bits & asked::LEAVING != 0
     }
 
+    /// Whether the acceptor serves only the clients that are here: the worker goes on, and is asked to leave once they are served.
+    pub fn is_draining(&self) -> bool {
+        self.common.exchange.is_draining()
+    }
+
     /// The same for looks now and then, and leaves if the master has ended: the app may catch or block the signal that the kernel
     /// sends then.
     pub fn heed_master(&self) -> bool {

@@ -12,6 +12,11 @@ use crate::request::PortNumber;
 use crate::ticket::Ticket;
 
 impl Dispatch {
+    /// Shows workers that this generation serves the clients that are here and then leaves. They go on meanwhile.
+    pub fn begin_drain(&mut self) {
+        self.slots.side.drain();
+    }
+
     /// Refuses the requests that have waited too long.
     pub fn expire(&mut self, now_us: u64) {
         self.expire_waiting(now_us);

@@ -38,6 +38,11 @@ impl AcceptorSide<'_> {
             self.mended
                 .get_or_insert(Corrupt("the exchange was marked as closed"));
         }
+        if self.show_draining() != self.is_draining {
+            self.mended.get_or_insert(Corrupt(
+                "the mark of an acceptor that drains was overwritten",
+            ));
+        }
         self.mended.take().map_or(Ok(()), Err)
     }
 

@@ -90,6 +90,27 @@ fn a_request_that_nobody_takes_is_seen_as_long_as_a_loop_with_room_sleeps() {
 }
 
 #[test]
+fn every_loop_looks_when_the_acceptor_drains_and_the_mark_stays() {
+    let exchange = Exchange::create(LOOPS).unwrap();
+    let mut side = AcceptorSide::take_over(&exchange);
+    let inboxes = [exchange.inbox(0).unwrap(), exchange.inbox(1).unwrap()];
+    assert!(inboxes.iter().all(is_woken));
+    assert!(inboxes[0].try_sleep());
+    // The other one turns, and may have looked already.
+    assert!(!exchange.is_draining());
+    side.drain();
+    assert_eq!(inboxes.each_ref().map(is_woken), [true, true]);
+    assert!(exchange.is_draining());
+    side.mend().unwrap();
+    assert!(exchange.is_draining());
+    // The next acceptor is not told to drain.
+    let mut side = AcceptorSide::take_over(&exchange);
+    assert!(!exchange.is_draining());
+    side.mend().unwrap();
+    assert!(!exchange.is_draining());
+}
+
+#[test]
 fn nobody_calls_the_loop_of_a_worker_that_is_dead() {
     let exchange = Exchange::create(LOOPS).unwrap();
     let mut side = AcceptorSide::take_over(&exchange);

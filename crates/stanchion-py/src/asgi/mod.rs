@@ -82,6 +82,8 @@ struct AsgiCallables {
     task_options: Option<Py<PyDict>>,
     /// Set once the worker should leave and nothing runs any more.
     over: Py<PyAny>,
+    /// An `asyncio.Event`, set once the worker is to leave or its generation drains; `None` after that.
+    leaving: Option<Py<PyAny>>,
     /// Reschedules the next heartbeat at the usual pace.
     hasten: Py<PyAny>,
     /// The context of no request, as an argument for the loop. A task of an app may ask for a turn, and requests that are taken in the turn must not
@@ -232,6 +234,17 @@ impl Puller {
         }
     }
 
+    /// Sets the event that each scope has, which wakes the tasks that wait for it.
+    fn show_leaving(&self, py: Python<'_>) -> PyResult<()> {
+        let mut state = self.lock(py);
+        let begun = state.begun.as_mut();
+        let leaving = begun.and_then(|begun| begun.leaving.take());
+        drop(state);
+        leaving.map_or(Ok(()), |leaving| {
+            leaving.call_method0(py, intern!(py, "set")).map(drop)
+        })
+    }
+
     /// Whether the sessions were notified that the worker leaves.
     fn is_restart_told(&self, py: Python<'_>) -> bool {
         self.lock(py).is_restart_told
@@ -312,6 +325,9 @@ impl LoopPuller for Puller {
     /// Starts a task for each request.
     fn pull(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
+        if puller.worker.is_draining() {
+            puller.show_leaving(py)?;
+        }
         let mut state = puller.lock(py);
         let share = state.seats.share();
         state.is_pulling = true;
@@ -338,6 +354,7 @@ impl LoopPuller for Puller {
     }
 
     fn leave_in_the_end(&self, py: Python<'_>) -> PyResult<()> {
+        self.show_leaving(py)?;
         self.restart_sessions(py);
         let state = self.lock(py);
         if state.seats.running() == 0
@@ -384,6 +401,7 @@ impl Puller {
         let outside = PyDict::new(py);
         let context = py.import("contextvars")?.call_method0("copy_context")?;
         outside.set_item("context", context)?;
+        let leaving = py.import("asyncio")?.call_method0("Event")?.unbind();
         let begun = AsgiCallables {
             app,
             create_task: match &task_options {
@@ -393,13 +411,14 @@ impl Puller {
             task_options,
             event_loop: event_loop.clone().unbind(),
             over,
+            leaving: Some(leaving.clone_ref(py)),
             hasten,
             outside: outside.unbind(),
         };
         let mut held = puller.lock(py);
         // This replaces nothing yet, so no object is dropped under the lock.
         if let Some(reader) = &mut held.reader {
-            reader.share(state);
+            reader.share(state, leaving);
         }
         held.begun = Some(begun);
         drop(held);

@@ -28,9 +28,9 @@ impl RequestReader {
         })
     }
 
-    /// Gives every request a copy of this state from now on.
-    pub(super) fn share(&mut self, state: Option<Py<PyDict>>) {
-        self.scopes.share(state);
+    /// Gives every request a copy of this state, and this event, from now on.
+    pub(super) fn share(&mut self, state: Option<Py<PyDict>>, leaving: Py<PyAny>) {
+        self.scopes.share(state, leaving);
     }
 
     /// Reads a request and makes its scope. If that fails, the slot is given back.

@@ -65,6 +65,8 @@ pub(crate) struct Scopes {
     turn: usize,
     /// The state of the app's lifespan, of which each request gets a copy.
     state: Option<Py<PyDict>>,
+    /// The event by which requests learn that their worker leaves.
+    leaving: Option<Py<PyAny>>,
 }
 
 /// The scope that was made of a head, without the entries that belong to one request only.
@@ -97,12 +99,14 @@ impl Scopes {
             request_start: PyBytes::new(py, REQUEST_START.as_bytes()).unbind(),
             turn: 0,
             state: None,
+            leaving: None,
         })
     }
 
-    /// Gives every request a copy of this state from now on.
-    pub(crate) fn share(&mut self, state: Option<Py<PyDict>>) {
+    /// Gives every request a copy of this state, and this event, from now on.
+    pub(crate) fn share(&mut self, state: Option<Py<PyDict>>, leaving: Py<PyAny>) {
         self.state = state;
+        self.leaving = Some(leaving);
     }
 
     pub(crate) fn make<'py>(
@@ -124,6 +128,11 @@ impl Scopes {
         let asgi = self.asgi.bind(py).copy()?;
         // Each scope also has extensions of its own, and an app may add to each of them.
         let extensions = PyDict::new(py);
+        if let Some(leaving) = &self.leaving {
+            let own = PyDict::new(py);
+            own.set_item(intern!(py, "leaving"), leaving)?;
+            extensions.set_item(intern!(py, "stanchion"), own)?;
+        }
         if facts.is_websocket {
             make_websocket(&scope, request)?;
             asgi.set_item(intern!(py, "spec_version"), WEBSOCKET_VERSION)?;

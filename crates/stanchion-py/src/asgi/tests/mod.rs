@@ -3,6 +3,7 @@
 mod answers;
 mod failures;
 mod inputs;
+mod leaving;
 mod rig;
 mod scope;
 mod sockets;

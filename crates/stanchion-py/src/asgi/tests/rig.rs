@@ -83,6 +83,7 @@ impl<'py> Turning<'py> {
             create_task: none(),
             task_options: None,
             over: none(),
+            leaving: None,
             hasten: none(),
             outside: PyDict::new(py).unbind(),
         });

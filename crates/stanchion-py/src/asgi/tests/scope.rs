@@ -318,18 +318,21 @@ fn what_an_app_does_to_its_scope_is_not_in_the_next() {
         let state = turning.value("{'of': ['lifespan']}");
         let mut puller = turning.puller.get().lock(py);
         let reader = puller.reader.as_mut().expect("nothing is read now");
-        reader.share(Some(state.cast_into().expect("a dict").unbind()));
+        reader.share(Some(state.cast_into().expect("a dict").unbind()), py.None());
         drop(puller);
         let spoil = turning.value(
             "lambda scope: [part.update(spoilt=1) for part in (scope['asgi'], scope['state'], scope['extensions'],\
-             scope['extensions']['http.response.pathsend'], scope)] and scope['headers'].clear()",
+             *scope['extensions'].values(), scope)] and scope['headers'].clear()",
         );
         for _ in 0..3 {
             let called = turning.call(&head("GET / HTTP/1.1\r\nHost: test\r\n\r\n"), &FACTS, b"");
             let expected = [
                 ("asgi", "{'version': '3.0', 'spec_version': '2.3'}"),
                 ("state", "{'of': ['lifespan']}"),
-                ("extensions", "{'http.response.pathsend': {}}"),
+                (
+                    "extensions",
+                    "{'stanchion': {'leaving': None}, 'http.response.pathsend': {}}",
+                ),
                 ("headers", "[(b'host', b'test')]"),
                 ("spoilt", "absent"),
             ];

@@ -39,8 +39,6 @@ const AHEAD_IN_ORDER_MAX: usize = 7;
 /// How often the acceptor compares the exchange with what it knows. This bounds how long a request can stand in a ring
 /// in which no seat sees it, and how long an answer can be there without a notice.
 const MEND_US: u64 = 1_000_000;
-/// A request of an event loop that has waited for so long waits because other clients have the seats.
-const STARVING_US: u64 = 1_000_000;
 
 /// Everything between the connections and the workers.
 pub struct Dispatch {
@@ -366,26 +364,6 @@ impl Dispatch {
                 }
             }
         }
-    }
-
-    /// How many requests wait for a seat of an event loop while others have all of them, at least; to be called now and then.
-    pub fn starving(&mut self, now_us: u64) -> usize {
-        let Self { lines, slots, .. } = self;
-        // If a seat is free, the request waits for a loop that is stuck: no client has a part in that.
-        let are_taken = slots.taken.by_any() >= slots.workers.len() * slots.workers.seats_each();
-        if !slots.exchange.geometry().event_loops || !are_taken {
-            self.oldest_ready = None;
-            return 0;
-        }
-        let oldest = slots.exchange.oldest_ready();
-        self.oldest_ready = Untaken::seen(self.oldest_ready, oldest, now_us);
-        let is_over = |since_us: u64| now_us.saturating_sub(since_us) >= STARVING_US;
-        let in_exchange = self.oldest_ready.is_some_and(|one| is_over(one.since_us));
-        // A request whose lane has as many seats as it may gets none that another request gives back.
-        let may = |lane| !slots.taken.is_at_max(lane);
-        let (waiting, oldest_us) = lines.waiting_of(may, now_us);
-        let in_line = oldest_us >= STARVING_US;
-        usize::from(in_exchange) + if in_line { waiting } else { 0 }
     }
 
     /// When the dispatch is to look at workers that wait for clients, if there are any.

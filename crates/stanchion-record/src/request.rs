@@ -374,6 +374,19 @@ impl RequestBuffer {
         let before_body = self.bytes.get(..body_at.min(copied)).ok_or(BadRecord)?;
         RequestRecord::read(before_body, len)
     }
+
+    /// The record of a request without a body that comes through no exchange.
+    pub fn hold(
+        &mut self,
+        facts: &RequestFacts<'_>,
+        head: &Head,
+    ) -> Result<RequestRecord<'_>, BadRecord> {
+        let room = REQUEST_RECORD_EXTRA_BYTES + head.bytes().len();
+        self.bytes.resize(room, 0);
+        let area = Area::over(&mut self.bytes);
+        let len = write_request(area, facts, head, &BodySource::Memory(&[])).ok_or(BadRecord)?;
+        RequestRecord::read(&self.bytes[..len], len)
+    }
 }
 
 #[cfg(test)]
@@ -475,6 +488,29 @@ mod tests {
                 prop_assert_eq!(record.fields().count(), fields.len());
             }
         }
+    }
+
+    #[test]
+    fn a_request_that_comes_through_no_exchange_is_held_as_others_are() {
+        let mut buffer = RequestBuffer::default();
+        for target in ["/", "/a?b", "/"] {
+            let head = Head::of(
+                "GET",
+                target,
+                &[("Host", "shop.example"), ("Accept", "*/*")],
+            );
+            let record = buffer.hold(&facts(), &head).expect("it fits");
+            assert_eq!(
+                (record.method, record.target),
+                (&b"GET"[..], target.as_bytes())
+            );
+            assert_eq!(record.facts, facts());
+            assert!(record.fields().eq(head.fields()));
+            assert!(matches!(record.body, BodyRecord::Memory { len: 0, .. }));
+        }
+        let fields = vec![("A", ""); REQUEST_RECORD_EXTRA_BYTES / FIELD_BYTES + 1];
+        let too_many = buffer.hold(&facts(), &Head::of("GET", "/", &fields));
+        assert_eq!(too_many.err(), Some(BadRecord));
     }
 
     #[test]

@@ -143,6 +143,20 @@ impl Environs {
         request: &RequestRecord<'_>,
         taken: &Taken<'_>,
     ) -> PyResult<Bound<'py, PyDict>> {
+        let environ = self.make_without_body(py, request, taken.wait_us())?;
+        if let Some(input) = self.input(py, request, taken)? {
+            environ.set_item(intern!(py, "wsgi.input"), input)?;
+        }
+        Ok(environ)
+    }
+
+    /// The environ of a request as if it had no body. `wait_us` is how long it waited in the line.
+    pub(crate) fn make_without_body<'py>(
+        &mut self,
+        py: Python<'py>,
+        request: &RequestRecord<'_>,
+        wait_us: u64,
+    ) -> PyResult<Bound<'py, PyDict>> {
         if !EmptyInput::is_untouched(&self.empty_input, py, self.templates() + 1) {
             let input = Bound::new(py, EmptyInput::new())?;
             self.set_in_all(py, intern!(py, "wsgi.input"), &input)?;
@@ -157,15 +171,12 @@ impl Environs {
             }
             None => self.make_without_template(py, request)?,
         };
-        let wait_s = taken.wait_us() as f64 / 1e6;
+        let wait_s = wait_us as f64 / 1e6;
         environ.set_item(intern!(py, "stanchion.queue_wait"), wait_s)?;
         // A proxy that is believed has set the field itself, or the acceptor has made room for this one.
         if let Some(us) = request.facts.request_start_us {
             let start = request_start(us, |value| text(py, value));
             environ.set_item(intern!(py, "HTTP_X_REQUEST_START"), start)?;
-        }
-        if let Some(input) = self.input(py, request, taken)? {
-            environ.set_item(intern!(py, "wsgi.input"), input)?;
         }
         self.add_names(py, &environ, request)?;
         if !request.facts.tls.is_empty() {

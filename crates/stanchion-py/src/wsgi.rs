@@ -165,14 +165,7 @@ impl App {
             .bind(py)
             .call1((environ, answerer.start_response(py)))?;
         let sent = self.send(py, seat, &result, answerer.response());
-        // PEP 3333: `close` is called whether or not all went well. A list has no such method, and most small apps return a list.
-        if !result.is_exact_instance_of::<PyList>()
-            && let Some(close) = result.getattr_opt(intern!(py, "close"))?
-        {
-            let closed = close.call0();
-            return sent.and(closed.map(drop));
-        }
-        sent
+        close(&result, sent)
     }
 
     /// Sends what the app returned.
@@ -232,6 +225,18 @@ fn is_greenlet_exit(py: Python<'_>, failure: &PyErr) -> bool {
     exit.is_ok_and(|exit| failure.matches(py, exit).unwrap_or(false))
 }
 
+/// Calls `close` of what the app returned, whether or not all went well (PEP 3333). `sent` is the outcome of sending it.
+pub(crate) fn close(result: &Bound<'_, PyAny>, sent: PyResult<()>) -> PyResult<()> {
+    // A list has no such method, and most small apps return a list.
+    if !result.is_exact_instance_of::<PyList>()
+        && let Some(close) = result.getattr_opt(intern!(result.py(), "close"))?
+    {
+        let closed = close.call0();
+        return sent.and(closed.map(drop));
+    }
+    sent
+}
+
 /// The only item of a list or tuple with one item.
 fn only_item<'py>(result: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     if let Ok(list) = result.cast_exact::<PyList>() {
@@ -247,7 +252,8 @@ fn only_item<'py>(result: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAn
     }
 }
 
-fn bytes<'a, 'py>(chunk: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyBytes>> {
+/// A piece of the body that the app gives.
+pub(crate) fn bytes<'a, 'py>(chunk: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyBytes>> {
     chunk.cast::<PyBytes>().map_err(|_| {
         let kind = chunk.get_type();
         PyTypeError::new_err(format!("the app's iterable must give bytes, not {kind}"))

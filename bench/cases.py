@@ -385,7 +385,7 @@ CASES = {
             Case(
                 f"django-{workers}",
                 f"Memory of a Django site with admin and database, each worker after 100 pages. Workers: {workers}",
-                ("stanchion", "gunicorn-gthread", "stanchion-asgi", "uvicorn"),
+                ("stanchion", "stanchion-warm", "gunicorn-gthread", "stanchion-asgi", "uvicorn"),
                 PRELOAD_COLUMNS,
                 cells.django_memory(workers),
             )

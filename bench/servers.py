@@ -96,6 +96,10 @@ def stanchion_watched(launch: Launch) -> list[str]:
     return [*stanchion(launch), "--access-logfile", log, "--admin", f"unix:{admin}"]
 
 
+def stanchion_warm(launch: Launch) -> list[str]:
+    return [*stanchion(launch), "--warm-up", "/, /admin/login/"]
+
+
 def pid_flag(flag: str, launch: Launch) -> list[str]:
     return [flag, launch.pidfile] if launch.pidfile else []
 
@@ -211,6 +215,12 @@ SERVERS = {
             "stanchion",
             stanchion_watched,
             note="with an access log in a file and an admin listener; only to see what these cost",
+        ),
+        Server(
+            "stanchion-warm",
+            "stanchion",
+            stanchion_warm,
+            note="with --warm-up of both pages; only where the memory of a Django site is compared",
         ),
         Server("bjoern", "bjoern", embedded("bjoern"), note="no master, its workers are forked by hand; in C"),
         Server(

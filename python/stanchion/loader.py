@@ -134,6 +134,12 @@ class AppHost:
                 f"{effective.origins['interface']} says {asked}",
                 f"leave that out, or say {interfaces[0]}",
             )
+        if asked == "auto" and interfaces[0] == ASGI and effective.values["warm_up"]:
+            raise AppLoadError(
+                f"the app is {_CALLED[ASGI]}, and the setting `warm_up` from {effective.origins['warm_up']} has the "
+                "template answer requests, where no event loop runs",
+                "leave that out, and warm the app up at lifespan.startup",
+            )
         if asked == "auto" and expected not in (None, interfaces[0]):
             raise OtherInterfaceError(interfaces[0])
 

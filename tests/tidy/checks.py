@@ -200,6 +200,7 @@ WALL_CLOCKS: dict[str, str] = {
     "crates/stanchion-requests/src/head.rs": "dates answers",
     "crates/stanchion-requests/src/lib.rs": "tells apps when requests came",
     "crates/stanchion-requests/src/policy.rs": "reads from a proxy when it was",
+    "crates/stanchion-py/src/warm_up.rs": "tells apps when requests came",
     "crates/stanchion-acceptor/src/tls.rs": "compares certificates, which are for a time",
     "crates/stanchion-generation/src/credentials.rs": "compares certificates, which are for a time",
     "crates/stanchion-generation/src/ticket_keys.rs": "dates keys that outlive processes",

@@ -26,7 +26,8 @@ REASONS = re.compile(
       | observers/src/(?:access_log/format | spans/(?:post | resource))
       | server/src/(?:handover | pidfile | threads | tree)
       | settings/src/(?:bind | checks | collector | control | datagram | effective | https_port | lane
-          | listen | peers | resolve | seconds | static_dir | statsd | syslog | text | tls | warnings | worker_ports)
+          | listen | peers | resolve | seconds | static_dir | statsd | syslog | text | tls | warm_up | warnings
+          | worker_ports)
       | sys/src/(?:activation | identity)
       | tls/src/(?:credentials | suites)
     )\.rs""",

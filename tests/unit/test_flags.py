@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 VALUES: dict[str, tuple[str, object]] = {
     "bind": ("unix:/run/s", ["unix:/run/s"]),
     "certfile": ("pair.pem", ["pair.pem"]),
+    "warm_up": ("/login", "/login"),
     "static_files": ("/static=files", ["/static=files"]),
     "lane": ("vip path=/vip", ["vip path=/vip"]),
     "raw_env": ("A=1", ["A=***"]),  # as it is shown

@@ -231,6 +231,18 @@ def test_under_gevent_an_app_must_be_a_wsgi_app(interface, monkeypatch):
     )
 
 
+def test_an_asynchronous_app_is_not_warmed_up_in_the_template():
+    for app in ("application", "either"):
+        assert callable(host_of(app, warm_up="/").load("wsgi"))
+    with pytest.raises(AppLoadError) as caught:
+        host_of("asgi", warm_up="/").load("wsgi")
+    assert describe_failure(caught.value) == (
+        "cannot load the app: the app is asynchronous (ASGI), and the setting `warm_up` from command line has the "
+        "template answer requests, where no event loop runs; leave that out, and warm the app up at lifespan.startup"
+    )
+    assert callable(host_of("asgi").load())
+
+
 def test_to_look_at_an_app_that_is_a_function_takes_no_inspect(site):
     script = "import sys; from stanchion.loader import load_app; load_app('small'); print('inspect' in sys.modules)"
     for head in ("def app(environ, start_response)", "async def app(scope, receive, send)"):

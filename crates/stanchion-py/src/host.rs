@@ -25,6 +25,7 @@ use crate::gevent::GreenPuller;
 use crate::hooks::{self, RequestHooks};
 use crate::scribe::PythonLogging;
 use crate::traceback::describe;
+use crate::warm_up::warm_up;
 use crate::wsgi::{App, Gateway};
 
 /// Hosts the app that a Python object loads.
@@ -131,6 +132,19 @@ impl Host for PythonHost {
             self.app = Some(loaded.map_err(|error| not_loaded(py, &error))?);
             Ok(())
         })
+    }
+
+    fn warm_up(&mut self, settings: &Settings) {
+        let warmed = Python::attach(|py| {
+            let app = self
+                .app
+                .as_ref()
+                .expect("the server loads before it warms up");
+            warm_up(py, app.bind(py), settings)
+        });
+        if let Err(error) = warmed {
+            error!("our fault: the warm-up breaks off, and the start goes on: {error}");
+        }
     }
 
     fn settle(&mut self, settings: &Settings) {

@@ -43,6 +43,7 @@ mod tests;
 mod tls;
 mod traceback;
 mod waiting_greenlets;
+mod warm_up;
 mod wsgi;
 
 use pyo3::prelude::*;

@@ -46,6 +46,10 @@ pub trait Host {
     /// Imports the app: in the template, or in each worker without preloading.
     fn load(&mut self, settings: &Settings) -> Result<(), NotLoaded>;
 
+    /// In the template, once the app is loaded, if `warm_up` has requests: calls the app with each, for at most `timeout`. A failure of the app is
+    /// logged, and no more than that.
+    fn warm_up(&mut self, _settings: &Settings) {}
+
     /// Once the app is loaded, before a worker is forked or serves: make what was loaded cheap to share.
     fn settle(&mut self, _settings: &Settings) {}
 

@@ -138,45 +138,112 @@ fn preload(
         report(master, &said)?;
         return Err(exit_code::APP_LOAD);
     }
-    let left = before.and_then(|before| before.leftovers(host));
-    let Leftovers {
-        not_for_workers,
-        shared,
-    } = left.unwrap_or_else(|error| {
-        warn!("what the import of the app has left open cannot be seen: {error}");
-        Leftovers::default()
-    });
-    tell_of_leftovers(&not_for_workers, &shared, &common.settings);
-    host.settle(&common.settings);
-    if !not_for_workers.is_empty() && !common.settings.facts.is_preload_asked_for {
+    let settings = &common.settings;
+    let mut not_for_workers = log_leftovers(before, PreloadStep::Import, &[], settings, host);
+    let is_for_itself = |left: &[String]| !left.is_empty() && !settings.facts.is_preload_asked_for;
+    if !settings.workers.warm_up.is_empty() {
+        if is_for_itself(&not_for_workers) {
+            warn!("warm_up has no effect, as the app is not preloaded");
+        } else {
+            let before = OpenBefore::now();
+            host.warm_up(settings);
+            let left = log_leftovers(
+                before,
+                PreloadStep::WarmUp,
+                &not_for_workers,
+                settings,
+                host,
+            );
+            not_for_workers.extend(left);
+        }
+    }
+    host.settle(settings);
+    if is_for_itself(&not_for_workers) {
         return Ok(TemplateApp::ForItself);
     }
     Ok(TemplateApp::WithApp)
 }
 
-/// Logs a warning on what the import of the app has left, and on what follows.
-fn tell_of_leftovers(not_for_workers: &[String], shared: &[String], settings: &Settings) {
+/// A step in which the app may leave something open.
+#[derive(Clone, Copy, Debug)]
+enum PreloadStep {
+    Import,
+    WarmUp,
+}
+
+impl PreloadStep {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Import => "import",
+            Self::WarmUp => "warm-up",
+        }
+    }
+
+    /// Advice to an operator: so the step leaves nothing.
+    fn cure(self) -> &'static str {
+        match self {
+            Self::Import => {
+                "start threads and connections of the app's own in post_fork, and what a library starts when it is first used"
+            }
+            Self::WarmUp => {
+                "leave out of warm_up the paths that start them, or have the app close them where its environ has \
+                 stanchion.warm_up"
+            }
+        }
+    }
+}
+
+/// Logs what a step has left besides what is `known`. Gives what workers cannot have.
+fn log_leftovers(
+    before: io::Result<OpenBefore>,
+    step: PreloadStep,
+    known: &[String],
+    settings: &Settings,
+    host: &mut dyn Host,
+) -> Vec<String> {
+    let left = before.and_then(|before| before.leftovers(host));
+    let Leftovers {
+        mut not_for_workers,
+        shared,
+    } = left.unwrap_or_else(|error| {
+        let step = step.name();
+        warn!("what the {step} of the app has left open cannot be seen: {error}");
+        Leftovers::default()
+    });
+    // Threads of the step before are still there.
+    not_for_workers.retain(|one| !known.contains(one));
+    warn_of_leftovers(step, &not_for_workers, &shared, settings);
+    not_for_workers
+}
+
+/// Logs a warning on what a step has left, and on what follows.
+fn warn_of_leftovers(
+    step: PreloadStep,
+    not_for_workers: &[String],
+    shared: &[String],
+    settings: &Settings,
+) {
     let of_workers = not_for_workers.join("; ");
+    let (step, cure) = (step.name(), step.cure());
     if !not_for_workers.is_empty() && !settings.facts.is_preload_asked_for {
         warn!(
-            "the app is not preloaded, as its import left {of_workers}: workers would be forked without the \
+            "the app is not preloaded, as its {step} left {of_workers}: workers would be forked without the \
              threads, and would share the rest. Each imports the app for itself, as with --no-preload, and one that dies \
-             is missing for as long as that takes. To preload, start threads and connections of the app's own in \
-             post_fork, and what a library starts when it is first used; if all of these survive a fork, say --preload \
+             is missing for as long as that takes. To preload, {cure}; if all of these survive a fork, say --preload \
              (docs/what-survives-a-fork.md)"
         );
         return;
     }
     if !not_for_workers.is_empty() {
         warn!(
-            "the app is preloaded, as preload_app says, though its import left {of_workers}: workers are \
-             forked without the threads, and share the rest. If these do not survive that, start them in post_fork or when \
-             first used, or say --no-preload (docs/what-survives-a-fork.md)"
+            "the app is preloaded, as preload_app says, though its {step} left {of_workers}: workers are \
+             forked without the threads, and share the rest. If these do not survive that, {cure}, or say --no-preload \
+             (docs/what-survives-a-fork.md)"
         );
     }
     if !shared.is_empty() {
         warn!(
-            "the import of the app left {}: workers share it, and each takes what comes \
+            "the {step} of the app left {}: workers share it, and each takes what comes \
              (docs/what-survives-a-fork.md)",
             shared.join("; ")
         );

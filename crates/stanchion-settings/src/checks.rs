@@ -20,6 +20,7 @@ pub(super) fn check_together(settings: &Settings, values: &Values) -> Vec<Object
         event_loop(settings, values),
         seats(settings, values),
         memory(settings),
+        warm_up(settings, values),
         worker_ports(settings),
         binds(settings),
         lanes(settings),
@@ -74,6 +75,35 @@ fn memory(settings: &Settings) -> Option<Objection> {
     );
     let reason = || format!("expected 0 or at least max_memory, which is {soft}, got {hard}");
     (hard != 0 && hard < soft).then(|| (&rows::max_memory_hard.setting, reason()))
+}
+
+/// The template answers these requests, so it must have imported the app, and the app must need no event loop.
+fn warm_up(settings: &Settings, values: &Values) -> Option<Objection> {
+    let origin = |setting: &Setting| &values[setting.name].origin;
+    let reason = if settings.workers.warm_up.is_empty() {
+        return None;
+    } else if settings.is_gevent() {
+        let origin = origin(&rows::event_loop.setting);
+        format!(
+            "the template answers these requests, and with gevent (`loop` from {origin}) each worker imports the app: leave \
+             one of them out"
+        )
+    } else if !settings.workers.preload_app {
+        let origin = origin(&rows::preload_app.setting);
+        format!(
+            "the template answers these requests, and `preload_app` from {origin} says that it has no app: leave one of them \
+             out"
+        )
+    } else if settings.event_loop.interface == Interface::Asgi {
+        let origin = origin(&rows::interface.setting);
+        format!(
+            "the template answers these requests, and the event loop of an asynchronous app (`interface` from {origin}) \
+             begins in the worker: leave it out, and warm the app up at lifespan.startup"
+        )
+    } else {
+        return None;
+    };
+    Some((&rows::warm_up.setting, reason))
 }
 
 fn worker_ports(settings: &Settings) -> Option<Objection> {

@@ -44,6 +44,7 @@ mod table;
 mod text;
 mod tls;
 mod values;
+mod warm_up;
 mod warnings;
 mod without_effect;
 mod words;
@@ -74,6 +75,7 @@ pub use table::{
     Settings, SettingsFacts, TlsSettings, UMASK, WorkerSettings, settings,
 };
 pub use values::Resolved;
+pub use warm_up::{WarmUp, WarmUpRequest};
 pub use words::{
     EventLoop, Http2Cleartext, Interface, Lifespan, LoadReporting, LogLevel, OldestTls, Protocol,
     QueueOrder, ReloadEngine, SignalStyle, StaticMissing,

@@ -25,7 +25,7 @@ use super::words::{
 };
 use super::{
     AllowedPeers, Bind, Collector, ControlAddress, Facility, HttpsPort, Lane, Seconds, StaticDir,
-    StatsdAddress, SyslogAddress,
+    StatsdAddress, SyslogAddress, WarmUp,
 };
 
 const KIB: u64 = 1 << 10;
@@ -129,6 +129,8 @@ settings! {
         max_memory_hard: u64 = bytes(0, zero_or_from(WORKER_BYTES_MIN)).flags("--max-memory-hard SIZE");
         /// Import the app in the template, not in each worker.
         preload_app: bool = switch(true).flags("--preload --no-preload").of_gunicorn();
+        /// Requests that the app answers there before workers are forked.
+        warm_up: WarmUp = text("").flags("--warm-up PATHS");
     }
 
     /// Event loops, and the asynchronous apps and `WebSocket`s that they run.

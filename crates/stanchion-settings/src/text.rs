@@ -7,7 +7,7 @@ use stanchion_http::rules::{is_field_text, is_token};
 
 use super::{
     AllowedPeers, Bind, Collector, ControlAddress, HttpsPort, Lane, StaticDir, StatsdAddress,
-    SyslogAddress,
+    SyslogAddress, WarmUp,
 };
 
 /// A value that a text stands for.
@@ -35,7 +35,8 @@ read_by_parse!(
     Lane,
     StaticDir,
     StatsdAddress,
-    SyslogAddress
+    SyslogAddress,
+    WarmUp
 );
 
 impl FromText for String {

@@ -5,3 +5,4 @@ mod gateway;
 mod head;
 mod objects;
 pub(crate) mod rig;
+mod warm_up;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use stanchion_generation::demand_seconds::DemandSeconds;
+use stanchion_http::WrongClock;
 use stanchion_line::{Demand, DemandNow, DemandSecond};
 
 use crate::durations::Durations;
@@ -191,6 +192,3 @@ fn front_us(request: &Request) -> Result<Option<u64>, WrongClock> {
     }
     Ok(Some(front_us))
 }
-
-/// The proxy's clock must be wrong.
-struct WrongClock;

@@ -50,4 +50,7 @@ pub mod signal;
 pub mod sock_diag;
 mod socket_option;
 pub mod standard_streams;
+pub mod symbol;
+pub mod thread_calls;
+pub mod thread_clock;
 pub mod thread_start;

@@ -230,6 +230,8 @@ pub(crate) struct SlotHead {
     pub(crate) arrived_us: AtomicU64,
     pub(crate) taken_us: AtomicU64,
     pub(crate) done_us: AtomicU64,
+    /// The words of a [`crate::RunTimes`]; written with `done_us`.
+    pub(crate) run_times: [AtomicU32; 3],
     /// The answer's flow. It lies on a line of its own, because the acceptor writes it while the seat reads the fields
     /// above.
     pub(crate) flow: Padded<Flow>,

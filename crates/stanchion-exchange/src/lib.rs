@@ -46,6 +46,8 @@ mod inflow;
 #[cfg(not(loom))]
 mod layout;
 #[cfg(not(loom))]
+mod meter;
+#[cfg(not(loom))]
 mod part;
 #[cfg(not(loom))]
 mod seat;
@@ -64,6 +66,8 @@ pub use inbox::{BEAT_US, Inbox, LoopLag};
 pub use inflow::Inflow;
 #[cfg(not(loom))]
 pub use layout::{Geometry, LAG_BOUNDS_US, SeatFigures, SeatState};
+#[cfg(not(loom))]
+pub use meter::{RunTimes, SeatMeter};
 #[cfg(not(loom))]
 pub use part::MaskedBytes;
 #[cfg(not(loom))]

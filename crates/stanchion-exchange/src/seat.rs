@@ -1,11 +1,13 @@
 //! The worker's side: a seat takes one request after the other.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
 use stanchion_sys::clock::monotonic_us;
 
 use crate::layout::{SeatState, add};
+use crate::meter::SeatMeter;
 use crate::ring::SeatRings;
 use crate::shared::Exchange;
 use crate::taken::{LOOK_AGAIN, Taken};
@@ -31,6 +33,8 @@ pub struct SeatSide<'x> {
     tenant: Tenant,
     sources: SeatRings<'x>,
     timeout_us: u64,
+    /// `None` if the seat measures nothing: seats of an event loop share one thread.
+    meter: Option<Arc<SeatMeter>>,
     /// The last request came from the worker's own ring.
     took_own: AtomicBool,
     /// The time spent on the last request is not in `busy_us` yet.
@@ -62,9 +66,22 @@ impl<'x> SeatSide<'x> {
                 shared: exchange.ready(),
             },
             timeout_us,
+            meter: None,
             took_own: AtomicBool::new(false),
             unsettled: AtomicBool::new(false),
         }
+    }
+
+    /// The number of the seat.
+    pub fn number(&self) -> u16 {
+        self.tenant.seat
+    }
+
+    /// The same seat, whose requests this meter measures.
+    #[must_use]
+    pub fn with_meter(mut self, meter: Arc<SeatMeter>) -> Self {
+        self.meter = Some(meter);
+        self
     }
 
     /// Takes the oldest request that is ready, without waiting. The worker's own ring and the shared ring take turns,
@@ -99,7 +116,9 @@ impl<'x> SeatSide<'x> {
         };
         board.deadline_us.store(deadline_us, Ordering::Release);
         board.state.store(SeatState::Busy as u32, Ordering::Release);
-        Some(Taken::new(self.exchange, self.tenant, (slot, turn), now_us))
+        let metering = self.meter.as_ref().and_then(|meter| meter.begin(now_us));
+        let taken = (now_us, metering);
+        Some(Taken::new(self.exchange, self.tenant, (slot, turn), taken))
     }
 
     /// Notes that the seat is done with its last request. Its answer may have been given back a while ago, because apps
@@ -168,9 +187,33 @@ impl Drop for SeatSide<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::acceptor::AcceptorSide;
     use crate::acceptor::rig::{GEOMETRY, taken};
+    use crate::acceptor::{AcceptorSide, SlotState};
+    use crate::meter::RunTimes;
     use crate::taken::{AnswerEnd, Gone};
+
+    #[test]
+    fn the_acceptor_gets_what_the_meter_of_a_seat_has_measured() {
+        let exchange = Exchange::create(GEOMETRY).expect("memory");
+        let mut side = AcceptorSide::take_over(&exchange);
+        let tenant = Tenant { seat: 0, epoch: 1 };
+        let seat = SeatSide::new(&exchange, tenant, 1, None);
+        let meter = SeatMeter::of_this_thread(false).expect("a clock");
+        let mut times_of = |seat: &SeatSide<'_>| {
+            let submitted = side.submit(None, 0, |_| Some(0)).expect("a free slot");
+            let taken = seat.take().expect("it is ready");
+            taken.finish(AnswerEnd::Complete);
+            let state = side.state(submitted.slot);
+            side.release(submitted.slot);
+            match state {
+                Ok(SlotState::Done { times, .. }) => times,
+                state => panic!("it is done: {state:?}"),
+            }
+        };
+        assert_eq!(times_of(&seat), RunTimes::default());
+        let seat = seat.with_meter(meter);
+        assert!(times_of(&seat).cpu_us.is_some());
+    }
 
     #[test]
     fn what_a_child_of_a_worker_does_changes_nothing() {

@@ -7,6 +7,7 @@ use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::signal::asked;
 
 use crate::inflow::Inflow;
+use crate::meter::{Metering, RunTimes};
 use crate::protocol::Unwanted;
 use crate::shared::Exchange;
 use crate::word::{SlotPhase, Tenant, Word};
@@ -50,6 +51,8 @@ pub struct Taken<'x> {
     turn: u32,
     acceptor: u64,
     taken_us: u64,
+    /// `None` if its seat has no meter.
+    metering: Option<Metering>,
     written: u64,
     published: u64,
     /// The value of `written` when the ring was last restarted.
@@ -62,12 +65,12 @@ pub struct Taken<'x> {
 }
 
 impl<'x> Taken<'x> {
-    /// The request that `tenant` has just taken: its slot, and the slot's turn.
+    /// The request that `tenant` has just taken: its slot, and the slot's turn. It was taken then, and is on this meter.
     pub(crate) fn new(
         exchange: &'x Exchange,
         tenant: Tenant,
         (slot, turn): (u32, u32),
-        taken_us: u64,
+        (taken_us, metering): (u64, Option<Metering>),
     ) -> Self {
         Self {
             exchange,
@@ -76,6 +79,7 @@ impl<'x> Taken<'x> {
             turn,
             acceptor: exchange.header().acceptor.load(Ordering::Relaxed),
             taken_us,
+            metering,
             written: 0,
             published: 0,
             base: 0,
@@ -372,8 +376,15 @@ impl Taken<'_> {
             return;
         }
         let now_us = monotonic_us();
+        let metering = self.metering.as_ref();
+        let times = metering.map_or_else(RunTimes::default, |metering| {
+            metering.end(self.taken_us, now_us)
+        });
         let head = self.exchange.head(self.slot);
         head.done_us.store(now_us, Ordering::Relaxed);
+        for (word, told) in head.run_times.iter().zip(times.words()) {
+            word.store(told, Ordering::Relaxed);
+        }
         head.ending.store(ending as u32, Ordering::Relaxed);
         // Store the last bytes before the state: an acceptor that sees Done must see them.
         let flow = self.exchange.flow(self.slot);

@@ -21,6 +21,7 @@ use stanchion_sys::outgoing::send_around;
 
 use super::{AcceptorSide, Submitted};
 use crate::corrupt::Corrupt;
+use crate::meter::RunTimes;
 use crate::protocol::low_water;
 use crate::taken::AnswerEnd;
 use crate::word::{SlotPhase, Tenant};
@@ -47,6 +48,8 @@ pub enum SlotState {
         taken_us: u64,
         /// When the seat gave it back.
         done_us: u64,
+        /// The times that the seat has measured.
+        times: RunTimes,
     },
 }
 
@@ -86,6 +89,11 @@ impl AcceptorSide<'_> {
                 },
                 taken_us,
                 done_us: head.done_us.load(Ordering::Relaxed),
+                times: RunTimes::of_words(
+                    head.run_times
+                        .each_ref()
+                        .map(|word| word.load(Ordering::Relaxed)),
+                ),
             }),
             SlotPhase::Free | SlotPhase::Filling => Err(Corrupt("a slot in use is marked as free")),
         }

@@ -41,6 +41,8 @@ mod drain_rate;
 mod lane;
 mod line;
 mod reserve;
+mod spent;
+mod verdict;
 
 pub use ahead::Ahead;
 pub use clients::Clients;
@@ -49,3 +51,5 @@ pub use discipline::Discipline;
 pub use lane::{Expiry, LaneView};
 pub use line::{Full, LaneId, LaneLimits, Line, LineLimits, Place, Pulled};
 pub use reserve::{LaneSeats, Reserve};
+pub use spent::{LaneSpent, Measured, Spent};
+pub use verdict::{LoopShares, Plateau, Sizing, Verdict};

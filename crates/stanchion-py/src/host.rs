@@ -17,7 +17,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCFunction, PyDict, PyTuple};
 use stanchion_server::{Fork, Hook, Host, LoadError, Logging, NotLoaded, Seat, StartedAs, Worker};
 use stanchion_settings::Settings;
-use stanchion_sys::signal;
+use stanchion_sys::{signal, symbol};
 use tracing::{error, warn};
 
 use crate::asgi::Puller;
@@ -86,6 +86,10 @@ impl PythonHost {
         worker: &'static Worker,
         app: &Arc<App>,
     ) -> PyResult<()> {
+        // The interpreter's state contains its lock, also that of its main interpreter (`pycore_runtime.h` of CPython).
+        if let Some(data) = symbol::extent(c"_PyRuntime") {
+            worker.watch_gil(data);
+        }
         let threading = py.import("threading")?;
         let mut threads = Vec::new();
         for index in 0..worker.seats() {

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod control;
+mod gil_watch;
 mod handover;
 mod hook;
 mod hook_run;

@@ -1,16 +1,20 @@
 //! A worker: seats that pull requests and answer them. The host does what a request asks for; this module decides when to stop.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use stanchion_exchange::{Exchange, Inbox, SeatSide, Taken, Tenant};
+use stanchion_exchange::{Exchange, Inbox, SeatMeter, SeatSide, Taken, Tenant};
 use stanchion_sys::channel::Channel;
+use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::signal::{self, asked};
 use stanchion_sys::{futex, process};
-use tracing::{debug, error, info};
+use tracing::{debug, error, info, warn};
 
+use crate::gil_watch::GilWatch;
 use crate::hook::Hook;
 use crate::load_error::LoadError;
 use stanchion_generation::listeners::of_worker::{self, BindFailure};
@@ -41,6 +45,7 @@ pub struct Worker {
     reopened: AtomicBool,
     /// A seat of it has panicked.
     broken: AtomicBool,
+    gil: GilWatch,
 }
 
 impl Worker {
@@ -56,6 +61,7 @@ impl Worker {
             departing: AtomicBool::new(false),
             reopened: AtomicBool::new(false),
             broken: AtomicBool::new(false),
+            gil: GilWatch::default(),
         }
     }
 
@@ -92,7 +98,27 @@ impl Worker {
     /// Sits down at seat `thread` of this worker's, counted from 0; to be called on the thread that has the seat.
     pub fn seat(&self, thread: usize) -> Seat<'_> {
         signal::dump::sit_down(thread);
-        self.sit(thread)
+        let Seat { worker, side } = self.sit(thread);
+        let calls = self.gil.calls_of_this_thread();
+        let side = match SeatMeter::of_this_thread(calls.is_some()) {
+            Ok(meter) => {
+                if let Some(calls) = calls {
+                    self.gil.add(side.number(), Arc::clone(&meter), calls);
+                }
+                side.with_meter(meter)
+            }
+            Err(error) => {
+                warn!("a seat cannot measure where the time of its requests goes: {error}");
+                side
+            }
+        };
+        Seat { worker, side }
+    }
+
+    /// Measures from now on for how long threads with seats wait for the interpreter's lock, which lies within these addresses: to be
+    /// called before the threads sit down. The main thread looks in [`Self::wait_until_leaving`].
+    pub fn watch_gil(&self, data: Range<usize>) {
+        self.gil.begin(data);
     }
 
     /// Sits down at all seats: to be called on the thread of the event loop.
@@ -259,7 +285,8 @@ impl Worker {
             if self.reopened.load(Ordering::Acquire) {
                 return false;
             }
-            futex::wait(asked::word(), 0, LOOK_AGAIN);
+            let pause = self.gil.look(&self.common.exchange, monotonic_us());
+            futex::wait(asked::word(), 0, pause.unwrap_or(LOOK_AGAIN));
         }
         self.common.exchange.ready_bell().rouse(u32::MAX);
         true

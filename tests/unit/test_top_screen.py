@@ -78,6 +78,32 @@ def test_everything_is_on_the_screen():
     assert drawn(BUSY) == WHOLE.splitlines()
 
 
+RECENT_US = {"line": 310, "core": 20, "gil": 0, "cpu": 50, "elsewhere": 620}
+
+
+@pytest.mark.parametrize(
+    ("causes", "expected"),
+    [
+        (
+            {"verdict": "more_threads", "words": "seats full", "recent_us": RECENT_US},
+            ["time     line 31 %, core 2 %, GIL 0 %, CPU 5 %, elsewhere 62 % · seats full"],
+        ),
+        (
+            {
+                "verdict": "loops_free",
+                "words": "loops\x1bfree",
+                "recent_us": {**dict.fromkeys(RECENT_US, 0), "line": 7},
+            },
+            ["time     loops\\x1bfree"],
+        ),
+        ({"verdict": "unknown", "words": "unknown", "recent_us": dict.fromkeys(RECENT_US, 0)}, []),
+    ],
+)
+def test_one_line_says_where_the_time_goes(causes: dict[str, Any], expected: list[str]) -> None:
+    lines = drawn(looked(causes=causes))
+    assert [line for line in lines if line.startswith("time ")] == expected
+
+
 LOOPS = [
     worker(
         *(number, 50 << 20),

@@ -428,7 +428,7 @@ impl Acceptor {
             self.requests.serving.lifecycle,
             Lifecycle::Starting | Lifecycle::Announced | Lifecycle::Retiring
         );
-        dispatch.measure(scheduling::had_core_us, now_us);
+        dispatch.measure(scheduling::core_times, now_us);
         self.doors.settle(&self.requests);
         self.requests.settle();
         self.common.count_dropped_lines();

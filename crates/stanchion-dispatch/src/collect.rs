@@ -64,22 +64,27 @@ impl SlotReader<'_> {
         };
         self.slots.seen_with(tenant, taken_us, ticket);
         let wanted = !ticket.is_over();
-        if let SlotState::Done { done_us, .. } = state {
-            ticket.finishes(done_us);
+        if let SlotState::Done { done_us, times, .. } = state {
+            ticket.finishes(done_us, times);
         }
         let has_head = wanted && (ticket.is_streaming() || self.take_hints()?);
         if wanted && may_leave && self.is_left(state)? {
             return Ok(AfterLook::Kept);
         }
         if let SlotState::Done {
-            ending, done_us, ..
+            ending,
+            done_us,
+            times,
+            ..
         } = state
         {
             if !self.slots.is_session(slot) {
                 let wait_us = taken_us.saturating_sub(ticket.request.arrived_us);
                 let in_ring = self.slots.side.reached(slot);
-                self.times
-                    .served(wait_us, done_us.saturating_sub(taken_us), in_ring);
+                let service_us = done_us.saturating_sub(taken_us);
+                self.times.served(wait_us, service_us, in_ring);
+                let lane = ticket.lane.get();
+                self.times.causes.served(lane, (wait_us, service_us), times);
             }
             let ending = ending.ok_or(Corrupt("an answer has an unknown ending"))?;
             if wanted {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use stanchion_generation::demand_seconds::DemandSeconds;
 use stanchion_http::WrongClock;
 use stanchion_line::{Demand, DemandNow, DemandSecond};
+use stanchion_sys::scheduling::CoreTimes;
 
 use crate::durations::Durations;
 use crate::request::Request;
@@ -32,8 +33,10 @@ pub struct DemandMeter {
     service_us: u64,
     /// How long proxies had requests before they came.
     fronts: Durations,
-    /// How long the event loop of each process had had a core when it was last looked at.
-    had_core_us: BTreeMap<i32, u64>,
+    /// The times of the event loop of each process when it was last looked at.
+    core_times: BTreeMap<i32, CoreTimes>,
+    /// The sums over all looks at event loops.
+    pub(crate) loops: CoreTimes,
     /// How long requests had waited by the time that it was last noted, and by the time before that.
     waits: [Durations; 2],
     noted_us: u64,
@@ -50,7 +53,8 @@ impl DemandMeter {
             served: 0,
             service_us: 0,
             fronts: Durations::default(),
-            had_core_us: BTreeMap::new(),
+            core_times: BTreeMap::new(),
+            loops: CoreTimes::default(),
             waits: Default::default(),
             noted_us: 0,
             looked_us: 0,
@@ -89,7 +93,7 @@ impl DemandMeter {
         &mut self,
         view: &LineView<'_>,
         times: &ServiceTimes,
-        had_core_us: impl Fn(i32) -> Option<u64>,
+        core_times: impl Fn(i32) -> Option<CoreTimes>,
         now_us: u64,
     ) {
         if !self.others_have_seats {
@@ -104,22 +108,23 @@ impl DemandMeter {
             self.held = view.workers().busy_for(Demand::HELD_US, now_us) as u64;
             if view.seats_per_loop().is_some() {
                 let loops = view.workers().iter().map(|(_, worker)| worker.pid);
-                self.look_at_loops(loops.filter_map(|pid| Some((pid, had_core_us(pid)?))));
+                self.look_at_loops(loops.filter_map(|pid| Some((pid, core_times(pid)?))));
             }
         }
         self.flush(times, now_us);
     }
 
-    /// Counts how long the event loops of these processes have had a core since the last look.
-    fn look_at_loops(&mut self, loops: impl Iterator<Item = (i32, u64)>) {
-        let before = std::mem::take(&mut self.had_core_us);
-        for (pid, had_us) in loops {
+    /// Counts how long the event loops of these processes have had a core, and waited for one, since the last look.
+    fn look_at_loops(&mut self, loops: impl Iterator<Item = (i32, CoreTimes)>) {
+        let before = std::mem::take(&mut self.core_times);
+        for (pid, now) in loops {
             // A worker has had its core for the import of the app before it was seen here.
-            let more_us = before
-                .get(&pid)
-                .map(|before_us| had_us.saturating_sub(*before_us));
-            self.counted.loop_us += more_us.unwrap_or_default();
-            self.had_core_us.insert(pid, had_us);
+            let before = before.get(&pid).copied().unwrap_or(now);
+            let had_us = now.had_us.saturating_sub(before.had_us);
+            self.counted.loop_us += had_us;
+            self.loops.had_us += had_us;
+            self.loops.waited_us += now.waited_us.saturating_sub(before.waited_us);
+            self.core_times.insert(pid, now);
         }
     }
 

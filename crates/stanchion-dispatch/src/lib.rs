@@ -22,12 +22,14 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+pub mod causes;
 pub mod collect;
 mod culprits;
 pub mod demand;
 mod dispatch;
 pub mod durations;
 pub mod hints;
+pub mod judge;
 mod lines;
 pub mod outflow;
 pub mod over;

@@ -61,6 +61,11 @@ impl Lines {
         self.lanes.name(lane)
     }
 
+    /// The names of all lanes, in the order of their numbers.
+    pub(crate) fn lane_names(&self) -> impl Iterator<Item = &str> {
+        self.lanes.iter().map(|lane| lane.name.as_str())
+    }
+
     /// Lets a request into its lane, or says why not.
     pub(crate) fn admit(&mut self, ticket: &Rc<Ticket>, now_us: u64) -> Result<(), Refusal> {
         let lane = self.lanes.lane_of(&ticket.request);

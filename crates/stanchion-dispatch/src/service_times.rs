@@ -2,6 +2,7 @@
 
 use stanchion_line::{Ahead, Demand};
 
+use crate::causes::Causes;
 use crate::durations::Durations;
 
 /// The times of the requests that workers have answered.
@@ -10,17 +11,20 @@ pub struct ServiceTimes {
     pub waits: Durations,
     /// How long seats ran them from then on.
     pub services: Durations,
+    /// Where their time went.
+    pub(crate) causes: Causes,
     /// How long seats ran them in all, each up to [`Demand::HELD_US`].
     held_us: u64,
     ahead: Ahead,
 }
 
 impl ServiceTimes {
-    /// Nothing was measured yet. At most `ahead_max` requests are handed out ahead of a seat.
-    pub(crate) fn new(ahead_max: usize) -> Self {
+    /// Nothing was measured yet. At most `ahead_max` requests are handed out ahead of a seat. `has_threads`: see [`Causes::new`].
+    pub(crate) fn new(ahead_max: usize, has_threads: bool) -> Self {
         Self {
             waits: Durations::default(),
             services: Durations::default(),
+            causes: Causes::new(has_threads),
             held_us: 0,
             ahead: Ahead::new(ahead_max),
         }

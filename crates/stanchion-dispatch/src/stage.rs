@@ -1,6 +1,6 @@
 //! The stages of a request, from its arrival to its end.
 
-use stanchion_exchange::Submitted;
+use stanchion_exchange::{RunTimes, Submitted};
 use stanchion_line::Place;
 
 use crate::storage::clients::Share;
@@ -31,6 +31,8 @@ pub struct SeatRun {
     pub taken_us: u64,
     /// When the seat gave the request back; 0 = not yet.
     pub done_us: u64,
+    /// The times that the seat had measured by then.
+    pub times: RunTimes,
     /// The number of the worker and its process, if the master has announced the worker.
     pub worker: Option<(u16, i32)>,
 }
@@ -71,9 +73,9 @@ impl RequestStage {
     }
 
     /// Notes that its worker is done with it, unless it is over already: then it keeps its times until they are in the logs.
-    pub(crate) fn finishes(&mut self, done_us: u64) {
+    pub(crate) fn finishes(&mut self, done_us: u64, times: RunTimes) {
         if let Self::Running(_, run) = self {
-            run.done_us = done_us;
+            (run.done_us, run.times) = (done_us, times);
         }
     }
 
@@ -93,14 +95,14 @@ mod tests {
     #[test]
     fn a_request_keeps_the_times_of_its_run_when_it_is_over() {
         let mut stage = RequestStage::Handed(SUBMITTED);
-        stage.finishes(9);
+        stage.finishes(9, RunTimes::default());
         assert!(stage.run().is_none(), "no seat has taken it");
         stage.runs(5, None);
         stage.runs(5, Some((0, 77)));
-        stage.finishes(9);
+        stage.finishes(9, RunTimes::default());
         assert!(matches!(stage.ends(), RequestStage::Running(SUBMITTED, _)));
         // The seat gives back a request for which no client waits any more.
-        stage.finishes(12);
+        stage.finishes(12, RunTimes::default());
         let run = stage.run().expect("a seat took it");
         assert_eq!((run.taken_us, run.done_us), (5, 9));
         assert_eq!(run.worker, Some((0, 77)));
@@ -120,7 +122,7 @@ mod tests {
     fn a_request_that_no_worker_has_has_no_run() {
         let mut stage = RequestStage::New;
         stage.runs(5, None);
-        stage.finishes(9);
+        stage.finishes(9, RunTimes::default());
         assert!(stage.run().is_none() && stage.submitted().is_none());
         stage.ends();
         assert!(stage.run().is_none());

@@ -5,11 +5,13 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use bytes::Bytes;
+pub use stanchion_exchange::RunTimes;
 use stanchion_exchange::{AnswerEnd, Corrupt, Submitted};
 use stanchion_http::{AnswerFacts, BodyLength};
-use stanchion_line::{LaneId, Place};
+use stanchion_line::{LaneId, Measured, Place};
 use stanchion_sys::charge::{self, Charged, Payer};
 
+use super::causes::measured;
 use super::hints::Hints;
 use super::outflow::{Limits, Outflow, Outgoing};
 use super::refusal::Refusal;
@@ -209,8 +211,8 @@ impl Ticket {
     }
 
     /// Notes that its worker is done with it, unless it is over already: then it keeps its times until they are in the logs.
-    pub(crate) fn finishes(&self, done_us: u64) {
-        self.stage.borrow_mut().finishes(done_us);
+    pub(crate) fn finishes(&self, done_us: u64, times: RunTimes) {
+        self.stage.borrow_mut().finishes(done_us, times);
     }
 
     /// Ends it, and gives where it was.
@@ -300,6 +302,13 @@ impl Ticket {
             done_us => done_us,
         };
         (taken_us != 0).then(|| until_us.saturating_sub(taken_us))
+    }
+
+    /// The parts of its time at its seat that the seat measured, if it has left.
+    pub fn measured(&self) -> Measured {
+        let run = self.run().unwrap_or_default();
+        let service_us = run.done_us.saturating_sub(run.taken_us);
+        measured(run.times).within(service_us)
     }
 
     /// Notes whether there was no room for what the client has sent.

@@ -36,6 +36,11 @@ impl<'d> LineView<'d> {
         self.lines.status(|lane| self.slots.of_lane(lane), now_us)
     }
 
+    /// The names of all lanes, in the order of their numbers.
+    pub(crate) fn lane_names(&self) -> impl Iterator<Item = &'d str> {
+        self.lines.lane_names()
+    }
+
     /// How many requests wait in the line.
     pub(crate) fn waiting(&self) -> usize {
         self.lines.waiting()

@@ -20,12 +20,25 @@ pub fn never_preempt() -> io::Result<()> {
     set_policy(libc::SCHED_BATCH, 0)
 }
 
-/// How long the first thread of a process has had a core since it began, in microseconds (the first figure of /proc/PID/schedstat, in
-/// `sched-stats.rst` of the kernel); `None` if the process is gone, or if the kernel does not show it.
-pub fn had_core_us(pid: i32) -> Option<u64> {
+/// The times of a thread since it began, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CoreTimes {
+    /// How long it had a core.
+    pub had_us: u64,
+    /// How long it was ready to run and waited for a core.
+    pub waited_us: u64,
+}
+
+/// The times of the first thread of a process (/proc/PID/schedstat, in `sched-stats.rst` of the kernel); `None` if the process is gone, or
+/// if the kernel does not show them.
+pub fn core_times(pid: i32) -> Option<CoreTimes> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
-    let ns: u64 = text.split_ascii_whitespace().next()?.parse().ok()?;
-    Some(ns / 1_000)
+    let mut figures = text.split_ascii_whitespace().map(str::parse::<u64>);
+    let mut next_us = || Some(figures.next()?.ok()? / 1_000);
+    Some(CoreTimes {
+        had_us: next_us()?,
+        waited_us: next_us()?,
+    })
 }
 
 fn set_policy(policy: libc::c_int, sched_priority: libc::c_int) -> io::Result<()> {
@@ -51,13 +64,14 @@ mod tests {
 
     #[test]
     fn a_process_has_had_a_core_for_longer_after_work() {
-        let own = || had_core_us(std::process::id().cast_signed());
-        let Some(before_us) = own() else {
+        let own = || core_times(std::process::id().cast_signed());
+        let Some(before) = own() else {
             return; // The kernel has no CONFIG_SCHED_INFO.
         };
         // The first thread of this process waits for this one, so only its past is known.
-        assert!(own().unwrap() >= before_us);
-        assert_eq!(had_core_us(-1), None);
+        let after = own().unwrap();
+        assert!(after.had_us >= before.had_us && after.waited_us >= before.waited_us);
+        assert_eq!(core_times(-1), None);
     }
 
     #[test]

@@ -32,6 +32,8 @@ Columns
   refused    answered by the server in the app's place, by reason
   gone       the client left before its answer
   lately     between the last two looks;  ever: since the server's start
+  time       where requests of the last 10 to 20 s spent theirs: line, core and
+             GIL are waits for these, CPU is their own; and what would help
   queued     connections that the server has not accepted yet
   backlog    how many it would hold;  asked: how many the server asked for
   nth        how many workers have had this number

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from stanchion.output import printable
 from stanchion.top.model import Latency, Model, Order, Rates, Spread, sort
-from stanchion.top.status import Lane, Line, Listener, Loop, Seat, Status
+from stanchion.top.status import Causes, Lane, Line, Listener, Loop, Seat, Status
 from stanchion.top.words import count, duration, rate, size
 
 _BAR_COLUMNS = 20
@@ -63,7 +63,8 @@ PAGE_KEYS = "↑↓ and page keys move · q back"
 def screen(model: Model, view: View, width: int, height: int | None) -> list[Text]:
     """The lines, none wider than `width` and no more than `height` of them; None for all there are."""
     status = model.status
-    room = _Room(height, len(status.line.lanes), len(status.listeners), len(status.loops))
+    lines_more = len(_causes(status.causes))
+    room = _Room(height, len(status.line.lanes), len(status.listeners), len(status.loops), lines_more)
     lines = [
         *_head(model, view, width),
         *the_line(status.line, model.rates, width),
@@ -71,6 +72,7 @@ def screen(model: Model, view: View, width: int, height: int | None) -> list[Tex
         *latencies(model.wait, model.service, width),
         *_listeners(status.listeners, room.listeners),
         *_totals(model, width),
+        *_causes(status.causes),
         *_sessions(model),
         *_loops(status, room.loops),
     ]
@@ -93,13 +95,13 @@ def page(text: Sequence[str], first: int, height: int) -> list[Text]:
 class _Room:
     """How many rows the small tables get, so that the seats have the rest."""
 
-    def __init__(self, height: int | None, lanes: int, listeners: int, loops: int) -> None:
+    def __init__(self, height: int | None, lanes: int, listeners: int, loops: int, lines_more: int) -> None:
         if height is None:
             self.lanes, self.listeners, self.loops = lanes, listeners, loops
         else:
             # The lines of a screen of 24 that are not for these: head 1, line 3, latencies 5, totals 1, heads of three
             # tables 3, seats 4, keys 1, and with event loops one more for WebSockets.
-            spare = max(2, height - 18 - (loops > 0))
+            spare = max(2, height - 18 - (loops > 0) - lines_more)
             self.listeners = min(listeners, max(1, spare // 3))
             self.lanes = min(lanes, max(1, spare // 3))
             # With event loops seats are many and short-lived: the loops say more than the seats do.
@@ -298,6 +300,22 @@ def _totals(model: Model, width: int) -> list[Text]:
         *([(f"restarts: {', '.join(causes)}", "yellow")] if causes else []),
     ]
     return _packed("", parts, " · ", width)
+
+
+# The causes in /status, and how people call them.
+_CAUSES = {"line": "line", "core": "core", "gil": "GIL", "cpu": "CPU", "elsewhere": "elsewhere"}
+
+
+def _causes(causes: Causes | None) -> list[Text]:
+    """Recent requests' time by cause, and the verdict on it."""
+    if causes is None or causes.verdict == "unknown":
+        return []
+    line, spent = Text("time     ", "bold"), {cause: causes.recent_us.get(cause, 0) for cause in _CAUSES}
+    # Event loops do not measure requests: then only the time in the line is known.
+    if sum(spent.values()) > spent["line"]:
+        shares = (f"{name} {100 * spent[cause] / sum(spent.values()):.0f} %" for cause, name in _CAUSES.items())
+        line.append(f"{', '.join(shares)} · ", "not bold")
+    return [line.append(printable(causes.words), "bold")]
 
 
 def _sessions(model: Model) -> Iterable[Text]:

@@ -125,6 +125,18 @@ class Histogram:
 
 
 @dataclass(frozen=True)
+class Causes:
+    """The recent requests' time by cause."""
+
+    verdict: str
+    """One word for what is full, or would help; `unknown` if no request was measured of late."""
+    words: str
+    """The same in words, with the figures."""
+    recent_us: Mapping[str, int]
+    """By cause: `line`, `core`, `gil`, `cpu` and `elsewhere`."""
+
+
+@dataclass(frozen=True)
 class Status:
     """One look at a server."""
 
@@ -164,6 +176,8 @@ class Status:
     restarts: Mapping[str, int]
     seats_wanted: float | None
     """By the rate of the last ten seconds, which can be added up over hosts; None of a version without it."""
+    causes: Causes | None
+    """None of a version without it."""
 
     @property
     def has_websockets(self) -> bool:
@@ -202,6 +216,15 @@ def parse(data: object) -> Status:
         seats_stuck_us=top.count("seats_stuck_us"),
         restarts=server.inner("restarts").counts(),
         seats_wanted=top.inner("demand").number("seats_wanted_10s") if top.has("demand") else None,
+        causes=_causes(top.inner("causes")) if top.has("causes") else None,
+    )
+
+
+def _causes(of: "Reader") -> Causes:
+    return Causes(
+        verdict=of.text("verdict"),
+        words=of.text("words"),
+        recent_us=of.inner("recent_us").counts(),
     )
 
 

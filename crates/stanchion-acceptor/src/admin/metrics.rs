@@ -17,6 +17,7 @@ pub(super) fn metrics(status: &Status, flavour: Flavour) -> String {
     about_requests(&mut page, status);
     about_seats(&mut page, status);
     about_demand(&mut page, status);
+    about_causes(&mut page, status);
     about_connections(&mut page, status);
     if let Some(memory) = &status.memory {
         about_memory(&mut page, memory);
@@ -221,6 +222,19 @@ fn about_demand(page: &mut Exposition, status: &Status) {
         "From X-Request-Start, when the first proxy had a request, until this server began to read it.",
         &status.front_us,
     );
+}
+
+/// Where the time of requests goes.
+fn about_causes(page: &mut Exposition, status: &Status) {
+    let mut spent = page.counter(
+        "stanchion_request_spent_seconds_total",
+        "Time of the requests that have left their seats, by lane: waiting in the line, for a core or for the GIL, own CPU, elsewhere, or at a seat that measures nothing.",
+    );
+    for lane in &status.causes.lanes {
+        for (on, us) in &lane.spent_us {
+            spent.sample(&[("lane", &lane.name), ("on", on)], seconds(*us));
+        }
+    }
 }
 
 /// The processes of one worker number: one, or a worker that leaves and its successor.

@@ -15,6 +15,8 @@ mod snapshot;
 mod status;
 mod told;
 
+use std::thread::available_parallelism;
+
 use bytes::Bytes;
 use stanchion_http::{Framing, Head};
 use tracing::error;
@@ -54,6 +56,8 @@ pub(crate) struct Admin {
     /// The host names that it answers to; `None` on a unix socket, which no browser reaches.
     hosts: Option<AllowedHosts>,
     telling: Telling,
+    /// How many cores this server may use; read before the acceptor gives up its right to read the limits.
+    pub(crate) cores: usize,
     /// `None` without an admin listener, at which a client could ask for it.
     history: Option<History>,
 }
@@ -63,6 +67,7 @@ impl Admin {
         Self {
             hosts: is_tcp.then(|| AllowedHosts::of(settings)),
             telling: Telling::default(),
+            cores: available_parallelism().map_or(1, usize::from),
             history: settings.monitoring.admin.is_some().then(History::default),
         }
     }

@@ -10,8 +10,8 @@ use super::status::{
     AcceptorMemory, Attempts, ConnectionCounts, DemandStatus, ListenerStatus, ServerStatus,
     ServingState, Status, WorkerStatus,
 };
-use stanchion_dispatch::Dispatch;
 use stanchion_dispatch::workers::{SeatedWorkers, Sitting};
+use stanchion_dispatch::{Dispatch, judge};
 use stanchion_generation::common::Common;
 use stanchion_generation::expiry::ServedCertificate;
 use stanchion_generation::figures::{Attempt, Cause, Figures};
@@ -25,6 +25,7 @@ pub(crate) struct SnapshotSources<'s> {
     pub now_us: u64,
     pub common: &'s Common,
     pub dispatch: &'s Dispatch,
+    pub cores: usize,
     pub state: ServingState,
     pub not_ready_because: Option<String>,
     pub listeners: Vec<ListenerStatus>,
@@ -85,6 +86,12 @@ impl SnapshotSources<'_> {
             running_us: running.ages.histogram(),
             front_us: dispatch.demand.fronts().histogram(),
             demand: DemandStatus::of(dispatch, now_us),
+            causes: judge::causes(
+                &view,
+                (&dispatch.times, &dispatch.demand),
+                self.cores,
+                now_us,
+            ),
             seats_stuck_us: running.stuck_us,
             server: server_status(&common.figures),
         }

@@ -9,6 +9,7 @@ use stanchion_sys::charge::{self, Payer};
 
 use stanchion_connections::{ClientMemory, ConnectionState};
 use stanchion_dispatch::Dispatch;
+use stanchion_dispatch::causes::CausesStatus;
 use stanchion_dispatch::durations::Histogram;
 use stanchion_dispatch::status::{
     LineStatus, LoopStatus, SeatCounts, SeatStatus, StandstillStatus,
@@ -64,6 +65,8 @@ pub(crate) struct Status {
     pub front_us: Histogram,
     /// The seats that the requests want.
     pub demand: DemandStatus,
+    /// Where the time of requests goes, and what would help.
+    pub causes: CausesStatus,
     /// For how long no seat has taken a request, while all were busy.
     pub seats_stuck_us: u64,
     pub server: ServerStatus,

@@ -12,6 +12,7 @@ use stanchion_generation::tally::{Event, Outcome, Tally};
 use stanchion_settings::{QueueOrder, Settings};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::charge;
+use stanchion_sys::scheduling::CoreTimes;
 use tracing::info;
 
 use crate::collect::{AfterLook, SlotReader};
@@ -75,11 +76,12 @@ impl Dispatch {
     pub fn new(common: &'static Common, answers: &Rc<Limits>, master: &Rc<Channel>) -> Self {
         let settings = &common.settings;
         let lines = Lines::new(settings);
+        let has_threads = !settings.is_event_loop() && settings.seats_per_worker() > 1;
         Self {
             slots: SlotTable::new(common, lines.reserve(), master),
             lines,
             buffers: SpareBuffers::default(),
-            times: ServiceTimes::new(ahead_max(common, settings)),
+            times: ServiceTimes::new(ahead_max(common, settings), has_threads),
             answers: Rc::clone(answers),
             slow: SlowClients::new(&common.tally),
             wakeups: Wakeups::default(),
@@ -442,10 +444,11 @@ impl Dispatch {
         self.lines.lane_name(ticket.lane.get())
     }
 
-    /// Counts what requests demand, a few times a second. `had_core_us` gives how long the first thread of a process has had a core.
-    pub fn measure(&mut self, had_core_us: impl Fn(i32) -> Option<u64>, now_us: u64) {
+    /// Counts what requests demand, a few times a second. `core_times` gives those of the first thread of a process.
+    pub fn measure(&mut self, core_times: impl Fn(i32) -> Option<CoreTimes>, now_us: u64) {
+        self.times.causes.note(now_us, self.demand.loops);
         let view = LineView::new(&self.lines, &self.slots);
-        self.demand.measure(&view, &self.times, had_core_us, now_us);
+        self.demand.measure(&view, &self.times, core_times, now_us);
     }
 
     /// Whether there is no request at all.

@@ -48,6 +48,9 @@ KEYS = [
     "request_id",
     "trace_id",
     "client",
+    "cpu_us",
+    "core_us",
+    "gil_us",
 ]
 OWN = "%({wait_us}x)s %({service_us}x)s %({proxy_us}x)s %({worker}x)s %({outcome}x)s %({request_id}x)s %({trace_id}x)s"
 MADE = re.compile(r"[0-9a-f]{32}")
@@ -91,6 +94,9 @@ class TestJson:
         assert asked_s - 0.001 <= datetime.fromisoformat(said).timestamp() <= time.time()
         duration, wait, service, proxy = (line.pop(f"{name}_us") for name in ("duration", "wait", "service", "proxy"))
         assert 0 <= wait + service <= duration
+        # The only thread of a worker waits for no other one's GIL.
+        cpu, core, gil = (line.pop(f"{name}_us") for name in ("cpu", "core", "gil"))
+        assert gil is None and 0 < cpu + (core or 0) <= service
         assert 1_900_000 <= proxy <= took_us + 1_000
         assert line == {
             "remote_addr": "127.0.0.1",
@@ -120,7 +126,7 @@ class TestJson:
         line = logged(server, "aaaaa")
         unknown = {key for key, value in line.items() if value is None}
         sometimes = {"query", "referer", "user_agent", "user", "host", "trace_id", "proxy_us"}
-        assert unknown == sometimes | {"service_us", "worker", "pid"}
+        assert unknown == sometimes | {"service_us", "worker", "pid", "cpu_us", "core_us", "gil_us"}
         assert line["outcome"] == "refused_line_too_long"
 
     def test_any_bytes_become_one_line_of_json(self, server: Server) -> None:

@@ -84,6 +84,9 @@ impl Own {
                 known_number(out, session.map(|session| session.received.count));
             }
             Self::MessagesSent => known_number(out, session.map(|session| session.sent.count)),
+            Self::CpuUs => known_number(out, ticket.measured().cpu_us),
+            Self::CoreUs => known_number(out, ticket.measured().core_us),
+            Self::GilUs => known_number(out, ticket.measured().gil_us),
             Self::TraceId => text(out, trace_id(&ticket.request.head)),
         }
     }

@@ -50,10 +50,13 @@ pub(super) enum Own {
     CloseCode,
     MessagesReceived,
     MessagesSent,
+    CpuUs,
+    CoreUs,
+    GilUs,
 }
 
 /// The names of these.
-pub(super) const OWN: [(&str, Own); 12] = [
+pub(super) const OWN: [(&str, Own); 15] = [
     ("wait_us", Own::WaitUs),
     ("service_us", Own::ServiceUs),
     ("proxy_us", Own::ProxyUs),
@@ -66,6 +69,9 @@ pub(super) const OWN: [(&str, Own); 12] = [
     ("close_code", Own::CloseCode),
     ("messages_received", Own::MessagesReceived),
     ("messages_sent", Own::MessagesSent),
+    ("cpu_us", Own::CpuUs),
+    ("core_us", Own::CoreUs),
+    ("gil_us", Own::GilUs),
 ];
 
 /// Reads a format. Python's `%(name)s` is all there is of Python's formatting; as in gunicorn, an atom that does not

@@ -61,5 +61,9 @@ pub(super) fn write(out: &mut Vec<u8>, line: &LogLine<'_>) {
         number(out, "messages_sent", Some(session.sent.count));
         number(out, "bytes_received", Some(session.received.bytes));
     }
+    let measured = ticket.measured();
+    number(out, "cpu_us", measured.cpu_us);
+    number(out, "core_us", measured.core_us);
+    number(out, "gil_us", measured.gil_us);
     out.push(b'}');
 }

@@ -37,6 +37,8 @@ pub(super) struct Finished {
     /// Its lane's number.
     pub(super) lane: usize,
     pub(super) worker_pid: Option<u64>,
+    /// Its time on a core, waiting for one, and waiting for the interpreter's lock, as far as its seat measured them.
+    pub(super) measured_us: [Option<u64>; 3],
     pub(super) request_id: Option<Box<str>>,
     /// The facts about its session, if it became one.
     pub(super) session: Option<Box<SessionFacts>>,
@@ -97,6 +99,7 @@ impl Finished {
         let ticket = &over.ticket;
         let (request, head) = (&ticket.request, &ticket.request.head);
         let (taken_us, done_us) = (ticket.taken_us(), ticket.done_us());
+        let measured = ticket.measured();
         Self {
             trace_id: trace.trace_id,
             parent_id: trace.parent_id,
@@ -121,6 +124,7 @@ impl Finished {
             outcome: over.outcome,
             lane: ticket.lane.get().index(),
             worker_pid: ticket.worker_pid(),
+            measured_us: [measured.cpu_us, measured.core_us, measured.gil_us],
             request_id: request.id().map(Box::from),
             session: ticket.session.get().cloned(),
         }

@@ -154,7 +154,13 @@ fn run(one: &Finished, clock: Clock) -> Option<Span<'_>> {
     let times = &one.times;
     let error = error(one);
     let status = failed(error.is_some());
-    let attributes = worker_pid(one).into_iter().chain(error.map(error_type));
+    let names = ["stanchion.cpu_us", "stanchion.core_us", "stanchion.gil_us"];
+    let measured = names.into_iter().zip(one.measured_us);
+    let measured = measured.filter_map(|(name, us)| Some(KeyValue::number(name, us?)));
+    let attributes = worker_pid(one)
+        .into_iter()
+        .chain(error.map(error_type))
+        .chain(measured);
     let parent = Some((one.server_id, false));
     Some(Span {
         name: "run",

@@ -62,6 +62,7 @@ fn a_scribe_is_sent_all_that_there_is_to_say() {
             "{lane}x": "default", "{worker}x": "3", "{client}x": "127.0.0.1", "{outcome}x": "answered",
             "{request_id}x": "req-1", "{trace_id}x": "0af7651916cd43dd8448eb211c80319c", "t": null,
             "{close_code}x": "-", "{messages_received}x": "-", "{messages_sent}x": "-",
+            "{cpu_us}x": "300", "{core_us}x": "40", "{gil_us}x": "-",
         },
     });
     assert_eq!(said, expected);

@@ -35,9 +35,11 @@
 
 mod ahead;
 mod clients;
+mod curve;
 mod demand;
 mod discipline;
 mod drain_rate;
+mod elastic;
 mod lane;
 mod line;
 mod reserve;
@@ -46,8 +48,10 @@ mod verdict;
 
 pub use ahead::Ahead;
 pub use clients::Clients;
+pub use curve::{Ceiling, Curve};
 pub use demand::{Demand, DemandNow, DemandSecond};
 pub use discipline::Discipline;
+pub use elastic::{Because, Elastic, ElasticLimits, HeldBack, Wanted};
 pub use lane::{Expiry, LaneView};
 pub use line::{Full, LaneId, LaneLimits, Line, LineLimits, Place, Pulled};
 pub use reserve::{LaneSeats, Reserve};

@@ -47,6 +47,11 @@ class Setting(NamedTuple):
     long_help: str
 
 
+def most_workers(workers: int | str) -> int:
+    """Of a value of the setting: 8 of 8, and of a range such as 2..8."""
+    return int(str(workers).rpartition("..")[2])
+
+
 class Layer(NamedTuple):
     """Raw values from one place. `origin` is what people call the place."""
 

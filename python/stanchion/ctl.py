@@ -50,6 +50,8 @@ Commands:
   reload    Load configuration and code again; ends when the new code serves
   upgrade   Hand over to the stanchion installed now; ends when that one serves
   scale N   Keep N workers
+  scale auto
+            Keep as many workers as the line needs, if `workers` is a range
   drain     Serve present clients, then stop; ends when that has begun, or with
             --wait when the server has ended
   reopen    Open the log files again
@@ -140,11 +142,12 @@ def parse(arguments: Sequence[str]) -> CommandLine:
     parser.add_argument("--timeout", type=seconds(TIMEOUT_S_MAX), metavar="SECONDS")
     options = parser.parse_intermixed_args(arguments)
     request = _request(options.words)
-    if options.wait and request["command"] not in _ENDING:
+    command = options.words[0]
+    if options.wait and command not in _ENDING:
         raise UsageError(f"ctl: --wait waits for the server's end, so it goes with {' and '.join(_ENDING)} alone")
-    timeout_s = None if _LASTING[request["command"]] or options.wait else PROMPT_S
+    timeout_s = None if _LASTING[command] or options.wait else PROMPT_S
     return CommandLine(
-        request["command"],
+        command,
         request,
         options.control,
         options.config,
@@ -165,9 +168,13 @@ def _request(words: Sequence[str]) -> dict[str, Any]:
             raise UsageError(f"ctl: {command} wants no more words, not {rest[0]!r}")
         return {"command": command}
     number = rest[0] if len(rest) == 1 else ""
+    if number == "auto":
+        return {"command": number}
     is_number = number.isascii() and number.isdigit() and len(number) <= _WORKERS_DIGITS_MAX
     if not is_number or int(number) > WORKERS_MAX:
-        raise UsageError(f"ctl: scale wants a number of workers up to {WORKERS_MAX}, as in `stanchion ctl scale 4`")
+        raise UsageError(
+            f"ctl: scale wants auto or a number of workers up to {WORKERS_MAX}, as in `stanchion ctl scale 4`"
+        )
     return {"command": command, "workers": int(number)}
 
 

@@ -70,8 +70,8 @@ class Server:
         self.cfg = cfg
         self.pid = pid
         """The master's."""
-        self.num_workers: int = cfg.workers
-        """How many are wanted; in a worker, how many were when its template was forked."""
+        self.num_workers = int(str(cfg.workers).partition("..")[0])
+        """How many are wanted, at first the fewest; in a worker, how many were when its template was forked."""
 
     @property
     def log(self) -> logging.Logger:

@@ -89,6 +89,7 @@ def status(**changes: Any) -> dict[str, Any]:
             "lanes": [lane("default")],
         },
         "standstill": None,
+        "elastic": None,
         "seats": [seat(0, 0), seat(1, 0)],
         "workers": [worker(0, 50 << 20), worker(1, None)],
         "listeners": [{"address": "http://127.0.0.1:8000", "backlog_asked": 2048, "backlog": 2048, "queued": 0}],

@@ -62,7 +62,7 @@ def other_value(setting: config.Setting, flag: str) -> tuple[list[str], object]:
         return [], flag not in setting.off_flags
     if setting.name in VALUES:
         text, value = VALUES[setting.name]
-    elif setting.kind in ("int", "bytes", "seconds", "octal"):
+    elif setting.kind in ("int", "workers", "bytes", "seconds", "octal"):
         # A limit of memory has a least value, beside 0.
         value = setting.default + (1 << 20 if setting.kind == "bytes" and not setting.default else 1)
         text = str(value)

@@ -139,11 +139,25 @@ CASES = [
     (["ch"], {"check"}),
     (
         ["serve", "--work"],
-        {"--workers", "--worker-concurrency", "--worker-sessions", "--worker-no-new-privs", "--worker-port-base"},
+        {
+            "--workers",
+            "--workers-keep",
+            "--worker-concurrency",
+            "--worker-sessions",
+            "--worker-no-new-privs",
+            "--worker-port-base",
+        },
     ),
     (
         ["--work"],
-        {"--workers", "--worker-concurrency", "--worker-sessions", "--worker-no-new-privs", "--worker-port-base"},
+        {
+            "--workers",
+            "--workers-keep",
+            "--worker-concurrency",
+            "--worker-sessions",
+            "--worker-no-new-privs",
+            "--worker-port-base",
+        },
     ),
     (["serve", "--signals", "u"], {"unicorn"}),
     (["check", "--chan"], {"--changed"}),

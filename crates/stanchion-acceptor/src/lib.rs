@@ -282,6 +282,7 @@ impl Acceptor {
             self.sought.due_us(),
             self.requests.dispatch.held_due_us(),
             self.requests.dispatch.call_due_us(),
+            self.requests.dispatch.times.staffing.due_us(),
             self.requests.wakes.later.due_us(),
             self.requests.wakes.clients.wasteful_due_us(),
             self.ending.map(|ending| ending.until_us),
@@ -397,6 +398,9 @@ impl Acceptor {
             let dispatch = &self.requests.dispatch;
             self.sought.advance(settings, dispatch, master, now_us);
         }
+        if is_due(self.requests.dispatch.times.staffing.due_us()) {
+            self.requests.dispatch.staff(now_us);
+        }
         let next_us = after(now_us, WATCH);
         if now_us >= self.watch_at_us {
             let pause = if self.is_idle() { WATCH_IDLE } else { WATCH };
@@ -423,7 +427,8 @@ impl Acceptor {
         dispatch.expire(now_us);
         dispatch.end_those_overdue(now_us);
         dispatch.slots.report_culprits();
-        dispatch.look_at_line(self.common.settings.workers.workers as usize, now_us);
+        dispatch.look_at_line(now_us);
+        dispatch.staff(now_us);
         dispatch.demand.others_have_seats = matches!(
             self.requests.serving.lifecycle,
             Lifecycle::Starting | Lifecycle::Announced | Lifecycle::Retiring

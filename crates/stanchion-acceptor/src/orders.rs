@@ -82,6 +82,9 @@ impl Acceptor {
                 pid,
             } => dispatch.worker_ready(worker, (number, nth, pid), now_us),
             ToAcceptor::WorkerGone(worker) => dispatch.worker_gone(worker, now_us),
+            ToAcceptor::Workers { wanted, is_pinned } => {
+                dispatch.times.staffing.set(wanted, is_pinned, now_us);
+            }
             ToAcceptor::Overdue {
                 seat,
                 epoch,
@@ -192,6 +195,9 @@ impl Acceptor {
     /// next one: a client may just have sent a request on an idle connection, and if the acceptor closed that, the client
     /// would have to guess whether the request was run.
     fn drain(&mut self, farewell: Farewell) {
+        // The workers are another acceptor's, or leave too.
+        let now_us = self.requests.now_us;
+        self.requests.dispatch.times.staffing.stop(now_us);
         let timeout = match farewell {
             Farewell::Drain(timeout) => {
                 // The acceptor that the master orders to close the listeners has them, even if the master has not ordered it
@@ -536,6 +542,49 @@ mod tests {
             acceptor.hear_the_others();
             client
         })
+    }
+
+    #[test]
+    fn an_acceptor_wants_a_worker_while_requests_wait_unless_the_number_stays() {
+        let (mut acceptor, master) = serving_with(r#"{"workers": "1..4"}"#);
+        let (epoch, index) = (1, 0);
+        let worker = WorkerRef { index, epoch };
+        let dispatch = &mut acceptor.requests.dispatch;
+        dispatch.worker_ready(worker, (0, 1, 1), S);
+        let _clients: [_; 2] = asking(&mut acceptor);
+        acceptor.turn(false).expect("a turn");
+        let due_us = |acceptor: &Acceptor| acceptor.requests.dispatch.times.staffing.due_us();
+        assert_eq!(due_us(&acceptor), Some(S + 10_000));
+        let heard = || messages::receive::<FromAcceptor>(&master).expect("a report");
+        assert_eq!(heard(), Incoming::Nothing);
+        acceptor.requests.now_us = S + 20_000;
+        acceptor.turn(false).expect("a turn");
+        let why = "a request waits (20 ms by now)".to_owned();
+        let want = FromAcceptor::Want { workers: 2, why };
+        assert_eq!(heard(), Incoming::Message(want));
+        let (wanted, is_pinned) = (1, true);
+        messages::send(&master, &ToAcceptor::Workers { wanted, is_pinned }).expect("sent");
+        acceptor.obey().expect("heard");
+        assert_eq!(due_us(&acceptor), None);
+        acceptor.requests.now_us = 3 * S;
+        acceptor.watch();
+        assert_eq!(heard(), Incoming::Nothing);
+        assert_eq!(acceptor.requests.dispatch.times.staffing.wanted(), 1);
+    }
+
+    #[test]
+    fn an_acceptor_wants_no_worker_for_a_lane_that_has_as_many_seats_as_it_may() {
+        for (lane, waits) in [("a=/ seats_max=9", true), ("a=/ seats_max=1", false)] {
+            let settings = format!(r#"{{"workers": "1..4", "lane": ["{lane}"]}}"#);
+            let (mut acceptor, _master) = serving_with(&settings);
+            let (epoch, index) = (1, 0);
+            let dispatch = &mut acceptor.requests.dispatch;
+            dispatch.worker_ready(WorkerRef { index, epoch }, (0, 1, 1), S);
+            let _clients: [_; 4] = asking(&mut acceptor);
+            acceptor.turn(false).expect("a turn");
+            let due_us = acceptor.requests.dispatch.times.staffing.due_us();
+            assert_eq!(due_us.is_some(), waits, "{lane}");
+        }
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use stanchion_exchange::{AnswerEnd, Corrupt, SlotState};
+use stanchion_exchange::{AnswerEnd, Corrupt, RunTimes, SlotState, Tenant};
 use stanchion_http::{AnswerFacts, BodyLength, check_hints};
 use tracing::warn;
 
@@ -79,12 +80,7 @@ impl SlotReader<'_> {
         } = state
         {
             if !self.slots.is_session(slot) {
-                let wait_us = taken_us.saturating_sub(ticket.request.arrived_us);
-                let in_ring = self.slots.side.reached(slot);
-                let service_us = done_us.saturating_sub(taken_us);
-                self.times.served(wait_us, service_us, in_ring);
-                let lane = ticket.lane.get();
-                self.times.causes.served(lane, (wait_us, service_us), times);
+                self.note_times(tenant, (taken_us, done_us), times);
             }
             let ending = ending.ok_or(Corrupt("an answer has an unknown ending"))?;
             if wanted {
@@ -103,6 +99,23 @@ impl SlotReader<'_> {
             }
         }
         Ok(AfterLook::Kept)
+    }
+
+    /// Notes how long a request has waited and had its seat, which is over.
+    fn note_times(&mut self, tenant: Tenant, (taken_us, done_us): (u64, u64), times: RunTimes) {
+        let wait_us = taken_us.saturating_sub(self.ticket.request.arrived_us);
+        let service_us = done_us.saturating_sub(taken_us);
+        let in_ring = self.slots.side.reached(self.slot);
+        self.times.served(wait_us, service_us, in_ring);
+        let lane = self.ticket.lane.get();
+        self.times.causes.served(lane, (wait_us, service_us), times);
+        let busy = self.slots.busy_then(self.slot);
+        // The worker has written which seat it was, and may have lied.
+        let seats = self.slots.exchange.seats();
+        let seat = seats.get(usize::from(tenant.seat));
+        let nth = seat.map_or(0, |seat| seat.served.load(Ordering::Relaxed));
+        let staffing = &mut self.times.staffing;
+        staffing.served(busy, service_us, nth, self.now_us);
     }
 
     /// How many bytes the seat has written that were not taken.

@@ -47,6 +47,7 @@ pub mod sessions;
 pub mod slots;
 mod slow_clients;
 pub mod spare_buffers;
+pub mod staffing;
 mod stage;
 mod standstill;
 pub mod status;

@@ -30,7 +30,8 @@ impl Lines {
         let lanes = Lanes::new(settings);
         // For the ports of `worker_port_base`, and for those that workers ask for.
         let share = LineLimits {
-            waiting_max: (limits.waiting_max / (settings.workers.workers as usize).max(1)).max(1),
+            waiting_max: (limits.waiting_max / (settings.workers.workers.max as usize).max(1))
+                .max(1),
             ..limits
         };
         Self {

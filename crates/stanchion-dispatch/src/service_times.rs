@@ -1,9 +1,20 @@
-//! How long requests waited and ran, and how many requests to hand out ahead of seats because of that.
+//! How long requests waited and ran, and what follows: how many requests to hand out ahead of seats, and how many workers there
+//! should be.
 
+use std::rc::Rc;
+
+use stanchion_generation::common::Common;
 use stanchion_line::{Ahead, Demand};
+use stanchion_settings::QueueOrder;
+use stanchion_sys::channel::Channel;
 
 use crate::causes::Causes;
 use crate::durations::Durations;
+use crate::staffing::Staffing;
+
+/// The acceptor hands out at most so many requests ahead of a seat if arrival is not the only order of the line
+/// (`queue_order`, lanes): no request can overtake another one in the exchange.
+const AHEAD_IN_ORDER_MAX: usize = 7;
 
 /// The times of the requests that workers have answered.
 pub struct ServiceTimes {
@@ -16,17 +27,22 @@ pub struct ServiceTimes {
     /// How long seats ran them in all, each up to [`Demand::HELD_US`].
     held_us: u64,
     ahead: Ahead,
+    /// How many workers there should be.
+    pub staffing: Staffing,
 }
 
 impl ServiceTimes {
-    /// Nothing was measured yet. At most `ahead_max` requests are handed out ahead of a seat. `has_threads`: see [`Causes::new`].
-    pub(crate) fn new(ahead_max: usize, has_threads: bool) -> Self {
+    /// Nothing was measured yet.
+    pub(crate) fn new(common: &Common, master: &Rc<Channel>) -> Self {
+        let settings = &common.settings;
+        let has_threads = !settings.is_event_loop() && settings.seats_per_worker() > 1;
         Self {
             waits: Durations::default(),
             services: Durations::default(),
             causes: Causes::new(has_threads),
             held_us: 0,
-            ahead: Ahead::new(ahead_max),
+            ahead: Ahead::new(ahead_max(common)),
+            staffing: Staffing::new(settings, master),
         }
     }
 
@@ -46,5 +62,16 @@ impl ServiceTimes {
     /// How many requests to hand out for each seat beyond the one that it serves.
     pub(crate) fn ahead_per_seat(&self) -> usize {
         self.ahead.per_seat()
+    }
+}
+
+/// How many requests to hand out ahead of a seat at most.
+fn ahead_max(common: &Common) -> usize {
+    let ahead_max = common.exchange.geometry().ahead_per_seat;
+    let line = &common.settings.line;
+    if line.queue_order != QueueOrder::Fifo || !line.lane.is_empty() {
+        ahead_max.min(AHEAD_IN_ORDER_MAX)
+    } else {
+        ahead_max
     }
 }

@@ -62,7 +62,8 @@ impl Drop for SessionPermit {
 
 impl Sessions {
     pub(crate) fn new(settings: &Settings) -> Self {
-        let max = settings.workers.workers as usize * settings.event_loop.worker_sessions as usize;
+        let max =
+            settings.workers.workers.max as usize * settings.event_loop.worker_sessions as usize;
         Self {
             max,
             permits: Rc::default(),

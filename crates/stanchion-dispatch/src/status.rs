@@ -5,6 +5,7 @@
 use serde::Serialize;
 
 pub use stanchion_generation::seat_status::SeatDoes;
+pub use stanchion_line::HeldBack;
 
 /// The line.
 #[derive(Debug, Default, Serialize)]
@@ -36,6 +37,21 @@ pub struct StandstillStatus {
     pub oldest_wait_s: f64,
     /// A sentence without a full stop.
     pub why: String,
+}
+
+/// How many workers there should be, if the settings say a range.
+#[derive(Debug, Serialize)]
+pub struct ElasticStatus {
+    /// The fewest.
+    pub min: u16,
+    /// The most.
+    pub max: u16,
+    /// How many there should be now.
+    pub wanted: u16,
+    /// An operator has fixed that number.
+    pub pinned: bool,
+    /// The bound that keeps the number from growing though requests wait.
+    pub held_back: Option<&'static str>,
 }
 
 /// A lane of the line.

@@ -93,11 +93,21 @@ impl<'d> LineView<'d> {
 
     /// How long the oldest of these requests has waited.
     pub fn oldest_untaken_us(&self, now_us: u64) -> u64 {
-        let waited = |arrived_us: u64| now_us.saturating_sub(arrived_us);
-        let handed_out = self.slots.untaken().map(waited).max();
-        handed_out
-            .unwrap_or(0)
+        self.oldest_handed_out_us(now_us)
             .max(self.lines.oldest_wait_us(now_us))
+    }
+
+    /// The same, of those that were handed out.
+    pub(crate) fn oldest_handed_out_us(&self, now_us: u64) -> u64 {
+        let waited = |arrived_us: u64| now_us.saturating_sub(arrived_us);
+        self.slots.untaken().map(waited).max().unwrap_or(0)
+    }
+
+    /// How many requests in the line would have a seat if there were more of them, and how long the oldest of those has waited. A lane
+    /// that has as many seats as it may would not.
+    pub(crate) fn waiting_for_seats(&self, now_us: u64) -> (usize, u64) {
+        let taken = &self.slots.taken;
+        self.lines.waiting_of(|lane| !taken.is_at_max(lane), now_us)
     }
 
     /// Every seat that a worker has, and those that one of the first `workers` should have, by number. Event loops have

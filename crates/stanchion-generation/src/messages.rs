@@ -45,6 +45,13 @@ pub enum ToAcceptor {
     },
     /// A worker is dead; whatever it held is to be cleared up.
     WorkerGone(WorkerRef),
+    /// So many workers are wanted, if the settings say a range; also the answer to each [`FromAcceptor::Want`].
+    Workers {
+        /// How many.
+        wanted: u16,
+        /// The number stays as it is, by an operator's command.
+        is_pinned: bool,
+    },
     /// A worker is to serve, alone, the clients of this door (`worker.listen`), unless a worker that got the door before does. The listener comes
     /// beside it; without one another process has the address, and the acceptor tries it again.
     Listen {
@@ -150,6 +157,13 @@ pub enum FromAcceptor {
     Retired,
     /// A worker has written where it should not and must not go on.
     Replace(WorkerRef),
+    /// It wants so many workers, if the settings say a range.
+    Want {
+        /// How many.
+        workers: u16,
+        /// Why, on one line, for the log.
+        why: String,
+    },
     /// An address that a worker wanted for itself is free now: the listener comes beside it.
     Listen {
         /// The worker.

@@ -23,6 +23,8 @@ pub(crate) struct AcceptorState {
     shared: bool,
     /// Whether it sends clients elsewhere, as the server is about to leave.
     is_lame_duck: bool,
+    /// The number of workers as it knows it, if that is elastic.
+    number: Option<ToAcceptor>,
     /// Until when the master waits for its report that it accepts no more, if it is to make one.
     retired_by_ms: Option<u64>,
     /// Whether any was ever ready: before that, its end is the server's.
@@ -65,6 +67,7 @@ impl AcceptorState {
             open_to: None,
             shared: false,
             is_lame_duck: false,
+            number: None,
             retired_by_ms: None,
             has_accepted: false,
         }
@@ -125,6 +128,19 @@ impl AcceptorState {
         if self.is_ready() {
             decision.push(self.tell(ToAcceptor::LameDuck));
         }
+    }
+
+    /// Sends it the number of workers, now or as soon as it is ready, unless it knows the number.
+    pub(crate) fn know(&mut self, number: Option<ToAcceptor>, decision: &mut Decision) {
+        if self.is_ready() && self.number != number {
+            decision.extend(number.clone().map(|number| self.tell(number)));
+            self.number = number;
+        }
+    }
+
+    /// It wants another number of workers, and takes that for granted until it gets an answer.
+    pub(crate) fn awaits_number(&mut self) {
+        self.number = None;
     }
 
     /// Has it serve its present clients and then leave; `close_door`: no other acceptor has its listeners.
@@ -207,6 +223,7 @@ impl AcceptorState {
         if self.child.on_ready() {
             self.child.is_well();
             self.has_accepted = true;
+            self.number = None;
             if self.shared {
                 decision.push(self.tell(ToAcceptor::Shared(true)));
             }

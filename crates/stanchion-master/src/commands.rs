@@ -9,6 +9,7 @@ use stanchion_sys::signal::{
 
 use crate::decision::Decision;
 use crate::dumps::DumpJob;
+use crate::elastic::ElasticNumber;
 use crate::event::{Action, ClientId, Command, News};
 use crate::heir::Heir;
 use crate::run_state::RunState;
@@ -77,10 +78,11 @@ impl Master {
             }
             (Command::Pause, RunState::Running) => self.pause(by, decision),
             (Command::More, RunState::Running) => {
-                self.scale(by, |target| target.saturating_add(1), decision)
+                self.pin(by, |target| target.saturating_add(1), decision)
             }
             (Command::Fewer { least }, RunState::Running) => self.one_fewer(by, least, decision),
-            (Command::Scale(workers), RunState::Running) => self.scale(by, |_| workers, decision),
+            (Command::Scale(workers), RunState::Running) => self.pin(by, |_| workers, decision),
+            (Command::ScaleAuto, RunState::Running) => self.unpin(by, decision),
             (
                 _,
                 RunState::LameDuck { .. }
@@ -155,7 +157,7 @@ impl Master {
         decision: &mut Decision,
     ) -> Result<String, String> {
         if self.target().is_some_and(|target| target > least) {
-            return self.scale(by, |target| target.saturating_sub(1).max(least), decision);
+            return self.pin(by, |target| target.saturating_sub(1).max(least), decision);
         }
         let refusal = match least {
             0 => format!("{by}: there are no workers"),
@@ -168,6 +170,65 @@ impl Master {
     /// Workers wanted.
     pub fn target(&self) -> Option<u16> {
         self.main_generation().map(|generation| generation.target)
+    }
+
+    /// Whether an operator has fixed their number, which is elastic by the settings.
+    pub fn is_pinned(&self) -> bool {
+        let elastic = self
+            .main_generation()
+            .and_then(|generation| generation.elastic);
+        elastic.is_some_and(|elastic| elastic.is_pinned)
+    }
+
+    /// As [`Self::scale`]; an elastic number does not change any more by itself.
+    fn pin(
+        &mut self,
+        by: &'static str,
+        to: impl Fn(u16) -> u16,
+        decision: &mut Decision,
+    ) -> Result<String, String> {
+        let told = self.scale(by, to, decision)?;
+        for (_, elastic) in self.elastic_numbers() {
+            elastic.is_pinned = true;
+        }
+        Ok(told)
+    }
+
+    /// Leaves an elastic number to the acceptor again.
+    fn unpin(&mut self, by: &'static str, decision: &mut Decision) -> Result<String, String> {
+        let Some(old) = self.target() else {
+            return Err(format!("{by}: nothing serves yet"));
+        };
+        let elastic = self
+            .main_generation()
+            .and_then(|generation| generation.elastic);
+        let Some(elastic) = elastic else {
+            let refusal = format!(
+                "{by}: `workers` is no range, so the number of workers does not change by itself"
+            );
+            decision.warning(&*refusal);
+            return Err(refusal);
+        };
+        for (target, elastic) in self.elastic_numbers() {
+            elastic.is_pinned = false;
+            *target = elastic.within(*target);
+        }
+        self.paused_from = None;
+        let (new, range) = (elastic.within(old), elastic.range());
+        let told = format!("{by}: {range} workers, now {new}");
+        decision.info(&*told);
+        if new != old {
+            decision.push(Action::Announce(News::Target { new, old }));
+        }
+        Ok(told)
+    }
+
+    /// The numbers that are elastic, each with the workers that are wanted.
+    fn elastic_numbers(&mut self) -> impl Iterator<Item = (&mut u16, &mut ElasticNumber)> {
+        let generations = self.generations.values_mut();
+        let generations = generations.filter(|generation| generation.may_have_the_door());
+        generations
+            .filter_map(|generation| Some((&mut generation.target, generation.elastic.as_mut()?)))
     }
 
     /// `to` gives the new number of workers from the present one. Each generation has its own: a generation that is being made ready may begin with another

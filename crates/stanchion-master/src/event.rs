@@ -14,8 +14,10 @@ pub type ClientId = u64;
 /// The settings of a generation that concern the master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GenerationPlan {
-    /// Workers to keep.
+    /// Workers to keep; the fewest, if the number is elastic.
     pub workers: u16,
+    /// The most that the acceptor may want, if the number is elastic.
+    pub elastic_max: Option<u16>,
     /// Workers there are seats for.
     pub workers_max: u16,
     /// `graceful_timeout` in milliseconds.
@@ -90,6 +92,8 @@ pub enum Command {
     Fewer { least: u16 },
     /// So many workers.
     Scale(u16),
+    /// As many workers as the acceptor wants.
+    ScaleAuto,
     /// Show the stacks of all workers.
     Dump,
 }
@@ -102,11 +106,12 @@ pub enum Command {
 )]
 pub enum MasterEvent {
     /// The first of all; generation 1 is built already. If there is a master before us (`is_heir`) it goes on unless all is well with
-    /// this one, and an operator may have had it keep another number of workers than the setting says (`scaled_to`).
+    /// this one, and it may have kept another number of workers than the setting says (`scaled_to`), by an operator's command (`is_pinned`).
     Started {
         plan: GenerationPlan,
         is_heir: bool,
         scaled_to: Option<u16>,
+        is_pinned: bool,
     },
     /// Time has passed. All that children had sent by `heard_ms` has been read.
     Tick { heard_ms: u64 },

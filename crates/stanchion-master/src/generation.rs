@@ -8,6 +8,7 @@ use stanchion_sys::process::Exit;
 
 use crate::acceptor::{AcceptorState, AcceptsFrom};
 use crate::decision::Decision;
+use crate::elastic::ElasticNumber;
 use crate::event::{ChildKind, GenerationEvent, GenerationPlan};
 use crate::generation_error::GenerationError;
 use crate::scribe::ScribeState;
@@ -32,6 +33,7 @@ pub struct Generation {
     pub plan: GenerationPlan,
     /// Workers wanted.
     pub target: u16,
+    pub(crate) elastic: Option<ElasticNumber>,
     pub(crate) standing: GenerationPhase,
     /// There is no other generation that serves: its troubles are worth another try, and clients may come before all is ready.
     pub(crate) only: bool,
@@ -52,9 +54,11 @@ impl Generation {
     pub(crate) fn new(
         generation_number: u32,
         plan: GenerationPlan,
-        target: u16,
+        (target, is_pinned): (u16, bool),
         only: bool,
     ) -> Self {
+        let elastic = ElasticNumber::new(&plan, is_pinned);
+        let target = elastic.map_or(target, |elastic| elastic.begins_with(target));
         let mut acceptor = AcceptorState::new(generation_number);
         if only {
             // The acceptor is not ready yet, so there is no message to send.
@@ -63,7 +67,8 @@ impl Generation {
         Self {
             number: generation_number,
             plan,
-            target,
+            target: target.min(plan.workers_max),
+            elastic,
             standing: GenerationPhase::Building,
             only,
             acceptor,
@@ -213,6 +218,12 @@ impl Generation {
             FromAcceptor::CannotServe { ref reason } => self.unservable = Some(reason.clone()),
             FromAcceptor::Retired => self.acceptor.on_retired(),
             FromAcceptor::Replace(worker) => self.workers.on_replace(worker, decision),
+            FromAcceptor::Want { workers, ref why } => {
+                self.acceptor.awaits_number();
+                if let Some(elastic) = self.elastic.filter(|_| self.may_have_the_door()) {
+                    elastic.on_want(&mut self.target, (workers, why), decision);
+                }
+            }
             // The loop's own business.
             FromAcceptor::Listen { .. } => {}
         }
@@ -409,6 +420,8 @@ impl Generation {
                 if self.acceptor.keep(decision) {
                     self.workers.introduce(decision);
                 }
+                let number = self.elastic.map(|elastic| elastic.message(self.target));
+                self.acceptor.know(number, decision);
                 self.keep_workers(decision);
                 let deadline_ms = decision.now_ms + self.plan.graceful_ms;
                 self.workers.shrink(self.target, deadline_ms, decision);

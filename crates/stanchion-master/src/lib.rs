@@ -14,6 +14,7 @@ mod commands;
 mod decision;
 mod departed;
 mod dumps;
+mod elastic;
 mod event;
 mod first_worker;
 mod generation;

@@ -160,7 +160,8 @@ impl Master {
                 plan,
                 is_heir,
                 scaled_to,
-            } => self.on_started(plan, is_heir, scaled_to, decision),
+                is_pinned,
+            } => self.on_started(plan, is_heir, (scaled_to, is_pinned), decision),
             MasterEvent::Commanded {
                 command,
                 by,
@@ -235,15 +236,15 @@ impl Master {
         &mut self,
         plan: GenerationPlan,
         is_heir: bool,
-        scaled_to: Option<u16>,
+        (scaled_to, is_pinned): (Option<u16>, bool),
         decision: &mut Decision,
     ) {
         self.reloads.last_number = 1;
         self.building = Some(1);
-        let target = scaled_to.unwrap_or(plan.workers).min(plan.workers_max);
+        let target = scaled_to.unwrap_or(plan.workers);
         // The wait has no end until this master drains, which sets one.
         self.predecessor_until_ms = is_heir.then_some(u64::MAX);
-        let generation = Generation::new(1, plan, target, !is_heir);
+        let generation = Generation::new(1, plan, (target, is_pinned), !is_heir);
         self.generations.insert(1, generation);
         self.share_doors(is_heir, decision);
     }

@@ -111,15 +111,16 @@ impl Master {
         let old = self
             .serving
             .and_then(|serving| self.generations.get(&serving));
+        let setting = |plan: &GenerationPlan| (plan.workers, plan.elastic_max);
         let target = match (second, old) {
-            (Some(second), _) => second.target,
-            // Workers that an operator added or removed stay so, unless the setting itself has changed.
-            (None, Some(old)) if old.plan.workers == plan.workers => {
-                self.paused_from.unwrap_or(old.target)
-            }
-            _ => plan.workers,
+            (Some(second), _) => (second.target, false),
+            // Workers that an operator or the line added or removed stay so, unless the setting itself has changed.
+            (None, Some(old)) if setting(&old.plan) == setting(&plan) => (
+                self.paused_from.unwrap_or(old.target),
+                old.elastic.is_some_and(|it| it.is_pinned),
+            ),
+            _ => (plan.workers, false),
         };
-        let target = target.min(plan.workers_max);
         let has_other_master = self.predecessor_until_ms.is_some();
         let only = self.serving.is_none() && !has_other_master;
         let mut generation = Generation::new(generation_number, plan, target, only);

@@ -82,7 +82,7 @@ impl Environs {
         template.set_item("wsgi.version", (1, 0))?;
         template.set_item("wsgi.errors", Py::new(py, ErrorStream)?)?;
         template.set_item("wsgi.multithread", settings.seats_per_worker() > 1)?;
-        template.set_item("wsgi.multiprocess", settings.workers.workers > 1)?;
+        template.set_item("wsgi.multiprocess", settings.workers.workers.max > 1)?;
         template.set_item("wsgi.run_once", false)?;
         template.set_item("wsgi.input_terminated", true)?;
         template.set_item("wsgi.file_wrapper", PyType::new::<FileWrapper>(py))?;

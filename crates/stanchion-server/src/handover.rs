@@ -23,7 +23,7 @@ use stanchion_generation::ticket_keys::TicketKeys;
 /// The environment variable.
 pub(crate) const VARIABLE: &str = "STANCHION_HANDOVER";
 /// The version of this object; goes up when a key is added, or when the channel may carry more.
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
 /// The first version whose masters understand [`ToPredecessor::Dropped`].
 const HEARS_OF_DROPPED: u32 = 3;
 /// The oldest version that understands this object; goes up when a key changes its meaning. A version before 6 would take the file in the place of
@@ -64,6 +64,9 @@ pub(crate) struct Handover {
     /// An older master leaves it open, which costs a descriptor.
     #[serde(default)]
     pub(crate) demand: Option<RawFd>,
+    /// The number of workers was fixed by an operator though the setting is a range, since version 8. Default: it was not.
+    #[serde(default)]
+    pub(crate) is_pinned: bool,
 }
 
 impl Handover {
@@ -87,6 +90,7 @@ impl Handover {
             ticket_keys: None,
             streams: None,
             demand: None,
+            is_pinned: false,
         }
     }
 
@@ -129,6 +133,7 @@ impl Handover {
             predecessor: self.predecessor,
             hears_of_dropped: self.version >= HEARS_OF_DROPPED,
             scaled_to: self.scaled_to,
+            is_pinned: self.is_pinned,
             is_asgi: self.is_asgi,
             channel,
             listeners: take_over(&self.listeners)?,
@@ -192,6 +197,7 @@ pub(crate) struct HandedOver {
     /// Whether it understands [`ToPredecessor::Dropped`].
     pub(crate) hears_of_dropped: bool,
     pub(crate) scaled_to: Option<u16>,
+    pub(crate) is_pinned: bool,
     pub(crate) is_asgi: bool,
     pub(crate) channel: Channel,
     pub(crate) listeners: Vec<Listener>,
@@ -227,7 +233,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let handover = Handover::new(
+        let mut handover = Handover::new(
             7,
             9,
             vec![inherited_listener(5), inherited_listener(6)],
@@ -235,6 +241,7 @@ mod tests {
             Some(3),
             true,
         );
+        handover.is_pinned = true;
         let text = handover.to_json().expect("written");
         assert_eq!(read(&text), Ok(handover));
     }
@@ -256,7 +263,12 @@ mod tests {
             (handover.listeners, handover.scaled_to, handover.lent),
             (vec![inherited_listener(5)], None, vec![])
         );
-        assert!(!handover.is_asgi && handover.ticket_keys.is_none() && handover.demand.is_none());
+        assert!(
+            !handover.is_asgi
+                && !handover.is_pinned
+                && handover.ticket_keys.is_none()
+                && handover.demand.is_none()
+        );
     }
 
     #[test]
@@ -267,8 +279,8 @@ mod tests {
             (r#"{"version": 1}"#, "missing field `least`"),
             // The rest may have any form by then.
             (
-                r#"{"version": 9, "least": 8, "listeners": "?"}"#,
-                "of version 9",
+                r#"{"version": 10, "least": 9, "listeners": "?"}"#,
+                "of version 10",
             ),
             (
                 r#"{"version": 1, "least": 1, "predecessor": 7, "channel": 9}"#,

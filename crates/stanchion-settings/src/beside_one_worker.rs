@@ -15,16 +15,19 @@ pub enum BesideOneWorker {
 
 impl Settings {
     /// The process that stays beside a single worker. A template stays at once if it looks for changed files, if the operator has asked
-    /// for preloading, or if limits have it fork again and again.
+    /// for preloading, if limits have it fork again and again, or if more workers are to come when they are needed.
     pub fn beside_one_worker(&self) -> BesideOneWorker {
         let has_limits = self.workers.max_requests > 0
             || self.workers.max_memory > 0
             || !self.workers.max_lifetime.duration().is_zero();
+        let is_elastic = self.workers.workers.is_elastic();
         if self.app.reload {
             return BesideOneWorker::Template;
         }
         match self.may_preload() {
-            true if self.facts.is_preload_asked_for || has_limits => BesideOneWorker::Template,
+            true if self.facts.is_preload_asked_for || has_limits || is_elastic => {
+                BesideOneWorker::Template
+            }
             true => BesideOneWorker::TemplateAfterLoss,
             false => BesideOneWorker::Nothing,
         }

@@ -1,5 +1,7 @@
 //! Checks that concern more than one setting, or what one means for the whole server.
 
+use std::time::Duration;
+
 use super::Settings;
 use super::lane::LANES_MAX;
 use super::row::Setting;
@@ -11,6 +13,9 @@ use super::words::{Http2Cleartext, Interface};
 /// a place in the scoreboard from the start.
 const SEATS_MAX: u64 = 4096;
 
+/// The least `workers_keep`.
+const WORKERS_KEEP_MIN: Duration = Duration::from_secs(1);
+
 /// A setting whose value does not go with others, and the reason.
 pub(super) type Objection = (&'static Setting, String);
 
@@ -18,6 +23,8 @@ pub(super) type Objection = (&'static Setting, String);
 pub(super) fn check_together(settings: &Settings, values: &Values) -> Vec<Objection> {
     let checks = [
         event_loop(settings, values),
+        elastic(settings),
+        workers_keep(settings),
         seats(settings, values),
         memory(settings),
         warm_up(settings, values),
@@ -44,6 +51,19 @@ fn event_loop(settings: &Settings, values: &Values) -> Option<Objection> {
     is_both.then(|| (&rows::event_loop.setting, reason()))
 }
 
+/// The app may turn out to be asynchronous later: then [`Settings::taken_for`] refuses it.
+fn elastic(settings: &Settings) -> Option<Objection> {
+    let reason = settings.cannot_be_elastic()?;
+    Some((&rows::workers.setting, reason.to_owned()))
+}
+
+/// Without a pause workers would come and go with each request.
+fn workers_keep(settings: &Settings) -> Option<Objection> {
+    let keep = settings.workers.workers_keep;
+    let reason = || format!("expected at least 1, got {keep}");
+    (keep.duration() < WORKERS_KEEP_MIN).then(|| (&rows::workers_keep.setting, reason()))
+}
+
 fn seats(settings: &Settings, values: &Values) -> Option<Objection> {
     let (workers, threads) = (&rows::workers.setting, &rows::threads.setting);
     let given = |setting: &Setting| values[setting.name].value.to_string();
@@ -53,15 +73,12 @@ fn seats(settings: &Settings, values: &Values) -> Option<Objection> {
     } else {
         (settings.workers.threads, given(threads))
     };
-    let is_too_many = u64::from(settings.workers.workers) * u64::from(each) > SEATS_MAX;
+    let most = settings.workers.workers.max;
+    let is_too_many = u64::from(most) * u64::from(each) > SEATS_MAX;
     // The higher of the two is the likelier slip.
-    let culprit = if settings.workers.workers >= each {
-        workers
-    } else {
-        threads
-    };
+    let culprit = if most >= each { workers } else { threads };
     let reason = || {
-        let workers = given(workers);
+        let workers = given(workers).replace('"', "");
         format!("expected workers times threads <= {SEATS_MAX}, got {workers} times {each_given}")
     };
     is_too_many.then(|| (culprit, reason()))
@@ -109,7 +126,7 @@ fn warm_up(settings: &Settings, values: &Values) -> Option<Objection> {
 fn worker_ports(settings: &Settings) -> Option<Objection> {
     let (base, workers) = (
         u64::from(settings.listen.worker_port_base),
-        settings.workers.workers,
+        settings.workers.workers.max,
     );
     let most = u64::from(u16::MAX);
     let is_beyond = base != 0 && base + u64::from(workers) - 1 > most;
@@ -129,7 +146,7 @@ fn binds(settings: &Settings) -> Option<Objection> {
 
 fn lanes(settings: &Settings) -> Option<Objection> {
     let lanes = &settings.line.lane;
-    let seats = settings.seats();
+    let seats = settings.seats_min();
     let product = if settings.is_event_loop() {
         "workers times worker_concurrency"
     } else {

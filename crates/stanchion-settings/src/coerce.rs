@@ -3,6 +3,7 @@
 use serde_json::{Number, Value};
 
 use super::kind::{Check, Items, Range, ValueKind};
+use super::worker_count::WorkerCount;
 
 /// Longest part of a refused value that is shown back, in characters.
 const SHOWN_CHARS_MAX: usize = 60;
@@ -12,6 +13,12 @@ const SHOWN_CHARS_MAX: usize = 60;
 pub(super) fn coerce(kind: &ValueKind, raw: &Value) -> Result<Value, String> {
     let value = match kind {
         ValueKind::Int(range) => integer(raw).filter(|n| range.holds(*n)).map(Value::from),
+        ValueKind::Workers(range) => match integer(raw) {
+            Some(number) => Some(number).filter(|n| range.holds(*n)).map(Value::from),
+            None => WorkerCount::read(raw)
+                .filter(|count| count.is_within(*range))
+                .map(Value::from),
+        },
         ValueKind::Tries => tries(raw).map(Value::from),
         ValueKind::Bytes(range) => bytes(raw).filter(|n| range.holds(*n)).map(Value::from),
         ValueKind::Seconds(range) => seconds(raw)
@@ -42,6 +49,7 @@ fn forgotten_unit(kind: &ValueKind, raw: &Value) -> String {
 pub(super) fn expected(kind: &ValueKind) -> String {
     match kind {
         ValueKind::Int(range) => format!("a whole number {range}"),
+        ValueKind::Workers(range) => format!("a whole number {range}, or two such as 2..8"),
         ValueKind::Tries => "a whole number >= 1, or -1 for ever".into(),
         ValueKind::Bytes(range) => {
             let sizes = size_range(*range);
@@ -309,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_refused_value_is_shown_on_one_short_line() {
-        let error = of("workers", &json!("long\n".repeat(100))).unwrap_err();
+        let error = of("threads", &json!("long\n".repeat(100))).unwrap_err();
         assert!(
             !error.contains('\n') && error.chars().count() < 110,
             "{error}"

@@ -83,13 +83,24 @@ impl Settings {
         self.workers.preload_app && !self.is_gevent()
     }
 
+    /// Why the number of workers cannot be a range, if it is one.
+    pub(super) fn cannot_be_elastic(&self) -> Option<&'static str> {
+        let is_refused = self.workers.workers.is_elastic() && self.is_event_loop();
+        is_refused.then_some(
+            "a range is for workers with threads. An event loop is seldom out of seats, so no line shows how many are needed: give one number",
+        )
+    }
+
     /// The same settings for an app that is taken for an asynchronous one, or not, where the app is to decide that itself. The error is one line.
     pub fn taken_for(mut self, asgi: bool) -> Result<Self, String> {
         self.facts.found_asgi = asgi;
+        if let Some(reason) = self.cannot_be_elastic() {
+            return Err(format!("setting `workers`: {reason}"));
+        }
         if let Some(kept) = self.reserves_too_many() {
             return Err(format!(
                 "setting `lane`: {kept} seats are kept, and there are {} for an app such as this one",
-                self.seats()
+                self.seats_min()
             ));
         }
         Ok(self)
@@ -99,7 +110,7 @@ impl Settings {
     pub fn seats_per_worker(&self) -> usize {
         if self.is_event_loop() {
             loop_seats(
-                self.workers.workers.into(),
+                self.workers.workers.max.into(),
                 self.event_loop.worker_concurrency.into(),
             ) as usize
         } else {
@@ -113,9 +124,14 @@ impl Settings {
         self.event_loop.session_grace.duration().min(half)
     }
 
-    /// Requests that can run at once.
+    /// Requests that can run at once, with the most workers.
     pub fn seats(&self) -> usize {
-        self.workers.workers as usize * self.seats_per_worker()
+        self.workers.workers.max as usize * self.seats_per_worker()
+    }
+
+    /// Requests that can run at once, with the fewest workers.
+    pub(super) fn seats_min(&self) -> usize {
+        self.workers.workers.min as usize * self.seats_per_worker()
     }
 }
 
@@ -219,6 +235,50 @@ mod tests {
     }
 
     #[test]
+    fn a_range_of_workers_is_for_threads_and_counts_with_its_most() {
+        let settings = |text| Settings::from_json(text).unwrap();
+        let range = settings(r#"{"workers": "2..8", "threads": 3}"#);
+        assert!(range.workers.workers.is_elastic() && !settings("{}").workers.workers.is_elastic());
+        assert_eq!((range.seats(), range.seats_min()), (24, 6));
+        assert_eq!(range.beside_one_worker(), crate::BesideOneWorker::Template);
+        assert!(range.clone().taken_for(false).is_ok());
+        let refused = range.taken_for(true).unwrap_err();
+        assert!(
+            refused.starts_with("setting `workers`: a range is for"),
+            "{refused}"
+        );
+        for (text, reason) in [
+            (
+                r#"{"workers": "2..8", "interface": "asgi"}"#,
+                "a range is for workers with threads",
+            ),
+            (
+                r#"{"workers": "2..8", "loop": "gevent"}"#,
+                "a range is for workers with threads",
+            ),
+            (
+                r#"{"workers": "2..8", "workers_keep": 0.5}"#,
+                "expected at least 1, got 0.5",
+            ),
+            (
+                r#"{"workers": "2..4097"}"#,
+                "expected workers times threads <= 4096, got 2..4097 times 1",
+            ),
+            (
+                r#"{"workers": "2..8", "lane": ["a=/a seats=2"]}"#,
+                "expected fewer reserved seats than the 2",
+            ),
+            (
+                r#"{"workers": "2..8", "worker_port_base": 65529}"#,
+                "expected a port for each of 8 workers",
+            ),
+        ] {
+            let error = Settings::from_json(text).unwrap_err().to_string();
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+
+    #[test]
     fn lanes_must_leave_a_seat_to_the_others_whatever_the_app_turns_out_to_be() {
         let settings = |threads: u32| {
             let lane = r#"["a=/a seats=3"]"#;
@@ -263,7 +323,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "setting `workers` from settings: expected a whole number >= 1, got 0",
+                "setting `workers` from settings: expected a whole number >= 1, or two such as 2..8, got 0",
                 "setting `wrokers` from settings: there is no such setting",
             ]
         );

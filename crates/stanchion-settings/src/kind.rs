@@ -13,6 +13,8 @@ pub(super) type FromMap = fn(&Map<String, Value>) -> Result<String, String>;
 pub enum ValueKind {
     /// A whole number.
     Int(Range),
+    /// A whole number, or two with `..` between them.
+    Workers(Range),
     /// A whole number from 1, or -1 for ever.
     Tries,
     /// A number of bytes.

@@ -34,7 +34,7 @@ impl Settings {
     /// The seats that lanes reserve, if they leave none to the others.
     pub(super) fn reserves_too_many(&self) -> Option<usize> {
         let kept = self.line.lane.iter().map(|lane| lane.seats).sum();
-        (kept > 0 && kept >= self.seats()).then_some(kept)
+        (kept > 0 && kept >= self.seats_min()).then_some(kept)
     }
 }
 

@@ -48,6 +48,7 @@ mod warm_up;
 mod warnings;
 mod without_effect;
 mod words;
+mod worker_count;
 mod worker_ports;
 
 pub use beside_one_worker::BesideOneWorker;
@@ -80,6 +81,7 @@ pub use words::{
     EventLoop, Http2Cleartext, Interface, Lifespan, LoadReporting, LogLevel, OldestTls, Protocol,
     QueueOrder, ReloadEngine, SignalStyle, StaticMissing,
 };
+pub use worker_count::WorkerCount;
 
 /// The reason why the given values are no valid settings.
 #[derive(Debug, thiserror::Error)]

@@ -6,10 +6,11 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Seconds;
-use super::kind::{Check, FromMap, Items, Preset, Range, ValueKind, between, zero_or_from};
+use super::kind::{Check, FromMap, Items, Preset, Range, ValueKind, between, from, zero_or_from};
 use super::text::{FromText, check};
 use super::values::{Resolved, Values};
 use super::words::{Worded, meaning, words};
+use super::worker_count::WorkerCount;
 
 /// The longest time a setting takes, about 30 years: far below where adding it to a clock
 /// overflows.
@@ -166,6 +167,12 @@ impl<T> Row<T> {
 /// A count. One beyond what `T` holds is as many as it holds.
 pub(super) const fn int<T: TryFrom<u64> + Most>(default: u64, range: Range) -> Row<T> {
     Row::new(ValueKind::Int(range), Preset::Number(default), number)
+}
+
+/// A number of workers, or a range.
+pub(super) const fn worker_count(default: u64) -> Row<WorkerCount> {
+    let kind = ValueKind::Workers(from(1));
+    Row::new(kind, Preset::Number(default), WorkerCount::read)
 }
 
 /// A number of bytes.

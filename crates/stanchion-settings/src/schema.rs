@@ -9,12 +9,12 @@ use super::kind::ValueKind;
 ///
 /// ```json
 /// {"name": "workers", "section": "Workers", "flags": ["-w", "--workers"], "off_flags": [],
-///  "metavar": "N", "env": "WEB_CONCURRENCY", "env_format": "{}", "kind": "int",
+///  "metavar": "N", "env": "WEB_CONCURRENCY", "env_format": "{}", "kind": "workers",
 ///  "range": {"min": 1, "max": null}, "choices": null, "default": 1, "gunicorn": true,
 ///  "help": "…", "long_help": "…"}
 /// ```
 ///
-/// `kind` is one of int, bytes, seconds, octal, bool, account, str, list, map, choice. `off_flags` are those that
+/// `kind` is one of int, workers, tries, bytes, seconds, octal, bool, account, str, list, map, choice. `off_flags` are those that
 /// switch a bool off. `env_format` has `{}` where the variable's text goes.
 pub fn schema_json() -> String {
     let all = sections().flat_map(|HelpSection { title, settings }| {
@@ -29,6 +29,7 @@ fn describe(section: &str, help: &Help) -> Value {
     let (off_flags, flags): (Vec<_>, Vec<_>) = setting.flags().partition(is_off);
     let (kind, range, choices) = match setting.kind {
         ValueKind::Int(range) => ("int", Some(range), None),
+        ValueKind::Workers(range) => ("workers", Some(range), None),
         ValueKind::Tries => ("tries", None, None),
         ValueKind::Bytes(range) => ("bytes", Some(range), None),
         ValueKind::Seconds(range) => ("seconds", Some(range), None),

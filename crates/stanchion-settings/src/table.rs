@@ -12,7 +12,7 @@ use super::define::settings;
 use super::kind::{between, from, zero_or_from};
 use super::row::{
     Row, Setting, account, bytes, int, list, map, octal, optional, seconds, size, switch, text,
-    text_or_none, word,
+    text_or_none, word, worker_count,
 };
 use super::text::{
     assignment, codings, content_types, field_name, field_names, file_name, host_name,
@@ -25,7 +25,7 @@ use super::words::{
 };
 use super::{
     AllowedPeers, Bind, Collector, ControlAddress, Facility, HttpsPort, Lane, Seconds, StaticDir,
-    StatsdAddress, SyslogAddress, WarmUp,
+    StatsdAddress, SyslogAddress, WarmUp, WorkerCount,
 };
 
 const KIB: u64 = 1 << 10;
@@ -103,8 +103,10 @@ settings! {
 
     /// The processes that run the app, and when one is replaced or killed.
     workers: WorkerSettings {
-        /// Worker processes, at least 1.
-        workers: u32 = int(1, from(1)).flags("-w --workers N").env("WEB_CONCURRENCY", "{}").of_gunicorn();
+        /// Worker processes, at least 1, or the fewest and the most.
+        workers: WorkerCount = worker_count(1).flags("-w --workers N").env("WEB_CONCURRENCY", "{}").of_gunicorn();
+        /// How long a worker beyond the fewest stays after it was last needed; at least a second.
+        workers_keep: Seconds = seconds(60).flags("--workers-keep SECONDS");
         /// Threads in each worker of a WSGI app, at least 1.
         threads: u32 = int(1, from(1)).flags("--threads N").of_gunicorn();
         /// How long a worker may run one request; 0 = no limit.

@@ -16,7 +16,7 @@ impl Settings {
             return 0;
         }
         // The table's checks see to it that there is a port for each.
-        u16::try_from(self.workers.workers).unwrap_or(u16::MAX)
+        u16::try_from(self.workers.workers.max).unwrap_or(u16::MAX)
     }
 
     /// The addresses at which single workers listen; beside `bind`.

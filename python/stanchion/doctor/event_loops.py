@@ -4,6 +4,7 @@ and whether there is time to end them. Pure.
 
 from collections.abc import Callable, Iterator
 
+from stanchion import config
 from stanchion.doctor import asked
 from stanchion.doctor.facts import Facts, Listener
 from stanchion.doctor.finding import NOTICE, WARNING, Finding
@@ -58,12 +59,13 @@ def _websockets_take_all(pid: int, known: Settings, listener: Listener) -> Itera
     # The acceptor raises its soft limit to the hard one: its own is the highest.
     allowed = (max(limits) - DESCRIPTORS_SPARE) // DESCRIPTORS_EACH if limits else asked_for
     most = min(asked_for, allowed)
-    sessions = int(known.values["workers"]) * int(known.values["worker_sessions"])
+    workers = config.most_workers(known.values["workers"])
+    sessions = workers * int(known.values["worker_sessions"])
     is_guess = not {"max_connections", "worker_sessions", "workers"}.isdisjoint(known.assumed)
     if sessions < most or is_guess:
         return
     is_cut = allowed < asked_for
-    cures = [f"Start it with --worker-sessions {max(1, most // 2 // int(known.values['workers']))} or less,"]
+    cures = [f"Start it with --worker-sessions {max(1, most // 2 // workers)} or less,"]
     if is_cut:
         wanted = DESCRIPTORS_EACH * max(asked_for, 2 * sessions) + DESCRIPTORS_SPARE
         cures += [f"systemd:     LimitNOFILE={wanted} in the unit", f"$ docker run --ulimit nofile={wanted} …"]

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from stanchion import __version__, _stanchion
+from stanchion import __version__, _stanchion, config
 from stanchion.effective import Effective, UsageError
 from stanchion.fleet import pod
 from stanchion.output import as_json, masked, printable
@@ -147,7 +147,7 @@ def _whole(seconds: float) -> int:
 
 def _sizes(values: Mapping[str, Any], seats: int, hosts: int) -> dict[str, Any]:
     waiting = hosts * (values["max_waiting"] + seats)
-    workers = values["workers"]
+    workers = config.most_workers(values["workers"])
     return {
         "seats": seats,
         "seats_why": f"{workers} worker{'s' * (workers > 1)} of {seats // workers}",

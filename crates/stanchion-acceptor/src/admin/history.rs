@@ -83,7 +83,7 @@ impl History {
         let running = dispatch
             .view()
             .workers()
-            .running(moment.common.settings.workers.workers as usize, now_us);
+            .running(dispatch.times.staffing.wanted(), now_us);
         let counts = running.counts;
         let waits = dispatch.times.waits.since(&self.waits);
         let services = dispatch

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::exposition::{Exposition, Flavour, seconds};
 use super::status::{AcceptorMemory, Status, WorkerStatus};
-use stanchion_dispatch::status::{Lags, LaneStatus, LoopStatus};
+use stanchion_dispatch::status::{ElasticStatus, HeldBack, Lags, LaneStatus, LoopStatus};
 use stanchion_generation::expiry::ServedCertificate;
 use stanchion_generation::named_counts::IN_FLIGHT;
 use stanchion_generation::tally::Traffic;
@@ -188,6 +188,9 @@ fn about_seats(page: &mut Exposition, status: &Status) {
     for (number, worker) in &workers {
         busy.sample(&[("worker", number)], worker.busy);
     }
+    if let Some(elastic) = &status.elastic {
+        about_elastic(page, elastic);
+    }
     about_event_loops(page, status, &workers);
     let mut memory = page.gauge(
         "stanchion_worker_memory_bytes",
@@ -197,6 +200,32 @@ fn about_seats(page: &mut Exposition, status: &Status) {
         if let Some(bytes) = worker.memory_bytes {
             memory.sample(&[("worker", number)], bytes);
         }
+    }
+}
+
+/// For operators of a server whose number of workers changes by itself.
+fn about_elastic(page: &mut Exposition, elastic: &ElasticStatus) {
+    for (name, help, workers) in [
+        (
+            "stanchion_workers_wanted",
+            "Workers that there should be now.",
+            elastic.wanted,
+        ),
+        (
+            "stanchion_workers_wanted_max",
+            "The most workers that there may be.",
+            elastic.max,
+        ),
+    ] {
+        page.gauge(name, help).sample(&[], workers);
+    }
+    let mut held_back = page.gauge(
+        "stanchion_workers_held_back",
+        "1 if requests wait and this keeps the number of workers from growing.",
+    );
+    for because in HeldBack::ALL.map(HeldBack::name) {
+        let is_so = elastic.held_back == Some(because);
+        held_back.sample(&[("because", because)], u8::from(is_so));
     }
 }
 

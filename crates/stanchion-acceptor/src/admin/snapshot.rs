@@ -51,11 +51,10 @@ impl SnapshotSources<'_> {
             .iter()
             .map(|one| (one.name(), counts.ended_by(*one)));
         let view = dispatch.view();
-        let seated = view.workers();
+        let (seated, workers_wanted) = (view.workers(), dispatch.times.staffing.wanted());
         let workers = seated
             .iter()
             .map(|(index, sitting)| WorkerStatus::of(seated, index, sitting, now_us));
-        let workers_wanted = common.settings.workers.workers as usize;
         let running = seated.running(workers_wanted, now_us);
         Status {
             version: env!("CARGO_PKG_VERSION"),
@@ -68,7 +67,8 @@ impl SnapshotSources<'_> {
             ready: self.not_ready_because.is_none(),
             not_ready_because: self.not_ready_because,
             line: view.line_status(now_us),
-            standstill: dispatch.standstill(workers_wanted, now_us),
+            standstill: dispatch.standstill(now_us),
+            elastic: dispatch.times.staffing.status(),
             seats: view.seat_statuses(workers_wanted, now_us),
             seat_counts: running.counts,
             workers: workers.collect(),

@@ -12,7 +12,7 @@ use stanchion_dispatch::Dispatch;
 use stanchion_dispatch::causes::CausesStatus;
 use stanchion_dispatch::durations::Histogram;
 use stanchion_dispatch::status::{
-    LineStatus, LoopStatus, SeatCounts, SeatStatus, StandstillStatus,
+    ElasticStatus, LineStatus, LoopStatus, SeatCounts, SeatStatus, StandstillStatus,
 };
 use stanchion_generation::expiry::ServedCertificate;
 use stanchion_log::FailingLog;
@@ -36,6 +36,8 @@ pub(crate) struct Status {
     pub line: LineStatus,
     /// Why the line stands still, if it does.
     pub standstill: Option<StandstillStatus>,
+    /// How many workers there should be; `None` if the settings say one number.
+    pub elastic: Option<ElasticStatus>,
     /// All seats of threads; of event loops the busy seats, the longest first, up to a limit.
     pub seats: Vec<SeatStatus>,
     pub seat_counts: SeatCounts,

@@ -155,4 +155,16 @@ impl Dispatch {
         );
         true
     }
+
+    /// How many slots are in use, orphans included.
+    #[cfg(debug_assertions)]
+    pub fn used_slots(&self) -> usize {
+        self.slots.count() as usize - self.slots.side.free_slots()
+    }
+
+    /// Loses the notices that seats have posted, as happens when an app writes over them.
+    #[cfg(debug_assertions)]
+    pub fn lose_notices(&mut self) {
+        self.slots.side.sweep(|_| ());
+    }
 }

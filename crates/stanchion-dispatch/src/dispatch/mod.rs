@@ -9,7 +9,6 @@ use stanchion_exchange::{SlotState, Submitted, Unwanted};
 use stanchion_generation::common::Common;
 use stanchion_generation::messages::WorkerRef;
 use stanchion_generation::tally::{Event, Outcome, Tally};
-use stanchion_settings::{QueueOrder, Settings};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::charge;
 use stanchion_sys::scheduling::CoreTimes;
@@ -34,9 +33,6 @@ use crate::view::LineView;
 use crate::wakeups::{Untaken, Wakeups};
 use crate::workers::Sitting;
 
-/// The acceptor hands out at most so many requests ahead of a seat if arrival is not the only order of the line
-/// (`queue_order`, lanes): no request can overtake another one in the exchange.
-const AHEAD_IN_ORDER_MAX: usize = 7;
 /// How often the acceptor compares the exchange with what it knows. This bounds how long a request can stand in a ring
 /// in which no seat sees it, and how long an answer can be there without a notice.
 const MEND_US: u64 = 1_000_000;
@@ -76,12 +72,11 @@ impl Dispatch {
     pub fn new(common: &'static Common, answers: &Rc<Limits>, master: &Rc<Channel>) -> Self {
         let settings = &common.settings;
         let lines = Lines::new(settings);
-        let has_threads = !settings.is_event_loop() && settings.seats_per_worker() > 1;
         Self {
             slots: SlotTable::new(common, lines.reserve(), master),
             lines,
             buffers: SpareBuffers::default(),
-            times: ServiceTimes::new(ahead_max(common, settings), has_threads),
+            times: ServiceTimes::new(common, master),
             answers: Rc::clone(answers),
             slow: SlowClients::new(&common.tally),
             wakeups: Wakeups::default(),
@@ -386,8 +381,10 @@ impl Dispatch {
     }
 
     /// Ends a turn: wakes seats for the requests that came in it, and notes whether a request stands though a loop with
-    /// room sleeps.
+    /// room sleeps, and how many requests and workers there are.
     pub fn end_turn(&mut self, now_us: u64) {
+        let view = LineView::new(&self.lines, &self.slots);
+        self.times.staffing.note(&view, now_us);
         self.wakeups.end_turn(&mut self.slots.side, now_us);
     }
 
@@ -418,9 +415,10 @@ impl Dispatch {
         self.slots.side.awake();
     }
 
-    /// Looks whether the line stands, a few times a second, and logs it. `workers` is how many there should be.
-    pub fn look_at_line(&mut self, workers: usize, now_us: u64) {
+    /// Looks whether the line stands, a few times a second, and logs it.
+    pub fn look_at_line(&mut self, now_us: u64) {
         let view = LineView::new(&self.lines, &self.slots);
+        let workers = self.times.staffing.wanted();
         self.standstills.log(&view, self.tally, workers, now_us);
     }
 
@@ -435,7 +433,8 @@ impl Dispatch {
     }
 
     /// The standstill that lasts, for `/status`.
-    pub fn standstill(&self, workers: usize, now_us: u64) -> Option<StandstillStatus> {
+    pub fn standstill(&self, now_us: u64) -> Option<StandstillStatus> {
+        let workers = self.times.staffing.wanted();
         self.standstills.status(&self.view(), workers, now_us)
     }
 
@@ -449,6 +448,12 @@ impl Dispatch {
         self.times.causes.note(now_us, self.demand.loops);
         let view = LineView::new(&self.lines, &self.slots);
         self.demand.measure(&view, &self.times, core_times, now_us);
+    }
+
+    /// Decides whether another number of workers is wanted, and reports that to the master.
+    pub fn staff(&mut self, now_us: u64) {
+        let view = LineView::new(&self.lines, &self.slots);
+        self.times.staffing.step(&view, now_us);
     }
 
     /// Whether there is no request at all.
@@ -469,27 +474,5 @@ impl Dispatch {
     /// Whether a worker is at its seats.
     pub fn has_workers(&self) -> bool {
         !self.slots.workers.is_empty()
-    }
-
-    /// How many slots are in use, orphans included.
-    #[cfg(debug_assertions)]
-    pub fn used_slots(&self) -> usize {
-        self.slots.count() as usize - self.slots.side.free_slots()
-    }
-
-    /// Loses the notices that seats have posted, as happens when an app writes over them.
-    #[cfg(debug_assertions)]
-    pub fn lose_notices(&mut self) {
-        self.slots.side.sweep(|_| ());
-    }
-}
-
-/// How many requests to hand out ahead of a seat at most.
-fn ahead_max(common: &Common, settings: &Settings) -> usize {
-    let ahead_max = common.exchange.geometry().ahead_per_seat;
-    if settings.line.queue_order != QueueOrder::Fifo || !settings.line.lane.is_empty() {
-        ahead_max.min(AHEAD_IN_ORDER_MAX)
-    } else {
-        ahead_max
     }
 }

@@ -5,6 +5,7 @@ mod boot;
 mod clients;
 mod condemned;
 mod death;
+mod elastic;
 mod interface;
 mod leave;
 mod numbers;
@@ -47,6 +48,7 @@ const CLIENT: ClientId = 7;
 
 const PLAN: GenerationPlan = GenerationPlan {
     workers: 2,
+    elastic_max: None,
     workers_max: 3,
     graceful_ms: 5_000,
     drain_delay_ms: 0,
@@ -117,6 +119,7 @@ impl Tree {
             plan,
             is_heir: true,
             scaled_to,
+            is_pinned: false,
         }]);
         tree.fork(1);
         tree
@@ -327,6 +330,7 @@ fn started(plan: GenerationPlan) -> MasterEvent {
         plan,
         is_heir: false,
         scaled_to: None,
+        is_pinned: false,
     }
 }
 
@@ -605,6 +609,10 @@ fn to_acceptor(message: &ToAcceptor) -> String {
             called_else(*worker, *number)
         ),
         ToAcceptor::WorkerGone(worker) => format!("gone {}", short(*worker)),
+        ToAcceptor::Workers { wanted, is_pinned } => {
+            let pinned = if *is_pinned { ", pinned" } else { "" };
+            format!("workers {wanted}{pinned}")
+        }
         ToAcceptor::Overdue {
             seat,
             epoch,

@@ -105,6 +105,8 @@ struct World {
     /// Workers that may have held requests and have been reaped, but whose end no acceptor has heard of.
     owed: BTreeSet<(u32, WorkerRef)>,
     served: BTreeMap<i32, (u32, WorkerRef)>,
+    /// How many workers each acceptor believes to be wanted, and whether that is fixed.
+    believed: BTreeMap<i32, (u16, bool)>,
     last_client: ClientId,
     /// Clients that wait for the outcome.
     waiting: BTreeSet<ClientId>,
@@ -149,6 +151,7 @@ impl World {
             epochs: BTreeMap::new(),
             owed: BTreeSet::new(),
             served: BTreeMap::new(),
+            believed: BTreeMap::new(),
             last_client: 0,
             waiting: BTreeSet::new(),
             handed_over: false,
@@ -460,6 +463,9 @@ impl World {
             // It has died, which is not known yet.
             return;
         };
+        if let ToAcceptor::Workers { wanted, is_pinned } = *message {
+            self.believed.insert(pid, (wanted, is_pinned));
+        }
         let acceptor = self.children.get_mut(&pid).expect("found");
         match message {
             ToAcceptor::Accept => {
@@ -859,6 +865,9 @@ impl World {
             57 => {
                 self.plan.workers = detail % WORKERS_MAX + 1;
                 self.plan.beside_one = BESIDE_ONE[usize::from(detail / 8 % 3)];
+                let more = detail / 32 % 3;
+                let most = (self.plan.workers + more).min(WORKERS_MAX);
+                self.plan.elastic_max = (most > self.plan.workers).then_some(most);
             }
             58 if detail.is_multiple_of(8) => self.tree.now_ms += LIFETIME_MS,
             58..=60 => {
@@ -892,6 +901,7 @@ impl World {
                 let others = detail.is_multiple_of(2);
                 self.commands.push(overdue(generation, worker, others));
             }
+            54 if detail.is_multiple_of(2) => self.want(generation, detail / 16 % 8),
             54 => self.reports.push_back(replace(generation, worker, epoch)),
             55 if detail.is_multiple_of(2) => {
                 self.reports.push_back(due(generation, worker, epoch));
@@ -907,6 +917,19 @@ impl World {
                     self.reports.push_back(changed(generation));
                 }
             }
+        }
+    }
+
+    /// An acceptor that is ready wants so many workers.
+    fn want(&mut self, generation_number: u32, workers: u16) {
+        let is_acceptor = |role: &Role| matches!(role, Role::Acceptor { .. });
+        let found = self.find(generation_number, is_acceptor);
+        if let Some(pid) = found.filter(|pid| self.children[pid].ready) {
+            self.believed.insert(pid, (workers, false));
+            let why = "requests wait".to_owned();
+            let want = FromAcceptor::Want { workers, why };
+            self.reports
+                .push_back(acceptor_said(generation_number, want));
         }
     }
 
@@ -951,6 +974,21 @@ impl World {
         generation.expect("it stands")
     }
 
+    /// The acceptor knows how many workers are wanted, if their number is elastic.
+    fn check_belief(&self, pid: i32) {
+        let master = &self.tree.master;
+        let generation = master.main_generation().expect("one that serves");
+        if let Some(elastic) = generation.elastic {
+            let target = generation.target;
+            let is_fixed = elastic.is_pinned || target == 0;
+            assert_eq!(
+                self.believed.get(&pid),
+                Some(&(target, is_fixed)),
+                "{master:?}"
+            );
+        }
+    }
+
     fn check_that_all_serve(&self) {
         let master = &self.tree.master;
         let generation = master.serving.expect("one that serves");
@@ -959,14 +997,17 @@ impl World {
         let mut templates = 0_u8;
         let mut scribes = 0;
         let mut workers = BTreeSet::new();
-        for child in self.children.values() {
+        for (&pid, child) in &self.children {
             assert!(child.ready, "{child:?} is not ready: {master:?}");
             assert_eq!(
                 child.generation, generation,
                 "{child:?} is left: {master:?}"
             );
             match child.role {
-                Role::Acceptor { open, .. } => acceptors += usize::from(open),
+                Role::Acceptor { open, .. } => {
+                    acceptors += usize::from(open);
+                    self.check_belief(pid);
+                }
                 Role::Template { .. } => templates += 1,
                 Role::Scribe => scribes += 1,
                 Role::Worker { worker, .. } => assert!(workers.insert(worker)),

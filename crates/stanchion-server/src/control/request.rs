@@ -22,6 +22,8 @@ pub(crate) enum CtlRequest {
         /// How many.
         workers: u16,
     },
+    /// Keep as many workers as the line needs.
+    Auto,
     /// Serve the clients that are here, then leave.
     Drain,
     /// Reopen the logs.
@@ -48,6 +50,7 @@ enum Verb {
     Reload,
     Upgrade,
     Scale,
+    Auto,
     Drain,
     Reopen,
     Quit,
@@ -69,6 +72,7 @@ impl TryFrom<RequestLine> for CtlRequest {
             Verb::Scale => Self::Scale {
                 workers: wire.workers.ok_or("`scale` needs `workers`")?,
             },
+            Verb::Auto => Self::Auto,
             Verb::Drain => Self::Drain,
             Verb::Reopen => Self::Reopen,
             Verb::Quit => Self::Quit,
@@ -95,6 +99,7 @@ mod tests {
             ("workers", CtlRequest::Workers),
             ("reload", CtlRequest::Reload),
             ("upgrade", CtlRequest::Upgrade),
+            ("auto", CtlRequest::Auto),
             ("drain", CtlRequest::Drain),
             ("reopen", CtlRequest::Reopen),
             ("quit", CtlRequest::Quit),

@@ -166,6 +166,7 @@ impl Loop<'_> {
                 CtlRequest::Reload => Command::Reload,
                 CtlRequest::Upgrade => Command::Upgrade,
                 CtlRequest::Scale { workers } => Command::Scale(workers),
+                CtlRequest::Auto => Command::ScaleAuto,
                 CtlRequest::Drain => Command::Drain,
                 CtlRequest::Reopen => Command::Reopen,
                 CtlRequest::Quit => Command::Quit,

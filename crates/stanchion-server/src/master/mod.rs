@@ -171,6 +171,7 @@ pub(crate) fn run(
         plan: first.plan(),
         is_heir: succession.has_predecessor(),
         scaled_to: succession.scaled_to(),
+        is_pinned: succession.is_pinned(),
     };
     let mut this = Loop {
         host,

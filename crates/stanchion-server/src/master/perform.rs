@@ -371,6 +371,7 @@ impl Loop<'_> {
         let old = OldMaster {
             generations: &self.generations,
             target: self.master.target(),
+            is_pinned: self.master.is_pinned(),
             started_as: self.host.started_as(),
             open_files: self.open_files,
         };

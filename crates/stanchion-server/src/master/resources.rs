@@ -64,19 +64,7 @@ fn common(
             bytes as u64 / MIB
         );
     }
-    let seated_max = Word::SEATS_MAX / settings.seats_per_worker();
-    let spare = if settings.is_event_loop() {
-        EVENT_LOOPS_SPARE as usize
-    } else {
-        WORKERS_SPARE
-    };
-    let workers_max = (settings.workers.workers as usize + spare).min(seated_max);
-    if workers_max < settings.workers.workers as usize {
-        return Err(io::Error::other(format!(
-            "the workers have more than {} seats, the most that there may be",
-            Word::SEATS_MAX
-        )));
-    }
+    let workers_max = workers_max(&settings)?;
     let exchange = Exchange::create(geometry(&settings, workers_max))?;
     log::belong_to(identities.of_error_log());
     let owner = identities.of_access_log(has_scribe);
@@ -108,6 +96,25 @@ fn common(
         dumps: AppendFile::create("stanchion-dumps")?,
         log_channels: has_scribe.then(LogChannels::make).transpose()?,
     })
+}
+
+/// How many workers there are seats for.
+fn workers_max(settings: &Settings) -> io::Result<usize> {
+    let most = settings.workers.workers.max as usize;
+    let seated_max = Word::SEATS_MAX / settings.seats_per_worker();
+    let spare = if settings.is_event_loop() {
+        EVENT_LOOPS_SPARE as usize
+    } else {
+        WORKERS_SPARE
+    };
+    let workers_max = (most + spare).min(seated_max);
+    if workers_max < most {
+        return Err(io::Error::other(format!(
+            "the workers have more than {} seats, the most that there may be",
+            Word::SEATS_MAX
+        )));
+    }
+    Ok(workers_max)
 }
 
 /// The layout of the exchange, with seats for so many workers.
@@ -224,9 +231,11 @@ impl GenerationResources {
     /// Its settings that concern the master's decisions.
     pub(super) fn plan(&self) -> GenerationPlan {
         let settings = &self.common.settings;
+        let workers = settings.workers.workers;
         let ms = |seconds: stanchion_settings::Seconds| seconds.duration().as_millis() as u64;
         GenerationPlan {
-            workers: settings.workers.workers as u16,
+            workers: workers.min as u16,
+            elastic_max: workers.is_elastic().then_some(workers.max as u16),
             workers_max: self.common.workers_max,
             graceful_ms: ms(settings.workers.graceful_timeout),
             drain_delay_ms: ms(settings.workers.drain_delay),

@@ -50,6 +50,7 @@ pub(crate) struct Succession {
     /// Listeners of single workers of that master.
     lent: Vec<Listener>,
     scaled_to: Option<u16>,
+    is_pinned: bool,
     heir: Option<HeirProcess>,
     heir_serves: bool,
 }
@@ -81,6 +82,7 @@ impl Succession {
             (path, ..) => path.map(ToOwned::to_owned),
         };
         let scaled_to = handed_over.as_ref().and_then(|taken| taken.scaled_to);
+        let is_pinned = handed_over.as_ref().is_some_and(|taken| taken.is_pinned);
         let lent = handed_over
             .as_mut()
             .map(|taken| std::mem::take(&mut taken.lent));
@@ -96,6 +98,7 @@ impl Succession {
             theirs,
             lent: lent.unwrap_or_default(),
             scaled_to,
+            is_pinned,
             heir: None,
             heir_serves: false,
         })
@@ -103,6 +106,11 @@ impl Succession {
 
     pub(super) fn scaled_to(&self) -> Option<u16> {
         self.scaled_to
+    }
+
+    /// Whether the number of workers was fixed by an operator.
+    pub(super) fn is_pinned(&self) -> bool {
+        self.is_pinned
     }
 
     /// The listener of a single worker of the master before us at this address.
@@ -301,6 +309,8 @@ pub(super) struct OldMaster<'a> {
     pub(super) generations: &'a Generations,
     /// Workers wanted.
     pub(super) target: Option<u16>,
+    /// By an operator, though the setting is a range.
+    pub(super) is_pinned: bool,
     /// The present master was started so.
     pub(super) started_as: StartedAs,
     /// How many files the heir may have open.
@@ -401,7 +411,7 @@ impl OldMaster<'_> {
         let lent = inherited_listeners.split_off(listeners.len());
         let scaled_to = self
             .target
-            .filter(|&target| u32::from(target) != settings.workers.workers);
+            .filter(|&target| u32::from(target) != settings.workers.workers.min);
         let channel = channel.as_raw_fd();
         let is_asgi = settings.is_asgi();
         let mut handover = Handover::new(
@@ -420,6 +430,7 @@ impl OldMaster<'_> {
         };
         handover.ticket_keys = ticket_keys.as_ref().map(AsRawFd::as_raw_fd);
         doors.extend(ticket_keys);
+        handover.is_pinned = self.is_pinned;
         let demand = self.generations.present().figures.demand.try_clone_fd()?;
         handover.demand = demand.as_ref().map(AsRawFd::as_raw_fd);
         doors.extend(demand);

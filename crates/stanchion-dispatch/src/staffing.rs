@@ -1,0 +1,143 @@
+//! How many workers there should be: as many as the settings say, or as the line needs.
+
+use std::io;
+use std::rc::Rc;
+use std::thread::available_parallelism;
+
+use stanchion_generation::messages::{self, FromAcceptor};
+use stanchion_line::{Elastic, ElasticLimits, HeldBack, Wanted};
+use stanchion_settings::Settings;
+use stanchion_sys::channel::Channel;
+use tracing::error;
+
+use crate::status::ElasticStatus;
+use crate::view::LineView;
+
+/// The number of workers that there should be.
+pub struct Staffing {
+    fixed: usize,
+    elastic: Option<Elastic>,
+    master: Rc<Channel>,
+    /// A report to the master for which its channel had no room yet.
+    unreported: Option<FromAcceptor>,
+}
+
+impl Staffing {
+    /// As many as the settings say; of a range the fewest, until the master says another number.
+    pub(crate) fn new(settings: &Settings, master: &Rc<Channel>) -> Self {
+        let count = settings.workers.workers;
+        Self {
+            fixed: count.min as usize,
+            elastic: count.is_elastic().then(|| Elastic::new(limits(settings))),
+            master: Rc::clone(master),
+            unreported: None,
+        }
+    }
+
+    /// How many there should be.
+    pub fn wanted(&self) -> usize {
+        let elastic = self.elastic.as_ref();
+        elastic.map_or(self.fixed, |elastic| usize::from(elastic.wanted()))
+    }
+
+    /// The master says how many there should be, and whether that is to stay so.
+    pub fn set(&mut self, workers: u16, is_pinned: bool, now_us: u64) {
+        if let Some(elastic) = &mut self.elastic {
+            elastic.set(now_us, workers, is_pinned);
+        }
+        self.unreported = None;
+    }
+
+    /// The number stays as it is from now on.
+    pub fn stop(&mut self, now_us: u64) {
+        self.set(self.wanted() as u16, true, now_us);
+    }
+
+    /// Notes a request that has left its seat: how many seats were busy when it was handed out, for how long it had its own, and how many requests
+    /// that seat has run.
+    pub(crate) fn served(&mut self, busy: usize, service_us: u64, nth: u64, now_us: u64) {
+        if let Some(elastic) = &mut self.elastic {
+            elastic.served(now_us, busy, service_us, nth);
+        }
+    }
+
+    /// Notes how many requests and workers there are.
+    pub(crate) fn note(&mut self, view: &LineView<'_>, now_us: u64) {
+        if let Some(elastic) = &mut self.elastic {
+            let in_flight = view.in_exchange() + view.waiting_for_seats(now_us).0;
+            elastic.note(now_us, in_flight, view.workers().len() as u16);
+        }
+    }
+
+    /// Decides whether another number of workers is wanted, and reports that to the master.
+    pub(crate) fn step(&mut self, view: &LineView<'_>, now_us: u64) {
+        let Some(elastic) = &mut self.elastic else {
+            return;
+        };
+        let oldest_us = view.oldest_handed_out_us(now_us);
+        let oldest_us = oldest_us.max(view.waiting_for_seats(now_us).1);
+        let wanted = elastic.step(now_us, oldest_us, busy_rank(view));
+        if let Some(Wanted { workers, because }) = wanted {
+            let why = because.to_string();
+            self.unreported = Some(FromAcceptor::Want { workers, why });
+        }
+        let unreported = self.unreported.take();
+        self.unreported = unreported.filter(|want| !self.is_reported(want));
+    }
+
+    /// Whether the master gets a report, or never will.
+    fn is_reported(&self, want: &FromAcceptor) -> bool {
+        match messages::send(&self.master, want) {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
+            Err(error) => {
+                error!("the acceptor cannot ask the master for another number of workers: {error}");
+                true
+            }
+        }
+    }
+
+    /// When that is to be decided, if requests wait.
+    pub fn due_us(&self) -> Option<u64> {
+        self.elastic.as_ref()?.due_us()
+    }
+
+    /// The state, for operators; `None` if the number of workers is fixed by the settings.
+    pub fn status(&self) -> Option<ElasticStatus> {
+        let elastic = self.elastic.as_ref()?;
+        let ElasticLimits {
+            workers_min,
+            workers_max,
+            ..
+        } = elastic.limits();
+        Some(ElasticStatus {
+            min: workers_min,
+            max: workers_max,
+            wanted: elastic.wanted(),
+            pinned: elastic.is_pinned(),
+            held_back: elastic.held_back().map(HeldBack::name),
+        })
+    }
+}
+
+/// The highest number of a worker that has a request, counted from 1.
+fn busy_rank(view: &LineView<'_>) -> u16 {
+    let seated = view.workers();
+    let busy = seated
+        .iter()
+        .filter(|(index, _)| seated.seats_of(*index).1 > 0);
+    let ranks = busy.map(|(_, sitting)| sitting.number.saturating_add(1));
+    ranks.max().unwrap_or(0)
+}
+
+fn limits(settings: &Settings) -> ElasticLimits {
+    let cores = available_parallelism().map_or(1, usize::from);
+    let count = settings.workers.workers;
+    ElasticLimits {
+        workers_min: count.min as u16,
+        workers_max: count.max as u16,
+        seats_each: settings.seats_per_worker(),
+        keep_us: settings.workers.workers_keep.duration().as_micros() as u64,
+        slow_boots_max: u16::try_from(cores).unwrap_or(u16::MAX),
+    }
+}

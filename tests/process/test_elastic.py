@@ -1,0 +1,189 @@
+"""A number of workers that the line chooses: `--workers 1..4`."""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import processes
+from support.address import Address
+from support.clock import Clock
+from support.ctl import ctl
+from support.gate import Gate
+from support.log import Log
+from support.patience import eventually
+from support.server import Serve, Server
+from support.wire import Wire, request
+
+pytestmark = pytest.mark.own("gunicorn keeps as many workers as it is told")
+
+EXIT_USAGE = 2
+
+
+@dataclass
+class Elastic:
+    """A server of one to four workers, whose requests wait until the test lets them go."""
+
+    server: Server
+    control: Path
+    admin: str
+    gate: Gate
+    open: ExitStack
+    """The connections of the requests."""
+    held: list[Wire] = field(default_factory=list)
+    passed: int = 0
+    """So many of them were let go."""
+
+    @property
+    def log(self) -> Log:
+        return self.server.log
+
+    def hold(self, count: int = 1) -> None:
+        """Send as many requests more."""
+        for _ in range(count):
+            wire = self.open.enter_context(self.server.connect())
+            wire.send(request("GET", "/wait"))
+            self.held.append(wire)
+
+    def runs(self, count: int = 1) -> None:
+        """Wait until as many more have a seat."""
+        self.gate.announcements(count)
+
+    def let_one_go(self) -> None:
+        self.gate.let_pass(1)
+        self.passed += 1
+
+    def release(self) -> None:
+        """Let all of them go: none is lost."""
+        self.gate.let_pass(len(self.held) - self.passed)
+        assert [wire.response().status for wire in self.held] == [200] * len(self.held)
+        # A generation that retires waits for its clients.
+        self.open.close()
+        self.held.clear()
+        self.passed = 0
+
+    def status(self) -> dict[str, Any]:
+        with Wire.connect(Address.parse(self.admin)) as wire:
+            told: dict[str, Any] = json.loads(wire.get("/status").text)
+        return told
+
+    def shows(self, **expected: object) -> bool:
+        """Whether `/status` says this of the number of workers."""
+        elastic = self.status()["elastic"]
+        return all(elastic[name] == value for name, value in expected.items())
+
+    def workers(self) -> int:
+        return len(self.server.of_name("stanchion-work"))
+
+    def ctl(self, *words: str) -> None:
+        done = ctl(self.control, *words)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def elastic(serve: Serve, gate: Gate, clock: Clock, tmp_path: Path) -> Iterator[Callable[..., Elastic]]:
+    with ExitStack() as connections:
+
+        def start(*arguments: str) -> Elastic:
+            control, admin = tmp_path / "control", f"unix:{tmp_path}/admin"
+            words = ("--workers", "1..4", "--control", f"unix:{control}", "--admin", admin, *arguments)
+            # A template that is killed, and a clock that jumps, take their time.
+            more = ("--timeout", "0", "--queue-timeout", "0")
+            server = serve("waiting:app", *words, *more, env={**gate.environment, **clock.environment})
+            return Elastic(server, control, admin, gate, connections)
+
+        yield start
+
+
+def test_workers_come_while_requests_wait_and_leave_when_they_were_not_needed(
+    elastic: Callable[..., Elastic], clock: Clock
+) -> None:
+    it = elastic()
+    assert it.shows(min=1, max=4, wanted=1, pinned=False, held_back=None)
+    it.hold(2)
+    it.runs(2)
+    it.log.only(r"workers 1 → 2: a request waits \(\d+ ms by now\)")
+    it.hold(2)
+    # All that run are held, so no more workers than twice those before are tried.
+    eventually(lambda: it.shows(wanted=2, held_back="stall"), "it is held back")
+    assert it.workers() == 2
+    it.let_one_go()
+    it.runs(2)
+    it.log.only(r"workers 2 → 3: ")
+    assert it.workers() == 3
+    it.release()
+    clock.advance(61)
+    it.log.wait(r"workers 3 → 1: number 2 was last needed 6\d(\.\d)? s ago")
+    eventually(lambda: it.workers() == 1, "the others leave")
+    it.hold()
+    it.runs()
+    it.release()
+
+
+def test_a_number_by_command_stays_until_it_is_freed(elastic: Callable[..., Elastic]) -> None:
+    it = elastic()
+    it.ctl("scale", "2")
+    eventually(lambda: it.shows(wanted=2, pinned=True), "it is pinned")
+    it.hold(7)
+    it.runs(2)
+    eventually(
+        lambda: it.status()["line"]["oldest_wait_us"] > 100_000, "requests wait, the first of them in the exchange"
+    )
+    it.let_one_go()
+    it.runs()
+    assert not it.log.matches("workers . → .")
+    it.ctl("scale", "auto")
+    it.runs(2)
+    # As many at once as there are cores, as it is not known yet how long a worker takes.
+    it.log.wait(r"workers 2 → [34]: \d requests wait, the oldest \d+ ms")
+    it.release()
+    it.server.signal(signal.SIGTTOU)
+    eventually(lambda: it.shows(wanted=3, pinned=True), "it is pinned again")
+
+
+def test_a_reload_and_an_upgrade_keep_the_number(elastic: Callable[..., Elastic]) -> None:
+    it = elastic()
+    it.hold(2)
+    it.runs(2)
+    it.release()
+    it.ctl("reload")
+    assert it.status()["generation"] == 2
+    assert it.shows(wanted=2, pinned=False)
+    eventually(lambda: it.workers() == 2, "the workers before are gone")
+    it.ctl("scale", "3")
+    it.ctl("reload")
+    eventually(lambda: it.shows(wanted=3, pinned=True), "it is pinned in the next generation")
+    old = it.server.pid
+    it.ctl("upgrade")
+    told = it.log.wait(r"upgraded: the new master (\d+) serves")
+    it.server.follow(int(told[1]))
+    processes.gone(old)
+    eventually(lambda: it.shows(wanted=3, pinned=True), "it is pinned in the new master")
+    eventually(lambda: it.workers() == 3, "they are there")
+
+
+def test_no_request_is_lost_if_the_template_dies_while_workers_are_added(elastic: Callable[..., Elastic]) -> None:
+    it = elastic()
+    it.hold()
+    it.runs()
+    [template] = it.server.of_name("stanchion-tmpl")
+    os.kill(template.pid, signal.SIGSTOP)
+    it.hold()
+    it.log.wait(r"workers 1 → 2: ")
+    os.kill(template.pid, signal.SIGKILL)
+    it.runs()
+    assert it.workers() == 2
+    it.release()
+
+
+def test_a_range_is_for_workers_with_threads(build: Serve) -> None:
+    for arguments in (("--interface", "asgi"), ()):
+        server = build("api:app", "--workers", "2..4", *arguments).launch()
+        server.log.wait("setting `workers`.*: a range is for workers with threads")
+        assert server.exit_code() == EXIT_USAGE

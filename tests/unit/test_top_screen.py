@@ -104,6 +104,20 @@ def test_one_line_says_where_the_time_goes(causes: dict[str, Any], expected: lis
     assert [line for line in lines if line.startswith("time ")] == expected
 
 
+@pytest.mark.parametrize(
+    ("elastic", "shown"),
+    [
+        ({}, "workers 7 of 4 to 32"),
+        ({"held_back": "throughput"}, "workers 7 of 4 to 32, held back: throughput"),
+        ({"held_back": "max", "pinned": True}, "workers 7 of 4 to 32, fixed by a command"),
+    ],
+)
+def test_a_number_of_workers_that_follows_the_line_is_in_the_head(elastic, shown):
+    plain = {"min": 4, "max": 32, "wanted": 7, "pinned": False, "held_back": None}
+    [head, *_] = drawn(looked(elastic={**plain, **elastic}), width=160)
+    assert head.endswith(f" · up 1h 2min · {shown}")
+
+
 LOOPS = [
     worker(
         *(number, 50 << 20),

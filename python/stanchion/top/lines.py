@@ -9,7 +9,7 @@ from rich.text import Text
 
 from stanchion.output import printable
 from stanchion.top.model import Latency, Model, Order, Rates, Spread, sort
-from stanchion.top.status import Causes, Lane, Line, Listener, Loop, Seat, Status
+from stanchion.top.status import Causes, Elastic, Lane, Line, Listener, Loop, Seat, Status
 from stanchion.top.words import count, duration, rate, size
 
 _BAR_COLUMNS = 20
@@ -108,11 +108,21 @@ class _Room:
             self.loops = min(loops, max(1, spare // 2))
 
 
+def _workers(elastic: Elastic) -> str:
+    if elastic.pinned:
+        why = ", fixed by a command"
+    else:
+        why = "" if elastic.held_back is None else f", held back: {printable(elastic.held_back)}"
+    return f"workers {elastic.wanted} of {elastic.min} to {elastic.max}{why}"
+
+
 def _head(model: Model, view: View, width: int) -> Iterable[Text]:
     status = model.status
     head = Text(f"stanchion {printable(status.version)} · ", "bold")
     head.append(*(("STANDING", "bold red") if status.standstill else (printable(status.state), "bold")))
     about = [f"generation {status.generation}", f"master {status.pid}", f"up {duration(status.uptime_s * 1e6)}"]
+    if status.elastic is not None:
+        about.append(_workers(status.elastic))
     head.append(f" · {' · '.join(about)}")
     if view.paused:
         head.append("  PAUSED", "bold yellow")

@@ -61,6 +61,19 @@ class Standstill:
 
 
 @dataclass(frozen=True)
+class Elastic:
+    """A number of workers that follows the line."""
+
+    min: int
+    max: int
+    wanted: int
+    pinned: bool
+    """A command has fixed the number."""
+    held_back: str | None
+    """The bound that keeps the number from growing while requests wait."""
+
+
+@dataclass(frozen=True)
 class Seat:
     worker: int
     seat: int
@@ -153,6 +166,8 @@ class Status:
     line: Line
     standstill: Standstill | None
     """None while the line moves, or is empty."""
+    elastic: Elastic | None
+    """None if the settings say one number of workers; also of a version without ranges."""
     seats: tuple[Seat, ...]
     """With event loops only the busy seats."""
     seat_counts: Mapping[str, int]
@@ -201,6 +216,7 @@ def parse(data: object) -> Status:
         not_ready_because=top.text_or_none("not_ready_because"),
         line=_line(top.inner("line")),
         standstill=None if top.is_none("standstill") else _standstill(top.inner("standstill")),
+        elastic=_elastic(top.inner("elastic")) if top.has("elastic") and not top.is_none("elastic") else None,
         seats=top.each("seats", _seat),
         seat_counts=top.inner("seat_counts").counts(),
         loops=tuple(one for one in top.each("workers", _loop) if one is not None),
@@ -240,6 +256,16 @@ def _line(of: "Reader") -> Line:
 
 def _standstill(of: "Reader") -> Standstill:
     return Standstill(since_s=of.number("since_s"), why=of.text("why"), waiting=of.count("waiting"))
+
+
+def _elastic(of: "Reader") -> Elastic:
+    return Elastic(
+        min=of.count("min"),
+        max=of.count("max"),
+        wanted=of.count("wanted"),
+        pinned=of.flag("pinned"),
+        held_back=of.text_or_none("held_back"),
+    )
 
 
 def _lane(of: "Reader") -> Lane:

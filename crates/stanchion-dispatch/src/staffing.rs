@@ -71,6 +71,8 @@ impl Staffing {
 
     /// Decides whether another number of workers is wanted, and reports that to the master.
     pub(crate) fn step(&mut self, view: &LineView<'_>, now_us: u64) {
+        // Requests may have left their seats in this turn.
+        self.note(view, now_us);
         let Some(elastic) = &mut self.elastic else {
             return;
         };

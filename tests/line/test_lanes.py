@@ -200,6 +200,21 @@ def test_a_stream_that_waits_takes_the_place_of_one_whose_worker_dies_or_whose_c
         assert last.response().status == 200
 
 
+def test_streams_that_wait_leave_the_server_ready_and_one_client_has_its_limit_among_them(
+    serve: Serve, gate: Gate, admin: Address
+) -> None:
+    lane = ("--lane", "streams=/wait seats_max=1", "--max-waiting-per-client", "2", "--ready-waiting-max", "2")
+    server = serve("waiting:app", "--threads", "2", *lane, "--admin", f"unix:{admin.path}", env=gate.environment)
+    with ExitStack() as wires:
+        asked = ask(server, wires, [f"/wait?{number}" for number in range(4)])
+        assert asked.pop().response().status == 429
+        has(admin, "streams", in_exchange=1, waiting=2)
+        with Wire.connect(admin) as wire:
+            assert wire.get("/ready").status == 200
+        gate.let_pass(len(asked))
+        assert [wire.response().status for wire in asked] == [200] * 3
+
+
 def test_waiting_streams_fill_only_the_room_of_their_own_lane(serve: Serve, gate: Gate) -> None:
     lane = ("--lane", "streams=/wait seats_max=1", "--max-waiting", "3")
     server = serve("waiting:app", "--threads", "2", *lane, env=gate.environment)

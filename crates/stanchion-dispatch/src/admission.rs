@@ -32,13 +32,22 @@ pub(crate) fn line_limits(settings: &Settings) -> LineLimits {
 /// All lanes. The first one is the default lane, for requests that match no other; mostly it is the only one.
 pub(crate) struct Lanes {
     lanes: Vec<Lane>,
+    /// By lane: whether one client may have all of its room. The lanes of streams have room of their own too, and no such right.
+    are_for_all: Vec<bool>,
     waiting_max: usize,
 }
 
 impl Lanes {
     pub(crate) fn new(settings: &Settings) -> Self {
+        let lanes = settings.lanes();
+        let is_for_all = |lane: &Lane| {
+            let mut given = settings.line.lane.iter();
+            let has_waiting = given.any(|one| one.name == lane.name && one.waiting.is_some());
+            lane.seats > 0 || has_waiting
+        };
         Self {
-            lanes: settings.lanes(),
+            are_for_all: lanes.iter().map(is_for_all).collect(),
+            lanes,
             waiting_max: settings.line.max_waiting as usize,
         }
     }
@@ -94,6 +103,11 @@ impl Lanes {
     /// Whether the operator has given a lane a limit of its own.
     pub(crate) fn has_room_of_its_own(&self, lane: LaneId) -> bool {
         self.lanes[lane.index()].waiting.is_some()
+    }
+
+    /// Whether one client may have all room of a lane, whatever the limit for clients is.
+    pub(crate) fn is_for_all(&self, lane: LaneId) -> bool {
+        self.are_for_all[lane.index()]
     }
 
     /// The operator's name for a lane; `None` if there is only the default lane.

@@ -130,7 +130,7 @@ impl Causes {
     fn all(&self) -> Spent {
         let mut all = Spent::default();
         for lane in &self.lanes {
-            all += lane.spent;
+            all += lane.bounded;
         }
         all
     }

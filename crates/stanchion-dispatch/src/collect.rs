@@ -25,6 +25,8 @@ use stanchion_record::{
 /// The acceptor copies answers up to this size out of the exchange. No head alone is longer, so an answer that names a
 /// file is always copied.
 const COPIED_BYTES_MAX: usize = PREFIX_BYTES + ANSWER_HEAD_BYTES_MAX;
+/// A turn of the acceptor takes less: what a worker says to have done later than so long after its beginning is a lie.
+const TURN_US_MAX: u64 = 1_000_000;
 /// The status by which the app accepts a WebSocket.
 pub const SWITCHING: u16 = 101;
 
@@ -79,10 +81,10 @@ impl SlotReader<'_> {
             ..
         } = state
         {
+            let ending = ending.ok_or(Corrupt("an answer has an unknown ending"))?;
             if !self.slots.is_session(slot) {
                 self.note_times(tenant, (taken_us, done_us), times);
             }
-            let ending = ending.ok_or(Corrupt("an answer has an unknown ending"))?;
             if wanted {
                 self.take_rest(ending)?;
             } else {
@@ -101,10 +103,14 @@ impl SlotReader<'_> {
         Ok(AfterLook::Kept)
     }
 
-    /// Notes how long a request has waited and had its seat, which is over.
+    /// Notes how long a request has waited and had its seat, which is over. The worker has written both times.
     fn note_times(&mut self, tenant: Tenant, (taken_us, done_us): (u64, u64), times: RunTimes) {
-        let wait_us = taken_us.saturating_sub(self.ticket.request.arrived_us);
-        let service_us = done_us.saturating_sub(taken_us);
+        let arrived_us = self.ticket.request.arrived_us;
+        // The acceptor's time is that of the beginning of its turn.
+        let latest_us = self.now_us.max(arrived_us).saturating_add(TURN_US_MAX);
+        let done_us = done_us.clamp(arrived_us, latest_us);
+        let taken_us = taken_us.clamp(arrived_us, done_us);
+        let (wait_us, service_us) = (taken_us - arrived_us, done_us - taken_us);
         let in_ring = self.slots.side.reached(self.slot);
         self.times.served(wait_us, service_us, in_ring);
         let lane = self.ticket.lane.get();

@@ -74,7 +74,7 @@ impl Lines {
         // A lane with a limit of its own is bounded already. And all health checks that come through one proxy look
         // like one client to us.
         let limit = self.client_limit.as_ref();
-        let limit = limit.filter(|_| !self.lanes.has_room_of_its_own(lane));
+        let limit = limit.filter(|_| !self.lanes.is_for_all(lane));
         let Ok(share) = limit.map_or(Ok(None), |limit| limit.share(&ticket.request)) else {
             let retry_after_s = self.retry_after_s(ticket, now_us);
             return Err(Refusal::TooManyOfClient { retry_after_s });

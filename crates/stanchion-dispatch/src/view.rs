@@ -105,7 +105,7 @@ impl<'d> LineView<'d> {
 
     /// How many requests in the line would have a seat if there were more of them, and how long the oldest of those has waited. A lane
     /// that has as many seats as it may would not.
-    pub(crate) fn waiting_for_seats(&self, now_us: u64) -> (usize, u64) {
+    pub fn waiting_for_seats(&self, now_us: u64) -> (usize, u64) {
         let taken = &self.slots.taken;
         self.lines.waiting_of(|lane| !taken.is_at_max(lane), now_us)
     }

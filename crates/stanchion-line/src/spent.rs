@@ -7,6 +7,8 @@
 
 use std::ops::AddAssign;
 
+use crate::demand::Demand;
+
 /// The time of requests from their arrival until their answer was complete, by what they spent it on, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
@@ -99,7 +101,10 @@ impl Spent {
     /// A request that waited and was at a seat for so long, and spent its time there as these did.
     fn like(&self, wait_us: u64, service_us: u64) -> Self {
         let whole_us = self.service_us().max(1);
-        let part = |us: u64| Some(us.saturating_mul(service_us) / whole_us);
+        let part = |us: u64| {
+            let part = u128::from(us) * u128::from(service_us) / u128::from(whole_us);
+            Some(u64::try_from(part).unwrap_or(u64::MAX))
+        };
         let measured = Measured {
             cpu_us: part(self.cpu_us),
             core_us: part(self.core_us),
@@ -136,6 +141,9 @@ impl AddAssign for Spent {
 pub struct LaneSpent {
     /// The requests of which parts are known, or assumed.
     pub spent: Spent,
+    /// The same, but each request has at most [`Demand::HELD_US`] in the line and at its seat: a stream that ends has run for longer than
+    /// the time that a verdict is about.
+    pub bounded: Spent,
     /// How long the others were at seats: no request of their lane was measured before them.
     pub unmeasured_us: u64,
     /// The last request that was measured.
@@ -148,14 +156,24 @@ impl LaneSpent {
     pub fn add(&mut self, wait_us: u64, service_us: u64, measured: Measured) {
         let spent = Spent::of(wait_us, service_us, measured);
         self.last = spent.or(self.last);
-        match (spent, self.last) {
-            (Some(spent), _) => self.spent += spent,
-            (None, Some(last)) => self.spent += last.like(wait_us, service_us),
+        let bound = |us: u64| us.min(Demand::HELD_US);
+        let (all, bounded) = match (spent, self.last) {
+            (Some(spent), _) => (spent, spent.like(bound(wait_us), bound(service_us))),
+            (None, Some(last)) => (
+                last.like(wait_us, service_us),
+                last.like(bound(wait_us), bound(service_us)),
+            ),
             (None, None) => {
-                self.spent.line_us = self.spent.line_us.saturating_add(wait_us);
                 self.unmeasured_us = self.unmeasured_us.saturating_add(service_us);
+                let waited = |line_us: u64| Spent {
+                    line_us,
+                    ..Spent::default()
+                };
+                (waited(wait_us), waited(bound(wait_us)))
             }
-        }
+        };
+        self.spent += all;
+        self.bounded += bounded;
     }
 }
 
@@ -188,6 +206,24 @@ mod tests {
             assert_eq!(parts(spent), expected, "{told:?}");
             assert_eq!((spent.all_us(), spent.service_us()), (107, 100));
         }
+    }
+
+    #[test]
+    fn a_stream_that_ends_is_no_more_than_the_time_that_a_verdict_is_about() {
+        let mut lane = LaneSpent::default();
+        let hour_us = 3_600_000_000;
+        lane.add(hour_us, hour_us, measured(hour_us / 4, 0, 0));
+        assert_eq!(
+            parts(lane.spent),
+            [hour_us, 0, 0, hour_us / 4, 3 * hour_us / 4]
+        );
+        let held_us = Demand::HELD_US;
+        assert_eq!(
+            parts(lane.bounded),
+            [held_us, 0, 0, held_us / 4, 3 * held_us / 4]
+        );
+        lane.add(7, 100, measured(20, 10, 5));
+        assert_eq!(lane.bounded.since(&LaneSpent::default().bounded).gil_us, 5);
     }
 
     #[test]

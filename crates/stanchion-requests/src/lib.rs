@@ -320,9 +320,11 @@ impl Requests {
 
     /// Whether the server is ready for new clients, or they are better sent elsewhere.
     pub fn verdict_ready(&self) -> Readiness {
+        // That requests wait in a lane that has as many seats as it may is no reason to send others elsewhere.
+        let (waiting, oldest_wait_us) = self.dispatch.view().waiting_for_seats(self.now_us);
         let load = LineLoad {
-            waiting: self.dispatch.waiting(),
-            oldest_wait_us: self.dispatch.oldest_wait_us(self.now_us),
+            waiting,
+            oldest_wait_us,
             has_workers: self.dispatch.has_workers(),
         };
         Readiness::ready(&self.common.settings, self.serving.lifecycle, load)

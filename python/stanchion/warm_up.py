@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # After its limit a request has so long to end.
 END_S = 5.0
 
+_AGAIN_S = 1.0
 _STDERR = 2
 
 
@@ -29,12 +30,14 @@ class Timer:
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
-        self._handler_before = signal.getsignal(signal.SIGALRM)
+        # A library in C may have set a handler that Python does not know, and that must not get a signal of ours.
+        self._handler_before = signal.getsignal(signal.SIGALRM) or signal.SIG_DFL
 
     def start(self) -> None:
         signal.signal(signal.SIGALRM, _raise)
         faulthandler.dump_traceback_later(self._limit_s + END_S, exit=True, file=_STDERR)
-        signal.setitimer(signal.ITIMER_REAL, self._limit_s)
+        # Again each second: Python drops what is raised in a destructor, and an app may drop it.
+        signal.setitimer(signal.ITIMER_REAL, self._limit_s, _AGAIN_S)
 
     def stop(self) -> None:
         """The signal may have come just before: then this raises, once all is as it was."""

@@ -56,6 +56,11 @@ def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[byt
                 threading.Event().wait()
             finally:
                 announce(f"broken off {is_warm_up}")
+        case "/forks":
+            child = os.fork()
+            if not child:
+                raise SystemExit("in the child")
+            os.waitpid(child, 0)
         case "/endless":
             start_response(status, [])
             return endless()

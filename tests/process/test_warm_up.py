@@ -276,3 +276,11 @@ def test_an_app_that_turns_out_to_be_asynchronous_is_refused(build: Serve) -> No
     assert server.exit_code() == EXIT_APP_LOAD
     server.log.wait_end()
     assert server.log.text().count("the setting `warm_up` from command line has the template answer requests") == 1
+
+
+@pytest.mark.parametrize("timeout", ["0", "30"])
+def test_a_child_that_the_app_forks_does_not_go_on_as_the_template(serve: Serve, gate: Gate, timeout: str) -> None:
+    server = serve("warming:app", "-w", "2", "--warm-up", "/forks,/", "--timeout", timeout, env=gate.environment)
+    assert gate.announcement() == f"warmed {template(server)}"
+    assert "warm-up: GET /forks 200 in " in server.log.text()
+    assert len(server.of_name("stanchion-tmpl")) == 1

@@ -18,6 +18,9 @@ const EVERY_US: u64 = 1_000;
 /// How much of that time a seat saves up while it waits, or runs long requests.
 const SAVED_US_MAX: u64 = 4_000;
 
+/// A seat owes at most so long a wait for the lock: requests that end much later have no part in it.
+const OWED_US_MAX: u64 = 2_000_000;
+
 /// The times that a seat has measured of a request, in microseconds. `None` is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunTimes {
@@ -182,7 +185,7 @@ struct GilDebt {
 
 impl GilDebt {
     fn owe(&mut self, us: u64) {
-        self.owed_us = self.owed_us.saturating_add(us);
+        self.owed_us = self.owed_us.saturating_add(us).min(OWED_US_MAX);
     }
 
     fn ran(&mut self, service_us: u64) {

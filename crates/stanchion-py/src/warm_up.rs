@@ -17,10 +17,13 @@ use tracing::{info, warn};
 
 use crate::answerer::Answerer;
 use crate::environ::Environs;
+use crate::hooks::exit_now;
 use crate::response::Response;
 use crate::traceback::traceback;
 use crate::wsgi::{bytes, close};
 
+/// How long a request may take if `timeout` is 0: a start must not hang for ever.
+const LIMIT: Duration = Duration::from_secs(60);
 /// An answer is read up to here: an app may stream without end.
 const READ_BYTES_MAX: usize = 16 << 20;
 
@@ -36,7 +39,7 @@ enum Warmed {
 /// Calls the app with each request, and logs how it answers. A failure of the app ends its request; one that takes too long ends the warm-up.
 pub(crate) fn warm_up(py: Python<'_>, app: &Bound<'_, PyAny>, settings: &Settings) -> PyResult<()> {
     let mut environs = Environs::new(py, settings)?;
-    let limit = settings.workers.timeout.as_duration();
+    let limit = settings.workers.timeout.as_duration().unwrap_or(LIMIT);
     for request in settings.workers.warm_up.requests() {
         let answerer = Answerer::new(py, &environs, None)?;
         let environ = environ_of(py, &mut environs, request)?;
@@ -111,17 +114,19 @@ fn read(result: &Bound<'_, PyAny>, response: &Response) -> PyResult<()> {
 /// Runs `act`, which gives a status, for at most this time: then the app's code raises. An error is ours.
 fn within(
     py: Python<'_>,
-    limit: Option<Duration>,
+    limit: Duration,
     act: impl FnOnce() -> PyResult<u16>,
 ) -> PyResult<Warmed> {
-    let Some(limit) = limit else {
-        return Ok(act().map_or_else(Warmed::Failed, Warmed::Answered));
-    };
     let module = py.import("stanchion.warm_up")?;
     let overdue = module.getattr("Overdue")?;
     let timer = module.call_method1("Timer", (limit.as_secs_f64(),))?;
     timer.call_method0("start")?;
+    let template = std::process::id();
     let done = act();
+    if std::process::id() != template {
+        // A child that the app has forked, and that comes back, must not go on as the template.
+        exit_now(py, 1);
+    }
     // The signal may come after the app has answered, but before the timer stops.
     let stopped = timer.call_method0("stop");
     Ok(match done.and_then(|status| stopped.map(|_| status)) {

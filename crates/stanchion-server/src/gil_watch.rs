@@ -14,6 +14,8 @@ use tracing::debug;
 
 /// How often the watch looks while a seat has a request.
 const LOOK_US: u64 = 50_000;
+/// A look stands for at most so long.
+const PASSED_US_MAX: u64 = 4 * LOOK_US;
 /// How many seats it looks at each time: a look at one takes 7 to 40 µs. If more have a request, they take turns.
 const SEATS_MAX: usize = 8;
 
@@ -82,7 +84,9 @@ impl GilWatch {
         let in_turn = from_next.iter().chain(before);
         let busy = in_turn.filter(|seat| exchange.seat_state(seat.number) == SeatState::Busy);
         let busy: Vec<_> = busy.collect();
+        // A worker that was stopped for long does not say where its seats were meanwhile.
         let passed_us = looked_us.map_or(LOOK_US, |looked_us| now_us.saturating_sub(looked_us));
+        let passed_us = passed_us.min(PASSED_US_MAX);
         *looked_us = (!busy.is_empty()).then_some(now_us);
         // A seat is looked at once in so many looks, so its look stands for all of them.
         let stands_for_us = passed_us * busy.len().div_ceil(SEATS_MAX) as u64;

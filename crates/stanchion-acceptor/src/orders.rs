@@ -544,6 +544,12 @@ mod tests {
         })
     }
 
+    /// The master says how many workers there should be.
+    fn say_number(acceptor: &mut Acceptor, master: &Channel, wanted: u16, is_pinned: bool) {
+        messages::send(master, &ToAcceptor::Workers { wanted, is_pinned }).expect("sent");
+        acceptor.obey().expect("heard");
+    }
+
     #[test]
     fn an_acceptor_wants_a_worker_while_requests_wait_unless_the_number_stays() {
         let (mut acceptor, master) = serving_with(r#"{"workers": "1..4"}"#);
@@ -551,9 +557,12 @@ mod tests {
         let worker = WorkerRef { index, epoch };
         let dispatch = &mut acceptor.requests.dispatch;
         dispatch.worker_ready(worker, (0, 1, 1), S);
+        let due_us = |acceptor: &Acceptor| acceptor.requests.dispatch.times.staffing.due_us();
         let _clients: [_; 2] = asking(&mut acceptor);
         acceptor.turn(false).expect("a turn");
-        let due_us = |acceptor: &Acceptor| acceptor.requests.dispatch.times.staffing.due_us();
+        assert_eq!(due_us(&acceptor), None, "the master has not said a number");
+        say_number(&mut acceptor, &master, 1, false);
+        acceptor.turn(false).expect("a turn");
         assert_eq!(due_us(&acceptor), Some(S + 10_000));
         let heard = || messages::receive::<FromAcceptor>(&master).expect("a report");
         assert_eq!(heard(), Incoming::Nothing);
@@ -562,9 +571,7 @@ mod tests {
         let why = "a request waits (20 ms by now)".to_owned();
         let want = FromAcceptor::Want { workers: 2, why };
         assert_eq!(heard(), Incoming::Message(want));
-        let (wanted, is_pinned) = (1, true);
-        messages::send(&master, &ToAcceptor::Workers { wanted, is_pinned }).expect("sent");
-        acceptor.obey().expect("heard");
+        say_number(&mut acceptor, &master, 1, true);
         assert_eq!(due_us(&acceptor), None);
         acceptor.requests.now_us = 3 * S;
         acceptor.watch();
@@ -576,7 +583,8 @@ mod tests {
     fn an_acceptor_wants_no_worker_for_a_lane_that_has_as_many_seats_as_it_may() {
         for (lane, waits) in [("a=/ seats_max=9", true), ("a=/ seats_max=1", false)] {
             let settings = format!(r#"{{"workers": "1..4", "lane": ["{lane}"]}}"#);
-            let (mut acceptor, _master) = serving_with(&settings);
+            let (mut acceptor, master) = serving_with(&settings);
+            say_number(&mut acceptor, &master, 1, false);
             let (epoch, index) = (1, 0);
             let dispatch = &mut acceptor.requests.dispatch;
             dispatch.worker_ready(WorkerRef { index, epoch }, (0, 1, 1), S);
@@ -585,6 +593,22 @@ mod tests {
             let due_us = acceptor.requests.dispatch.times.staffing.due_us();
             assert_eq!(due_us.is_some(), waits, "{lane}");
         }
+    }
+
+    #[test]
+    fn an_acceptor_wants_a_worker_for_requests_that_lanes_keep_from_seats() {
+        let settings = r#"{"workers": "2..4", "lane": ["a=/a seats=1"]}"#;
+        let (mut acceptor, master) = serving_with(settings);
+        say_number(&mut acceptor, &master, 2, false);
+        for index in [0, 1] {
+            let worker = WorkerRef { index, epoch: 1 };
+            let dispatch = &mut acceptor.requests.dispatch;
+            dispatch.worker_ready(worker, (index, 1, 1), S);
+        }
+        let _clients: [_; 2] = asking(&mut acceptor);
+        acceptor.turn(false).expect("a turn");
+        let due_us = acceptor.requests.dispatch.times.staffing.due_us();
+        assert!(due_us.is_some(), "the second seat is not for them");
     }
 
     #[test]

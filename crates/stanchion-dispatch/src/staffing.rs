@@ -26,9 +26,15 @@ impl Staffing {
     /// As many as the settings say; of a range the fewest, until the master says another number.
     pub(crate) fn new(settings: &Settings, master: &Rc<Channel>) -> Self {
         let count = settings.workers.workers;
+        // It stays until the master says what it is: there may be more workers, of an acceptor before this one.
+        let new = || {
+            let mut elastic = Elastic::new(limits(settings));
+            elastic.set(0, count.min as u16, true);
+            elastic
+        };
         Self {
             fixed: count.min as usize,
-            elastic: count.is_elastic().then(|| Elastic::new(limits(settings))),
+            elastic: count.is_elastic().then(new),
             master: Rc::clone(master),
             unreported: None,
         }
@@ -64,8 +70,14 @@ impl Staffing {
     /// Notes how many requests and workers there are.
     pub(crate) fn note(&mut self, view: &LineView<'_>, now_us: u64) {
         if let Some(elastic) = &mut self.elastic {
-            let in_flight = view.in_exchange() + view.waiting_for_seats(now_us).0;
-            elastic.note(now_us, in_flight, view.workers().len() as u16);
+            let (workers, waiting) = (view.workers(), view.waiting_for_seats(now_us).0);
+            let has = view.in_exchange_for_any();
+            // While requests wait in the line, seats that are free are not for them: lanes keep them, or workers leave.
+            let seats = match waiting {
+                0 => 0,
+                _ => workers.len() * workers.seats_each(),
+            };
+            elastic.note(now_us, has.max(seats) + waiting, workers.len() as u16);
         }
     }
 
@@ -76,7 +88,7 @@ impl Staffing {
         let Some(elastic) = &mut self.elastic else {
             return;
         };
-        let oldest_us = view.oldest_handed_out_us(now_us);
+        let oldest_us = view.oldest_for_any_us(now_us);
         let oldest_us = oldest_us.max(view.waiting_for_seats(now_us).1);
         let wanted = elastic.step(now_us, oldest_us, busy_rank(view));
         if let Some(Wanted { workers, because }) = wanted {

@@ -93,14 +93,24 @@ impl<'d> LineView<'d> {
 
     /// How long the oldest of these requests has waited.
     pub fn oldest_untaken_us(&self, now_us: u64) -> u64 {
-        self.oldest_handed_out_us(now_us)
+        let waited = |arrived_us: u64| now_us.saturating_sub(arrived_us);
+        let handed_out = self.slots.untaken().map(waited).max();
+        handed_out
+            .unwrap_or(0)
             .max(self.lines.oldest_wait_us(now_us))
     }
 
-    /// The same, of those that were handed out.
-    pub(crate) fn oldest_handed_out_us(&self, now_us: u64) -> u64 {
-        let waited = |arrived_us: u64| now_us.saturating_sub(arrived_us);
-        self.slots.untaken().map(waited).max().unwrap_or(0)
+    /// The same, of those that were handed out to any worker.
+    pub(crate) fn oldest_for_any_us(&self, now_us: u64) -> u64 {
+        let tickets = self.slots.untaken_tickets();
+        let for_any = tickets.filter(|ticket| ticket.request.peer.only_worker.is_none());
+        let waited = for_any.map(|ticket| now_us.saturating_sub(ticket.request.arrived_us));
+        waited.max().unwrap_or(0)
+    }
+
+    /// How many requests that any worker may take are in the exchange.
+    pub(crate) fn in_exchange_for_any(&self) -> usize {
+        self.slots.taken.by_any()
     }
 
     /// How many requests in the line would have a seat if there were more of them, and how long the oldest of those has waited. A lane

@@ -25,6 +25,8 @@ use crate::drain_rate::to_f64;
 const STEP_US: u64 = 10_000;
 /// A worker that takes longer than this to boot takes a core for it, so only a few boot at once.
 const SLOW_BOOT_US: u64 = 100_000;
+/// A measured boot counts for at most so long.
+const BOOT_US_MAX: u64 = 10_000_000;
 /// The mean service time is that of about so many requests.
 const PACE_REQUESTS: f64 = 64.0;
 
@@ -149,6 +151,7 @@ impl Elastic {
         }
         (self.wanted, self.is_pinned) = (workers, is_pinned);
         self.held_back = None;
+        self.boot.asked_us = None;
         let ranks = self.needed_us.len().min(usize::from(workers));
         self.needed_us[..ranks].fill(now_us);
     }
@@ -205,8 +208,10 @@ impl Elastic {
         self.forks
             .take(wanted.workers.saturating_sub(self.wanted), now_us);
         if wanted.workers > self.wanted {
-            self.boot.begin(now_us);
+            self.boot.asked_us = Some(now_us);
             self.needed_us[..usize::from(wanted.workers)].fill(now_us);
+        } else {
+            self.boot.asked_us = None;
         }
         self.wanted = wanted.workers;
         Some(wanted)
@@ -399,16 +404,13 @@ struct BootTime {
 }
 
 impl BootTime {
-    fn begin(&mut self, now_us: u64) {
-        self.asked_us = Some(now_us);
-    }
-
     /// The first one of those that were asked for together says how long it takes: the others may have waited for its fork.
     fn one_is_ready(&mut self, now_us: u64) {
         let Some(asked_us) = self.asked_us.take() else {
             return;
         };
-        let took_us = now_us.saturating_sub(asked_us);
+        // A boot that failed, or that waited for a service, says nothing of the next one.
+        let took_us = now_us.saturating_sub(asked_us).min(BOOT_US_MAX);
         self.mean_us = Some(match self.mean_us {
             Some(mean_us) => (3 * mean_us + took_us) / 4,
             None => took_us,

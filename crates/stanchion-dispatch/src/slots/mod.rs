@@ -121,11 +121,17 @@ impl SlotTable {
 
     /// The times of arrival of the requests that no seat has taken yet.
     pub(crate) fn untaken(&self) -> impl Iterator<Item = u64> {
+        let tickets = self.untaken_tickets();
+        tickets.map(|ticket| ticket.request.arrived_us)
+    }
+
+    /// These requests.
+    pub(crate) fn untaken_tickets(&self) -> impl Iterator<Item = &Rc<Ticket>> {
         let is_there = self.exchange.oldest_ready().is_some();
         let slots = self.tickets().filter(move |_| is_there);
         slots.filter_map(|(slot, ticket)| {
             let is_ready = matches!(self.side.state(slot), Ok(SlotState::Ready));
-            is_ready.then_some(ticket.request.arrived_us)
+            is_ready.then_some(ticket)
         })
     }
 

@@ -374,3 +374,36 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_boot_that_never_ended_says_nothing_of_the_next_one() {
+    for ends_by_itself in [true, false] {
+        let mut elastic = Elastic::new(ElasticLimits {
+            workers_min: 1,
+            workers_max: 4,
+            ..LIMITS
+        });
+        elastic.note(0, 3, 1);
+        assert!(elastic.step(20 * MS, 20 * MS, 1).is_some());
+        // No worker comes, and none is needed any more.
+        elastic.note(S, 0, 1);
+        if ends_by_itself {
+            assert_eq!(elastic.step(3_600 * S, 0, 0).map(|it| it.workers), Some(1));
+        } else {
+            elastic.set(S, 1, false);
+        }
+        // A successor of the only worker sits down beside it.
+        elastic.note(7_200 * S, 0, 2);
+        elastic.note(7_201 * S, 0, 1);
+        elastic.note(7_202 * S, 9, 1);
+        let wanted = elastic.step(7_202 * S + 20 * MS, 20 * MS, 1);
+        assert!(wanted.is_some_and(|it| it.workers > 1), "{wanted:?}");
+    }
+    // One that took long because it waited for a service counts for 10 s.
+    let mut boot = BootTime {
+        asked_us: Some(0),
+        ..BootTime::default()
+    };
+    boot.one_is_ready(3_600 * S);
+    assert_eq!(boot.us(), 10 * S);
+}

@@ -223,8 +223,9 @@ impl Loop<'_> {
         }
         self.name_what_stays(&settings);
         let settings = if settings.is_guess() {
-            // As the app is now, it most likely will be.
-            settings.taken_for(self.generations.settings().is_asgi())?
+            // As the app is now, it most likely will be. If these settings do not allow that, the new app may be another.
+            let is_asgi = self.generations.settings().is_asgi();
+            settings.clone().taken_for(is_asgi).unwrap_or(settings)
         } else {
             settings
         };

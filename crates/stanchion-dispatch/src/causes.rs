@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use stanchion_exchange::RunTimes;
 use stanchion_line::{LaneId, LaneSpent, LoopShares, Measured, Sizing, Spent, Verdict};
+use stanchion_sys::charge;
 use stanchion_sys::scheduling::CoreTimes;
 use tracing::info;
 
@@ -100,6 +101,8 @@ impl Causes {
     ) {
         let measured = measured(times);
         if self.lanes.len() <= lane.index() {
+            // The sums are of all clients, so no single one pays for them.
+            let _charged = charge::to_nobody();
             self.lanes.resize(lane.index() + 1, LaneSpent::default());
         }
         self.lanes[lane.index()].add(wait_us, service_us, measured);

@@ -28,6 +28,9 @@ use crate::traceback::describe;
 use crate::warm_up::warm_up;
 use crate::wsgi::{App, Gateway};
 
+/// How long a request of the warm-up may take if `timeout` is 0: a start must not hang for ever.
+const WARM_UP_LIMIT: Duration = Duration::from_secs(60);
+
 /// Hosts the app that a Python object loads.
 pub(crate) struct PythonHost {
     host: Py<PyAny>,
@@ -144,7 +147,8 @@ impl Host for PythonHost {
                 .app
                 .as_ref()
                 .expect("the server loads before it warms up");
-            warm_up(py, app.bind(py), settings)
+            let limit = settings.workers.timeout.as_duration();
+            warm_up(py, app.bind(py), settings, limit.or(Some(WARM_UP_LIMIT)))
         });
         if let Err(error) = warmed {
             error!("our fault: the warm-up breaks off, and the start goes on: {error}");

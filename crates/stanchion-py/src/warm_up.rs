@@ -22,8 +22,6 @@ use crate::response::Response;
 use crate::traceback::traceback;
 use crate::wsgi::{bytes, close};
 
-/// How long a request may take if `timeout` is 0: a start must not hang for ever.
-const LIMIT: Duration = Duration::from_secs(60);
 /// An answer is read up to here: an app may stream without end.
 const READ_BYTES_MAX: usize = 16 << 20;
 
@@ -36,10 +34,15 @@ enum Warmed {
     Overdue(PyErr),
 }
 
-/// Calls the app with each request, and logs how it answers. A failure of the app ends its request; one that takes too long ends the warm-up.
-pub(crate) fn warm_up(py: Python<'_>, app: &Bound<'_, PyAny>, settings: &Settings) -> PyResult<()> {
+/// Calls the app with each request, and logs how it answers. Each may take until the limit, which holds in the main thread of a process only. A
+/// failure of the app ends its request, and one that takes too long ends the warm-up.
+pub(crate) fn warm_up(
+    py: Python<'_>,
+    app: &Bound<'_, PyAny>,
+    settings: &Settings,
+    limit: Option<Duration>,
+) -> PyResult<()> {
     let mut environs = Environs::new(py, settings)?;
-    let limit = settings.workers.timeout.as_duration().unwrap_or(LIMIT);
     for request in settings.workers.warm_up.requests() {
         let answerer = Answerer::new(py, &environs, None)?;
         let environ = environ_of(py, &mut environs, request)?;
@@ -114,9 +117,12 @@ fn read(result: &Bound<'_, PyAny>, response: &Response) -> PyResult<()> {
 /// Runs `act`, which gives a status, for at most this time: then the app's code raises. An error is ours.
 fn within(
     py: Python<'_>,
-    limit: Duration,
+    limit: Option<Duration>,
     act: impl FnOnce() -> PyResult<u16>,
 ) -> PyResult<Warmed> {
+    let Some(limit) = limit else {
+        return Ok(act().map_or_else(Warmed::Failed, Warmed::Answered));
+    };
     let module = py.import("stanchion.warm_up")?;
     let overdue = module.getattr("Overdue")?;
     let timer = module.call_method1("Timer", (limit.as_secs_f64(),))?;

@@ -10,7 +10,7 @@ fn warm(code: &str, paths: &str, expression: &str) -> String {
     with_python(|py| {
         let module = module(py, code);
         let app = module.getattr("app").expect("an app");
-        warm_up(py, &app, &settings).expect("no fault of ours");
+        warm_up(py, &app, &settings, None).expect("no fault of ours");
         let names = module.dict();
         let value = value_in(&names, expression);
         names.set_item("value", value).expect("memory");

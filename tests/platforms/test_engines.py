@@ -78,7 +78,7 @@ def compose() -> Engine:
 def hosts() -> Engine:
     text = (EXAMPLES / "systemd/stanchion@.service").read_text()
     lines = dict(line.split("=", 1) for line in text.replace("\\\n", "").splitlines() if re.match(r"[A-Z]\w+=", line))
-    named = {"${ADDRESS}": "127.0.0.1", "${APP}": "shop:app", "%i": "shop"}
+    named = {"${ADDRESS}": "127.0.0.1", "${PORT}": "8000", "${ADMIN_PORT}": "8299", "${APP}": "shop:app", "%i": "shop"}
     command = re.sub(r"\$\{\w+\}|%i", lambda found: named[found[0]], lines["ExecStart"])
     words = shlex.split(command.replace("/srv/shop/.venv/bin/", ""))
     assert words[:2] == ["stanchion", "serve"]

@@ -125,7 +125,9 @@ class Fleet:
         left = server.processes()
         for process in left:
             process.send_signal(signal.SIGSTOP)
-        for process in left:
+        # The master is the last: its death would orphan the process group of its children, which the kernel then has
+        # go on (setpgid(2)), and the acceptor would answer that the server is shutting down.
+        for process in sorted(left, key=lambda one: one.pid == server.process.pid):
             processes.kill(process)
         server.process.wait(PATIENCE_S)
         for path in sorted(server.tmp.rglob("*"), reverse=True):

@@ -135,30 +135,18 @@ def offered(shell: str, script: str, home: Path) -> list[str]:
     return done.stdout.split()
 
 
+OF_WORKERS = {
+    "--workers",
+    "--workers-keep",
+    "--worker-concurrency",
+    "--worker-sessions",
+    "--worker-no-new-privs",
+    "--worker-port-base",
+}
 CASES = [
     (["ch"], {"check"}),
-    (
-        ["serve", "--work"],
-        {
-            "--workers",
-            "--workers-keep",
-            "--worker-concurrency",
-            "--worker-sessions",
-            "--worker-no-new-privs",
-            "--worker-port-base",
-        },
-    ),
-    (
-        ["--work"],
-        {
-            "--workers",
-            "--workers-keep",
-            "--worker-concurrency",
-            "--worker-sessions",
-            "--worker-no-new-privs",
-            "--worker-port-base",
-        },
-    ),
+    (["serve", "--work"], OF_WORKERS),
+    (["--work"], OF_WORKERS),
     (["serve", "--signals", "u"], {"unicorn"}),
     (["check", "--chan"], {"--changed"}),
     (["serve", "--chan"], set()),

@@ -76,7 +76,7 @@ impl DemandMeter {
         true
     }
 
-    /// Counts a request out again if its client has left the line at once. What was added to the seconds meanwhile stays there.
+    /// Counts a request out again if its client has left the line at once. A request that was added to the seconds meanwhile stays there.
     pub(crate) fn left(&mut self, request: &Request, now_us: u64) {
         if now_us.saturating_sub(request.arrived_us) >= STAYS_US || self.counted.arrived == 0 {
             return;

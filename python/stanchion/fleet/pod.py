@@ -40,7 +40,7 @@ _WORDS_OF_YAML = frozenset(("null", "true", "false", "yes", "no", "on", "off", "
 
 
 def name_of(name: str | None) -> str:
-    """A name for Kubernetes, of an app the one of its package. That of a Service begins with a letter (RFC 1035)."""
+    """A name for Kubernetes: the package of an app. The name of a Service begins with a letter (RFC 1035)."""
     package = re.split("[.:]", name or "", maxsplit=1)[0].lower()
     plain = re.sub("[^a-z0-9]+", "-", package).strip("-")
     if not plain[:1].isalpha() or plain in _WORDS_OF_YAML:

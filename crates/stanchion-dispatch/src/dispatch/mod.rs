@@ -94,8 +94,8 @@ impl Dispatch {
     /// Puts a request that has arrived into the line, or refuses it and says why.
     pub fn join(&mut self, ticket: &Rc<Ticket>, now_us: u64) {
         let admitted = self.lines.admit(ticket, now_us);
-        // What no further server would change demands nothing: a client over its own limit, and a lane over a limit that the operator
-        // gave it. A session is no request of a seat's: event loops tell by their core what sessions take.
+        // Requests that no further server would help demand nothing: those of a client over its own limit, and those in a lane over a
+        // limit that the operator gave it. A session is no request of a seat's: event loops tell by their core what sessions take.
         let counts = match admitted {
             Ok(()) => true,
             Err(Refusal::LineFull { .. }) => !self.lines.has_room_of_its_own(ticket),

@@ -136,7 +136,7 @@ fn requests_without_the_proxys_word_end_the_line_in_front() {
             (one.fronted, one.front_us) = (40, 40 * 200_000);
         }
         let demand = Demand::of(&seconds, &DemandNow::default());
-        // What the last six seconds have of them waited 0.2 s.
+        // The requests of the proxy in the last six seconds waited 0.2 s.
         let wait_s = if quiet < 2 { 0.2 } else { 0.0 };
         assert!(demand.front_us <= wait_s * 1e6, "{quiet}: {demand:?}");
         assert!(

@@ -399,7 +399,7 @@ fn a_boot_that_never_ended_says_nothing_of_the_next_one() {
         let wanted = elastic.step(7_202 * S + 20 * MS, 20 * MS, 1);
         assert!(wanted.is_some_and(|it| it.workers > 1), "{wanted:?}");
     }
-    // One that took long because it waited for a service counts for 10 s.
+    // A boot that took long because it waited for a service counts for 10 s.
     let mut boot = BootTime {
         asked_us: Some(0),
         ..BootTime::default()

@@ -57,9 +57,8 @@ OBJECTS: list[dict[str, Any]] = [
 class Adapter:
     """It asks pods and answers the autoscaler until it is closed."""
 
-    def __init__(self, cluster: Cluster, pods: Callable[[], Iterable[str]], key: str, peak_s: float) -> None:
-        """The figure is the largest sum of `key` within so many seconds; with 0 the last one."""
-        self._pods, self._key, self._peak_s, self._closed = pods, key, peak_s, threading.Event()
+    def __init__(self, cluster: Cluster, pods: Callable[[], Iterable[str]]) -> None:
+        self._pods, self._closed = pods, threading.Event()
         self.sums: list[tuple[float, float]] = []
         """The time and the sum, once a second."""
         self.asked: list[tuple[float, float]] = []
@@ -75,7 +74,7 @@ class Adapter:
 
     def _ask(self) -> None:
         while not self._closed.wait(ASKS_EVERY_S):
-            self.sums.append((time.time(), sum(said(address, self._key) for address in self._pods())))
+            self.sums.append((time.time(), sum(said(address) for address in self._pods())))
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         adapter = self
@@ -109,15 +108,11 @@ class Adapter:
             return 200, {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": GROUP, "resources": [kind]}
         if not path.endswith(f"/{METRIC}") or not self.sums:
             return 404, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404}
-        value = self.figure()
+        _, value = self.sums[-1]
         self.asked.append((time.time(), value))
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         item = {"metricName": METRIC, "metricLabels": {}, "timestamp": now, "value": f"{round(value * 1000)}m"}
         return 200, {"kind": "ExternalMetricValueList", "apiVersion": GROUP, "metadata": {}, "items": [item]}
-
-    def figure(self) -> float:
-        last = self.sums[-1][0]
-        return max(value for at, value in self.sums if at >= last - self._peak_s)
 
     def close(self) -> None:
         self._closed.set()
@@ -125,10 +120,10 @@ class Adapter:
         self._server.server_close()
 
 
-def said(address: str, key: str) -> float:
-    """What one pod says; 0 for a pod that is gone."""
+def said(address: str) -> float:
+    """The seats that one pod wants; 0 for a pod that is gone."""
     try:
-        return float(line(address)[key])
+        return line(address)["seats_wanted"]
     except (OSError, http.client.HTTPException):
         return 0
 

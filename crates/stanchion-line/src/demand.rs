@@ -27,11 +27,15 @@ const DRAIN_S: f64 = 15.0;
 
 /// The short window, in seconds.
 const SHORT: usize = 10;
-/// The window of the peak for autoscalers that look every [`DRAIN_S`], in seconds. After servers were added, the longer peaks of old
-/// servers and the load of new ones count the same requests, so this window is as short as it may be.
-const PEAK: usize = 20;
+/// The window of the peak for autoscalers that add up what servers say, in seconds. Such an autoscaler looks every [`DRAIN_S`], and the servers that it
+/// adds take a part of that time to start. If the peaks of old servers last until its next look, then these and the load of the new servers
+/// are the same requests, and it adds some more: in the simulation of its law a step took five to seven changes by a peak of 20 s, and
+/// three or four by this one.
+const PEAK: usize = 12;
 /// The seconds of which the rates that make the peak are means.
 const RATE: usize = 6;
+/// The rate of [`RATE`] seconds is another one than that of [`SHORT`] if they differ by so many standard deviations.
+const DEVIATIONS: f64 = 4.0;
 /// The mean service time is that of so many seconds, or of more if they have too few requests for a mean.
 const SERVICE: usize = 15;
 const SERVED_MIN: u64 = 100;
@@ -88,10 +92,10 @@ pub struct DemandNow {
 /// The seats that are wanted, and what they are computed of.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Demand {
-    /// Seats wanted by the rate of the last ten seconds.
+    /// Seats wanted by the rate of the last ten seconds, or of the last six if the load has changed.
     pub seats_10s: f64,
-    /// Seats wanted by the largest rate of six seconds in the last twenty.
-    pub seats_peak_20s: f64,
+    /// Seats wanted by the largest rate of six seconds in the last twelve.
+    pub seats_peak_12s: f64,
     /// Seats wanted by the largest rate of six seconds in the last minute.
     pub seats_peak_60s: f64,
     /// Requests that arrived in a second, over ten seconds.
@@ -195,8 +199,8 @@ impl Demand {
         let share = |part: u64| to_f64(part) / to_f64(all.seats.max(1));
         let bounded = |figure: f64| figure.min(FIGURE_MAX);
         Self {
-            seats_10s: bounded(each.offered(short) + drain + held),
-            seats_peak_20s: bounded(peak(last(seconds, PEAK))),
+            seats_10s: bounded(each.offered_now(seconds, front.window) + drain + held),
+            seats_peak_12s: bounded(peak(last(seconds, PEAK))),
             seats_peak_60s: bounded(peak(seconds)),
             arrived_per_s: bounded(to_f64(all.arrived) / length_s(short)),
             service_us: bounded(each.service_s * 1e6),
@@ -260,6 +264,17 @@ impl Each {
         let loops = loops_s.max(per_s * self.loop_s);
         let of_loops = loops * self.seats_per_loop.unwrap_or_default();
         (per_s * self.service_s).min(requests).max(of_loops)
+    }
+
+    /// The same of the last [`SHORT`] seconds, or of the `newest` [`RATE`] after a change of the load: an autoscaler that looks then would see the
+    /// mean of two loads.
+    fn offered_now(&self, seconds: &[DemandSecond], newest: &[DemandSecond]) -> f64 {
+        let all = last(seconds, SHORT);
+        let (long, short) = (self.offered(all), self.offered(newest));
+        // The number of requests that come at random varies by its square root.
+        let expected = to_f64(sum(all).arrived) * to_f64(RATE as u64) / to_f64(SHORT as u64);
+        let is_another = (short - long).abs() > DEVIATIONS * long / expected.max(1.0).sqrt();
+        if is_another { short } else { long }
     }
 
     /// The share of a core that the threads of event loops had; 0 if there are none.

@@ -50,9 +50,9 @@ impl Shape {
 enum Signal {
     InFlight,
     RateTimesService,
-    /// Each pod gives the peak of twenty seconds: KEDA's `metrics-api` adds up.
+    /// Each pod gives the peak of twelve seconds: KEDA's `metrics-api` adds up.
     SumOfPeaks,
-    /// Prometheus has the sum of what pods give for ten seconds, and takes the peak of a minute.
+    /// Prometheus has the sum of what pods give for ten seconds, and takes the peak of [`PERIOD_S`].
     PeakOfSum,
 }
 
@@ -314,9 +314,9 @@ impl Fleet {
             Signal::RateTimesService => {
                 self.arrived[last].iter().sum::<u64>() as f64 / window as f64 * SERVICE_S
             }
-            Signal::SumOfPeaks => self.sum(|demand| demand.seats_peak_20s),
+            Signal::SumOfPeaks => self.sum(|demand| demand.seats_peak_12s),
             Signal::PeakOfSum => {
-                let last = self.sums.len().saturating_sub(60);
+                let last = self.sums.len().saturating_sub(PERIOD_S as usize);
                 self.sums[last..].iter().copied().fold(0.0, f64::max)
             }
         }
@@ -357,12 +357,11 @@ impl Fleet {
 }
 
 /// The most pods on the mean, as a multiple of what the true rate times the true service asks for, and the most changes, in five runs: of the sum of
-/// peaks, and of the peak of the sum. Requests in flight ask for 1.6 times as many in a step, with 4 changes (6 if it is steep); 1.25 times and 3
-/// changes would be the ideal, which a step from 20 to 240/s cannot have: the law itself grows it in three.
+/// peaks, and of the peak of the sum. The law itself takes three changes to get to the top of the steep step, and two more down.
 const LIMITS: [(Shape, [(f64, usize); 2]); 5] = [
-    (Shape::Step, [(1.45, 7), (1.25, 5)]),
-    (Shape::Steep, [(1.5, 8), (1.7, 7)]),
-    (Shape::Bursts, [(2.5, 1), (2.5, 2)]),
+    (Shape::Step, [(1.1, 3), (1.25, 5)]),
+    (Shape::Steep, [(1.25, 5), (1.6, 7)]),
+    (Shape::Bursts, [(1.8, 2), (2.5, 3)]),
     (Shape::Sine, [(1.25, 3), (1.25, 3)]),
     (Shape::Flat, [(1.25, 1), (1.25, 1)]),
 ];

@@ -38,7 +38,7 @@ impl LineFigures {
             busy: status.seat_counts.busy,
             in_flight: in_flight.unwrap_or_default(),
             waiting: demand.untaken,
-            seats_wanted: demand.seats_wanted_peak20s,
+            seats_wanted: demand.seats_wanted_peak12s,
             seats_wanted_10s: demand.seats_wanted_10s,
             utilization: demand.utilization,
             arrivals_per_s: demand.arrivals_per_s,

@@ -237,7 +237,7 @@ fn about_demand(page: &mut Exposition, status: &Status) {
         "Seats wanted by the requests that arrive or wait: by the rate of ten seconds, or by the largest rate of six seconds in a longer window.",
     )
     .sample(&[("window", "10s")], demand.seats_wanted_10s)
-    .sample(&[("window", "peak20s")], demand.seats_wanted_peak20s)
+    .sample(&[("window", "peak12s")], demand.seats_wanted_peak12s)
     .sample(&[("window", "peak60s")], demand.seats_wanted_peak60s);
     page.gauge("stanchion_seats_total", "Seats that workers have.")
         .sample(&[], status.seat_counts.there());

@@ -186,7 +186,7 @@ pub(crate) struct DemandStatus {
     /// By the rate of the last ten seconds.
     pub seats_wanted_10s: f64,
     /// By the largest rate of six seconds in the last twenty.
-    pub seats_wanted_peak20s: f64,
+    pub seats_wanted_peak12s: f64,
     /// By the largest rate of six seconds in the last minute.
     pub seats_wanted_peak60s: f64,
     /// Busy seats, of the seats that there were, over ten seconds.
@@ -213,7 +213,7 @@ impl DemandStatus {
             oldest_untaken_us: view.oldest_untaken_us(now_us),
             wait_p95_us: waits.estimate_us(95).unwrap_or_default(),
             seats_wanted_10s: demand.seats_10s,
-            seats_wanted_peak20s: demand.seats_peak_20s,
+            seats_wanted_peak12s: demand.seats_peak_12s,
             seats_wanted_peak60s: demand.seats_peak_60s,
             utilization: demand.utilization,
             arrivals_per_s: demand.arrived_per_s,

@@ -79,7 +79,7 @@ test: ## Run what a change should wait for: at most four minutes of tests, once 
 	scripts/gate --repeat compile test-rust test-quick
 
 # Only root can become an ordinary user; another user has been one all the time.
-GATE := compile lint-rust deny lint-python test-needs test-rust test-loom test-together \
+GATE := compile lint test-needs test-rust test-loom test-together \
 	$(if $(filter 0,$(shell id --user)),test-ordinary)
 
 .PHONY: gate
@@ -245,8 +245,10 @@ nightly: ## Run the gate, with the wheel that people install, and all that is to
 
 # ---- Check
 
+# The types of Python take one core, and the compiler often takes one.
 .PHONY: lint
-lint: lint-rust deny lint-python ## Check format, lints, types and dependencies
+lint: ## Check format, lints, types and dependencies
+	$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint-rust deny lint-python
 
 .PHONY: lint-rust
 lint-rust: $(STAMP)/venv

@@ -212,9 +212,10 @@ def test_a_small_disk_that_is_full_and_has_room_again(build: Serve, tmp_path: Pa
         lambda: is_said_at_a_reload(server, masters % ("ERROR", "cannot be written: ")), "the master names its own"
     )
     filler.unlink()
-    again = masters % ("WARNING", r"takes lines again after \d+ s, [1-9]\d* of this process were dropped: ")
-    eventually(lambda: is_said_at_a_reload(server, again), "the master's own is over")
+    # Before a reload: an acceptor that leaves may have tried last while the disk was full, and its successor has never named it.
     over = r"\[WARNING\] the access log takes lines again after \d+ s, 0 were dropped: "
     eventually(lambda: re.search(over, said()), "it is over")
+    again = masters % ("WARNING", r"takes lines again after \d+ s, [1-9]\d* of this process were dropped: ")
+    eventually(lambda: is_said_at_a_reload(server, again), "the master's own is over")
     logged = lambda: re.findall("GET /pid.aaa", (inside / "access.log").read_text())  # noqa: E731
     eventually(lambda: len(logged()) == 2 * BATCH, "no line is lost")

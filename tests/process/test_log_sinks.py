@@ -212,7 +212,7 @@ def test_a_small_disk_that_is_full_and_has_room_again(build: Serve, tmp_path: Pa
         lambda: is_said_at_a_reload(server, masters % ("ERROR", "cannot be written: ")), "the master names its own"
     )
     filler.unlink()
-    # Before a reload: an acceptor that leaves may have tried last while the disk was full, and its successor has never named it.
+    # Before a reload: only the process that has named the trouble says that it is over.
     over = r"\[WARNING\] the access log takes lines again after \d+ s, 0 were dropped: "
     eventually(lambda: re.search(over, said()), "it is over")
     again = masters % ("WARNING", r"takes lines again after \d+ s, [1-9]\d* of this process were dropped: ")

@@ -1,5 +1,6 @@
 """A real HorizontalPodAutoscaler on the seats wanted makes as many pods as the load needs, at once, and keeps them."""
 
+import itertools
 import os
 import threading
 import time
@@ -32,7 +33,6 @@ TARGET = f"{round(0.7 * WORKERS * 1000)}m"
 AUTOSCALER: Object = {
     "apiVersion": "autoscaling/v2",
     "kind": "HorizontalPodAutoscaler",
-    "metadata": {"name": "shop"},
     "spec": {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "shop"},
         "minReplicas": 1,
@@ -47,6 +47,7 @@ AUTOSCALER: Object = {
         "behavior": {"scaleDown": {"stabilizationWindowSeconds": 300}},
     },
 }
+NUMBERS = itertools.count(1)
 
 
 class Scaled:
@@ -58,7 +59,8 @@ class Scaled:
         """When there were to be how many pods."""
         threading.Thread(target=self._follow, daemon=True).start()
         eventually(lambda: self.changes, "the Deployment is watched")
-        made.cluster.apply(AUTOSCALER)
+        # The controller remembers for five minutes what it has recommended to an autoscaler of the same name.
+        made.cluster.apply({**AUTOSCALER, "metadata": {"name": f"shop-{next(NUMBERS)}"}})
         eventually(lambda: adapter.asked, "the autoscaler has looked", 90, 0.2)
 
     def _follow(self) -> None:
@@ -114,6 +116,9 @@ def test_constant_load_changes_nothing(kubernetes: Cluster, tmp_path: Path) -> N
         )
         began = account.requests[0].sent
         settled, over = began + SETTLES_S, account.requests[-1].sent
-        print(f"100/s for {CONSTANT_S:.0f} s: pods {under.since(began)}, {account.summary()}")
+        first = under.changes[0][0]
+        print(
+            f"100/s for {CONSTANT_S:.0f} s from {began - first:.0f} s on: pods {under.since(first - 1)}, {account.summary()}"
+        )
         assert not [at for at, _ in under.changes if settled < at < over]
         assert not account.lost and not account.twice

@@ -21,6 +21,7 @@ from tidy.sources import paths, rust_code, rust_sources, without_tests
 
 ARROWS: dict[str, set[str]] = {
     "stanchion-line": set(),
+    "stanchion-arrivals": set(),
     "stanchion-http": set(),
     "stanchion-websocket": set(),
     "stanchion-tls": set(),
@@ -129,6 +130,7 @@ ARROWS: dict[str, set[str]] = {
 
 PURE = {
     "stanchion-line": set[str](),
+    "stanchion-arrivals": {"serde", "serde_json"},
     "stanchion-http": {"memchr"},
     "stanchion-websocket": {"tungstenite", "zlib-rs"},
     "stanchion-tls": {"data-encoding", "libcrux-ml-kem", "ring", "rustls", "rustls-pki-types", "thiserror"},

@@ -26,6 +26,7 @@ ACCEPTOR = {"fork": FORK, "unsafe": UNSAFE}
 
 MAY_NOT: dict[str, dict[str, str]] = {
     "stanchion-line": PURE,
+    "stanchion-arrivals": PURE,
     "stanchion-http": PURE,
     "stanchion-websocket": PURE,
     "stanchion-tls": PURE,

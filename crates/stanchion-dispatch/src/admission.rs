@@ -32,7 +32,7 @@ pub(crate) fn line_limits(settings: &Settings) -> LineLimits {
 /// All lanes. The first one is the default lane, for requests that match no other; mostly it is the only one.
 pub(crate) struct Lanes {
     lanes: Vec<Lane>,
-    /// By lane: whether one client may have all of its room. The lanes of streams have room of their own too, and no such right.
+    /// By lane: whether one client may have all of its room.
     are_for_all: Vec<bool>,
     waiting_max: usize,
 }
@@ -40,13 +40,9 @@ pub(crate) struct Lanes {
 impl Lanes {
     pub(crate) fn new(settings: &Settings) -> Self {
         let lanes = settings.lanes();
-        let is_for_all = |lane: &Lane| {
-            let mut given = settings.line.lane.iter();
-            let has_waiting = given.any(|one| one.name == lane.name && one.waiting.is_some());
-            lane.seats > 0 || has_waiting
-        };
+        let is_for_all = lanes.iter().map(|lane| settings.is_for_all(lane));
         Self {
-            are_for_all: lanes.iter().map(is_for_all).collect(),
+            are_for_all: is_for_all.collect(),
             lanes,
             waiting_max: settings.line.max_waiting as usize,
         }

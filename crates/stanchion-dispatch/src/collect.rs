@@ -115,7 +115,7 @@ impl SlotReader<'_> {
         self.times.served(wait_us, service_us, in_ring);
         let lane = self.ticket.lane.get();
         self.times.causes.served(lane, (wait_us, service_us), times);
-        let busy = self.slots.busy_then(self.slot);
+        let busy = usize::from(self.ticket.busy.get());
         // The worker has written which seat it was, and may have lied.
         let seats = self.slots.exchange.seats();
         let seat = seats.get(usize::from(tenant.seat));

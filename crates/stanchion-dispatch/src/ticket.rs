@@ -1,21 +1,22 @@
 //! A request's place in the server, from its joining the line to the last byte of its answer.
 
+mod answer;
+
 use std::cell::{Cell, OnceCell, RefCell};
-use std::ops::Range;
 use std::rc::Rc;
 
 use bytes::Bytes;
 pub use stanchion_exchange::RunTimes;
 use stanchion_exchange::{AnswerEnd, Corrupt, Submitted};
-use stanchion_http::{AnswerFacts, BodyLength};
+use stanchion_http::BodyLength;
 use stanchion_line::{LaneId, Measured, Place};
 use stanchion_sys::charge::{self, Charged, Payer};
 
+pub use self::answer::{Answer, AppAnswer, BodySection, Start};
 use super::causes::measured;
 use super::hints::Hints;
 use super::outflow::{Limits, Outflow, Outgoing};
 use super::refusal::Refusal;
-use super::reply::Reply;
 use super::request::Request;
 use super::sessions::{SessionFacts, SessionPermit};
 use super::stage::RequestStage;
@@ -24,10 +25,7 @@ use super::streamed_body::{StreamedBody, left_of};
 use super::trace::Trace;
 use super::trailers::Trailed;
 use crate::storage::clients::Share;
-use crate::storage::disk::OpenFile;
 use crate::storage::woken::Woken;
-use stanchion_generation::tally::Outcome;
-use stanchion_record::FilePart;
 
 /// The connection, which waits for the answer, and the dispatch, which brings it, share a ticket.
 pub struct Ticket {
@@ -37,6 +35,10 @@ pub struct Ticket {
     pub trace: Option<Box<Trace>>,
     /// The lane that gives it its turns in the line, and its seats.
     pub lane: Cell<LaneId>,
+    /// How many requests were in the line when it came, itself not among them.
+    pub waiting: Cell<u16>,
+    /// How many seats were taken when it was handed out, its own included; 0 until then.
+    pub busy: Cell<u16>,
     /// How far the request has come.
     stage: RefCell<RequestStage>,
     /// A worker has died over it, and it goes to another one.
@@ -86,68 +88,6 @@ struct UploadState {
     client_until_us: u64,
 }
 
-/// An answer, as the connection gets it.
-pub enum Answer {
-    /// The app's answer, whole or with more to come.
-    App(AppAnswer),
-    /// A refusal by the server.
-    Refused(Refusal),
-    /// A reply of the server, and the outcome that the request counts as.
-    Ours(Reply, Outcome),
-    /// A static file.
-    Static(AppAnswer),
-}
-
-/// The head of the app's answer and the start of its body.
-pub struct AppAnswer {
-    /// The bytes as they came from the worker: a prefix, the head, perhaps the body.
-    pub bytes: Vec<u8>,
-    /// Where the head is in there, in wire form, without the empty line; checked.
-    pub head: Range<usize>,
-    /// The facts that the head gives about the answer.
-    pub facts: AnswerFacts,
-    /// The app wants the connection to end behind it. A stream of HTTP/2 has no connection of its own (RFC 9113 section
-    /// 8.2.2).
-    pub closes: bool,
-    /// The start of the body.
-    pub body: Start,
-}
-
-/// The body of an answer, as far as it is known when the head is there.
-pub enum Start {
-    /// All of the body is behind the head.
-    Whole,
-    /// The body comes through the ticket's outflow; so many bytes, if that is known.
-    Streamed(Option<u64>),
-    /// Parts of a file, perhaps with something between.
-    File(OpenFile, Vec<BodySection>),
-    /// A file of which only the head was asked for.
-    FileUnasked,
-}
-
-/// A part of a body.
-#[derive(Clone, Debug)]
-pub enum BodySection {
-    /// These bytes.
-    Text(Bytes),
-    /// These bytes of the file.
-    Part(FilePart),
-}
-
-impl BodySection {
-    /// How long it is.
-    #[allow(
-        clippy::len_without_is_empty,
-        reason = "no caller asks whether it is empty"
-    )]
-    pub fn len(&self) -> u64 {
-        match self {
-            Self::Text(bytes) => bytes.len() as u64,
-            Self::Part(part) => part.len,
-        }
-    }
-}
-
 impl Ticket {
     /// The ticket of a request that joins the line.
     pub fn new(
@@ -160,6 +100,8 @@ impl Ticket {
             request,
             trace,
             lane: Cell::default(),
+            waiting: Cell::new(0),
+            busy: Cell::new(0),
             stage: RefCell::new(RequestStage::New),
             is_retried: Cell::new(false),
             asker: Asker {

@@ -107,6 +107,12 @@ impl SeatedWorkers {
         self.by_index.get(&index)
     }
 
+    /// The worker number of a worker that is at its seats.
+    pub fn number_of(&self, worker: WorkerRef) -> Option<u16> {
+        let sitting = self.get(worker.index)?;
+        (sitting.epoch == worker.epoch).then_some(sitting.number)
+    }
+
     /// The worker that has a seat, if the seat has not changed hands since.
     pub(crate) fn at(&self, tenant: Tenant) -> Option<&Sitting> {
         let sitting = self.on(tenant.seat)?;

@@ -24,6 +24,14 @@ impl Settings {
         lanes
     }
 
+    /// Whether one client may have all room of a lane, whatever the limit for clients is. The lanes of streams have room of their own too, and no
+    /// such right.
+    pub fn is_for_all(&self, lane: &Lane) -> bool {
+        let mut given = self.line.lane.iter();
+        let has_waiting = given.any(|one| one.name == lane.name && one.waiting.is_some());
+        lane.seats > 0 || has_waiting
+    }
+
     /// The lanes that may have as many seats as there are, or more, although each has a maximum.
     pub(super) fn lanes_without_limit(&self) -> impl Iterator<Item = &Lane> {
         let seats = self.seats();

@@ -93,6 +93,8 @@ impl Dispatch {
 
     /// Puts a request that has arrived into the line, or refuses it and says why.
     pub fn join(&mut self, ticket: &Rc<Ticket>, now_us: u64) {
+        let waiting = u16::try_from(self.lines.waiting());
+        ticket.waiting.set(waiting.unwrap_or(u16::MAX));
         let admitted = self.lines.admit(ticket, now_us);
         // Requests that no further server would help demand nothing: those of a client over its own limit, and those in a lane over a
         // limit that the operator gave it. A session is no request of a seat's: event loops tell by their core what sessions take.

@@ -45,8 +45,6 @@ struct SlotEntry {
     /// A seat has it, or will. A session keeps its slot, but gives its seat back, so that the seat runs another request
     /// meanwhile.
     has_seat: bool,
-    /// How many seats were busy when it was handed out, its own included.
-    busy: usize,
 }
 
 impl SlotTable {
@@ -80,10 +78,11 @@ impl SlotTable {
             .entered(ticket.lane.get(), request.peer.only_worker);
         ticket.enters(submitted);
         let seats = self.workers.len() * self.workers.seats_each();
+        // There are no more seats than 16 bits can name.
+        ticket.busy.set(self.taken.all().min(seats) as u16);
         self.entries[submitted.slot as usize] = Some(SlotEntry {
             ticket: Rc::clone(ticket),
             has_seat: true,
-            busy: self.taken.all().min(seats),
         });
         true
     }
@@ -149,12 +148,6 @@ impl SlotTable {
     pub(crate) fn is_session(&self, slot: u32) -> bool {
         let entry = self.entries[slot as usize].as_ref();
         entry.is_some_and(|entry| !entry.has_seat)
-    }
-
-    /// How many seats were busy when the request of a slot was handed out, its own included.
-    pub(crate) fn busy_then(&self, slot: u32) -> usize {
-        let entry = self.entries[slot as usize].as_ref();
-        entry.map_or(0, |entry| entry.busy)
     }
 
     /// Gives back the seat of a request that has left the exchange, or whose WebSocket the app has accepted: as a session it

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from support import open_house, processes
+from support import open_house, processes, recording
 from support.open_house import NOBODY, OTHERS
 from support.patience import PATIENCE_S, eventually
 from support.server import STANCHION, Server
@@ -132,6 +132,23 @@ def test_both_open_their_logs_anew(start: Start, other: pwd.struct_passwd) -> No
     assert (access.stat().st_uid, access.stat().st_gid) == (other.pw_uid, other.pw_gid)
     assert (error.stat().st_uid, error.stat().st_gid, error.stat().st_mode & 0o777) == (NOBODY, other.pw_gid, 0o664)
     shutil.rmtree(logs)
+
+
+def test_it_has_the_directory_of_its_recording(start: Start, other: pwd.struct_passwd) -> None:
+    home = Path(tempfile.mkdtemp(prefix="stanchion-test-"))
+    home.chmod(0o755)
+    made, closed = home / "made", home / "closed"
+    closed.mkdir(0o700)
+    words = (*APP, "--acceptor-user", other.pw_name, "--record-arrivals")
+    server = start(*words, str(made))
+    assert (made.stat().st_uid, made.stat().st_mode & 0o7777) == (other.pw_uid, 0o750)
+    with server.connect() as wire:
+        wire.get("/")
+    eventually(lambda: len(recording.requests(recording.read(made))) == 1, "its request is recorded")
+    refused = start(*words, str(closed), ready=False)
+    assert refused.exit_code() == EXIT_USAGE
+    refused.log.wait(r"setting `record_arrivals`: .*closed: Permission denied .*; let the user that")
+    shutil.rmtree(home)
 
 
 def text_of(path: Path) -> str:

@@ -29,7 +29,7 @@ ARROWS: dict[str, set[str]] = {
     "stanchion-sys": set(),
     "stanchion-exchange": {"stanchion-sys"},
     "stanchion-settings": {"stanchion-http", "stanchion-sys", "stanchion-tls"},
-    "stanchion-log": {"stanchion-settings", "stanchion-sys"},
+    "stanchion-log": {"stanchion-arrivals", "stanchion-settings", "stanchion-sys"},
     "stanchion-record": {"stanchion-exchange", "stanchion-http", "stanchion-websocket", "stanchion-log"},
     "stanchion-generation": {
         "stanchion-line",
@@ -51,6 +51,7 @@ ARROWS: dict[str, set[str]] = {
         "stanchion-sys",
     },
     "stanchion-observers": {
+        "stanchion-arrivals",
         "stanchion-dispatch",
         "stanchion-generation",
         "stanchion-settings",
@@ -86,6 +87,7 @@ ARROWS: dict[str, set[str]] = {
         "stanchion-sys",
     },
     "stanchion-acceptor": {
+        "stanchion-arrivals",
         "stanchion-connections",
         "stanchion-requests",
         "stanchion-observers",
@@ -194,6 +196,7 @@ WALL_CLOCKS: dict[str, str] = {
     "crates/stanchion-log/src/lib.rs": "dates its lines",
     "crates/stanchion-log/src/trouble.rs": "dates its lines",
     "crates/stanchion-log/src/entry.rs": "tells the scribe when it was",
+    "crates/stanchion-log/src/recording.rs": "dates its files",
     "crates/stanchion-observers/src/access_log/record.rs": "tells the scribe when it was",
     "crates/stanchion-observers/src/access_log/mod.rs": "dates its lines",
     "crates/stanchion-observers/src/access_log/time.rs": "writes it in a line",

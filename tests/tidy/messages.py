@@ -21,7 +21,7 @@ REASONS = re.compile(
         acceptor/src/checks
       | dispatch/src/refusal
       | generation/src/(?:credentials | expiry | identities | listeners/activated | listeners/make)
-      | log/src/trouble
+      | log/src/(?:recording | trouble)
       | master/src/recycling
       | observers/src/(?:access_log/format | spans/(?:post | resource))
       | server/src/(?:handover | pidfile | threads | tree)

@@ -19,6 +19,7 @@ mod checks;
 mod doors;
 mod operators;
 mod orders;
+mod recording;
 mod tls;
 
 use std::io;
@@ -29,9 +30,8 @@ use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::code;
 use stanchion_sys::listener::{Listener, ListenerAddress};
-use stanchion_sys::process;
-use stanchion_sys::scheduling;
 use stanchion_sys::signal::spin;
+use stanchion_sys::{process, scheduling};
 use tracing::{error, info, warn};
 
 use admin::Admin;
@@ -48,10 +48,7 @@ use stanchion_dispatch::storage::payers::Payers;
 use stanchion_generation::common::Common;
 use stanchion_generation::heartbeat::TURN_CPU;
 use stanchion_generation::messages::{self, FromAcceptor};
-use stanchion_log as log;
-use stanchion_log::caught::caught;
-use stanchion_log::cure;
-use stanchion_log::exit_code;
+use stanchion_log::{self as log, caught::caught, cure, exit_code};
 use stanchion_requests::Requests;
 use stanchion_requests::lifecycle::Lifecycle;
 use tls::{Certificates, TicketKeeper};
@@ -104,8 +101,9 @@ fn start(
     is_prompt: bool,
 ) -> io::Result<i32> {
     calls::try_on(common.exchange.doorbell())?;
-    let tls = match tls::config(common) {
-        Ok(tls) => tls,
+    let given = tls::config(common).and_then(|tls| Ok((tls, recording::open(common)?)));
+    let (tls, recording) = match given {
+        Ok(given) => given,
         Err(reason) => {
             messages::report(&master, &FromAcceptor::CannotServe { reason })?;
             return Ok(exit_code::USAGE);
@@ -130,6 +128,8 @@ fn start(
     process::keep_freed_memory(FREED_BYTES_KEPT, MAPPED_BYTES);
     log::write_by_thread()?;
     let mut acceptor = Acceptor::new(common, listeners, master, (connections_max, accept_thread))?;
+    let observers = &mut acceptor.requests.record.observers;
+    observers.record_arrivals(&common.settings, recording)?;
     if let Some(tls) = tls {
         acceptor.serve_tls(tls)?;
     }
@@ -437,6 +437,7 @@ impl Acceptor {
         self.doors.settle(&self.requests);
         self.requests.settle();
         self.common.count_dropped_lines();
+        self.requests.record.observers.flush_recording();
         self.requests
             .record
             .observers

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use stanchion_arrivals::EventKind;
 use stanchion_sys::listener::Listener;
 use tracing::{error, info, warn};
 
@@ -80,10 +81,18 @@ impl Acceptor {
                 number,
                 nth,
                 pid,
-            } => dispatch.worker_ready(worker, (number, nth, pid), now_us),
-            ToAcceptor::WorkerGone(worker) => dispatch.worker_gone(worker, now_us),
+            } => {
+                dispatch.worker_ready(worker, (number, nth, pid), now_us);
+                self.record_workers(EventKind::Ready, Some(number));
+            }
+            ToAcceptor::WorkerGone(worker) => {
+                let number = dispatch.view().workers().number_of(worker);
+                dispatch.worker_gone(worker, now_us);
+                self.record_workers(EventKind::Gone, number);
+            }
             ToAcceptor::Workers { wanted, is_pinned } => {
                 dispatch.times.staffing.set(wanted, is_pinned, now_us);
+                self.record_workers(EventKind::Wanted, None);
             }
             ToAcceptor::Overdue {
                 seat,
@@ -195,6 +204,7 @@ impl Acceptor {
     /// next one: a client may just have sent a request on an idle connection, and if the acceptor closed that, the client
     /// would have to guess whether the request was run.
     fn drain(&mut self, farewell: Farewell) {
+        self.record_workers(EventKind::Leaves, None);
         // The workers are another acceptor's, or leave too.
         let now_us = self.requests.now_us;
         self.requests.dispatch.times.staffing.stop(now_us);

@@ -55,6 +55,11 @@ impl Identities {
         log::FileOwner::of(writer.as_ref())
     }
 
+    /// The owner of a recording of arrivals: the acceptor's user.
+    pub fn of_recording(&self) -> Option<log::FileOwner> {
+        log::FileOwner::of(self.acceptor.as_ref())
+    }
+
     /// The owner of the spool: the acceptor's user. Workers of another user open bodies there by the names that they get, and see no other names.
     pub fn of_spool(&self) -> Option<spool::DirectoryOwner> {
         let acceptor = self.acceptor.as_ref()?;

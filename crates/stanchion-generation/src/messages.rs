@@ -148,7 +148,7 @@ pub enum ToScribe {
 pub enum FromAcceptor {
     /// It accepts.
     Ready,
-    /// It cannot use a certificate or key that it was given, and leaves.
+    /// It cannot use a certificate or key that it was given, or the directory for a recording of arrivals, and leaves.
     CannotServe {
         /// Why, on one line.
         reason: String,

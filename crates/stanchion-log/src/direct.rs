@@ -128,7 +128,7 @@ impl Direct {
         let text = format!("{dropped} lines were dropped: the log did not take them");
         let mut note = String::new();
         match &*self.outlet {
-            Outlet::File(_) => {
+            Outlet::File(_) | Outlet::Recording(_) => {
                 if self.torn.swap(false, Ordering::Relaxed) {
                     note.push('\n');
                 }
@@ -163,7 +163,7 @@ impl Direct {
                 Ok(_) => self.fails(&io::ErrorKind::WriteZero.into()),
                 Err(error) => self.fails(&error),
             }
-            if written > 0 && bytes[written - 1] != self.outlet.terminator() {
+            if written > 0 && Some(bytes[written - 1]) != self.outlet.terminator() {
                 self.torn.store(true, Ordering::Relaxed);
             }
             return Err(written);

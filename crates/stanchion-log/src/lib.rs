@@ -1,7 +1,8 @@
 //! The error log, shared by every process of the tree: one line an event, one write(2) a line. No process waits for a
 //! slow reader of the log: the acceptor has threads that write ([`queue`]), and the other processes drop lines that
 //! cannot be written at once ([`direct`]). The crate also has the rest of what a process says about itself: `StatsD`,
-//! panics, exit codes, and cures, an operator's next steps after an error ([`cure`]).
+//! panics, exit codes, and cures, an operator's next steps after an error ([`cure`]). Recordings of arrivals go to their
+//! files by the same threads.
 //!
 //! Text of clients or of the app is escaped where it is shown ([`escape`]), not where it is stored.
 //!
@@ -27,6 +28,7 @@ mod log_kind;
 mod outlet;
 pub mod panics;
 mod queue;
+mod recording;
 pub mod statsd;
 mod syslog;
 mod trouble;
@@ -59,6 +61,7 @@ use line::line_of;
 pub use log_kind::Of;
 pub use outlet::Outlet;
 pub use queue::{LogQueue, THREAD_NAME};
+pub use recording::{RecordingFiles, create_directory};
 use stanchion_settings::{LogLevel, Settings};
 pub use syslog::Syslog;
 pub use trouble::FailingLog;
@@ -363,7 +366,7 @@ impl ErrorLog {
         let mut line = String::with_capacity(64 + text.len());
         match outlet {
             Outlet::Syslog(syslog) => syslog.frame(&mut line, level, text),
-            Outlet::File(_) | Outlet::Scribe(_) => {
+            Outlet::File(_) | Outlet::Scribe(_) | Outlet::Recording(_) => {
                 line = self.line((level, target), LocalTime::now(), process::pid(), text);
             }
         }

@@ -1,4 +1,4 @@
-//! The logs of requests and of everything else.
+//! The logs of requests and of everything else, and the recording of arrivals.
 
 use std::time::Duration;
 
@@ -9,6 +9,8 @@ pub enum Of {
     ErrorLog,
     /// Gathered for a moment, so that many requests make one write(2) and one switch of threads.
     AccessLog,
+    /// Gathered for a moment too.
+    Recording,
 }
 
 impl Of {
@@ -16,13 +18,14 @@ impl Of {
         match self {
             Self::ErrorLog => "the error log",
             Self::AccessLog => "the access log",
+            Self::Recording => "the recording of arrivals",
         }
     }
 
     pub(super) fn gathering(self) -> Duration {
         match self {
             Self::ErrorLog => Duration::ZERO,
-            Self::AccessLog => Duration::from_millis(20),
+            Self::AccessLog | Self::Recording => Duration::from_millis(20),
         }
     }
 }

@@ -5,10 +5,12 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
+use stanchion_arrivals::RECORD_BYTES;
 use stanchion_sys::channel::{Channel, poll_writable};
 
 use super::entry;
 use super::file::LogFile;
+use super::recording::RecordingFiles;
 use super::syslog::Syslog;
 
 /// How long a process that has no thread to wait for it lets a log make room for a line, once for
@@ -24,6 +26,8 @@ pub enum Outlet {
     Syslog(Syslog),
     /// Messages to the scribe, a JSON object for each event.
     Scribe(Channel),
+    /// Records of arrivals.
+    Recording(RecordingFiles),
 }
 
 impl Outlet {
@@ -32,6 +36,7 @@ impl Outlet {
         match self {
             Self::File(file) => file.write(bytes),
             Self::Syslog(syslog) => syslog.write(bytes),
+            Self::Recording(files) => files.write(bytes),
             Self::Scribe(channel) => {
                 let message = entry::first_message(bytes);
                 channel.send(message, None)?;
@@ -46,6 +51,8 @@ impl Outlet {
             Self::File(file) => file.as_fd(),
             Self::Syslog(syslog) => syslog.as_fd(),
             Self::Scribe(channel) => channel.as_fd(),
+            // A regular file always has room, or an error.
+            Self::Recording(_) => return Ok(true),
         };
         poll_writable(fd, limit)
     }
@@ -54,6 +61,7 @@ impl Outlet {
     pub(super) fn reopen(&self) -> io::Result<bool> {
         match self {
             Self::File(file) => file.reopen(),
+            Self::Recording(files) => files.begin_next().map(|()| true),
             Self::Syslog(_) | Self::Scribe(_) => Ok(false),
         }
     }
@@ -62,7 +70,7 @@ impl Outlet {
     pub(super) fn capture_output(&self) -> io::Result<()> {
         match self {
             Self::File(file) => file.capture_output(),
-            Self::Syslog(_) | Self::Scribe(_) => Ok(()),
+            Self::Syslog(_) | Self::Scribe(_) | Self::Recording(_) => Ok(()),
         }
     }
 
@@ -71,7 +79,7 @@ impl Outlet {
     pub(super) fn patience(&self) -> Duration {
         match self {
             Self::File(_) | Self::Syslog(_) => PATIENCE,
-            Self::Scribe(_) => Duration::ZERO,
+            Self::Scribe(_) | Self::Recording(_) => Duration::ZERO,
         }
     }
 
@@ -79,29 +87,32 @@ impl Outlet {
     pub(super) fn path(&self) -> Option<&Path> {
         match self {
             Self::File(file) => file.path(),
-            Self::Syslog(_) | Self::Scribe(_) => None,
+            Self::Syslog(_) | Self::Scribe(_) | Self::Recording(_) => None,
         }
     }
 
-    /// The last byte of each line.
-    pub(super) fn terminator(&self) -> u8 {
+    /// The last byte of each line; `None` for records, which have a length instead, and are never half written.
+    pub(super) fn terminator(&self) -> Option<u8> {
         match self {
-            Self::File(_) | Self::Scribe(_) => b'\n',
-            Self::Syslog(_) => 0,
+            Self::File(_) | Self::Scribe(_) => Some(b'\n'),
+            Self::Syslog(_) => Some(0),
+            Self::Recording(_) => None,
         }
     }
 
     /// Lines that end in `bytes`, or one that has no end.
     pub(super) fn lines(&self, bytes: &[u8]) -> u64 {
-        let terminator = self.terminator();
-        let ends = bytes.split(|&byte| byte == terminator).count() - 1;
+        let ends = match self.terminator() {
+            Some(terminator) => bytes.split(|&byte| byte == terminator).count() - 1,
+            None => bytes.len() / RECORD_BYTES,
+        };
         ends.max(1) as u64
     }
 
     /// How much of `bytes` is written at once, where that is whole messages.
     pub(super) fn first_message(&self, bytes: &[u8]) -> usize {
         match self {
-            Self::File(_) => bytes.len(),
+            Self::File(_) | Self::Recording(_) => bytes.len(),
             Self::Syslog(_) => Syslog::first_message(bytes),
             Self::Scribe(_) => entry::first_message(bytes).len(),
         }
@@ -113,6 +124,7 @@ impl Outlet {
             Self::File(file) => file.shown(),
             Self::Syslog(syslog) => syslog.shown(),
             Self::Scribe(_) => "the scribe".to_owned(),
+            Self::Recording(files) => files.shown(),
         }
     }
 }

@@ -135,11 +135,12 @@ impl LogQueue {
         let why = state.stuck.clone();
         drop(state);
         // The error log cannot say it of itself before it goes on.
-        if is_first && self.0.of == Of::AccessLog {
+        if is_first && self.0.of != Of::ErrorLog {
             let why =
                 why.unwrap_or_else(|| "lines arrive faster than they can be written".to_owned());
             error!(
-                "the access log does not take its lines, they are dropped: {}: {why}",
+                "{} does not take its lines, they are dropped: {}: {why}",
+                self.0.of.name(),
                 self.0.outlet.shown()
             );
         }
@@ -343,9 +344,10 @@ impl QueueWriter {
             Ok(true) => {
                 info!("{of} is reopened");
                 // The start of a line that is half written went to the old one.
-                let terminator = outlet.terminator();
-                let torn = self.written > 0 && self.lines[self.written - 1] != terminator;
-                if torn {
+                if let Some(terminator) = outlet.terminator()
+                    && self.written > 0
+                    && self.lines[self.written - 1] != terminator
+                {
                     let rest = self.lines[self.written..].iter();
                     let end = rest.take_while(|&&byte| byte != terminator).count();
                     self.written = (self.written + end + 1).min(self.lines.len());

@@ -36,7 +36,7 @@ pub(super) struct Trouble {
 /// A log that takes nothing at present, as `/status` has it.
 #[derive(Debug, Serialize)]
 pub struct FailingLog {
-    /// `the error log` or `the access log`.
+    /// `the error log`, `the access log` or `the recording of arrivals`.
     pub log: &'static str,
     /// A file, or a syslog daemon.
     pub to: String,

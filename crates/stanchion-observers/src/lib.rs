@@ -1,4 +1,4 @@
-//! Observers keep records of requests: the access log, statsd, spans, and the error log of refused requests. Each gets
+//! Observers keep records of requests: the access log, statsd, spans, recordings of arrivals, and the error log of refused requests. Each gets
 //! one record of a request that is over ([`stanchion_dispatch::over::Over`]), at the end of the turn in which the
 //! request ended, and nothing depends on what an observer does with the record.
 //!
@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod access_log;
+mod recorder;
 mod repeats;
 mod spans;
 mod statsd;
@@ -20,11 +21,15 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use stanchion_arrivals::RecordedEvent;
 use stanchion_http::Head;
+use stanchion_log::RecordingFiles;
 use stanchion_sys::channel::Channel;
 use stanchion_sys::charge;
 
 use access_log::AccessLog;
+use recorder::Recorder;
+pub use recorder::open_recording;
 pub use repeats::Repeats;
 use spans::Spans;
 use stanchion_dispatch::over::Over;
@@ -49,6 +54,9 @@ pub struct Observers {
     access_logs: Vec<AccessLog>,
     statsd: Option<StatsdObserver>,
     spans: Option<Spans>,
+    recorder: Option<Recorder>,
+    /// When the monotonic clock was 0, in microseconds since 1970, as of this turn of the event loop.
+    epoch_us: u64,
     tally: Arc<Tally>,
     /// Requests that are over, until the observers get them.
     over: Vec<Over>,
@@ -69,14 +77,40 @@ impl Observers {
             access_logs,
             statsd: StatsdObserver::open(settings, tally)?,
             spans: Spans::open(settings)?,
+            recorder: None,
+            epoch_us: 0,
             tally: Arc::clone(tally),
             over: Vec::new(),
         })
     }
 
+    /// Has arrivals recorded in these files from now on, if there are some. It starts a thread, as [`Self::open`] does.
+    pub fn record_arrivals(
+        &mut self,
+        settings: &Settings,
+        files: Option<RecordingFiles>,
+    ) -> io::Result<()> {
+        let start = |files| Recorder::start(settings, files);
+        self.recorder = files.map(start).transpose()?;
+        Ok(())
+    }
+
     /// Whether any observer records requests.
     pub fn wants(&self) -> bool {
-        !self.access_logs.is_empty() || self.statsd.is_some() || self.spans.is_some()
+        let has_logs = !self.access_logs.is_empty() || self.recorder.is_some();
+        has_logs || self.statsd.is_some() || self.spans.is_some()
+    }
+
+    /// Begins a turn of the event loop. `epoch_us` is when the monotonic clock was 0, in microseconds since 1970.
+    pub fn begin_turn(&mut self, epoch_us: u64) {
+        self.epoch_us = epoch_us;
+    }
+
+    /// Has an event of workers recorded, if arrivals are.
+    pub fn workers_changed(&mut self, event: RecordedEvent, now_us: u64) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.happened(event, self.epoch_us.wrapping_add(now_us));
+        }
     }
 
     /// Whether any observer reads [`Over::head`].
@@ -114,9 +148,19 @@ impl Observers {
             if let Some(spans) = &self.spans {
                 spans.end(&over);
             }
+            if let Some(recorder) = &mut self.recorder {
+                recorder.add(&over, self.epoch_us);
+            }
             done(over.ticket);
         }
         self.access_logs.iter_mut().for_each(AccessLog::flush);
+    }
+
+    /// Passes records of arrivals on to the thread that writes them, four times a second.
+    pub fn flush_recording(&mut self) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.flush();
+        }
     }
 
     /// Has statsd send its metrics, and counts dropped spans, four times a second. `gauges` is called when it is time to
@@ -128,11 +172,15 @@ impl Observers {
         self.count_dropped_spans();
     }
 
-    /// Opens the access log again, after it was renamed.
+    /// Opens the access log again, after it was renamed, and has a recording go on in another file.
     pub fn reopen(&mut self) {
         // Requests that are over belong to the old file.
         self.tell(drop);
         self.access_logs.iter().for_each(AccessLog::reopen);
+        self.flush_recording();
+        if let Some(recorder) = &self.recorder {
+            recorder.reopen();
+        }
     }
 
     /// Writes and sends what is left, each observer within a bound. To be called last of all.
@@ -142,6 +190,10 @@ impl Observers {
             statsd.finish(&self.tally);
         }
         self.access_logs.iter().for_each(AccessLog::finish);
+        self.flush_recording();
+        if let Some(recorder) = &self.recorder {
+            recorder.finish();
+        }
         if let Some(spans) = &self.spans {
             spans.finish();
             self.count_dropped_spans();

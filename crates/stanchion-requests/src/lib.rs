@@ -138,6 +138,8 @@ impl Requests {
     pub fn begin_turn(&mut self) {
         self.now_us = clock::monotonic_us();
         self.wall_us = clock::wall_us();
+        let epoch_us = self.wall_us.wrapping_sub(self.now_us);
+        self.record.observers.begin_turn(epoch_us);
     }
 
     /// Lends the buffer into which connections read first. A connection may take the buffer away to keep what is in it.

@@ -162,6 +162,9 @@ fn needs_of_acceptor(common: &Common) -> Needs {
         .extend(static_dirs.map(|dir| dir.directory.clone()));
     needs.read.extend(settings.tls.acme_challenge_dir.clone());
     needs
+        .rotated
+        .extend(settings.monitoring.record_arrivals.clone());
+    needs
 }
 
 fn needs_of<'log>(spool: &Path, logs: impl Iterator<Item = &'log Path>) -> Needs {
@@ -172,6 +175,7 @@ fn needs_of<'log>(spool: &Path, logs: impl Iterator<Item = &'log Path>) -> Needs
         read: READ.map(PathBuf::from).into(),
         append: Vec::new(),
         own: vec![spool.to_owned()],
+        rotated: Vec::new(),
         connect: vec![DNS_PORT],
     };
     let resolver = std::fs::canonicalize("/etc/resolv.conf").ok();

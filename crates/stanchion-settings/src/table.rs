@@ -393,6 +393,8 @@ settings! {
         dogstatsd_tags: String = text("").checked(metric_tags).flags("--dogstatsd-tags TAGS").of_gunicorn().stays_in_error_log("statsd");
         /// Send how many connections the kernel holds.
         enable_backlog_metric: bool = switch(false).flags("--enable-backlog-metric").of_gunicorn();
+        /// The directory in which arrivals are recorded; `None` = they are not.
+        record_arrivals: Option<PathBuf> = optional().flags("--record-arrivals DIR");
         /// Where spans are sent; `None` = there are none.
         otlp_endpoint: Option<Collector> = optional().flags("--otlp-endpoint URL");
         /// The service that they are of, if a setting says so.

@@ -22,6 +22,8 @@ pub struct Needs {
     pub append: Vec<PathBuf>,
     /// Directories in which the process creates, writes, reads and removes files, and which it removes at last.
     pub own: Vec<PathBuf>,
+    /// Directories in which the process creates, writes, shortens and removes files.
+    pub rotated: Vec<PathBuf>,
     /// Ports to which the process connects.
     pub connect: Vec<u16>,
 }
@@ -67,6 +69,7 @@ fn ruleset(needs: &Needs) -> Result<RulesetCreated, RulesetError> {
     let read = make_bitflags!(AccessFs::{ReadFile | ReadDir});
     let append = make_bitflags!(AccessFs::{WriteFile | MakeReg | ReadDir});
     let own = read | append | AccessFs::RemoveFile;
+    let rotated = append | AccessFs::RemoveFile | AccessFs::Truncate;
     let mut made = Ruleset::default()
         .handle_access(AccessFs::from_all(KNOWN))?
         .handle_access(AccessNet::ConnectTcp)?
@@ -76,6 +79,7 @@ fn ruleset(needs: &Needs) -> Result<RulesetCreated, RulesetError> {
         (&needs.read, read),
         (&needs.append, append),
         (&needs.own, own),
+        (&needs.rotated, rotated),
     ] {
         for place in places {
             made = allow(made, place, access)?;

@@ -18,6 +18,8 @@ impl Home {
         let path = std::env::temp_dir().join(format!("stanchion-{name}-{}", process::pid()));
         fs::create_dir_all(path.join("own")).expect("made");
         fs::create_dir(path.join("logs")).expect("made");
+        fs::create_dir(path.join("rotated")).expect("made");
+        fs::write(path.join("rotated/old"), "x").expect("written");
         fs::write(path.join("secret"), "x").expect("written");
         fs::write(path.join("logs/old"), "x").expect("written");
         Self(path)
@@ -28,6 +30,7 @@ impl Home {
             read: vec![PathBuf::from("/etc"), self.0.join("not there")],
             append: vec![self.0.join("logs")],
             own: vec![self.0.join("own")],
+            rotated: vec![self.0.join("rotated")],
             connect,
         }
     }
@@ -120,6 +123,13 @@ fn files_are_reached_where_they_are_needed_and_nowhere_else() {
             std::os::unix::fs::symlink("/", at("own/link"))
         }),
         ("to leave", 0, &|| fs::remove_dir(at("own"))),
+        ("to shorten what is rotated", 0, &|| {
+            fs::File::create(at("rotated/old")).map(drop)
+        }),
+        ("to read it", denied, &|| {
+            fs::read(at("rotated/old")).map(drop)
+        }),
+        ("to remove it", 0, &|| fs::remove_file(at("rotated/old"))),
     ] {
         assert_eq!(confined(&needs, || errno(work())), expected, "{name}");
     }

@@ -30,6 +30,7 @@ _OF_FILES = frozenset(
     [
         *("certfile", "keyfile", "ca_certs", "acme_challenge_dir", "tmp_upload_dir", "control", "chdir", "pythonpath"),
         *("reload_extra_files", "static_files", "accesslog", "errorlog", "logconfig", "logconfig_json", "paste"),
+        "record_arrivals",
     ]
 )
 

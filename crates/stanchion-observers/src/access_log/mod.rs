@@ -241,7 +241,7 @@ impl AccessLog {
         }
         for queue in &self.queues {
             match queue.outlet() {
-                Outlet::File(_) | Outlet::Scribe(_) => queue.push(lines),
+                Outlet::File(_) | Outlet::Scribe(_) | Outlet::Recording(_) => queue.push(lines),
                 Outlet::Syslog(syslog) => {
                     let mut messages = String::with_capacity(2 * lines.len());
                     for line in String::from_utf8_lossy(lines).lines() {

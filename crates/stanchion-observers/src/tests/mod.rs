@@ -1,5 +1,6 @@
 //! The observers together record requests that are over.
 
+mod recording;
 mod scribe;
 
 use std::net::UdpSocket;
@@ -42,7 +43,27 @@ impl Drop for LogPath {
     }
 }
 
+/// A request that no seat has had.
+fn unseated(head: Head) -> Rc<Ticket> {
+    Rc::new(new_ticket(head, None))
+}
+
 fn ticket(head: Head, trace: Option<Box<Trace>>) -> Rc<Ticket> {
+    let ticket = new_ticket(head, trace);
+    ticket.was_run(SeatRun {
+        taken_us: 1_000_250,
+        done_us: 1_001_250,
+        worker: Some((3, 77)),
+        times: RunTimes {
+            cpu_us: Some(300),
+            core_us: Some(40),
+            gil_us: None,
+        },
+    });
+    Rc::new(ticket)
+}
+
+fn new_ticket(head: Head, trace: Option<Box<Trace>>) -> Ticket {
     let ids = RequestIds::new("X-Request-Id").expect("random bytes");
     let request = Request {
         websocket: None,
@@ -61,18 +82,7 @@ fn ticket(head: Head, trace: Option<Box<Trace>>) -> Rc<Ticket> {
         started_us: 1_000_000,
         arrived_us: 1_000_000,
     };
-    let ticket = Ticket::new(request, trace, 0, &Rc::default());
-    ticket.was_run(SeatRun {
-        taken_us: 1_000_250,
-        done_us: 1_001_250,
-        worker: Some((3, 77)),
-        times: RunTimes {
-            cpu_us: Some(300),
-            core_us: Some(40),
-            gil_us: None,
-        },
-    });
-    Rc::new(ticket)
+    Ticket::new(request, trace, 0, &Rc::default())
 }
 
 fn over(ticket: &Rc<Ticket>, head: &[u8]) -> Over {

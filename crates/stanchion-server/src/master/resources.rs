@@ -69,6 +69,9 @@ fn common(
     log::belong_to(identities.of_error_log());
     let owner = identities.of_access_log(has_scribe);
     log::create(settings.log.accesslog.as_deref(), owner)?;
+    if let Some(directory) = &settings.monitoring.record_arrivals {
+        log::create_directory(directory, identities.of_recording())?;
+    }
     let key_files = KeyFiles::copy(&settings).map_err(io::Error::other)?;
     let (acceptor_end, worker_end) = Channel::pair()?;
     let tally = Arc::new(Tally::create()?);

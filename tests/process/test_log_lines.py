@@ -51,6 +51,7 @@ KEYS = [
     "cpu_us",
     "core_us",
     "gil_us",
+    "arrived_us",
 ]
 OWN = "%({wait_us}x)s %({service_us}x)s %({proxy_us}x)s %({worker}x)s %({outcome}x)s %({request_id}x)s %({trace_id}x)s"
 MADE = re.compile(r"[0-9a-f]{32}")
@@ -94,6 +95,7 @@ class TestJson:
         assert asked_s - 0.001 <= datetime.fromisoformat(said).timestamp() <= time.time()
         duration, wait, service, proxy = (line.pop(f"{name}_us") for name in ("duration", "wait", "service", "proxy"))
         assert 0 <= wait + service <= duration
+        assert asked_s <= line.pop("arrived_us") / 1e6 <= asked_s + took_us / 1e6
         # The only thread of a worker waits for no other one's GIL.
         cpu, core, gil = (line.pop(f"{name}_us") for name in ("cpu", "core", "gil"))
         assert gil is None and 0 < cpu + (core or 0) <= service

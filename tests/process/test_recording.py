@@ -58,7 +58,8 @@ def test_each_request_has_a_record_with_its_times_and_its_lane(
 ) -> None:
     where = tmp_path / "arrivals"
     arguments = ("--record-arrivals", str(where), "--lane", "slow=/nap", "--admin", admin, "--threads", "2")
-    server = serve("waiting:app", *arguments, env=gate.environment)
+    log = ("--access-logfile", "-", "--access-log-json")
+    server = serve("waiting:app", *arguments, *log, env=gate.environment)
     get(server, *["/pid"] * 7, *[f"/nap?{ms}" for ms in (20, 30, 40)])
     found = recorded(where, 10)
     assert Counter(one.lane for one in found) == {0: 7, 1: 3}
@@ -70,6 +71,8 @@ def test_each_request_has_a_record_with_its_times_and_its_lane(
     told = json.loads(ask(admin, "/status").body)
     assert sum(one.wait_us for one in found) == told["wait_us"]["sum_us"]
     assert sum(one.service_us for one in found) == told["service_us"]["sum_us"]
+    lines = [json.loads(line) for line in server.stdout.text().splitlines() if line.startswith("{")]
+    assert [line["arrived_us"] for line in lines] == [one.at_us for one in found]
 
     [file] = recording.read(where)
     assert file.settings["seats_per_worker"] == 2 and file.settings["waiting_max"] == 2048

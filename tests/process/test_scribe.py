@@ -220,7 +220,7 @@ def test_a_line_is_as_without(build: Serve, json_lines: bool) -> None:
             objects = [json.loads(line) for line in written]
             for one in objects:
                 assert one.pop("duration_us") > 0 and one.pop("service_us") > 0 and one.pop("pid") > 0
-                del one["time"], one["wait_us"], one["request_id"], one["cpu_us"], one["core_us"]
+                del one["time"], one["wait_us"], one["request_id"], one["cpu_us"], one["core_us"], one["arrived_us"]
             lines.append(objects)
         else:
             lines.append(written)

@@ -140,7 +140,7 @@ impl Observers {
     pub fn tell(&mut self, mut done: impl FnMut(Rc<Ticket>)) {
         for over in self.over.drain(..) {
             for log in &mut self.access_logs {
-                log.add(&over);
+                log.add(&over, self.epoch_us);
             }
             if let Some(statsd) = &self.statsd {
                 statsd.add(&over);

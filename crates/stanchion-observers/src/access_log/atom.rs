@@ -87,6 +87,7 @@ impl Own {
             Self::CpuUs => known_number(out, ticket.measured().cpu_us),
             Self::CoreUs => known_number(out, ticket.measured().core_us),
             Self::GilUs => known_number(out, ticket.measured().gil_us),
+            Self::ArrivedUs => number(out, line.arrived_us()),
             Self::TraceId => text(out, trace_id(&ticket.request.head)),
         }
     }

@@ -53,10 +53,11 @@ pub(super) enum Own {
     CpuUs,
     CoreUs,
     GilUs,
+    ArrivedUs,
 }
 
 /// The names of these.
-pub(super) const OWN: [(&str, Own); 15] = [
+pub(super) const OWN: [(&str, Own); 16] = [
     ("wait_us", Own::WaitUs),
     ("service_us", Own::ServiceUs),
     ("proxy_us", Own::ProxyUs),
@@ -72,6 +73,7 @@ pub(super) const OWN: [(&str, Own); 15] = [
     ("cpu_us", Own::CpuUs),
     ("core_us", Own::CoreUs),
     ("gil_us", Own::GilUs),
+    ("arrived_us", Own::ArrivedUs),
 ];
 
 /// Reads a format. Python's `%(name)s` is all there is of Python's formatting; as in gunicorn, an atom that does not

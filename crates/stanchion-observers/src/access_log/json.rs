@@ -65,5 +65,6 @@ pub(super) fn write(out: &mut Vec<u8>, line: &LogLine<'_>) {
     number(out, "cpu_us", measured.cpu_us);
     number(out, "core_us", measured.core_us);
     number(out, "gil_us", measured.gil_us);
+    number(out, "arrived_us", Some(line.arrived_us()));
     out.push(b'}');
 }

@@ -72,6 +72,8 @@ struct Gathered {
 /// The facts that a line is written from.
 struct LogLine<'o> {
     over: &'o Over,
+    /// When the monotonic clock was 0, in microseconds since 1970.
+    epoch_us: u64,
     time: &'o str,
     ms: u64,
     lane: &'o str,
@@ -111,6 +113,12 @@ impl LogLine<'_> {
     fn took_us(&self) -> u64 {
         let arrived_us = self.over.ticket.request.arrived_us;
         self.over.now_us.saturating_sub(arrived_us)
+    }
+
+    /// When the request had arrived, in microseconds since 1970.
+    fn arrived_us(&self) -> u64 {
+        let arrived_us = self.over.ticket.request.arrived_us;
+        self.epoch_us.wrapping_add(arrived_us)
     }
 
     /// How long the request was in the line.
@@ -195,8 +203,8 @@ impl AccessLog {
         self.queues.iter().for_each(LogQueue::reopen);
     }
 
-    /// Adds a line.
-    pub(super) fn add(&mut self, over: &Over) {
+    /// Adds a line. `epoch_us` is when the monotonic clock was 0, in microseconds since 1970.
+    pub(super) fn add(&mut self, over: &Over, epoch_us: u64) {
         let Gathered {
             lines,
             time,
@@ -209,6 +217,7 @@ impl AccessLog {
         }
         let line = LogLine {
             over,
+            epoch_us,
             time: &time.text,
             ms: time.ms(over.now_us),
             lane: &self.lanes[over.ticket.lane.get().index()],

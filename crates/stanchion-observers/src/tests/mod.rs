@@ -236,6 +236,7 @@ fn every_atom_says_what_it_stands_for() {
             "%({lane}x)s %({worker}x)s %({outcome}x)s",
             "default 3 answered",
         ),
+        ("%({arrived_us}x)s", "1000000"),
         (
             "%({request_id}x)s %({trace_id}x)s",
             "req-1 0af7651916cd43dd8448eb211c80319c",
@@ -270,9 +271,9 @@ fn the_line_of_a_session_says_how_it_was() {
         .iter()
         .map(|line| line.split_once("\"client\"").expect("a key").1);
     let expected = [
-        r#":"127.0.0.1","close_code":4001,"messages_received":2,"messages_sent":3,"bytes_received":8,"cpu_us":300,"core_us":40,"gil_us":null}"#,
-        r#":"127.0.0.1","close_code":null,"messages_received":2,"messages_sent":3,"bytes_received":8,"cpu_us":300,"core_us":40,"gil_us":null}"#,
-        r#":"127.0.0.1","cpu_us":300,"core_us":40,"gil_us":null}"#,
+        r#":"127.0.0.1","close_code":4001,"messages_received":2,"messages_sent":3,"bytes_received":8,"cpu_us":300,"core_us":40,"gil_us":null,"arrived_us":1000000}"#,
+        r#":"127.0.0.1","close_code":null,"messages_received":2,"messages_sent":3,"bytes_received":8,"cpu_us":300,"core_us":40,"gil_us":null,"arrived_us":1000000}"#,
+        r#":"127.0.0.1","cpu_us":300,"core_us":40,"gil_us":null,"arrived_us":1000000}"#,
     ];
     assert_eq!(ends.collect::<Vec<_>>(), expected);
 }
@@ -284,7 +285,7 @@ fn a_line_of_json_has_every_key_in_its_place() {
     let written = lines(serde_json::json!({"access_log_json": true}), &tickets);
     let (time, rest) = written[0].split_once(",\"remote_addr\"").expect("keys");
     assert!(time.starts_with("{\"time\":\"2"), "{time}");
-    let expected = r#":"127.0.0.1","user":"ada","method":"GET","host":"shop.example","path":"/caf%C3%A9","query":"a=é","protocol":"HTTP/1.1","status":404,"bytes":1234,"referer":"http://shop.example/","user_agent":"Mozilla/5.0 \"X\"","duration_us":1500043,"wait_us":250,"service_us":1000,"proxy_us":17,"outcome":"answered","lane":"default","worker":3,"pid":77,"request_id":"req-1","trace_id":"0af7651916cd43dd8448eb211c80319c","client":"127.0.0.1","cpu_us":300,"core_us":40,"gil_us":null}"#;
+    let expected = r#":"127.0.0.1","user":"ada","method":"GET","host":"shop.example","path":"/caf%C3%A9","query":"a=é","protocol":"HTTP/1.1","status":404,"bytes":1234,"referer":"http://shop.example/","user_agent":"Mozilla/5.0 \"X\"","duration_us":1500043,"wait_us":250,"service_us":1000,"proxy_us":17,"outcome":"answered","lane":"default","worker":3,"pid":77,"request_id":"req-1","trace_id":"0af7651916cd43dd8448eb211c80319c","client":"127.0.0.1","cpu_us":300,"core_us":40,"gil_us":null,"arrived_us":1000000}"#;
     assert_eq!(rest, expected);
     let bare: serde_json::Value = serde_json::from_str(&written[1]).expect("JSON");
     assert_eq!((&bare["query"], &bare["path"]), (&"".into(), &"/a".into()));

@@ -63,6 +63,7 @@ fn a_scribe_is_sent_all_that_there_is_to_say() {
             "{request_id}x": "req-1", "{trace_id}x": "0af7651916cd43dd8448eb211c80319c", "t": null,
             "{close_code}x": "-", "{messages_received}x": "-", "{messages_sent}x": "-",
             "{cpu_us}x": "300", "{core_us}x": "40", "{gil_us}x": "-",
+            "{arrived_us}x": "1000000",
         },
     });
     assert_eq!(said, expected);

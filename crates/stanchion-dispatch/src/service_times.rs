@@ -12,10 +12,6 @@ use crate::causes::Causes;
 use crate::durations::Durations;
 use crate::staffing::Staffing;
 
-/// The acceptor hands out at most so many requests ahead of a seat if arrival is not the only order of the line
-/// (`queue_order`, lanes): no request can overtake another one in the exchange.
-const AHEAD_IN_ORDER_MAX: usize = 7;
-
 /// The times of the requests that workers have answered.
 pub struct ServiceTimes {
     /// How long requests waited from their arrival until a seat took them.
@@ -70,7 +66,7 @@ fn ahead_max(common: &Common) -> usize {
     let ahead_max = common.exchange.geometry().ahead_per_seat;
     let line = &common.settings.line;
     if line.queue_order != QueueOrder::Fifo || !line.lane.is_empty() {
-        ahead_max.min(AHEAD_IN_ORDER_MAX)
+        ahead_max.min(Ahead::IN_ORDER_MAX)
     } else {
         ahead_max
     }

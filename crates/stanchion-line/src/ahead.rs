@@ -34,6 +34,13 @@ pub struct Ahead {
 }
 
 impl Ahead {
+    /// The most ahead of a seat while requests are short: a turn of the acceptor's loop has them taken by one hand-over.
+    pub const PER_SEAT_MAX: usize = 31;
+    /// The most ahead of a seat if arrival is not the only order of the line (`queue_order`, lanes): no request can overtake another one in the exchange.
+    pub const IN_ORDER_MAX: usize = 7;
+    /// How many are ahead of an event loop all of whose seats are taken: it finds the next one when it is through with one, without waiting for it.
+    pub const PER_LOOP: usize = 8;
+
     /// Starts with one request ahead, until services were measured.
     pub fn new(per_seat_max: usize) -> Self {
         Self {

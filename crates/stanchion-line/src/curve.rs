@@ -58,14 +58,21 @@ struct Band {
 impl Curve {
     /// Counts a request that left its seat: how many seats were busy when it got that, itself included, and for how long it had it.
     pub fn add(&mut self, now_us: u64, busy: usize, service_us: u64) {
-        self.bands[band_of(busy)].add(now_us, busy, service_us);
+        self.bands[Self::band_of(busy)].add(now_us, busy, service_us);
+    }
+
+    /// The band of so many busy seats: 1, 2, 3 and 4, 5 to 8, and so on. The last one has all that are more.
+    pub fn band_of(busy: usize) -> usize {
+        let below = busy.saturating_sub(1);
+        let band = below.checked_ilog2().map_or(0, |log| log as usize + 1);
+        band.min(BANDS - 1)
     }
 
     /// The present ceiling, if there is one. It lasts for a minute; then it takes new requests beyond it to find it again. It ends at once
     /// if the seats that are left prove to bring less than the seats beyond it did.
     pub fn ceiling(&mut self, now_us: u64) -> Option<Ceiling> {
         if let Some(ceiling) = self.ceiling {
-            let own = &self.bands[band_of(ceiling.busy)];
+            let own = &self.bands[Self::band_of(ceiling.busy)];
             let was_wrong = own.is_known(now_us) && !is_enough(own.per_s(), ceiling.beyond_per_s);
             if now_us < ceiling.until_us && !was_wrong {
                 return Some(ceiling);
@@ -75,7 +82,7 @@ impl Curve {
                 self.bands = Default::default();
                 self.humble_until_us = now_us.saturating_add(FORGOTTEN_US);
             } else {
-                self.bands[band_of(ceiling.busy) + 1..].fill(Band::default());
+                self.bands[Self::band_of(ceiling.busy) + 1..].fill(Band::default());
             }
         }
         if now_us < self.humble_until_us {
@@ -84,7 +91,7 @@ impl Curve {
         self.ceiling = self.found(now_us);
         if let Some(ceiling) = self.ceiling {
             // The requests so far were served while the number of seats changed; those from now on show whether the rest is enough.
-            self.bands[band_of(ceiling.busy)] = Band::default();
+            self.bands[Self::band_of(ceiling.busy)] = Band::default();
         }
         self.ceiling
     }
@@ -163,13 +170,6 @@ fn is_enough(per_s: f64, beyond_per_s: f64) -> bool {
     beyond_per_s < per_s * GAIN_MIN
 }
 
-/// The band of so many busy seats: those of a band are more than half of its greatest number.
-fn band_of(busy: usize) -> usize {
-    let below = busy.saturating_sub(1);
-    let band = below.checked_ilog2().map_or(0, |log| log as usize + 1);
-    band.min(BANDS - 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,9 +205,9 @@ mod tests {
             (65_536, 16),
         ];
         for (busy, band) in table {
-            assert_eq!(band_of(busy), band, "{busy}");
+            assert_eq!(Curve::band_of(busy), band, "{busy}");
         }
-        assert_eq!(band_of(usize::MAX), BANDS - 1);
+        assert_eq!(Curve::band_of(usize::MAX), BANDS - 1);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use stanchion_exchange::{Exchange, Geometry, SeatState, Word};
+use stanchion_line::Ahead;
 use stanchion_master::{ChildKind, GenerationPlan};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::control_group::memory_limit_bytes;
@@ -35,13 +36,6 @@ use stanchion_settings::{EVENT_LOOPS_SPARE, Settings};
 /// successors can come before those they replace are gone. Seats that are never used cost address space,
 /// and a page or two.
 const WORKERS_SPARE: usize = 32;
-/// How many requests may be handed out ahead of each seat while they are short: a turn of the loop has them taken by one
-/// hand-over.
-const AHEAD_PER_SEAT_MAX: usize = 31;
-
-/// How many requests are handed out ahead of an event loop all of whose seats are taken: it finds the next one when it
-/// is through with one, without waiting for it.
-const AHEAD_PER_LOOP: usize = 8;
 /// How much of what comes in behind the head of a request is there for an event loop before the socket is read no further.
 const INFLOW_BYTES: usize = 128 * 1024;
 const MIB: u64 = 1 << 20;
@@ -128,8 +122,8 @@ pub(crate) fn geometry(settings: &Settings, workers_max: usize) -> Geometry {
     Geometry {
         seats: workers_max * seats_per_worker,
         seats_per_worker,
-        ahead_per_seat: if event_loops { 0 } else { AHEAD_PER_SEAT_MAX },
-        spare_per_worker: of_loops(AHEAD_PER_LOOP),
+        ahead_per_seat: if event_loops { 0 } else { Ahead::PER_SEAT_MAX },
+        spare_per_worker: of_loops(Ahead::PER_LOOP),
         sessions_per_worker: of_loops(settings.event_loop.worker_sessions as usize),
         event_loops,
         inflow_bytes: of_loops(INFLOW_BYTES),

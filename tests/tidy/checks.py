@@ -22,6 +22,7 @@ from tidy.sources import paths, rust_code, rust_sources, without_tests
 ARROWS: dict[str, set[str]] = {
     "stanchion-line": set(),
     "stanchion-arrivals": set(),
+    "stanchion-plan": {"stanchion-arrivals", "stanchion-line"},
     "stanchion-http": set(),
     "stanchion-websocket": set(),
     "stanchion-tls": set(),
@@ -115,11 +116,14 @@ ARROWS: dict[str, set[str]] = {
         "stanchion-record",
         "stanchion-settings",
         "stanchion-log",
+        "stanchion-line",
         "stanchion-exchange",
         "stanchion-sys",
     },
     "stanchion-py": {
         "stanchion-server",
+        "stanchion-plan",
+        "stanchion-arrivals",
         "stanchion-settings",
         "stanchion-log",
         "stanchion-record",
@@ -133,6 +137,7 @@ ARROWS: dict[str, set[str]] = {
 PURE = {
     "stanchion-line": set[str](),
     "stanchion-arrivals": {"serde", "serde_json"},
+    "stanchion-plan": {"serde", "serde_json", "stanchion-arrivals", "stanchion-line"},
     "stanchion-http": {"memchr"},
     "stanchion-websocket": {"tungstenite", "zlib-rs"},
     "stanchion-tls": {"data-encoding", "libcrux-ml-kem", "ring", "rustls", "rustls-pki-types", "thiserror"},

@@ -27,6 +27,7 @@ ACCEPTOR = {"fork": FORK, "unsafe": UNSAFE}
 MAY_NOT: dict[str, dict[str, str]] = {
     "stanchion-line": PURE,
     "stanchion-arrivals": PURE,
+    "stanchion-plan": PURE,
     "stanchion-http": PURE,
     "stanchion-websocket": PURE,
     "stanchion-tls": PURE,

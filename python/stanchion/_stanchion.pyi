@@ -1,5 +1,6 @@
 """The server itself, in Rust."""
 
+from collections.abc import Callable
 from os import PathLike
 from typing import Protocol, type_check_only
 
@@ -17,6 +18,7 @@ __all__ = [
     "log_as_it_is",
     "log_for",
     "network_view",
+    "plan",
     "privileges",
     "refuse_threads",
     "seats",
@@ -105,6 +107,11 @@ def first_not_roots_alone(path: str) -> str | None:
 
 def seats(settings: str) -> int:
     """How many requests a server with these effective settings runs at once; with `interface` auto as for WSGI."""
+
+def plan(question: str, progress: Callable[[float], object] | None = None) -> str:
+    """Answer a question to the planner, a JSON object, with another one; raise ValueError if it makes no sense. `progress`
+    gets the share that is done, at most ten times a second, and what it raises ends the planner.
+    """
 
 def settings_schema() -> str:
     """The table of settings, as a JSON list."""

@@ -34,6 +34,7 @@ mod kept;
 mod loop_puller;
 mod loop_seats;
 mod names;
+mod planner;
 mod response;
 mod scribe;
 mod strings;
@@ -133,6 +134,15 @@ mod _stanchion {
     #[pyfunction]
     fn seats(settings: &str) -> PyResult<usize> {
         Ok(settings_of(settings)?.seats())
+    }
+
+    /// Answers a question to the planner, a JSON object, with another one. `progress` gets the share that is done, from 0 to 1; what it raises ends the
+    /// planner. Raises `ValueError` if the question makes no sense.
+    #[pyfunction]
+    #[pyo3(signature = (question, progress = None))]
+    #[allow(clippy::needless_pass_by_value)] // it is made for the call
+    fn plan(py: Python<'_>, question: &str, progress: Option<Py<PyAny>>) -> PyResult<String> {
+        crate::planner::answer(py, question, progress.as_ref())
     }
 
     /// Gives this process, for good, the privileges that the app would have under effective settings. Raises `ValueError` if that is impossible.

@@ -1,0 +1,110 @@
+//! The planner for Python: it reads recordings from disk, and Python sees how far it is and can stop it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use stanchion_arrivals::{ArrivalFile, DIRECTORY_BYTES, FILE_NAME};
+use stanchion_plan::{NoAnswer, PlanRequest, PlanSource, SeenTraffic, plan};
+use stanchion_sys::clock::monotonic_us;
+
+/// Python learns so seldom how far the planner is, in microseconds.
+const REPORT_US: u64 = 100_000;
+/// A recording is read up to here. Two servers may have written to one directory, or an operator may have gathered files of several.
+const RECORDING_BYTES_MAX: u64 = 8 * DIRECTORY_BYTES;
+
+/// Answers a question, a JSON object, with a JSON object. An error of `progress`, or of a signal handler, ends it.
+pub(crate) fn answer(
+    py: Python<'_>,
+    question: &str,
+    progress: Option<&Py<PyAny>>,
+) -> PyResult<String> {
+    let mut raised = None;
+    let mut due_us = monotonic_us();
+    let mut report = |share: f64| {
+        let now_us = monotonic_us();
+        if now_us < due_us {
+            return true;
+        }
+        due_us = now_us + REPORT_US;
+        let reported = Python::attach(|py| {
+            if let Some(progress) = progress {
+                progress.call1(py, (share,))?;
+            }
+            py.check_signals()
+        });
+        reported.map_err(|error| raised = Some(error)).is_ok()
+    };
+    let answer = py.detach(|| {
+        let wrong = NoAnswer::Wrong;
+        let mut request = PlanRequest::read(question).map_err(wrong)?;
+        let source = request.take_source().map_err(wrong)?;
+        let source = PlanSource::of(source, |path| recording(Path::new(path))).map_err(wrong)?;
+        let answer = plan(&request, source, &mut report)?;
+        answer.to_json().map_err(wrong)
+    });
+    answer.map_err(|none| match (none, raised) {
+        (_, Some(error)) => error,
+        (NoAnswer::Wrong(why), None) => PyValueError::new_err(why),
+        (NoAnswer::Stopped, None) => PyValueError::new_err("the planner was stopped"),
+    })
+}
+
+/// Reads a recording: a file, or all of a directory.
+fn recording(path: &Path) -> Result<SeenTraffic, String> {
+    let cannot = |path: &Path, why: &dyn std::fmt::Display| {
+        format!("{} cannot be read: {why}", path.display())
+    };
+    let paths = if path.is_dir() {
+        files_of(path).map_err(|error| cannot(path, &error))?
+    } else {
+        vec![path.to_owned()]
+    };
+    let mut bytes_read = 0;
+    let mut files = Vec::new();
+    for path in paths {
+        let bytes = match fs::metadata(&path).map(|about| about.len()) {
+            Ok(len) if bytes_read + len > RECORDING_BYTES_MAX => {
+                return Err(cannot(
+                    &path,
+                    &format!("a recording has at most {} MB", RECORDING_BYTES_MAX >> 20),
+                ));
+            }
+            Ok(_) => fs::read(&path),
+            Err(error) => Err(error),
+        };
+        let bytes = match bytes {
+            Ok(bytes) => bytes,
+            // The server has removed its oldest file meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !files.is_empty() => continue,
+            Err(error) => return Err(cannot(&path, &error)),
+        };
+        bytes_read += bytes.len() as u64;
+        files.push(ArrivalFile::read(&bytes).map_err(|error| cannot(&path, &error))?);
+    }
+    if files.is_empty() {
+        let (begin, end) = FILE_NAME;
+        return Err(format!(
+            "{} has no recording: no file is named {begin}…{end}",
+            path.display()
+        ));
+    }
+    Ok(SeenTraffic::recorded(&files))
+}
+
+/// The files of a recording in this directory, the oldest first.
+fn files_of(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let (begin, end) = FILE_NAME;
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name.to_string_lossy().starts_with(begin) && name.to_string_lossy().ends_with(end) {
+            paths.push(entry.path());
+        }
+    }
+    paths.sort_unstable();
+    Ok(paths)
+}

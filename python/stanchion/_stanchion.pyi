@@ -109,8 +109,9 @@ def seats(settings: str) -> int:
     """How many requests a server with these effective settings runs at once; with `interface` auto as for WSGI."""
 
 def plan(question: str, progress: Callable[[float], object] | None = None) -> str:
-    """Answer a question to the planner, a JSON object, with another one; raise ValueError if it makes no sense. `progress`
-    gets the share that is done, at most ten times a second, and what it raises ends the planner.
+    """Answer a question to the planner, a JSON object, with another one; raise ValueError if it makes no sense.
+
+    `progress` gets the share that is done, at most ten times a second, and what it raises ends the planner.
     """
 
 def settings_schema() -> str:

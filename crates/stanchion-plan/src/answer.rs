@@ -177,9 +177,9 @@ pub struct ResultWorkers {
 pub struct Utilization {
     /// Of the seats.
     pub seats: f64,
-    /// Of the cores, if there is a bound.
+    /// Of the cores, if there is a bound and CPU times are known.
     pub cores: Option<f64>,
-    /// Of the locks, if there are any that threads share.
+    /// Of the locks, if threads share any and CPU times are known.
     pub gil: Option<f64>,
 }
 

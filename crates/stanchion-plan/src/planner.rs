@@ -71,7 +71,7 @@ impl PlanSource {
         read: impl FnOnce(&str) -> Result<SeenTraffic, String>,
     ) -> Result<Self, String> {
         Ok(match source {
-            TrafficSource::Recording(path) => Self::Seen(read(&path)?, None),
+            TrafficSource::Recording(path, cpu_share) => Self::Seen(read(&path)?, cpu_share),
             TrafficSource::Seen(traffic, cpu_share) => Self::Seen(traffic, cpu_share),
             TrafficSource::Model(model) => Self::Model(model),
         })
@@ -111,7 +111,12 @@ fn of_model(
             };
             runs.push(work.run(&scenario, load, seed)?);
         }
-        results.push(ScenarioResult::of(scenario, &runs, false));
+        results.push(ScenarioResult::of(
+            scenario,
+            &runs,
+            false,
+            model.cpu_share.is_some(),
+        ));
     }
     let unknown = UnknownFacts {
         knows_cpu: model.cpu_share.is_some(),
@@ -223,12 +228,13 @@ impl Replays<'_> {
 
     fn result(&mut self, scenario: Scenario, seeds: u32) -> Result<ScenarioResult, NoAnswer> {
         let all = &self.evidence.requests;
+        let knows_cpu = self.evidence.knows_cpu;
         let mut outcomes = vec![self.run(&scenario, all, 0)?];
         for seed in 1..u64::from(seeds) {
             let others = resampled(all, self.span_us, &mut Chance::of(seed));
             outcomes.push(self.run(&scenario, &others, seed)?);
         }
-        Ok(ScenarioResult::of(scenario, &outcomes, true))
+        Ok(ScenarioResult::of(scenario, &outcomes, true, knows_cpu))
     }
 
     fn run(

@@ -45,9 +45,9 @@ struct GivenArrival(u64, Option<u64>, Option<u64>, u16, u32, Option<u64>, u8);
 /// Where the traffic comes from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TrafficSource {
-    /// A recording: a file, or a directory of files.
-    Recording(String),
-    /// Requests that a log has, and the share of CPU in their time at seats if the log does not say it.
+    /// A recording: a file, or a directory of files; and the share of CPU in times at seats where it was not measured.
+    Recording(String, Option<f64>),
+    /// Requests that a log has, and the same.
     Seen(SeenTraffic, Option<f64>),
     /// A model.
     Model(TrafficModel),
@@ -90,7 +90,7 @@ impl PlanRequest {
             return Err("cpu_share: expected 0 to 1".to_owned());
         }
         match (recording.take(), arrivals.take(), model.take()) {
-            (Some(path), None, None) => Ok(TrafficSource::Recording(path)),
+            (Some(path), None, None) => Ok(TrafficSource::Recording(path, *cpu_share)),
             (None, None, Some(model)) => {
                 model.check()?;
                 Ok(TrafficSource::Model(model))
@@ -164,8 +164,11 @@ mod tests {
 
     #[test]
     fn a_source_is_one_of_three() {
-        let recording = source(r#"{"source": {"recording": "a"}}"#);
-        assert_eq!(recording, Ok(TrafficSource::Recording("a".to_owned())));
+        let recording = source(r#"{"source": {"recording": "a", "cpu_share": 0.5}}"#);
+        assert_eq!(
+            recording,
+            Ok(TrafficSource::Recording("a".to_owned(), Some(0.5)))
+        );
         let model = source(
             r#"{"source": {"model": {"rate_per_s": 1, "service": [[0.5, 10]], "seconds": 9}}}"#,
         );

@@ -273,6 +273,9 @@ impl SeenTraffic {
                 .filter(|&(_, end_us)| end_us <= began_us);
             if let Some((index, end_us)) = before.max_by_key(|&(_, end_us)| end_us) {
                 free.swap_remove(index);
+                // A seat that was kept for another lane waits until a seat of any worker is free.
+                let before = ends.partition_point(|&ended_us| ended_us <= began_us);
+                let end_us = if kept > 0 { ends[before - 1] } else { end_us };
                 if one.at_us < end_us {
                     busy_us.push(u32::try_from(began_us - end_us).unwrap_or(u32::MAX));
                 }

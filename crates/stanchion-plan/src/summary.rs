@@ -11,9 +11,14 @@ use crate::scenario::Scenario;
 use crate::spread::SpreadFigures;
 
 impl ScenarioResult {
-    /// Of several runs with different seeds, at least one. In a replay the first run has the recorded requests themselves, so its figures are the
+    /// Of several runs with different seeds, at least one, of requests whose CPU times are known or not. In a replay the first run has the recorded requests themselves, so its figures are the
     /// estimate, and the others give the band. Runs of a model are all alike.
-    pub(crate) fn of(scenario: Scenario, runs: &[RunOutcome], is_replay: bool) -> Self {
+    pub(crate) fn of(
+        scenario: Scenario,
+        runs: &[RunOutcome],
+        is_replay: bool,
+        knows_cpu: bool,
+    ) -> Self {
         let (counted, others) = if is_replay {
             runs.split_at(1)
         } else {
@@ -41,7 +46,7 @@ impl ScenarioResult {
             refused_band: band_of(&refused, away, Scale::Share),
             wait,
             latency,
-            utilization: Utilization::of(&scenario, counted),
+            utilization: Utilization::of(&scenario, counted, knows_cpu),
             spent_us: SpentParts::mean_of(counted),
             busy_max: counted.iter().map(|run| run.busy_max).max().unwrap_or(0),
             workers: ResultWorkers {
@@ -132,7 +137,7 @@ impl SpentParts {
 }
 
 impl Utilization {
-    fn of(scenario: &Scenario, runs: &[RunOutcome]) -> Self {
+    fn of(scenario: &Scenario, runs: &[RunOutcome], knows_cpu: bool) -> Self {
         let sum = |value: fn(&RunOutcome) -> u64| runs.iter().map(value).sum::<u64>() as f64;
         let share = |used: f64, of: f64| if of > 0.0 { used / of } else { 0.0 };
         let (cpu_us, ready_us) = (
@@ -140,15 +145,14 @@ impl Utilization {
             sum(|run| run.attendance.ready_us),
         );
         let has_locks = scenario.seats_each() > 1 && (scenario.gil || scenario.event_loop);
+        let cores = scenario.cores.filter(|_| knows_cpu);
         Self {
             seats: share(
                 sum(|run| run.spent.service_us()),
                 ready_us * scenario.seats_each() as f64,
             ),
-            cores: scenario
-                .cores
-                .map(|cores| share(cpu_us, sum(|run| run.ended_us) * cores)),
-            gil: has_locks.then(|| share(cpu_us, ready_us)),
+            cores: cores.map(|cores| share(cpu_us, sum(|run| run.ended_us) * cores)),
+            gil: (has_locks && knows_cpu).then(|| share(cpu_us, ready_us)),
         }
     }
 }

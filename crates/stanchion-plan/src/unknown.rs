@@ -30,9 +30,17 @@ impl UnknownFacts {
                     .to_owned(),
             );
         }
-        if !self.knows_cpu && any(&|it| !it.knobs.as_recorded) {
+        let has_threads = |it: &ScenarioResult| !it.knobs.event_loop && !it.knobs.as_recorded;
+        if !self.knows_cpu && any(&has_threads) {
             all.push(
-                "CPU times are not known, so threads never wait for each other here, and workers not for cores: give --cpu 30% if you know the share."
+                "CPU times are not known, so threads never wait for each other here, and workers not for cores: give --cpu 30% if you know the \
+                 share."
+                    .to_owned(),
+            );
+        }
+        if !self.knows_cpu && any(&|it| it.knobs.event_loop) {
+            all.push(
+                "Event loops do not say how much CPU each request takes, so a loop that is full does not show here."
                     .to_owned(),
             );
         }
@@ -59,9 +67,6 @@ impl UnknownFacts {
         }
         if self.lost > 0 {
             all.push(format!("The recording lacks {} requests.", self.lost));
-        }
-        if any(&|it| it.knobs.event_loop) {
-            all.push("Event loops do not say how much CPU each request takes, so a loop that is full of it does not show here.".to_owned());
         }
         all
     }

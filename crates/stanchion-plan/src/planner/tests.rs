@@ -245,6 +245,12 @@ fn an_answer_says_what_it_does_not_know() {
         assert!(sentences(&answer).contains(said), "{said}: {answer}");
         assert_eq!(answer["measured"]["wait"], Value::Null);
     }
+    let loops =
+        json!({"source": {"arrivals": [row(0)]}, "scenarios": [{"event_loop": true, "cores": 1}]});
+    let loops = answer(&loops);
+    assert!(!sentences(&loops).contains("--cpu"), "{loops}");
+    let used = &loops["results"][0]["utilization"];
+    assert_eq!((&used["cores"], &used["gil"]), (&Value::Null, &Value::Null));
     let known = answer(&json!({
         "source": {"arrivals": [[1, 1_000, 30, 0, 0, 0, 0]], "settings": {"workers": 1, "cores": 1}},
         "scenarios": [{}],

@@ -14,11 +14,13 @@ from support.server import Serve
 
 pytestmark = pytest.mark.own("gunicorn records nothing")
 
-DURATION_S = 20.0
+DURATION_S = 30.0
 SERVICE_MS = 30.0
 CONNECTIONS = 300
 """More than requests are ever in the house, so that each comes when it is due."""
 NEAR = 0.05
+REFUSED_NEAR = 0.08
+"""Requests that were refused have no service time: the planner gives them that of others."""
 NEAR_US = 2_000
 """Below this, differences are those of a busy machine."""
 POINT = 0.01
@@ -43,7 +45,7 @@ def asked(recording: Path, *scenarios: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(150)
 @pytest.mark.parametrize(
     ("seats", "load", "arguments"),
     [
@@ -72,17 +74,23 @@ def test_a_replay_has_the_waits_that_were_measured(
     print(measured["wait"], replayed["wait"], measured["turnaround_us"], measured["hand_over_us"], answer["unknown"])
     assert measured["requests"] == replayed["requests"] == len(arrivals)
     assert measured["lost"] == 0
+    turned_away = measured["refused"] + measured["timed_out"]
+    near = REFUSED_NEAR if turned_away else NEAR
     for figure in FIGURES:
         seen_us, found_us = measured["wait"][figure], replayed["wait"][figure]
-        assert found_us == pytest.approx(seen_us, rel=NEAR, abs=NEAR_US), figure
-    turned_away = measured["refused"] + measured["timed_out"]
+        if "adaptive" in arguments and figure == "p99_us":
+            # The few oldest that an adaptive line serves in the end decide it.
+            low_us, high_us = replayed["wait_band"][figure]
+            assert low_us <= seen_us <= high_us
+        else:
+            assert found_us == pytest.approx(seen_us, rel=near, abs=NEAR_US), figure
     found = replayed["refused"] + replayed["timed_out"] + replayed["shed"]
     assert found / len(arrivals) == pytest.approx(turned_away / len(arrivals), abs=POINT)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(240)
 def test_what_other_numbers_of_seats_would_do_is_what_they_do(serve: Serve, home: Path) -> None:
-    """A recording of four workers predicts six, and two with four threads each: another draw of the same load is in the band, or near."""
+    """A recording of four workers predicts six, and two with four threads each."""
     arrivals = schedule(0.9, 4, quick_share=0.0)
     scenarios: list[dict[str, Any]] = [{"workers": 6}, {"workers": 2, "threads": 4}]
     measured = []

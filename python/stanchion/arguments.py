@@ -1,4 +1,4 @@
-"""The arguments of the commands that look at servers: `ctl`, `top` and `doctor`."""
+"""The arguments of the commands that are no server, such as `ctl`, `top` and `doctor`."""
 
 import argparse
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""The command line: `stanchion serve`, `check`, `ctl`, `top`, `doctor`, `fleet`, `lab`, `help` and `completion`.
+"""The command line: `stanchion serve`, `check`, `ctl`, `top`, `doctor`, `plan`, `fleet`, `lab`, `help`, `completion`.
 
 This module finds the command. Each command imports its own modules: else each process of a server would have all of
 them in its memory.
@@ -43,7 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _command(arguments: list[str]) -> Callable[[list[str]], int]:
     """The command that is meant, taken off the arguments: `stanchion app:app` means `serve`."""
-    commands = dict(zip(NAMES, (_serve, _check, _ctl, _top, _doctor, _fleet, _lab, _help, _completion), strict=True))
+    commands = dict(
+        zip(NAMES, (_serve, _check, _ctl, _top, _doctor, _plan, _fleet, _lab, _help, _completion), strict=True)
+    )
     if arguments and arguments[0] in commands:
         return commands[arguments.pop(0)]
     return _help if arguments in (["-h"], ["--help"]) else _serve
@@ -92,6 +94,12 @@ def _doctor(arguments: list[str]) -> int:
     from stanchion import command_line, doctor
 
     return doctor.run(arguments, command_line.settings_in)
+
+
+def _plan(arguments: list[str]) -> int:
+    from stanchion import plan
+
+    return plan.run(arguments)
 
 
 def _fleet(arguments: list[str]) -> int:

@@ -6,6 +6,7 @@ COMMANDS = (
     ("ctl", "COMMAND", "Command a running server"),
     ("top", "[FLAGS]", "Look at a running server"),
     ("doctor", "[FLAGS]", "Say why connections get lost"),
+    ("plan", "DIR|LOG [FLAGS]", "Say how many workers and threads it takes"),
     ("fleet", "FRONT [FLAGS]", "Print a balancer's file for the settings"),
     ("lab", "COMMAND", "Run stanchion-lab, the experiments on waiting lines"),
     ("help", "[WHAT]", "Explain a command, flag or setting"),

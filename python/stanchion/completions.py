@@ -59,7 +59,7 @@ _stanchion() {{
             words='{" ".join(name for name, _, _ in commands)}'
         else
             case $command in
-                ctl|top|doctor|lab|completion) return;;
+                ctl|top|doctor|plan|lab|completion) return;;
                 help) words='{" ".join(flag.word for flag in flags)} {" ".join(name for name, _, _ in commands)}';;
                 check) [[ $word == -* ]] && words='{" ".join(flag for flag, _ in check_flags)} ';&
                 *) [[ $word == -* ]] && words+='{" ".join(flag.word for flag in flags)}';;
@@ -93,7 +93,7 @@ _stanchion() {{
     case $words[2] in
         completion) compadd -- {" ".join(SHELLS)};;
         help) compadd -- ${{commands%%:*}} {" ".join(flag.word for flag in _flags(rows))};;
-        ctl|top|doctor|lab) _files;;
+        ctl|top|doctor|plan|lab) _files;;
         fleet) (( CURRENT == 3 )) && compadd -- {" ".join(FRONTS)} || _arguments -s $flags '*:app:';;
         check) _arguments -s $flags $of_check '*:app:';;
         *) _arguments -s $flags '*:app:';;
@@ -131,8 +131,8 @@ def _zsh_text(text: str) -> str:
 def fish(rows: Iterable["Setting"], commands: Commands, check_flags: CheckFlags) -> str:
     """For a file stanchion.fish in a directory of $fish_complete_path, or `stanchion completion fish | source`."""
     first = "not __fish_seen_subcommand_from " + " ".join(name for name, _, _ in commands)
-    serving = "not __fish_seen_subcommand_from ctl top doctor lab help completion"
-    lines = ["complete -c stanchion -f"]
+    serving = "not __fish_seen_subcommand_from ctl top doctor plan lab help completion"
+    lines = ["complete -c stanchion -f", "complete -c stanchion -n '__fish_seen_subcommand_from plan' -F"]
     for name, _, words in commands:
         lines.append(f"complete -c stanchion -n '{first}' -a {name} -d {_fish_text(words)}")
     for flag in _flags(rows):

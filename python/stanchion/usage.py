@@ -27,14 +27,14 @@ _VALUE_COLUMNS_MAX = 40
 _USUAL = ("bind", "workers", "threads", "timeout", "config", "chdir", "user", "accesslog", "loglevel", "reload")
 
 _APP = """\
-APP is MODULE:NAME, MODULE:FACTORY() or MODULE, in which `application` is
-tried, then `app`."""
+APP is MODULE:NAME, MODULE:FACTORY() or MODULE (`application`, else `app`)."""
 
 _HEAD = f"""\
 Usage: stanchion [serve] [FLAGS] [APP]    serve a WSGI or ASGI app
        stanchion check [FLAGS] [APP]      show the settings in effect
 
-{_APP} Flags are gunicorn's where gunicorn has them."""
+{_APP}
+Flags are gunicorn's where gunicorn has them."""
 
 _OTHER = (
     ("-h", "One line for each flag"),

@@ -49,7 +49,7 @@ APPENDED = {"warnings": "warning", "errors": "usage", "refusals": "usage", "comp
 LOGGED_AT = {"_ERROR": "error", "_WARNING": "warning"}
 """It logs at these levels."""
 
-OTHER_COMMANDS = ("ctl.py", "guide.py", "doctor/", "fleet/", "top/")
+OTHER_COMMANDS = ("ctl.py", "guide.py", "doctor/", "fleet/", "plan/", "top/")
 """Commands with pages of their own."""
 
 LITERAL = re.compile(r'"_*"')

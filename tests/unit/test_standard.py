@@ -18,7 +18,7 @@ PACKAGE = Path(stanchion.__file__).parent
 EARLY = "stanchion.cli"
 # These are no part of a server: they import with the app's directory nowhere on the path. Nor are PasteDeploy and
 # gevent, which import as the app does.
-COMMANDS = {"check", "ctl", "doctor", "fleet", "gevent", "guide", "paste", "top", "usage"}
+COMMANDS = {"check", "ctl", "doctor", "fleet", "gevent", "guide", "paste", "plan", "top", "usage"}
 # Modules that the Rust module imports (grep import crates/stanchion-py/src), and Python itself when it shows an error.
 NATIVE = {"atexit", "io", "signal", "threading", "traceback"}
 

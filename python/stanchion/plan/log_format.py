@@ -131,10 +131,10 @@ def _json(line: str) -> Fields | None:
     if not line.startswith("{"):
         return None
     try:
-        value = json.loads(line)
+        value: dict[str, Any] = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return {NAMES.get(key, key): one for key, one in value.items()} if isinstance(value, dict) else None
+    return {NAMES.get(key, key): one for key, one in value.items()}
 
 
 _KNOWN = (

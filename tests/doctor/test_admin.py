@@ -63,7 +63,9 @@ def test_a_socket_of_systemd_is_one_of_clients_and_is_not_asked(serve: Serve, tm
         return str(server.pid) in seen[-1].data["facts"]["servers"]
 
     eventually(is_asked, "the server has said it in time", 3 * PATIENCE_S)
-    assert seen[-1].data["facts"]["servers"][str(server.pid)]["admin"] == at
+    said_by_server = seen[-1].data["facts"]["servers"][str(server.pid)]
+    assert said_by_server["admin"] == at
+    assert said_by_server["causes"]["verdict"] == "unknown", "no request was measured"
     assert seen[-1].listener(f"127.0.0.1:{port}")["owners"][0]["pid"] == server.pid
     said = status.parse(source.status(source.place(at)))
     assert said.requests["arrived"] == 0, "the app has been asked nothing"

@@ -122,6 +122,14 @@ def test_a_queue_shorter_than_the_limit_is_for_the_server_to_lengthen() -> None:
     assert found.for_good == ("nginx.conf:  listen 127.0.0.1:80 backlog=4096;",)
 
 
+@pytest.mark.parametrize("backlog", [8, 4096])
+def test_of_gunicorn_an_access_log_says_how_many_workers_it_needs(backlog: int) -> None:
+    (found,) = queues.findings(facts(network(tcp(waiting=4097, backlog=backlog, owners=(owner("gunicorn"),)))))
+    assert found.for_good[-1] == "$ stanchion plan ACCESS_LOG --now WORKERSxTHREADS"
+    (other,) = queues.findings(facts(network(tcp(waiting=4097, backlog=backlog, owners=(owner("nginx"),)))))
+    assert not any("stanchion plan" in step for step in other.for_good)
+
+
 def test_a_full_queue_at_the_limit_wants_a_higher_one() -> None:
     (found,) = queues.findings(facts(network(tcp(waiting=4097, backlog=4096))))
     assert found.sysctls == {"net.core.somaxconn": "8192"}

@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from stanchion.doctor import servers, stacks
 from stanchion.doctor.facts import Facts, Seat, Server
+from stanchion.top.status import Causes
 from support.clock import Clock
 from support.doctor import Dripper, Liar, Said, doctor, facts, network
 from support.gate import Gate
@@ -46,6 +48,7 @@ def server(*seats: Seat, **changes: Any) -> Server:
         "busy": len(seats),
         "idle": 0,
         "seats": seats,
+        "causes": None,
     }
     return Server(**{**plain, **changes})
 
@@ -115,6 +118,38 @@ def test_one_line_of_code_that_all_stand_in(places: Sequence[str], is_one: bool)
     assert found == [*([("one-dependency", "critical")] if is_one else []), ("seats-stuck", "critical")]
     # One alone is always in one line.
     assert codes(server(seat(9, "a.py:3 in f"))) == [("seats-stuck", "warning")]
+
+
+FULL = Causes(
+    "gil_full", "GIL full, 40 % waiting for it", {"line": 50, "core": 0, "gil": 40, "cpu": 10, "elsewhere": 0}
+)
+
+
+@pytest.mark.parametrize("verdict", sorted(servers.FULL))
+def test_a_server_that_works_at_its_limit_says_so_and_how_to_plan(verdict: str) -> None:
+    (found,) = servers.findings(seen(server(idle=1, causes=replace(FULL, verdict=verdict))))
+    assert (found.code, found.severity) == ("sizing", "notice")
+    assert found.what == "stanchion (7) works at its limit: GIL full, 40 % waiting for it."
+    assert "(causes in /status at unix:/a)" in found.known
+    assert found.known.endswith("line 50 %, core 0 %, gil 40 %, cpu 10 %, elsewhere 0 %.")
+    assert found.now[-1] == "$ stanchion plan DIR"
+
+
+@pytest.mark.parametrize(
+    "causes", [None, *(replace(FULL, verdict=one) for one in ("unknown", "seats_free", "loops_free"))]
+)
+def test_a_server_with_room_is_no_finding(causes: Causes | None) -> None:
+    assert codes(server(idle=1, causes=causes)) == []
+
+
+def test_seats_that_are_stuck_are_not_too_few() -> None:
+    assert codes(server(seat(9), causes=FULL)) == [("seats-stuck", "warning")]
+
+
+def test_the_verdicts_are_those_of_the_line() -> None:
+    source = (Path(__file__).parents[2] / "crates/stanchion-line/src/verdict.rs").read_text()
+    names = set(re.findall(r'^            Self::\w+.* => "(\w+)",$', source, re.MULTILINE))
+    assert names - servers.FULL == {"unknown", "seats_free", "loops_free"} and names >= servers.FULL
 
 
 def test_the_cause_comes_first_and_each_says_what_to_do() -> None:

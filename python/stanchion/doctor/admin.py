@@ -137,6 +137,7 @@ def _server(said: status.Status, where: source.Place, control: str | None) -> Se
         busy=said.seat_counts.get("busy", 0),
         idle=said.seat_counts.get("idle", 0),
         seats=tuple(map(_seat, sorted(busy, key=lambda one: -(one.running_us or 0)))),
+        causes=said.causes,
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from stanchion.top.status import Certificate
+from stanchion.top.status import Causes, Certificate
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,8 @@ class Server:
     idle: int
     seats: tuple[Seat, ...]
     """The busy ones, the longest first; of event loops not all, if they are many."""
+    causes: Causes | None
+    """The time of its recent requests; None of a version without it."""
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,12 @@ def clients_of_full(listener: Listener, network: Network) -> str:
     )
 
 
+_PLAN = (
+    "An access log with times says how many workers and threads it needs (docs/workers-and-threads.md):",
+    "$ stanchion plan ACCESS_LOG --now WORKERSxTHREADS",
+)
+
+
 def _remedied(finding: Finding, network: Network, listener: Listener) -> Finding:
     """The finding with the remedies for a queue that is too short."""
     somaxconn = network.number(SOMAXCONN)
@@ -106,14 +112,15 @@ def _remedied(finding: Finding, network: Network, listener: Listener) -> Finding
     )
     value = remedies.somaxconn(listener.backlog_asked)
     ask = remedies.ask_for_more(listener, value)
+    plan = _PLAN if any(asked.server(owner) == "gunicorn" for owner in listener.owners) else ()
     if somaxconn is None or somaxconn > listener.backlog:
-        return replace(finding, now=(first, ask, remedies.listen_again(listener)), for_good=(ask,))
+        return replace(finding, now=(first, ask, remedies.listen_again(listener)), for_good=(ask, *plan))
     if int(value) <= somaxconn:
         value = str(2 * somaxconn)
     return replace(
         finding,
         now=(first, *remedies.sysctl_now(SOMAXCONN, value, network), remedies.listen_again(listener)),
-        for_good=(*remedies.sysctl_for_good(SOMAXCONN, value), remedies.ask_for_more(listener, value)),
+        for_good=(*remedies.sysctl_for_good(SOMAXCONN, value), remedies.ask_for_more(listener, value), *plan),
         sysctls={SOMAXCONN: value},
     )
 

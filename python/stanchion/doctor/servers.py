@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from stanchion.doctor.facts import Facts, Server, Silence
-from stanchion.doctor.finding import CRITICAL, WARNING, Finding
+from stanchion.doctor.finding import CRITICAL, NOTICE, WARNING, Finding
 
 STUCK_US = 5_000_000
 """If no seat has taken a request for so long, all may be stuck. The server itself reports a line that stands."""
@@ -25,6 +25,8 @@ def findings(facts: Facts) -> Iterator[Finding]:
             yield from _one_dependency(pid, server)
             yield _seats_stuck(pid, server)
         yield from _line_full(pid, server)
+        if not is_stuck(server):
+            yield from _sizing(pid, server)
 
 
 def is_stuck(server: Server) -> bool:
@@ -162,6 +164,32 @@ def _line_full(pid: int, server: Server) -> Iterator[Finding]:
             "If they work and there are cores and memory left, give it more workers (--workers)"
             + (", at once by:" if more else "."),
             *([more] if more else []),
+        ),
+    )
+
+
+FULL = {"cores_full", "gil_full", "throughput_full", "more_threads", "more_workers", "loops_full"}
+"""Verdicts of a server (`Verdict` of stanchion-line) that say what is full."""
+
+
+def _sizing(pid: int, server: Server) -> Iterator[Finding]:
+    """The server's own verdict on its seats."""
+    if server.causes is None or server.causes.verdict not in FULL:
+        return
+    spent = server.causes.recent_us
+    whole = sum(spent.values()) or 1
+    shares = ", ".join(f"{cause} {100 * spent_us / whole:.0f} %" for cause, spent_us in spent.items())
+    yield Finding(
+        "sizing",
+        NOTICE,
+        f"stanchion ({pid})",
+        f"stanchion ({pid}) works at its limit: {server.causes.words}.",
+        f"Its verdict on the last 10 to 20 s (causes in /status at {server.admin}). Their requests' time: {shares}.",
+        "They wait in the line while all seats are busy, the longer the more come.",
+        (
+            "Let it record its arrivals for a day (--record-arrivals DIR), and see how long requests would wait with "
+            "other numbers of workers and threads:",
+            "$ stanchion plan DIR",
         ),
     )
 

@@ -105,6 +105,25 @@ def test_requests_that_were_refused_are_refused_in_the_plan_too(
     assert data["measured"]["requests"] == REQUESTS and data["measured"]["refused"] == count
 
 
+def test_a_recording_says_by_itself_what_the_server_had(serve: Serve, planned: Planned, tmp_path: Path) -> None:
+    limits = ("--threads", "2", "--lane", "slow=/slow priority=20", "--max-waiting", "77")
+    server = serve("waiting:sleepy", "--record-arrivals", str(tmp_path / "rec"), *limits)
+    for number in range(REQUESTS):
+        with server.connect() as wire:
+            assert wire.get(f"/{'slow' if number % 2 else ''}?ms={NAP_MS}").status == 200
+    server.stop()
+    data = planned("rec", "--workers", "1,3", "--lane", "slow seats_max=1", "--check", "p99<10s,refused<1%")
+    assert data["measured"]["requests"] == data["measured"]["served"] == REQUESTS
+    assert data["measured"]["wait"] is not None and data["replayed"] is not None
+    assert data["measured"]["service"]["p50_us"] >= NAP_MS * 1000
+    assert list(by_name(data)) == ["1x2", "1x2 lanes changed", "3x2 lanes changed"] and data["now"] == "1x2"
+    now, changed, _ = (one["knobs"] for one in data["results"])
+    assert now["max_waiting"] == changed["max_waiting"] == 77
+    assert [one["seats_max"] for one in now["lanes"]] == [None, None]
+    assert {one["name"]: one["seats_max"] for one in changed["lanes"]} == {"default": None, "slow": 1}
+    assert [one["requests"] for one in data["measured"]["lanes"]] == [REQUESTS // 2] * 2
+
+
 def test_a_log_of_gunicorn_is_one_of_the_times_at_its_workers(serve: Serve, planned: Planned, tmp_path: Path) -> None:
     log = tmp_path / "access.log"
     format = '%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s" %(L)s'

@@ -4,6 +4,7 @@ import re
 import struct
 import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -174,6 +175,26 @@ def test_what_it_shows_first_is_from_before_it_was_opened(serve: Serve) -> None:
         for name in ("arrivals", "answers"):
             rate = re.search(rf"<b>([\d.,]+)/s</b>{name}", page)
             assert rate and float(rate[1].replace(",", "")) > 0, name
+
+
+def test_it_draws_throughput_by_busy_seats(serve: Serve, tmp_path: Path) -> None:
+    with row_of_ports(1) as port:
+        url = f"http://127.0.0.1:{port}/"
+        server = serve("waiting:app", "--threads", "4", "--admin", f"127.0.0.1:{port}")
+        assert re.search('id="throughput-figure"[^>]*hidden', look(url, "dump-dom")), "nothing was measured"
+
+        def ask(count: int) -> None:
+            with server.connect() as wire:
+                for _ in range(count):
+                    assert wire.get("/nap?5-", "Connection: keep-alive").status == 200
+
+        # The first requests of each of the four seats do not count, and a point takes a hundred others.
+        ask(4 * 16 + 110)
+        with ThreadPoolExecutor(4) as clients:
+            list(clients.map(ask, [60] * 4))
+        page = look(url, "dump-dom")
+        assert not re.search('id="throughput-figure"[^>]*hidden', page)
+        assert re.search(r'id="throughput-now">[\d,.]+/s at [34]<', page)
 
 
 def test_of_event_loops_it_shows_websockets(serve: Serve, tmp_path: Path) -> None:

@@ -14,8 +14,12 @@ from support.wire import ask
 
 pytestmark = pytest.mark.own("gunicorn measures nothing of the kind")
 
+RAMP = ((12, 6), (4, 3))
+"""So many clients for so many seconds show what few busy seats bring. The first 16 requests of a seat do not count."""
 LOAD_S = 14
 """The verdict is on 10 s of busy seats."""
+POOLS = 8
+"""Two workers have four connections each: tests/apps/causes.py."""
 CORES = len(os.sched_getaffinity(0))
 TWO_CORES = pytest.mark.skipif(CORES < 2, reason="a worker that computes has the only core")
 POINTS = 0.10
@@ -84,3 +88,28 @@ def test_the_verdict_names_what_is_full(
     assert causes["verdict"] == verdict, causes
     assert shares["cpu"] == pytest.approx(rounds * cpu_ms / mean_ms, abs=POINTS), causes
     assert shares["elsewhere"] == pytest.approx(rounds * sleep_ms / mean_ms, abs=POINTS), causes
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize(
+    ("pool", "verdict"), [(1, "throughput_full"), (0, "more_threads")], ids=["a pool of 8", "none"]
+)
+def test_the_verdict_sees_where_throughput_stops_growing(serve: Serve, admin: str, pool: int, verdict: str) -> None:
+    server = serve("causes:app", "--admin", admin, "--workers", "2", "--threads", "16")
+    target = f"/?sleep_ms=50&pool={pool}"
+    for count, seconds in RAMP:
+        with clients(server, target, count):
+            threading.Event().wait(seconds)
+    causes = causes_under_load(server, admin, target, 32)
+    print(causes["words"], causes["curve"], causes["shares"])
+    assert causes["verdict"] == verdict, causes
+    few, *_, many = causes["curve"]
+    assert few["busy"] <= POOLS / 2 and many["busy"] > 2 * POOLS
+    grown = many["per_s"] / few["per_s"]
+    if pool:
+        assert causes["plateau"] == 2 * POOLS, "it was seen with 12"
+        assert causes["words"].startswith("something that all requests use, such as a database: beyond ")
+        assert grown < many["busy"] / few["busy"] / 2
+    else:
+        assert causes["plateau"] is None
+        assert grown > many["busy"] / few["busy"] / 2

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use stanchion_exchange::RunTimes;
-use stanchion_line::{LaneId, LaneSpent, LoopShares, Measured, Sizing, Spent, Verdict};
+use stanchion_line::{
+    Curve, CurvePoint, LaneId, LaneSpent, LoopShares, Measured, Sizing, Spent, Verdict,
+};
 use stanchion_sys::charge;
 use stanchion_sys::scheduling::CoreTimes;
 use tracing::info;
@@ -57,6 +59,21 @@ pub struct CausesStatus {
     pub not_measured: Vec<&'static str>,
     /// Each lane since the start.
     pub lanes: Vec<LaneCauses>,
+    /// How many requests leave their seats in a second, by how many seats are busy: as far as that was seen, the fewest first.
+    pub curve: Vec<CurveStatus>,
+    /// More busy seats than this have given no more throughput; `None` if none have.
+    pub plateau: Option<u64>,
+}
+
+/// A point of the curve, a mean over requests, as `/status` shows it.
+#[derive(Debug, Serialize)]
+pub struct CurveStatus {
+    /// Busy seats.
+    pub busy: f64,
+    /// Requests a second.
+    pub per_s: f64,
+    /// The mean is of so many requests.
+    pub requests: u64,
 }
 
 /// The time of the requests of one lane, as `/status` shows it.
@@ -142,7 +159,7 @@ impl Causes {
     pub(crate) fn status<'n>(
         &self,
         names: impl Iterator<Item = &'n str>,
-        capacity: &Capacity,
+        (capacity, curve): (&Capacity, &Curve),
         now_us: u64,
     ) -> CausesStatus {
         let before = &self.notes[0];
@@ -157,6 +174,8 @@ impl Causes {
             busy: of_each(now.had_us.saturating_sub(before.loops.had_us)),
             waiting: of_each(now.waited_us.saturating_sub(before.loops.waited_us)),
         });
+        let plateau = curve.plateau(now_us);
+        let plateau_busy = plateau.as_ref().map(|plateau| plateau.busy);
         let verdict = Verdict::of(&Sizing {
             spent: recent,
             over_us,
@@ -166,7 +185,7 @@ impl Causes {
             threads: capacity.threads,
             cores: capacity.cores,
             knows_gil: !self.hidden.gil,
-            plateau: None,
+            plateau,
         });
         let lanes = names.enumerate().map(|(index, name)| {
             let lane = self.lanes.get(index).copied().unwrap_or_default();
@@ -184,6 +203,23 @@ impl Causes {
             recent_us: recent.named().into(),
             not_measured: self.hidden.names(capacity).collect(),
             lanes: lanes.collect(),
+            curve: curve.points(now_us).map(CurveStatus::from).collect(),
+            plateau: plateau_busy,
+        }
+    }
+}
+
+impl From<CurvePoint> for CurveStatus {
+    fn from(point: CurvePoint) -> Self {
+        let CurvePoint {
+            busy,
+            per_s,
+            requests,
+        } = point;
+        Self {
+            busy,
+            per_s,
+            requests,
         }
     }
 }
@@ -265,10 +301,12 @@ mod tests {
         );
         let names = || ["default", "fast"].into_iter();
         assert_eq!(
-            causes.status(names(), &CAPACITY, NOTE_US + 1).verdict,
+            causes
+                .status(names(), (&CAPACITY, &Curve::default()), NOTE_US + 1)
+                .verdict,
             "unknown"
         );
-        let status = causes.status(names(), &CAPACITY, 2 * NOTE_US);
+        let status = causes.status(names(), (&CAPACITY, &Curve::default()), 2 * NOTE_US);
         assert_eq!(status.verdict, "more_threads", "{status:?}");
         assert_eq!(status.lanes[0].spent_us["elsewhere"], 99_000);
         assert_eq!(status.lanes[1].spent_us["elsewhere"], 0);
@@ -276,7 +314,7 @@ mod tests {
         causes.note(2 * NOTE_US, CoreTimes::default());
         causes.note(3 * NOTE_US, CoreTimes::default());
         causes.served(fast, (7, 100_000), times(20_000, Some(0), Some(75_000)));
-        let status = causes.status(names(), &CAPACITY, 3 * NOTE_US);
+        let status = causes.status(names(), (&CAPACITY, &Curve::default()), 3 * NOTE_US);
         assert_eq!(status.verdict, "gil_full", "{status:?}");
         assert_eq!(status.recent_us["line"], 7);
         assert_eq!(status.lanes[0].spent_us["line"], 5);
@@ -288,19 +326,24 @@ mod tests {
     fn what_is_not_measured_is_named() {
         let mut causes = Causes::new(true);
         let names = || ["default"].into_iter();
-        let status = causes.status(names(), &CAPACITY, 1);
+        let status = causes.status(names(), (&CAPACITY, &Curve::default()), 1);
         assert!(status.not_measured.is_empty(), "no request says so yet");
         causes.served(LaneId::DEFAULT, (0, 10), times(5, None, None));
-        let status = causes.status(names(), &CAPACITY, 1);
+        let status = causes.status(names(), (&CAPACITY, &Curve::default()), 1);
         assert_eq!(status.not_measured, ["core", "gil"]);
         let mut alone = Causes::new(false);
         alone.served(LaneId::DEFAULT, (0, 10), times(5, Some(0), None));
-        assert!(alone.status(names(), &CAPACITY, 1).not_measured.is_empty());
+        assert!(
+            alone
+                .status(names(), (&CAPACITY, &Curve::default()), 1)
+                .not_measured
+                .is_empty()
+        );
         let loops = Capacity {
             loops: Some(CoreTimes::default()),
             ..CAPACITY
         };
-        let status = Causes::default().status(names(), &loops, 1);
+        let status = Causes::default().status(names(), (&loops, &Curve::default()), 1);
         assert_eq!(status.not_measured, ["cpu", "core", "gil"]);
     }
 
@@ -322,8 +365,42 @@ mod tests {
             };
             let mut causes = causes.clone();
             causes.note(3 * NOTE_US, times(2 * NOTE_US, 0));
-            let status = causes.status(["default"].into_iter(), &capacity, 3 * NOTE_US);
+            let facts = (&capacity, &Curve::default());
+            let status = causes.status(["default"].into_iter(), facts, 3 * NOTE_US);
             assert_eq!(status.verdict, expected, "{capacity:?}");
+        }
+    }
+
+    #[test]
+    fn a_full_pool_behind_the_app_is_seen_by_its_curve() {
+        let names = || ["default"].into_iter();
+        let mut causes = Causes::new(true);
+        causes.note(NOTE_US, CoreTimes::default());
+        causes.served(
+            LaneId::DEFAULT,
+            (5, 100_000),
+            times(1_000, Some(0), Some(0)),
+        );
+        for (pool, verdict, plateau) in
+            [(8, "throughput_full", Some(8)), (99, "more_threads", None)]
+        {
+            let mut curve = Curve::default();
+            for busy in [8, 32] {
+                let service_us = 50_000 * busy.max(pool) as u64 / pool as u64;
+                (0..200).for_each(|_| curve.served(NOTE_US, busy, service_us, 99));
+            }
+            let capacity = Capacity {
+                workers: 8,
+                ..CAPACITY
+            };
+            let status = causes.status(names(), (&capacity, &curve), 2 * NOTE_US);
+            assert_eq!(
+                (status.verdict, status.plateau),
+                (verdict, plateau),
+                "{status:?}"
+            );
+            let busy: Vec<_> = status.curve.iter().map(|point| point.busy).collect();
+            assert_eq!(busy, [8.0, 32.0]);
         }
     }
 }

@@ -120,8 +120,8 @@ impl SlotReader<'_> {
         let seats = self.slots.exchange.seats();
         let seat = seats.get(usize::from(tenant.seat));
         let nth = seat.map_or(0, |seat| seat.served.load(Ordering::Relaxed));
-        let staffing = &mut self.times.staffing;
-        staffing.served(busy, service_us, nth, self.now_us);
+        self.times.curve.served(self.now_us, busy, service_us, nth);
+        self.times.staffing.served(service_us, self.now_us);
     }
 
     /// How many bytes the seat has written that were not taken.

@@ -21,5 +21,6 @@ pub fn causes(
         threads: if has_loops { 1 } else { seats_each },
         cores,
     };
-    times.causes.status(view.lane_names(), &capacity, now_us)
+    let facts = (&capacity, &times.curve);
+    times.causes.status(view.lane_names(), facts, now_us)
 }

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use stanchion_generation::common::Common;
-use stanchion_line::{Ahead, Demand};
+use stanchion_line::{Ahead, Curve, Demand};
 use stanchion_settings::QueueOrder;
 use stanchion_sys::channel::Channel;
 
@@ -20,6 +20,8 @@ pub struct ServiceTimes {
     pub services: Durations,
     /// Where their time went.
     pub(crate) causes: Causes,
+    /// How many of them leave in a second, by busy seats.
+    pub(crate) curve: Curve,
     /// How long seats ran them in all, each up to [`Demand::HELD_US`].
     held_us: u64,
     ahead: Ahead,
@@ -36,6 +38,7 @@ impl ServiceTimes {
             waits: Durations::default(),
             services: Durations::default(),
             causes: Causes::new(has_threads),
+            curve: Curve::default(),
             held_us: 0,
             ahead: Ahead::new(ahead_max(common)),
             staffing: Staffing::new(settings, master),

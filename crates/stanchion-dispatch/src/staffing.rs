@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::thread::available_parallelism;
 
 use stanchion_generation::messages::{self, FromAcceptor};
-use stanchion_line::{Elastic, ElasticLimits, HeldBack, Wanted};
+use stanchion_line::{Curve, Elastic, ElasticLimits, HeldBack, Seen, Wanted};
 use stanchion_settings::Settings;
 use stanchion_sys::channel::Channel;
 use tracing::error;
@@ -59,11 +59,10 @@ impl Staffing {
         self.set(self.wanted() as u16, true, now_us);
     }
 
-    /// Notes a request that has left its seat: how many seats were busy when it was handed out, for how long it had its own, and how many requests
-    /// that seat has run.
-    pub(crate) fn served(&mut self, busy: usize, service_us: u64, nth: u64, now_us: u64) {
+    /// Notes a request that has left its seat, which it had for so long.
+    pub(crate) fn served(&mut self, service_us: u64, now_us: u64) {
         if let Some(elastic) = &mut self.elastic {
-            elastic.served(now_us, busy, service_us, nth);
+            elastic.served(now_us, service_us);
         }
     }
 
@@ -82,15 +81,18 @@ impl Staffing {
     }
 
     /// Decides whether another number of workers is wanted, and reports that to the master.
-    pub(crate) fn step(&mut self, view: &LineView<'_>, now_us: u64) {
+    pub(crate) fn step(&mut self, view: &LineView<'_>, curve: &mut Curve, now_us: u64) {
         // Requests may have left their seats in this turn.
         self.note(view, now_us);
         let Some(elastic) = &mut self.elastic else {
             return;
         };
         let oldest_us = view.oldest_for_any_us(now_us);
-        let oldest_us = oldest_us.max(view.waiting_for_seats(now_us).1);
-        let wanted = elastic.step(now_us, oldest_us, busy_rank(view));
+        let seen = Seen {
+            oldest_us: oldest_us.max(view.waiting_for_seats(now_us).1),
+            busy_rank: busy_rank(view),
+        };
+        let wanted = elastic.step(now_us, &seen, curve);
         if let Some(Wanted { workers, because }) = wanted {
             let why = because.to_string();
             self.unreported = Some(FromAcceptor::Want { workers, why });

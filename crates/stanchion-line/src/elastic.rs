@@ -30,10 +30,6 @@ const BOOT_US_MAX: u64 = 10_000_000;
 /// The mean service time is that of about so many requests.
 const PACE_REQUESTS: f64 = 64.0;
 
-/// The first requests of a seat import, compile and connect. They say nothing of the pace of the app, and would make it look slower
-/// whenever workers are added.
-const COLD_REQUESTS: u64 = 16;
-
 /// How many workers there may be, and for how long one stays that is not needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ElasticLimits {
@@ -63,7 +59,6 @@ pub struct Elastic {
     /// When the worker of each rank was last needed. The ranks that are needed now have older times.
     needed_us: Vec<u64>,
     service: MeanService,
-    curve: Curve,
     forks: ForkBudget,
     boot: BootTime,
     /// Workers that were at their seats when a request last left one.
@@ -71,6 +66,15 @@ pub struct Elastic {
     /// When the line is looked at next, if requests wait.
     due_us: Option<u64>,
     held_back: Option<HeldBack>,
+}
+
+/// The facts for a decision, besides requests and workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// How long the oldest request has waited that has no seat, in microseconds.
+    pub oldest_us: u64,
+    /// The highest rank of a worker that has a request. A worker that leaves has to end its request in time, so those with a request stay.
+    pub busy_rank: u16,
 }
 
 /// Another number of workers is wanted.
@@ -130,7 +134,6 @@ impl Elastic {
             ready: 0,
             needed_us: vec![0; usize::from(limits.workers_max)],
             service: MeanService::default(),
-            curve: Curve::default(),
             forks: ForkBudget {
                 left: forks_max,
                 max: forks_max,
@@ -180,31 +183,26 @@ impl Elastic {
         }
     }
 
-    /// Notes that a request left its seat; to be called before [`Self::note`]. `busy`: how many seats were busy when it got its own, itself included;
-    /// `service_us`: for how long it had that; `nth`: how many requests the seat had run by then, itself included.
-    pub fn served(&mut self, now_us: u64, busy: usize, service_us: u64, nth: u64) {
+    /// Notes that a request left its seat, which it had for so long; to be called before [`Self::note`].
+    pub fn served(&mut self, now_us: u64, service_us: u64) {
         let rank = self.rank();
         self.service.add(service_us);
         self.were_needed(rank, now_us);
         self.ready_at_departure = self.ready.max(1);
-        if nth > COLD_REQUESTS {
-            self.curve.add(now_us, busy, service_us);
-        }
     }
 
-    /// Decides whether another number of workers is wanted. `oldest_us`: how long the oldest request has waited that has no seat; `busy_rank`: the highest
-    /// rank of a worker that has a request. A worker that leaves has to end its request in time, so those with a request stay.
-    pub fn step(&mut self, now_us: u64, oldest_us: u64, busy_rank: u16) -> Option<Wanted> {
+    /// Decides whether another number of workers is wanted.
+    pub fn step(&mut self, now_us: u64, seen: &Seen, curve: &mut Curve) -> Option<Wanted> {
         let waits = self.waiting() > 0;
         self.due_us = waits.then(|| now_us.saturating_add(STEP_US));
         self.forks.count_to(now_us);
         if self.is_pinned {
             return None;
         }
-        let ceiling = self.curve.ceiling(now_us);
+        let ceiling = curve.ceiling(now_us);
         let wanted = self
-            .more(oldest_us, ceiling)
-            .or_else(|| self.fewer(now_us, ceiling, busy_rank))?;
+            .more(seen, ceiling)
+            .or_else(|| self.fewer(now_us, seen, ceiling))?;
         self.forks
             .take(wanted.workers.saturating_sub(self.wanted), now_us);
         if wanted.workers > self.wanted {
@@ -217,7 +215,8 @@ impl Elastic {
         Some(wanted)
     }
 
-    fn more(&mut self, oldest_us: u64, ceiling: Option<Ceiling>) -> Option<Wanted> {
+    fn more(&mut self, seen: &Seen, ceiling: Option<Ceiling>) -> Option<Wanted> {
+        let oldest_us = seen.oldest_us;
         self.held_back = None;
         let waiting = self.waiting();
         // While workers are missing that there should be in any case, more of them do not come sooner.
@@ -250,7 +249,7 @@ impl Elastic {
         (workers > self.wanted).then_some(Wanted { workers, because })
     }
 
-    fn fewer(&self, now_us: u64, ceiling: Option<Ceiling>, busy_rank: u16) -> Option<Wanted> {
+    fn fewer(&self, now_us: u64, seen: &Seen, ceiling: Option<Ceiling>) -> Option<Wanted> {
         let most = self.most_by(ceiling).max(self.limits.workers_min);
         // If more workers are busy than do any good, there may be none without a request for long.
         if let Some(ceiling) = ceiling.filter(|_| most < self.wanted) {
@@ -264,7 +263,7 @@ impl Elastic {
             Some(needed_us) => now_us.saturating_sub(*needed_us),
             None => self.limits.keep_us,
         };
-        let stay = self.limits.workers_min.max(busy_rank);
+        let stay = self.limits.workers_min.max(seen.busy_rank);
         // Each rank was needed whenever those above it were.
         let rank = (stay.saturating_add(1)..=self.wanted)
             .rev()

@@ -48,10 +48,10 @@ mod verdict;
 
 pub use ahead::Ahead;
 pub use clients::Clients;
-pub use curve::{Ceiling, Curve};
+pub use curve::{Ceiling, Curve, CurvePoint};
 pub use demand::{Demand, DemandNow, DemandSecond};
 pub use discipline::Discipline;
-pub use elastic::{Because, Elastic, ElasticLimits, HeldBack, Wanted};
+pub use elastic::{Because, Elastic, ElasticLimits, HeldBack, Seen, Wanted};
 pub use lane::{Expiry, LaneView};
 pub use line::{Full, LaneId, LaneLimits, Line, LineLimits, Place, Pulled};
 pub use reserve::{LaneSeats, Reserve};

@@ -150,15 +150,19 @@ impl Verdict {
             return Self::GilFull { waiting };
         }
         let elsewhere = share(spent.elsewhere_us);
+        // The throughput of an app that computes stops growing at its cores, or at its worker's lock.
         let is_elsewhere = spent.elsewhere_us >= spent.cpu_us;
-        if let Some(plateau) = sizing.plateau.as_ref().filter(|_| is_elsewhere) {
-            return Self::ThroughputFull(plateau.clone());
+        let plateau = sizing.plateau.as_ref().filter(|_| is_elsewhere);
+        // Seats may be fewer by now than they were when it was seen.
+        let next = sizing.workers * (sizing.threads + 1);
+        match plateau {
+            Some(plateau) if plateau.busy < next as u64 => Self::ThroughputFull(plateau.clone()),
+            _ => Self::more(sizing, elsewhere, plateau),
         }
-        Self::more(sizing, elsewhere)
     }
 
-    /// More threads help as long as a worker's lock and the cores have time left, more workers as long as the cores have.
-    fn more(sizing: &Sizing, elsewhere: f64) -> Self {
+    /// More threads help as long as a worker's lock and the cores have time left and throughput grows, more workers as long as the cores have.
+    fn more(sizing: &Sizing, elsewhere: f64, plateau: Option<&Plateau>) -> Self {
         let spent = &sizing.spent;
         let at_work_us = spent.cpu_us.saturating_add(spent.elsewhere_us).max(1);
         // The share of its time for which a request that waits for no core and no lock has a core.
@@ -166,7 +170,9 @@ impl Verdict {
         let seats = to_f64(sizing.cores.max(1) as u64) / own;
         let workers = to_f64(sizing.workers.max(1) as u64);
         let by_lock = 1.0 / own;
-        let threads = whole((seats / workers).min(by_lock).min(THREADS_MAX));
+        let by_plateau = plateau.map_or(THREADS_MAX, |plateau| to_f64(plateau.busy) / workers);
+        let bounds = [seats / workers, by_lock, THREADS_MAX, by_plateau];
+        let threads = whole(bounds.into_iter().fold(f64::INFINITY, f64::min));
         if threads > sizing.threads {
             return Self::MoreThreads { elsewhere, threads };
         }
@@ -383,6 +389,14 @@ mod tests {
                     ..full(16, [1, 1, 2, 96])
                 },
                 "something that all requests use, such as a database: beyond 16 busy requests throughput does not grow (158, 182, 158/s at 8, 16, 32)",
+            ),
+            // Fewer seats are left than throughput grows with.
+            (
+                Sizing {
+                    plateau: plateau.clone(),
+                    ..full(8, [1, 1, 2, 96])
+                },
+                "seats full, 96 % elsewhere: more threads help, to about 16 a worker",
             ),
             // The throughput of an app that only calculates grows no further than its cores.
             (

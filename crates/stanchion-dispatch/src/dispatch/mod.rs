@@ -455,7 +455,8 @@ impl Dispatch {
     /// Decides whether another number of workers is wanted, and reports that to the master.
     pub fn staff(&mut self, now_us: u64) {
         let view = LineView::new(&self.lines, &self.slots);
-        self.times.staffing.step(&view, now_us);
+        let times = &mut self.times;
+        times.staffing.step(&view, &mut times.curve, now_us);
     }
 
     /// Whether there is no request at all.

@@ -26,14 +26,32 @@ fn serving_of(limits: ElasticLimits, service_ms: u64) -> Elastic {
     let mut elastic = Elastic::new(limits);
     elastic.note(0, 0, limits.workers_min);
     elastic.boot.mean_us = Some(3 * MS);
-    elastic.served(0, 1, service_ms * MS, 99);
+    elastic.served(0, service_ms * MS);
     elastic
+}
+
+/// A decision while throughput is not known. `busy_rank`: the highest rank of a worker that has a request.
+fn step(elastic: &mut Elastic, now_us: u64, oldest_us: u64, busy_rank: u16) -> Option<Wanted> {
+    let seen = Seen {
+        oldest_us,
+        busy_rank,
+    };
+    elastic.step(now_us, &seen, &mut Curve::default())
+}
+
+/// A curve by which more than four busy seats bring no more.
+fn flat() -> Curve {
+    let mut curve = Curve::default();
+    for busy in [4, 16] {
+        (0..200).for_each(|_| curve.served(0, busy, busy as u64 * 10 * MS, 99));
+    }
+    curve
 }
 
 /// The number wanted after requests stood in the house at so many milliseconds, and the oldest of them for `oldest_ms`.
 fn after(elastic: &mut Elastic, now_ms: u64, in_flight: usize, oldest_ms: u64) -> u16 {
     elastic.note(now_ms * MS, in_flight, elastic.ready);
-    elastic.step(now_ms * MS, oldest_ms * MS, 0);
+    step(elastic, now_ms * MS, oldest_ms * MS, 0);
     elastic.wanted()
 }
 
@@ -87,7 +105,7 @@ fn each_bound_has_a_name() {
     let mut stuck = serving(LIMITS);
     assert_eq!(held(&mut stuck, 9), (4, Some(HeldBack::Stall)));
     stuck.note(110 * MS, 9, 4);
-    stuck.served(110 * MS, 4, 50 * MS, 99);
+    stuck.served(110 * MS, 50 * MS);
     assert_eq!(held(&mut stuck, 20), (8, Some(HeldBack::Stall)));
 
     let mut slow = serving(LIMITS);
@@ -101,10 +119,15 @@ fn each_bound_has_a_name() {
     assert_eq!(held(&mut eager, 9), (3, Some(HeldBack::Forks)));
 
     let mut useless = serving(LIMITS);
-    for busy in [2, 8] {
-        (0..200).for_each(|_| useless.served(0, busy, busy as u64 * 10 * MS, 99));
-    }
-    assert_eq!(held(&mut useless, 9), (2, Some(HeldBack::Throughput)));
+    useless.set(0, 4, false);
+    useless.ready_at_departure = 32;
+    useless.note(100 * MS, 40, 4);
+    let seen = Seen {
+        oldest_us: 20 * MS,
+        ..Seen::default()
+    };
+    assert_eq!(useless.step(100 * MS, &seen, &mut flat()), None);
+    assert_eq!(useless.held_back(), Some(HeldBack::Throughput));
 
     after(&mut useless, 110, 2, 0);
     assert_eq!(useless.held_back(), None, "no request waits any more");
@@ -158,7 +181,7 @@ fn a_worker_leaves_that_was_not_needed_for_a_while() {
     elastic.note(20 * S, 1, 8);
     let mut seen = Vec::new();
     for second in 0..120 {
-        if let Some(Wanted { workers, because }) = elastic.step(second * S, 0, 0) {
+        if let Some(Wanted { workers, because }) = step(&mut elastic, second * S, 0, 0) {
             seen.push((second, workers, because.to_string()));
             elastic.note(second * S, 1, workers);
         }
@@ -176,7 +199,7 @@ fn a_worker_that_has_a_request_stays() {
     elastic.set(0, 8, false);
     elastic.note(0, 1, 8);
     for (busy_rank, workers) in [(8, None), (20, None), (6, Some(6)), (6, None), (1, Some(2))] {
-        let wanted = elastic.step(70 * S, 0, busy_rank);
+        let wanted = step(&mut elastic, 70 * S, 0, busy_rank);
         assert_eq!(wanted.map(|wanted| wanted.workers), workers, "{busy_rank}");
     }
 }
@@ -187,8 +210,8 @@ fn a_worker_that_was_added_stays_for_as_long_as_one_that_was_needed() {
     let mut elastic = serving_of(LIMITS, 5);
     assert_eq!(after(&mut elastic, 1_000, 7, 14), 3);
     elastic.note(2 * S, 0, 3);
-    assert_eq!(elastic.step(60 * S, 0, 0), None);
-    let wanted = elastic.step(61 * S, 0, 0);
+    assert_eq!(step(&mut elastic, 60 * S, 0, 0), None);
+    let wanted = step(&mut elastic, 61 * S, 0, 0);
     assert_eq!(wanted.map(|wanted| wanted.workers), Some(2));
 }
 
@@ -198,7 +221,7 @@ fn a_worker_that_is_needed_now_and_then_stays() {
     elastic.set(0, 8, false);
     for second in 0..600 {
         elastic.note(second * S, if second % 50 == 0 { 8 } else { 0 }, 8);
-        assert_eq!(elastic.step(second * S, 0, 0), None, "{second}");
+        assert_eq!(step(&mut elastic, second * S, 0, 0), None, "{second}");
     }
 }
 
@@ -207,10 +230,8 @@ fn workers_leave_at_once_where_fewer_bring_as_much() {
     let mut elastic = serving(LIMITS);
     elastic.set(0, 16, false);
     elastic.note(0, 40, 16);
-    for busy in [4, 16] {
-        (0..200).for_each(|_| elastic.served(0, busy, busy as u64 * 10 * MS, 99));
-    }
-    let wanted = elastic.step(10 * MS, 20 * MS, 0).expect("another number");
+    let wanted = elastic.step(10 * MS, &Seen::default(), &mut flat());
+    let wanted = wanted.expect("another number");
     assert_eq!(wanted.workers, 4);
     assert_eq!(
         wanted.because.to_string(),
@@ -219,38 +240,24 @@ fn workers_leave_at_once_where_fewer_bring_as_much() {
 }
 
 #[test]
-fn the_first_requests_of_a_seat_do_not_count_for_the_pace() {
-    let mut elastic = serving(LIMITS);
-    elastic.set(0, 16, false);
-    elastic.note(0, 40, 16);
-    for nth in 1..=COLD_REQUESTS {
-        (0..50).for_each(|_| elastic.served(0, 4, 50 * MS, 99));
-        (0..50).for_each(|_| elastic.served(0, 16, 500 * MS, nth));
-    }
-    assert_eq!(
-        elastic
-            .step(10 * MS, 20 * MS, 0)
-            .map(|wanted| wanted.workers),
-        Some(32)
-    );
-}
-
-#[test]
 fn a_pinned_number_stays() {
     let mut elastic = serving(LIMITS);
     elastic.set(0, 5, true);
     elastic.note(0, 50, 5);
-    assert_eq!((elastic.step(S, S, 0), elastic.due_us()), (None, None));
+    assert_eq!(
+        (step(&mut elastic, S, S, 0), elastic.due_us()),
+        (None, None)
+    );
     elastic.note(S, 0, 5);
-    assert_eq!(elastic.step(900 * S, 0, 0), None);
+    assert_eq!(step(&mut elastic, 900 * S, 0, 0), None);
     elastic.set(900 * S, 5, false);
     assert_eq!(
-        elastic.step(959 * S, 0, 0),
+        step(&mut elastic, 959 * S, 0, 0),
         None,
         "all five count as needed when it is freed"
     );
     assert_eq!(
-        elastic.step(960 * S, 0, 0).map(|wanted| wanted.workers),
+        step(&mut elastic, 960 * S, 0, 0).map(|wanted| wanted.workers),
         Some(2)
     );
 }
@@ -263,7 +270,7 @@ fn it_is_due_while_requests_wait() {
     assert_eq!(elastic.due_us(), Some(S + 10 * MS));
     elastic.note(S + MS, 4, 2);
     assert_eq!(elastic.due_us(), Some(S + 10 * MS));
-    elastic.step(S + 10 * MS, 10 * MS, 0);
+    step(&mut elastic, S + 10 * MS, 10 * MS, 0);
     assert_eq!(elastic.due_us(), Some(S + 20 * MS));
     elastic.note(S + 12 * MS, 2, 2);
     assert_eq!(elastic.due_us(), None);
@@ -302,29 +309,18 @@ fn one_request_is_told_of_as_one() {
 /// Something that happens to a server.
 #[derive(Clone, Copy, Debug)]
 enum Happening {
-    House {
-        in_flight: usize,
-    },
+    House { in_flight: usize },
     Ready,
-    Served {
-        busy: usize,
-        service_us: u64,
-        nth: u64,
-    },
-    Step {
-        oldest_us: u64,
-    },
+    Served { busy: usize, service_us: u64 },
+    Step { oldest_us: u64 },
 }
 
 fn happening() -> impl Strategy<Value = Happening> {
     prop_oneof![
         (0_usize..200).prop_map(|in_flight| Happening::House { in_flight }),
         Just(Happening::Ready),
-        (1_usize..64, 0_u64..S, 0_u64..40).prop_map(|(busy, service_us, nth)| Happening::Served {
-            busy,
-            service_us,
-            nth
-        }),
+        (1_usize..64, 0_u64..S)
+            .prop_map(|(busy, service_us)| Happening::Served { busy, service_us }),
         (0_u64..S).prop_map(|oldest_us| Happening::Step { oldest_us }),
     ]
 }
@@ -342,7 +338,7 @@ proptest! {
             keep_us: keep_ms * MS,
             slow_boots_max: 2,
         };
-        let mut elastic = Elastic::new(limits);
+        let (mut elastic, mut curve) = (Elastic::new(limits), Curve::default());
         let (mut now_us, mut in_flight, mut ready, mut forks) = (0, 0, 0, 0_u64);
         let mut grown_us = None;
         for (pause_us, happening) in happenings {
@@ -350,10 +346,14 @@ proptest! {
             match happening {
                 Happening::House { in_flight: new } => in_flight = new,
                 Happening::Ready => ready = elastic.wanted(),
-                Happening::Served { busy, service_us, nth } => elastic.served(now_us, busy, service_us, nth),
+                Happening::Served { busy, service_us } => {
+                    elastic.served(now_us, service_us);
+                    curve.served(now_us, busy, service_us, 99);
+                }
                 Happening::Step { oldest_us } => {
                     let (before, rank) = (elastic.wanted(), elastic.rank());
-                    let wanted = elastic.step(now_us, oldest_us, 0);
+                    let seen = Seen { oldest_us, ..Seen::default() };
+                    let wanted = elastic.step(now_us, &seen, &mut curve);
                     prop_assert_eq!(wanted.map_or(before, |wanted| wanted.workers), elastic.wanted());
                     prop_assert_ne!(wanted.map(|wanted| wanted.workers), Some(before));
                     let is_unneeded = matches!(wanted, Some(Wanted { because: Because::Unneeded { .. }, .. }));
@@ -384,11 +384,14 @@ fn a_boot_that_never_ended_says_nothing_of_the_next_one() {
             ..LIMITS
         });
         elastic.note(0, 3, 1);
-        assert!(elastic.step(20 * MS, 20 * MS, 1).is_some());
+        assert!(step(&mut elastic, 20 * MS, 20 * MS, 1).is_some());
         // No worker comes, and none is needed any more.
         elastic.note(S, 0, 1);
         if ends_by_itself {
-            assert_eq!(elastic.step(3_600 * S, 0, 0).map(|it| it.workers), Some(1));
+            assert_eq!(
+                step(&mut elastic, 3_600 * S, 0, 0).map(|it| it.workers),
+                Some(1)
+            );
         } else {
             elastic.set(S, 1, false);
         }
@@ -396,7 +399,7 @@ fn a_boot_that_never_ended_says_nothing_of_the_next_one() {
         elastic.note(7_200 * S, 0, 2);
         elastic.note(7_201 * S, 0, 1);
         elastic.note(7_202 * S, 9, 1);
-        let wanted = elastic.step(7_202 * S + 20 * MS, 20 * MS, 1);
+        let wanted = step(&mut elastic, 7_202 * S + 20 * MS, 20 * MS, 1);
         assert!(wanted.is_some_and(|it| it.workers > 1), "{wanted:?}");
     }
     // A boot that took long because it waited for a service counts for 10 s.

@@ -85,6 +85,7 @@ struct Seated {
 struct Simulation {
     load: Load,
     elastic: Elastic,
+    curve: Curve,
     now_us: u64,
     /// When each request that waits arrived, and how long it needs.
     line: VecDeque<(u64, u64)>,
@@ -116,6 +117,7 @@ impl Simulation {
             ready: elastic.wanted(),
             load,
             elastic,
+            curve: Curve::default(),
             now_us: 0,
             line: VecDeque::new(),
             seats: BinaryHeap::new(),
@@ -197,7 +199,9 @@ impl Simulation {
             return;
         };
         self.latencies_us.push(done_us - arrived_us);
-        self.elastic.served(done_us, busy, done_us - taken_us, 99);
+        let service_us = done_us - taken_us;
+        self.elastic.served(done_us, service_us);
+        self.curve.served(done_us, busy, service_us, 99);
     }
 
     fn sit_down(&mut self) {
@@ -227,7 +231,12 @@ impl Simulation {
             .line
             .front()
             .map_or(0, |(arrived_us, _)| self.now_us - arrived_us);
-        if self.elastic.step(self.now_us, oldest_us, 0).is_none() {
+        let seen = Seen {
+            oldest_us,
+            ..Seen::default()
+        };
+        let wanted = self.elastic.step(self.now_us, &seen, &mut self.curve);
+        if wanted.is_none() {
             return;
         }
         let there = usize::from(self.ready) + self.booting.len();

@@ -90,9 +90,9 @@ class Elastic:
 def elastic(serve: Serve, gate: Gate, clock: Clock, tmp_path: Path) -> Iterator[Callable[..., Elastic]]:
     with ExitStack() as connections:
 
-        def start(*arguments: str) -> Elastic:
+        def start(*arguments: str, workers: tuple[str, ...] = ("--workers", "1..4")) -> Elastic:
             control, admin = tmp_path / "control", f"unix:{tmp_path}/admin"
-            words = ("--workers", "1..4", "--control", f"unix:{control}", "--admin", admin, *arguments)
+            words = (*workers, "--control", f"unix:{control}", "--admin", admin, *arguments)
             # A template that is killed, and a clock that jumps, take their time.
             more = ("--timeout", "0", "--queue-timeout", "0")
             server = serve("waiting:app", *words, *more, env={**gate.environment, **clock.environment})
@@ -166,6 +166,23 @@ def test_a_reload_and_an_upgrade_keep_the_number(elastic: Callable[..., Elastic]
     processes.gone(old)
     eventually(lambda: it.shows(wanted=3, pinned=True), "it is pinned in the new master")
     eventually(lambda: it.workers() == 3, "they are there")
+
+
+def test_an_upgrade_into_a_fixed_number_takes_that(elastic: Callable[..., Elastic], tmp_path: Path) -> None:
+    config = tmp_path / "workers.py"
+    config.write_text('workers = "1..4"\n')
+    it = elastic("--config", str(config), workers=())
+    it.hold(2)
+    it.runs(2)
+    it.release()
+    config.write_text("workers = 1\n")
+    old = it.server.pid
+    it.ctl("upgrade")
+    told = it.log.wait(r"upgraded: the new master (\d+) serves")
+    it.server.follow(int(told[1]))
+    processes.gone(old)
+    assert it.status()["elastic"] is None
+    assert it.workers() == 1
 
 
 def test_no_request_is_lost_if_the_template_dies_while_workers_are_added(elastic: Callable[..., Elastic]) -> None:

@@ -13,7 +13,8 @@
 //! are enough, and the ninth leaves as soon as it has no request.
 //!
 //! **Forks** come out of a budget of one for each worker that may come and go in `keep_us`. So there are at most
-//! `(max − min) · (1 + t / keep)` in any time t, whatever the load does.
+//! `(max − min) · (1 + t / keep)` in any time t, whatever the load does. An acceptor begins with all of it: a reload or an upgrade, for which there is
+//! another acceptor, forks every worker anew, and the master has a pause grow before it replaces one that was lost again.
 
 use std::fmt;
 

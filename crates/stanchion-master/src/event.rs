@@ -42,6 +42,13 @@ pub struct GenerationPlan {
     pub is_guess: bool,
 }
 
+impl GenerationPlan {
+    /// The fewest and the most workers by the setting.
+    pub fn range(&self) -> (u16, u16) {
+        (self.workers, self.elastic_max.unwrap_or(self.workers))
+    }
+}
+
 /// A child that the master forks itself. A generation has one of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildKind {
@@ -106,12 +113,14 @@ pub enum Command {
 )]
 pub enum MasterEvent {
     /// The first of all; generation 1 is built already. If there is a master before us (`is_heir`) it goes on unless all is well with
-    /// this one, and it may have kept another number of workers than the setting says (`scaled_to`), by an operator's command (`is_pinned`).
+    /// this one, and it may have kept another number of workers than its setting said (`scaled_to`), by an operator's command (`is_pinned`). That setting
+    /// is `range_before`, unless a version that does not say it has handed over.
     Started {
         plan: GenerationPlan,
         is_heir: bool,
         scaled_to: Option<u16>,
         is_pinned: bool,
+        range_before: Option<(u16, u16)>,
     },
     /// Time has passed. All that children had sent by `heard_ms` has been read.
     Tick { heard_ms: u64 },

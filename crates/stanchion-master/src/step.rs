@@ -161,7 +161,16 @@ impl Master {
                 is_heir,
                 scaled_to,
                 is_pinned,
-            } => self.on_started(plan, is_heir, (scaled_to, is_pinned), decision),
+                range_before,
+            } => {
+                // As by a reload, a number that an operator or the line has chosen stays unless the setting itself has changed.
+                let stays = range_before.is_none_or(|before| before == plan.range());
+                let number = match scaled_to {
+                    _ if !stays => (plan.workers, false),
+                    target => (target.unwrap_or(plan.workers), is_pinned),
+                };
+                self.on_started(plan, is_heir, number, decision);
+            }
             MasterEvent::Commanded {
                 command,
                 by,
@@ -236,15 +245,14 @@ impl Master {
         &mut self,
         plan: GenerationPlan,
         is_heir: bool,
-        (scaled_to, is_pinned): (Option<u16>, bool),
+        number: (u16, bool),
         decision: &mut Decision,
     ) {
         self.reloads.last_number = 1;
         self.building = Some(1);
-        let target = scaled_to.unwrap_or(plan.workers);
         // The wait has no end until this master drains, which sets one.
         self.predecessor_until_ms = is_heir.then_some(u64::MAX);
-        let generation = Generation::new(1, plan, (target, is_pinned), !is_heir);
+        let generation = Generation::new(1, plan, number, !is_heir);
         self.generations.insert(1, generation);
         self.share_doors(is_heir, decision);
     }

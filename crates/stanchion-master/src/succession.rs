@@ -111,11 +111,10 @@ impl Master {
         let old = self
             .serving
             .and_then(|serving| self.generations.get(&serving));
-        let setting = |plan: &GenerationPlan| (plan.workers, plan.elastic_max);
         let target = match (second, old) {
             (Some(second), _) => (second.target, false),
             // Workers that an operator or the line added or removed stay so, unless the setting itself has changed.
-            (None, Some(old)) if setting(&old.plan) == setting(&plan) => (
+            (None, Some(old)) if old.plan.range() == plan.range() => (
                 self.paused_from.unwrap_or(old.target),
                 old.elastic.is_some_and(|it| it.is_pinned),
             ),

@@ -23,7 +23,7 @@ use stanchion_generation::ticket_keys::TicketKeys;
 /// The environment variable.
 pub(crate) const VARIABLE: &str = "STANCHION_HANDOVER";
 /// The version of this object; goes up when a key is added, or when the channel may carry more.
-const VERSION: u32 = 8;
+const VERSION: u32 = 9;
 /// The first version whose masters understand [`ToPredecessor::Dropped`].
 const HEARS_OF_DROPPED: u32 = 3;
 /// The oldest version that understands this object; goes up when a key changes its meaning. A version before 6 would take the file in the place of
@@ -67,6 +67,9 @@ pub(crate) struct Handover {
     /// The number of workers was fixed by an operator though the setting is a range, since version 8. Default: it was not.
     #[serde(default)]
     pub(crate) is_pinned: bool,
+    /// The fewest and the most workers by the setting, since version 9. Default: unknown, and the number of workers stays whatever the setting is now.
+    #[serde(default)]
+    pub(crate) range: Option<(u16, u16)>,
 }
 
 impl Handover {
@@ -91,6 +94,7 @@ impl Handover {
             streams: None,
             demand: None,
             is_pinned: false,
+            range: None,
         }
     }
 
@@ -134,6 +138,7 @@ impl Handover {
             hears_of_dropped: self.version >= HEARS_OF_DROPPED,
             scaled_to: self.scaled_to,
             is_pinned: self.is_pinned,
+            range: self.range,
             is_asgi: self.is_asgi,
             channel,
             listeners: take_over(&self.listeners)?,
@@ -198,6 +203,7 @@ pub(crate) struct HandedOver {
     pub(crate) hears_of_dropped: bool,
     pub(crate) scaled_to: Option<u16>,
     pub(crate) is_pinned: bool,
+    pub(crate) range: Option<(u16, u16)>,
     pub(crate) is_asgi: bool,
     pub(crate) channel: Channel,
     pub(crate) listeners: Vec<Listener>,
@@ -242,6 +248,7 @@ mod tests {
             true,
         );
         handover.is_pinned = true;
+        handover.range = Some((2, 8));
         let text = handover.to_json().expect("written");
         assert_eq!(read(&text), Ok(handover));
     }
@@ -266,6 +273,7 @@ mod tests {
         assert!(
             !handover.is_asgi
                 && !handover.is_pinned
+                && handover.range.is_none()
                 && handover.ticket_keys.is_none()
                 && handover.demand.is_none()
         );
@@ -279,8 +287,8 @@ mod tests {
             (r#"{"version": 1}"#, "missing field `least`"),
             // The rest may have any form by then.
             (
-                r#"{"version": 10, "least": 9, "listeners": "?"}"#,
-                "of version 10",
+                r#"{"version": 11, "least": 10, "listeners": "?"}"#,
+                "of version 11",
             ),
             (
                 r#"{"version": 1, "least": 1, "predecessor": 7, "channel": 9}"#,

@@ -187,9 +187,39 @@ fn an_upgrade_keeps_the_number() {
             is_heir: true,
             scaled_to,
             is_pinned,
+            range_before: None,
         }]);
         tree.fork(1);
         tree.expect_among(acceptor_ready(1), told);
+    }
+}
+
+#[test]
+fn an_upgrade_keeps_the_number_unless_the_setting_has_changed() {
+    let fixed = GenerationPlan {
+        elastic_max: None,
+        ..ELASTIC
+    };
+    for (range_before, plan, target) in [
+        (Some((2, 4)), ELASTIC, 3),
+        (Some((2, 4)), fixed, 2),
+        (Some((2, 2)), fixed, 3),
+        (Some((1, 1)), fixed, 2),
+        (Some((2, 2)), ELASTIC, 2),
+        // The master before was of a version that does not say it.
+        (None, fixed, 3),
+    ] {
+        let mut tree = Tree::new();
+        tree.play([MasterEvent::Started {
+            plan,
+            is_heir: true,
+            scaled_to: Some(3),
+            is_pinned: true,
+            range_before,
+        }]);
+        assert_eq!(tree.master.target(), Some(target), "{range_before:?}");
+        let is_pinned = plan == ELASTIC && target == 3;
+        assert_eq!(tree.master.is_pinned(), is_pinned, "{range_before:?}");
     }
 }
 

@@ -120,6 +120,7 @@ impl Tree {
             is_heir: true,
             scaled_to,
             is_pinned: false,
+            range_before: None,
         }]);
         tree.fork(1);
         tree
@@ -331,6 +332,7 @@ fn started(plan: GenerationPlan) -> MasterEvent {
         is_heir: false,
         scaled_to: None,
         is_pinned: false,
+        range_before: None,
     }
 }
 

@@ -172,6 +172,7 @@ pub(crate) fn run(
         is_heir: succession.has_predecessor(),
         scaled_to: succession.scaled_to(),
         is_pinned: succession.is_pinned(),
+        range_before: succession.range_before(),
     };
     let mut this = Loop {
         host,

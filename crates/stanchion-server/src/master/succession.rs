@@ -51,6 +51,7 @@ pub(crate) struct Succession {
     lent: Vec<Listener>,
     scaled_to: Option<u16>,
     is_pinned: bool,
+    range_before: Option<(u16, u16)>,
     heir: Option<HeirProcess>,
     heir_serves: bool,
 }
@@ -83,6 +84,7 @@ impl Succession {
         };
         let scaled_to = handed_over.as_ref().and_then(|taken| taken.scaled_to);
         let is_pinned = handed_over.as_ref().is_some_and(|taken| taken.is_pinned);
+        let range_before = handed_over.as_ref().and_then(|taken| taken.range);
         let lent = handed_over
             .as_mut()
             .map(|taken| std::mem::take(&mut taken.lent));
@@ -99,6 +101,7 @@ impl Succession {
             lent: lent.unwrap_or_default(),
             scaled_to,
             is_pinned,
+            range_before,
             heir: None,
             heir_serves: false,
         })
@@ -111,6 +114,11 @@ impl Succession {
     /// Whether the number of workers was fixed by an operator.
     pub(super) fn is_pinned(&self) -> bool {
         self.is_pinned
+    }
+
+    /// The fewest and the most workers by the setting of the master before, if it has said them.
+    pub(super) fn range_before(&self) -> Option<(u16, u16)> {
+        self.range_before
     }
 
     /// The listener of a single worker of the master before us at this address.
@@ -431,6 +439,8 @@ impl OldMaster<'_> {
         handover.ticket_keys = ticket_keys.as_ref().map(AsRawFd::as_raw_fd);
         doors.extend(ticket_keys);
         handover.is_pinned = self.is_pinned;
+        let count = settings.workers.workers;
+        handover.range = Some((count.min as u16, count.max as u16));
         let demand = self.generations.present().figures.demand.try_clone_fd()?;
         handover.demand = demand.as_ref().map(AsRawFd::as_raw_fd);
         doors.extend(demand);

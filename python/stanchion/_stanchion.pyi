@@ -11,8 +11,10 @@ from stanchion.scribe import Scribe
 
 __all__ = [
     "admin_page",
+    "auto_workers",
     "become_app",
     "check_credentials",
+    "cores",
     "first_not_roots_alone",
     "log",
     "log_as_it_is",
@@ -105,8 +107,15 @@ def admin_page() -> tuple[str, str]:
 def first_not_roots_alone(path: str) -> str | None:
     """The first place on the way to an absolute path, or what is there, that others than root may change."""
 
-def seats(settings: str) -> int:
-    """How many requests a server with these effective settings runs at once; with `interface` auto as for WSGI."""
+def seats(settings: str) -> tuple[int, int]:
+    """How many workers a server with these effective settings has at most on this machine, and how many requests they
+    run at once; with `interface` auto as for WSGI."""
+
+def cores() -> int:
+    """How many cores this process may use: the fewest workers, if the settings leave the number to the machine."""
+
+def auto_workers(settings: str) -> str | None:
+    """The number of workers that this machine says, in words, if the effective settings leave it to the machine."""
 
 def plan(question: str, progress: Callable[[float], object] | None = None) -> str:
     """Answer a question to the planner, a JSON object, with another one; raise ValueError if it makes no sense.

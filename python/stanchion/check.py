@@ -23,6 +23,8 @@ def show(effective: Effective, as_json: bool, changed: bool) -> None:
         show_text(written_as_json({name: _described(effective, name) for name in names}, indent=2))
         return
     show_text(usage.table(effective, names) if names else "Every setting has its default value.")
+    if workers := _stanchion.auto_workers(effective.json):
+        show_text(f"\nworkers: auto is {workers}")
     if not changed:
         show_text(usage.privileges(_privileges(effective)))
 

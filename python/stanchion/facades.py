@@ -63,6 +63,16 @@ def _address(text: str) -> tuple[str, int] | str:
     return (host.strip("[]"), int(port)) if colon and port.isdecimal() else text
 
 
+def _fewest(workers: int | str) -> int:
+    """Of a value of the setting: 2 of 2, of 2..8 too, and of auto as many as cores."""
+    if workers == "auto":
+        # Imported here, so that scripts which have only the sources can list the hooks.
+        from stanchion import _stanchion
+
+        return _stanchion.cores()
+    return int(str(workers).partition("..")[0])
+
+
 class Server:
     """The argument `server` of hooks: it stands for the master."""
 
@@ -70,7 +80,7 @@ class Server:
         self.cfg = cfg
         self.pid = pid
         """The master's."""
-        self.num_workers = int(str(cfg.workers).partition("..")[0])
+        self.num_workers = _fewest(cfg.workers)
         """How many are wanted, at first the fewest; in a worker, how many were when its template was forked."""
 
     @property

@@ -141,3 +141,20 @@ def test_a_listener_that_is_given_twice_is_refused(home, other):
         done = run(home, module, verb, "--bind", "127.0.0.1:8000", "--bind", other, "shop:app")
         assert done.returncode == 2
         assert "setting `bind` from command line: expected each address once, got 127.0.0.1:8000 and " in done.stderr
+
+
+def test_check_says_how_many_workers_auto_is_and_why(home: Path) -> None:
+    done = run(home, "stanchion", "check", "--changed", "--workers", "auto", "shop:app")
+    found = re.search(
+        r"^workers: auto is (\d+) to (\d+), as many as keep the cores busy \(cores: (\d+) by affinity, (.*)\)$",
+        done.stdout,
+        re.M,
+    )
+    assert found, done.stdout
+    least, most, affinity = map(int, found.groups()[:3])
+    assert 1 <= least <= affinity == len(os.sched_getaffinity(0))
+    assert most == 10 * least
+    assert "cpu.max" in found[4] and "memory.max" in found[4]
+    done = run(home, "stanchion", "check", "--workers", "auto", "--loop", "gevent", "shop:app")
+    assert f"workers: auto is {least}, an event loop for each core (" in done.stdout
+    assert "workers: auto" not in run(home, "stanchion", "check", "--workers", "2..3", "shop:app").stdout

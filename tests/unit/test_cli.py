@@ -106,7 +106,8 @@ def test_each_bad_value_is_one_line(capsys):
         "such as [::1]:8000, got '::1'",
         "stanchion: setting `raw_env` from command line: it is written KEY=VALUE, got 'A'",
         "stanchion: setting `timeout` from command line: expected a number of seconds from 0 to 1000000000, got '-1'",
-        "stanchion: setting `workers` from command line: expected a whole number >= 1, or two such as 2..8, got 'x'",
+        "stanchion: setting `workers` from command line: "
+        "expected a whole number >= 1, two such as 2..8, or auto, got 'x'",
         "stanchion: setting `chdir` from command line: there is no directory 'nowhere'",
     ]
 

@@ -147,6 +147,11 @@ impl Causes {
         }
     }
 
+    /// The time of the requests of the last ten to twenty seconds.
+    pub(crate) fn recent(&self) -> Spent {
+        self.all().since(&self.notes[0].spent)
+    }
+
     fn all(&self) -> Spent {
         let mut all = Spent::default();
         for lane in &self.lanes {
@@ -162,8 +167,7 @@ impl Causes {
         (capacity, curve): (&Capacity, &Curve),
         now_us: u64,
     ) -> CausesStatus {
-        let before = &self.notes[0];
-        let recent = self.all().since(&before.spent);
+        let (before, recent) = (&self.notes[0], self.recent());
         let over_us = match before.at_us {
             0 => 0,
             at_us => now_us.saturating_sub(at_us),
@@ -389,11 +393,7 @@ mod tests {
                 let service_us = 50_000 * busy.max(pool) as u64 / pool as u64;
                 (0..200).for_each(|_| curve.served(NOTE_US, busy, service_us, 99));
             }
-            let capacity = Capacity {
-                workers: 8,
-                ..CAPACITY
-            };
-            let status = causes.status(names(), (&capacity, &curve), 2 * NOTE_US);
+            let status = causes.status(names(), (&CAPACITY, &curve), 2 * NOTE_US);
             assert_eq!(
                 (status.verdict, status.plateau),
                 (verdict, plateau),

@@ -10,6 +10,7 @@ use stanchion_settings::Settings;
 use stanchion_sys::channel::Channel;
 use tracing::error;
 
+use crate::causes::Causes;
 use crate::status::ElasticStatus;
 use crate::view::LineView;
 
@@ -81,7 +82,12 @@ impl Staffing {
     }
 
     /// Decides whether another number of workers is wanted, and reports that to the master.
-    pub(crate) fn step(&mut self, view: &LineView<'_>, curve: &mut Curve, now_us: u64) {
+    pub(crate) fn step(
+        &mut self,
+        view: &LineView<'_>,
+        (curve, causes): (&mut Curve, &Causes),
+        now_us: u64,
+    ) {
         // Requests may have left their seats in this turn.
         self.note(view, now_us);
         let Some(elastic) = &mut self.elastic else {
@@ -91,6 +97,7 @@ impl Staffing {
         let seen = Seen {
             oldest_us: oldest_us.max(view.waiting_for_seats(now_us).1),
             busy_rank: busy_rank(view),
+            cpu_share: causes.recent().cpu_share(),
         };
         let wanted = elastic.step(now_us, &seen, curve);
         if let Some(Wanted { workers, because }) = wanted {
@@ -155,5 +162,7 @@ fn limits(settings: &Settings) -> ElasticLimits {
         seats_each: settings.seats_per_worker(),
         keep_us: settings.workers.workers_keep.duration().as_micros() as u64,
         slow_boots_max: u16::try_from(cores).unwrap_or(u16::MAX),
+        // Of that setting there are as many as cores at least.
+        auto_cores: count.is_auto.then_some(count.min as u16),
     }
 }

@@ -5,7 +5,7 @@
 //! seats bring more throughput ([`Curve`]).
 //!
 //! **Growth.** As many workers are wanted as serve the requests in the house so that none waits for longer than a worker takes to boot and
-//! a step. The mean service time says how long that is; where no request leaves its seat, the wait of the oldest does. Five bounds
+//! a step. The mean service time says how long that is; where no request leaves its seat, the wait of the oldest does. Six bounds
 //! hold that back, each with a name ([`HeldBack`]).
 //!
 //! **Shrinking** goes by rank. Idle times of workers say little, since each of them gets some request before its time is up. But the
@@ -16,8 +16,7 @@
 //! `(max − min) · (1 + t / keep)` in any time t, whatever the load does. An acceptor begins with all of it: a reload or an upgrade, for which there is
 //! another acceptor, forks every worker anew, and the master has a pause grow before it replaces one that was lost again.
 
-use std::fmt;
-
+use crate::because::{Because, HeldBack};
 use crate::curve::{Ceiling, Curve};
 use crate::demand::Demand;
 use crate::drain_rate::to_f64;
@@ -28,6 +27,10 @@ const STEP_US: u64 = 10_000;
 const SLOW_BOOT_US: u64 = 100_000;
 /// A measured boot counts for at most so long.
 const BOOT_US_MAX: u64 = 10_000_000;
+/// With `--workers auto` there are no more workers than keep so many times the cores busy,
+const CORES_GRANTED: f64 = 1.25;
+/// or, until it is known how many do, than so many a core.
+const UNKNOWN_PER_CORE: f64 = 4.0;
 /// The mean service time is that of about so many requests.
 const PACE_REQUESTS: f64 = 64.0;
 
@@ -44,6 +47,8 @@ pub struct ElasticLimits {
     pub keep_us: u64,
     /// How many workers may boot at once if that takes long, or if it is not known how long it takes: the cores.
     pub slow_boots_max: u16,
+    /// The cores that bound the number, with `--workers auto`.
+    pub auto_cores: Option<u16>,
 }
 
 /// The number of workers that is wanted, and why.
@@ -76,6 +81,8 @@ pub struct Seen {
     pub oldest_us: u64,
     /// The highest rank of a worker that has a request. A worker that leaves has to end its request in time, so those with a request stay.
     pub busy_rank: u16,
+    /// The share of its time for which a request has a core if it waits for none, if that is known: for [`ElasticLimits::auto_cores`].
+    pub cpu_share: Option<f64>,
 }
 
 /// Another number of workers is wanted.
@@ -85,42 +92,6 @@ pub struct Wanted {
     pub workers: u16,
     /// Why.
     pub because: Because,
-}
-
-/// Why another number of workers is wanted. Its text follows a colon.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Because {
-    /// So many requests wait, the oldest of them for so long.
-    Waiting {
-        /// The requests.
-        requests: usize,
-        /// Microseconds.
-        oldest_us: u64,
-    },
-    /// The worker of this rank was last needed so long ago.
-    Unneeded {
-        /// The rank, counted from 1.
-        rank: u16,
-        /// Microseconds.
-        since_us: u64,
-    },
-    /// More busy seats bring no more.
-    NoGain(Ceiling),
-}
-
-/// A bound that keeps the number of workers from growing though requests wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeldBack {
-    /// There are as many as there may be.
-    Max,
-    /// More busy seats bring no more throughput.
-    Throughput,
-    /// No request has left its seat since the number doubled: all of them are stuck.
-    Stall,
-    /// Too many workers were forked of late.
-    Forks,
-    /// Workers boot slowly, and as many boot as there are cores.
-    Boot,
 }
 
 impl Elastic {
@@ -231,6 +202,7 @@ impl Elastic {
         let bounds = [
             (self.limits.workers_max, HeldBack::Max),
             (self.most_by(ceiling), HeldBack::Throughput),
+            (self.most_by_cores(seen), HeldBack::Cores),
             (self.ready_at_departure.saturating_mul(2), HeldBack::Stall),
             (
                 self.wanted.saturating_add(self.forks.whole()),
@@ -335,6 +307,19 @@ impl Elastic {
         })
     }
 
+    /// Workers that keep all cores busy, and a quarter more. A worker with several threads has one core at most: its threads share Python's lock.
+    fn most_by_cores(&self, seen: &Seen) -> u16 {
+        let Some(cores) = self.limits.auto_cores else {
+            return u16::MAX;
+        };
+        let per_core = seen.cpu_share.map_or(UNKNOWN_PER_CORE, |share| {
+            let each = share * to_f64(self.limits.seats_each as u64);
+            CORES_GRANTED / each.clamp(f64::MIN_POSITIVE, 1.0)
+        });
+        let most = (f64::from(cores) * per_core).ceil() as u16;
+        most.max(self.limits.workers_min)
+    }
+
     fn most_by_boots(&self) -> u16 {
         if self.boot.is_slow() {
             self.ready.saturating_add(self.limits.slow_boots_max)
@@ -423,60 +408,6 @@ impl BootTime {
 
     fn is_slow(&self) -> bool {
         self.mean_us.is_none_or(|mean_us| mean_us > SLOW_BOOT_US)
-    }
-}
-
-impl HeldBack {
-    /// All of them.
-    pub const ALL: [Self; 5] = [
-        Self::Max,
-        Self::Throughput,
-        Self::Stall,
-        Self::Forks,
-        Self::Boot,
-    ];
-
-    /// Its name in metrics and JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Max => "max",
-            Self::Throughput => "throughput",
-            Self::Stall => "stall",
-            Self::Forks => "forks",
-            Self::Boot => "boot",
-        }
-    }
-}
-
-impl fmt::Display for Because {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Waiting {
-                requests,
-                oldest_us,
-            } => {
-                let oldest_ms = oldest_us / 1_000;
-                match requests {
-                    1 => write!(out, "a request waits ({oldest_ms} ms by now)"),
-                    _ => write!(out, "{requests} requests wait, the oldest {oldest_ms} ms"),
-                }
-            }
-            Self::Unneeded { rank, since_us } => {
-                let since_s = to_f64(since_us / 100_000) / 10.0;
-                write!(out, "number {rank} was last needed {since_s} s ago")
-            }
-            Self::NoGain(Ceiling {
-                busy,
-                beyond,
-                beyond_per_s,
-                per_s,
-                ..
-            }) => write!(
-                out,
-                "more than {busy} busy seats bring no more requests a second ({per_s:.0} with up to {busy}, {beyond_per_s:.0} \
-                 with {beyond:.0})"
-            ),
-        }
     }
 }
 

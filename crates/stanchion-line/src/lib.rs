@@ -34,6 +34,7 @@
 #![warn(missing_debug_implementations)]
 
 mod ahead;
+mod because;
 mod clients;
 mod curve;
 mod demand;
@@ -47,11 +48,12 @@ mod spent;
 mod verdict;
 
 pub use ahead::Ahead;
+pub use because::{Because, HeldBack};
 pub use clients::Clients;
 pub use curve::{Ceiling, Curve, CurvePoint};
 pub use demand::{Demand, DemandNow, DemandSecond};
 pub use discipline::Discipline;
-pub use elastic::{Because, Elastic, ElasticLimits, HeldBack, Seen, Wanted};
+pub use elastic::{Elastic, ElasticLimits, Seen, Wanted};
 pub use lane::{Expiry, LaneView};
 pub use line::{Full, LaneId, LaneLimits, Line, LineLimits, Place, Pulled};
 pub use reserve::{LaneSeats, Reserve};

@@ -8,6 +8,7 @@
 use std::ops::AddAssign;
 
 use crate::demand::Demand;
+use crate::drain_rate::to_f64;
 
 /// The time of requests from their arrival until their answer was complete, by what they spent it on, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,6 +81,12 @@ impl Spent {
     pub fn service_us(&self) -> u64 {
         let parts = [self.core_us, self.gil_us, self.cpu_us, self.elsewhere_us];
         parts.into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// The share of its time for which a request that waits for no core and no lock has a core; `None` if none was measured.
+    pub fn cpu_share(&self) -> Option<f64> {
+        let at_work_us = self.cpu_us.saturating_add(self.elsewhere_us);
+        (at_work_us > 0).then(|| to_f64(self.cpu_us) / to_f64(at_work_us))
     }
 
     /// The whole time.

@@ -164,9 +164,7 @@ impl Verdict {
     /// More threads help as long as a worker's lock and the cores have time left and throughput grows, more workers as long as the cores have.
     fn more(sizing: &Sizing, elsewhere: f64, plateau: Option<&Plateau>) -> Self {
         let spent = &sizing.spent;
-        let at_work_us = spent.cpu_us.saturating_add(spent.elsewhere_us).max(1);
-        // The share of its time for which a request that waits for no core and no lock has a core.
-        let own = (to_f64(spent.cpu_us) / to_f64(at_work_us)).max(1.0 / THREADS_MAX);
+        let own = spent.cpu_share().unwrap_or(0.0).max(1.0 / THREADS_MAX);
         let seats = to_f64(sizing.cores.max(1) as u64) / own;
         let workers = to_f64(sizing.workers.max(1) as u64);
         let by_lock = 1.0 / own;

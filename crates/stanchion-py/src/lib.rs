@@ -130,10 +130,25 @@ mod _stanchion {
         stanchion_server::privileges::plan(&settings).map_err(PyValueError::new_err)
     }
 
-    /// How many requests a server with these effective settings runs at once. With `interface` auto the app counts as WSGI.
+    /// How many workers a server with these effective settings has at most on this machine, and how many requests they run at once. With `interface`
+    /// auto the app counts as WSGI.
     #[pyfunction]
-    fn seats(settings: &str) -> PyResult<usize> {
-        Ok(settings_of(settings)?.seats())
+    fn seats(settings: &str) -> PyResult<(u32, usize)> {
+        let mut settings = settings_of(settings)?;
+        stanchion_server::heed_machine(&mut settings);
+        Ok((settings.workers.workers.max, settings.seats()))
+    }
+
+    /// How many cores this process may use: the fewest workers, if effective settings leave the number to the machine.
+    #[pyfunction]
+    fn cores() -> u32 {
+        stanchion_server::cores()
+    }
+
+    /// The number of workers that this machine says, in words, if effective settings leave it to the machine.
+    #[pyfunction]
+    fn auto_workers(settings: &str) -> PyResult<Option<String>> {
+        Ok(stanchion_server::heed_machine(&mut settings_of(settings)?))
     }
 
     /// Answers a question to the planner, a JSON object, with another one. `progress` gets the share that is done, from 0 to 1; what it raises ends the

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod auto_workers;
 mod control;
 mod gil_watch;
 mod handover;
@@ -39,6 +40,7 @@ mod tree;
 mod worker;
 mod worker_process;
 
+pub use auto_workers::{cores, heed_machine};
 pub use hook::Hook;
 pub use host::{Host, Logging, StartedAs};
 pub use launcher::Launcher;

@@ -11,7 +11,7 @@ use super::words::{Http2Cleartext, Interface};
 
 /// Most requests that can run at once in threads: workers times threads. Each seat costs shared memory and
 /// a place in the scoreboard from the start.
-const SEATS_MAX: u64 = 4096;
+pub(super) const SEATS_MAX: u64 = 4096;
 
 /// The least `workers_keep`.
 const WORKERS_KEEP_MIN: Duration = Duration::from_secs(1);

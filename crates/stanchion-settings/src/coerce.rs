@@ -49,7 +49,7 @@ fn forgotten_unit(kind: &ValueKind, raw: &Value) -> String {
 pub(super) fn expected(kind: &ValueKind) -> String {
     match kind {
         ValueKind::Int(range) => format!("a whole number {range}"),
-        ValueKind::Workers(range) => format!("a whole number {range}, or two such as 2..8"),
+        ValueKind::Workers(range) => format!("a whole number {range}, two such as 2..8, or auto"),
         ValueKind::Tries => "a whole number >= 1, or -1 for ever".into(),
         ValueKind::Bytes(range) => {
             let sizes = size_range(*range);

@@ -3,11 +3,16 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use super::checks::SEATS_MAX;
 use super::loop_seats::loop_seats;
+use super::worker_count::WorkerCount;
 use super::{EventLoop, Interface, Protocol, Settings};
 
 /// Of the memory limit of a control group, all clients of one acceptor have one part in so many, if no setting says otherwise.
 const CLIENTS_SHARE: u64 = 4;
+/// With `workers` auto there are seats for so many workers a core: as many keep it busy with requests that compute for an eighth of their time at
+/// least, and seats that are not used cost little. docs/workers-and-threads.md has the figures.
+const AUTO_PER_CORE: u32 = 10;
 
 impl Settings {
     /// Lowers the default of `max_client_memory` where the control group may have no more than `limit_bytes`: two acceptors, while
@@ -20,6 +25,23 @@ impl Settings {
         }
         self.buffers.max_client_memory = share;
         Some(share)
+    }
+
+    /// Has the number of workers follow from the cores, if it is to: an event loop for each core, or between a worker with threads for each and
+    /// [`AUTO_PER_CORE`] times as many, as far as there may be seats.
+    pub fn heed_cores(&mut self, cores: u32) {
+        if !self.workers.workers.is_auto {
+            return;
+        }
+        let (each, per_core) = if self.is_event_loop() {
+            (1, 1)
+        } else {
+            (u64::from(self.workers.threads), AUTO_PER_CORE)
+        };
+        let seated = u32::try_from(SEATS_MAX / each.max(1)).unwrap_or(u32::MAX);
+        let seated = seated.max(1);
+        let cores = cores.clamp(1, seated);
+        self.workers.workers = WorkerCount::auto(cores, cores.saturating_mul(per_core).min(seated));
     }
 
     /// The name of the server in the titles of its processes: `proc_name`, or else its app. All users of the host see titles, so the arguments of a
@@ -85,7 +107,8 @@ impl Settings {
 
     /// Why the number of workers cannot be a range, if it is one.
     pub(super) fn cannot_be_elastic(&self) -> Option<&'static str> {
-        let is_refused = self.workers.workers.is_elastic() && self.is_event_loop();
+        let count = self.workers.workers;
+        let is_refused = count.is_elastic() && !count.is_auto && self.is_event_loop();
         is_refused.then_some(
             "a range is for workers with threads. An event loop is seldom out of seats, so no line shows how many are needed: give one number",
         )
@@ -298,6 +321,29 @@ mod tests {
     }
 
     #[test]
+    fn auto_is_as_many_workers_as_the_cores_are_good_for() {
+        for (text, cores, range) in [
+            (r#"{"workers": "auto"}"#, 2, (2, 20)),
+            (r#"{"workers": "auto", "threads": 8}"#, 64, (64, 512)),
+            (r#"{"workers": "auto", "threads": 4096}"#, 64, (1, 1)),
+            (r#"{"workers": "auto"}"#, 0, (1, 10)),
+            (r#"{"workers": "auto", "interface": "asgi"}"#, 8, (8, 8)),
+            (r#"{"workers": 3}"#, 8, (3, 3)),
+        ] {
+            let mut settings = Settings::from_json(text).unwrap();
+            settings.heed_cores(cores);
+            let count = settings.workers.workers;
+            assert_eq!((count.min, count.max), range, "{text}");
+        }
+        let mut found = Settings::from_json(r#"{"workers": "auto"}"#).unwrap();
+        found.heed_cores(2);
+        assert!(found.workers.workers.is_elastic());
+        let mut found = found.taken_for(true).expect("a loop for each core");
+        found.heed_cores(2);
+        assert_eq!(found.seats(), 2000);
+    }
+
+    #[test]
     fn a_server_is_called_as_it_is_told_or_by_its_app() {
         let name = |text| {
             let settings = Settings::from_json(text).unwrap();
@@ -323,7 +369,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "setting `workers` from settings: expected a whole number >= 1, or two such as 2..8, got 0",
+                "setting `workers` from settings: expected a whole number >= 1, two such as 2..8, or auto, got 0",
                 "setting `wrokers` from settings: there is no such setting",
             ]
         );

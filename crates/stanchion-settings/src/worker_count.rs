@@ -1,4 +1,4 @@
-//! How many workers an operator asks for.
+//! How many workers an operator asks for: a number, a range, or as many as the machine is good for.
 
 use std::fmt;
 
@@ -6,16 +6,30 @@ use serde_json::Value;
 
 use super::kind::Range;
 
-/// A number of workers, or two between which the server chooses: `4`, `4..32`.
+/// The word for as many as the machine is good for.
+const AUTO: &str = "auto";
+
+/// A number of workers, or two between which the server chooses: `4`, `4..32`, `auto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerCount {
     /// The fewest, at least 1.
     pub min: u32,
     /// The most, at least as many.
     pub max: u32,
+    /// The machine says both: until it is asked ([`super::Settings::heed_cores`]) they are 1.
+    pub is_auto: bool,
 }
 
 impl WorkerCount {
+    /// By the machine, from `min` to `max`.
+    pub(super) fn auto(min: u32, max: u32) -> Self {
+        Self {
+            min,
+            max,
+            is_auto: true,
+        }
+    }
+
     /// Whether the server chooses.
     pub fn is_elastic(self) -> bool {
         self.min < self.max
@@ -25,10 +39,12 @@ impl WorkerCount {
     pub(super) fn read(value: &Value) -> Option<Self> {
         match value {
             Value::Number(number) => Some(Self::fixed(saturated(number.as_u64()?))),
+            Value::String(text) if text.trim().eq_ignore_ascii_case(AUTO) => Some(Self::auto(1, 1)),
             Value::String(text) => match text.split_once("..") {
                 Some((min, max)) => Some(Self {
                     min: number(min)?,
                     max: number(max)?,
+                    is_auto: false,
                 }),
                 None => number(text).map(Self::fixed),
             },
@@ -38,7 +54,11 @@ impl WorkerCount {
 
     fn fixed(workers: u32) -> Self {
         let (min, max) = (workers, workers);
-        Self { min, max }
+        Self {
+            min,
+            max,
+            is_auto: false,
+        }
     }
 
     /// Whether both numbers will do.
@@ -53,7 +73,7 @@ impl WorkerCount {
 
 impl From<WorkerCount> for Value {
     fn from(count: WorkerCount) -> Self {
-        if count.is_elastic() {
+        if count.is_elastic() || count.is_auto {
             count.to_string().into()
         } else {
             count.min.into()
@@ -63,8 +83,10 @@ impl From<WorkerCount> for Value {
 
 impl fmt::Display for WorkerCount {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { min, max } = self;
-        if self.is_elastic() {
+        let Self { min, max, is_auto } = self;
+        if *is_auto {
+            out.write_str(AUTO)
+        } else if self.is_elastic() {
             write!(out, "{min}..{max}")
         } else {
             write!(out, "{min}")
@@ -100,6 +122,10 @@ mod tests {
             (json!("4..32"), Some(("4..32", true))),
             (json!(" 4 .. 32 "), Some(("4..32", true))),
             (json!("4..4"), Some(("4", false))),
+            (json!("auto"), Some(("auto", false))),
+            (json!(" Auto "), Some(("auto", false))),
+            (json!("auto..8"), None),
+            (json!("2..auto"), None),
             (json!("32..4"), None),
             (json!("0..4"), None),
             (json!(0), None),
@@ -129,6 +155,7 @@ mod tests {
         assert_eq!(value("3"), Some(json!(3)));
         assert_eq!(value("3..3"), Some(json!(3)));
         assert_eq!(value("3..5"), Some(json!("3..5")));
+        assert_eq!(value("auto"), Some(json!("auto")));
         assert_eq!(value("99999999999"), Some(json!(u32::MAX)));
     }
 }

@@ -1,5 +1,5 @@
-//! The memory limit of the control group of this process, and how many of its processes the kernel killed for lack of memory:
-//! version 2, and the memory controller of version 1.
+//! The limits on memory and cores of the control group of this process, and how many of its processes the kernel killed for lack of memory:
+//! version 2, and the controllers of version 1.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,17 +7,15 @@ use std::path::{Path, PathBuf};
 /// "No limit" of version 1 is a page less than 2^63, and no machine has as much as this.
 const UNLIMITED_BYTES: u64 = 1 << 60;
 
-/// A control group with a memory controller, and its ancestors as far as this process sees them.
-#[derive(Debug)]
-struct MemoryGroup {
+/// A control group of this process, and its ancestors as far as this process sees them.
+#[derive(Clone, Debug)]
+struct ControlGroup {
     /// The folder where the hierarchy is mounted.
     mount: PathBuf,
     /// The group's own folder, in `mount`.
     folder: PathBuf,
-    /// The file with the limit.
-    limit_file: &'static str,
-    /// The file with the line `oom_kill COUNT`.
-    kills_file: &'static str,
+    /// It is of version 2, whose one hierarchy has all controllers.
+    is_unified: bool,
 }
 
 /// The files in which the kernel counts the processes that it has killed for lack of memory.
@@ -31,10 +29,12 @@ impl OutOfMemoryKills {
     /// reached: the group's, an ancestor's, or the machine's (`memory_events` in the kernel's
     /// `Documentation/admin-guide/cgroup-v2.rst`). Without such a group this takes the count of the whole machine.
     pub fn find() -> Self {
-        let groups = own_groups();
-        let files = groups
-            .iter()
-            .map(|group| group.folder.join(group.kills_file));
+        let groups = own_groups("memory");
+        let files = groups.iter().map(|group| {
+            group
+                .folder
+                .join(group.named("memory.events", "memory.oom_control"))
+        });
         let mut files: Vec<_> = files.filter(|file| kills_in(file).is_some()).collect();
         if files.is_empty() {
             files.push("/proc/vmstat".into());
@@ -58,29 +58,74 @@ fn kills(text: &str) -> Option<u64> {
     count.trim().parse().ok()
 }
 
-impl MemoryGroup {
-    /// The least limit of this group and its ancestors, in bytes; `None` if there is none, or no such controller.
-    fn limit_bytes(&self) -> Option<u64> {
+impl ControlGroup {
+    /// The name of a file by the version.
+    fn named(&self, unified: &'static str, version_1: &'static str) -> &'static str {
+        if self.is_unified { unified } else { version_1 }
+    }
+
+    /// The folders of this group and its ancestors.
+    fn folders(&self) -> impl Iterator<Item = &Path> {
         let inside = self.folder.ancestors();
-        let inside = inside.take_while(|folder| folder.starts_with(&self.mount));
-        let limits = inside.filter_map(|folder| {
-            let text = fs::read_to_string(folder.join(self.limit_file)).ok()?;
+        inside.take_while(|folder| folder.starts_with(&self.mount))
+    }
+
+    /// The least memory limit of this group and its ancestors, in bytes; `None` if there is none, or no such controller.
+    fn memory_limit_bytes(&self) -> Option<u64> {
+        let name = self.named("memory.max", "memory.limit_in_bytes");
+        let limits = self.folders().filter_map(|folder| {
+            let text = fs::read_to_string(folder.join(name)).ok()?;
             limit(&text)
         });
         limits.min()
+    }
+
+    /// The least number of cores that this group and its ancestors may use; `None` if there is no limit, or no such controller.
+    fn cpu_limit(&self) -> Option<f64> {
+        let limits = self.folders().filter_map(|folder| {
+            let read = |name| fs::read_to_string(folder.join(name)).ok();
+            let text = if self.is_unified {
+                read("cpu.max")?
+            } else {
+                read("cpu.cfs_quota_us")? + " " + &read("cpu.cfs_period_us")?
+            };
+            cpus(&text)
+        });
+        limits.min_by(f64::total_cmp)
     }
 }
 
 /// The least memory limit of all groups of this process, in bytes, as /proc/self/cgroup and /proc/self/mountinfo name them
 /// (cgroups(7), proc(5)); `None` if there is none. A system may have both versions, of which one has the memory controller.
 pub fn memory_limit_bytes() -> Option<u64> {
-    let groups = own_groups();
-    groups.iter().filter_map(MemoryGroup::limit_bytes).min()
+    let groups = own_groups("memory");
+    let limits = groups.iter();
+    limits.filter_map(ControlGroup::memory_limit_bytes).min()
 }
 
-fn own_groups() -> Vec<MemoryGroup> {
+/// The least number of cores that the groups of this process may use, such as 1.5 (`cpu.max` in the kernel's
+/// `Documentation/admin-guide/cgroup-v2.rst`); `None` if there is no limit.
+pub fn cpu_limit() -> Option<f64> {
+    let groups = own_groups("cpu");
+    let limits = groups.iter().filter_map(ControlGroup::cpu_limit);
+    limits.min_by(f64::total_cmp)
+}
+
+/// The groups that limit this process by a controller.
+fn own_groups(controller: &str) -> Vec<ControlGroup> {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
-    named_in(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))
+    named_in(
+        &read("/proc/self/cgroup"),
+        &read("/proc/self/mountinfo"),
+        controller,
+    )
+}
+
+/// Reads `QUOTA PERIOD`. Without a limit the quota is "max", or less than 0 in version 1.
+fn cpus(text: &str) -> Option<f64> {
+    let mut words = text.split_ascii_whitespace().map(str::parse::<u32>);
+    let (quota_us, period_us) = (words.next()?.ok()?, words.next()?.ok()?);
+    (period_us > 0).then(|| f64::from(quota_us) / f64::from(period_us))
 }
 
 /// Reads a limit file. A file of version 2 says "max" if there is no limit.
@@ -89,42 +134,50 @@ fn limit(text: &str) -> Option<u64> {
     (bytes < UNLIMITED_BYTES).then_some(bytes)
 }
 
-/// The groups named by the texts of /proc/self/cgroup (`hierarchy:controllers:path` in each line) and of
+/// The groups with this controller, named by the texts of /proc/self/cgroup (`hierarchy:controllers:path` in each line) and of
 /// /proc/self/mountinfo.
-fn named_in(cgroups: &str, mounts: &str) -> Vec<MemoryGroup> {
+fn named_in(cgroups: &str, mounts: &str, controller: &str) -> Vec<ControlGroup> {
     let membership = |line: &str| {
         let mut parts = line.splitn(3, ':').skip(1);
         let (controllers, path) = (parts.next()?, parts.next()?);
-        let has_memory = controllers.split(',').any(|name| name == "memory");
-        let (kind, limit_file, kills_file) = match controllers {
-            "" => ("cgroup2", "memory.max", "memory.events"),
-            _ if has_memory => ("cgroup", "memory.limit_in_bytes", "memory.oom_control"),
-            _ => return None,
-        };
-        let (root, mount) = mounts.lines().find_map(|mount| mounted(mount, kind))?;
+        let is_unified = controllers.is_empty();
+        if !is_unified && !names(controllers, controller) {
+            return None;
+        }
+        let mut places = mounts.lines();
+        let (root, mount) = places.find_map(|mount| mounted(mount, is_unified, controller))?;
         // In a container without a namespace of control groups the mount shows a part of the hierarchy: its root is in `root`.
         let below = Path::new(path).strip_prefix(&root).ok();
         // A path that leads upwards is outside of what this process can see (cgroup_namespaces(7)).
         let below = below.filter(|below| !below.starts_with(".."));
-        Some(MemoryGroup {
+        Some(ControlGroup {
             folder: below.map_or_else(|| mount.clone(), |below| mount.join(below)),
             mount,
-            limit_file,
-            kills_file,
+            is_unified,
         })
     };
     cgroups.lines().filter_map(membership).collect()
 }
 
-/// Root and place of a mount of this kind: `ID PARENT DEVICE ROOT PLACE OPTIONS … - KIND SOURCE SUPER_OPTIONS`.
-fn mounted(line: &str, kind: &str) -> Option<(PathBuf, PathBuf)> {
+/// Whether a list of controllers has this one.
+fn names(controllers: &str, controller: &str) -> bool {
+    controllers.split(',').any(|name| name == controller)
+}
+
+/// Root and place of the mount of a hierarchy: `ID PARENT DEVICE ROOT PLACE OPTIONS … - KIND SOURCE SUPER_OPTIONS`.
+fn mounted(line: &str, is_unified: bool, controller: &str) -> Option<(PathBuf, PathBuf)> {
     let (place, what) = line.split_once(" - ")?;
     let mut what = what.split(' ');
-    let is_of_kind = what.next()? == kind;
-    let has_memory = what
+    let kind = what.next()?;
+    let has_controller = what
         .nth(1)
-        .is_some_and(|options| options.split(',').any(|name| name == "memory"));
-    if !is_of_kind || kind == "cgroup" && !has_memory {
+        .is_some_and(|options| names(options, controller));
+    let is_it = match kind {
+        "cgroup2" => is_unified,
+        "cgroup" => !is_unified && has_controller,
+        _ => false,
+    };
+    if !is_it {
         return None;
     }
     let mut place = place.split(' ').skip(3);
@@ -168,11 +221,16 @@ mod tests {
             ("", V2, &[]),
             ("nonsense\n::\n0:\n", "nonsense\n - cgroup2\n", &[]),
         ] {
-            let found = named_in(cgroups, mounts);
+            let found = named_in(cgroups, mounts, "memory");
             let found: Vec<_> = found.iter().map(|group| group.folder.as_path()).collect();
             let folders: Vec<_> = folders.iter().map(Path::new).collect();
             assert_eq!(found, folders, "{cgroups}");
         }
+        let both = "4:cpu,cpuacct:/c\n0::/u\n";
+        let found = named_in(both, V1, "cpu");
+        let found: Vec<_> = found.iter().map(|group| &group.folder).collect();
+        let folders = ["/sys/fs/cgroup/cpu/c", "/sys/fs/cgroup/unified/u"];
+        assert_eq!(found, folders.map(PathBuf::from).iter().collect::<Vec<_>>());
     }
 
     #[test]
@@ -197,21 +255,36 @@ mod tests {
         let mount = std::env::temp_dir().join(format!("stanchion-groups-{}", std::process::id()));
         let folder = mount.join("pod/container");
         fs::create_dir_all(&folder).unwrap();
-        let group = MemoryGroup {
+        let group = ControlGroup {
             mount: mount.clone(),
             folder: folder.clone(),
-            limit_file: "memory.max",
-            kills_file: "memory.events",
+            is_unified: true,
         };
-        assert_eq!(group.limit_bytes(), None);
+        fs::write(folder.join("cpu.max"), "max 100000\n").unwrap();
+        assert_eq!(group.cpu_limit(), None);
+        fs::write(mount.join("pod/cpu.max"), "150000 100000\n").unwrap();
+        assert_eq!(group.cpu_limit(), Some(1.5));
+        fs::write(mount.join("cpu.max"), "400000 100000\n").unwrap();
+        assert_eq!(group.cpu_limit(), Some(1.5));
+        let version_1 = ControlGroup {
+            is_unified: false,
+            ..group.clone()
+        };
+        assert_eq!(version_1.cpu_limit(), None);
+        for (quota_us, limit) in [("-1", None), ("50000", Some(0.5))] {
+            fs::write(folder.join("cpu.cfs_quota_us"), quota_us).unwrap();
+            fs::write(folder.join("cpu.cfs_period_us"), "100000\n").unwrap();
+            assert_eq!(version_1.cpu_limit(), limit, "{quota_us}");
+        }
+        assert_eq!(group.memory_limit_bytes(), None);
         fs::write(folder.join("memory.max"), "max\n").unwrap();
-        assert_eq!(group.limit_bytes(), None);
+        assert_eq!(group.memory_limit_bytes(), None);
         fs::write(mount.join("pod/memory.max"), "536870912\n").unwrap();
-        assert_eq!(group.limit_bytes(), Some(512 << 20));
+        assert_eq!(group.memory_limit_bytes(), Some(512 << 20));
         fs::write(folder.join("memory.max"), "9223372036854771712\n").unwrap();
-        assert_eq!(group.limit_bytes(), Some(512 << 20));
+        assert_eq!(group.memory_limit_bytes(), Some(512 << 20));
         fs::write(folder.join("memory.max"), "1048576\n").unwrap();
-        assert_eq!(group.limit_bytes(), Some(1 << 20));
+        assert_eq!(group.memory_limit_bytes(), Some(1 << 20));
         fs::remove_dir_all(&mount).unwrap();
     }
 }

@@ -20,6 +20,7 @@ pub mod child;
 pub mod clock;
 pub mod code;
 pub mod control_group;
+pub mod cores;
 pub mod counts;
 pub mod descriptors;
 pub mod environment;

@@ -59,6 +59,8 @@ def _websockets_take_all(pid: int, known: Settings, listener: Listener) -> Itera
     # The acceptor raises its soft limit to the hard one: its own is the highest.
     allowed = (max(limits) - DESCRIPTORS_SPARE) // DESCRIPTORS_EACH if limits else asked_for
     most = min(asked_for, allowed)
+    if known.values["workers"] == "auto":
+        return  # As many as that process has cores, which no fact says.
     workers = config.most_workers(known.values["workers"])
     sessions = workers * int(known.values["worker_sessions"])
     is_guess = not {"max_connections", "worker_sessions", "workers"}.isdisjoint(known.assumed)

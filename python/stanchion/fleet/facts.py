@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from stanchion import __version__, _stanchion, config
+from stanchion import __version__, _stanchion
 from stanchion.effective import Effective, UsageError
 from stanchion.fleet import pod
 from stanchion.output import as_json, masked, printable
@@ -79,13 +79,13 @@ def gather(asked: Asked, effective: Effective) -> dict[str, Any]:
     """The facts, by the names that the files of fronts/ have for them."""
     values = effective.values
     hosts = asked.hosts or _alone(values, asked.front)
-    seats = _stanchion.seats(effective.json)
+    workers, seats = _stanchion.seats(effective.json)
     admin, agent = (host_of(values.get(name)) for name in ("admin", "agent"))
     admin_port = admin.port if admin else pod.ADMIN_PORT
     return {
         "made_by": f"{_command(asked.words, effective)} (stanchion {__version__})",
         **_times(values, pod.drain_s(effective)),
-        **_sizes(values, seats, len(hosts)),
+        **_sizes(values, (workers, seats), len(hosts)),
         "hosts": [
             {"server": f"app{number}", **one._asdict(), "address": one.address, "check_port": (admin or one).port}
             for number, one in enumerate(hosts, 1)
@@ -145,9 +145,9 @@ def _whole(seconds: float) -> int:
     return -int(-seconds // 1)
 
 
-def _sizes(values: Mapping[str, Any], seats: int, hosts: int) -> dict[str, Any]:
+def _sizes(values: Mapping[str, Any], most: tuple[int, int], hosts: int) -> dict[str, Any]:
+    workers, seats = most
     waiting = hosts * (values["max_waiting"] + seats)
-    workers = config.most_workers(values["workers"])
     return {
         "seats": seats,
         "seats_why": f"{workers} worker{'s' * (workers > 1)} of {seats // workers}",

@@ -456,7 +456,8 @@ impl Dispatch {
     pub fn staff(&mut self, now_us: u64) {
         let view = LineView::new(&self.lines, &self.slots);
         let times = &mut self.times;
-        times.staffing.step(&view, &mut times.curve, now_us);
+        let known = (&mut times.curve, &times.causes);
+        times.staffing.step(&view, known, now_us);
     }
 
     /// Whether there is no request at all.

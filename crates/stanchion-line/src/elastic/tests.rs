@@ -15,6 +15,7 @@ const LIMITS: ElasticLimits = ElasticLimits {
     seats_each: 1,
     keep_us: 60 * S,
     slow_boots_max: 2,
+    auto_cores: None,
 };
 
 /// Two workers serve, requests take 50 ms, and a worker is known to boot in 3 ms.
@@ -35,6 +36,7 @@ fn step(elastic: &mut Elastic, now_us: u64, oldest_us: u64, busy_rank: u16) -> O
     let seen = Seen {
         oldest_us,
         busy_rank,
+        ..Seen::default()
     };
     elastic.step(now_us, &seen, &mut Curve::default())
 }
@@ -132,7 +134,49 @@ fn each_bound_has_a_name() {
     after(&mut useless, 110, 2, 0);
     assert_eq!(useless.held_back(), None, "no request waits any more");
     let names = HeldBack::ALL.map(HeldBack::name);
-    assert_eq!(names, ["max", "throughput", "stall", "forks", "boot"]);
+    assert_eq!(
+        names,
+        ["max", "throughput", "cores", "stall", "forks", "boot"]
+    );
+}
+
+#[test]
+fn by_itself_a_server_keeps_as_many_workers_as_keep_its_cores_busy() {
+    // (cores, threads, the share that requests compute, the most workers of 2 to 32)
+    let table = [
+        (2, 1, None, 8),
+        (2, 1, Some(1.0), 3),
+        (2, 1, Some(0.5), 5),
+        (2, 1, Some(0.1), 25),
+        (2, 1, Some(0.0), 32),
+        // Ten threads have a core in all; more of them have no more.
+        (2, 10, Some(0.1), 3),
+        (2, 10, Some(0.9), 3),
+        (2, 4, Some(0.05), 13),
+        (1, 1, Some(1.0), 2),
+    ];
+    for (cores, seats_each, cpu_share, most) in table {
+        let mut elastic = serving(ElasticLimits {
+            seats_each,
+            auto_cores: Some(cores),
+            ..LIMITS
+        });
+        elastic.ready_at_departure = 32;
+        elastic.note(100 * MS, 999, 2);
+        let seen = Seen {
+            oldest_us: 20 * MS,
+            cpu_share,
+            ..Seen::default()
+        };
+        elastic.step(100 * MS, &seen, &mut Curve::default());
+        assert_eq!(elastic.wanted(), most, "{cores} {seats_each} {cpu_share:?}");
+        let why = if most == 32 {
+            HeldBack::Max
+        } else {
+            HeldBack::Cores
+        };
+        assert_eq!(elastic.held_back(), Some(why));
+    }
 }
 
 #[test]
@@ -328,7 +372,8 @@ fn happening() -> impl Strategy<Value = Happening> {
 proptest! {
     #[test]
     fn the_number_keeps_its_bounds_and_forks_their_budget(
-        (workers_min, more, seats_each, keep_ms) in (1_u16..5, 0_u16..40, 1_usize..5, 1_u64..90_000),
+        (workers_min, more, seats_each, keep_ms, cores) in (1_u16..5, 0_u16..40, 1_usize..5, 1_u64..90_000, prop::option::of(1_u16..9)),
+        cpu_share in prop::option::of(0.0_f64..=1.0),
         happenings in prop::collection::vec((0_u64..500_000, happening()), 1..400),
     ) {
         let limits = ElasticLimits {
@@ -337,6 +382,7 @@ proptest! {
             seats_each,
             keep_us: keep_ms * MS,
             slow_boots_max: 2,
+            auto_cores: cores,
         };
         let (mut elastic, mut curve) = (Elastic::new(limits), Curve::default());
         let (mut now_us, mut in_flight, mut ready, mut forks) = (0, 0, 0, 0_u64);
@@ -352,7 +398,7 @@ proptest! {
                 }
                 Happening::Step { oldest_us } => {
                     let (before, rank) = (elastic.wanted(), elastic.rank());
-                    let seen = Seen { oldest_us, ..Seen::default() };
+                    let seen = Seen { oldest_us, cpu_share, ..Seen::default() };
                     let wanted = elastic.step(now_us, &seen, &mut curve);
                     prop_assert_eq!(wanted.map_or(before, |wanted| wanted.workers), elastic.wanted());
                     prop_assert_ne!(wanted.map(|wanted| wanted.workers), Some(before));

@@ -20,6 +20,7 @@ use super::late_loops::LateLoops;
 use super::lent::Lent;
 use super::links::Links;
 use super::reports::Link;
+use crate::auto_workers::heed_machine;
 use stanchion_generation::common::{Common, Files};
 use stanchion_generation::credentials::KeyFiles;
 use stanchion_generation::figures::Figures;
@@ -57,6 +58,9 @@ fn common(
             limit_bytes.unwrap_or_default() / MIB,
             bytes as u64 / MIB
         );
+    }
+    if let Some(number) = heed_machine(&mut settings) {
+        info!("`workers` auto is {number}");
     }
     let workers_max = workers_max(&settings)?;
     let exchange = Exchange::create(geometry(&settings, workers_max))?;

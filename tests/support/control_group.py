@@ -50,7 +50,21 @@ class MemoryGroup:
         parent, limit_file = place
         self.folder = parent / f"stanchion-test-{os.getpid()}-{name}"
         self.folder.mkdir()
-        (self.folder / limit_file).write_text(str(limit_bytes))
+        self._limit = self.folder / limit_file
+        self.limit(limit_bytes)
+
+    def limit(self, limit_bytes: int) -> None:
+        self._limit.write_text(str(limit_bytes))
+
+    def taken(self) -> int:
+        """How many bytes its processes have, without pages of files that they have not read of late."""
+        current, inactive = (
+            ("memory.current", "inactive_file")
+            if self._limit.name == "memory.max"
+            else ("memory.usage_in_bytes", "total_inactive_file")
+        )
+        pairs = (line.split() for line in (self.folder / "memory.stat").read_text().splitlines())
+        return int((self.folder / current).read_text()) - int(dict(pairs)[inactive])
 
     @property
     def prefix(self) -> list[str]:

@@ -94,6 +94,7 @@ impl Acceptor {
                 dispatch.times.staffing.set(wanted, is_pinned, now_us);
                 self.record_workers(EventKind::Wanted, None);
             }
+            ToAcceptor::Headroom(read) => dispatch.times.staffing.set_headroom(&read, now_us),
             ToAcceptor::Overdue {
                 seat,
                 epoch,
@@ -369,6 +370,7 @@ mod tests {
     use stanchion_connections::Newcomer;
     use stanchion_dispatch::rig::peer;
     use stanchion_dispatch::storage::payers::Payers;
+    use stanchion_generation::messages::HeadroomRead;
     use stanchion_generation::tally::Outcome;
     use stanchion_record::AnswerHead;
     use stanchion_requests::rig::{S, common};
@@ -575,10 +577,19 @@ mod tests {
         acceptor.turn(false).expect("a turn");
         assert_eq!(due_us(&acceptor), Some(S + 10_000));
         let heard = || messages::receive::<FromAcceptor>(&master).expect("a report");
-        assert_eq!(heard(), Incoming::Nothing);
-        acceptor.requests.now_us = S + 20_000;
+        assert_eq!(heard(), Incoming::Message(FromAcceptor::Weigh));
+        acceptor.requests.now_us = S + 15_000;
         acceptor.turn(false).expect("a turn");
-        let why = "a request waits (20 ms by now)".to_owned();
+        assert_eq!(
+            heard(),
+            Incoming::Nothing,
+            "the master has not said what there is room for"
+        );
+        messages::send(&master, &ToAcceptor::Headroom(HeadroomRead::default())).expect("sent");
+        acceptor.obey().expect("heard");
+        acceptor.requests.now_us = S + 25_000;
+        acceptor.turn(false).expect("a turn");
+        let why = "a request waits (25 ms by now)".to_owned();
         let want = FromAcceptor::Want { workers: 2, why };
         assert_eq!(heard(), Incoming::Message(want));
         say_number(&mut acceptor, &master, 1, true);

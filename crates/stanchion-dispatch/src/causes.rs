@@ -393,7 +393,11 @@ mod tests {
                 let service_us = 50_000 * busy.max(pool) as u64 / pool as u64;
                 (0..200).for_each(|_| curve.served(NOTE_US, busy, service_us, 99));
             }
-            let status = causes.status(names(), (&CAPACITY, &curve), 2 * NOTE_US);
+            let capacity = Capacity {
+                workers: 8,
+                ..CAPACITY
+            };
+            let status = causes.status(names(), (&capacity, &curve), 2 * NOTE_US);
             assert_eq!(
                 (status.verdict, status.plateau),
                 (verdict, plateau),

@@ -4,8 +4,8 @@ use std::io;
 use std::rc::Rc;
 use std::thread::available_parallelism;
 
-use stanchion_generation::messages::{self, FromAcceptor};
-use stanchion_line::{Curve, Elastic, ElasticLimits, HeldBack, Seen, Wanted};
+use stanchion_generation::messages::{self, FromAcceptor, HeadroomRead};
+use stanchion_line::{Curve, Elastic, ElasticLimits, Headroom, HeldBack, Left, Seen, Wanted};
 use stanchion_settings::Settings;
 use stanchion_sys::channel::Channel;
 use tracing::error;
@@ -14,6 +14,14 @@ use crate::causes::Causes;
 use crate::status::ElasticStatus;
 use crate::view::LineView;
 
+/// How often the acceptor asks the master for the headroom, while requests wait.
+const HEADROOM_EVERY_US: u64 = 1_000_000;
+/// An answer counts for so long: a busy master may be late with the next.
+const HEADROOM_US_MAX: u64 = 3_000_000;
+
+/// The share of their time that requests compute is known of so much time at seats.
+const SHARE_US_MIN: u64 = 5_000_000;
+
 /// The number of workers that there should be.
 pub struct Staffing {
     fixed: usize,
@@ -21,6 +29,10 @@ pub struct Staffing {
     master: Rc<Channel>,
     /// A report to the master for which its channel had no room yet.
     unreported: Option<FromAcceptor>,
+    /// The headroom, and when the master said it.
+    headroom: Option<(u64, Headroom)>,
+    /// When the master was asked for that.
+    asked_us: Option<u64>,
 }
 
 impl Staffing {
@@ -38,6 +50,8 @@ impl Staffing {
             elastic: count.is_elastic().then(new),
             master: Rc::clone(master),
             unreported: None,
+            headroom: None,
+            asked_us: None,
         }
     }
 
@@ -53,6 +67,22 @@ impl Staffing {
             elastic.set(now_us, workers, is_pinned);
         }
         self.unreported = None;
+    }
+
+    /// The master says the headroom.
+    pub fn set_headroom(&mut self, read: &HeadroomRead, now_us: u64) {
+        let left = |(left, max)| Left { left, max };
+        let headroom = Headroom {
+            workers: read.workers,
+            memory: read.memory.map(left),
+            private_bytes: read.private_bytes,
+            some_percent: read.some_percent,
+            full_percent: read.full_percent,
+            tasks: read.tasks.map(left),
+            tasks_each: read.tasks_each,
+            is_boot_failing: read.is_boot_failing,
+        };
+        self.headroom = Some((now_us, headroom));
     }
 
     /// The number stays as it is from now on.
@@ -79,6 +109,17 @@ impl Staffing {
             };
             elastic.note(now_us, has.max(seats) + waiting, workers.len() as u16);
         }
+        self.ask_for_headroom(now_us);
+    }
+
+    /// Asks the master for the headroom, if that matters and the last answer is old. It answers before the first decision on
+    /// requests that have begun to wait.
+    fn ask_for_headroom(&mut self, now_us: u64) {
+        let wants = self.elastic.as_ref().is_some_and(Elastic::wants_headroom);
+        let is_young = |asked_us| now_us.saturating_sub(asked_us) < HEADROOM_EVERY_US;
+        if wants && !self.asked_us.is_some_and(is_young) && self.is_reported(&FromAcceptor::Weigh) {
+            self.asked_us = Some(now_us);
+        }
     }
 
     /// Decides whether another number of workers is wanted, and reports that to the master.
@@ -94,10 +135,13 @@ impl Staffing {
             return;
         };
         let oldest_us = view.oldest_for_any_us(now_us);
+        let is_young =
+            |(read_us, _): &(u64, Headroom)| now_us.saturating_sub(*read_us) < HEADROOM_US_MAX;
         let seen = Seen {
             oldest_us: oldest_us.max(view.waiting_for_seats(now_us).1),
             busy_rank: busy_rank(view),
-            cpu_share: causes.recent().cpu_share(),
+            cpu_share: elastic.limits().auto_cores.and_then(|_| cpu_share(causes)),
+            headroom: self.headroom.filter(is_young).map(|(_, headroom)| headroom),
         };
         let wanted = elastic.step(now_us, &seen, curve);
         if let Some(Wanted { workers, because }) = wanted {
@@ -109,8 +153,8 @@ impl Staffing {
     }
 
     /// Whether the master gets a report, or never will.
-    fn is_reported(&self, want: &FromAcceptor) -> bool {
-        match messages::send(&self.master, want) {
+    fn is_reported(&self, report: &FromAcceptor) -> bool {
+        match messages::send(&self.master, report) {
             Ok(()) => true,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
             Err(error) => {
@@ -141,6 +185,13 @@ impl Staffing {
             held_back: elastic.held_back().map(HeldBack::name),
         })
     }
+}
+
+/// The share that requests compute, once enough of them were measured that the first, which import and compile, count for little.
+fn cpu_share(causes: &Causes) -> Option<f64> {
+    let recent = causes.recent();
+    let is_known = recent.service_us() >= SHARE_US_MIN;
+    recent.cpu_share().filter(|_| is_known)
 }
 
 /// The highest number of a worker that has a request, counted from 1.

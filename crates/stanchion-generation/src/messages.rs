@@ -52,6 +52,8 @@ pub enum ToAcceptor {
         /// The number stays as it is, by an operator's command.
         is_pinned: bool,
     },
+    /// The machine has this headroom: the answer to [`FromAcceptor::Weigh`].
+    Headroom(HeadroomRead),
     /// A worker is to serve, alone, the clients of this door (`worker.listen`), unless a worker that got the door before does. The listener comes
     /// beside it; without one another process has the address, and the acceptor tries it again.
     Listen {
@@ -109,6 +111,27 @@ pub enum ToAcceptor {
     Quit,
 }
 
+/// The memory and the processes that the machine leaves for more workers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeadroomRead {
+    /// So many workers there are, with those that boot.
+    pub workers: u16,
+    /// The bytes of memory that control groups leave, and their limit, if there is one.
+    pub memory: Option<(u64, u64)>,
+    /// Private memory of a worker in bytes: nine of ten have no more. 0 if that is not known, or memory is not limited.
+    pub private_bytes: u64,
+    /// For how much of the last ten seconds some thread has waited for memory, in percent.
+    pub some_percent: u16,
+    /// The same, of all threads that had work.
+    pub full_percent: u16,
+    /// The processes and threads that control groups leave, and their limit, if there is one.
+    pub tasks: Option<(u64, u64)>,
+    /// The processes and threads of a worker. 0 if that is not known, or they are not limited.
+    pub tasks_each: u64,
+    /// A worker could not be forked, or did not boot, so the next has to wait.
+    pub is_boot_failing: bool,
+}
+
 /// Master to template.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToTemplate {
@@ -164,6 +187,8 @@ pub enum FromAcceptor {
         /// Why, on one line, for the log.
         why: String,
     },
+    /// It asks for [`ToAcceptor::Headroom`]. The kernel does not show an acceptor the memory of other processes (landlock(7)).
+    Weigh,
     /// An address that a worker wanted for itself is free now: the listener comes beside it.
     Listen {
         /// The worker.

@@ -24,6 +24,11 @@ pub enum Because {
     },
     /// More busy seats bring no more.
     NoGain(Ceiling),
+    /// Threads have waited for memory, all that had work at once, for this percentage of the last ten seconds.
+    Memory {
+        /// Percent.
+        full_percent: u16,
+    },
 }
 
 /// A bound that keeps the number of workers from growing though requests wait.
@@ -39,19 +44,25 @@ pub enum HeldBack {
     Stall,
     /// Too many workers were forked of late.
     Forks,
-    /// Workers boot slowly, and as many boot as there are cores.
+    /// Workers boot slowly, and as many boot as there are cores. Or the last one could not be forked, or did not boot.
     Boot,
+    /// There is no memory for more, or it is not known yet whether there is.
+    Memory,
+    /// There is no room for more processes.
+    Pids,
 }
 
 impl HeldBack {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Max,
         Self::Throughput,
         Self::Cores,
         Self::Stall,
         Self::Forks,
         Self::Boot,
+        Self::Memory,
+        Self::Pids,
     ];
 
     /// Its name in metrics and JSON.
@@ -63,6 +74,8 @@ impl HeldBack {
             Self::Stall => "stall",
             Self::Forks => "forks",
             Self::Boot => "boot",
+            Self::Memory => "memory",
+            Self::Pids => "pids",
         }
     }
 }
@@ -84,6 +97,10 @@ impl fmt::Display for Because {
                 let since_s = to_f64(since_us / 100_000) / 10.0;
                 write!(out, "number {rank} was last needed {since_s} s ago")
             }
+            Self::Memory { full_percent } => write!(
+                out,
+                "all threads waited for memory for {full_percent} % of the last 10 s"
+            ),
             Self::NoGain(Ceiling {
                 busy,
                 beyond,

@@ -5,7 +5,7 @@
 //! seats bring more throughput ([`Curve`]).
 //!
 //! **Growth.** As many workers are wanted as serve the requests in the house so that none waits for longer than a worker takes to boot and
-//! a step. The mean service time says how long that is; where no request leaves its seat, the wait of the oldest does. Six bounds
+//! a step. The mean service time says how long that is; where no request leaves its seat, the wait of the oldest does. Eight bounds
 //! hold that back, each with a name ([`HeldBack`]).
 //!
 //! **Shrinking** goes by rank. Idle times of workers say little, since each of them gets some request before its time is up. But the
@@ -14,12 +14,13 @@
 //!
 //! **Forks** come out of a budget of one for each worker that may come and go in `keep_us`. So there are at most
 //! `(max − min) · (1 + t / keep)` in any time t, whatever the load does. An acceptor begins with all of it: a reload or an upgrade, for which there is
-//! another acceptor, forks every worker anew, and the master has a pause grow before it replaces one that was lost again.
+//! another acceptor, forks every worker anew, and each acceptor that is lost has to wait longer for its successor.
 
 use crate::because::{Because, HeldBack};
 use crate::curve::{Ceiling, Curve};
 use crate::demand::Demand;
 use crate::drain_rate::to_f64;
+use crate::headroom::Headroom;
 
 /// How often a line that stands is looked at. A request that waits for less is no reason for a worker.
 const STEP_US: u64 = 10_000;
@@ -83,6 +84,8 @@ pub struct Seen {
     pub busy_rank: u16,
     /// The share of its time for which a request has a core if it waits for none, if that is known: for [`ElasticLimits::auto_cores`].
     pub cpu_share: Option<f64>,
+    /// The headroom of late. Without it no worker is added ([`Elastic::wants_headroom`]).
+    pub headroom: Option<Headroom>,
 }
 
 /// Another number of workers is wanted.
@@ -208,7 +211,17 @@ impl Elastic {
                 self.wanted.saturating_add(self.forks.whole()),
                 HeldBack::Forks,
             ),
-            (self.most_by_boots(), HeldBack::Boot),
+            (self.most_by_boots(seen), HeldBack::Boot),
+            (
+                seen.headroom
+                    .map_or(self.wanted, |headroom| headroom.most_by_memory()),
+                HeldBack::Memory,
+            ),
+            (
+                seen.headroom
+                    .map_or(u16::MAX, |headroom| headroom.most_by_tasks()),
+                HeldBack::Pids,
+            ),
         ];
         let (most, why) = bounds.into_iter().min_by_key(|(most, _)| *most)?;
         if usize::from(most) < needed {
@@ -229,6 +242,17 @@ impl Elastic {
             return Some(Wanted {
                 workers: most,
                 because: Because::NoGain(ceiling),
+            });
+        }
+        let headroom = seen.headroom.filter(|_| self.waiting() > 0);
+        if let Some(headroom) = headroom
+            && let Some(most) = headroom.relief()
+            && most.max(self.limits.workers_min) < self.wanted
+        {
+            let full_percent = headroom.full_percent;
+            return Some(Wanted {
+                workers: most.max(self.limits.workers_min),
+                because: Because::Memory { full_percent },
             });
         }
         let since_us = |rank: u16| match self.needed_us.get(usize::from(rank) - 1) {
@@ -255,6 +279,11 @@ impl Elastic {
     pub fn due_us(&self) -> Option<u64> {
         self.due_us
             .filter(|_| !self.is_pinned && self.wanted < self.limits.workers_max)
+    }
+
+    /// Whether the next decision takes the headroom. While no request waits, that does not matter.
+    pub fn wants_headroom(&self) -> bool {
+        !self.is_pinned && self.waiting() > 0
     }
 
     /// How many workers are wanted.
@@ -320,11 +349,14 @@ impl Elastic {
         most.max(self.limits.workers_min)
     }
 
-    fn most_by_boots(&self) -> u16 {
+    fn most_by_boots(&self, seen: &Seen) -> u16 {
+        let most = seen
+            .headroom
+            .map_or(u16::MAX, |headroom| headroom.most_by_failures());
         if self.boot.is_slow() {
-            self.ready.saturating_add(self.limits.slow_boots_max)
+            most.min(self.ready.saturating_add(self.limits.slow_boots_max))
         } else {
-            u16::MAX
+            most
         }
     }
 }

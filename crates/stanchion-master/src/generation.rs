@@ -225,7 +225,7 @@ impl Generation {
                 }
             }
             // The loop's own business.
-            FromAcceptor::Listen { .. } => {}
+            FromAcceptor::Listen { .. } | FromAcceptor::Weigh => {}
         }
     }
 

@@ -90,10 +90,20 @@ impl Workers {
         self.seated.values().filter(ready).count()
     }
 
+    /// How many are to stay, with those that do not serve yet.
+    pub fn staying(&self) -> usize {
+        let staying = self.seated.values().filter(|worker| worker.is_staying());
+        staying.count()
+    }
+
+    /// Whether one could not be forked, or did not boot, so that the next has to wait.
+    pub fn are_failing(&self, now_ms: u64) -> bool {
+        !self.backoff.is_over(now_ms)
+    }
+
     /// The indexes of the workers that are missing of `target`: workers that are about to go do not count, so their successors come first.
     pub(crate) fn missing(&self, target: u16) -> impl Iterator<Item = u16> {
-        let staying = self.seated.values().filter(|worker| worker.is_staying());
-        let missing = usize::from(target).saturating_sub(staying.count());
+        let missing = usize::from(target).saturating_sub(self.staying());
         (0..self.epochs.len() as u16)
             .filter(|index| !self.seated.contains_key(index))
             .take(missing)

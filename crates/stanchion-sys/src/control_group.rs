@@ -1,5 +1,5 @@
-//! The limits on memory and cores of the control group of this process, and how many of its processes the kernel killed for lack of memory:
-//! version 2, and the controllers of version 1.
+//! The limits on memory, cores and processes of the control group of this process, what is left of them, and how many of its processes the kernel
+//! killed for lack of memory: version 2, and the controllers of version 1.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -48,13 +48,37 @@ impl OutOfMemoryKills {
     }
 }
 
+/// The part of a limit that is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitLeft {
+    /// So much is not used,
+    pub left: u64,
+    /// of so much.
+    pub max: u64,
+}
+
+/// For how much of the last ten seconds threads have waited for memory, in percent, rounded up (`avg10` in the kernel's
+/// `Documentation/accounting/psi.rst`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStalls {
+    /// Some thread has.
+    pub some_percent: u16,
+    /// All threads that had work have, at once.
+    pub full_percent: u16,
+}
+
 fn kills_in(file: &Path) -> Option<u64> {
     kills(&fs::read_to_string(file).ok()?)
 }
 
 fn kills(text: &str) -> Option<u64> {
+    counted(text, "oom_kill ")
+}
+
+/// The number in the line that begins so.
+fn counted(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines();
-    let count = lines.find_map(|line| line.strip_prefix("oom_kill "))?;
+    let count = lines.find_map(|line| line.strip_prefix(name))?;
     count.trim().parse().ok()
 }
 
@@ -78,6 +102,39 @@ impl ControlGroup {
             limit(&text)
         });
         limits.min()
+    }
+
+    /// The memory that is left, in bytes, of the group or ancestor that has least. Pages of files that were not read of late are free for others.
+    fn memory_left(&self) -> Option<LimitLeft> {
+        let limits: &[&str] = if self.is_unified {
+            &["memory.max", "memory.high"]
+        } else {
+            &["memory.limit_in_bytes"]
+        };
+        let current = self.named("memory.current", "memory.usage_in_bytes");
+        let inactive = self.named("inactive_file ", "total_inactive_file ");
+        let lefts = self.folders().filter_map(|folder| {
+            let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
+            let max = limits.iter().filter_map(|name| limit(&read(name)?)).min()?;
+            let used = read(current)?.trim().parse::<u64>().ok()?;
+            let free = counted(&read("memory.stat")?, inactive).unwrap_or(0);
+            let left = max.saturating_sub(used.saturating_sub(free));
+            Some(LimitLeft { left, max })
+        });
+        lefts.min_by_key(|one| one.left)
+    }
+
+    /// The same of processes and threads.
+    fn tasks_left(&self) -> Option<LimitLeft> {
+        let lefts = self.folders().filter_map(|folder| {
+            let read = |name| fs::read_to_string(folder.join(name)).ok();
+            // "max" is no number.
+            let max = read("pids.max")?.trim().parse::<u64>().ok()?;
+            let used = read("pids.current")?.trim().parse::<u64>().ok()?;
+            let left = max.saturating_sub(used);
+            Some(LimitLeft { left, max })
+        });
+        lefts.min_by_key(|one| one.left)
     }
 
     /// The least number of cores that this group and its ancestors may use; `None` if there is no limit, or no such controller.
@@ -109,6 +166,45 @@ pub fn cpu_limit() -> Option<f64> {
     let groups = own_groups("cpu");
     let limits = groups.iter().filter_map(ControlGroup::cpu_limit);
     limits.min_by(f64::total_cmp)
+}
+
+/// The memory that the groups of this process leave, in bytes; `None` if they do not limit it.
+pub fn memory_left() -> Option<LimitLeft> {
+    let groups = own_groups("memory");
+    let lefts = groups.iter().filter_map(ControlGroup::memory_left);
+    lefts.min_by_key(|one| one.left)
+}
+
+/// The processes and threads that the groups of this process leave; `None` if they do not limit them.
+pub fn tasks_left() -> Option<LimitLeft> {
+    let groups = own_groups("pids");
+    let lefts = groups.iter().filter_map(ControlGroup::tasks_left);
+    lefts.min_by_key(|one| one.left)
+}
+
+/// For how much of the last ten seconds threads of this process's group have waited for memory. Version 1, and the group of the whole machine, have
+/// no file of their own, so there the machine's counts. None is known of a kernel that does not measure it.
+pub fn memory_stalls() -> MemoryStalls {
+    let groups = own_groups("memory");
+    let own = groups.iter().filter(|group| group.is_unified);
+    let files = own.map(|group| group.folder.join("memory.pressure"));
+    let mut files = files.chain([PathBuf::from("/proc/pressure/memory")]);
+    let text = files.find_map(|file| fs::read_to_string(file).ok());
+    text.map_or_else(MemoryStalls::default, |text| stalls(&text))
+}
+
+/// Reads lines such as `some avg10=0.12 avg60=0.00 avg300=0.00 total=43309`.
+fn stalls(text: &str) -> MemoryStalls {
+    let percent = |name: &str| {
+        let mut lines = text.lines();
+        let line = lines.find_map(|line| line.strip_prefix(name))?;
+        let average = line.strip_prefix(" avg10=")?.split(' ').next()?;
+        Some(average.parse::<f32>().ok()?.ceil() as u16)
+    };
+    MemoryStalls {
+        some_percent: percent("some").unwrap_or(0),
+        full_percent: percent("full").unwrap_or(0),
+    }
 }
 
 /// The groups that limit this process by a controller.
@@ -286,5 +382,82 @@ mod tests {
         fs::write(folder.join("memory.max"), "1048576\n").unwrap();
         assert_eq!(group.memory_limit_bytes(), Some(1 << 20));
         fs::remove_dir_all(&mount).unwrap();
+    }
+
+    /// A folder of its own for a test, which removes it.
+    fn folder_of(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("stanchion-{name}-{}", std::process::id()));
+        fs::create_dir_all(folder.join("pod")).unwrap();
+        folder
+    }
+
+    #[test]
+    fn the_least_that_is_left_on_the_way_up_counts() {
+        let mount = folder_of("groups-left");
+        let group = ControlGroup {
+            mount: mount.clone(),
+            folder: mount.join("pod"),
+            is_unified: true,
+        };
+        let write = |name: &str, text: &str| fs::write(mount.join(name), text).unwrap();
+        assert_eq!((group.memory_left(), group.tasks_left()), (None, None));
+        write("pod/memory.max", "1000\n");
+        write("pod/memory.high", "max\n");
+        write("pod/memory.current", "700\n");
+        write(
+            "pod/memory.stat",
+            "anon 300\ninactive_file 200\nactive_file 50\n",
+        );
+        let left = |left, max| Some(LimitLeft { left, max });
+        assert_eq!(group.memory_left(), left(500, 1000));
+        write("pod/memory.high", "800\n");
+        assert_eq!(group.memory_left(), left(300, 800));
+        write("memory.max", "2000\n");
+        write("memory.current", "1900\n");
+        write("memory.stat", "inactive_file 0\n");
+        assert_eq!(group.memory_left(), left(100, 2000));
+        write("pod/pids.max", "max\n");
+        write("pod/pids.current", "40\n");
+        assert_eq!(group.tasks_left(), None);
+        write("pids.max", "100\n");
+        write("pids.current", "101\n");
+        assert_eq!(group.tasks_left(), left(0, 100));
+        let version_1 = ControlGroup {
+            is_unified: false,
+            ..group
+        };
+        write("pod/memory.limit_in_bytes", "900\n");
+        write("pod/memory.usage_in_bytes", "500\n");
+        write(
+            "pod/memory.stat",
+            "inactive_file 1\ntotal_inactive_file 100\n",
+        );
+        assert_eq!(version_1.memory_left(), left(500, 900));
+        fs::remove_dir_all(&mount).unwrap();
+    }
+
+    #[test]
+    fn stalls_are_read_as_whole_percents() {
+        for (text, some_percent, full_percent) in [
+            (
+                "some avg10=0.00 avg60=1.00 avg300=0.00 total=43309\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n",
+                0,
+                0,
+            ),
+            (
+                "some avg10=10.01 avg60=0.00 avg300=0.00 total=1\nfull avg10=99.99 avg60=0.00 avg300=0.00 total=1\n",
+                11,
+                100,
+            ),
+            ("some avg10=nonsense\n", 0, 0),
+            ("", 0, 0),
+        ] {
+            let expected = MemoryStalls {
+                some_percent,
+                full_percent,
+            };
+            assert_eq!(stalls(text), expected, "{text}");
+        }
+        memory_stalls();
     }
 }

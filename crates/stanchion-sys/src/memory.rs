@@ -328,6 +328,16 @@ pub fn proportional_bytes(pid: i32) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
+/// How much memory a process has that no other process shares (`Private_Clean` and `Private_Dirty` in `proc_pid_smaps(5)`); `None` as above. The kernel walks
+/// all pages of the process for it.
+pub fn private_bytes(pid: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let lines = text.lines().filter(|line| line.starts_with("Private_"));
+    let kibibytes =
+        lines.filter_map(|line| line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok());
+    Some(kibibytes.sum::<u64>() * 1024)
+}
+
 impl AsFd for AppendFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

@@ -63,6 +63,14 @@ pub fn thread_count() -> io::Result<usize> {
     Ok(std::fs::read_dir(TASKS)?.count())
 }
 
+/// How many threads a process has (`num_threads` in `proc_pid_stat(5)`); `None` if it is gone.
+pub fn threads_of(pid: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the process may hold anything, so the fields are counted from its end.
+    let (_, fields) = text.rsplit_once(") ")?;
+    fields.split_ascii_whitespace().nth(17)?.parse().ok()
+}
+
 /// The threads of this process except the calling one, each with the kernel's name for it (/proc/self/task/TID/comm in
 /// proc(5)). A thread that ends meanwhile may be missing.
 pub fn other_threads() -> io::Result<Vec<(i32, String)>> {

@@ -1,10 +1,12 @@
 //! The rules one by one, then a server that is simulated with them.
 
+mod machine;
 mod simulated;
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::headroom::Left;
 
 const MS: u64 = 1_000;
 const S: u64 = 1_000_000;
@@ -31,12 +33,31 @@ fn serving_of(limits: ElasticLimits, service_ms: u64) -> Elastic {
     elastic
 }
 
+/// The facts of a machine that has room for every worker.
+const ROOMY: Seen = Seen {
+    oldest_us: 20 * MS,
+    busy_rank: 0,
+    cpu_share: None,
+    headroom: Some(HEADROOM),
+};
+
+const HEADROOM: Headroom = Headroom {
+    workers: 0,
+    memory: None,
+    private_bytes: 0,
+    some_percent: 0,
+    full_percent: 0,
+    tasks: None,
+    tasks_each: 0,
+    is_boot_failing: false,
+};
+
 /// A decision while throughput is not known. `busy_rank`: the highest rank of a worker that has a request.
 fn step(elastic: &mut Elastic, now_us: u64, oldest_us: u64, busy_rank: u16) -> Option<Wanted> {
     let seen = Seen {
         oldest_us,
         busy_rank,
-        ..Seen::default()
+        ..ROOMY
     };
     elastic.step(now_us, &seen, &mut Curve::default())
 }
@@ -124,11 +145,7 @@ fn each_bound_has_a_name() {
     useless.set(0, 4, false);
     useless.ready_at_departure = 32;
     useless.note(100 * MS, 40, 4);
-    let seen = Seen {
-        oldest_us: 20 * MS,
-        ..Seen::default()
-    };
-    assert_eq!(useless.step(100 * MS, &seen, &mut flat()), None);
+    assert_eq!(useless.step(100 * MS, &ROOMY, &mut flat()), None);
     assert_eq!(useless.held_back(), Some(HeldBack::Throughput));
 
     after(&mut useless, 110, 2, 0);
@@ -136,47 +153,17 @@ fn each_bound_has_a_name() {
     let names = HeldBack::ALL.map(HeldBack::name);
     assert_eq!(
         names,
-        ["max", "throughput", "cores", "stall", "forks", "boot"]
+        [
+            "max",
+            "throughput",
+            "cores",
+            "stall",
+            "forks",
+            "boot",
+            "memory",
+            "pids"
+        ]
     );
-}
-
-#[test]
-fn by_itself_a_server_keeps_as_many_workers_as_keep_its_cores_busy() {
-    // (cores, threads, the share that requests compute, the most workers of 2 to 32)
-    let table = [
-        (2, 1, None, 8),
-        (2, 1, Some(1.0), 3),
-        (2, 1, Some(0.5), 5),
-        (2, 1, Some(0.1), 25),
-        (2, 1, Some(0.0), 32),
-        // Ten threads have a core in all; more of them have no more.
-        (2, 10, Some(0.1), 3),
-        (2, 10, Some(0.9), 3),
-        (2, 4, Some(0.05), 13),
-        (1, 1, Some(1.0), 2),
-    ];
-    for (cores, seats_each, cpu_share, most) in table {
-        let mut elastic = serving(ElasticLimits {
-            seats_each,
-            auto_cores: Some(cores),
-            ..LIMITS
-        });
-        elastic.ready_at_departure = 32;
-        elastic.note(100 * MS, 999, 2);
-        let seen = Seen {
-            oldest_us: 20 * MS,
-            cpu_share,
-            ..Seen::default()
-        };
-        elastic.step(100 * MS, &seen, &mut Curve::default());
-        assert_eq!(elastic.wanted(), most, "{cores} {seats_each} {cpu_share:?}");
-        let why = if most == 32 {
-            HeldBack::Max
-        } else {
-            HeldBack::Cores
-        };
-        assert_eq!(elastic.held_back(), Some(why));
-    }
 }
 
 #[test]
@@ -274,7 +261,7 @@ fn workers_leave_at_once_where_fewer_bring_as_much() {
     let mut elastic = serving(LIMITS);
     elastic.set(0, 16, false);
     elastic.note(0, 40, 16);
-    let wanted = elastic.step(10 * MS, &Seen::default(), &mut flat());
+    let wanted = elastic.step(10 * MS, &ROOMY, &mut flat());
     let wanted = wanted.expect("another number");
     assert_eq!(wanted.workers, 4);
     assert_eq!(
@@ -350,6 +337,21 @@ fn one_request_is_told_of_as_one() {
     assert_eq!(told(9), "9 requests wait, the oldest 14 ms");
 }
 
+/// A machine with memory for so many workers more, such a percentage of stalls, and so many processes left.
+fn roomy(workers: u16, (memory, full_percent, tasks): (u64, u16, u64)) -> Headroom {
+    let left = |left| Some(Left { left, max: 0 });
+    Headroom {
+        workers,
+        memory: left(memory),
+        private_bytes: 1,
+        some_percent: full_percent,
+        full_percent,
+        tasks: left(tasks),
+        tasks_each: 1,
+        is_boot_failing: false,
+    }
+}
+
 /// Something that happens to a server.
 #[derive(Clone, Copy, Debug)]
 enum Happening {
@@ -374,6 +376,7 @@ proptest! {
     fn the_number_keeps_its_bounds_and_forks_their_budget(
         (workers_min, more, seats_each, keep_ms, cores) in (1_u16..5, 0_u16..40, 1_usize..5, 1_u64..90_000, prop::option::of(1_u16..9)),
         cpu_share in prop::option::of(0.0_f64..=1.0),
+        headroom in prop::option::of((0_u64..40, 0_u16..20, 0_u64..40)),
         happenings in prop::collection::vec((0_u64..500_000, happening()), 1..400),
     ) {
         let limits = ElasticLimits {
@@ -398,8 +401,15 @@ proptest! {
                 }
                 Happening::Step { oldest_us } => {
                     let (before, rank) = (elastic.wanted(), elastic.rank());
-                    let seen = Seen { oldest_us, cpu_share, ..Seen::default() };
+                    let seen = Seen { oldest_us, cpu_share, headroom: headroom.map(|more| roomy(elastic.wanted(), more)), ..Seen::default() };
                     let wanted = elastic.step(now_us, &seen, &mut curve);
+                    let grown = u64::from(elastic.wanted().saturating_sub(before));
+                    match headroom {
+                        None => prop_assert_eq!(grown, 0, "nothing is known of the machine"),
+                        Some((memory, stalled, tasks)) => {
+                            prop_assert!(grown <= memory && grown <= tasks && (stalled <= 10 || grown == 0));
+                        }
+                    }
                     prop_assert_eq!(wanted.map_or(before, |wanted| wanted.workers), elastic.wanted());
                     prop_assert_ne!(wanted.map(|wanted| wanted.workers), Some(before));
                     let is_unneeded = matches!(wanted, Some(Wanted { because: Because::Unneeded { .. }, .. }));
@@ -409,7 +419,7 @@ proptest! {
                         grown_us = Some(now_us);
                     }
                     forks += u64::from(elastic.wanted().saturating_sub(before));
-                    let is_useless = matches!(wanted, Some(Wanted { because: Because::NoGain(_), .. }));
+                    let is_useless = matches!(wanted, Some(Wanted { because: Because::NoGain(_) | Because::Memory { .. }, .. }));
                     prop_assert!(elastic.wanted() >= before || elastic.wanted() >= rank || is_useless);
                 }
             }

@@ -629,7 +629,10 @@ fn to_acceptor(message: &ToAcceptor) -> String {
         ToAcceptor::Quit => "quit".to_owned(),
         ToAcceptor::Shared(shared) => format!("shared {shared}"),
         // Not a matter of the step.
-        ToAcceptor::Listen { .. } | ToAcceptor::CloseDoor { .. } | ToAcceptor::LastOnes { .. } => {
+        ToAcceptor::Listen { .. }
+        | ToAcceptor::CloseDoor { .. }
+        | ToAcceptor::LastOnes { .. }
+        | ToAcceptor::Headroom(_) => {
             format!("{message:?}")
         }
     }

@@ -15,6 +15,7 @@ use super::reports::{Children, ReportsHeard};
 use super::watches::Watches;
 use super::{Loop, now_ms, status};
 use crate::control::{CtlReply, CtlRequest, Data};
+use stanchion_generation::messages::ToAcceptor;
 use stanchion_log::exit_code;
 
 /// How many children the master collects at once, as every orphan of the app becomes one.
@@ -131,6 +132,7 @@ impl Loop<'_> {
         let ReportsHeard {
             events,
             listens,
+            weighs,
             later,
             ..
         } = heard;
@@ -139,7 +141,22 @@ impl Loop<'_> {
         for one in listens {
             self.generations.lend(now_ms, one, &self.succession);
         }
+        for generation_number in weighs {
+            self.weigh(generation_number, now_ms);
+        }
         later
+    }
+
+    /// Answers an acceptor that asks for the headroom.
+    fn weigh(&mut self, generation_number: u32, now_ms: u64) {
+        let known = self.master.generation(generation_number);
+        let resources = self.generations.get_mut(generation_number);
+        let (Some(known), Some(resources)) = (known, resources) else {
+            return;
+        };
+        if let Some(read) = resources.headroom.look(known, now_ms) {
+            resources.links.tell_acceptor(ToAcceptor::Headroom(read));
+        }
     }
 
     /// Handles the requests of clients of the control socket.

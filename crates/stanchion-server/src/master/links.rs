@@ -122,6 +122,7 @@ impl Links {
                         bind,
                         fd,
                     }),
+                    FromAcceptor::Weigh => heard.weighs.push(generation_number),
                     said => heard.events.push(own(GenerationEvent::AcceptorSaid(said))),
                 }
                 Ok(())

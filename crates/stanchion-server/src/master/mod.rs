@@ -6,6 +6,7 @@ mod doors;
 mod forks;
 mod gather;
 mod generations;
+mod headroom;
 mod intrusion;
 mod late_loops;
 mod lent;

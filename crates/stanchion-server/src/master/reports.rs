@@ -249,6 +249,8 @@ pub(super) struct ReportsHeard<'m> {
     /// In the order in which each of them said it.
     pub(super) events: Vec<MasterEvent>,
     pub(super) listens: Vec<Listens>,
+    /// Generations whose acceptors ask for the headroom.
+    pub(super) weighs: Vec<u32>,
     /// Events that count only after the signals that came with them: the ends of workers' channels, and TERM that a worker has received.
     pub(super) later: Vec<MasterEvent>,
 }
@@ -259,6 +261,7 @@ impl<'m> ReportsHeard<'m> {
             children,
             events: Vec::new(),
             listens: Vec::new(),
+            weighs: Vec::new(),
             later: Vec::new(),
         }
     }

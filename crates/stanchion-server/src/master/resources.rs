@@ -16,6 +16,7 @@ use stanchion_sys::memory::AppendFile;
 use stanchion_sys::process;
 use tracing::{info, warn};
 
+use super::headroom::HeadroomWatch;
 use super::late_loops::LateLoops;
 use super::lent::Lent;
 use super::links::Links;
@@ -172,6 +173,7 @@ pub(crate) struct GenerationResources {
     pub(super) lent: Lent<Listener>,
     pub(super) links: Links,
     pub(super) late_loops: LateLoops,
+    pub(super) headroom: HeadroomWatch,
     /// Removed with what is in it when the last generation that has it is dropped.
     pub(super) spool: Rc<SpoolDir>,
 }
@@ -207,6 +209,7 @@ impl GenerationResources {
                 lent: Lent::default(),
                 links: Links::default(),
                 late_loops: LateLoops::default(),
+                headroom: HeadroomWatch::default(),
                 spool,
             }),
             Err(error) => Err((error, listeners)),

@@ -231,10 +231,7 @@ impl Simulation {
             .line
             .front()
             .map_or(0, |(arrived_us, _)| self.now_us - arrived_us);
-        let seen = Seen {
-            oldest_us,
-            ..Seen::default()
-        };
+        let seen = Seen { oldest_us, ..ROOMY };
         let wanted = self.elastic.step(self.now_us, &seen, &mut self.curve);
         if wanted.is_none() {
             return;

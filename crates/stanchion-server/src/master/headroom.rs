@@ -1,0 +1,75 @@
+//! The memory and the processes that the machine leaves for more workers. The acceptor, which decides, asks once a second while requests wait.
+
+use stanchion_generation::messages::HeadroomRead;
+use stanchion_master::{Generation, PresentWorker};
+use stanchion_sys::control_group::{self, LimitLeft};
+use stanchion_sys::{memory, process};
+
+/// The least time between two answers to an acceptor: one that an attacker has keeps the master from nothing.
+const EVERY_MS: u64 = 500;
+/// So many workers are looked at, if there is a limit: those with the lowest numbers: they have lived longest, as the highest leave first. The kernel walks all pages of
+/// each.
+const LOOKED_AT_MAX: usize = 8;
+
+/// When an acceptor last got an answer.
+#[derive(Debug, Default)]
+pub(super) struct HeadroomWatch {
+    answered_ms: Option<u64>,
+}
+
+impl HeadroomWatch {
+    /// Looks around, unless the last answer is too young for another one.
+    pub(super) fn look(&mut self, generation: &Generation, now_ms: u64) -> Option<HeadroomRead> {
+        let is_young = |answered_ms| now_ms < answered_ms + EVERY_MS;
+        if self.answered_ms.is_some_and(is_young) {
+            return None;
+        }
+        self.answered_ms = Some(now_ms);
+        let mut workers: Vec<PresentWorker> = generation.workers.present().collect();
+        workers.sort_by_key(|worker| worker.number);
+        workers.truncate(LOOKED_AT_MAX);
+        let (memory, tasks) = (control_group::memory_left(), control_group::tasks_left());
+        // The workers matter only where there is a limit.
+        let private = workers.iter().filter(|_| memory.is_some());
+        let private = private.filter_map(|worker| memory::private_bytes(worker.pid));
+        let threads = workers.iter().filter(|_| tasks.is_some());
+        let threads = threads.filter_map(|worker| process::threads_of(worker.pid));
+        let stalls = control_group::memory_stalls();
+        let pair = |LimitLeft { left, max }| (left, max);
+        Some(HeadroomRead {
+            workers: u16::try_from(generation.workers.staying()).unwrap_or(u16::MAX),
+            memory: memory.map(pair),
+            private_bytes: nine_of_ten(private.collect()),
+            some_percent: stalls.some_percent,
+            full_percent: stalls.full_percent,
+            tasks: tasks.map(pair),
+            tasks_each: threads.max().unwrap_or(0),
+            is_boot_failing: generation.workers.are_failing(now_ms),
+        })
+    }
+}
+
+/// Nine of ten numbers are not higher than this one of them; 0 if there is none.
+fn nine_of_ten(mut numbers: Vec<u64>) -> u64 {
+    numbers.sort_unstable();
+    let rank = (numbers.len() * 9).div_ceil(10);
+    let found = rank.checked_sub(1).and_then(|index| numbers.get(index));
+    found.copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_of_ten_does_not_count_and_of_a_few_it_does() {
+        for (numbers, expected) in [
+            (vec![], 0),
+            (vec![7], 7),
+            (vec![9, 1], 9),
+            (vec![3, 1, 2, 99, 4, 5, 6, 7, 8, 9], 9),
+        ] {
+            assert_eq!(nine_of_ten(numbers), expected);
+        }
+    }
+}

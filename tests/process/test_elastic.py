@@ -3,8 +3,10 @@
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,16 +16,21 @@ import pytest
 from support import processes
 from support.address import Address
 from support.clock import Clock
+from support.control_group import NEEDS_CONTROL_GROUPS, MemoryGroup
 from support.ctl import ctl
 from support.gate import Gate
 from support.log import Log
 from support.patience import eventually
 from support.server import Serve, Server
-from support.wire import Wire, request
+from support.wire import Wire, ask, request
 
 pytestmark = pytest.mark.own("gunicorn keeps as many workers as it is told")
 
 EXIT_USAGE = 2
+MIB = 1 << 20
+ON_ONE_CORE = (
+    "import os, sys; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); os.execvp(sys.argv[1], sys.argv[1:])"
+)
 
 
 @dataclass
@@ -90,12 +97,16 @@ class Elastic:
 def elastic(serve: Serve, gate: Gate, clock: Clock, tmp_path: Path) -> Iterator[Callable[..., Elastic]]:
     with ExitStack() as connections:
 
-        def start(*arguments: str, workers: tuple[str, ...] = ("--workers", "1..4")) -> Elastic:
+        def start(
+            *arguments: str, workers: tuple[str, ...] = ("--workers", "1..4"), prefix: Sequence[str] = ()
+        ) -> Elastic:
             control, admin = tmp_path / "control", f"unix:{tmp_path}/admin"
             words = (*workers, "--control", f"unix:{control}", "--admin", admin, *arguments)
             # A template that is killed, and a clock that jumps, take their time.
             more = ("--timeout", "0", "--queue-timeout", "0")
-            server = serve("waiting:app", *words, *more, env={**gate.environment, **clock.environment})
+            server = serve(
+                "waiting:app", *words, *more, env={**gate.environment, **clock.environment}, prefix=list(prefix)
+            )
             return Elastic(server, control, admin, gate, connections)
 
         yield start
@@ -204,3 +215,54 @@ def test_a_range_is_for_workers_with_threads(build: Serve) -> None:
         server = build("api:app", "--workers", "2..4", *arguments).launch()
         server.log.wait("setting `workers`.*: a range is for workers with threads")
         assert server.exit_code() == EXIT_USAGE
+
+
+def test_the_machine_says_the_range_of_auto(elastic: Callable[..., Elastic]) -> None:
+    it = elastic(workers=("--workers", "auto"), prefix=[sys.executable, "-c", ON_ONE_CORE])
+    it.log.only(r"`workers` auto is 1 to 10, as many as keep the cores busy \(cores: 1 by affinity, ")
+    assert it.shows(min=1, max=10, wanted=1)
+    it.hold(2)
+    it.runs(2)
+    it.log.only(r"workers 1 → 2: ")
+    it.release()
+
+
+def test_auto_is_an_event_loop_for_each_core(serve: Serve, admin: str) -> None:
+    prefix = [sys.executable, "-c", ON_ONE_CORE]
+    serve("asgi_cases:app", "--workers", "auto", "--admin", admin, prefix=prefix).log.wait(
+        "`workers` auto is 1, an event loop for each core"
+    )
+    told = json.loads(ask(admin, "/status").body)
+    assert (told["elastic"], len(told["workers"])) == (None, 1)
+
+
+@pytest.fixture
+def container() -> Iterator[MemoryGroup]:
+    """A group whose limit is as high as a test wants: a process in it has most of what it may have."""
+    holds = f"ballast = b'x' * {300 * MIB}; print(flush=True); input()"
+    with closing(MemoryGroup("elastic", 1024 * MIB)) as group:
+        command = [*group.prefix, sys.executable, "-c", holds]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as ballast:
+            assert ballast.stdout and ballast.stdout.readline()
+            yield group
+            ballast.communicate(b"\n")
+
+
+@NEEDS_CONTROL_GROUPS
+def test_no_worker_is_added_for_which_there_is_no_memory(
+    container: MemoryGroup, elastic: Callable[..., Elastic]
+) -> None:
+    it = elastic(prefix=container.prefix)
+    # Less than a tenth is left, which stays for the workers that are there.
+    container.limit(container.taken() + 20 * MIB)
+    it.hold(2)
+    it.runs()
+    eventually(lambda: it.shows(wanted=1, held_back="memory"), "it is held back")
+    eventually(lambda: it.status()["demand"]["oldest_untaken_us"] > 2_000_000, "more readings have come")
+    assert it.shows(wanted=1, held_back="memory")
+    assert it.workers() == 1
+    container.limit(1024 * MIB)
+    it.runs()
+    it.log.only(r"workers 1 → 2: a request waits")
+    it.release()
+    assert not it.log.matches("was killed")

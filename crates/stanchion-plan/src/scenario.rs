@@ -277,6 +277,7 @@ impl Scenario {
             seats_each: self.seats_each(),
             keep_us: self.workers_keep_us,
             slow_boots_max: (cores as u16).max(1),
+            auto_cores: None,
         })
     }
 }

@@ -419,7 +419,8 @@ impl Crowding {
         let (mut curve, mut ceiling) = (Curve::default(), None);
         let mut look_us = over.first()?.0 + LOOK_US;
         for &(now_us, busy, us, _) in &over {
-            curve.add(now_us, busy, us);
+            // The recording does not say how many requests a seat had run by then.
+            curve.served(now_us, busy, us, u64::MAX);
             if now_us >= look_us {
                 look_us = now_us + LOOK_US;
                 ceiling = curve.ceiling(now_us).or(ceiling);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use stanchion_line::Elastic;
+use stanchion_line::{Curve, Elastic, Headroom, Seen};
 
 use crate::scenario::Scenario;
 use crate::spread::Course;
@@ -16,6 +16,7 @@ const LEAVING_MAX: u16 = 32;
 #[derive(Debug)]
 pub(crate) struct Staff {
     elastic: Option<Elastic>,
+    curve: Curve,
     presence: Vec<Presence>,
     /// When each worker that boots is ready, in this order.
     boots: VecDeque<(u64, u16)>,
@@ -65,6 +66,7 @@ impl Staff {
         Self {
             look_us: elastic.as_ref().map_or(u64::MAX, |_| LOOK_US),
             elastic,
+            curve: Curve::default(),
             presence,
             boots: VecDeque::with_capacity(usize::from(numbers)),
             boot_us: scenario.boot_us,
@@ -154,7 +156,8 @@ impl Staff {
     /// Notes a request that left its seat.
     pub(crate) fn served(&mut self, now_us: u64, busy: usize, service_us: u64, nth: u64) {
         if let Some(elastic) = &mut self.elastic {
-            elastic.served(now_us, busy, service_us, nth);
+            self.curve.served(now_us, busy, service_us, nth);
+            elastic.served(now_us, service_us);
         }
     }
 
@@ -165,7 +168,14 @@ impl Staff {
             return;
         };
         self.look_us = now_us + LOOK_US;
-        elastic.step(now_us, oldest_us, busy_rank);
+        let seen = Seen {
+            oldest_us,
+            busy_rank,
+            cpu_share: None,
+            // Memory and processes have no limit here.
+            headroom: Some(Headroom::default()),
+        };
+        elastic.step(now_us, &seen, &mut self.curve);
         let wanted = usize::from(elastic.wanted());
         while usize::from(self.ready) + self.boots.len() < wanted {
             let absent = self

@@ -62,7 +62,6 @@ fn seen(record: &ArrivalRecord) -> Option<SeenRequest> {
         gil_us,
         client,
         lane: lane.into(),
-        worker,
         end: match end {
             RequestEnd::Served => SeenEnd::Served,
             RequestEnd::LineFull | RequestEnd::ClientFull => SeenEnd::Refused,
@@ -270,7 +269,6 @@ mod tests {
             at_us: 999,
             service_us: Some(70),
             cpu_us: Some(30),
-            worker: Some(2),
             end: SeenEnd::Served,
             ..shed
         };

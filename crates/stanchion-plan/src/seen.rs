@@ -1,16 +1,16 @@
 //! Traffic that a server has seen, and what it says: the requests for a simulation, how late seats begin, and where more busy seats bring
 //! no more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::{Map, Value};
-use stanchion_line::{Curve, Measured, Spent};
+use stanchion_line::{Curve, LaneId, Measured, Spent};
 
 use crate::chance::Chance;
 use crate::offered::{Delays, Offered};
 use crate::scenario::Scenario;
 
-/// A seat that begins later than this was kept for another lane, or its worker was replaced.
+/// A seat that begins later than this had another worker meanwhile, or was kept for another lane.
 const LATE_US_MAX: u32 = 50_000;
 /// So many delays are kept as samples.
 const SAMPLES_MAX: usize = 4_096;
@@ -51,8 +51,6 @@ pub struct SeenRequest {
     pub client: u32,
     /// Its lane.
     pub lane: u16,
-    /// Its worker.
-    pub worker: Option<u16>,
     /// How it ended.
     pub end: SeenEnd,
 }
@@ -234,58 +232,92 @@ impl SeenTraffic {
         busy
     }
 
-    /// How late seats begin on a server with these settings: an idle seat after the arrival, a busy one after its last request.
+    /// How late seats begin on a server with these settings: an idle seat after the arrival, a busy one after its last request. A lane has to be allowed
+    /// to take the seat then.
     pub(crate) fn delays(&self, settings: &Scenario) -> Delays {
-        let lanes = settings.all_lanes();
-        let kept: usize = lanes.iter().map(|lane| lane.seats).sum();
+        let lanes = settings.all_lanes().len();
         let seats = usize::from(settings.workers.bounds().0) * settings.seats_each();
-        let has_maximum = |lane: u16| {
-            lanes
-                .get(usize::from(lane))
-                .is_some_and(|lane| lane.seats_max.is_some())
-        };
-        let mut seated: Vec<_> = self
-            .requests
-            .iter()
-            .filter_map(|one| Some((one.seated_us()?, one)))
-            .collect();
-        seated.retain(|(_, one)| one.wait_us.is_some());
-        let mut ends: Vec<_> = seated.iter().map(|((_, ended_us), _)| *ended_us).collect();
-        ends.sort_unstable();
-        let is_idle = |(before, (_, one)): &(usize, &((u64, u64), &SeenRequest))| {
-            let over = ends.partition_point(|&ended_us| ended_us <= one.at_us);
-            before.saturating_sub(over) + kept < seats && !has_maximum(one.lane)
-        };
-        let idle = seated.iter().enumerate().filter(is_idle);
-        let idle_us = idle.filter_map(|(_, (_, one))| one.wait_us).collect();
-        seated.sort_unstable_by_key(|((began_us, _), _)| *began_us);
-        let mut busy_us = Vec::new();
-        // The ends of a worker's requests after which its seat has not begun another one.
-        let mut free: BTreeMap<u16, Vec<u64>> = BTreeMap::new();
-        for ((began_us, ended_us), one) in seated {
-            let Some(worker) = one.worker else { continue };
-            let free = free.entry(worker).or_default();
-            // The seat that takes a request that waits is the one that was free last.
-            let before = free
-                .iter()
-                .copied()
-                .enumerate()
-                .filter(|&(_, end_us)| end_us <= began_us);
-            if let Some((index, end_us)) = before.max_by_key(|&(_, end_us)| end_us) {
-                free.swap_remove(index);
-                // A seat that was kept for another lane waits until a seat of any worker is free.
-                let before = ends.partition_point(|&ended_us| ended_us <= began_us);
-                let end_us = if kept > 0 { ends[before - 1] } else { end_us };
-                if one.at_us < end_us {
-                    busy_us.push(u32::try_from(began_us - end_us).unwrap_or(u32::MAX));
+        let mut reserve = settings.reserve();
+        let (mut idle_us, mut busy_us) = (Vec::new(), Vec::new());
+        let (mut in_house, mut found_idle) = (0, vec![false; self.requests.len()]);
+        let mut ends = SeatEnds::default();
+        for (now_us, what, index) in self.seat_events() {
+            let one = &self.requests[index];
+            let lane = usize::from(one.lane);
+            let lane = if lane < lanes { lane } else { 0 };
+            match what {
+                SeatEvent::End => {
+                    in_house -= 1;
+                    reserve.left(LaneId::new(lane));
+                    let may = |lane: &usize| reserve.may_enter(LaneId::new(*lane), seats);
+                    ends.add(now_us, (0..lanes).filter(may));
+                }
+                SeatEvent::Arrival => {
+                    found_idle[index] =
+                        in_house < seats && reserve.may_enter(LaneId::new(lane), seats);
+                    if found_idle[index] {
+                        idle_us.extend(one.wait_us);
+                    }
+                    in_house += 1;
+                }
+                SeatEvent::Begin => {
+                    reserve.entered(LaneId::new(lane));
+                    if !found_idle[index] {
+                        let end_us = ends.take(lane, one.at_us);
+                        busy_us.extend(end_us.and_then(|us| u32::try_from(now_us - us).ok()));
+                    }
                 }
             }
-            free.push(ended_us);
         }
         Delays {
             idle_us: sampled(idle_us),
             busy_us: sampled(busy_us),
         }
+    }
+
+    /// The requests that had a seat, and of which the wait is known: each arrives, begins, and ends later, by their indices.
+    fn seat_events(&self) -> Vec<(u64, SeatEvent, usize)> {
+        let mut events = Vec::new();
+        for (index, one) in self.requests.iter().enumerate() {
+            if let (Some((began_us, ended_us)), Some(_)) = (one.seated_us(), one.wait_us) {
+                events.push((one.at_us, SeatEvent::Arrival, index));
+                events.push((began_us, SeatEvent::Begin, index));
+                events.push((ended_us.max(began_us + 1), SeatEvent::End, index));
+            }
+        }
+        events.sort_unstable();
+        events
+    }
+}
+
+/// An event of a request at a seat, in the order in which those of one moment count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum SeatEvent {
+    End,
+    Arrival,
+    Begin,
+}
+
+/// When seats were done of late, and the lanes that might have had them then.
+#[derive(Debug, Default)]
+struct SeatEnds(VecDeque<(u64, u64)>);
+
+impl SeatEnds {
+    fn add(&mut self, now_us: u64, lanes: impl Iterator<Item = usize>) {
+        let is_old = |end_us: u64| end_us + u64::from(LATE_US_MAX) < now_us;
+        while self.0.front().is_some_and(|&(end_us, _)| is_old(end_us)) {
+            self.0.pop_front();
+        }
+        let lanes = lanes.fold(0, |all, lane| all | (1 << lane));
+        self.0.push_back((now_us, lanes));
+    }
+
+    /// Takes an end at which a request of this lane waited that came at `since_us`: the last one. Another request may have begun for it, and this one for that
+    /// of the other, which makes no difference to the sum of their delays.
+    fn take(&mut self, lane: usize, since_us: u64) -> Option<u64> {
+        let is_its = |&(end_us, lanes): &(u64, u64)| since_us < end_us && lanes & (1 << lane) != 0;
+        let index = self.0.iter().rposition(is_its)?;
+        self.0.remove(index).map(|(end_us, _)| end_us)
     }
 }
 

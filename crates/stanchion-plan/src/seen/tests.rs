@@ -1,7 +1,7 @@
 //! What traffic says whose truth is known.
 
 use super::*;
-use crate::scenario::WorkerRange;
+use crate::scenario::{PlannedLane, WorkerRange};
 
 /// Requests before so many workers of one seat each, first come, first served. An idle worker begins `idle_us` late, and a busy one `busy_us`.
 /// `servers` of something are there for all that are at a seat, if any are few.
@@ -14,12 +14,12 @@ struct Naive {
 
 impl Naive {
     fn seen(&self, offered: &[(u64, u32)]) -> SeenTraffic {
-        let mut free_us: Vec<_> = (0..self.workers as u16).map(|worker| (0, worker)).collect();
+        let mut free_us = vec![0; self.workers];
         let mut servers_us = vec![0; self.servers.unwrap_or(0)];
         let mut requests = Vec::new();
         for &(at_us, service_us) in offered {
             free_us.sort_unstable();
-            let (free, worker) = free_us[0];
+            let free = free_us[0];
             let begins_us = if free > at_us {
                 free + self.busy_us
             } else {
@@ -31,12 +31,11 @@ impl Naive {
             if let Some(server) = servers_us.first_mut() {
                 *server = ends_us;
             }
-            free_us[0] = (ends_us, worker);
+            free_us[0] = ends_us;
             requests.push(SeenRequest {
                 at_us,
                 wait_us: Some((begins_us - at_us) as u32),
                 service_us: Some((ends_us - begins_us) as u32),
-                worker: Some(worker),
                 ..SeenRequest::default()
             });
         }
@@ -87,11 +86,42 @@ fn seats_are_seen_to_begin_late() {
         "{:?}",
         idle_us.iter().find(|&&us| us != 80)
     );
-    assert!(
-        busy_us.iter().all(|&us| us == 30),
-        "{:?}",
-        busy_us.iter().find(|&&us| us != 30)
-    );
+    // Of two seats that are done within 30 us each may be taken for the other, which changes no sum.
+    let exact = busy_us.iter().filter(|&&us| us == 30).count();
+    assert!(exact * 100 > busy_us.len() * 95, "{exact}");
+    let mean_us = f64::from(busy_us.iter().sum::<u32>()) / busy_us.len() as f64;
+    assert!((29.5..30.5).contains(&mean_us), "{mean_us}");
+}
+
+#[test]
+fn a_seat_that_is_kept_for_another_lane_is_not_late() {
+    let one = |at_us, wait_us, service_us, lane| SeenRequest {
+        at_us,
+        wait_us: Some(wait_us),
+        service_us: Some(service_us),
+        lane,
+        ..SeenRequest::default()
+    };
+    let traffic = SeenTraffic {
+        requests: vec![
+            one(0, 5, 100, 0),
+            // One of two seats is idle all the time, and not for this lane.
+            one(10, 102, 100, 0),
+            // For this one it is.
+            one(120, 4, 20, 1),
+        ],
+        ..SeenTraffic::default()
+    };
+    let kept = PlannedLane {
+        seats: 1,
+        ..PlannedLane::default()
+    };
+    let reserved = Scenario {
+        lanes: vec![PlannedLane::default(), kept],
+        ..settings(2)
+    };
+    let Delays { idle_us, busy_us } = traffic.delays(&reserved);
+    assert_eq!((idle_us, busy_us), (vec![5, 4], vec![7]));
 }
 
 #[test]

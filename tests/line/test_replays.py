@@ -24,6 +24,8 @@ REFUSED_NEAR = 0.08
 NEAR_US = 2_000
 """Below this, differences are those of a busy machine."""
 POINT = 0.01
+CORE_US = 200
+"""On a quiet machine a request that sleeps waits less for a core."""
 FIGURES = ("mean_us", "p50_us", "p90_us", "p99_us")
 
 
@@ -55,6 +57,7 @@ def asked(recording: Path, *scenarios: dict[str, Any]) -> dict[str, Any]:
         pytest.param(4, 0.9, ("--workers", "4", "--queue-timeout", "0.4"), id="a limit of time"),
         pytest.param(4, 0.9, ("--workers", "4", "--lane", "quick=/quick priority=1"), id="a lane first"),
         pytest.param(4, 0.8, ("--workers", "4", "--lane", "quick=/quick seats=1"), id="a lane with a seat"),
+        pytest.param(4, 0.9, ("--workers", "4", "--lane", "quick=/quick seats_max=1"), id="a lane of one seat"),
         pytest.param(4, 0.9, ("--workers", "4", "--queue-order", "adaptive", "--queue-target", "0.3"), id="adaptive"),
         pytest.param(4, 0.9, ("--workers", "4", "--max-waiting-per-client", "20"), id="a client's limit"),
     ],
@@ -66,7 +69,7 @@ def test_a_replay_has_the_waits_that_were_measured(
     server = serve("waiting:sleepy", "--record-arrivals", str(recording), *arguments)
     arrivals = schedule(load, seats, quick_share=0.3)
     outcomes = offer(server.address, arrivals, CONNECTIONS, keep_alive=True, patience_s=30)
-    assert {outcome.status for outcome in outcomes} <= {200, 503}
+    assert {outcome.status for outcome in outcomes} <= {200, 429, 503}
     server.stop()
 
     answer = asked(recording, {})
@@ -102,6 +105,9 @@ def test_what_other_numbers_of_seats_would_do_is_what_they_do(serve: Serve, home
         server.stop()
         measured.append(asked(recording)["measured"])
     predicted = asked(home / "0", *scenarios)["results"]
+    core_us = [one["spent_us"]["core"] / one["served"] for one in measured]
+    if max(core_us) > CORE_US:
+        pytest.skip(f"other programs have the cores: requests wait for one for {core_us} us")
     for seen, found in zip(measured[1:], predicted, strict=True):
         for figure in FIGURES:
             print(found["name"], figure, seen["wait"][figure], found["wait"][figure], found["wait_band"][figure])

@@ -10,6 +10,9 @@ use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketType};
 /// The directory in which [`open`] looks.
 const DESCRIPTORS: &str = "/proc/self/fd";
 
+/// The first bytes of a database (sqlite.org/fileformat2.html, section 1.3).
+const SQLITE: &[u8; 16] = b"SQLite format 3\0";
+
 /// The kernel's name for each descriptor of this process: a path, `socket:[INODE]`, `anon_inode:[eventpoll]`. A descriptor
 /// that is closed meanwhile may be missing.
 pub fn open() -> io::Result<BTreeMap<RawFd, String>> {
@@ -57,6 +60,16 @@ pub fn stream(number: RawFd) -> Option<StreamSocket> {
     Some(StreamSocket::To(shown(
         &rustix::net::getpeername(socket).ok()??,
     )))
+}
+
+/// Whether a descriptor is a database of `SQLite`, which a connection must not carry over a fork.
+pub fn is_sqlite(number: RawFd) -> bool {
+    // SAFETY: as in `stream`. It closes no descriptor of the file, which would give up the locks of the connection (fcntl_locking(2)).
+    let file = unsafe { BorrowedFd::borrow_raw(number) };
+    let is_regular = rustix::fs::fstat(file)
+        .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file());
+    let mut head = [0; SQLITE.len()];
+    is_regular && rustix::io::pread(file, &mut head, 0).is_ok() && head == *SQLITE
 }
 
 /// An address in words, such as `10.0.0.5:5432 (tcp)` or `/run/postgresql/.s.PGSQL.5432 (unix)`.
@@ -131,6 +144,22 @@ mod tests {
             file.as_raw_fd(),
         ] {
             assert_eq!(stream(number), None);
+            assert!(!is_sqlite(number));
+        }
+    }
+
+    #[test]
+    fn a_database_of_sqlite_is_known_by_its_first_bytes() {
+        let file = rustix::fs::memfd_create("database", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        for (bytes, expected) in [
+            (&b""[..], false),
+            (b"SQLite format 3", false),
+            (b"SQLite format 3\0\x10\0", true),
+            (b"SQLite format 2\0\x10\0", false),
+        ] {
+            rustix::fs::ftruncate(&file, 0).unwrap();
+            rustix::io::pwrite(&file, bytes, 0).unwrap();
+            assert_eq!(is_sqlite(file.as_raw_fd()), expected, "{bytes:?}");
         }
     }
 }

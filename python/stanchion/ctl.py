@@ -57,13 +57,16 @@ Commands:
   reopen    Open the log files again
   quit      Stop now; with --wait as above
   dump      Show the Python stacks of all workers
+  refork    Have the worker that has answered the most requests become the
+            template; ends when all workers are forks of it
 
 Where the server is: --control, else $STANCHION_CONTROL, else `control` as
 `stanchion serve` would find it here (STANCHION_CMD_ARGS, then config file).
 
   --json             Print the server's answer as it came
   --timeout SECONDS  Wait no longer for the answer (default: as long as it
-                     takes for reload, upgrade, dump and --wait, else 10)
+                     takes for reload, upgrade, dump, refork and --wait,
+                     else 10)
   --wait             With drain or quit: end when the server has ended
 
 Exit codes: 0 done; 1 refused or failed, the reason is on standard error;
@@ -102,6 +105,7 @@ _LASTING = {
     "reopen": False,
     "quit": False,
     "dump": True,
+    "refork": True,
 }
 
 _ENDING = ("drain", "quit")

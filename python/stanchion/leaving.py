@@ -178,7 +178,8 @@ _inherited: list[weakref.ref[io.IOBase]] = []
 
 def note_files() -> None:
     """Have workers flush the files that are open now: to be called before the process hides its objects and forks."""
-    _inherited[:] = map(weakref.ref, _files())
+    # A worker that becomes the template has those from before, which it does not see any more.
+    _inherited.extend(map(weakref.ref, _files()))
 
 
 def _flush_files() -> None:

@@ -22,9 +22,9 @@ REASONS = re.compile(
       | dispatch/src/refusal
       | generation/src/(?:credentials | expiry | identities | listeners/activated | listeners/make)
       | log/src/(?:recording | trouble)
-      | master/src/recycling
+      | master/src/(?:recycling | refork)
       | observers/src/(?:access_log/format | spans/(?:post | resource))
-      | server/src/(?:handover | pidfile | threads | tree)
+      | server/src/(?:handover | next_template | pidfile | threads | tree)
       | settings/src/(?:bind | checks | collector | control | datagram | effective | https_port | lane
           | listen | peers | resolve | seconds | static_dir | statsd | syslog | text | tls | warm_up | warnings
           | worker_ports)

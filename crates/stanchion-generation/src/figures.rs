@@ -15,6 +15,8 @@ counted! {
         MaxRequests = "max_requests",
         /// It had lived for `max_lifetime`.
         MaxLifetime = "max_lifetime",
+        /// It became the template, or was replaced by a fork of that.
+        Refork = "refork",
         /// It took more than `max_memory`.
         MaxMemory = "max_memory",
         /// It took more than `max_memory_hard`, and was killed.

@@ -141,6 +141,8 @@ pub enum ToTemplate {
         worker: WorkerRef,
         /// Its number among the workers that are wanted: in its title, and `worker.nr` for hooks.
         number: u16,
+        /// The app has to answer a request in it before it takes any.
+        is_canary: bool,
     },
     /// Be this worker, with the channel that comes beside this: the only one, or the one that has the app which workers cannot have
     /// from a fork.
@@ -154,6 +156,14 @@ pub enum ToTemplate {
     GoOver,
     /// Reopen the error log.
     Reopen,
+}
+
+/// Master to worker, over the channel by which that reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum WorkerOrder {
+    /// Be the template once it has left its seats, with the channel that comes beside this. It reads this when it leaves.
+    BecomeTemplate,
 }
 
 /// Master to scribe.
@@ -213,6 +223,11 @@ pub enum FromTemplate {
     OtherInterface,
     /// It could not fork this one, and why is in the log. A worker that was forked speaks for itself.
     NotForked(WorkerRef),
+    /// It was a worker, it cannot be a template, and leaves.
+    Unfit {
+        /// Why, on one line.
+        reason: String,
+    },
     /// It cannot load the app, and leaves.
     CannotLoad {
         /// Why, on one line; all of it is in the log.
@@ -259,6 +274,11 @@ pub enum FromWorker {
         requests: u64,
         /// Messages that its app has received over a WebSocket, each of which counts like a request.
         messages: u64,
+    },
+    /// It has answered so many requests that it may become the template (`refork_after`).
+    Warm {
+        /// Requests it has answered.
+        requests: u64,
     },
     /// Another process than the master has sent it TERM: it is to be replaced, and goes on until then.
     Terminated,

@@ -83,6 +83,9 @@ impl Master {
             (Command::Fewer { least }, RunState::Running) => self.one_fewer(by, least, decision),
             (Command::Scale(workers), RunState::Running) => self.pin(by, |_| workers, decision),
             (Command::ScaleAuto, RunState::Running) => self.unpin(by, decision),
+            (Command::Refork { worker }, RunState::Running) => {
+                return self.refork((worker, client), decision);
+            }
             (
                 _,
                 RunState::LameDuck { .. }
@@ -265,6 +268,26 @@ impl Master {
             decision.push(Action::Announce(News::Target { new: workers, old }));
         }
         Ok(outcome)
+    }
+
+    /// The client gets the outcome once all workers are replaced, or none is to be.
+    fn refork(
+        &mut self,
+        (worker, client): (Option<u16>, Option<ClientId>),
+        decision: &mut Decision,
+    ) {
+        let serving = self
+            .serving
+            .and_then(|serving| self.generations.get_mut(&serving));
+        let begun = match serving {
+            Some(generation) => generation.begin_refork((worker, client), decision),
+            None => Err("nothing serves yet".to_owned()),
+        };
+        if let Err(why) = begun {
+            let text = format!("there is no re-fork: {why}");
+            decision.warning(&*text);
+            decision.answer(client, &Err(text));
+        }
     }
 
     fn reopen(&mut self, by: &'static str, decision: &mut Decision) {

@@ -40,6 +40,19 @@ pub struct GenerationPlan {
     pub is_event_loop: bool,
     /// Whether that is for the app to say.
     pub is_guess: bool,
+    /// Whether a worker may become the template.
+    pub refork: ReforkPlan,
+}
+
+/// Whether a worker may become the template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReforkPlan {
+    /// None may, for this reason.
+    Never(&'static str),
+    /// One may, by command.
+    ByCommand,
+    /// One may by command, and the first that has answered `refork_after` requests.
+    AfterRequests,
 }
 
 impl GenerationPlan {
@@ -103,6 +116,8 @@ pub enum Command {
     ScaleAuto,
     /// Show the stacks of all workers.
     Dump,
+    /// Have the worker of this index become the template: the one that has answered the most requests.
+    Refork { worker: Option<u16> },
 }
 
 /// An event: something that happened.
@@ -180,6 +195,8 @@ pub enum GenerationEvent {
     AcceptorSaid(FromAcceptor),
     /// The template reports.
     TemplateSaid(FromTemplate),
+    /// A process reports that has the other channel of a template: the next one, or the one before.
+    OtherTemplateSaid { pid: i32, said: FromTemplate },
     /// The scribe reports.
     ScribeSaid(FromScribe),
     /// A worker that was asked for is there, and this is its process.
@@ -285,6 +302,16 @@ pub enum Action {
         generation_number: u32,
         message: ToTemplate,
     },
+    /// Order the worker to become the template, and give it a channel for that.
+    OfferTemplate {
+        generation_number: u32,
+        worker: WorkerRef,
+        pid: i32,
+    },
+    /// The channel that was offered, or the one before it, is the template's from now on.
+    SwapTemplates { generation_number: u32 },
+    /// Close the channel that is not the template's.
+    DropOtherTemplate { generation_number: u32 },
     /// Send to the scribe.
     TellScribe {
         generation_number: u32,

@@ -11,6 +11,7 @@ use crate::decision::Decision;
 use crate::elastic::ElasticNumber;
 use crate::event::{ChildKind, GenerationEvent, GenerationPlan};
 use crate::generation_error::GenerationError;
+use crate::refork::Refork;
 use crate::scribe::ScribeState;
 use crate::standing::GenerationPhase;
 use crate::template::TemplateState;
@@ -39,13 +40,14 @@ pub struct Generation {
     pub(crate) only: bool,
     pub(crate) acceptor: AcceptorState,
     pub(crate) template: TemplateState,
+    pub(crate) refork: Refork,
     pub(crate) scribe: ScribeState,
     /// A child has found that the app is called by another interface by now, and the log has it.
     pub(crate) was_told_of_change: bool,
     /// The reason that its acceptor has given for not serving, if it has.
     unservable: Option<String>,
     /// Why a child of it could not load the app, if one could not.
-    unloadable: Option<String>,
+    pub(crate) unloadable: Option<String>,
     /// Its workers.
     pub workers: Workers,
 }
@@ -73,6 +75,7 @@ impl Generation {
             only,
             acceptor,
             template: TemplateState::new(generation_number),
+            refork: Refork::default(),
             scribe: ScribeState::new(generation_number, plan.has_scribe),
             was_told_of_change: false,
             unservable: None,
@@ -115,7 +118,8 @@ impl Generation {
     pub(crate) fn pids(&self) -> impl Iterator<Item = i32> {
         let workers = self.workers.pids();
         let others = [self.acceptor.pid(), self.template.pid(), self.scribe.pid()];
-        others.into_iter().flatten().chain(workers)
+        let others = others.into_iter().flatten();
+        others.chain(self.refork.pids()).chain(workers)
     }
 
     /// Whether all that was to be made ready is.
@@ -144,7 +148,10 @@ impl Generation {
 
     /// Whether none of its processes is left but the scribe, if there is one.
     fn has_only_scribe(&self) -> bool {
-        self.acceptor.is_gone() && self.template.is_gone() && self.workers.is_empty()
+        self.acceptor.is_gone()
+            && self.template.is_gone()
+            && self.refork.is_over()
+            && self.workers.is_empty()
     }
 
     /// It gets the door.
@@ -192,6 +199,15 @@ impl Generation {
             GenerationEvent::ScribeSaid(said) => self.scribe.on_said(&said, decision),
             GenerationEvent::AcceptorSaid(said) => self.on_acceptor_said(&said, decision),
             GenerationEvent::TemplateSaid(said) => self.on_template_said(&said, decision)?,
+            GenerationEvent::OtherTemplateSaid { pid, said } => {
+                // The template before the present one could not fork a worker.
+                if let FromTemplate::NotForked(_) = said {
+                    self.on_template_said(&said, decision)?;
+                }
+                let (template, workers) = (&mut self.template, &mut self.workers);
+                self.refork
+                    .on_said((pid, &said), template, workers, decision);
+            }
             GenerationEvent::WorkerHere { worker, pid } => {
                 let was_awaited = self.workers.on_here(worker, pid, decision);
                 if was_awaited {
@@ -239,7 +255,7 @@ impl Generation {
             FromTemplate::NotForWorkers => self.on_not_for_workers(decision),
             FromTemplate::NotForked(worker) => {
                 let booted = self.workers.on_not_forked(worker, decision);
-                self.must_boot(booted)?;
+                self.must_boot(booted, decision)?;
             }
             FromTemplate::CannotLoad { ref reason } if !self.template.is_ready() => {
                 self.cannot_load(reason);
@@ -247,6 +263,7 @@ impl Generation {
             // A template that is ready has loaded the app; the master handles the others.
             FromTemplate::CannotLoad { .. }
             | FromTemplate::Changed { .. }
+            | FromTemplate::Unfit { .. }
             | FromTemplate::OtherInterface => {}
         }
         Ok(())
@@ -257,9 +274,12 @@ impl Generation {
             FromWorker::Ready => {
                 if self.workers.on_ready(worker, decision) {
                     self.template.has_given_a_worker();
+                    let workers = &mut self.workers;
+                    self.refork.on_worker_ready(worker, workers, decision);
                 }
                 self.accept_clients_once_served(decision);
             }
+            FromWorker::Warm { requests } => self.on_warm(worker, requests, decision),
             // A generation that leaves as a whole replaces no worker, whichever other processes were sent TERM with it.
             FromWorker::Terminated => {
                 self.workers
@@ -301,8 +321,11 @@ impl Generation {
         if self.scribe.pid() == Some(pid) {
             return self.on_scribe_reaped(exit, decision);
         }
+        if self.refork.on_reaped(pid, exit, &self.workers, decision) {
+            return Ok(());
+        }
         let booted = self.on_worker_reaped(pid, exit, decision);
-        self.must_boot(booted)
+        self.must_boot(booted, decision)
     }
 
     fn on_acceptor_reaped(
@@ -332,35 +355,6 @@ impl Generation {
         }
     }
 
-    fn on_template_reaped(
-        &mut self,
-        exit: Exit,
-        decision: &mut Decision,
-    ) -> Result<(), GenerationError> {
-        let was_forking = self.workers.on_template_lost(decision.now_ms);
-        if self.standing.is_dismissed() || self.template.is_leaving() {
-            self.template.on_left();
-            return Ok(());
-        }
-        let was_ready = self.template.is_ready();
-        let message = self.template.on_lost(decision.now_ms, exit, was_forking);
-        if was_ready || self.workers.have_served() {
-            decision.push(message);
-            return self.must(false, "the template was lost");
-        }
-        let code = match exit {
-            Exit::Code(exit_code::APP_LOAD) => exit_code::APP_LOAD,
-            _ => exit_code::WORKER_BOOT,
-        };
-        let why = match self.unloadable.take() {
-            // The template has just logged the reason, and at the start no other process waits for it.
-            Some(_) if self.only => "the app could not be loaded".to_owned(),
-            Some(reason) => format!("the app could not be loaded: {reason}"),
-            None => format!("the app could not be loaded: the template {exit}"),
-        };
-        Err(GenerationError { why, code })
-    }
-
     fn on_scribe_reaped(
         &mut self,
         exit: Exit,
@@ -376,7 +370,7 @@ impl Generation {
 
     /// While it is built beside a generation that serves, nothing is tried twice: the old one is better
     /// than one that came up by luck.
-    fn must(&self, is_well: bool, why: &str) -> Result<(), GenerationError> {
+    pub(crate) fn must(&self, is_well: bool, why: &str) -> Result<(), GenerationError> {
         if is_well || self.only || self.standing != GenerationPhase::Building {
             return Ok(());
         }
@@ -386,7 +380,16 @@ impl Generation {
         })
     }
 
-    fn must_boot(&mut self, booted: Result<(), BootFailure>) -> Result<(), GenerationError> {
+    fn must_boot(
+        &mut self,
+        booted: Result<(), BootFailure>,
+        decision: &mut Decision,
+    ) -> Result<(), GenerationError> {
+        if booted.is_err() && self.refork.is_on_trial() {
+            let (template, workers) = (&mut self.template, &mut self.workers);
+            let why = "a worker that it forked did not boot, as the lines above say";
+            self.refork.give_up(why, template, workers, decision);
+        }
         let why = match self.unloadable.take_if(|_| booted.is_err()) {
             Some(_) if self.only => "a worker could not load the app".to_owned(),
             Some(reason) => format!("a worker could not load the app: {reason}"),
@@ -407,7 +410,7 @@ impl Generation {
     ) -> Result<(), GenerationError> {
         self.acceptor.end_silence(heard_ms, decision);
         let booted = self.workers.end_silences(heard_ms, decision);
-        self.must_boot(booted)
+        self.must_boot(booted, decision)
     }
 
     // Consequences.
@@ -415,6 +418,9 @@ impl Generation {
     /// Derives what follows from the state, whatever led to it.
     pub(crate) fn settle(&mut self, decision: &mut Decision) {
         let is_dismissed = self.standing.is_dismissed();
+        let wanted = (self.target, self.may_have_the_door());
+        let (template, workers) = (&mut self.template, &mut self.workers);
+        self.refork.settle(wanted, template, workers, decision);
         match self.standing {
             GenerationPhase::Building | GenerationPhase::Serving => {
                 if self.acceptor.keep(decision) {
@@ -440,22 +446,6 @@ impl Generation {
         }
         self.acceptor.kill_if_overstaying(decision);
         self.workers.kill_overstayers(decision);
-    }
-
-    fn keep_workers(&mut self, decision: &mut Decision) {
-        let plan = self.plan;
-        self.workers.recycle(self.target, &plan, decision);
-        self.keep_template(decision);
-        if self.template.is_ready() {
-            if self.workers.are_overdue(decision.now_ms) {
-                decision.error(
-                    "the template does not fork what it is asked for: it is killed, and another one started",
-                );
-                self.template.kill(decision);
-                return;
-            }
-            self.have_missing_workers(decision);
-        }
     }
 
     /// When [`Self::settle`] has something to do at the latest.
@@ -490,6 +480,7 @@ impl Generation {
             self.acceptor.deadline_ms(),
             self.workers.deadline_ms(),
             self.workers.silence_due_ms(),
+            self.refork.due_ms(),
         ]
         .into_iter()
         .flatten()

@@ -25,6 +25,7 @@ mod looks;
 mod pause;
 mod phase;
 mod recycling;
+mod refork;
 mod run_state;
 mod scribe;
 mod sentence;
@@ -43,7 +44,7 @@ mod workers;
 pub use commands::command_of;
 pub use event::{
     Action, ChildKind, ClientId, Command, GenerationEvent, GenerationPlan, Idleness, LoopState,
-    MasterEvent, News, Observation, Severity,
+    MasterEvent, News, Observation, ReforkPlan, Severity,
 };
 pub use generation::Generation;
 pub use looks::{Looks, ProcessLook, is_stopped, way_on, why_it_stands};

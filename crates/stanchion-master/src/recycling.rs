@@ -9,9 +9,10 @@
 //! leaves, and the master kills it if it has not left a second later. A worker that takes too much memory is killed
 //! without ABRT.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use stanchion_sys::signal::{SIGABRT, SIGTERM};
+use stanchion_sys::signal::{SIGABRT, SIGKILL, SIGTERM};
 
 use crate::decision::Decision;
 use crate::event::{Action, GenerationPlan, Idleness, LoopState, Observation};
@@ -100,6 +101,99 @@ impl Workers {
             let deadline_ms = decision.now_ms + plan.graceful_ms;
             for worker in self.seated.values_mut().filter(|worker| worker.recycled) {
                 worker.ask_to_leave(deadline_ms, decision);
+            }
+        }
+    }
+
+    /// Has a worker that serves leave its seats and become the template. It keeps its place among those that are wanted until it has. `None` if
+    /// it is to go anyway.
+    pub(crate) fn begin_to_become(&mut self, index: u16) -> Option<PresentWorker> {
+        let worker = self.seated.get_mut(&index)?;
+        let is_to_stay = worker.stage.is_ready() && worker.is_staying();
+        let present = worker.present_at(index).filter(|_| is_to_stay)?;
+        worker.stage = ChildStage::Becoming { pid: present.pid };
+        Some(present)
+    }
+
+    pub(crate) fn is_becoming(&self, worker: WorkerRef) -> bool {
+        let seated = self.seated.get(&worker.index);
+        seated.is_some_and(|seated| {
+            seated.epoch == worker.epoch && matches!(seated.stage, ChildStage::Becoming { .. })
+        })
+    }
+
+    /// A worker has left its seats and is the template. False if it is none that was to become that.
+    pub(crate) fn has_become_template(
+        &mut self,
+        worker: WorkerRef,
+        decision: &mut Decision,
+    ) -> bool {
+        if !self.is_becoming(worker) {
+            return false;
+        }
+        let seated = self.seated.remove(&worker.index);
+        let whose = seated.and_then(|seated| Some((seated.number, seated.stage.pid()?)));
+        if let Some(whose) = whose {
+            self.has_gone(worker, whose, Some(Cause::Refork), decision);
+        }
+        whose.is_some()
+    }
+
+    /// A worker is to be the template no more: it leaves by the deadline, or is killed now if that is over.
+    pub(crate) fn is_not_to_become(
+        &mut self,
+        worker: WorkerRef,
+        deadline_ms: u64,
+        decision: &mut Decision,
+    ) {
+        if self.is_becoming(worker)
+            && let Some(worker) = self.entry(worker)
+        {
+            worker.ask_to_leave(deadline_ms, decision);
+        }
+    }
+
+    /// Those that have their seats now.
+    pub(crate) fn references(&self) -> BTreeSet<WorkerRef> {
+        let seated = self.seated.iter();
+        seated.map(|(&index, worker)| worker.at(index)).collect()
+    }
+
+    /// These are forks of the template before the present one.
+    pub(crate) fn are_outdated(&mut self, workers: &BTreeSet<WorkerRef>) {
+        for &worker in workers {
+            if let Some(worker) = self.entry(worker) {
+                let why = || "it is no fork of the new template (re-fork)".to_owned();
+                worker.is_due(Cause::Refork, why);
+            }
+        }
+    }
+
+    /// These are not outdated any more, as their template is the present one again. A worker whose successor was asked for goes nevertheless.
+    pub(crate) fn are_up_to_date(&mut self, workers: &BTreeSet<WorkerRef>) {
+        for &worker in workers {
+            if let Some(worker) = self.entry(worker)
+                && worker.cause == Some(Cause::Refork)
+                && !worker.recycled
+            {
+                (worker.due, worker.cause) = (None, None);
+            }
+        }
+    }
+
+    /// Kills those that boot, but for these.
+    pub(crate) fn kill_booting_but(
+        &mut self,
+        workers: &BTreeSet<WorkerRef>,
+        decision: &mut Decision,
+    ) {
+        for (&index, worker) in &mut self.seated {
+            if matches!(worker.stage, ChildStage::Booting { .. })
+                && !workers.contains(&worker.at(index))
+                && let Some(pid) = worker.stage.kill()
+            {
+                worker.cause = Some(Cause::Boot);
+                decision.kill(pid, SIGKILL);
             }
         }
     }

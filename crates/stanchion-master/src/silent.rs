@@ -77,6 +77,7 @@ impl Workers {
                 ChildStage::Ready { .. } => worker.is_due(Cause::Descriptors, || why.to_owned()),
                 ChildStage::Wanted
                 | ChildStage::Asked
+                | ChildStage::Becoming { .. }
                 | ChildStage::Leaving { .. }
                 | ChildStage::Killed { .. } => {}
             }

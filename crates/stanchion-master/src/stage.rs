@@ -12,6 +12,8 @@ pub(crate) enum ChildStage {
     Booting { pid: i32 },
     /// It has reported, and does its work.
     Ready { pid: i32 },
+    /// A worker that was asked to leave its seats, and to be the template then.
+    Becoming { pid: i32 },
     /// It was asked to leave; past the deadline it is killed.
     Leaving { pid: i32, deadline_ms: u64 },
     /// It was killed, and only has to be reaped.
@@ -40,7 +42,7 @@ impl From<ChildStage> for WorkerStage {
             ChildStage::Wanted => Self::Wanted,
             ChildStage::Asked | ChildStage::Booting { .. } => Self::Booting,
             ChildStage::Ready { .. } => Self::Ready,
-            ChildStage::Leaving { .. } => Self::Leaving,
+            ChildStage::Becoming { .. } | ChildStage::Leaving { .. } => Self::Leaving,
             ChildStage::Killed { .. } => Self::Killed,
         }
     }
@@ -57,6 +59,7 @@ impl ChildStage {
             Self::Wanted | Self::Asked => None,
             Self::Booting { pid }
             | Self::Ready { pid }
+            | Self::Becoming { pid }
             | Self::Leaving { pid, .. }
             | Self::Killed { pid } => Some(pid),
         }
@@ -82,6 +85,13 @@ impl ChildStage {
                 *self = Self::Leaving { pid, deadline_ms };
                 Some(pid)
             }
+            Self::Becoming { pid } => {
+                *self = Self::Leaving {
+                    pid: *pid,
+                    deadline_ms,
+                };
+                None
+            }
             Self::Leaving {
                 deadline_ms: earlier_ms,
                 ..
@@ -96,7 +106,10 @@ impl ChildStage {
     /// It is to die. Gives the process to kill, if that has not been done yet.
     pub(crate) fn kill(&mut self) -> Option<i32> {
         match *self {
-            Self::Booting { pid } | Self::Ready { pid } | Self::Leaving { pid, .. } => {
+            Self::Booting { pid }
+            | Self::Ready { pid }
+            | Self::Becoming { pid }
+            | Self::Leaving { pid, .. } => {
                 *self = Self::Killed { pid };
                 Some(pid)
             }
@@ -116,9 +129,10 @@ impl ChildStage {
 mod tests {
     use super::*;
 
-    const ALIVE: [ChildStage; 3] = [
+    const ALIVE: [ChildStage; 4] = [
         ChildStage::Booting { pid: 7 },
         ChildStage::Ready { pid: 7 },
+        ChildStage::Becoming { pid: 7 },
         ChildStage::Leaving {
             pid: 7,
             deadline_ms: 50,
@@ -137,6 +151,13 @@ mod tests {
     }
 
     #[test]
+    fn one_that_becomes_a_template_was_asked_to_leave_before() {
+        let mut stage = ALIVE[2];
+        assert_eq!(stage.leave_by(50), None);
+        assert_eq!(stage.deadline_ms(), Some(50));
+    }
+
+    #[test]
     fn it_is_killed_once_and_stays_so() {
         for mut stage in ALIVE {
             assert_eq!(stage.kill(), Some(7));
@@ -147,8 +168,14 @@ mod tests {
 
     #[test]
     fn it_overstays_from_its_deadline_on() {
-        let [booting, ready, mut leaving] = ALIVE;
-        for mut stage in [booting, ready, ChildStage::Wanted, ChildStage::Asked] {
+        let [booting, ready, becoming, mut leaving] = ALIVE;
+        for mut stage in [
+            booting,
+            ready,
+            becoming,
+            ChildStage::Wanted,
+            ChildStage::Asked,
+        ] {
             assert_eq!(stage.kill_if_overstaying(u64::MAX), None);
         }
         assert_eq!(leaving.kill_if_overstaying(49), None);

@@ -115,6 +115,12 @@ impl TemplateState {
         self.child.on_gone();
     }
 
+    /// This process is the template from now on; `None`: one is to be forked. The process that was it is no longer known here.
+    pub(crate) fn is_from_now_on(&mut self, pid: Option<i32>) {
+        self.child.stage = pid.map_or(ChildStage::Wanted, |pid| ChildStage::Ready { pid });
+        self.is_leaving = false;
+    }
+
     /// Its process, if there is one, is of no use.
     pub(crate) fn leave(&mut self, decision: &mut Decision) {
         if let Some(pid) = self.child.stage.kill() {

@@ -84,7 +84,10 @@ impl WorkerState {
     pub(crate) fn is_staying(&self) -> bool {
         let stays = matches!(
             self.stage,
-            ChildStage::Asked | ChildStage::Booting { .. } | ChildStage::Ready { .. }
+            ChildStage::Asked
+                | ChildStage::Booting { .. }
+                | ChildStage::Ready { .. }
+                | ChildStage::Becoming { .. }
         );
         stays && !self.recycled
     }
@@ -102,9 +105,9 @@ impl WorkerState {
     /// Its process, if that has reported: it serves or finishes, and listens to signals.
     pub(crate) fn present(&self) -> Option<i32> {
         match self.stage {
-            ChildStage::Ready { pid } | ChildStage::Leaving { pid, .. } => {
-                self.ready_ms.map(|_| pid)
-            }
+            ChildStage::Ready { pid }
+            | ChildStage::Becoming { pid }
+            | ChildStage::Leaving { pid, .. } => self.ready_ms.map(|_| pid),
             ChildStage::Wanted
             | ChildStage::Asked
             | ChildStage::Booting { .. }
@@ -118,9 +121,11 @@ impl WorkerState {
             (ChildStage::Wanted | ChildStage::Asked | ChildStage::Booting { .. }, _) => {
                 Some(Cause::Boot)
             }
-            (ChildStage::Ready { .. }, Exit::Signal(_)) => Some(Cause::Killed),
-            (ChildStage::Ready { .. }, Exit::OutOfMemory(_)) => Some(Cause::OutOfMemory),
-            (ChildStage::Ready { .. }, Exit::Code(_) | Exit::Unseen) => Some(Cause::Exited),
+            (ChildStage::Ready { .. } | ChildStage::Becoming { .. }, exit) => Some(match exit {
+                Exit::Signal(_) => Cause::Killed,
+                Exit::OutOfMemory(_) => Cause::OutOfMemory,
+                Exit::Code(_) | Exit::Unseen => Cause::Exited,
+            }),
             (ChildStage::Leaving { .. } | ChildStage::Killed { .. }, _) => None,
         };
         let is_that = !matches!(self.stage, ChildStage::Leaving { .. })

@@ -165,15 +165,19 @@ impl Workers {
 
     // Actions.
 
-    /// Asks the template for the missing workers.
-    pub(crate) fn fork_missing(&mut self, target: u16, decision: &mut Decision) {
+    /// Asks the template for the missing workers; `is_canary`: which it has to prove first.
+    pub(crate) fn fork_missing(&mut self, target: u16, is_canary: bool, decision: &mut Decision) {
         if !self.backoff.is_over(decision.now_ms) {
             return;
         }
         let missing: Vec<u16> = self.missing(target).collect();
         for index in missing {
             let (worker, number) = self.seat(decision.now_ms, index, ChildStage::Asked);
-            let message = ToTemplate::Fork { worker, number };
+            let message = ToTemplate::Fork {
+                worker,
+                number,
+                is_canary,
+            };
             decision.push(Action::tell_template(self.generation_number, message));
         }
     }
@@ -341,6 +345,8 @@ impl Workers {
         let count = were_asked
             .map(|worker| worker.silent_since_ms.get_or_insert(now_ms))
             .count();
+        // The next template is not late for what it was not asked.
+        self.heard_ms = now_ms;
         count > 0
     }
 
@@ -374,6 +380,7 @@ impl Workers {
             ChildStage::Wanted
             | ChildStage::Asked
             | ChildStage::Ready { .. }
+            | ChildStage::Becoming { .. }
             | ChildStage::Killed { .. } => {}
         }
         was_awaited
@@ -392,6 +399,23 @@ impl Workers {
         }
     }
 
+    /// No process has a worker's seats any more.
+    pub(crate) fn has_gone(
+        &mut self,
+        worker: WorkerRef,
+        (number, pid): (u16, i32),
+        cause: Option<Cause>,
+        decision: &mut Decision,
+    ) {
+        decision.push(Action::Vacate {
+            generation_number: self.generation_number,
+            worker: worker.index,
+        });
+        let message = self.departed.add(worker);
+        decision.push(Action::tell_acceptor(self.generation_number, message));
+        decision.push(Action::Announce(News::WorkerGone { number, pid, cause }));
+    }
+
     /// A worker has ended.
     pub(crate) fn on_reaped(
         &mut self,
@@ -403,21 +427,11 @@ impl Workers {
         let Some((index, worker)) = known.and_then(|index| self.seated.remove_entry(&index)) else {
             return Ok(());
         };
-        decision.push(Action::Vacate {
-            generation_number: self.generation_number,
-            worker: index,
-        });
         let cause = worker.cause_of(exit);
         // With memory as short as that, a template would only make it shorter.
         let is_lost = cause.is_some_and(|cause| cause != Cause::OutOfMemory);
         self.have_lost |= is_lost && worker.has_served_to_its_end();
-        let message = self.departed.add(worker.at(index));
-        decision.push(Action::tell_acceptor(self.generation_number, message));
-        decision.push(Action::Announce(News::WorkerGone {
-            number: worker.number,
-            pid,
-            cause,
-        }));
+        self.has_gone(worker.at(index), (worker.number, pid), cause, decision);
         let called = called(worker.number, Some(pid));
         let who = match &worker.condemned {
             Some(condemned) => format!("{called} {exit}: {}", condemned.why),

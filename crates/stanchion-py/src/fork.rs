@@ -30,7 +30,7 @@ fn with_interpreter(
 ) -> io::Result<Fork> {
     // SAFETY: this thread is attached to the interpreter (the token proves it), as these three functions require, and calls each once, in the order
     // of the C API. fork(2)'s own handlers take care of glibc's locks, and these calls take care of the interpreter's locks. No thread of this crate
-    // or of the server holds a lock, because they start no thread before they fork.
+    // or of the server holds a lock: the template starts no thread, and a worker joins those of its seats before it becomes the template.
     unsafe {
         pyo3::ffi::PyOS_BeforeFork();
         let forked = fork();

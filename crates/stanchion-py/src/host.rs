@@ -25,7 +25,7 @@ use crate::gevent::GreenPuller;
 use crate::hooks::{self, RequestHooks};
 use crate::scribe::PythonLogging;
 use crate::traceback::describe;
-use crate::warm_up::warm_up;
+use crate::warm_up;
 use crate::wsgi::{App, Gateway};
 
 /// How long a request of the warm-up may take if `timeout` is 0: a start must not hang for ever.
@@ -148,11 +148,22 @@ impl Host for PythonHost {
                 .as_ref()
                 .expect("the server loads before it warms up");
             let limit = settings.workers.timeout.as_duration();
-            warm_up(py, app.bind(py), settings, limit.or(Some(WARM_UP_LIMIT)))
+            warm_up::warm_up(py, app.bind(py), settings, limit.or(Some(WARM_UP_LIMIT)))
         });
         if let Err(error) = warmed {
             error!("our fault: the warm-up breaks off, and the start goes on: {error}");
         }
+    }
+
+    fn answer_one(&mut self, settings: &Settings, limit: Duration) -> Result<(), String> {
+        Python::attach(|py| {
+            let app = self
+                .app
+                .as_ref()
+                .expect("the server loads before it serves");
+            warm_up::answer_one(py, app.bind(py), settings, limit)
+        })
+        .unwrap_or_else(|error: PyErr| Err(format!("our fault: {error}")))
     }
 
     fn settle(&mut self, settings: &Settings) {

@@ -1,5 +1,5 @@
 //! The warm-up: the template calls the app with the requests of `warm_up`, so that workers share what a first request
-//! imports, compiles and caches.
+//! imports, compiles and caches. The first worker of a re-fork does so with one of them, to prove that it can serve.
 //!
 //! No client waits for these answers: the response has no request of the exchange, so it checks what the app gives and
 //! drops it.
@@ -44,18 +44,60 @@ pub(crate) fn warm_up(
 ) -> PyResult<()> {
     let mut environs = Environs::new(py, settings)?;
     for request in settings.workers.warm_up.requests() {
-        let answerer = Answerer::new(py, &environs, None)?;
-        let environ = environ_of(py, &mut environs, request)?;
         let began_us = monotonic_us();
-        let warmed = within(py, limit, || answer(app, &environ, &answerer))?;
+        let warmed = call(app, &mut environs, request, limit)?;
         let took_ms = (monotonic_us() - began_us) / 1000;
-        answerer.response().end(py);
         report(py, &request.text, &warmed, took_ms);
         if let Warmed::Overdue(_) = warmed {
             break;
         }
     }
     Ok(())
+}
+
+/// Calls the app with the first request of the warm-up, or with `/`, in the first worker of a re-fork. The inner error says how the app failed.
+pub(crate) fn answer_one(
+    py: Python<'_>,
+    app: &Bound<'_, PyAny>,
+    settings: &Settings,
+    limit: Duration,
+) -> PyResult<Result<(), String>> {
+    let mut environs = Environs::new(py, settings)?;
+    let root = WarmUpRequest::root();
+    let request = settings.workers.warm_up.requests().first();
+    let request = request.unwrap_or(&root);
+    let what = &request.text;
+    Ok(match call(app, &mut environs, request, Some(limit))? {
+        Warmed::Answered(status @ 500..) => {
+            Err(format!("the app has answered GET {what} with {status}"))
+        }
+        Warmed::Answered(_) => Ok(()),
+        Warmed::Failed(error) => {
+            let shown = traceback(py, &error);
+            Err(format!("the app has raised at GET {what}\n{shown}"))
+        }
+        Warmed::Overdue(error) => {
+            let (limit_s, shown) = (limit.as_secs(), traceback(py, &error));
+            Err(format!(
+                "the app has not answered GET {what} within {limit_s} s; it may wait for a lock that was held at the fork\n{shown}"
+            ))
+        }
+    })
+}
+
+/// Calls the app with one request, and drops its answer. An error is ours.
+fn call(
+    app: &Bound<'_, PyAny>,
+    environs: &mut Environs,
+    request: &WarmUpRequest,
+    limit: Option<Duration>,
+) -> PyResult<Warmed> {
+    let py = app.py();
+    let answerer = Answerer::new(py, environs, None)?;
+    let environ = environ_of(py, environs, request)?;
+    let warmed = within(py, limit, || answer(app, &environ, &answerer))?;
+    answerer.response().end(py);
+    Ok(warmed)
 }
 
 /// The environ of a request, as a worker would make it for a client on this host.

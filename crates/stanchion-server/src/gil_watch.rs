@@ -71,6 +71,11 @@ impl GilWatch {
         });
     }
 
+    /// The seats are empty.
+    pub(crate) fn end(&self) {
+        self.locked().seats.clear();
+    }
+
     /// Looks at the seats. Gives how long it is until the next look; `None` if no seat has a request.
     pub(crate) fn look(&self, exchange: &Exchange, now_us: u64) -> Option<Duration> {
         let data = self.data.get()?;

@@ -50,7 +50,13 @@ pub trait Host {
     /// logged, and no more than that.
     fn warm_up(&mut self, _settings: &Settings) {}
 
-    /// Once the app is loaded, before a worker is forked or serves: make what was loaded cheap to share.
+    /// In a canary, before the master hears that it is ready: calls the app with the first request of `warm_up`, or with `/`, for at most `limit`. An
+    /// error says how the app failed.
+    fn answer_one(&mut self, _settings: &Settings, _limit: Duration) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Once the app is loaded, before a worker is forked or serves, and in a worker that becomes the template: make what was loaded cheap to share.
     fn settle(&mut self, _settings: &Settings) {}
 
     /// In the template, before the first worker is forked: sets a handler for

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use stanchion_sys::descriptors::{self, StreamSocket};
 
@@ -32,11 +32,21 @@ pub(crate) struct Leftovers {
     pub(crate) not_for_workers: Vec<String>,
     /// Listening sockets, which processes may share.
     pub(crate) shared: Vec<String>,
+    /// Open databases of `SQLite`: the connection to one does not bear a fork, if there is still one.
+    pub(crate) databases: Vec<String>,
 }
 
 impl OpenBefore {
     pub(crate) fn now() -> io::Result<Self> {
         descriptors::open().map(Self)
+    }
+
+    /// This descriptor is ours, and no leftover.
+    pub(crate) fn add(&mut self, ours: BorrowedFd<'_>) -> io::Result<()> {
+        let ours = ours.as_raw_fd();
+        self.0
+            .extend(descriptors::open()?.remove(&ours).map(|file| (ours, file)));
+        Ok(())
     }
 
     /// Looks again. Threads that are about to end are given a moment.
@@ -46,6 +56,11 @@ impl OpenBefore {
         new.retain(|number, file| self.0.get(number) != Some(file));
         let streams = new.keys().filter_map(|&number| descriptors::stream(number));
         let mut left = Leftovers::of_descriptors(new.values(), streams);
+        let databases = new
+            .iter()
+            .filter(|&(&number, _)| descriptors::is_sqlite(number));
+        let databases = databases.map(|(_, path)| format!("the SQLite database {path}"));
+        left.databases = counted(databases.collect()).collect();
         left.not_for_workers.splice(0..0, threads);
         Ok(left)
     }
@@ -70,6 +85,7 @@ impl Leftovers {
         Self {
             not_for_workers: counted(loops).chain(counted(to)).collect(),
             shared: counted(at).collect(),
+            databases: Vec::new(),
         }
     }
 }

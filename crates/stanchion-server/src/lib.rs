@@ -26,6 +26,7 @@ mod leftovers;
 mod load_error;
 mod master;
 pub mod network;
+mod next_template;
 mod pidfile;
 pub mod privileges;
 #[cfg(debug_assertions)]

@@ -18,7 +18,7 @@ use crate::host::Host;
 use crate::leftovers::{Leftovers, OpenBefore};
 use crate::load_error::NotLoaded;
 use crate::title;
-use crate::worker_process::{self, Assignment};
+use crate::worker_process::{self, Assignment, WorkerEnd};
 use stanchion_generation::common::Common;
 use stanchion_generation::messages::{self, Envelope, FromTemplate, Incoming, ToTemplate};
 use stanchion_log as log;
@@ -42,17 +42,27 @@ pub(crate) enum Ended {
 /// The life of a template process, or that of a worker forked from it.
 pub(crate) fn run(
     (mut common, other): (&'static Common, Option<Rc<Common>>),
-    master: Channel,
+    mut master: Channel,
     may_preload: bool,
     host: &mut dyn Host,
 ) -> Ended {
-    let prepared = prepare(&mut common, other, &master, may_preload, host);
-    match prepared.and_then(|prepared| serve_orders(common, &master, prepared, host)) {
-        Err(code) => Ended::Template(code),
-        Ok(assignment) => {
-            // A worker has one of its own.
-            drop(master);
-            Ended::Worker(worker_process::run(common, assignment, host))
+    let mut prepared = match prepare(&mut common, other, &master, may_preload, host) {
+        Ok(prepared) => prepared,
+        Err(code) => return Ended::Template(code),
+    };
+    loop {
+        let assignment = match serve_orders(common, &master, prepared, host) {
+            Ok(assignment) => assignment,
+            Err(code) => return Ended::Template(code),
+        };
+        // A worker has one of its own.
+        drop(master);
+        match worker_process::run(common, assignment, host) {
+            WorkerEnd::Left(code) => return Ended::Worker(code),
+            WorkerEnd::IsTemplate(orders) => {
+                master = orders;
+                prepared = TemplateApp::WithApp;
+            }
         }
     }
 }
@@ -205,6 +215,8 @@ fn log_leftovers(
     let Leftovers {
         mut not_for_workers,
         shared,
+        // A known limit (docs/what-survives-a-fork.md).
+        databases: _,
     } = left.unwrap_or_else(|error| {
         let step = step.name();
         warn!("what the {step} of the app has left open cannot be seen: {error}");
@@ -262,6 +274,8 @@ fn serve_orders(
         TemplateApp::WithApp | TemplateApp::WithoutApp => FromTemplate::Ready,
     };
     let mut is_prepared = false;
+    // A worker that becomes the template compares with these; if they cannot be seen, it does not.
+    let before = (prepared == TemplateApp::WithApp).then(OpenBefore::now);
     let mut watch = common
         .settings
         .app
@@ -275,8 +289,12 @@ fn serve_orders(
             tell_of_change(master, &path);
         }
         let Some((order, fd)) = order else { continue };
-        let (worker, number, is_known, reports) = match order {
-            ToTemplate::Fork { worker, number } => {
+        let (worker, number, is_canary, is_known, reports) = match order {
+            ToTemplate::Fork {
+                worker,
+                number,
+                is_canary,
+            } => {
                 // Not before: one that becomes a worker puts what it allocates into the gaps of its heap.
                 if !is_prepared {
                     heap::fill_gaps();
@@ -284,7 +302,7 @@ fn serve_orders(
                     is_prepared = true;
                 }
                 match forked(host, number, fd) {
-                    Ok(Some(reports)) => (worker, number, false, reports),
+                    Ok(Some(reports)) => (worker, number, is_canary, false, reports),
                     Ok(None) => continue,
                     Err(error) => {
                         error!("worker {number} cannot be forked: {}", cure::told(&error));
@@ -298,7 +316,7 @@ fn serve_orders(
                 if prepared == TemplateApp::ForItself {
                     info!("the process that has imported the app becomes worker {number}");
                 }
-                (worker, number, true, reports)
+                (worker, number, false, true, reports)
             }
             // Not to one that has the app as its generation is made for it.
             ToTemplate::GoOver => continue,
@@ -312,6 +330,8 @@ fn serve_orders(
             number,
             has_app: prepared != TemplateApp::WithoutApp,
             is_known,
+            is_canary,
+            open_before: before.and_then(Result::ok),
             reports,
         });
     }
@@ -364,9 +384,12 @@ fn reopen(host: &mut dyn Host) {
     host.reopen_logs();
 }
 
-/// Without a master to hear it there is nothing left to do.
+/// Without a master to hear it there is nothing left to do: it has ended, or has given a re-fork up.
 fn report(master: &Channel, said: &FromTemplate) -> Result<(), i32> {
     messages::report(master, said).map_err(|error| {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return exit_code::FINE;
+        }
         error!("template cannot report to the master: {error}");
         exit_code::INTERNAL
     })

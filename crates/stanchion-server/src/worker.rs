@@ -18,7 +18,9 @@ use crate::gil_watch::GilWatch;
 use crate::hook::Hook;
 use crate::load_error::LoadError;
 use stanchion_generation::listeners::of_worker::{self, BindFailure};
-use stanchion_generation::messages::{self, FromWorker, WorkerRef};
+use stanchion_generation::messages::{
+    self, Envelope, FromWorker, Incoming, WorkerOrder, WorkerRef,
+};
 use stanchion_generation::{common::Common, heartbeat, jitter::jitter};
 use stanchion_log::{self as log, caught::caught, exit_code};
 use stanchion_settings::{Bind, BindAddress, Settings};
@@ -45,6 +47,10 @@ pub struct Worker {
     reopened: AtomicBool,
     /// A seat of it has panicked.
     broken: AtomicBool,
+    /// The master knows that it has answered `refork_after` requests.
+    is_warm: AtomicBool,
+    /// It has left its seats for good, and its process is a template.
+    is_template: AtomicBool,
     gil: GilWatch,
 }
 
@@ -61,6 +67,8 @@ impl Worker {
             departing: AtomicBool::new(false),
             reopened: AtomicBool::new(false),
             broken: AtomicBool::new(false),
+            is_warm: AtomicBool::new(false),
+            is_template: AtomicBool::new(false),
             gil: GilWatch::default(),
         }
     }
@@ -215,9 +223,33 @@ impl Worker {
     }
 
     /// This process is a child that the app has forked: it has no part in what the worker does, its parent. For a handler
-    /// of such forks.
+    /// of such forks. A child of a template that was this worker is a worker itself.
     pub fn forsake(&self) {
-        self.common.exchange.forsake();
+        if !self.is_template.load(Ordering::Relaxed) {
+            self.common.exchange.forsake();
+        }
+    }
+
+    /// The channel of a template, if the master has ordered that this worker be one once it has left its seats.
+    pub(crate) fn offered_template(&self) -> Option<Channel> {
+        match messages::receive_from(&self.reports) {
+            Ok(Incoming::Message(Envelope {
+                message: WorkerOrder::BecomeTemplate,
+                fd: Some(fd),
+                sender,
+            })) if sender == self.common.master_pid => Some(Channel::received(fd)),
+            Ok(_) => None,
+            Err(error) => {
+                warn!("a worker that leaves cannot read whether it is to be the template: {error}");
+                None
+            }
+        }
+    }
+
+    /// Its seats are empty, and are another worker's from now on.
+    pub(crate) fn is_template_now(&self) {
+        self.is_template.store(true, Ordering::Relaxed);
+        self.gil.end();
     }
 
     /// Whether this process is such a child.
@@ -253,28 +285,31 @@ impl Worker {
         self.served(self.requests.load(Ordering::Relaxed), messages);
     }
 
-    /// Tells the master once it is enough for one life. The worker goes on until its successor is there.
+    /// Tells the master once it is enough for one life. The worker goes on until its successor is there. The master also hears once the worker has
+    /// answered so many requests that it may be the template.
     fn served(&self, requests: u64, messages: u64) {
+        let refork_after = self.common.settings.workers.refork_after;
+        if refork_after > 0 && requests >= refork_after {
+            let what = "it may be the template (refork_after)";
+            self.report_once(&self.is_warm, &FromWorker::Warm { requests }, what);
+        }
         if requests + messages >= self.served_max {
-            self.report_due(requests, messages);
+            let due = FromWorker::Due { requests, messages };
+            self.report_once(&self.is_due, &due, "max_requests is reached");
         }
     }
 
     /// If the master is behind with its reading, the worker reports this after a later request or message.
-    fn report_due(&self, requests: u64, messages: u64) {
-        if self.is_due.swap(true, Ordering::Relaxed) {
+    fn report_once(&self, is_reported: &AtomicBool, said: &FromWorker, what: &str) {
+        if is_reported.swap(true, Ordering::Relaxed) {
             return;
         }
-        match messages::send(&self.reports, &FromWorker::Due { requests, messages }) {
+        match messages::send(&self.reports, said) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.is_due.store(false, Ordering::Relaxed);
+                is_reported.store(false, Ordering::Relaxed);
             }
-            Err(error) => {
-                error!(
-                    "the worker could not report to the master that max_requests is reached: {error}"
-                );
-            }
+            Err(error) => error!("the worker could not report to the master that {what}: {error}"),
         }
     }
 

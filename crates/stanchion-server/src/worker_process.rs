@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use stanchion_sys::channel::Channel;
 use stanchion_sys::signal::{self, asked, orphan};
@@ -11,12 +12,16 @@ use tracing::{debug, error, info};
 use crate::hook::Hook;
 use crate::hook_run::run_hook;
 use crate::host::Host;
+use crate::leftovers::OpenBefore;
+use crate::next_template;
 use crate::title;
 use crate::worker::Worker;
 use stanchion_generation::common::Common;
 use stanchion_generation::messages::{self, FromWorker, WorkerRef};
 use stanchion_log::{self as log, cure, exit_code};
 
+/// How long the app may take to answer the request of a canary, if `timeout` is not shorter.
+const CANARY_LIMIT: Duration = Duration::from_secs(30);
 /// How long a new worker waits to become the master's child; it takes microseconds.
 const ADOPTION_MS_MAX: u64 = 5_000;
 
@@ -31,12 +36,28 @@ pub(crate) struct Assignment {
     pub(crate) has_app: bool,
     /// Whether the master knows its process, as that of a template.
     pub(crate) is_known: bool,
+    /// The app has to answer a request in it before it takes any.
+    pub(crate) is_canary: bool,
+    /// The descriptors of the template that forked it, if it was forked with the app.
+    pub(crate) open_before: Option<OpenBefore>,
     /// Where it reports.
     pub(crate) reports: Channel,
 }
 
-/// The life of a worker process, from right after its fork until its exit code.
-pub(crate) fn run(common: &'static Common, assignment: Assignment, host: &mut dyn Host) -> i32 {
+/// The end of the life of a worker.
+pub(crate) enum WorkerEnd {
+    /// Its process is to end with this exit code.
+    Left(i32),
+    /// Its process is a template, which gets its orders here.
+    IsTemplate(Channel),
+}
+
+/// The life of a worker process, from right after its fork until its exit code, or until it is the template.
+pub(crate) fn run(
+    common: &'static Common,
+    assignment: Assignment,
+    host: &mut dyn Host,
+) -> WorkerEnd {
     process::set_name(c"stanchion-work");
     log::begin_anew();
     title::show(&format!("worker {}", assignment.number), &common.settings);
@@ -48,10 +69,14 @@ pub(crate) fn run(common: &'static Common, assignment: Assignment, host: &mut dy
     });
     if let Err(error) = introduced {
         error!("worker {} cannot start: {error}", assignment.number);
-        return exit_code::WORKER_BOOT;
+        return WorkerEnd::Left(exit_code::WORKER_BOOT);
     }
     let Assignment {
-        number, has_app, ..
+        number,
+        has_app,
+        is_canary,
+        open_before,
+        ..
     } = assignment;
     let worker: &'static Worker = Box::leak(Box::new(Worker::new(
         common,
@@ -63,26 +88,37 @@ pub(crate) fn run(common: &'static Common, assignment: Assignment, host: &mut dy
             .map_err(|error| format!("it cannot catch signals: {}", cure::told(&error)))
     }) {
         error!("worker {number} cannot start: {problem}");
-        return exit_code::WORKER_BOOT;
+        return WorkerEnd::Left(exit_code::WORKER_BOOT);
     }
-    let code = live(worker, number, has_app, host);
+    let code = live(worker, number, (has_app, is_canary), host);
     if worker.is_forsaken() {
         debug!("a process that the app has forked ends as its parent would, and runs no hook");
-        return code;
+        return WorkerEnd::Left(code);
     }
-    let code = worker
-        .depart(|hook| run_hook(host, hook))
-        .unwrap_or_else(|| {
-            // The log has what the hook raises.
-            let _ = run_hook(host, Hook::WorkerExit);
-            code
-        });
+    if let Some(code) = worker.depart(|hook| run_hook(host, hook)) {
+        debug!("worker leaves");
+        return WorkerEnd::Left(code);
+    }
+    // The log has what the hook raises.
+    let _ = run_hook(host, Hook::WorkerExit);
+    if code == exit_code::FINE
+        && let Some(open_before) = open_before
+        && let Some(orders) = worker.offered_template()
+        && next_template::prepare(worker, &orders, open_before, host)
+    {
+        return WorkerEnd::IsTemplate(orders);
+    }
     debug!("worker leaves");
-    code
+    WorkerEnd::Left(code)
 }
 
 /// Runs from the first hook until it leaves; gives the exit code.
-fn live(worker: &'static Worker, number: u16, has_app: bool, host: &mut dyn Host) -> i32 {
+fn live(
+    worker: &'static Worker,
+    number: u16,
+    (has_app, is_canary): (bool, bool),
+    host: &mut dyn Host,
+) -> i32 {
     if run_hook(host, Hook::PostFork { number }).is_err() {
         return exit_code::WORKER_BOOT;
     }
@@ -102,6 +138,12 @@ fn live(worker: &'static Worker, number: u16, has_app: bool, host: &mut dyn Host
             error!("the app does not start up: {problem}");
             return exit_code::WORKER_BOOT;
         }
+    }
+    let limit = worker.settings().workers.timeout.as_duration();
+    let limit = limit.unwrap_or(CANARY_LIMIT).min(CANARY_LIMIT);
+    if is_canary && let Err(problem) = host.answer_one(worker.settings(), limit) {
+        error!("worker {number}, the first of a re-fork, does not serve: {problem}");
+        return exit_code::WORKER_BOOT;
     }
     if let Err(error) = messages::report(&worker.reports, &FromWorker::Ready) {
         error!("worker {number} cannot report to the master: {error}");

@@ -28,6 +28,7 @@ pub(super) fn check_together(settings: &Settings, values: &Values) -> Vec<Object
         seats(settings, values),
         memory(settings),
         warm_up(settings, values),
+        refork_after(settings),
         worker_ports(settings),
         binds(settings),
         lanes(settings),
@@ -121,6 +122,25 @@ fn warm_up(settings: &Settings, values: &Values) -> Option<Objection> {
         return None;
     };
     Some((&rows::warm_up.setting, reason))
+}
+
+/// A worker has to come to this number, and others have to share its memory.
+fn refork_after(settings: &Settings) -> Option<Objection> {
+    let workers = &settings.workers;
+    if workers.refork_after == 0 {
+        return None;
+    }
+    let reason = if let Some(why) = settings.without_refork() {
+        format!("{why}: leave it out")
+    } else if (1..=workers.refork_after).contains(&workers.max_requests) {
+        format!(
+            "expected fewer than max_requests, after which a worker is replaced, {}, got {}",
+            workers.max_requests, workers.refork_after
+        )
+    } else {
+        return None;
+    };
+    Some((&rows::refork_after.setting, reason))
 }
 
 fn worker_ports(settings: &Settings) -> Option<Objection> {

@@ -105,6 +105,19 @@ impl Settings {
         self.workers.preload_app && !self.is_gevent()
     }
 
+    /// Why no worker can become the template, if none can.
+    pub fn without_refork(&self) -> Option<&'static str> {
+        if self.is_gevent() {
+            return Some("with gevent each worker imports the app, and shares no memory of it");
+        }
+        if self.is_event_loop() {
+            return Some("an event loop, with its connections, does not survive a fork");
+        }
+        (!self.workers.preload_app).then_some(
+            "without preload_app each worker imports the app, and shares no memory of it",
+        )
+    }
+
     /// Why the number of workers cannot be a range, if it is one.
     pub(super) fn cannot_be_elastic(&self) -> Option<&'static str> {
         let count = self.workers.workers;
@@ -119,6 +132,11 @@ impl Settings {
         self.facts.found_asgi = asgi;
         if let Some(reason) = self.cannot_be_elastic() {
             return Err(format!("setting `workers`: {reason}"));
+        }
+        if self.workers.refork_after > 0
+            && let Some(reason) = self.without_refork()
+        {
+            return Err(format!("setting `refork_after`: {reason}"));
         }
         if let Some(kept) = self.reserves_too_many() {
             return Err(format!(
@@ -268,6 +286,13 @@ mod tests {
         let refused = range.taken_for(true).unwrap_err();
         assert!(
             refused.starts_with("setting `workers`: a range is for"),
+            "{refused}"
+        );
+        let reforks = settings(r#"{"workers": 2, "refork_after": 9}"#);
+        assert!(reforks.clone().taken_for(false).is_ok());
+        let refused = reforks.taken_for(true).unwrap_err();
+        assert!(
+            refused.starts_with("setting `refork_after`: an event loop"),
             "{refused}"
         );
         for (text, reason) in [

@@ -133,6 +133,8 @@ settings! {
         preload_app: bool = switch(true).flags("--preload --no-preload").of_gunicorn();
         /// Requests that the app answers there before workers are forked.
         warm_up: WarmUp = text("").flags("--warm-up PATHS");
+        /// Requests after which a worker becomes the template, once; 0 = never.
+        refork_after: u64 = int(0, from(0)).flags("--refork-after N");
     }
 
     /// Event loops, and the asynchronous apps and `WebSocket`s that they run.

@@ -51,6 +51,18 @@ impl WarmUp {
 }
 
 impl WarmUpRequest {
+    /// The request of `/`.
+    pub fn root() -> Self {
+        let (text, is_https, host, target) =
+            ("/".to_owned(), false, HOST.to_owned(), "/".to_owned());
+        Self {
+            text,
+            is_https,
+            host,
+            target,
+        }
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         let (is_https, host, target) = if text.starts_with('/') {
             (false, HOST, text.to_owned())
@@ -101,6 +113,11 @@ fn parts_of_url(text: &str) -> Option<(bool, &str, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_request_of_the_root_is_the_one_of_its_path() {
+        assert_eq!(WarmUpRequest::parse("/"), Ok(WarmUpRequest::root()));
+    }
 
     #[test]
     fn a_path_is_of_localhost_and_a_url_has_its_own_host_and_scheme() {

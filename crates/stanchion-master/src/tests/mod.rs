@@ -11,6 +11,7 @@ mod leave;
 mod numbers;
 mod random;
 mod recycling;
+mod refork;
 mod reload;
 mod scribe;
 mod situations;
@@ -25,7 +26,7 @@ use stanchion_sys::signal::{
 use super::commands::command_of;
 use super::event::{
     Action, ChildKind, Command, GenerationEvent, GenerationPlan, MasterEvent, News, Observation,
-    Severity,
+    ReforkPlan, Severity,
 };
 use super::step::Master;
 use crate::event::ClientId;
@@ -60,6 +61,7 @@ const PLAN: GenerationPlan = GenerationPlan {
     beside_one: BesideOneWorker::Template,
     is_event_loop: false,
     is_guess: false,
+    refork: ReforkPlan::ByCommand,
 };
 
 /// Balancers have three seconds to notice that the server leaves.
@@ -536,6 +538,17 @@ fn line(action: &Action) -> String {
             generation_number,
             message,
         } => format!("template {generation_number}: {}", to_template(message)),
+        Action::OfferTemplate {
+            generation_number,
+            worker,
+            pid,
+        } => format!("offer {generation_number}:{}={pid}", short(*worker)),
+        Action::SwapTemplates { generation_number } => {
+            format!("swap templates {generation_number}")
+        }
+        Action::DropOtherTemplate { generation_number } => {
+            format!("drop other template {generation_number}")
+        }
         Action::TellScribe {
             generation_number,
             message,
@@ -640,8 +653,14 @@ fn to_acceptor(message: &ToAcceptor) -> String {
 
 fn to_template(message: &ToTemplate) -> String {
     match message {
-        ToTemplate::Fork { worker, number } => {
-            format!("fork {}{}", short(*worker), called_else(*worker, *number))
+        ToTemplate::Fork {
+            worker,
+            number,
+            is_canary,
+        } => {
+            let canary = if *is_canary { " canary" } else { "" };
+            let number = called_else(*worker, *number);
+            format!("fork {}{number}{canary}", short(*worker))
         }
         ToTemplate::Become { worker, number } => {
             format!("become {}{}", short(*worker), called_else(*worker, *number))

@@ -51,6 +51,7 @@ const CLOSED: Role = Role::Acceptor {
 };
 
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each tells of another event")]
 struct Child {
     /// Its generation; 0 for an heir.
     generation: u32,
@@ -60,6 +61,8 @@ struct Child {
     told_to_leave: bool,
     /// It does nothing any more, and has to be killed.
     stuck: bool,
+    /// A worker that was ordered to be the template once it leaves.
+    offered: bool,
 }
 
 /// One decision of the test's, however it is read.
@@ -95,6 +98,8 @@ struct World {
     not_for_workers: BTreeSet<u32>,
     /// Which generation each template ever had.
     templates: BTreeMap<i32, u32>,
+    /// By generation: the process at the other end of the template's channel, and of the channel of another one.
+    links: BTreeMap<u32, [Option<i32>; 2]>,
     last_pid: i32,
     refuse_next: bool,
     exits: Vec<i32>,
@@ -127,6 +132,7 @@ impl World {
             lifetime_ms: LIFETIME_MS,
             lifetime_jitter_ms: 1_000,
             has_scribe,
+            refork: ReforkPlan::AfterRequests,
             ..GUESS
         };
         Self {
@@ -144,6 +150,7 @@ impl World {
             seconds: BTreeSet::new(),
             not_for_workers: BTreeSet::new(),
             templates: BTreeMap::new(),
+            links: BTreeMap::new(),
             last_pid: 99,
             refuse_next: false,
             exits: Vec::new(),
@@ -280,6 +287,7 @@ impl World {
         if matches!(child, ChildKind::Template { .. }) {
             self.templates
                 .extend(pid.map(|pid| (pid, generation_number)));
+            self.links.entry(generation_number).or_default()[0] = pid;
         }
         self.events
             .push_front(forked(generation_number, child, pid));
@@ -311,6 +319,22 @@ impl World {
                 generation_number,
                 message,
             } => self.tell_template(generation_number, &message),
+            Action::OfferTemplate {
+                generation_number,
+                worker,
+                pid,
+            } => self.offer_template(generation_number, worker, pid),
+            Action::SwapTemplates { generation_number } => {
+                self.links.entry(generation_number).or_default().swap(0, 1);
+            }
+            Action::DropOtherTemplate { generation_number } => {
+                self.links.entry(generation_number).or_default()[1] = None;
+                // What was not read is lost.
+                self.reports.retain(|event| {
+                    !matches!(event, MasterEvent::OfGeneration(number, GenerationEvent::OtherTemplateSaid { .. })
+                        if *number == generation_number)
+                });
+            }
             Action::Kill(pid, signal) => self.kill(pid, signal),
             Action::Vacate {
                 generation_number,
@@ -395,6 +419,7 @@ impl World {
         match self.children.get_mut(&pid) {
             Some(child) if has_other => {
                 child.generation = generation_number;
+                self.links.insert(generation_number, [Some(pid), None]);
                 if let Role::Template { waits, .. } = &mut child.role {
                     *waits = false;
                 }
@@ -636,8 +661,53 @@ impl World {
             .map(|(pid, _)| *pid)
     }
 
+    /// The template that gets orders.
     fn template(&self, generation: u32) -> Option<i32> {
-        self.find(generation, |role| matches!(role, Role::Template { .. }))
+        let [template, _] = self.links.get(&generation)?;
+        template.filter(|pid| {
+            let child = self.children.get(pid);
+            child.is_some_and(|child| matches!(child.role, Role::Template { .. }))
+        })
+    }
+
+    fn offer_template(&mut self, generation_number: u32, worker: WorkerRef, pid: i32) {
+        let links = self.links.entry(generation_number).or_default();
+        assert_eq!(links[1].replace(pid), None, "two re-forks");
+        // A dead worker does not read it.
+        if let Some(child) = self.children.get_mut(&pid) {
+            let is_it = matches!(child.role, Role::Worker { worker: own, .. } if own == worker);
+            assert!(is_it && child.ready, "{child:?}");
+            child.offered = true;
+        }
+    }
+
+    /// A child leaves, or a worker that was ordered to be the template has left its seats.
+    fn leave(&mut self, pid: i32, choice: Choice) {
+        let child = self.children.get_mut(&pid).expect("it lives");
+        let generation = child.generation;
+        let was_offered = std::mem::take(&mut child.offered);
+        let is_open = was_offered && self.links[&generation][1] == Some(pid);
+        let said = |said| {
+            let event = GenerationEvent::OtherTemplateSaid { pid, said };
+            MasterEvent::OfGeneration(generation, event)
+        };
+        if !is_open {
+            self.die(pid, LEFT);
+        } else if choice % 4 == 1 {
+            let reason = "has 1 thread".to_owned();
+            self.reports.push_back(said(FromTemplate::Unfit { reason }));
+            self.die(pid, LEFT);
+        } else {
+            child.told_to_leave = false;
+            child.role = Role::Template {
+                may_preload: true,
+                waits: false,
+                orders: VecDeque::new(),
+                unreported: VecDeque::new(),
+            };
+            self.served.remove(&pid);
+            self.reports.push_back(said(FromTemplate::Ready));
+        }
     }
 
     fn fork(&mut self, generation: u32, role: Role) -> Option<i32> {
@@ -651,6 +721,7 @@ impl World {
             ready: false,
             told_to_leave: false,
             stuck: false,
+            offered: false,
         };
         self.children.insert(self.last_pid, child);
         Some(self.last_pid)
@@ -750,7 +821,7 @@ impl World {
             return true;
         }
         if child.told_to_leave {
-            self.die(pid, LEFT);
+            self.leave(pid, choice);
             return true;
         }
         match &mut child.role {
@@ -876,6 +947,9 @@ impl World {
                 self.commands.push(signal(number));
             }
             _ => {
+                let refork = Command::Refork {
+                    worker: Some(detail / 8 % WORKERS_MAX),
+                };
                 let commands = [
                     Command::Reload,
                     Command::Reload,
@@ -883,9 +957,11 @@ impl World {
                     Command::Dump,
                     Command::More,
                     Command::Upgrade,
+                    refork,
+                    refork,
                 ];
                 self.last_client += 1;
-                let command = commands[usize::from(detail % 6)];
+                let command = commands[usize::from(detail % 8)];
                 self.commands.push(ask_as(self.last_client, command));
             }
         }
@@ -915,6 +991,11 @@ impl World {
                 self.commands.push(memory(generation, worker, megabytes));
                 if detail.is_multiple_of(4) {
                     self.reports.push_back(changed(generation));
+                }
+                if detail % 4 == 1 {
+                    let warm = FromWorker::Warm { requests: 1_000 };
+                    self.reports
+                        .push_back(worker_said(generation, worker, epoch, warm));
                 }
             }
         }

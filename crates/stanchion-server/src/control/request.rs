@@ -32,6 +32,8 @@ pub(crate) enum CtlRequest {
     Quit,
     /// The stacks of all workers.
     Dump,
+    /// Have a worker that has served become the template.
+    Refork,
 }
 
 /// How it is written: one JSON object, `{"command": "scale", "workers": 4}`.
@@ -55,6 +57,7 @@ enum Verb {
     Reopen,
     Quit,
     Dump,
+    Refork,
 }
 
 impl TryFrom<RequestLine> for CtlRequest {
@@ -77,6 +80,7 @@ impl TryFrom<RequestLine> for CtlRequest {
             Verb::Reopen => Self::Reopen,
             Verb::Quit => Self::Quit,
             Verb::Dump => Self::Dump,
+            Verb::Refork => Self::Refork,
         })
     }
 }
@@ -104,6 +108,7 @@ mod tests {
             ("reopen", CtlRequest::Reopen),
             ("quit", CtlRequest::Quit),
             ("dump", CtlRequest::Dump),
+            ("refork", CtlRequest::Refork),
         ] {
             let line = format!(r#"{{"command": "{word}"}}"#);
             assert_eq!(CtlRequest::parse(line.as_bytes()), Ok(request));

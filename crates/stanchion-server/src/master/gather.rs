@@ -188,6 +188,9 @@ impl Loop<'_> {
                 CtlRequest::Reopen => Command::Reopen,
                 CtlRequest::Quit => Command::Quit,
                 CtlRequest::Dump => Command::Dump,
+                CtlRequest::Refork => Command::Refork {
+                    worker: status::warmest(&self.master, &self.generations),
+                },
             };
             self.events.push_back(MasterEvent::Commanded {
                 command,

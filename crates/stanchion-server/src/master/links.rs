@@ -5,13 +5,14 @@
 //! has the worker's end of a channel any more, the worker has ended, or has closed its descriptors, and is replaced.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use stanchion_sys::channel::Channel;
 
 use super::reports::{Link, Listens, Post, ReportIntake, ReportsHeard};
 use stanchion_generation::messages::{
-    FromAcceptor, FromTemplate, ToAcceptor, ToScribe, ToTemplate, WorkerRef,
+    self, FromAcceptor, FromTemplate, ToAcceptor, ToScribe, ToTemplate, WorkerOrder, WorkerRef,
 };
 use stanchion_master::{GenerationEvent, MasterEvent, called};
 
@@ -20,6 +21,8 @@ use stanchion_master::{GenerationEvent, MasterEvent, called};
 pub(super) struct Links {
     pub(super) acceptor: Option<Link<ToAcceptor>>,
     pub(super) template: Option<Link<ToTemplate>>,
+    /// During a re-fork: to the worker that is to be the template, and then to the template before it.
+    pub(super) other_template: Option<Link<ToTemplate>>,
     pub(super) scribe: Option<Link<ToScribe>>,
     /// By index: where workers that were asked for report.
     pub(super) posts: BTreeMap<u16, Post>,
@@ -40,6 +43,30 @@ impl Links {
         }
     }
 
+    /// Has each template reopen the error log, also one that is to be it and one that was.
+    pub(super) fn reopen_templates(&mut self) {
+        for link in self.template.iter_mut().chain(&mut self.other_template) {
+            link.outbox.send(ToTemplate::Reopen);
+        }
+    }
+
+    /// Orders a worker to be the template once it has left its seats, and makes the channel for that.
+    pub(super) fn offer_template(&mut self, worker: WorkerRef, pid: i32) -> io::Result<()> {
+        let post = self.posts.get(&worker.index);
+        let post = post.filter(|post| post.number_of(worker.epoch).is_some());
+        let post = post.ok_or(io::ErrorKind::NotConnected)?;
+        let (ours, theirs) = Channel::pair()?;
+        let theirs = Some(theirs.as_fd());
+        messages::send_with(&post.channel, &WorkerOrder::BecomeTemplate, theirs)?;
+        self.other_template = Some(Link::new(pid, ours));
+        Ok(())
+    }
+
+    /// The other template is the one that forks workers from now on.
+    pub(super) fn swap_templates(&mut self) {
+        std::mem::swap(&mut self.template, &mut self.other_template);
+    }
+
     /// Sends it to the scribe, if there is one.
     pub(super) fn tell_scribe(&mut self, message: ToScribe) {
         if let Some(link) = &mut self.scribe {
@@ -51,6 +78,9 @@ impl Links {
         let has_unsent = [
             self.acceptor.as_ref().map(|link| link.outbox.has_unsent()),
             self.template.as_ref().map(|link| link.outbox.has_unsent()),
+            self.other_template
+                .as_ref()
+                .map(|link| link.outbox.has_unsent()),
             self.scribe.as_ref().map(|link| link.outbox.has_unsent()),
         ];
         has_unsent.contains(&Some(true))
@@ -59,8 +89,8 @@ impl Links {
     pub(super) fn send_again(&mut self) {
         let acceptor = self.acceptor.iter_mut();
         acceptor.for_each(|link| link.outbox.send_again());
-        let template = self.template.iter_mut();
-        template.for_each(|link| link.outbox.send_again());
+        let templates = self.template.iter_mut().chain(&mut self.other_template);
+        templates.for_each(|link| link.outbox.send_again());
         let scribe = self.scribe.iter_mut();
         scribe.for_each(|link| link.outbox.send_again());
     }
@@ -86,12 +116,12 @@ impl Links {
 
     fn intakes(&self) -> impl Iterator<Item = (&ReportIntake, &Channel)> {
         let acceptor = self.acceptor.iter();
-        let template = self.template.iter();
+        let templates = self.template.iter().chain(&self.other_template);
         let scribe = self.scribe.iter();
         let posts = self.posts.values();
         acceptor
             .map(|link| (&link.intake, link.outbox.channel()))
-            .chain(template.map(|link| (&link.intake, link.outbox.channel())))
+            .chain(templates.map(|link| (&link.intake, link.outbox.channel())))
             .chain(scribe.map(|link| (&link.intake, link.outbox.channel())))
             .chain(posts.map(|post| (&post.intake, &post.channel)))
     }
@@ -134,6 +164,14 @@ impl Links {
                     return Err("it was not asked to watch files".to_owned());
                 }
                 heard.events.push(own(GenerationEvent::TemplateSaid(said)));
+                Ok(())
+            });
+        }
+        if let Some(other) = &mut self.other_template {
+            let pid = other.pid();
+            other.hear(now_ms, "the other template", |said, _| {
+                let event = GenerationEvent::OtherTemplateSaid { pid, said };
+                heard.events.push(own(event));
                 Ok(())
             });
         }

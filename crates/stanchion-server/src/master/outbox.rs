@@ -82,6 +82,7 @@ mod tests {
         ToTemplate::Fork {
             worker: WorkerRef { index, epoch: 1 },
             number: index,
+            is_canary: false,
         }
     }
 

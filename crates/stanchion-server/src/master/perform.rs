@@ -22,7 +22,7 @@ use crate::hook_run::run_hook;
 use crate::{last_words, threads};
 use stanchion_generation::figures::Attempt;
 use stanchion_generation::listeners;
-use stanchion_generation::messages::{FromTemplate, ToAcceptor, ToTemplate};
+use stanchion_generation::messages::{FromTemplate, ToAcceptor, ToTemplate, WorkerRef};
 use stanchion_log::{self as log, cure, exit_code};
 use stanchion_settings::{Settings, kept_by_a_reload};
 
@@ -64,6 +64,21 @@ impl Loop<'_> {
                 generation_number,
                 message,
             } => self.tell_template(generation_number, message),
+            Action::OfferTemplate {
+                generation_number,
+                worker,
+                pid,
+            } => self.offer_template(generation_number, worker, pid),
+            Action::SwapTemplates { generation_number } => {
+                if let Some(generation) = self.generations.get_mut(generation_number) {
+                    generation.links.swap_templates();
+                }
+            }
+            Action::DropOtherTemplate { generation_number } => {
+                if let Some(generation) = self.generations.get_mut(generation_number) {
+                    generation.links.other_template = None;
+                }
+            }
             Action::TellScribe {
                 generation_number,
                 message,
@@ -150,10 +165,14 @@ impl Loop<'_> {
         };
         let links = &mut generation.links;
         let (worker, number, becomes) = match message {
-            ToTemplate::Fork { worker, number } => (worker, number, false),
+            ToTemplate::Fork { worker, number, .. } => (worker, number, false),
             ToTemplate::Become { worker, number } => (worker, number, true),
-            ToTemplate::GoOver | ToTemplate::Reopen => {
+            ToTemplate::GoOver => {
                 links.tell_template(message, None);
+                return;
+            }
+            ToTemplate::Reopen => {
+                links.reopen_templates();
                 return;
             }
         };
@@ -175,6 +194,19 @@ impl Loop<'_> {
                 self.events
                     .push_back(MasterEvent::OfGeneration(generation_number, said));
             }
+        }
+    }
+
+    /// A worker that does not get the order leaves, and the re-fork is given up.
+    fn offer_template(&mut self, generation_number: u32, worker: WorkerRef, pid: i32) {
+        let Some(generation) = self.generations.get_mut(generation_number) else {
+            return;
+        };
+        if let Err(error) = generation.links.offer_template(worker, pid) {
+            error!(
+                "process {pid} cannot be ordered to become the template: {}",
+                cure::told(&error)
+            );
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use stanchion_exchange::{Exchange, Geometry, SeatState, Word};
 use stanchion_line::Ahead;
-use stanchion_master::{ChildKind, GenerationPlan};
+use stanchion_master::{ChildKind, GenerationPlan, ReforkPlan};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::control_group::memory_limit_bytes;
 use stanchion_sys::listener::Listener;
@@ -251,6 +251,11 @@ impl GenerationResources {
             beside_one: settings.beside_one_worker(),
             is_event_loop: settings.is_event_loop(),
             is_guess: settings.is_guess(),
+            refork: match settings.without_refork() {
+                Some(why) => ReforkPlan::Never(why),
+                None if settings.workers.refork_after > 0 => ReforkPlan::AfterRequests,
+                None => ReforkPlan::ByCommand,
+            },
         }
     }
 

@@ -1,6 +1,6 @@
 //! The state of the server and of its workers, for clients of the control socket.
 
-use stanchion_master::{Generation, Master, is_stopped};
+use stanchion_master::{Generation, Master, WorkerStage, is_stopped};
 use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::{memory, process};
 
@@ -55,6 +55,18 @@ fn seats_of(generation: &Generation, generations: &Generations) -> SeatTotals {
     let (exchange, now_us) = (&resources.common.exchange, monotonic_us());
     let present = generation.workers.present();
     SeatTotals::of(present.map(|one| WorkerSeats::of(exchange, one.worker.index, now_us)))
+}
+
+/// The index of the worker that has answered the most requests, of those that serve.
+pub(super) fn warmest(master: &Master, generations: &Generations) -> Option<u16> {
+    let generation = master.main_generation()?;
+    let exchange = &generations.get(generation.number)?.common.exchange;
+    let now_us = monotonic_us();
+    let workers = generation.workers.all();
+    let serving = workers.filter(|worker| worker.stage == WorkerStage::Ready);
+    serving
+        .max_by_key(|worker| WorkerSeats::of(exchange, worker.index, now_us).served)
+        .map(|worker| worker.index)
 }
 
 pub(super) fn of_workers(master: &Master, generations: &Generations) -> Vec<CtlWorker> {

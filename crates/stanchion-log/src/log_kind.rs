@@ -9,7 +9,7 @@ pub enum Of {
     ErrorLog,
     /// Gathered for a moment, so that many requests make one write(2) and one switch of threads.
     AccessLog,
-    /// Gathered for a moment too.
+    /// Written at once: its records were gathered before they came here.
     Recording,
 }
 
@@ -24,8 +24,8 @@ impl Of {
 
     pub(super) fn gathering(self) -> Duration {
         match self {
-            Self::ErrorLog => Duration::ZERO,
-            Self::AccessLog | Self::Recording => Duration::from_millis(20),
+            Self::ErrorLog | Self::Recording => Duration::ZERO,
+            Self::AccessLog => Duration::from_millis(20),
         }
     }
 }

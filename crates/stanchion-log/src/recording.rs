@@ -27,6 +27,8 @@ const LOCK_NAME: &str = "lock";
 const NEW_NAME: &str = "new";
 /// A block of [`MetadataExt::blocks`].
 const BLOCK_BYTES: u64 = 512;
+/// A file may take so much more than its size for the file system's own records; more is reserved room.
+const SPARE_BYTES: u64 = 64 << 10;
 
 /// The files of one writer.
 #[derive(Debug)]
@@ -247,10 +249,17 @@ fn listed_file(path: PathBuf) -> io::Result<Option<ListedFile>> {
     let is_finished = try_lock(&file)?;
     let mut bytes = FILE_BYTES;
     if is_finished {
-        let len = file.metadata()?.len();
-        // To truncate a file to its size frees what is reserved behind its end (fallocate(2)).
-        file.set_len(len)?;
-        bytes = len.max(file.metadata()?.blocks() * BLOCK_BYTES);
+        let size = || {
+            let metadata = file.metadata()?;
+            io::Result::Ok((metadata.len(), metadata.blocks() * BLOCK_BYTES))
+        };
+        let (len, mut taken) = size()?;
+        if taken > len + SPARE_BYTES {
+            // To truncate a file to its size frees what is reserved behind its end (fallocate(2)).
+            file.set_len(len)?;
+            taken = size()?.1;
+        }
+        bytes = len.max(taken);
     }
     Ok(Some(ListedFile {
         path,

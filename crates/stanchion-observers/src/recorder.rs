@@ -20,7 +20,7 @@ use stanchion_sys::random;
 
 /// So many bytes of records go to the thread at once; fewer wait for the next tick. To wake a thread for each request would cost more than all
 /// the rest of its record.
-const BATCH_BYTES: usize = 64 * RECORD_BYTES;
+const BATCH_BYTES: usize = 2048 * RECORD_BYTES;
 
 /// The writer of a recording.
 pub(super) struct Recorder {

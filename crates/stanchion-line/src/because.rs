@@ -25,9 +25,14 @@ pub enum Because {
     /// More busy seats bring no more.
     NoGain(Ceiling),
     /// Threads have waited for memory, all that had work at once, for this percentage of the last ten seconds.
-    Memory {
+    Stalls {
         /// Percent.
         full_percent: u16,
+    },
+    /// Control groups leave so little memory.
+    Memory {
+        /// Bytes.
+        left_bytes: u64,
     },
 }
 
@@ -97,7 +102,10 @@ impl fmt::Display for Because {
                 let since_s = to_f64(since_us / 100_000) / 10.0;
                 write!(out, "number {rank} was last needed {since_s} s ago")
             }
-            Self::Memory { full_percent } => write!(
+            Self::Memory { left_bytes } => {
+                write!(out, "{} MiB of memory are left", left_bytes >> 20)
+            }
+            Self::Stalls { full_percent } => write!(
                 out,
                 "all threads waited for memory for {full_percent} % of the last 10 s"
             ),

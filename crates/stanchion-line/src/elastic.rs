@@ -246,14 +246,11 @@ impl Elastic {
         }
         let headroom = seen.headroom.filter(|_| self.waiting() > 0);
         if let Some(headroom) = headroom
-            && let Some(most) = headroom.relief()
-            && most.max(self.limits.workers_min) < self.wanted
+            && let Some((fewer, because)) = headroom.relief()
+            && fewer.max(self.limits.workers_min) < self.wanted
         {
-            let full_percent = headroom.full_percent;
-            return Some(Wanted {
-                workers: most.max(self.limits.workers_min),
-                because: Because::Memory { full_percent },
-            });
+            let workers = fewer.max(self.limits.workers_min);
+            return Some(Wanted { workers, because });
         }
         let since_us = |rank: u16| match self.needed_us.get(usize::from(rank) - 1) {
             Some(_) if rank <= self.rank() => 0,

@@ -4,8 +4,12 @@
 //! says what the next one will take, and free memory at its fork does not. A part stays free in any case: the requests of the workers that are there
 //! need more now and then, and the kernel kills the process that asks for the last page.
 
+use crate::because::Because;
+
 /// Of each limit one part in so many stays free.
 const KEPT_SHARE: u64 = 10;
+/// A worker leaves if less than one part in so many of the memory is left: the workers that are there have grown.
+const SHORT_SHARE: u64 = 20;
 /// No worker comes if some thread has waited for memory for more than this percentage of the last ten seconds,
 const HOLDING_PERCENT: u16 = 10;
 /// and one leaves if all have for more than this.
@@ -45,7 +49,7 @@ impl Headroom {
     /// The most workers for which there is memory.
     pub(crate) fn most_by_memory(&self) -> u16 {
         match self.relief() {
-            Some(fewer) => fewer,
+            Some((fewer, _)) => fewer,
             None if self.some_percent > HOLDING_PERCENT => self.workers,
             None => self.most_by(self.memory, self.private_bytes),
         }
@@ -65,9 +69,16 @@ impl Headroom {
         }
     }
 
-    /// The number of workers that leaves memory to the others, if the server stands for lack of it: one fewer.
-    pub(crate) fn relief(&self) -> Option<u16> {
-        (self.full_percent > SHRINKING_PERCENT).then(|| self.workers.saturating_sub(1))
+    /// The number of workers that leaves memory to the others, if they lack it: one fewer. With the reason.
+    pub(crate) fn relief(&self) -> Option<(u16, Because)> {
+        let full_percent = self.full_percent;
+        let is_short = |left: &Left| left.left < left.max / SHORT_SHARE;
+        let because = match self.memory.filter(is_short) {
+            _ if full_percent > SHRINKING_PERCENT => Because::Stalls { full_percent },
+            Some(Left { left, .. }) => Because::Memory { left_bytes: left },
+            None => return None,
+        };
+        Some((self.workers.saturating_sub(1), because))
     }
 
     fn most_by(&self, left: Option<Left>, each: u64) -> u16 {
@@ -103,7 +114,9 @@ mod tests {
             (Some((60, 512)), 20, 0, 4),
             (Some((51, 512)), 0, 0, 4),
             (Some((52, 512)), 0, 0, 4 + 1),
-            (Some((0, 512)), 20, 0, 4),
+            (Some((26, 512)), 20, 0, 4),
+            (Some((25, 512)), 20, 0, 3),
+            (Some((0, 512)), 20, 0, 3),
             (Some((512, 512)), 20, 10, 4 + 23),
             (Some((512, 512)), 20, 11, 4),
             (None, 0, 11, 4),
@@ -147,7 +160,8 @@ mod tests {
                 full_percent,
                 ..Headroom::default()
             };
-            assert_eq!(headroom.relief(), relief);
+            let fewer = headroom.relief().map(|(fewer, _)| fewer);
+            assert_eq!(fewer, relief);
             // The worker that has left does not come again.
             let most = relief.unwrap_or(u16::MAX);
             assert_eq!(headroom.most_by_memory(), most);

@@ -96,6 +96,13 @@ impl Workers {
         staying.count()
     }
 
+    /// The processes of those that were ready by then.
+    pub fn ready_by(&self, by_ms: u64) -> impl Iterator<Item = i32> {
+        let ready = self.seated.values();
+        let ready = ready.filter(move |worker| worker.ready_ms.is_some_and(|at_ms| at_ms <= by_ms));
+        ready.filter_map(|worker| worker.stage.pid())
+    }
+
     /// Whether one could not be forked, or did not boot, so that the next has to wait.
     pub fn are_failing(&self, now_ms: u64) -> bool {
         !self.backoff.is_over(now_ms)

@@ -419,7 +419,7 @@ proptest! {
                         grown_us = Some(now_us);
                     }
                     forks += u64::from(elastic.wanted().saturating_sub(before));
-                    let is_useless = matches!(wanted, Some(Wanted { because: Because::NoGain(_) | Because::Memory { .. }, .. }));
+                    let is_useless = matches!(wanted, Some(Wanted { because: Because::NoGain(_) | Because::Stalls { .. }, .. }));
                     prop_assert!(elastic.wanted() >= before || elastic.wanted() >= rank || is_useless);
                 }
             }

@@ -11,6 +11,9 @@ const EVERY_MS: u64 = 500;
 /// each.
 const LOOKED_AT_MAX: usize = 8;
 
+/// A worker that has served for so long has taken most of the memory that it will take for itself. Those before it may yet stop to share all that they have.
+const OLD_MS: u64 = 10_000;
+
 /// When an acceptor last got an answer.
 #[derive(Debug, Default)]
 pub(super) struct HeadroomWatch {
@@ -30,8 +33,13 @@ impl HeadroomWatch {
         workers.truncate(LOOKED_AT_MAX);
         let (memory, tasks) = (control_group::memory_left(), control_group::tasks_left());
         // The workers matter only where there is a limit.
-        let private = workers.iter().filter(|_| memory.is_some());
-        let private = private.filter_map(|worker| memory::private_bytes(worker.pid));
+        let old = generation.workers.ready_by(now_ms.saturating_sub(OLD_MS));
+        let old = old.take(LOOKED_AT_MAX).filter(|_| memory.is_some());
+        let mut private: Vec<u64> = old.filter_map(memory::private_bytes).collect();
+        if private.is_empty() && memory.is_some() {
+            let pids = workers.iter().map(|worker| worker.pid);
+            private.extend(pids.filter_map(memory::resident_bytes));
+        }
         let threads = workers.iter().filter(|_| tasks.is_some());
         let threads = threads.filter_map(|worker| process::threads_of(worker.pid));
         let stalls = control_group::memory_stalls();
@@ -39,7 +47,7 @@ impl HeadroomWatch {
         Some(HeadroomRead {
             workers: u16::try_from(generation.workers.staying()).unwrap_or(u16::MAX),
             memory: memory.map(pair),
-            private_bytes: nine_of_ten(private.collect()),
+            private_bytes: nine_of_ten(private),
             some_percent: stalls.some_percent,
             full_percent: stalls.full_percent,
             tasks: tasks.map(pair),

@@ -95,4 +95,22 @@ fn a_worker_leaves_where_all_wait_for_memory() {
     assert_eq!(step(3 * S, 6, 12, 0), None, "no request waits");
     assert_eq!(step(4 * S, 2, 12, 40).map(|(workers, _)| workers), Some(2));
     assert_eq!(step(5 * S, 1, 12, 40), None, "there are the fewest");
+    let headroom = Headroom {
+        workers: 8,
+        memory: Some(Left {
+            left: 20 << 20,
+            max: 512 << 20,
+        }),
+        ..HEADROOM
+    };
+    let mut elastic = serving(LIMITS);
+    elastic.set(0, 8, false);
+    elastic.note(S, 40, 8);
+    let seen = Seen {
+        headroom: Some(headroom),
+        ..ROOMY
+    };
+    let wanted = elastic.step(S, &seen, &mut Curve::default());
+    let wanted = wanted.map(|wanted| (wanted.workers, wanted.because.to_string()));
+    assert_eq!(wanted, Some((7, "20 MiB of memory are left".to_owned())));
 }

@@ -13,8 +13,9 @@
 //! are enough, and the ninth leaves as soon as it has no request.
 //!
 //! **Forks** come out of a budget of one for each worker that may come and go in `keep_us`. So there are at most
-//! `(max − min) · (1 + t / keep)` in any time t, whatever the load does. An acceptor begins with all of it: a reload or an upgrade, for which there is
-//! another acceptor, forks every worker anew, and each acceptor that is lost has to wait longer for its successor.
+//! `(max − min) · (1 + t / keep)` in any time t, whatever the load does. That holds for one acceptor: the next begins with
+//! all of the budget. A reload or an upgrade, which has another acceptor, forks all workers again in any case, and an acceptor that is lost costs its clients
+//! far more than some forks.
 
 use crate::because::{Because, HeldBack};
 use crate::curve::{Ceiling, Curve};

@@ -235,7 +235,12 @@ impl SeenTraffic {
     /// How late seats begin on a server with these settings: an idle seat after the arrival, a busy one after its last request. A lane has to be allowed
     /// to take the seat then.
     pub(crate) fn delays(&self, settings: &Scenario) -> Delays {
-        let lanes = settings.all_lanes().len();
+        let maxima: Vec<_> = settings
+            .all_lanes()
+            .iter()
+            .map(|lane| lane.seats_max)
+            .collect();
+        let lanes = maxima.len();
         let seats = usize::from(settings.workers.bounds().0) * settings.seats_each();
         let mut reserve = settings.reserve();
         let (mut idle_us, mut busy_us) = (Vec::new(), Vec::new());
@@ -262,7 +267,8 @@ impl SeenTraffic {
                 }
                 SeatEvent::Begin => {
                     reserve.entered(LaneId::new(lane));
-                    if !found_idle[index] {
+                    // A request of a lane with a maximum may wait behind others of those that were handed out, which the simulation has itself.
+                    if !found_idle[index] && maxima[lane].is_none() {
                         let end_us = ends.take(lane, one.at_us);
                         busy_us.extend(end_us.and_then(|us| u32::try_from(now_us - us).ok()));
                     }

@@ -54,6 +54,7 @@ mod band;
 mod blocks;
 mod chance;
 mod idle;
+mod lateness;
 mod lock;
 mod measured;
 mod model;

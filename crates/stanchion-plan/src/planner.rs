@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use crate::answer::{PlanAnswer, ScenarioResult};
 use crate::blocks::resampled;
 use crate::chance::Chance;
+use crate::lateness::delays;
 use crate::measured::measured;
 use crate::model::TrafficModel;
 use crate::offered::{Delays, Offered, Outside};
@@ -141,7 +142,7 @@ fn of_traffic(
     let evidence = traffic.evidence(cpu_share);
     let knows_settings = traffic.settings.contains_key("workers");
     let delays = if knows_settings {
-        traffic.delays(&settings)
+        delays(traffic, &settings)
     } else {
         Delays::default()
     };

@@ -1,19 +1,18 @@
 //! What traffic says whose truth is known.
 
 use super::*;
-use crate::scenario::{PlannedLane, WorkerRange};
 
 /// Requests before so many workers of one seat each, first come, first served. An idle worker begins `idle_us` late, and a busy one `busy_us`.
 /// `servers` of something are there for all that are at a seat, if any are few.
-struct Naive {
-    workers: usize,
-    idle_us: u64,
-    busy_us: u64,
-    servers: Option<usize>,
+pub(crate) struct Naive {
+    pub(crate) workers: usize,
+    pub(crate) idle_us: u64,
+    pub(crate) busy_us: u64,
+    pub(crate) servers: Option<usize>,
 }
 
 impl Naive {
-    fn seen(&self, offered: &[(u64, u32)]) -> SeenTraffic {
+    pub(crate) fn seen(&self, offered: &[(u64, u32)]) -> SeenTraffic {
         let mut free_us = vec![0; self.workers];
         let mut servers_us = vec![0; self.servers.unwrap_or(0)];
         let mut requests = Vec::new();
@@ -47,7 +46,10 @@ impl Naive {
 }
 
 /// Poisson arrivals in each of these seconds, so many a second, of exponential services.
-fn poisson(rates_per_s: impl IntoIterator<Item = f64>, service_us: f64) -> Vec<(u64, u32)> {
+pub(crate) fn poisson(
+    rates_per_s: impl IntoIterator<Item = f64>,
+    service_us: f64,
+) -> Vec<(u64, u32)> {
     let mut chance = Chance::of(5);
     let mut made = Vec::new();
     for (second, per_s) in (0..).zip(rates_per_s) {
@@ -61,67 +63,6 @@ fn poisson(rates_per_s: impl IntoIterator<Item = f64>, service_us: f64) -> Vec<(
         }
     }
     made
-}
-
-fn settings(workers: u16) -> Scenario {
-    Scenario {
-        workers: WorkerRange::Fixed(workers),
-        ..Scenario::default()
-    }
-}
-
-#[test]
-fn seats_are_seen_to_begin_late() {
-    let naive = Naive {
-        workers: 4,
-        idle_us: 80,
-        busy_us: 30,
-        servers: None,
-    };
-    let seen = naive.seen(&poisson([300.0; 20], 10_000.0));
-    let Delays { idle_us, busy_us } = seen.delays(&settings(4));
-    assert!(idle_us.len() > 1_000 && busy_us.len() > 1_000);
-    assert!(
-        idle_us.iter().all(|&us| us == 80),
-        "{:?}",
-        idle_us.iter().find(|&&us| us != 80)
-    );
-    // Of two seats that are done within 30 us each may be taken for the other, which changes no sum.
-    let exact = busy_us.iter().filter(|&&us| us == 30).count();
-    assert!(exact * 100 > busy_us.len() * 95, "{exact}");
-    let mean_us = f64::from(busy_us.iter().sum::<u32>()) / busy_us.len() as f64;
-    assert!((29.5..30.5).contains(&mean_us), "{mean_us}");
-}
-
-#[test]
-fn a_seat_that_is_kept_for_another_lane_is_not_late() {
-    let one = |at_us, wait_us, service_us, lane| SeenRequest {
-        at_us,
-        wait_us: Some(wait_us),
-        service_us: Some(service_us),
-        lane,
-        ..SeenRequest::default()
-    };
-    let traffic = SeenTraffic {
-        requests: vec![
-            one(0, 5, 100, 0),
-            // One of two seats is idle all the time, and not for this lane.
-            one(10, 102, 100, 0),
-            // For this one it is.
-            one(120, 4, 20, 1),
-        ],
-        ..SeenTraffic::default()
-    };
-    let kept = PlannedLane {
-        seats: 1,
-        ..PlannedLane::default()
-    };
-    let reserved = Scenario {
-        lanes: vec![PlannedLane::default(), kept],
-        ..settings(2)
-    };
-    let Delays { idle_us, busy_us } = traffic.delays(&reserved);
-    assert_eq!((idle_us, busy_us), (vec![5, 4], vec![7]));
 }
 
 #[test]

@@ -69,7 +69,7 @@ pub fn is_sqlite(number: RawFd) -> bool {
     let is_regular = rustix::fs::fstat(file)
         .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file());
     let mut head = [0; SQLITE.len()];
-    is_regular && rustix::io::pread(file, &mut head, 0).is_ok() && head == *SQLITE
+    is_regular && rustix::io::pread(file, &mut head, 0) == Ok(SQLITE.len()) && head == *SQLITE
 }
 
 /// An address in words, such as `10.0.0.5:5432 (tcp)` or `/run/postgresql/.s.PGSQL.5432 (unix)`.

@@ -1,4 +1,4 @@
-//! What the planner answers, as JSON.
+//! The planner's answer, as JSON.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -14,9 +14,9 @@ pub struct PlanAnswer {
     pub measured: Option<MeasuredTraffic>,
     /// One for each scenario.
     pub results: Vec<ScenarioResult>,
-    /// What the figures do not know, in sentences.
+    /// Sentences on facts that the figures do not know.
     pub unknown: Vec<String>,
-    /// What a band means, in a sentence.
+    /// A sentence on the meaning of a band.
     pub band: &'static str,
 }
 
@@ -44,7 +44,7 @@ pub struct MeasuredTraffic {
     pub hand_over_us: Option<u32>,
     /// How late a busy seat begins the next one, in the median.
     pub turnaround_us: Option<u32>,
-    /// What is known of the settings.
+    /// The settings as far as they are known.
     pub settings: Map<String, Value>,
     /// Requests that wait, over time.
     pub line: Vec<(u64, u64)>,
@@ -108,7 +108,7 @@ pub struct LaneResult {
     pub wait: Option<SpreadFigures>,
 }
 
-/// What a scenario comes to.
+/// The figures of a scenario.
 #[derive(Clone, Debug, Serialize)]
 pub struct ScenarioResult {
     /// Its name.

@@ -29,7 +29,7 @@ impl Chance {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 
-    /// One of them; `None` of none.
+    /// Draws one of them; `None` if there is none.
     pub(crate) fn one_of<T: Copy>(&mut self, all: &[T]) -> Option<T> {
         (!all.is_empty()).then(|| all[self.below(all.len())])
     }

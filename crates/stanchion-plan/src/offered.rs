@@ -1,4 +1,4 @@
-//! What a server is offered: requests with all that the simulation needs to know of each.
+//! The load of a server: requests with all that the simulation needs to know of each.
 
 /// A request, and where its time at a seat goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

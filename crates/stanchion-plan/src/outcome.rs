@@ -1,4 +1,4 @@
-//! What one run of a simulation counts.
+//! The counts of one run of a simulation.
 
 use stanchion_line::{Measured, Spent};
 

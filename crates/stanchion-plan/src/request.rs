@@ -1,4 +1,4 @@
-//! What a caller asks the planner, as JSON.
+//! A caller's question to the planner, as JSON.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};

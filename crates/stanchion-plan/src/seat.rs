@@ -8,7 +8,7 @@ use crate::station::Station;
 /// A request is on a core three times, and elsewhere twice in between.
 pub(crate) const PIECES: u64 = 5;
 
-/// What requests at seats need.
+/// The things that requests at seats need.
 #[derive(Debug)]
 pub(crate) struct SeatNeeds {
     /// `None`: there is one for each request that wants one.

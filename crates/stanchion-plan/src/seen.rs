@@ -19,11 +19,11 @@ const LOOK_US: u64 = 10_000_000;
 pub struct SeenTraffic {
     /// In the order of their arrival.
     pub requests: Vec<SeenRequest>,
-    /// What is known of the settings of the server, by the names of a scenario.
+    /// The settings of the server as far as they are known, by the names of a scenario.
     pub settings: Map<String, Value>,
     /// How many requests are not among them though they came.
     pub lost: u64,
-    /// What else a reader of the figures has to know, in sentences.
+    /// Sentences on other facts that a reader of the figures has to know.
     pub notes: Vec<String>,
 }
 
@@ -89,7 +89,7 @@ impl SeenRequest {
     }
 }
 
-/// What the traffic says, besides the requests for a simulation.
+/// The facts that the traffic shows, and the requests for a simulation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Evidence {
     pub(crate) requests: Vec<Offered>,

@@ -108,7 +108,7 @@ pub(crate) struct Course {
 }
 
 impl Course {
-    /// Of a number that is 0 at first, over so long a time. What comes later counts for the last part.
+    /// A course of a number that is 0 at first, over so long a time. Later values count for the last part.
     pub(crate) fn over(span_us: u64) -> Self {
         Self {
             part_us: span_us.div_ceil(POINTS_MAX).max(1),

@@ -22,7 +22,7 @@ pub(crate) struct Staff {
     boots: VecDeque<(u64, u16)>,
     boot_us: u64,
     ready: u16,
-    /// Those that boot or leave too.
+    /// Workers that are ready, boot or leave.
     there: u16,
     look_us: u64,
     forks: u64,

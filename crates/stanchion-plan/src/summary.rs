@@ -1,4 +1,4 @@
-//! What several runs of a scenario come to.
+//! The figures of several runs of a scenario.
 
 use stanchion_line::Spent;
 

@@ -1,11 +1,11 @@
-//! What the figures of an answer do not know, in sentences for an operator.
+//! Sentences for an operator on facts that the figures of an answer do not know.
 
 use crate::answer::ScenarioResult;
 
 /// Requests without a time of their own are worth a sentence if they are more than this share.
 const DRAWN_SHARE: f64 = 0.01;
 
-/// What the figures of an answer do not know.
+/// The facts that the figures of an answer do not know.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnknownFacts {
     pub(crate) knows_cpu: bool,

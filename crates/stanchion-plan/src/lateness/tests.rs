@@ -47,7 +47,7 @@ fn a_seat_that_is_kept_for_another_lane_is_not_late() {
     let traffic = SeenTraffic {
         requests: vec![
             one(0, 5, 100, 0),
-            // One of two seats is idle all the time, and not for this lane.
+            // A seat is idle all the time, and is not for this lane.
             one(10, 102, 100, 0),
             // For this one it is.
             one(120, 4, 20, 1),

@@ -1,4 +1,4 @@
-//! What traffic says whose truth is known.
+//! Traffic whose truth is known, and the facts that it shows.
 
 use super::*;
 

@@ -70,7 +70,7 @@ pub(crate) struct ServerModel<'a> {
     now_us: u64,
 }
 
-/// What follows from the scenario.
+/// The rules that follow from the scenario.
 #[derive(Debug)]
 struct ServerRules {
     seats_each: usize,
@@ -92,15 +92,15 @@ struct ServerRules {
 /// The requests that have left the line.
 #[derive(Debug)]
 struct HandedOut {
-    /// Those that no seat has taken.
+    /// Requests that no seat has taken.
     ring: VecDeque<u32>,
     reserve: Reserve,
     ahead: Ahead,
     /// All of them.
     taken: usize,
-    /// Those that have a seat.
+    /// Requests that have a seat.
     busy: usize,
-    /// Those that wait in the line or in the ring.
+    /// Requests that wait in the line or in the ring.
     waiting: usize,
     look_us: u64,
 }

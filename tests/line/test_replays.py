@@ -19,8 +19,10 @@ SERVICE_MS = 30.0
 CONNECTIONS = 300
 """More than requests are ever in the house, so that each comes when it is due."""
 NEAR = 0.05
-REFUSED_NEAR = 0.08
-"""Requests that were refused have no service time: the planner gives them that of others."""
+LESS_NEAR = 0.08
+"""Requests that were refused have no service time, and the planner gives them one of others. A lane at its maximum
+waits for the acceptor after each request, and the planner does not know for how long.
+"""
 NEAR_US = 2_000
 """Below this, differences are those of a busy machine."""
 POINT = 0.01
@@ -78,7 +80,7 @@ def test_a_replay_has_the_waits_that_were_measured(
     assert measured["requests"] == replayed["requests"] == len(arrivals)
     assert measured["lost"] == 0
     turned_away = measured["refused"] + measured["timed_out"]
-    near = REFUSED_NEAR if turned_away else NEAR
+    near = LESS_NEAR if turned_away or "seats_max" in " ".join(arguments) else NEAR
     for figure in FIGURES:
         seen_us, found_us = measured["wait"][figure], replayed["wait"][figure]
         if "adaptive" in arguments and figure == "p99_us":

@@ -26,7 +26,8 @@
 //! **What is approximated.** CPU time comes in three equal pieces: more pieces change the wait for the lock little, since each is as much shorter as there
 //! are more. The kernel shares cores without a quantum, and the acceptor needs none. Memory, pages and caches cost nothing, answers are short
 //! (`Ahead` knows no lengths), workers are neither replaced nor killed, a fork takes as long as the scenario says and no CPU, and requests that retry, ports of single
-//! workers and sessions of `WebSocket`s are not there. Users do not react: each request comes when it came.
+//! workers and sessions of `WebSocket`s are not there. Users do not react: each request comes when it came. A lane
+//! at its maximum gets its next seat from the acceptor, and here as soon as others do: its waits come out some percent too short under overload.
 //!
 //! This crate is policy only. It may not do I/O, read a clock, have threads or use unsafe code.
 //!

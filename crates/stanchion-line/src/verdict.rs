@@ -58,7 +58,7 @@ pub struct LoopShares {
     pub waiting: f64,
 }
 
-/// More busy requests than this have given no more throughput.
+/// More busy seats than this have given no more throughput.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plateau {
     /// Busy requests.
@@ -272,7 +272,7 @@ impl fmt::Display for Plateau {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "something that all requests use, such as a database: beyond {} busy requests throughput does not grow",
+            "something that all requests use, such as a database: beyond {} busy seats throughput does not grow",
             self.busy
         )?;
         if self.seen.is_empty() {
@@ -386,7 +386,7 @@ mod tests {
                     plateau: plateau.clone(),
                     ..full(16, [1, 1, 2, 96])
                 },
-                "something that all requests use, such as a database: beyond 16 busy requests throughput does not grow (158, 182, 158/s at 8, 16, 32)",
+                "something that all requests use, such as a database: beyond 16 busy seats throughput does not grow (158, 182, 158/s at 8, 16, 32)",
             ),
             // Fewer seats are left than throughput grows with.
             (

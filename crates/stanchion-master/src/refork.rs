@@ -225,7 +225,7 @@ impl Refork {
                 template: before.template,
                 workers: std::mem::take(&mut before.workers),
             };
-            decision.info("re-fork: the app has answered in it, and the other workers are replaced one at a time");
+            decision.info("re-fork: the app has answered in the first worker of the new template, and the other workers are replaced one at a time");
             workers.are_outdated(&before.workers);
             under_way.stage = ReforkStage::Replacing(before);
             under_way.until_ms = decision.now_ms + under_way.graceful_ms + REPLACE_MS;

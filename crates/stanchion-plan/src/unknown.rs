@@ -52,7 +52,7 @@ impl UnknownFacts {
             && most > seen
         {
             all.push(format!(
-                "A scenario has up to {most} requests at once, and this server never had more than {seen}: what a database or another service does \
+                "A setting above has up to {most} requests at seats at once, and this server never had more than {seen}: what a database or another service does \
                  beyond that is not known."
             ));
         }

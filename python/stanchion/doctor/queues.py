@@ -98,7 +98,7 @@ def clients_of_full(listener: Listener, network: Network) -> str:
 
 
 _PLAN = (
-    "An access log with times says how many workers and threads it needs (docs/workers-and-threads.md):",
+    "An access log with times says how many workers and threads the app needs (docs/planning.md):",
     "$ stanchion plan ACCESS_LOG --now WORKERSxTHREADS",
 )
 

@@ -152,7 +152,7 @@ _KNOWN = (
 
 WHAT_TO_SET = """\
 Write times into it:
-  stanchion  --access-log-json
+  stanchion  --access-logfile FILE --access-log-json
   gunicorn   --access-logformat '%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s" %(L)s'
   nginx      log_format timed '$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent '
                               '"$http_referer" "$http_user_agent" $request_time $upstream_response_time';
@@ -166,8 +166,8 @@ def recognised(lines: Sequence[str]) -> LineFormat:
         raise Unreadable("it is empty.")
     if sum(map(bool, map(_UVICORN.match, lines))) * 2 > len(lines):
         raise Unreadable(
-            "uvicorn's access log has neither times of day nor durations, and uvicorn has no setting for them: take "
-            "the log of the proxy in front, or a day with `stanchion serve` and --access-log-json.\n" + WHAT_TO_SET
+            "uvicorn's access log has neither times of day nor durations, and uvicorn has no setting for them: "
+            "record a busy time with `stanchion serve` and --record-arrivals DIR, or for a WSGI app take the log of the proxy.\n" + WHAT_TO_SET
         )
     readers = [LineFormat(_JSON, _json, False), *(_named(*known) for known in _KNOWN)]
     matching = [[fields for line in lines if (fields := reader.read(line)) is not None] for reader in readers]

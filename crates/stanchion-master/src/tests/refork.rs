@@ -71,7 +71,7 @@ fn all_workers_are_forks_of_it_in_the_end() {
         ready(1, 0, 2),
         "acceptor 1: ready 0/2=110
          info: worker ready worker=0 pid=110 generation=1
-         info: re-fork: the app has answered in it, and the other workers are replaced one at a time
+         info: re-fork: the app has answered in the first worker of the new template, and the other workers are replaced one at a time
          info: worker 1 (101) is to be replaced: it is no fork of the new template (re-fork)
          template 1: fork 2/1 nr=1",
     );

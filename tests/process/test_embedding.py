@@ -243,7 +243,7 @@ def test_the_command_line_of_a_program_may_name_a_paste_file(build: Serve, progr
 FAILING = [
     (
         'self.cfg.set("workers", 0)',
-        "setting `workers` from the program: expected a whole number >= 1, or two such as 2..8, got 0",
+        "setting `workers` from the program: expected a whole number >= 1, two such as 2..8, or auto, got 0",
     ),
     ('self.cfg.set("wrokers", 1)', "there is no setting 'wrokers'"),
     ('self.cfg.set("dirty_apps", ["a:b"])', "dirty_apps = ['a:b'] is gunicorn's and not supported"),

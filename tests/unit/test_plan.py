@@ -300,6 +300,12 @@ def test_no_request_within_the_times(engine, told, recording):
     assert engine.asked[0]["until_us"] - engine.asked[0]["from_us"] == 60_000_000
 
 
+def test_no_request_that_had_a_seat(engine, told, recording):
+    engine.measured = measured(requests=3, served=0, wait=None, service=None)
+    _, err, code = told(recording)
+    assert (err.partition(",")[0], code) == ("stanchion: plan: no request within these times had a seat", 2)
+
+
 def test_json_has_all_figures_and_the_verdict(told, recording):
     out, err, code = told(recording, "--json", "--check", "p99<50ms")
     data = json.loads(out)

@@ -256,6 +256,7 @@ def test_requests_beyond_the_bound_are_not_read(read, monkeypatch: pytest.Monkey
     ("lines", "error"),
     [
         ([COMBINED], "its lines say when a request ended, and not how long it took.\n"),
+        ([f"{COMBINED} {'7' * 5_000}"], "its lines have no format"),
         ([f"{COMBINED} 12"], "its lines end with whole numbers that may be microseconds, milliseconds or seconds"),
         (['INFO:     127.0.0.1:50244 - "GET / HTTP/1.1" 200 OK'] * 3, "uvicorn's access log has neither times of day"),
         ([f"{COMBINED} 12ms"], "its lines have no format that this program knows.\n"),

@@ -1,6 +1,7 @@
 """The planner as Python has it: questions and answers in JSON, how far it is, and how it ends early."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -49,3 +50,9 @@ def test_what_progress_raises_ends_the_planner() -> None:
 def test_a_question_without_an_answer_says_why(asked: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         plan(asked)
+
+
+def test_a_pipe_among_the_files_is_named_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "arrivals-0.rec")
+    with pytest.raises(ValueError, match=r"arrivals-0\.rec cannot be read: it is no regular file"):
+        plan(question(source={"recording": str(tmp_path)}))

@@ -13,7 +13,7 @@ use stanchion_generation::common::Common;
 /// The operator's: why the directory cannot be written. Only the first acceptor of a generation has this error: another one takes the
 /// place of an acceptor that served and was killed, and clients need it more than a planner does.
 pub(super) fn open(common: &Common) -> Result<Option<RecordingFiles>, String> {
-    match stanchion_observers::open_recording(&common.settings) {
+    match stanchion_observers::open_recording(&common.settings, common.cores) {
         Err(error) if common.tally.turns() > 0 => {
             error!("arrivals are not recorded until the next reload: {error}");
             Ok(None)

@@ -49,5 +49,5 @@ pub fn lost(files: &[ArrivalFile]) -> u64 {
         }
     }
     let missing = |(first, last, count): &(u64, u64, u64)| (last - first).saturating_sub(count - 1);
-    writers.values().map(missing).sum()
+    writers.values().map(missing).fold(0, u64::saturating_add)
 }

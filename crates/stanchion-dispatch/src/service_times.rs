@@ -41,7 +41,7 @@ impl ServiceTimes {
             curve: Curve::default(),
             held_us: 0,
             ahead: Ahead::new(ahead_max(common)),
-            staffing: Staffing::new(settings, master),
+            staffing: Staffing::new(common, master),
         }
     }
 

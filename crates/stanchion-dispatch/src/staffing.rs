@@ -2,8 +2,8 @@
 
 use std::io;
 use std::rc::Rc;
-use std::thread::available_parallelism;
 
+use stanchion_generation::common::Common;
 use stanchion_generation::messages::{self, FromAcceptor, HeadroomRead};
 use stanchion_line::{Curve, Elastic, ElasticLimits, Headroom, HeldBack, Left, Seen, Wanted};
 use stanchion_settings::Settings;
@@ -37,11 +37,11 @@ pub struct Staffing {
 
 impl Staffing {
     /// As many as the settings say; of a range the fewest, until the master says another number.
-    pub(crate) fn new(settings: &Settings, master: &Rc<Channel>) -> Self {
-        let count = settings.workers.workers;
+    pub(crate) fn new(common: &Common, master: &Rc<Channel>) -> Self {
+        let count = common.settings.workers.workers;
         // It stays until the master says what it is: there may be more workers, of an acceptor before this one.
         let new = || {
-            let mut elastic = Elastic::new(limits(settings));
+            let mut elastic = Elastic::new(limits(&common.settings, common.cores));
             elastic.set(0, count.min as u16, true);
             elastic
         };
@@ -204,8 +204,7 @@ fn busy_rank(view: &LineView<'_>) -> u16 {
     ranks.max().unwrap_or(0)
 }
 
-fn limits(settings: &Settings) -> ElasticLimits {
-    let cores = available_parallelism().map_or(1, usize::from);
+fn limits(settings: &Settings, cores: u32) -> ElasticLimits {
     let count = settings.workers.workers;
     ElasticLimits {
         workers_min: count.min as u16,

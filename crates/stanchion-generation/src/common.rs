@@ -21,6 +21,8 @@ pub struct Common {
     pub generation: u32,
     /// The settings in force.
     pub settings: Settings,
+    /// The cores of this server, which the master counts: the acceptor is confined and cannot read its quota.
+    pub cores: u32,
     /// The memory in which acceptor and workers meet.
     pub exchange: Exchange,
     /// Counts of the requests of this generation.

@@ -23,6 +23,7 @@ pub fn common(settings: Settings, geometry: Geometry) -> &'static Common {
     let (acceptor_end, worker_end) = Channel::pair().expect("a channel");
     let tally = Arc::new(Tally::create().expect("memory"));
     Box::leak(Box::new(Common {
+        cores: 1,
         generation: 1,
         settings,
         exchange: Exchange::create(geometry).expect("an exchange"),

@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
 use rustix::io::{Errno, retry_on_intr};
@@ -23,6 +24,10 @@ use crate::file::FileOwner;
 
 /// The file by whose lock one writer at a time makes and removes files.
 const LOCK_NAME: &str = "lock";
+/// A writer has the lock for a few calls. A process that has it for longer is stopped, or means harm: any reader of the file can take it.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+/// How often the lock is tried meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// The name of a file that is being made.
 const NEW_NAME: &str = "new";
 /// A block of [`MetadataExt::blocks`].
@@ -58,7 +63,11 @@ impl RecordingFiles {
     pub fn open(directory: &Path, header: ArrivalHeader) -> io::Result<Self> {
         let open = || {
             let directory = std::path::absolute(directory)?;
-            let lock = options().create(true).open(directory.join(LOCK_NAME))?;
+            let lock = directory.join(LOCK_NAME);
+            let lock = options()
+                .create(true)
+                .open(&lock)
+                .map_err(|error| io::Error::new(error.kind(), cure::told_of_file(&lock, &error)))?;
             let current = Mutex::new(begin(&directory, &lock, &header)?);
             Ok(Self {
                 directory,
@@ -138,8 +147,7 @@ fn options() -> OpenOptions {
 
 /// Makes room, and then the next file of a writer.
 fn begin(directory: &Path, lock: &File, header: &ArrivalHeader) -> io::Result<RecordingFile> {
-    // It waits for other writers, as long as they take for the same few calls.
-    retry_on_intr(|| flock(lock, FlockOperation::LockExclusive)).in_call("flock")?;
+    lock_within(lock, LOCK_WAIT)?;
     let begun = make_room(directory).and_then(|()| make(directory, header));
     release(lock)?;
     begun
@@ -147,6 +155,22 @@ fn begin(directory: &Path, lock: &File, header: &ArrivalHeader) -> io::Result<Re
 
 fn release(locked: &File) -> io::Result<()> {
     retry_on_intr(|| flock(locked, FlockOperation::Unlock)).in_call("flock")
+}
+
+/// Waits for other writers, which have the lock for a few calls each.
+fn lock_within(lock: &File, patience: Duration) -> io::Result<()> {
+    let until = Instant::now() + patience;
+    while !try_lock(lock)? {
+        if Instant::now() >= until {
+            let problem = format!(
+                "another process has held the lock of its file `{LOCK_NAME}` for {} s: end that process (fuser(1) names it), or name another directory",
+                patience.as_secs()
+            );
+            return Err(io::Error::new(ErrorKind::TimedOut, problem));
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    Ok(())
 }
 
 /// True if this process has the lock now; false if another one has it.
@@ -204,7 +228,7 @@ fn make_room(directory: &Path) -> io::Result<()> {
     }
     if bytes + FILE_BYTES > DIRECTORY_BYTES {
         let problem = format!(
-            "it has {} MiB of recordings that other servers still write, and no room for one more below {} MiB",
+            "it has {} MiB of recordings that other servers still write, or that are another user's and for the operator to remove, and no room for one more below {} MiB",
             bytes >> 20,
             DIRECTORY_BYTES >> 20
         );
@@ -414,6 +438,19 @@ mod tests {
         write_all(&first, &records(3..=3));
         assert_eq!(numbers(&read(path)), [1, 2, 3]);
         assert!(directory.bytes() <= DIRECTORY_BYTES);
+    }
+
+    #[test]
+    fn a_lock_that_another_process_keeps_is_an_error() {
+        let directory = Directory::new("locked");
+        let files = RecordingFiles::open(&directory.0, header(1)).expect("opened");
+        let other = File::open(directory.0.join(LOCK_NAME)).expect("a file");
+        assert!(try_lock(&other).expect("locked"));
+        let error = lock_within(&files.lock, Duration::ZERO).expect_err("locked");
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(error.to_string().contains("file `lock` for 0 s"), "{error}");
+        release(&other).expect("released");
+        lock_within(&files.lock, Duration::ZERO).expect("locked");
     }
 
     #[test]

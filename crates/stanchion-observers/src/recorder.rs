@@ -4,7 +4,6 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::sync::Arc;
-use std::thread::available_parallelism;
 
 use stanchion_arrivals::{
     ArrivalHeader, ArrivalRecord, RECORD_BYTES, Recorded, RecordedEvent, RecordedLane,
@@ -31,12 +30,14 @@ pub(super) struct Recorder {
     records: Vec<u8>,
     /// The key under which clients are hashed: random, and nowhere else.
     key: RandomState,
+    /// Random for this writer: the keys of [`RandomState`] are those of the thread that was forked, if that had any.
+    salt: [u8; 16],
     /// Proxies that the server believes about the client's address.
     believed: Believed,
 }
 
 /// Begins the files of a recording, if the settings ask for one. The error is the operator's: why the directory cannot be written.
-pub fn open_recording(settings: &Settings) -> io::Result<Option<RecordingFiles>> {
+pub fn open_recording(settings: &Settings, cores: u32) -> io::Result<Option<RecordingFiles>> {
     let Some(directory) = &settings.monitoring.record_arrivals else {
         return Ok(None);
     };
@@ -46,7 +47,7 @@ pub fn open_recording(settings: &Settings) -> io::Result<Option<RecordingFiles>>
         writer: u64::from_le_bytes(writer),
         // Each file has the time at which it was begun.
         begun_us: 0,
-        settings: recorded_settings(settings),
+        settings: recorded_settings(settings, cores),
     };
     RecordingFiles::open(directory, header).map(Some)
 }
@@ -54,7 +55,10 @@ pub fn open_recording(settings: &Settings) -> io::Result<Option<RecordingFiles>>
 impl Recorder {
     /// Starts the thread that writes to these files.
     pub(super) fn start(settings: &Settings, files: RecordingFiles) -> io::Result<Self> {
+        let mut salt = [0; 16];
+        random::fill(&mut salt)?;
         Ok(Self {
+            salt,
             queue: LogQueue::start(Of::Recording, Arc::new(Outlet::Recording(files)))?,
             number: 0,
             records: Vec::new(),
@@ -113,7 +117,9 @@ impl Recorder {
             core_us: measured.core_us.map(recorded_us),
             gil_us: measured.gil_us.map(recorded_us),
             // 0 is the unknown client.
-            client: client.map_or(0, |client| (self.key.hash_one(client) as u32).max(1)),
+            client: client.map_or(0, |client| {
+                (self.key.hash_one((self.salt, client)) as u32).max(1)
+            }),
             busy: if was_seated { ticket.busy.get() } else { 0 },
             waiting: ticket.waiting.get(),
             worker: ticket.worker_number(),
@@ -175,7 +181,7 @@ fn end_of(outcome: Outcome, was_seated: bool) -> RequestEnd {
 }
 
 /// The settings as the recording has them.
-fn recorded_settings(settings: &Settings) -> RecordedSettings {
+fn recorded_settings(settings: &Settings, cores: u32) -> RecordedSettings {
     let us = |seconds: Seconds| {
         let duration = seconds.as_duration();
         duration.map_or(0, |duration| duration.as_micros() as u64)
@@ -197,7 +203,7 @@ fn recorded_settings(settings: &Settings) -> RecordedSettings {
         workers_keep_us: us(workers.workers_keep),
         seats_per_worker: settings.seats_per_worker() as u32,
         event_loop: settings.is_event_loop(),
-        cores: available_parallelism().map_or(1, |cores| cores.get() as u32),
+        cores,
         waiting_max: line.max_waiting,
         waiting_max_per_client: line.max_waiting_per_client,
         queue_timeout_us: us(line.queue_timeout),
@@ -242,7 +248,7 @@ mod tests {
             "queue_target": 0.5, "queue_timeout": 0, "timeout": 7, "max_waiting_per_client": 3,
             "lane": ["slow=/s priority=20 seats_max=2", "live=/- seats=1 waiting=9"]}"#;
         let settings = Settings::from_json(settings).expect("settings");
-        let recorded = recorded_settings(&settings);
+        let recorded = recorded_settings(&settings, 2);
         let lanes = [
             ("default", 10, 0, None, None, false),
             ("slow", 20, 0, Some(2), Some(100), false),

@@ -83,6 +83,9 @@ enum SeatEvent {
     Begin,
 }
 
+/// So many ends are remembered: 80,000 requests a second have no more in that time.
+const ENDS_MAX: usize = 4_096;
+
 /// When seats were done of late, and the lanes that might have had them then.
 #[derive(Debug, Default)]
 struct SeatEnds(VecDeque<(u64, u64)>);
@@ -90,7 +93,8 @@ struct SeatEnds(VecDeque<(u64, u64)>);
 impl SeatEnds {
     fn add(&mut self, now_us: u64, lanes: impl Iterator<Item = usize>) {
         let is_old = |end_us: u64| end_us + u64::from(LATE_US_MAX) < now_us;
-        while self.0.front().is_some_and(|&(end_us, _)| is_old(end_us)) {
+        while self.0.len() >= ENDS_MAX || self.0.front().is_some_and(|&(end_us, _)| is_old(end_us))
+        {
             self.0.pop_front();
         }
         let lanes = lanes.fold(0, |all, lane| all | (1 << lane));

@@ -44,13 +44,9 @@ pub fn plan(
 ) -> Result<PlanAnswer, NoAnswer> {
     match source {
         PlanSource::Seen(traffic, cpu_share) => {
+            let traffic = traffic.within(request.from_us, request.until_us);
             traffic.check().map_err(NoAnswer::Wrong)?;
-            of_traffic(
-                request,
-                &traffic.within(request.from_us, request.until_us),
-                cpu_share,
-                progress,
-            )
+            of_traffic(request, &traffic, cpu_share, progress)
         }
         PlanSource::Model(model) => of_model(request, &model, progress),
     }

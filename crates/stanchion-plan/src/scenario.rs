@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use stanchion_line::{Discipline, ElasticLimits, LaneLimits, LaneSeats, Line, LineLimits, Reserve};
 
 /// The most seats of a scenario: a timer has 16 bits for the number of a seat.
-const SEATS_MAX: usize = 65_535;
+pub(crate) const SEATS_MAX: usize = 65_535;
 /// The most lanes of a scenario, as the settings have it.
 const LANES_MAX: usize = 64;
 /// Requests come at most so many times as fast, or as slowly.

@@ -372,8 +372,9 @@ impl Crowding {
         let below = bands.iter().take(Curve::band_of(ceiling.busy) + 1);
         let alone_us = mean(below.fold((0.0, 0.0), |all, one| (all.0 + one.0, all.1 + one.1)));
         let pool = ceiling.per_s.max(ceiling.beyond_per_s) / 1e6 * alone_us;
-        (pool > 0.0).then(|| Self {
-            pool,
+        // A pool has a place at least. If less comes out, what is short is not elsewhere.
+        (pool > 0.5).then(|| Self {
+            pool: pool.max(1.0),
             alone_us,
             crowded_us: bands.into_iter().map(mean).collect(),
         })

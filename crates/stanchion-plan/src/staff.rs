@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use stanchion_line::{Curve, Elastic, Headroom, Seen};
 
-use crate::scenario::Scenario;
+use crate::scenario::{SEATS_MAX, Scenario};
 use crate::spread::Course;
 
 /// How often the acceptor decides about workers while no request waits, in microseconds.
@@ -83,7 +83,11 @@ impl Staff {
     /// How many numbers workers may have.
     pub(crate) fn numbers(scenario: &Scenario) -> u16 {
         match scenario.workers.bounds() {
-            (fewest, most) if fewest < most => most.saturating_add(LEAVING_MAX),
+            (fewest, most) if fewest < most => {
+                // A timer has 16 bits for the number of a seat.
+                let named = u16::try_from(SEATS_MAX / scenario.seats_each()).unwrap_or(u16::MAX);
+                most.saturating_add(LEAVING_MAX).min(named)
+            }
             (_, most) => most,
         }
     }

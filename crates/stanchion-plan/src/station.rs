@@ -76,7 +76,7 @@ impl Station {
         };
         let left_us = (done_us - self.had_us).max(0.0) / self.pace();
         // To the nearest one: `f64::round` is a call on older processors.
-        self.counted_to_us + (left_us + 0.5) as u64
+        self.counted_to_us.saturating_add((left_us + 0.5) as u64)
     }
 
     /// When the next request is done, to the nearest microsecond; never, if there is none.

@@ -1,7 +1,7 @@
 //! The planner for Python: it reads recordings from disk, and Python sees how far it is and can stop it.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use pyo3::exceptions::PyValueError;
@@ -63,16 +63,20 @@ fn recording(path: &Path) -> Result<SeenTraffic, String> {
         vec![path.to_owned()]
     };
     let mut bytes_read = 0;
-    let mut files = Vec::new();
+    let (mut files, mut left_out) = (Vec::new(), Vec::new());
     for path in paths {
-        let bytes = match fs::metadata(&path).map(|about| about.len()) {
-            Ok(len) if bytes_read + len > RECORDING_BYTES_MAX => {
+        let bytes = match fs::metadata(&path) {
+            // To open a pipe waits for its writer, and a device has no end.
+            Ok(about) if !about.is_file() => {
+                return Err(cannot(&path, &"it is no regular file"));
+            }
+            Ok(about) if bytes_read + about.len() > RECORDING_BYTES_MAX => {
                 return Err(cannot(
                     &path,
                     &format!("a recording has at most {} MB", RECORDING_BYTES_MAX >> 20),
                 ));
             }
-            Ok(_) => fs::read(&path),
+            Ok(about) => read_up_to(&path, about.len()),
             Err(error) => Err(error),
         };
         let bytes = match bytes {
@@ -82,16 +86,33 @@ fn recording(path: &Path) -> Result<SeenTraffic, String> {
             Err(error) => return Err(cannot(&path, &error)),
         };
         bytes_read += bytes.len() as u64;
-        files.push(ArrivalFile::read(&bytes).map_err(|error| cannot(&path, &error))?);
+        match ArrivalFile::read(&bytes) {
+            Ok(file) => files.push(file),
+            Err(error) => left_out.push(cannot(&path, &error)),
+        }
     }
     if files.is_empty() {
+        if let Some(first) = left_out.into_iter().next() {
+            return Err(first);
+        }
         let (begin, end) = FILE_NAME;
         return Err(format!(
             "{} has no recording: no file is named {begin}…{end}",
             path.display()
         ));
     }
-    Ok(SeenTraffic::recorded(&files))
+    let mut traffic = SeenTraffic::recorded(&files);
+    traffic
+        .notes
+        .extend(left_out.into_iter().map(|why| format!("{why}.")));
+    Ok(traffic)
+}
+
+/// The first bytes of a file.
+fn read_up_to(path: &Path, len: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(len).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The files of a recording in this directory, the oldest first.

@@ -47,6 +47,9 @@ _WITHOUT_TIMES = "combined"
 _JSON = "JSON"
 _UVICORN = re.compile(r'INFO: +[^ ]+ - "[^"]*" \d{3}')
 
+DIGITS_MAX = 20
+"""No time in microseconds has as many, and Python refuses to read thousands of them."""
+
 US_LEAST_MEDIAN = 1_000
 """Whole numbers below it may be milliseconds or seconds as well."""
 
@@ -186,7 +189,8 @@ def _strict(read: Callable[[str], Fields | None]) -> Callable[[str], Fields | No
 
     def checked(line: str) -> Fields | None:
         fields = read(line)
-        return None if fields is None or not str(fields.get("took_us", "0")).isdecimal() else fields
+        took = "" if fields is None else str(fields.get("took_us", "0"))
+        return fields if took.isdecimal() and len(took) < DIGITS_MAX else None
 
     return checked
 

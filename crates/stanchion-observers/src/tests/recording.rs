@@ -44,7 +44,7 @@ fn recording(directory: &Path) -> Observers {
     let mut observers = observers(&settings);
     assert!(!observers.wants());
     let settings = Settings::from_json(&settings.to_string()).expect("settings");
-    let files = open_recording(&settings).expect("opened");
+    let files = open_recording(&settings, 2).expect("opened");
     observers
         .record_arrivals(&settings, files)
         .expect("a thread");

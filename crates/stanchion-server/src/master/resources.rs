@@ -11,6 +11,7 @@ use stanchion_line::Ahead;
 use stanchion_master::{ChildKind, GenerationPlan, ReforkPlan};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::control_group::memory_limit_bytes;
+use stanchion_sys::cores::Cores;
 use stanchion_sys::listener::Listener;
 use stanchion_sys::memory::AppendFile;
 use stanchion_sys::process;
@@ -75,6 +76,7 @@ fn common(
     let (acceptor_end, worker_end) = Channel::pair()?;
     let tally = Arc::new(Tally::create()?);
     Ok(Common {
+        cores: Cores::read().count(),
         generation: generation_number,
         exchange,
         figures: Arc::clone(&before.figures),

@@ -232,7 +232,8 @@ def test_auto_is_an_event_loop_for_each_core(serve: Serve, admin: str) -> None:
     serve("asgi_cases:app", "--workers", "auto", "--admin", admin, prefix=prefix).log.wait(
         "`workers` auto is 1, an event loop for each core"
     )
-    told = json.loads(ask(admin, "/status").body)
+    # The server logs that before a worker is there.
+    told = eventually(lambda: (said := json.loads(ask(admin, "/status").body))["workers"] and said, "a worker is there")
     assert (told["elastic"], len(told["workers"])) == (None, 1)
 
 

@@ -31,8 +31,6 @@ pub struct Common {
     pub total: Total,
     /// Latencies and bytes.
     pub figures: Arc<Figures>,
-    /// The most workers that the exchange has room for.
-    pub workers_max: u16,
     /// The process id of the master.
     pub master_pid: i32,
     /// The way of files from workers to the acceptor.

@@ -36,7 +36,6 @@ pub fn common(settings: Settings, geometry: Geometry) -> &'static Common {
         figures: Arc::new(
             Figures::create(DemandSeconds::create().expect("a memfd")).expect("memory"),
         ),
-        workers_max: 1,
         master_pid: process::pid(),
         files: Files {
             acceptor_end: Mutex::new(Some(acceptor_end)),

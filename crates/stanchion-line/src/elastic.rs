@@ -33,6 +33,8 @@ const BOOT_US_MAX: u64 = 10_000_000;
 const CORES_GRANTED: f64 = 1.25;
 /// or, until it is known how many do, than so many a core.
 const UNKNOWN_PER_CORE: f64 = 4.0;
+/// A worker that leaves for lack of memory has to end its requests first, and stalls are a mean over ten seconds: the next one waits for so long.
+const RELIEF_EVERY_US: u64 = 10_000_000;
 /// The mean service time is that of about so many requests.
 const PACE_REQUESTS: f64 = 64.0;
 
@@ -74,6 +76,8 @@ pub struct Elastic {
     /// When the line is looked at next, if requests wait.
     due_us: Option<u64>,
     held_back: Option<HeldBack>,
+    /// When a worker was last given up for lack of memory.
+    relieved_us: Option<u64>,
 }
 
 /// The facts for a decision, besides requests and workers.
@@ -120,6 +124,7 @@ impl Elastic {
             ready_at_departure: limits.workers_min,
             due_us: None,
             held_back: None,
+            relieved_us: None,
         }
     }
 
@@ -187,6 +192,12 @@ impl Elastic {
         } else {
             self.boot.asked_us = None;
         }
+        if matches!(
+            wanted.because,
+            Because::Stalls { .. } | Because::Memory { .. }
+        ) {
+            self.relieved_us = Some(now_us);
+        }
         self.wanted = wanted.workers;
         Some(wanted)
     }
@@ -245,7 +256,9 @@ impl Elastic {
                 because: Because::NoGain(ceiling),
             });
         }
-        let headroom = seen.headroom.filter(|_| self.waiting() > 0);
+        let is_early = |at_us: u64| now_us < at_us.saturating_add(RELIEF_EVERY_US);
+        let may_relieve = self.waiting() > 0 && !self.relieved_us.is_some_and(is_early);
+        let headroom = seen.headroom.filter(|_| may_relieve);
         if let Some(headroom) = headroom
             && let Some((fewer, because)) = headroom.relief()
             && fewer.max(self.limits.workers_min) < self.wanted

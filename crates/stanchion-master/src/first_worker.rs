@@ -118,13 +118,17 @@ impl Generation {
 
     /// A worker has answered as many requests as `refork_after` says.
     pub(crate) fn on_warm(&mut self, worker: WorkerRef, requests: u64, decision: &mut Decision) {
+        // A single worker says so in vain. Once there are more, one of those does.
         if self.standing != GenerationPhase::Serving
+            || self.target < 2
             || !self.workers.is_seated(worker)
             || !self.refork.on_warm(&self.plan)
         {
             return;
         }
-        if let Err(why) = self.begin_refork((Some(worker.index), None), decision) {
+        // A worker that an attacker has does not choose itself.
+        let oldest = self.workers.oldest();
+        if let Err(why) = self.begin_refork((oldest, None), decision) {
             decision.warning(format!(
                 "there is no re-fork after {requests} requests (refork_after): {why}"
             ));

@@ -200,8 +200,10 @@ impl Generation {
             GenerationEvent::AcceptorSaid(said) => self.on_acceptor_said(&said, decision),
             GenerationEvent::TemplateSaid(said) => self.on_template_said(&said, decision)?,
             GenerationEvent::OtherTemplateSaid { pid, said } => {
-                // The template before the present one could not fork a worker.
-                if let FromTemplate::NotForked(_) = said {
+                // The template before the present one could not fork a worker. A worker that is to be the template has none to fork.
+                if let FromTemplate::NotForked(_) = said
+                    && self.refork.is_on_trial()
+                {
                     self.on_template_said(&said, decision)?;
                 }
                 let (template, workers) = (&mut self.template, &mut self.workers);
@@ -236,7 +238,10 @@ impl Generation {
             FromAcceptor::Replace(worker) => self.workers.on_replace(worker, decision),
             FromAcceptor::Want { workers, ref why } => {
                 self.acceptor.awaits_number();
-                if let Some(elastic) = self.elastic.filter(|_| self.may_have_the_door()) {
+                // The worker that becomes the template, or the canary, would be the first to go.
+                let is_held = workers < self.target && self.refork.lacks_a_worker();
+                let may_change = self.may_have_the_door() && !is_held;
+                if let Some(elastic) = self.elastic.filter(|_| may_change) {
                     elastic.on_want(&mut self.target, (workers, why), decision);
                 }
             }

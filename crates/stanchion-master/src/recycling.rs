@@ -59,7 +59,7 @@ impl Workers {
         let Some(worker) = self.entry(worker) else {
             return;
         };
-        if let ChildStage::Leaving { pid, .. } = worker.stage {
+        if let ChildStage::Becoming { pid } | ChildStage::Leaving { pid, .. } = worker.stage {
             if !std::mem::replace(&mut worker.was_told_again, true) {
                 decision.kill(pid, SIGTERM);
             }

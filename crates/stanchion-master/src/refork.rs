@@ -96,6 +96,15 @@ impl Refork {
         matches!(stage, Some(ReforkStage::Proving(_)))
     }
 
+    /// Whether a worker is away for it, until a canary serves.
+    pub(crate) fn lacks_a_worker(&self) -> bool {
+        let stage = self.under_way.as_ref().map(|under_way| &under_way.stage);
+        matches!(
+            stage,
+            Some(ReforkStage::Becoming { .. } | ReforkStage::Proving(_))
+        )
+    }
+
     /// When [`Self::settle`] has something to do.
     pub(crate) fn due_ms(&self) -> Option<u64> {
         self.under_way.as_ref().map(|under_way| under_way.until_ms)

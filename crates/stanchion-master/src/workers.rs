@@ -293,6 +293,15 @@ impl Workers {
         decision.extend(self.present().map(PresentWorker::ready).map(tell));
     }
 
+    /// The worker that has served for longest, of those that are to stay.
+    pub(crate) fn oldest(&self) -> Option<u16> {
+        let ready = self.seated.iter();
+        let ready = ready.filter(|(_, one)| one.stage.is_ready() && one.is_staying());
+        ready
+            .min_by_key(|(_, one)| one.ready_ms)
+            .map(|(&index, _)| index)
+    }
+
     /// Has each worker reopen the logs, or do so once it is ready.
     pub(crate) fn reopen(&mut self, decision: &mut Decision) {
         for worker in self.seated.values_mut() {

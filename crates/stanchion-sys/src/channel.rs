@@ -163,10 +163,11 @@ impl Channel {
         header.msg_iovlen = 1;
         header.msg_control = (&raw mut ancillary).cast();
         header.msg_controllen = size_of::<Ancillary>();
+        // An app that closed all descriptors may have a socket of its own there, which blocks.
+        let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
         // SAFETY: the header points to `bytes` and `ancillary`, with their sizes; both live through the call, and no other
         // reference to them is in use.
-        let read =
-            unsafe { libc::recvmsg(self.as_raw_fd(), &raw mut header, libc::MSG_CMSG_CLOEXEC) };
+        let read = unsafe { libc::recvmsg(self.as_raw_fd(), &raw mut header, flags) };
         if let Err(error) = checked("recvmsg", read) {
             return match number(&error) {
                 Some(libc::EAGAIN | libc::EINTR) => Ok(Received::Nothing),

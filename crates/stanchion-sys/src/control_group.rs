@@ -104,7 +104,8 @@ impl ControlGroup {
         limits.min()
     }
 
-    /// The memory that is left, in bytes, of the group or ancestor that has least. Pages of files that were not read of late are free for others.
+    /// The memory that is left, in bytes, of the group or ancestor that has least. Pages of files are free for others: the kernel takes them
+    /// back, and where that costs too much, threads stall, which counts by itself ([`memory_stalls`]).
     fn memory_left(&self) -> Option<LimitLeft> {
         let limits: &[&str] = if self.is_unified {
             &["memory.max", "memory.high"]
@@ -112,12 +113,17 @@ impl ControlGroup {
             &["memory.limit_in_bytes"]
         };
         let current = self.named("memory.current", "memory.usage_in_bytes");
-        let inactive = self.named("inactive_file ", "total_inactive_file ");
+        let files = [
+            self.named("inactive_file ", "total_inactive_file "),
+            self.named("active_file ", "total_active_file "),
+        ];
         let lefts = self.folders().filter_map(|folder| {
             let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
             let max = limits.iter().filter_map(|name| limit(&read(name)?)).min()?;
             let used = read(current)?.trim().parse::<u64>().ok()?;
-            let free = counted(&read("memory.stat")?, inactive).unwrap_or(0);
+            let stat = read("memory.stat").unwrap_or_default();
+            let free = files.iter().filter_map(|name| counted(&stat, name));
+            let free = free.fold(0, u64::saturating_add);
             let left = max.saturating_sub(used.saturating_sub(free));
             Some(LimitLeft { left, max })
         });
@@ -409,9 +415,9 @@ mod tests {
             "anon 300\ninactive_file 200\nactive_file 50\n",
         );
         let left = |left, max| Some(LimitLeft { left, max });
-        assert_eq!(group.memory_left(), left(500, 1000));
+        assert_eq!(group.memory_left(), left(550, 1000));
         write("pod/memory.high", "800\n");
-        assert_eq!(group.memory_left(), left(300, 800));
+        assert_eq!(group.memory_left(), left(350, 800));
         write("memory.max", "2000\n");
         write("memory.current", "1900\n");
         write("memory.stat", "inactive_file 0\n");

@@ -187,8 +187,8 @@ def _sizing(pid: int, server: Server) -> Iterator[Finding]:
         f"Its verdict on the last 10 to 20 s (causes in /status at {server.admin}). Their requests' time: {shares}.",
         "They wait in the line while all seats are busy, the longer the more come.",
         (
-            "Let it record its arrivals through a busy time of day (--record-arrivals DIR), and see how long requests would wait with "
-            "other numbers of workers and threads:",
+            "Let it record its arrivals through a busy time of day (--record-arrivals DIR), and see how long requests "
+            "would wait with other numbers of workers and threads:",
             "$ stanchion plan DIR",
         ),
     )

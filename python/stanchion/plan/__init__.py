@@ -97,7 +97,7 @@ def _plan(options: Asked, arrivals: Source, bar: Bar) -> dict[str, Any]:
     if measured is not None and not measured["requests"]:
         raise UsageError("plan: there are no requests within these times")
     if measured is not None and measured["service"] is None:
-        raise UsageError("plan: no request within these times had a seat, so there are no service times to simulate with")
+        raise UsageError("plan: no request within these times had a seat, so no service time is known to simulate with")
     present = _present(options, arrivals, first)
     rows = scenarios.tried(options, present)
     more = scenarios.curve(options, present, rows) if options.page else []

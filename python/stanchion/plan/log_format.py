@@ -170,7 +170,8 @@ def recognised(lines: Sequence[str]) -> LineFormat:
     if sum(map(bool, map(_UVICORN.match, lines))) * 2 > len(lines):
         raise Unreadable(
             "uvicorn's access log has neither times of day nor durations, and uvicorn has no setting for them: "
-            "record a busy time with `stanchion serve` and --record-arrivals DIR, or for a WSGI app take the log of the proxy.\n" + WHAT_TO_SET
+            "record a busy time with `stanchion serve` and --record-arrivals DIR, or for a WSGI app take the log of "
+            "the proxy.\n" + WHAT_TO_SET
         )
     readers = [LineFormat(_JSON, _json, False), *(_named(*known) for known in _KNOWN)]
     matching = [[fields for line in lines if (fields := reader.read(line)) is not None] for reader in readers]

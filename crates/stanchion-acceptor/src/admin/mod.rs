@@ -15,7 +15,6 @@ mod snapshot;
 mod status;
 mod told;
 
-
 use bytes::Bytes;
 use stanchion_http::{Framing, Head};
 use tracing::error;

@@ -374,10 +374,11 @@ fn the_first_worker_that_has_answered_so_many_requests_becomes_it_once() {
         refork: ReforkPlan::AfterRequests,
         ..PLAN
     });
-    tree.expect_among(warm(1), "offer 1:1/1=101\nTERM 101");
-    tree.expect(warm(0), "");
-    tree.play([reaped(101, KILLED)]);
-    tree.expect(warm(0), "");
+    // The one that has served for longest: a worker does not choose itself.
+    tree.expect_among(warm(1), "offer 1:0/1=100\nTERM 100");
+    tree.expect(warm(1), "");
+    tree.play([reaped(100, KILLED)]);
+    tree.expect(warm(1), "");
     // No setting asks for it, or the generation does not serve.
     Tree::serving().expect(warm(0), "");
     let mut tree = Tree::serving_with(GenerationPlan {
@@ -438,6 +439,59 @@ fn a_worker_that_is_to_leave_meanwhile_is_no_template() {
     let why = "the worker has ended, or is wanted no more";
     assert!(actions.contains(&format!("{GIVEN_UP}: {why}")), "{actions}");
     assert!(!actions.contains("swap templates"), "{actions}");
+}
+
+#[test]
+fn a_worker_that_becomes_the_template_hears_the_masters_term_again() {
+    // The kernel merged the master's TERM with an operator's.
+    let terminated = || worker_said(1, 0, 1, FromWorker::Terminated);
+    let mut tree = becoming();
+    tree.expect(terminated(), "TERM 100");
+    tree.expect(terminated(), "");
+}
+
+#[test]
+fn a_worker_that_is_to_be_the_template_says_nothing_about_forks() {
+    let said = || FromTemplate::NotForked(WorkerRef { index: 1, epoch: 2 });
+    for (mut tree, is_heard) in [(becoming(), false), (proving(), true)] {
+        tree.play([reaped(101, KILLED)]);
+        let actions = tree.step(other_said(NEXT, said()));
+        assert_eq!(actions.contains("could not"), is_heard, "{actions}");
+    }
+}
+
+#[test]
+fn a_single_worker_is_no_template_until_there_are_more() {
+    let mut tree = Tree::serving_with(GenerationPlan {
+        workers: 1,
+        elastic_max: Some(4),
+        refork: ReforkPlan::AfterRequests,
+        ..PLAN
+    });
+    tree.expect(warm(0), "");
+    let why = "9 requests wait".to_owned();
+    tree.play([acceptor_said(1, FromAcceptor::Want { workers: 2, why })]);
+    tree.play([here(1, 1, 1, 101), ready(1, 1, 1)]);
+    tree.expect_among(warm(1), "offer 1:0/1=100\nTERM 100");
+}
+
+#[test]
+fn no_worker_is_given_up_while_one_is_away_for_a_re_fork() {
+    let want = |workers| {
+        let why = "one was not needed".to_owned();
+        acceptor_said(1, FromAcceptor::Want { workers, why })
+    };
+    let mut tree = Tree::serving_with(GenerationPlan {
+        workers: 1,
+        elastic_max: Some(4),
+        ..PLAN
+    });
+    tree.play([want(2), here(1, 1, 1, 101), ready(1, 1, 1), ask(REFORK)]);
+    let actions = tree.step(want(1));
+    assert!(!actions.contains("TERM"), "{actions}");
+    tree.play([next_ready()]);
+    let actions = tree.step(want(1));
+    assert!(!actions.contains("TERM"), "{actions}");
 }
 
 #[test]

@@ -86,7 +86,6 @@ fn common(
             own: Arc::clone(&tally),
         },
         tally,
-        workers_max: workers_max as u16,
         master_pid: process::pid(),
         files: Files {
             acceptor_end: Mutex::new(Some(acceptor_end)),
@@ -242,7 +241,7 @@ impl GenerationResources {
         GenerationPlan {
             workers: workers.min as u16,
             elastic_max: workers.is_elastic().then_some(workers.max as u16),
-            workers_max: self.common.workers_max,
+            workers_max: self.common.exchange.geometry().workers() as u16,
             graceful_ms: ms(settings.workers.graceful_timeout),
             drain_delay_ms: ms(settings.workers.drain_delay),
             memory_max: settings.workers.max_memory,

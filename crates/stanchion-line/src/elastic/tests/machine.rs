@@ -91,10 +91,12 @@ fn a_worker_leaves_where_all_wait_for_memory() {
     assert_eq!(step(S, 8, 12, 40), Some((7, why.to_owned())));
     // The reading is the same as long as no other one has come.
     assert_eq!(step(S + 10 * MS, 8, 12, 40), None);
-    assert_eq!(step(2 * S, 7, 12, 40), Some((6, why.to_owned())));
-    assert_eq!(step(3 * S, 6, 12, 0), None, "no request waits");
-    assert_eq!(step(4 * S, 2, 12, 40).map(|(workers, _)| workers), Some(2));
-    assert_eq!(step(5 * S, 1, 12, 40), None, "there are the fewest");
+    // The first one has its requests yet, and its memory.
+    assert_eq!(step(2 * S, 7, 12, 40), None);
+    assert_eq!(step(12 * S, 7, 12, 40), Some((6, why.to_owned())));
+    assert_eq!(step(23 * S, 6, 12, 0), None, "no request waits");
+    assert_eq!(step(24 * S, 2, 12, 40).map(|(workers, _)| workers), Some(2));
+    assert_eq!(step(35 * S, 1, 12, 40), None, "there are the fewest");
     let headroom = Headroom {
         workers: 8,
         memory: Some(Left {

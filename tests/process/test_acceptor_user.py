@@ -147,7 +147,7 @@ def test_it_has_the_directory_of_its_recording(start: Start, other: pwd.struct_p
     eventually(lambda: len(recording.requests(recording.read(made))) == 1, "its request is recorded")
     refused = start(*words, str(closed), ready=False)
     assert refused.exit_code() == EXIT_USAGE
-    refused.log.wait(r"setting `record_arrivals`: .*closed: Permission denied .*; let the user that")
+    refused.log.wait(r"setting `record_arrivals`: .*closed/lock: Permission denied .*; let the user that")
     shutil.rmtree(home)
 
 

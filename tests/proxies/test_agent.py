@@ -62,6 +62,9 @@ class Front(Foreground):
 
     def says(self, server: str, state: str, limit: int) -> None:
         def said() -> bool:
+            # HAProxy listens to clients first.
+            if not Path(self._stats).exists():
+                return False
             row = self._row(server)
             return (row["status"], row["slim"]) == (state, str(limit))
 

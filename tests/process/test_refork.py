@@ -56,17 +56,18 @@ class Reforking:
 
     def ask_all(self, path: str = "/") -> set[int]:
         """Ask until each worker has answered; gives their process ids."""
-        expected, seen = self.workers(), set[int]()
+        seen = set[int]()
 
-        def ask_another() -> bool:
+        def all_have_answered() -> set[int]:
             with self.server.connect() as wire:
                 answer = wire.get(path)
             assert answer.status == 200, answer.text
             seen.add(int(answer.text))
-            return seen >= expected
+            # A worker that is still to be replaced may have been there before.
+            workers = self.workers()
+            return workers if seen >= workers else set()
 
-        eventually(ask_another, "each worker has answered")
-        return seen
+        return eventually(all_have_answered, "each worker has answered")
 
     def refork(self) -> CompletedProcess[str]:
         return ctl(self.counts.path, "refork")

@@ -149,6 +149,9 @@ impl Refork {
             return Err("no template is ready that could go on if it failed".to_owned());
         }
         let present = index.and_then(|index| workers.begin_to_become(index));
+        // The worker that has served most may be about to leave.
+        let other = workers.oldest().filter(|_| present.is_none());
+        let present = present.or_else(|| workers.begin_to_become(other?));
         let present = present.ok_or("no worker serves that could become the template")?;
         let who = called(present.number, Some(present.pid));
         decision.info(format!(

@@ -129,7 +129,7 @@ fn the_client_is_told_why_there_is_none() {
     };
     let without_worker = || {
         let mut tree = Tree::serving();
-        tree.play([reaped(100, KILLED)]);
+        tree.play([reaped(100, KILLED), reaped(101, KILLED)]);
         tree
     };
     let table: [(&str, Situation); 8] = [
@@ -159,6 +159,10 @@ fn the_client_is_told_why_there_is_none() {
             ),
         );
     }
+    // Another worker serves than the one that had served most.
+    let mut tree = Tree::serving();
+    tree.play([reaped(100, KILLED)]);
+    tree.expect_among(ask_as(8, REFORK), "offer 1:1/1=101\nTERM 101");
     Tree::draining().expect(
         ask_as(8, REFORK),
         "warning: ctl: not while the server leaves\nreply 8: error: ctl: not while the server leaves",

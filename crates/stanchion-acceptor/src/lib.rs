@@ -220,7 +220,7 @@ impl Acceptor {
             requests,
             certificates: Certificates::default(),
             ticket_keeper: None,
-            admin: Admin::new(settings, common.cores, admin_is_tcp),
+            admin: Admin::new(settings, admin_is_tcp),
             is_shared: false,
             ending: None,
             woken: Vec::new(),

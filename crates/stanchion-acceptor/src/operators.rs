@@ -35,7 +35,6 @@ impl Acceptor {
         let (requests, doors, clients) = (&self.requests, &self.doors, &self.clients);
         let (common, now_us) = (self.common, self.requests.now_us);
         let state = ServingState::of(requests.serving.lifecycle);
-        let cores = self.admin.cores;
         let facts = Facts {
             now_us,
             master_pid: common.master_pid,
@@ -46,7 +45,6 @@ impl Acceptor {
                     now_us,
                     common,
                     dispatch: &requests.dispatch,
-                    cores,
                     state,
                     not_ready_because: requests.verdict_ready().reason(),
                     listeners: listener_statuses(&common.settings, doors.listeners()),

@@ -54,18 +54,15 @@ pub(crate) struct Admin {
     /// The host names that it answers to; `None` on a unix socket, which no browser reaches.
     hosts: Option<AllowedHosts>,
     telling: Telling,
-    /// How many cores this server may use.
-    pub(crate) cores: usize,
     /// `None` without an admin listener, at which a client could ask for it.
     history: Option<History>,
 }
 
 impl Admin {
-    pub(crate) fn new(settings: &Settings, cores: u32, is_tcp: bool) -> Self {
+    pub(crate) fn new(settings: &Settings, is_tcp: bool) -> Self {
         Self {
             hosts: is_tcp.then(|| AllowedHosts::of(settings)),
             telling: Telling::default(),
-            cores: cores as usize,
             history: settings.monitoring.admin.is_some().then(History::default),
         }
     }
@@ -152,7 +149,7 @@ mod tests {
 
     fn admin(is_tcp: bool) -> Admin {
         let settings = Settings::from_json(r#"{"admin": "127.0.0.1:8299"}"#).expect("settings");
-        Admin::new(&settings, 2, is_tcp)
+        Admin::new(&settings, is_tcp)
     }
 
     fn answered(admin: &mut Admin, head: &Head, state: ServingState) -> Reply {

@@ -25,7 +25,6 @@ pub(crate) struct SnapshotSources<'s> {
     pub now_us: u64,
     pub common: &'s Common,
     pub dispatch: &'s Dispatch,
-    pub cores: usize,
     pub state: ServingState,
     pub not_ready_because: Option<String>,
     pub listeners: Vec<ListenerStatus>,
@@ -89,7 +88,7 @@ impl SnapshotSources<'_> {
             causes: judge::causes(
                 &view,
                 (&dispatch.times, &dispatch.demand),
-                self.cores,
+                common.cores as usize,
                 now_us,
             ),
             seats_stuck_us: running.stuck_us,

@@ -189,7 +189,8 @@ impl Demand {
         let front = each.front_line(seconds);
         let waiting = to_f64(now.waiting) + front.waiting;
         let (drain, held) = (each.seats(waiting / DRAIN_S), to_f64(now.held));
-        let present = each.offered(front.window) + drain;
+        let newest = each.offered(front.window);
+        let present = newest + drain;
         let peak = |seconds: &[DemandSecond]| {
             let rates = seconds.windows(RATE).map(|window| each.offered(window));
             rates.fold(present, f64::max) + held
@@ -199,7 +200,7 @@ impl Demand {
         let share = |part: u64| to_f64(part) / to_f64(all.seats.max(1));
         let bounded = |figure: f64| figure.min(FIGURE_MAX);
         Self {
-            seats_10s: bounded(each.offered_now(seconds, front.window) + drain + held),
+            seats_10s: bounded(each.offered_now(short, newest) + drain + held),
             seats_peak_12s: bounded(peak(last(seconds, PEAK))),
             seats_peak_60s: bounded(peak(seconds)),
             arrived_per_s: bounded(to_f64(all.arrived) / length_s(short)),
@@ -266,15 +267,14 @@ impl Each {
         (per_s * self.service_s).min(requests).max(of_loops)
     }
 
-    /// The same of the last [`SHORT`] seconds, or of the `newest` [`RATE`] after a change of the load: an autoscaler that looks then would see the
-    /// mean of two loads.
-    fn offered_now(&self, seconds: &[DemandSecond], newest: &[DemandSecond]) -> f64 {
-        let all = last(seconds, SHORT);
-        let (long, short) = (self.offered(all), self.offered(newest));
+    /// The same of [`SHORT`] seconds, or after a change of the load what the `newest` [`RATE`] of them offer: an autoscaler that looks then would
+    /// see the mean of two loads.
+    fn offered_now(&self, window: &[DemandSecond], newest: f64) -> f64 {
+        let mean = self.offered(window);
         // The number of requests that come at random varies by its square root.
-        let expected = to_f64(sum(all).arrived) * to_f64(RATE as u64) / to_f64(SHORT as u64);
-        let is_another = (short - long).abs() > DEVIATIONS * long / expected.max(1.0).sqrt();
-        if is_another { short } else { long }
+        let expected = to_f64(sum(window).arrived) * to_f64(RATE as u64) / to_f64(SHORT as u64);
+        let is_another = (newest - mean).abs() > DEVIATIONS * mean / expected.max(1.0).sqrt();
+        if is_another { newest } else { mean }
     }
 
     /// The share of a core that the threads of event loops had; 0 if there are none.

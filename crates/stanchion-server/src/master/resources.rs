@@ -11,7 +11,6 @@ use stanchion_line::Ahead;
 use stanchion_master::{ChildKind, GenerationPlan, ReforkPlan};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::control_group::memory_limit_bytes;
-use stanchion_sys::cores::Cores;
 use stanchion_sys::listener::Listener;
 use stanchion_sys::memory::AppendFile;
 use stanchion_sys::process;
@@ -22,7 +21,7 @@ use super::late_loops::LateLoops;
 use super::lent::Lent;
 use super::links::Links;
 use super::reports::Link;
-use crate::auto_workers::heed_machine;
+use crate::auto_workers::{cores, heed_machine};
 use stanchion_generation::common::{Common, Files};
 use stanchion_generation::credentials::KeyFiles;
 use stanchion_generation::figures::Figures;
@@ -76,7 +75,7 @@ fn common(
     let (acceptor_end, worker_end) = Channel::pair()?;
     let tally = Arc::new(Tally::create()?);
     Ok(Common {
-        cores: Cores::read().count(),
+        cores: cores(),
         generation: generation_number,
         exchange,
         figures: Arc::clone(&before.figures),

@@ -35,3 +35,9 @@ pub const DIRECTORY_BYTES: u64 = 64 << 20;
 
 /// The beginning and the end of the name of a file; between them stands when the server began it, so that names are in the order of time.
 pub const FILE_NAME: (&str, &str) = ("arrivals-", ".rec");
+
+/// Whether a file of this name is one of a recording.
+pub fn is_file_name(name: &str) -> bool {
+    let (begin, end) = FILE_NAME;
+    name.starts_with(begin) && name.ends_with(end)
+}

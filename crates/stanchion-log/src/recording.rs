@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
 use rustix::io::{Errno, retry_on_intr};
-use stanchion_arrivals::{ArrivalHeader, DIRECTORY_BYTES, FILE_BYTES, FILE_NAME, RECORD_BYTES};
+use stanchion_arrivals::{
+    ArrivalHeader, DIRECTORY_BYTES, FILE_BYTES, FILE_NAME, RECORD_BYTES, is_file_name,
+};
 use stanchion_sys::call::InCall;
 use stanchion_sys::clock::wall_us;
 use stanchion_sys::identity::effective_uid;
@@ -243,8 +245,7 @@ fn listed_files(directory: &Path) -> io::Result<Vec<ListedFile>> {
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str());
-        let (begin, end) = FILE_NAME;
-        if name.is_some_and(|name| name.starts_with(begin) && name.ends_with(end)) {
+        if name.is_some_and(is_file_name) {
             paths.push(path);
         }
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use stanchion_arrivals::{ArrivalFile, DIRECTORY_BYTES, FILE_NAME};
+use stanchion_arrivals::{ArrivalFile, DIRECTORY_BYTES, FILE_NAME, is_file_name};
 use stanchion_plan::{NoAnswer, PlanRequest, PlanSource, SeenTraffic, plan};
 use stanchion_sys::clock::monotonic_us;
 
@@ -117,12 +117,10 @@ fn read_up_to(path: &Path, len: u64) -> io::Result<Vec<u8>> {
 
 /// The files of a recording in this directory, the oldest first.
 fn files_of(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let (begin, end) = FILE_NAME;
     let mut paths = Vec::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
-        let name = entry.file_name();
-        if name.to_string_lossy().starts_with(begin) && name.to_string_lossy().ends_with(end) {
+        if entry.file_name().to_str().is_some_and(is_file_name) {
             paths.push(entry.path());
         }
     }

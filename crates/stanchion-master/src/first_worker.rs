@@ -1,4 +1,4 @@
-//! What the template does for the workers of its generation.
+//! The template's work for the workers of its generation.
 //!
 //! The template, which has imported the app, becomes a worker itself, in two cases:
 //!
@@ -127,8 +127,7 @@ impl Generation {
             return;
         }
         // A worker that an attacker has does not choose itself.
-        let oldest = self.workers.oldest();
-        if let Err(why) = self.begin_refork((oldest, None), decision) {
+        if let Err(why) = self.begin_refork((None, None), decision) {
             decision.warning(format!(
                 "there is no re-fork after {requests} requests (refork_after): {why}"
             ));

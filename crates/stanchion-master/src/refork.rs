@@ -149,7 +149,7 @@ impl Refork {
             return Err("no template is ready that could go on if it failed".to_owned());
         }
         let present = index.and_then(|index| workers.begin_to_become(index));
-        // The worker that has served most may be about to leave.
+        // Without an index, or if that worker is about to leave, the one that has served for longest.
         let other = workers.oldest().filter(|_| present.is_none());
         let present = present.or_else(|| workers.begin_to_become(other?));
         let present = present.ok_or("no worker serves that could become the template")?;

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import socket
 import tempfile
 from collections.abc import Generator, Iterator
 from importlib.util import find_spec
@@ -174,6 +175,14 @@ def shared_serve(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def counts(tmp_path: Path) -> Counts:
     """Counts of the server that is started with the `arguments` of this."""
     return Counts(tmp_path / "counts")
+
+
+@pytest.fixture
+def peer() -> Iterator[str]:
+    """The address of a server whose connections the kernel accepts."""
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        host, port = listener.getsockname()
+        yield f"{host}:{port}"
 
 
 @pytest.fixture

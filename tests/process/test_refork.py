@@ -3,11 +3,10 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -90,14 +89,6 @@ def reforking(serve: Serve, gate: Gate, tmp_path: Path) -> Callable[..., Reforki
         return Reforking(serve(*words, env={**gate.environment, **env}), counts, gate)
 
     return start
-
-
-@pytest.fixture
-def peer() -> Iterator[str]:
-    """The address of a server whose connections the kernel accepts."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        host, port = listener.getsockname()
-        yield f"{host}:{port}"
 
 
 @pytest.mark.parametrize("threads", ["1", "2"])
@@ -389,7 +380,7 @@ def test_a_worker_becomes_the_template_once_after_so_many_requests(reforking: Ca
     load.assert_no_failure()
     assert it.template() in before - {first}
     it.server.log.only("ends its requests, and becomes the template")
-    # A reload begins anew.
+    # A reload begins the count again.
     mark = it.server.log.mark()
     assert ctl(it.counts.path, "reload").returncode == 0
     with Steady(it.server.addresses):

@@ -3,9 +3,6 @@
 import json
 import os
 import signal
-import socket
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +42,6 @@ def ask_all(server: Server, path: str) -> set[int]:
 
     eventually(ask_another, "each worker has answered")
     return seen
-
-
-@pytest.fixture
-def peer() -> Iterator[str]:
-    """The address of a server whose connections the kernel accepts."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        host, port = listener.getsockname()
-        yield f"{host}:{port}"
 
 
 def test_a_late_import_happens_once_in_the_template_and_in_no_worker(serve: Serve, gate: Gate) -> None:

@@ -153,7 +153,7 @@ impl Workers {
         }
     }
 
-    /// Those that have their seats now.
+    /// The workers that have their seats now.
     pub(crate) fn references(&self) -> BTreeSet<WorkerRef> {
         let seated = self.seated.iter();
         seated.map(|(&index, worker)| worker.at(index)).collect()

@@ -329,7 +329,7 @@ impl World {
             }
             Action::DropOtherTemplate { generation_number } => {
                 self.links.entry(generation_number).or_default()[1] = None;
-                // What was not read is lost.
+                // Messages that were not read are lost.
                 self.reports.retain(|event| {
                     !matches!(event, MasterEvent::OfGeneration(number, GenerationEvent::OtherTemplateSaid { .. })
                         if *number == generation_number)
